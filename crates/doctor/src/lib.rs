@@ -1,0 +1,1 @@
+//! What this machine allows: probes and the budget of a machine.

@@ -1,0 +1,1 @@
+//! One core's world, deterministic: connections, channels, subscribers, outbound queues, limits.

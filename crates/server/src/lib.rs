@@ -1,0 +1,1 @@
+//! Shards on threads and their control plane: HTTP API, config, metrics, drain.
