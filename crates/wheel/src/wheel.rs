@@ -1,0 +1,239 @@
+//! A hierarchical timing wheel whose lists run through the records of a slab.
+
+use crate::slab::INDEX_END;
+use crate::{NONE, Slab, Tick, Timed};
+
+/// Six digits of 6 bits hold every `u32` tick.
+const LEVELS: usize = 6;
+const DIGIT_BITS: u32 = 6;
+const SLOTS: usize = 1 << DIGIT_BITS;
+const _: () = assert!(LEVELS * DIGIT_BITS as usize >= u32::BITS as usize);
+
+/// In a link: names a slot of the wheel and not a record.
+const SLOT_FLAG: u32 = INDEX_END;
+
+/// The ends of a slot's list: record indices, or the slot's own link when it is empty.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    first: u32,
+    last: u32,
+}
+
+/// Timers of the records of one slab, one each.
+///
+/// Ticks are read as numbers of six digits in base 64. A timer hangs in the level of the highest digit in
+/// which its deadline differs from the wheel's time, in the slot of that digit: so level 0 is exact, and a
+/// slot of a higher level is dealt out again when the time reaches its begin. Arming and disarming are O(1).
+/// Time moves from one occupied slot to the next by bitmaps, so that a jump of years costs no more than
+/// the timers it makes due.
+///
+/// Pass every call the same slab, and [`Wheel::disarm`] a record before it is removed.
+#[derive(Debug)]
+pub struct Wheel {
+    slots: Box<[Ends]>,
+    /// One bit for each slot that is not empty.
+    occupied: [u64; LEVELS],
+    /// How far the timers were dealt out: all armed ones are due at or after it, or were late when armed.
+    /// Behind `now` only while an `advance` has work left.
+    dealt: Tick,
+    /// The latest time seen.
+    now: Tick,
+    len: usize,
+}
+
+impl Wheel {
+    /// Empty.
+    #[must_use]
+    pub fn new(now: Tick) -> Self {
+        let slots = (0..).take(LEVELS * SLOTS).map(|slot| {
+            let link = SLOT_FLAG | slot;
+            Ends {
+                first: link,
+                last: link,
+            }
+        });
+        Self {
+            slots: slots.collect(),
+            occupied: [0; LEVELS],
+            dealt: now,
+            now,
+            len: 0,
+        }
+    }
+
+    /// Armed timers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no timer is armed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Arms the record's timer, or moves it to another deadline.
+    ///
+    /// A deadline at or before now is due at the next [`Wheel::advance`], behind those that waited longer.
+    pub fn arm<T: Default + Timed>(&mut self, slab: &mut Slab<T>, index: u32, deadline: Tick) {
+        assert!(index < INDEX_END);
+        self.disarm(slab, index);
+        slab[index].timer_mut().deadline = deadline;
+        self.link(slab, index);
+        self.len += 1;
+    }
+
+    /// Disarms the record's timer; nothing happens when it is not armed.
+    pub fn disarm<T: Default + Timed>(&mut self, slab: &mut Slab<T>, index: u32) {
+        if slab[index].timer().is_armed() {
+            self.unlink(slab, index);
+            self.len -= 1;
+        }
+    }
+
+    /// Moves time forward and appends the indices of due records to `due`, in the order of their
+    /// deadlines. They are not armed any more.
+    ///
+    /// `max` bounds the work of one call: timers made due and timers dealt out to lower levels together,
+    /// so at most that many are appended, and possibly none. Returns true when work is left for this same
+    /// `now`: call again, after other things if those are more urgent. A `now` before an earlier one counts
+    /// as that earlier one.
+    ///
+    /// # Panics
+    /// When `max` is 0: no call would ever be the last.
+    pub fn advance<T: Default + Timed>(
+        &mut self,
+        slab: &mut Slab<T>,
+        now: Tick,
+        max: usize,
+        due: &mut Vec<u32>,
+    ) -> bool {
+        assert!(max > 0);
+        self.now = self.now.max(now);
+        let mut budget = max;
+        while let Some((level, slot, begin)) = self.next_occupied() {
+            if begin > self.now {
+                break;
+            }
+            self.dealt = begin;
+            while let Some(index) = self.first_of(level, slot) {
+                if budget == 0 {
+                    return true;
+                }
+                budget -= 1;
+                self.unlink(slab, index);
+                if level == 0 {
+                    self.len -= 1;
+                    due.push(index);
+                } else {
+                    self.link(slab, index);
+                }
+            }
+        }
+        self.dealt = self.now;
+        false
+    }
+
+    /// A time no later than the earliest deadline, to sleep until; none when no timer is armed.
+    ///
+    /// Exact within the current 64 ticks (3.2 s). Further away it is a lower bound, the begin of the slot
+    /// that holds the earliest deadline, and an [`Wheel::advance`] to it brings a better one; at most five
+    /// of those come before the deadline itself. It is at or before now only when `advance` has work to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Tick> {
+        self.next_occupied().map(|(_, _, begin)| begin)
+    }
+
+    /// The slot that comes next, as (level, slot, begin of its time): the one whose dealing out was
+    /// interrupted, or else the earliest.
+    fn next_occupied(&self) -> Option<(usize, usize, Tick)> {
+        // At the current digit only level 0 may hold timers, once a higher slot has been dealt out.
+        let interrupted = (1..LEVELS)
+            .rev()
+            .find(|&level| self.is_occupied(level, digit(self.dealt, level)));
+        if let Some(level) = interrupted {
+            return Some((level, digit(self.dealt, level), self.dealt));
+        }
+        // All of a level lies before the next slot of the level above, so the lowest occupied one wins.
+        let level = (0..LEVELS).find(|&level| self.occupied[level] != 0)?;
+        let slot = self.occupied[level].trailing_zeros() as usize;
+        Some((level, slot, begin_of(self.dealt, level, slot)))
+    }
+
+    fn is_occupied(&self, level: usize, slot: usize) -> bool {
+        self.occupied[level] >> slot & 1 == 1
+    }
+
+    fn first_of(&self, level: usize, slot: usize) -> Option<u32> {
+        let first = self.slots[level * SLOTS + slot].first;
+        (first & SLOT_FLAG == 0).then_some(first)
+    }
+
+    /// Appends a record to the list of the slot its deadline belongs to.
+    fn link<T: Default + Timed>(&mut self, slab: &mut Slab<T>, index: u32) {
+        let deadline = slab[index].timer().deadline.max(self.dealt);
+        let level = level_of(self.dealt, deadline);
+        let slot = digit(deadline, level);
+        self.occupied[level] |= 1 << slot;
+        let number = level * SLOTS + slot;
+        let slot_link = SLOT_FLAG | u32::try_from(number).expect("384 slots");
+        let last = self.slots[number].last;
+        let timer = slab[index].timer_mut();
+        (timer.prev, timer.next) = (last, slot_link);
+        self.set_next(slab, last, index);
+        self.slots[number].last = index;
+    }
+
+    fn unlink<T: Default + Timed>(&mut self, slab: &mut Slab<T>, index: u32) {
+        let timer = slab[index].timer_mut();
+        let (prev, next) = (timer.prev, timer.next);
+        (timer.prev, timer.next) = (NONE, NONE);
+        self.set_next(slab, prev, next);
+        self.set_prev(slab, next, prev);
+        if prev == next && prev & SLOT_FLAG != 0 {
+            let number = (prev & !SLOT_FLAG) as usize;
+            self.occupied[number / SLOTS] &= !(1 << (number % SLOTS));
+        }
+    }
+
+    fn set_next<T: Default + Timed>(&mut self, slab: &mut Slab<T>, link: u32, next: u32) {
+        if link & SLOT_FLAG == 0 {
+            slab[link].timer_mut().next = next;
+        } else {
+            self.slots[(link & !SLOT_FLAG) as usize].first = next;
+        }
+    }
+
+    fn set_prev<T: Default + Timed>(&mut self, slab: &mut Slab<T>, link: u32, prev: u32) {
+        if link & SLOT_FLAG == 0 {
+            slab[link].timer_mut().prev = prev;
+        } else {
+            self.slots[(link & !SLOT_FLAG) as usize].last = prev;
+        }
+    }
+}
+
+/// The level of the highest digit in which two ticks differ; 0 for equal ones.
+fn level_of(a: Tick, b: Tick) -> usize {
+    let highest_bit = ((a.0 ^ b.0) | 1).ilog2();
+    (highest_bit / DIGIT_BITS) as usize
+}
+
+fn shift(level: usize) -> usize {
+    level * DIGIT_BITS as usize
+}
+
+fn digit(tick: Tick, level: usize) -> usize {
+    (tick.0 >> shift(level)) as usize % SLOTS
+}
+
+/// The first tick of a slot: the higher digits of `time`, the slot's digit, zeros.
+fn begin_of(time: Tick, level: usize, slot: usize) -> Tick {
+    let higher = u64::from(time.0) >> shift(level + 1) << shift(level + 1);
+    let begin = higher | (slot as u64) << shift(level);
+    Tick(u32::try_from(begin).expect("a slot is occupied by a tick, which is no earlier"))
+}
+
+#[cfg(test)]
+mod tests;
