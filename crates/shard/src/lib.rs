@@ -1,1 +1,26 @@
-//! One turn of a core: joins wire, hub and reactor; transports and the mesh between shards.
+//! One turn of a core: joins `wire`, `hub` and `reactor`; transports and the mesh between shards.
+//!
+//! A [`Shard`] belongs to one thread and is generic over its [`Reactor`](myriad_reactor::Reactor), so that the
+//! simulator runs the code that ships. Its owner repeats two calls:
+//!
+//! ```text
+//! loop {
+//!     shard.wait(clock.now())?;          // blocks until something happens or a timer is due
+//!     if shard.turn(clock.now()) == Turn::Finished { break }
+//! }
+//! ```
+//!
+//! Everybody else talks to shards through the [`Mesh`]: publish, drain, metrics.
+#![forbid(unsafe_code)]
+
+mod mesh;
+mod metrics;
+mod settings;
+mod shard;
+
+pub use mesh::{Mesh, Payload, Position, PublishRefused, Reply};
+pub use metrics::{CLOSE_REASONS, Distribution, Metrics};
+pub use settings::{ProcessLimits, Settings};
+pub use shard::{HandOver, Shard, Turn};
+
+pub use myriad_hub::{CloseReason, Now};

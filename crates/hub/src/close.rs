@@ -1,0 +1,124 @@
+//! Why connections end. Each reason has one close code and one metric label.
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum CloseReason {
+    /// The client closed: a close frame, or FIN.
+    Client,
+    /// The connection broke: RST, or the network's timeout.
+    Reset,
+    /// The client did not read fast enough and its outbound budget is spent.
+    SlowConsumer,
+    /// The process-wide budget of buffered bytes is spent, and this connection needed some.
+    Overloaded,
+    /// A frame broke RFC 6455.
+    Protocol,
+    /// Text was not UTF-8.
+    InvalidPayload,
+    /// A frame, message or its number of fragments was over the limit.
+    TooBig,
+    /// No pong, nor anything else, within the time allowed after a ping.
+    PongTimeout,
+    /// Nothing came from the client for the idle timeout.
+    Idle,
+    /// The request head did not come within the handshake timeout.
+    HandshakeTimeout,
+    /// The request was answered with an HTTP error.
+    Refused,
+    /// The server was full.
+    Full,
+    /// The connection was handed over to the control plane.
+    HandedOver,
+    /// The server is draining.
+    Drain,
+}
+
+impl CloseReason {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 14] = [
+        Self::Client,
+        Self::Reset,
+        Self::SlowConsumer,
+        Self::Overloaded,
+        Self::Protocol,
+        Self::InvalidPayload,
+        Self::TooBig,
+        Self::PongTimeout,
+        Self::Idle,
+        Self::HandshakeTimeout,
+        Self::Refused,
+        Self::Full,
+        Self::HandedOver,
+        Self::Drain,
+    ];
+
+    /// The value of the metric's `reason` label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Reset => "reset",
+            Self::SlowConsumer => "slow_consumer",
+            Self::Overloaded => "overloaded",
+            Self::Protocol => "protocol_error",
+            Self::InvalidPayload => "invalid_payload",
+            Self::TooBig => "too_big",
+            Self::PongTimeout => "pong_timeout",
+            Self::Idle => "idle_timeout",
+            Self::HandshakeTimeout => "handshake_timeout",
+            Self::Refused => "refused",
+            Self::Full => "full",
+            Self::HandedOver => "handed_over",
+            Self::Drain => "drain",
+        }
+    }
+
+    /// The WebSocket close code a client is told: RFC 6455 section 7.4.1 where a standard code says it, 3008 and
+    /// 3012 as Centrifuge clients know them ("slow", "no pong"), 1000 where nobody is told.
+    #[must_use]
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Client | Self::Reset | Self::HandedOver | Self::Refused => 1000,
+            Self::SlowConsumer => 3008,
+            Self::Overloaded | Self::Full => 1013,
+            Self::Protocol => 1002,
+            Self::InvalidPayload => 1007,
+            Self::TooBig => 1009,
+            Self::PongTimeout => 3012,
+            Self::Idle | Self::HandshakeTimeout | Self::Drain => 1001,
+        }
+    }
+
+    /// What the client is told beside the code: at most 123 bytes.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Client | Self::Reset | Self::HandedOver | Self::Refused => "",
+            Self::SlowConsumer => "slow consumer: read faster, or subscribe to less; then reconnect",
+            Self::Overloaded => "server out of buffer memory: reconnect after a pause",
+            Self::Full => "server full: reconnect after a pause",
+            Self::Protocol => "protocol error",
+            Self::InvalidPayload => "text was not UTF-8",
+            Self::TooBig => "message over the limit",
+            Self::PongTimeout => "no pong: answer pings, then reconnect",
+            Self::Idle => "idle: nothing received within the idle timeout",
+            Self::HandshakeTimeout => "the request head came too slowly",
+            Self::Drain => "server shutting down: reconnect",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CloseReason;
+
+    #[test]
+    fn numbers_follow_the_list_and_labels_differ() {
+        for (position, reason) in CloseReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, position);
+            assert!(reason.sentence().len() <= 123, "{reason:?}");
+            assert_eq!(CloseReason::ALL.iter().filter(|other| other.label() == reason.label()).count(), 1);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a shard counts. One writer, the shard; readers sum over shards.
+
+use myriad_hub::CloseReason;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The reasons `closes` is indexed by.
+pub const CLOSE_REASONS: [CloseReason; 14] = CloseReason::ALL;
+
+/// A counter or gauge with one writer: no locked instruction is needed to add.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// The value now.
+    pub fn value(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Relaxed) + more, Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+}
+
+/// A histogram of durations in power-of-two buckets: bucket `i` counts durations of less than `2^i` microseconds.
+#[derive(Debug, Default)]
+pub struct Distribution {
+    buckets: [Count; Self::BUCKETS],
+    sum_ns: Count,
+}
+
+impl Distribution {
+    /// Buckets; the last one takes everything from 2^25 us (33 s) up.
+    pub const BUCKETS: usize = 27;
+
+    pub(crate) fn record(&self, duration_ns: u64) {
+        let bits = u64::BITS - (duration_ns / 1000).leading_zeros();
+        self.buckets[(bits as usize).min(Self::BUCKETS - 1)].add(1);
+        self.sum_ns.add(duration_ns);
+    }
+
+    /// Counts by bucket, each on its own (not cumulative).
+    pub fn counts(&self) -> [u64; Self::BUCKETS] {
+        std::array::from_fn(|index| self.buckets[index].value())
+    }
+
+    /// Upper bound of a bucket in seconds; infinite for the last.
+    #[must_use]
+    pub fn upper_bound_s(bucket: usize) -> f64 {
+        if bucket + 1 >= Self::BUCKETS { f64::INFINITY } else { (1u64 << bucket) as f64 / 1e6 }
+    }
+
+    /// Sum of all durations, nanoseconds.
+    pub fn sum_ns(&self) -> u64 {
+        self.sum_ns.value()
+    }
+}
+
+/// One shard's figures. Counters only grow; the two gauges say so.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Gauge: connections open now, those in their handshake among them.
+    pub connections: Count,
+    /// Connections accepted.
+    pub accepts: Count,
+    /// Times accepting paused because descriptors or kernel memory ran out.
+    pub accept_pauses: Count,
+    /// WebSocket upgrades answered with 101.
+    pub upgrades: Count,
+    /// Requests answered with an error by the shard, by [`REFUSALS`].
+    pub refusals: [Count; REFUSALS.len()],
+    /// Requests handed over to the control plane.
+    pub handed_over: Count,
+    /// Publications that got their place in a channel of which this shard is the home.
+    pub publications: Count,
+    /// Publications submitted to one subscriber each.
+    pub deliveries: Count,
+    /// Messages from clients.
+    pub messages_received: Count,
+    /// Bytes from clients.
+    pub received_bytes: Count,
+    /// Bytes the kernel took for clients.
+    pub sent_bytes: Count,
+    /// Pings sent.
+    pub pings: Count,
+    /// Connections ended, by [`CLOSE_REASONS`].
+    pub closes: [Count; CLOSE_REASONS.len()],
+    /// Gauge: bytes buffered for connections, outbound and partial input.
+    pub buffered_bytes: Count,
+    /// Gauge: messages from other shards and the control plane not yet handled.
+    pub inbox_messages: Count,
+    /// How long turns took, without their wait.
+    pub turns: Distribution,
+    /// From a publication's acceptance to the submit of its last delivery on the node; counted by the last shard.
+    pub publish_to_last_submit: Distribution,
+}
+
+/// Labels of the refusals a shard answers by itself.
+pub const REFUSALS: [&str; 12] = [
+    "head_too_long",
+    "too_many_headers",
+    "malformed",
+    "method",
+    "not_an_upgrade",
+    "version",
+    "key",
+    "host",
+    "channel",
+    "path",
+    "handshake_timeout",
+    "full",
+];
+
+impl Metrics {
+    /// Counts a refusal by its label; labels not in [`REFUSALS`] count as malformed.
+    pub(crate) fn refuse(&self, label: &str) {
+        let position = REFUSALS.iter().position(|known| *known == label).unwrap_or(2);
+        self.refusals[position].add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Distribution;
+
+    #[test]
+    fn durations_fall_below_their_bound() {
+        let distribution = Distribution::default();
+        for (ns, bucket) in [(0, 0), (999, 0), (1_000, 1), (1_999, 1), (2_000, 2), (1_000_000, 10), (u64::MAX / 2, 26)] {
+            let before = distribution.counts()[bucket];
+            distribution.record(ns);
+            assert_eq!(distribution.counts()[bucket], before + 1, "{ns}");
+            assert!((ns as f64) < Distribution::upper_bound_s(bucket) * 1e9);
+        }
+    }
+}

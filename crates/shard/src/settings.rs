@@ -1,0 +1,71 @@
+//! What a shard is told at its start; plain data.
+
+use std::time::Duration;
+
+/// Limits of the whole process, owned by the [`crate::Mesh`] and leased to shards in portions.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessLimits {
+    /// Client connections, all shards together. Past it a client is answered 503 with Retry-After.
+    pub connections_max: u64,
+    /// Bytes buffered for connections: outbound queues and partial input, all shards together.
+    pub buffered_bytes_max: u64,
+    /// Bytes of publications accepted and not yet submitted to every subscriber.
+    pub publication_bytes_max: u64,
+}
+
+impl Default for ProcessLimits {
+    fn default() -> Self {
+        Self { connections_max: 1_000_000, buffered_bytes_max: 2 << 30, publication_bytes_max: 256 << 20 }
+    }
+}
+
+/// Settings of one shard, the same for all shards of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Serves `/echo` and lets anonymous clients in.
+    pub dev: bool,
+    /// Requests other than streams are handed over to the control plane; without it they are answered 404.
+    pub hands_over: bool,
+    /// A connection that has not finished its request head by then is answered 408.
+    pub handshake_timeout: Duration,
+    /// Time between two pings to a connection. Zero: no pings.
+    pub ping_interval: Duration,
+    /// A connection from which nothing came within this time after a ping is closed.
+    pub pong_timeout: Duration,
+    /// A connection from which nothing came for this long is closed. Zero: never.
+    pub idle_timeout: Duration,
+    /// How long a connection that we have ended may take to end its side.
+    pub linger_timeout: Duration,
+    /// Bytes of a request head.
+    pub head_bytes_max: usize,
+    /// Header lines of a request head.
+    pub headers_max: usize,
+    /// Bytes of one message from a client.
+    pub message_bytes_max: u64,
+    /// Fragments of one message from a client.
+    pub fragments_max: u32,
+    /// Bytes queued for one connection beyond what the kernel took; past it the connection is a slow consumer.
+    pub outbound_bytes_max: u32,
+    /// Channels one connection may subscribe to.
+    pub subscriptions_max: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            dev: false,
+            hands_over: true,
+            handshake_timeout: Duration::from_secs(10),
+            ping_interval: Duration::from_secs(25),
+            pong_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::ZERO,
+            linger_timeout: Duration::from_secs(5),
+            head_bytes_max: 8192,
+            headers_max: 64,
+            message_bytes_max: 64 * 1024,
+            fragments_max: 1024,
+            outbound_bytes_max: 1 << 20,
+            subscriptions_max: 128,
+        }
+    }
+}
