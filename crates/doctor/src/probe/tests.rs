@@ -1,0 +1,227 @@
+//! Machines made of files.
+
+use super::*;
+use crate::machine::CgroupVersion;
+use std::path::Path;
+
+/// A `/proc` and a `/sys/fs/cgroup` in a directory that goes away with the value.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("myriad-probe-{}-{name}", std::process::id()));
+        let files = Self(root);
+        for (path, text) in [
+            ("proc/sys/kernel/osrelease", "6.18.44-generic\n"),
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/limits", LIMITS),
+            (
+                "proc/self/status",
+                "Name:\tprobe\nCapEff:\t0000000000000000\n",
+            ),
+            ("proc/self/uid_map", "         0          0 4294967295\n"),
+            ("proc/self/cgroup", "0::/\n"),
+            ("proc/stat", "cpu  1 2 3\ncpu0 1 2 3\ncpu1 1 2 3\nintr 5\n"),
+            ("proc/sys/fs/file-nr", "483\t0\t2465610\n"),
+            ("proc/sys/fs/nr_open", "1048576\n"),
+            ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+            ("proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
+            ("proc/sys/net/ipv4/tcp_mem", "287832\t383779\t575664\n"),
+            ("proc/sys/net/core/somaxconn", "4096\n"),
+            ("proc/sys/net/ipv4/tcp_max_orphans", "131072\n"),
+        ] {
+            files.write(path, text);
+        }
+        files
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().expect("inside the root")).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn probe(&self) -> Probe {
+        Probe::at(self.0.join("proc"), self.0.join("cgroup"))
+    }
+
+    fn machine(&self) -> Machine {
+        self.probe()
+            .machine(ConnectionCost::assumed("of a test"))
+            .unwrap()
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const MEMINFO: &str = "MemTotal:       24682416 kB\nMemFree:        24414592 kB\nMemAvailable:   24364736 kB\n\
+                       Slab:              81940 kB\nSReclaimable:      59932 kB\nSUnreclaim:        22008 kB\n";
+const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max processes             96343                96343                processes \n\
+                      Max open files            1024                 20000                files     \n";
+
+#[test]
+fn a_plain_machine_is_read_whole() {
+    let machine = Files::new("plain").machine();
+    assert_eq!(
+        machine.kernel,
+        Kernel {
+            release: "6.18.44-generic".into(),
+            major: 6,
+            minor: 18
+        }
+    );
+    assert_eq!(machine.memory.available_bytes, 24_364_736 * 1024);
+    assert_eq!(machine.memory.slab_bytes, 81_940 * 1024);
+    assert_eq!(
+        (
+            machine.descriptors.table_soft,
+            machine.descriptors.table_hard
+        ),
+        (1_024, 20_000)
+    );
+    assert_eq!(
+        (
+            machine.descriptors.files_open,
+            machine.descriptors.files_max
+        ),
+        (483, 2_465_610)
+    );
+    assert!(!machine.descriptors.files_max_exempt);
+    assert_eq!(machine.ports.per_source(), 28_232);
+    assert_eq!(machine.cores.online, 2);
+    assert_eq!(machine.tcp.hash_buckets, None);
+    assert_eq!(machine.conntrack, None);
+    assert_eq!(machine.cgroup, None);
+    assert_eq!(machine.io_uring, IoUring::Allowed);
+}
+
+#[test]
+fn this_very_machine_can_be_read() {
+    let machine = Probe::system()
+        .machine(ConnectionCost::assumed("of a test"))
+        .unwrap();
+    assert!(machine.memory.available_bytes <= machine.memory.total_bytes);
+    assert!(machine.descriptors.table_soft <= machine.descriptors.table_hard);
+    assert!(machine.cores.usable >= 1);
+}
+
+#[test]
+fn an_unlimited_descriptor_limit_is_a_large_one() {
+    let files = Files::new("unlimited");
+    files.write(
+        "proc/self/limits",
+        "Max open files            unlimited            unlimited            files \n",
+    );
+    assert_eq!(files.machine().descriptors.table_hard, u64::MAX);
+}
+
+#[test]
+fn reserved_ports_count_only_inside_the_range() {
+    let files = Files::new("reserved");
+    files.write(
+        "proc/sys/net/ipv4/ip_local_reserved_ports",
+        "8000,32760-32769,40000,60990-65535\n",
+    );
+    // 32768 and 32769, 40000, 60990 to 60999.
+    assert_eq!(files.machine().ports.reserved, 13);
+}
+
+#[test]
+fn the_size_of_a_shared_hash_is_told_as_a_negative_number() {
+    let files = Files::new("hash");
+    files.write("proc/sys/net/ipv4/tcp_ehash_entries", "-262144\n");
+    assert_eq!(files.machine().tcp.hash_buckets, Some(262_144));
+}
+
+#[test]
+fn root_is_exempt_from_the_file_limit_unless_its_namespace_is_its_own() {
+    let files = Files::new("root");
+    files.write("proc/self/status", "CapEff:\t000001fffeffffff\n");
+    assert!(files.machine().descriptors.files_max_exempt);
+    files.write("proc/self/uid_map", "         0       1000          1\n");
+    assert!(!files.machine().descriptors.files_max_exempt);
+}
+
+#[test]
+fn io_uring_depends_on_version_sysctl_and_rights() {
+    let files = Files::new("uring");
+    files.write("proc/sys/kernel/io_uring_disabled", "1\n");
+    assert_eq!(files.machine().io_uring, IoUring::Disabled);
+    files.write("proc/self/status", "CapEff:\t000001fffeffffff\n");
+    assert_eq!(files.machine().io_uring, IoUring::Allowed);
+    files.write("proc/sys/kernel/io_uring_disabled", "2\n");
+    assert_eq!(files.machine().io_uring, IoUring::Disabled);
+    files.write("proc/sys/kernel/osrelease", "6.5.0-1-amd64\n");
+    assert_eq!(files.machine().io_uring, IoUring::KernelTooOld);
+}
+
+#[test]
+fn the_tightest_ancestor_of_version_two_counts() {
+    let files = Files::new("v2");
+    files.write("proc/self/cgroup", "0::/system.slice/demo.service\n");
+    files.write("cgroup/system.slice/demo.service/memory.max", "max\n");
+    files.write("cgroup/system.slice/memory.max", "4294967296\n");
+    files.write("cgroup/system.slice/memory.current", "1073741824\n");
+    files.write(
+        "cgroup/system.slice/memory.stat",
+        "anon 5\ninactive_file 536870912\nactive_file 268435456\n",
+    );
+    let group = files.machine().cgroup.expect("the slice has a limit");
+    assert_eq!(
+        (group.version, group.path.as_str()),
+        (CgroupVersion::V2, "/system.slice")
+    );
+    assert_eq!(group.limit_bytes, 4 << 30);
+    assert_eq!(group.used_bytes, 256 << 20);
+}
+
+#[test]
+fn a_container_of_version_one_sees_its_group_as_the_root() {
+    let files = Files::new("v1");
+    files.write(
+        "proc/self/cgroup",
+        "4:cpu,memory:/docker/0123\n1:name=systemd:/docker/0123\n0::/\n",
+    );
+    files.write("cgroup/memory/memory.limit_in_bytes", "2147483648\n");
+    files.write("cgroup/memory/memory.usage_in_bytes", "1048576\n");
+    let group = files
+        .machine()
+        .cgroup
+        .expect("the root of the mount has a limit");
+    assert_eq!(
+        (group.version, group.path.as_str()),
+        (CgroupVersion::V1, "/")
+    );
+    assert_eq!(group.available_bytes(), (2 << 30) - (1 << 20));
+    files.write(
+        "cgroup/memory/memory.limit_in_bytes",
+        "9223372036854771712\n",
+    );
+    assert_eq!(files.machine().cgroup, None);
+}
+
+#[test]
+fn errors_name_the_file_and_what_it_should_hold() {
+    let files = Files::new("errors");
+    files.write("proc/meminfo", "MemTotal: 5 kB\n");
+    let error = files.probe().memory().unwrap_err().to_string();
+    assert!(
+        error.contains("proc/meminfo does not hold a line"),
+        "{error}"
+    );
+
+    files.write("proc/sys/fs/file-nr", "1 2\n");
+    let error = files.probe().descriptors().unwrap_err();
+    assert!(matches!(error, ProbeError::Malformed { .. }), "{error}");
+
+    std::fs::remove_file(files.0.join("proc/sys/kernel/osrelease")).unwrap();
+    let ProbeError::Unreadable { path, .. } = files.probe().kernel().unwrap_err() else {
+        panic!()
+    };
+    assert!(path.ends_with(Path::new("sys/kernel/osrelease")));
+}
