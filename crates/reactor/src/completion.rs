@@ -75,7 +75,10 @@ impl Completions {
     /// Empty, with its buffer allocated.
     #[must_use]
     pub fn new() -> Self {
-        Self { list: Vec::with_capacity(1024), buffer: vec![0; Self::BUFFER_BYTES] }
+        Self {
+            list: Vec::with_capacity(1024),
+            buffer: vec![0; Self::BUFFER_BYTES],
+        }
     }
 }
 

@@ -27,7 +27,8 @@ pub mod sim;
 
 pub use completion::{Completion, Completions};
 pub use sys::{
-    Driver, DriverUnavailable, Setup, Waker, descriptor_limit, epoll::Epoll, listen, unshare_descriptors, uring::Uring,
+    Driver, DriverUnavailable, Setup, Waker, descriptor_limit, epoll::Epoll, listen,
+    unshare_descriptors, uring::Uring,
 };
 pub use token::{Socket, Token};
 
@@ -75,7 +76,11 @@ impl<'a> SendOp<'a> {
     /// A send of one slice, not yet made.
     #[must_use]
     pub fn new(socket: Socket, bytes: &'a [u8]) -> Self {
-        Self { socket, parts: Parts::One(bytes), sent: Sent::All }
+        Self {
+            socket,
+            parts: Parts::One(bytes),
+            sent: Sent::All,
+        }
     }
 }
 
@@ -104,7 +109,12 @@ pub trait Reactor {
     ///
     /// # Errors
     /// The socket could not be made (`EMFILE` when the reactor is full).
-    fn connect(&mut self, token: Token, source: Option<SocketAddr>, target: SocketAddr) -> io::Result<Socket>;
+    fn connect(
+        &mut self,
+        token: Token,
+        source: Option<SocketAddr>,
+        target: SocketAddr,
+    ) -> io::Result<Socket>;
 
     /// Starts receiving from an accepted or connected socket.
     fn register(&mut self, socket: Socket, token: Token);

@@ -1,15 +1,48 @@
-//! The epoll driver.
+//! The epoll driver: readiness turned into completions.
+//!
+//! Sockets are watched edge-triggered, the listener level-triggered. A descriptor's number is its slot,
+//! in table 0.
 
-use super::Setup;
-use crate::{Close, Completions, Reactor, SendOp, Socket, Token};
+use super::gate::{Gate, is_shortage};
+use super::outgoing::{self, Started};
+use super::readable::ReadableQueue;
+use super::slots::{Fact, Slots};
+use super::tag::{Matter, Tag};
+use super::{Setup, Waker, descriptor_limit, table};
+use crate::{Close, Completion, Completions, Parts, Reactor, SendOp, Sent, Socket, Token};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, sockopt};
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// Events taken from the kernel in one wait.
+const EVENTS_MAX: usize = 1024;
+/// Connections accepted in one wait, so that a crowd at the door does not keep those inside waiting.
+const ACCEPTS_MAX: usize = 256;
+/// Descriptors left free for what a process opens now and then: files, name lookups, control connections.
+const DESCRIPTORS_RESERVED: usize = 32;
 
 /// The epoll driver.
-#[derive(Debug)]
-pub struct Epoll {}
+pub struct Epoll {
+    epoll: OwnedFd,
+    waker: Waker,
+    listener: Option<TcpListener>,
+    /// Whether the listener is in the epoll set.
+    listening: bool,
+    gate: Gate,
+    slots: Slots,
+    readable: ReadableQueue,
+    /// What calls between two waits brought about.
+    ready: Vec<Completion>,
+    /// Closed at the next wait, so that no number names two connections in one turn.
+    closing: Vec<OwnedFd>,
+    events: Vec<epoll::Event>,
+    open_count: usize,
+    capacity: usize,
+}
 
 impl Epoll {
     /// Makes the reactor; call it on the thread that will use it.
@@ -17,29 +50,456 @@ impl Epoll {
     /// # Errors
     /// The kernel refused.
     pub fn new(setup: Setup) -> io::Result<Self> {
-        let _ = setup;
-        unimplemented!()
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = epoll::EventData::new_u64(Tag::plain(Matter::Wake, 0).to_bits());
+        epoll::add(&epoll, setup.waker.fd()?, wake, epoll::EventFlags::IN)?;
+        if let Some(listener) = &setup.listener {
+            listener.set_nonblocking(true)?;
+        }
+        let available =
+            descriptor_limit()?.saturating_sub(table::open_descriptors()? + DESCRIPTORS_RESERVED);
+        Ok(Self {
+            epoll,
+            waker: setup.waker,
+            listener: setup.listener,
+            listening: false,
+            gate: Gate::new(),
+            slots: Slots::default(),
+            readable: ReadableQueue::default(),
+            ready: Vec::new(),
+            closing: Vec::new(),
+            events: Vec::with_capacity(EVENTS_MAX),
+            open_count: 0,
+            capacity: setup.sockets_max.min(available).min(Socket::SLOTS_MAX),
+        })
+    }
+
+    /// Puts a new descriptor into its slot.
+    fn admit(&mut self, fd: OwnedFd) -> io::Result<Socket> {
+        let Some(slot) = u32::try_from(fd.as_raw_fd())
+            .ok()
+            .filter(|&slot| (slot as usize) < Socket::SLOTS_MAX)
+        else {
+            return Err(Errno::MFILE.into());
+        };
+        let _ = fd.into_raw_fd();
+        self.slots.open(slot);
+        self.open_count += 1;
+        Ok(Socket::new(0, slot))
+    }
+
+    /// Takes a descriptor out of its slot.
+    fn evict(&mut self, slot: u32) -> Option<OwnedFd> {
+        if !self.slots.close(slot) {
+            return None;
+        }
+        self.open_count -= 1;
+        self.gate.slot_freed();
+        // SAFETY: the slot was open, so the descriptor is ours, and the slot was just closed, so nobody else takes it.
+        Some(unsafe { OwnedFd::from_raw_fd(raw(slot)) })
+    }
+
+    fn watch(&mut self, slot: u32, matter: Matter, token: Token) -> Result<(), Errno> {
+        let mut interest = epoll::EventFlags::ET | epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        if self.slots.is(slot, Fact::WantsWritable) || matter == Matter::Connect {
+            interest |= epoll::EventFlags::OUT;
+        }
+        let data = epoll::EventData::new_u64(Tag::new(matter, slot, token).to_bits());
+        if self.slots.is(slot, Fact::Watched) {
+            epoll::modify(&self.epoll, borrow(slot), data, interest)
+        } else {
+            epoll::add(&self.epoll, borrow(slot), data, interest)?;
+            self.slots.set(slot, Fact::Watched);
+            Ok(())
+        }
+    }
+
+    /// Tells the caller that the connection cannot be watched any more; memory is what lacks.
+    fn fail(&mut self, slot: u32, token: Token, errno: Errno) {
+        if self.slots.take(slot, Fact::Receiving) {
+            self.ready.push(Completion::Failed {
+                token,
+                errno: errno.raw_os_error(),
+            });
+        }
+    }
+
+    /// Puts the listener into the set or takes it out, as the gate says.
+    fn update_listening(&mut self) -> io::Result<()> {
+        let Some(listener) = &self.listener else {
+            return Ok(());
+        };
+        if self.gate.is_open() && self.open_count >= self.capacity {
+            self.ready.extend(self.gate.pause_full());
+        }
+        let wanted = self.gate.is_open();
+        if wanted && !self.listening {
+            let data = epoll::EventData::new_u64(Tag::plain(Matter::Accept, 0).to_bits());
+            match epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN) {
+                Ok(()) => self.listening = true,
+                Err(errno) => self
+                    .ready
+                    .extend(self.gate.pause(errno.raw_os_error(), Instant::now())),
+            }
+        } else if !wanted && self.listening {
+            epoll::delete(&self.epoll, listener)?;
+            self.listening = false;
+        }
+        Ok(())
+    }
+
+    fn accept_some(&mut self, list: &mut Vec<Completion>) {
+        for _ in 0..ACCEPTS_MAX {
+            if !self.gate.is_open() {
+                return;
+            }
+            if self.open_count >= self.capacity {
+                list.extend(self.gate.pause_full());
+                return;
+            }
+            let Some(listener) = &self.listener else {
+                return;
+            };
+            match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(fd) => {
+                    self.gate.accepted();
+                    // One that has no slot is dropped here; a limit above a million descriptors is needed for that.
+                    if let Ok(socket) = self.admit(fd) {
+                        list.push(Completion::Accepted { socket });
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                Err(errno) if is_shortage(errno.raw_os_error()) => {
+                    list.extend(self.gate.pause(errno.raw_os_error(), Instant::now()));
+                    return;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// How long to sleep at most.
+    fn patience(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if !self.ready.is_empty() || !self.readable.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let retry = self
+            .gate
+            .retry_at()
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        [timeout, retry].into_iter().flatten().min()
+    }
+
+    fn handle_event(&mut self, event: epoll::Event, list: &mut Vec<Completion>) {
+        let tag = Tag::from_bits(event.data.u64());
+        let flags = event.flags;
+        match tag.matter() {
+            Matter::Wake => {
+                if self.waker.take() > 0 {
+                    list.push(Completion::Woken);
+                }
+            }
+            Matter::Accept => self.accept_some(list),
+            Matter::Connect => self.finish_connect(tag, list),
+            _ => self.handle_socket(tag, flags, list),
+        }
+    }
+
+    fn handle_socket(&mut self, tag: Tag, flags: epoll::EventFlags, list: &mut Vec<Completion>) {
+        let (slot, token) = (tag.slot(), tag.token());
+        let ended = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        if flags.intersects(ended) && self.slots.is(slot, Fact::Receiving) {
+            self.slots.set(slot, Fact::Ended);
+        }
+        if flags.intersects(ended | epoll::EventFlags::IN) {
+            self.readable
+                .push(&mut self.slots, Socket::new(0, slot), token);
+        }
+        if flags
+            .intersects(epoll::EventFlags::OUT | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+            && self.slots.take(slot, Fact::WantsWritable)
+        {
+            list.push(Completion::Writable { token });
+            // Edges of writability cost a wake-up each, and few sockets are ever behind.
+            if let Err(errno) = self.watch(slot, Matter::Readable, token) {
+                self.fail(slot, token, errno);
+            }
+        }
+    }
+
+    fn finish_connect(&mut self, tag: Tag, list: &mut Vec<Completion>) {
+        let (slot, token) = (tag.slot(), tag.token());
+        if !self.slots.take(slot, Fact::Connecting) {
+            return;
+        }
+        let outcome = sockopt::socket_error(borrow(slot)).and_then(|outcome| outcome);
+        match outcome {
+            Ok(()) => list.push(Completion::Connected { token }),
+            Err(errno) => {
+                drop(self.evict(slot));
+                list.push(Completion::ConnectFailed {
+                    token,
+                    errno: errno.raw_os_error(),
+                });
+            }
+        }
+    }
+
+    /// Receives from those that wait, oldest first, until the buffer has no room for a whole piece.
+    fn receive(&mut self, completions: &mut Completions) {
+        let mut filled = 0;
+        // Those put back during this pass have their next turn in the next wait.
+        for _ in 0..self.readable.len() {
+            let end = filled + Completions::RECEIVE_BYTES_MAX;
+            if end > completions.buffer.len() {
+                return;
+            }
+            let Some(readable) = self.readable.pop() else {
+                return;
+            };
+            if !readable.is_current(&self.slots) {
+                continue;
+            }
+            let (slot, token) = (readable.socket.slot(), readable.token);
+            match rustix::net::recv(
+                borrow(slot),
+                &mut completions.buffer[filled..end],
+                RecvFlags::DONTWAIT,
+            ) {
+                Ok((0, _)) => {
+                    self.slots.take(slot, Fact::Queued);
+                    self.slots.take(slot, Fact::Receiving);
+                    completions.list.push(Completion::Finished { token });
+                }
+                Ok((count, _)) => {
+                    completions.list.push(Completion::Received {
+                        token,
+                        range: filled..filled + count,
+                    });
+                    filled += count;
+                    // A short count means that the socket is drained; what comes later is a new edge. After
+                    // the peer's end there is none, so that the end itself must be fetched.
+                    if filled == end || self.slots.is(slot, Fact::Ended) {
+                        self.readable.push_again(readable);
+                    } else {
+                        self.slots.take(slot, Fact::Queued);
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    self.slots.take(slot, Fact::Queued);
+                }
+                Err(errno) => {
+                    self.slots.take(slot, Fact::Queued);
+                    self.slots.take(slot, Fact::Receiving);
+                    completions.list.push(Completion::Failed {
+                        token,
+                        errno: errno.raw_os_error(),
+                    });
+                }
+            }
+        }
     }
 }
 
 impl Reactor for Epoll {
+    /// Non-blocking and close-on-exec.
     type Handle = OwnedFd;
-    fn accept(&mut self, _accepting: bool) {}
-    fn connect(&mut self, _: Token, _: Option<SocketAddr>, _: SocketAddr) -> io::Result<Socket> {
-        unimplemented!()
+
+    fn accept(&mut self, accepting: bool) {
+        self.gate.set_wanted(accepting);
     }
-    fn register(&mut self, _: Socket, _: Token) {}
-    fn send_batch(&mut self, _: &mut [SendOp<'_>]) {}
-    fn notify_writable(&mut self, _: Socket, _: Token) {}
-    fn shutdown(&mut self, _: Socket) {}
-    fn close(&mut self, _: Socket, _: Token, _: Close) {}
-    fn transfer(&mut self, _: Socket, _: Token) -> io::Result<OwnedFd> {
-        unimplemented!()
+
+    fn connect(
+        &mut self,
+        token: Token,
+        source: Option<SocketAddr>,
+        target: SocketAddr,
+    ) -> io::Result<Socket> {
+        if self.open_count >= self.capacity {
+            return Err(Errno::MFILE.into());
+        }
+        let fd = outgoing::open(source, target)?;
+        let socket = self.admit(fd)?;
+        let slot = socket.slot();
+        let started = outgoing::connect(borrow(slot), target).and_then(|started| {
+            if matches!(started, Started::UnderWay) {
+                self.slots.set(slot, Fact::Connecting);
+                self.watch(slot, Matter::Connect, token)?;
+            }
+            Ok(started)
+        });
+        match started {
+            Ok(Started::Connected) => self.ready.push(Completion::Connected { token }),
+            Ok(Started::UnderWay) => {}
+            Err(errno) => {
+                self.close(socket, token, Close::Orderly);
+                self.ready.push(Completion::ConnectFailed {
+                    token,
+                    errno: errno.raw_os_error(),
+                });
+            }
+        }
+        Ok(socket)
     }
-    fn wait(&mut self, _: Option<Duration>, _: &mut Completions) -> io::Result<()> {
-        unimplemented!()
+
+    fn register(&mut self, socket: Socket, token: Token) {
+        let slot = socket.slot();
+        if !self.slots.is(slot, Fact::Open) {
+            return;
+        }
+        self.slots.set(slot, Fact::Receiving);
+        if let Err(errno) = self.watch(slot, Matter::Readable, token) {
+            self.fail(slot, token, errno);
+        }
     }
+
+    fn send_batch(&mut self, ops: &mut [SendOp<'_>]) {
+        for op in ops {
+            let fd = borrow(op.socket.slot());
+            let (result, length) = match op.parts {
+                Parts::One(bytes) => (send(fd, bytes), bytes.len()),
+                Parts::Many(slices) => {
+                    let length = slices.iter().map(|slice| slice.len()).sum();
+                    let result = rustix::net::sendmsg(
+                        fd,
+                        slices,
+                        &mut SendAncillaryBuffer::default(),
+                        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+                    );
+                    (result, length)
+                }
+            };
+            op.sent = match result {
+                Ok(count) if count == length => Sent::All,
+                Ok(count) => Sent::Partly(count),
+                Err(errno) if is_transient(errno) => Sent::Partly(0),
+                Err(errno) => Sent::Failed(errno.raw_os_error()),
+            };
+        }
+    }
+
+    fn notify_writable(&mut self, socket: Socket, token: Token) {
+        let slot = socket.slot();
+        if !self.slots.is(slot, Fact::Open) {
+            return;
+        }
+        self.slots.set(slot, Fact::WantsWritable);
+        if let Err(errno) = self.watch(slot, Matter::Readable, token) {
+            self.fail(slot, token, errno);
+        }
+    }
+
+    fn shutdown(&mut self, socket: Socket) {
+        // A connection already gone has nothing left to shut down, and receiving tells the caller.
+        let _ = rustix::net::shutdown(borrow(socket.slot()), Shutdown::Write);
+    }
+
+    fn close(&mut self, socket: Socket, _token: Token, how: Close) {
+        let Some(fd) = self.evict(socket.slot()) else {
+            return;
+        };
+        if how == Close::Reset {
+            // Refused only for what is not a TCP socket; then it closes in order.
+            let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
+        }
+        self.closing.push(fd);
+    }
+
+    fn transfer(&mut self, socket: Socket, _token: Token) -> io::Result<OwnedFd> {
+        let watched = self.slots.is(socket.slot(), Fact::Watched);
+        let fd = self.evict(socket.slot()).ok_or(Errno::BADF)?;
+        if watched {
+            epoll::delete(&self.epoll, &fd)?;
+        }
+        Ok(fd)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, completions: &mut Completions) -> io::Result<()> {
+        completions.list.clear();
+        completions.buffer.resize(Completions::BUFFER_BYTES, 0);
+        self.closing.clear();
+        self.gate.refresh(Instant::now());
+        self.update_listening()?;
+        let timeout = self.patience(timeout).map(timespec);
+        completions.list.append(&mut self.ready);
+
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            timeout.as_ref(),
+        ) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        for &event in &events {
+            self.handle_event(event, &mut completions.list);
+        }
+        self.events = events;
+        self.receive(completions);
+        completions.list.append(&mut self.ready);
+        Ok(())
+    }
+
     fn capacity(&self) -> usize {
-        0
+        self.capacity
+    }
+}
+
+impl std::fmt::Debug for Epoll {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            open_count,
+            capacity,
+            gate,
+            ..
+        } = self;
+        formatter
+            .debug_struct("Epoll")
+            .field("open_count", open_count)
+            .field("capacity", capacity)
+            .field("gate", gate)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Epoll {
+    fn drop(&mut self) {
+        let open: Vec<u32> = self.slots.iter_open().collect();
+        for slot in open {
+            drop(self.evict(slot));
+        }
+    }
+}
+
+fn raw(slot: u32) -> RawFd {
+    RawFd::try_from(slot).expect("a slot is a descriptor's number")
+}
+
+fn borrow<'a>(slot: u32) -> BorrowedFd<'a> {
+    // SAFETY: slots are non-negative numbers, never -1; whether one is still open is checked where it
+    // matters, and the kernel answers EBADF otherwise.
+    unsafe { BorrowedFd::borrow_raw(raw(slot)) }
+}
+
+fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+    rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+}
+
+/// Errors that say "later", not "never".
+fn is_transient(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM
+    )
+}
+
+/// epoll counts milliseconds in an int.
+fn timespec(duration: Duration) -> Timespec {
+    let duration = duration.min(Duration::from_millis(i32::MAX as u64));
+    Timespec {
+        tv_sec: duration.as_secs().cast_signed(),
+        tv_nsec: duration.subsec_nanos().into(),
     }
 }

@@ -1,11 +1,31 @@
 //! The drivers and the system calls they need: the only module of the workspace with unsafe code.
+//!
+//! What both drivers share lives beside them: the packing of names ([`tag`]), a state word per slot
+//! ([`slots`]), the queue of sockets to receive from ([`readable`]), when to accept ([`gate`]), and
+//! how an outgoing socket is made ([`outgoing`]).
+
+#![expect(
+    unsafe_code,
+    reason = "system calls that no safe wrapper makes; everything else in the workspace goes without"
+)]
+
+mod gate;
+mod outgoing;
+mod readable;
+mod slots;
+mod table;
+mod tag;
 
 pub(crate) mod epoll;
 pub(crate) mod uring;
 
+pub use table::{descriptor_limit, unshare_descriptors};
+
+use rustix::event::{EventfdFlags, eventfd};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// A real driver.
@@ -21,13 +41,23 @@ pub enum Driver {
 #[derive(Clone, Debug)]
 pub struct DriverUnavailable(pub String);
 
+impl std::fmt::Display for DriverUnavailable {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DriverUnavailable {}
+
 impl Driver {
     /// Tries io_uring with every flag and operation the driver needs, by really using them once.
     ///
     /// # Errors
     /// What is missing: the kernel's version, a sysctl, a seccomp filter.
     pub fn probe_io_uring() -> Result<(), DriverUnavailable> {
-        unimplemented!()
+        Err(DriverUnavailable(
+            "the io_uring driver is not built yet".into(),
+        ))
     }
 }
 
@@ -44,7 +74,8 @@ impl Waker {
     /// # Errors
     /// No descriptor left.
     pub fn new() -> io::Result<Self> {
-        unimplemented!()
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self(Some(Arc::new(fd))))
     }
 
     /// A waker that wakes nobody, for simulations on one thread.
@@ -54,10 +85,41 @@ impl Waker {
     }
 
     /// Makes the current or next wait return, with [`crate::Completion::Woken`].
+    ///
+    /// One system call; callers with many things to say should coalesce.
     pub fn wake(&self) {
-        unimplemented!()
+        if let Some(fd) = &self.0 {
+            // Only a counter about to overflow refuses, and then the reactor is awake already.
+            let _ = rustix::io::write(fd, &WAKE.to_ne_bytes());
+        }
+    }
+
+    /// The eventfd, unless silent.
+    fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        match &self.0 {
+            Some(fd) => Ok(fd.as_fd()),
+            None => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a real driver needs a waker with an eventfd",
+            )),
+        }
+    }
+
+    /// Takes the eventfd's count since the last call, 0 when nobody signalled.
+    fn take(&self) -> u64 {
+        let mut count = [0; 8];
+        match self.0.as_ref().map(|fd| rustix::io::read(fd, &mut count)) {
+            Some(Ok(8)) => u64::from_ne_bytes(count),
+            _ => 0,
+        }
     }
 }
+
+/// What [`Waker::wake`] adds to the eventfd's counter.
+///
+/// The kernel adds 1 for each completion on a ring the eventfd is registered with, so the part of the
+/// counter above this tells a wake-up from completions: there are never 2^32 of those between two reads.
+const WAKE: u64 = 1 << 32;
 
 /// What a real driver is made from.
 #[derive(Debug)]
@@ -70,31 +132,34 @@ pub struct Setup {
     pub sockets_max: usize,
 }
 
-/// Raises the soft RLIMIT_NOFILE to the hard one and returns it: the slots of one descriptor table.
-///
-/// # Errors
-/// `getrlimit` or `setrlimit` failed.
-pub fn descriptor_limit() -> io::Result<usize> {
-    unimplemented!()
-}
-
-/// Gives the calling thread a descriptor table of its own (`unshare(CLONE_FILES)`), with only stdio and `keep` in it.
-///
-/// # Errors
-/// The kernel refused.
-pub fn unshare_descriptors(keep: &[RawFd]) -> io::Result<()> {
-    let _ = keep;
-    unimplemented!()
-}
-
 /// A listening socket as the drivers want it: SO_REUSEADDR, TCP_NODELAY (inherited by accepted sockets),
 /// SO_SNDBUF when given (inherited too: bounds what a stalled client parks in the kernel), non-blocking, close-on-exec.
 ///
 /// `shared` sets SO_REUSEPORT, so that every shard can have one on the same port.
+/// The kernel doubles `send_buffer_bytes` for its own bookkeeping (socket(7)).
 ///
 /// # Errors
 /// The address is in use or not ours.
-pub fn listen(address: SocketAddr, backlog: u32, send_buffer_bytes: Option<u32>, shared: bool) -> io::Result<TcpListener> {
-    let _ = (address, backlog, send_buffer_bytes, shared);
-    unimplemented!()
+pub fn listen(
+    address: SocketAddr,
+    backlog: u32,
+    send_buffer_bytes: Option<u32>,
+    shared: bool,
+) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_tcp_nodelay(true)?;
+    if let Some(bytes) = send_buffer_bytes {
+        socket.set_send_buffer_size(bytes as usize)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
 }

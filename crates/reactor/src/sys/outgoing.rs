@@ -1,0 +1,67 @@
+//! Client sockets, made by ordinary system calls.
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with, sockopt};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// A TCP socket for `target`, bound to `source` when one is given, non-blocking and close-on-exec.
+pub(super) fn open(source: Option<SocketAddr>, target: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if target.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    if let Some(source) = source {
+        if source.port() == 0 {
+            choose_port_at_connect(&socket)?;
+        }
+        bind(&socket, &source)?;
+    }
+    Ok(socket)
+}
+
+/// Without this, `bind` to port 0 takes a port for the source address alone, and a second destination
+/// cannot share it: a source address would be worth 28,000 connections instead of that many per destination.
+fn choose_port_at_connect(socket: &OwnedFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let size = libc::socklen_t::try_from(size_of_val(&on)).expect("an int's size is small");
+    // The option is read at the IP level for both families (ip(7), since Linux 4.2).
+    // SAFETY: `on` lives through the call, and `size` is its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// How a non-blocking connect went.
+pub(super) enum Started {
+    /// It is established already, as loopback does.
+    Connected,
+    /// Writability will tell.
+    UnderWay,
+}
+
+/// Starts a non-blocking connect.
+pub(super) fn connect(socket: BorrowedFd<'_>, target: SocketAddr) -> Result<Started, Errno> {
+    match rustix::net::connect(socket, &target) {
+        Ok(()) => Ok(Started::Connected),
+        // Interrupted, it goes on in the background as well (connect(2)).
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(Started::UnderWay),
+        Err(errno) => Err(errno),
+    }
+}
