@@ -1,0 +1,156 @@
+//! The client's side: asking, and judging the answer.
+
+use super::key::ACCEPT_BYTES;
+use super::{Key, VERSION};
+use crate::http::{ResponseHead, list_has_token, push_field};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use std::fmt;
+
+/// What cannot be in a request target as it is, and what ends it: a space, `#`. `%` stays, since the
+/// target is expected to be encoded already.
+const TARGET_ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'#');
+
+/// Appends the request of a handshake (RFC 6455, section 4.1).
+///
+/// `host` is the name and, unless it is the scheme's own, the port of the server. `target` is the path
+/// with its query; characters it cannot have are percent-encoded. `extra` headers come last; line
+/// breaks in them become spaces. No extension may be asked for with them, as none could be spoken.
+pub fn write_request(
+    out: &mut Vec<u8>,
+    host: &str,
+    target: &str,
+    key: &Key,
+    extra: &[(&str, &str)],
+) {
+    out.extend_from_slice(b"GET ");
+    if !target.starts_with('/') {
+        out.push(b'/');
+    }
+    for part in utf8_percent_encode(target, TARGET_ENCODED) {
+        out.extend_from_slice(part.as_bytes());
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    push_field(out, "host", host);
+    out.extend_from_slice(b"upgrade: websocket\r\nconnection: Upgrade\r\n");
+    push_field(out, "sec-websocket-key", key.as_str());
+    push_field(out, "sec-websocket-version", VERSION);
+    for (name, value) in extra {
+        push_field(out, name, value);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Judges the answer to a handshake; `expected` is the [`Key::accept`] of the key that was sent.
+///
+/// Whether a subprotocol in it was among those offered is left to the caller, who knows them.
+///
+/// # Errors
+/// The server refused, or its answer is none to this request.
+pub fn check_response(
+    head: &ResponseHead<'_>,
+    expected: &[u8; ACCEPT_BYTES],
+) -> Result<(), ResponseRefused> {
+    if head.status() != 101 {
+        return Err(ResponseRefused::Status(head.status()));
+    }
+    if !head
+        .headers("upgrade")
+        .any(|value| list_has_token(value, "websocket"))
+    {
+        return Err(ResponseRefused::Upgrade);
+    }
+    if !head
+        .headers("connection")
+        .any(|value| list_has_token(value, "upgrade"))
+    {
+        return Err(ResponseRefused::Connection);
+    }
+    let mut accepts = head.headers("sec-websocket-accept");
+    if accepts.next() != Some(expected) || accepts.next().is_some() {
+        return Err(ResponseRefused::Accept);
+    }
+    if head
+        .headers("sec-websocket-extensions")
+        .any(|value| !value.is_empty())
+    {
+        return Err(ResponseRefused::Extension);
+    }
+    Ok(())
+}
+
+/// Why a handshake failed, as its client sees it. Always the server's doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ResponseRefused {
+    /// Another status than 101.
+    Status(u16),
+    /// 101, but to another protocol.
+    Upgrade,
+    /// 101, but Connection does not name Upgrade.
+    Connection,
+    /// Not the answer to the key that was sent.
+    Accept,
+    /// An extension that was not asked for.
+    Extension,
+}
+
+impl ResponseRefused {
+    /// What was wrong and what to look at.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Status(503) => {
+                "The server is full or shutting down (503): try later, as its Retry-After says."
+            }
+            Self::Status(429) => {
+                "The server limits the rate of connections (429): connect more slowly."
+            }
+            Self::Status(401 | 403) => {
+                "The server does not admit this client (401 or 403): check token and origin."
+            }
+            Self::Status(404) => {
+                "The server has no WebSocket endpoint at this path (404): check the URL."
+            }
+            Self::Status(300..=399) => {
+                "The server redirects elsewhere: connect to the URL in its Location header."
+            }
+            Self::Status(_) => {
+                "The server answered with another status than 101: its body may say why."
+            }
+            Self::Upgrade => {
+                "The server switched to another protocol than WebSocket: check what answers at this URL."
+            }
+            Self::Connection => {
+                "The answer lacks Connection: Upgrade: check the proxies in between."
+            }
+            Self::Accept => {
+                "The answer's Sec-WebSocket-Accept does not fit the key: something in between may be caching."
+            }
+            Self::Extension => {
+                "The server chose an extension that was not asked for: check the server."
+            }
+        }
+    }
+
+    /// The value of the `reason` label of metrics and reports.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Status(_) => "status",
+            Self::Upgrade => "upgrade_header",
+            Self::Connection => "connection_header",
+            Self::Accept => "accept_key",
+            Self::Extension => "extension",
+        }
+    }
+}
+
+impl fmt::Display for ResponseRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Status(status) = self {
+            write!(f, "HTTP status {status}. ")?;
+        }
+        f.write_str(self.sentence())
+    }
+}
+
+impl std::error::Error for ResponseRefused {}

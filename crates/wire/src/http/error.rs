@@ -1,0 +1,103 @@
+//! Why a head was not accepted. Always the peer's doing.
+
+use std::fmt;
+
+/// A head that will not be accepted, however many bytes follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HeadError {
+    /// No end of the head within [`super::HeadLimits::bytes_max`].
+    TooLong,
+    /// More header lines than [`super::HeadLimits::headers_max`].
+    TooManyHeaders,
+    /// Not the grammar of RFC 9112.
+    Malformed(Malformed),
+}
+
+/// The part of a head that broke the grammar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Malformed {
+    /// The method or the request target.
+    RequestLine,
+    /// Something other than `HTTP/1.0` and `HTTP/1.1`.
+    Version,
+    /// A response's status code or reason.
+    Status,
+    /// A byte that cannot be in a header's name, or no colon after it.
+    HeaderName,
+    /// A control character in a header's value.
+    HeaderValue,
+    /// A carriage return without its line feed.
+    LineEnd,
+}
+
+impl HeadError {
+    /// The status to answer with: 431 (RFC 6585, section 5) or 400.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        match self {
+            Self::TooLong | Self::TooManyHeaders => 431,
+            Self::Malformed(_) => 400,
+        }
+    }
+
+    /// What was wrong and what to do about it, for the body of the answer.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::TooLong => {
+                "The request head is too long for this server: send shorter headers or fewer cookies."
+            }
+            Self::TooManyHeaders => "The request has too many headers for this server: send fewer.",
+            Self::Malformed(Malformed::RequestLine) => {
+                "The request line is malformed: send METHOD, one space, a target without spaces, one space, HTTP/1.1."
+            }
+            Self::Malformed(Malformed::Version) => {
+                "The HTTP version is not supported: send HTTP/1.1 without TLS here."
+            }
+            Self::Malformed(Malformed::Status) => {
+                "The status line is malformed: send HTTP/1.1, a three-digit status, a reason."
+            }
+            Self::Malformed(Malformed::HeaderName) => {
+                "A header name is malformed: send a name of letters, digits and hyphens with a colon right after it."
+            }
+            Self::Malformed(Malformed::HeaderValue) => {
+                "A header value contains a control character: remove or encode it."
+            }
+            Self::Malformed(Malformed::LineEnd) => {
+                "A line ends in a carriage return alone: end lines with CR LF."
+            }
+        }
+    }
+
+    /// The value of the `reason` label of metrics.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::TooLong => "head_too_long",
+            Self::TooManyHeaders => "too_many_headers",
+            Self::Malformed(_) => "malformed_head",
+        }
+    }
+}
+
+impl From<httparse::Error> for HeadError {
+    fn from(error: httparse::Error) -> Self {
+        Self::Malformed(match error {
+            httparse::Error::TooManyHeaders => return Self::TooManyHeaders,
+            httparse::Error::Token => Malformed::RequestLine,
+            httparse::Error::Version => Malformed::Version,
+            httparse::Error::Status => Malformed::Status,
+            httparse::Error::HeaderName => Malformed::HeaderName,
+            httparse::Error::HeaderValue => Malformed::HeaderValue,
+            httparse::Error::NewLine => Malformed::LineEnd,
+        })
+    }
+}
+
+impl fmt::Display for HeadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sentence())
+    }
+}
+
+impl std::error::Error for HeadError {}

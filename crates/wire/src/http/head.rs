@@ -1,0 +1,394 @@
+//! The two kinds of head and how they are read.
+
+use super::headers::Headers;
+use super::{HEADERS_MAX, HeadError, HeadLimits};
+
+/// A request's line and headers, borrowed from the bytes they were read from.
+#[derive(Clone, Debug)]
+pub struct RequestHead<'a> {
+    bytes: &'a [u8],
+    method: &'a str,
+    target: &'a str,
+    minor_version: u8,
+    headers: Headers<'a>,
+}
+
+impl<'a> RequestHead<'a> {
+    /// The method as sent; methods are case-sensitive (RFC 9110, section 9.1).
+    #[must_use]
+    pub fn method(&self) -> &'a str {
+        self.method
+    }
+
+    /// The request target as sent, in any of its four forms (RFC 9112, section 3.2).
+    #[must_use]
+    pub fn target(&self) -> &'a str {
+        self.target
+    }
+
+    /// The path of the target without its query, still percent-encoded.
+    ///
+    /// A target in absolute form (`GET http://host/path`) has its scheme and authority taken off,
+    /// which RFC 9112, section 3.2.2, asks of every server. `*` and `host:port` are returned as they are.
+    #[must_use]
+    pub fn path(&self) -> &'a str {
+        self.path_and_query().0
+    }
+
+    /// What follows the first `?` of the target, still percent-encoded.
+    #[must_use]
+    pub fn query(&self) -> Option<&'a str> {
+        self.path_and_query().1
+    }
+
+    fn path_and_query(&self) -> (&'a str, Option<&'a str>) {
+        // A fragment is never sent by a conforming client; where one is, it is not part of either.
+        let target = self.target.split('#').next().unwrap_or_default();
+        let (before, query) = match target.split_once('?') {
+            Some((before, query)) => (before, Some(query)),
+            None => (target, None),
+        };
+        if before.starts_with('/') {
+            return (before, query);
+        }
+        let path = match before.split_once("://") {
+            Some((_, rest)) => rest.find('/').map_or("/", |start| &rest[start..]),
+            None => before,
+        };
+        (path, query)
+    }
+
+    /// 0 for HTTP/1.0, 1 for HTTP/1.1.
+    #[must_use]
+    pub fn minor_version(&self) -> u8 {
+        self.minor_version
+    }
+
+    /// The value of the first header of that name, in any case; without the space around it.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.headers.first(name)
+    }
+
+    /// The values of all headers of that name, in any case, in the order they came.
+    pub fn headers(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.headers.all(name)
+    }
+
+    /// All headers, names as sent, in the order they came.
+    pub fn header_lines(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + '_ {
+        self.headers.iter()
+    }
+
+    /// Bytes of the head, from the first given to [`parse_request`] to the blank line, that line included.
+    #[must_use]
+    pub fn head_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The head as it was sent.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+/// A response's line and headers, borrowed from the bytes they were read from.
+#[derive(Clone, Debug)]
+pub struct ResponseHead<'a> {
+    bytes: &'a [u8],
+    status: u16,
+    minor_version: u8,
+    headers: Headers<'a>,
+}
+
+impl<'a> ResponseHead<'a> {
+    /// The three digits of the status code, whatever they are.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// 0 for HTTP/1.0, 1 for HTTP/1.1.
+    #[must_use]
+    pub fn minor_version(&self) -> u8 {
+        self.minor_version
+    }
+
+    /// The value of the first header of that name, in any case; without the space around it.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.headers.first(name)
+    }
+
+    /// The values of all headers of that name, in any case, in the order they came.
+    pub fn headers(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.headers.all(name)
+    }
+
+    /// All headers, names as sent, in the order they came.
+    pub fn header_lines(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + '_ {
+        self.headers.iter()
+    }
+
+    /// Bytes of the head, from the first given to [`parse_response`] to the blank line, that line included.
+    #[must_use]
+    pub fn head_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Reads a request head from the front of `bytes`; `None` while its end has not come.
+///
+/// Call it again with the same bytes and more. An error is final: more bytes do not cure it, and it
+/// is found as soon as the bytes so far contain it.
+///
+/// # Errors
+/// The peer's head is malformed or larger than `limits`.
+pub fn parse_request<'a>(
+    bytes: &'a [u8],
+    limits: HeadLimits,
+) -> Result<Option<RequestHead<'a>>, HeadError> {
+    let mut headers = Headers::EMPTY;
+    let mut request =
+        httparse::Request::new(&mut headers.storage[..limits.headers_max.min(HEADERS_MAX)]);
+    let end = request.parse(within(bytes, limits))?;
+    let httparse::Status::Complete(end) = end else {
+        return incomplete(bytes, limits);
+    };
+    let (method, target, minor_version) = (request.method, request.path, request.version);
+    let count = request.headers.len();
+    headers.count = count;
+    Ok(Some(RequestHead {
+        bytes: &bytes[..end],
+        method: method.expect("a whole request has a method"),
+        target: target.expect("a whole request has a target"),
+        minor_version: minor_version.expect("a whole request has a version"),
+        headers,
+    }))
+}
+
+/// Reads a response head from the front of `bytes`; `None` while its end has not come.
+///
+/// # Errors
+/// The server's head is malformed or larger than `limits`.
+pub fn parse_response<'a>(
+    bytes: &'a [u8],
+    limits: HeadLimits,
+) -> Result<Option<ResponseHead<'a>>, HeadError> {
+    let mut headers = Headers::EMPTY;
+    let mut response =
+        httparse::Response::new(&mut headers.storage[..limits.headers_max.min(HEADERS_MAX)]);
+    let end = response.parse(within(bytes, limits))?;
+    let httparse::Status::Complete(end) = end else {
+        return incomplete(bytes, limits);
+    };
+    let (status, minor_version) = (response.code, response.version);
+    let count = response.headers.len();
+    headers.count = count;
+    Ok(Some(ResponseHead {
+        bytes: &bytes[..end],
+        status: status.expect("a whole response has a status"),
+        minor_version: minor_version.expect("a whole response has a version"),
+        headers,
+    }))
+}
+
+/// The bytes a head may lie in. Reading no further makes the outcome independent of how much of
+/// what follows has already arrived.
+fn within(bytes: &[u8], limits: HeadLimits) -> &[u8] {
+    &bytes[..bytes.len().min(limits.bytes_max)]
+}
+
+/// At the limit already, not past it: a head that is still open there needs at least one byte more.
+fn incomplete<T>(bytes: &[u8], limits: HeadLimits) -> Result<Option<T>, HeadError> {
+    if bytes.len() >= limits.bytes_max {
+        Err(HeadError::TooLong)
+    } else {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Malformed;
+    use super::*;
+
+    fn request(text: &str) -> RequestHead<'_> {
+        parse_request(text.as_bytes(), HeadLimits::default())
+            .unwrap()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_request_is_read_in_full() {
+        let text = "GET /raw?channel=a&channel=b HTTP/1.1\r\nHost: example.com\r\nX-One: 1\r\nx-one:  2 \r\n\r\nrest";
+        let head = request(text);
+        assert_eq!(head.method(), "GET");
+        assert_eq!(head.target(), "/raw?channel=a&channel=b");
+        assert_eq!(head.path(), "/raw");
+        assert_eq!(head.query(), Some("channel=a&channel=b"));
+        assert_eq!(head.minor_version(), 1);
+        assert_eq!(head.header("HOST"), Some(&b"example.com"[..]));
+        assert_eq!(head.headers("X-ONE").collect::<Vec<_>>(), [b"1", b"2"]);
+        assert_eq!(head.header("absent"), None);
+        assert_eq!(
+            head.header_lines()
+                .map(|(name, _)| name)
+                .collect::<Vec<_>>(),
+            ["Host", "X-One", "x-one"]
+        );
+        assert_eq!(&text[head.head_bytes()..], "rest");
+    }
+
+    #[test]
+    fn every_prefix_of_a_head_is_incomplete() {
+        let text = b"POST /api/publish HTTP/1.0\r\nhost: a\r\nempty:\r\n\r\n";
+        for cut in 0..text.len() {
+            assert!(
+                parse_request(&text[..cut], HeadLimits::default())
+                    .unwrap()
+                    .is_none(),
+                "{cut}"
+            );
+        }
+        let head = parse_request(text, HeadLimits::default()).unwrap().unwrap();
+        assert_eq!((head.minor_version(), head.head_bytes()), (0, text.len()));
+        assert_eq!(head.header("empty"), Some(&b""[..]));
+    }
+
+    #[test]
+    fn targets_have_four_forms() {
+        let cases = [
+            ("/", "/", None),
+            ("/?", "/", Some("")),
+            ("/a?b?c", "/a", Some("b?c")),
+            ("http://example.com", "/", None),
+            ("http://example.com?x=/y", "/", Some("x=/y")),
+            ("ws://example.com:80/a/b?c", "/a/b", Some("c")),
+            ("/a?u=http://b/c", "/a", Some("u=http://b/c")),
+            ("/a#f?x", "/a", None),
+            ("*", "*", None),
+            ("example.com:443", "example.com:443", None),
+        ];
+        for (target, path, query) in cases {
+            let text = format!("GET {target} HTTP/1.1\r\n\r\n");
+            let head = request(&text);
+            assert_eq!((head.path(), head.query()), (path, query), "{target}");
+        }
+    }
+
+    #[test]
+    fn the_length_limit_counts_the_blank_line() {
+        let text = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        let limits = |bytes_max| HeadLimits {
+            bytes_max,
+            ..HeadLimits::default()
+        };
+        assert!(parse_request(text, limits(text.len())).unwrap().is_some());
+        assert_eq!(
+            parse_request(text, limits(text.len() - 1)).unwrap_err(),
+            HeadError::TooLong
+        );
+        // The verdict does not wait for the byte that would prove it.
+        assert_eq!(
+            parse_request(&text[..10], limits(10)).unwrap_err(),
+            HeadError::TooLong
+        );
+        assert!(parse_request(&text[..9], limits(10)).unwrap().is_none());
+        // A long body behind a short head is not the head's fault.
+        let mut with_body = text.to_vec();
+        with_body.resize(100_000, b'x');
+        assert!(
+            parse_request(&with_body, HeadLimits::default())
+                .unwrap()
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn the_header_limit_is_exact_and_bounded_by_the_storage() {
+        let text = |count: usize| format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(count));
+        for headers_max in [0, 3, HEADERS_MAX, 1000] {
+            let limits = HeadLimits {
+                headers_max,
+                ..HeadLimits::default()
+            };
+            let most = headers_max.min(HEADERS_MAX);
+            let accepted = parse_request(text(most).as_bytes(), limits)
+                .unwrap()
+                .unwrap()
+                .header_lines()
+                .count();
+            assert_eq!(accepted, most);
+            assert_eq!(
+                parse_request(text(most + 1).as_bytes(), limits).unwrap_err(),
+                HeadError::TooManyHeaders
+            );
+        }
+    }
+
+    #[test]
+    fn malformed_requests_say_where() {
+        let cases = [
+            ("G\u{0}T / HTTP/1.1\r\n\r\n", Malformed::RequestLine),
+            ("GET  / HTTP/1.1\r\n\r\n", Malformed::RequestLine),
+            (" GET / HTTP/1.1\r\n\r\n", Malformed::RequestLine),
+            ("\u{16}\u{3}\u{1}\u{2}", Malformed::RequestLine),
+            ("GET / HTTP/2.0\r\n\r\n", Malformed::Version),
+            ("GET /a b HTTP/1.1\r\n\r\n", Malformed::Version),
+            ("GET / HTTP/1.1\r\nno colon\r\n\r\n", Malformed::HeaderName),
+            ("GET / HTTP/1.1\r\nhost : a\r\n\r\n", Malformed::HeaderName),
+            (
+                "GET / HTTP/1.1\r\na: b\r\n folded\r\n\r\n",
+                Malformed::HeaderName,
+            ),
+            (
+                "GET / HTTP/1.1\r\na: b\u{0}\r\n\r\n",
+                Malformed::HeaderValue,
+            ),
+            (
+                "GET / HTTP/1.1\r\na: b\rc: d\r\n\r\n",
+                Malformed::HeaderValue,
+            ),
+            ("GET / HTTP/1.1\rx", Malformed::LineEnd),
+        ];
+        for (text, what) in cases {
+            let error = parse_request(text.as_bytes(), HeadLimits::default()).unwrap_err();
+            assert_eq!(error, HeadError::Malformed(what), "{text:?}");
+            assert_eq!(error.status(), 400);
+            assert!(error.sentence().ends_with('.') && !error.label().is_empty());
+        }
+        assert_eq!(
+            (
+                HeadError::TooLong.status(),
+                HeadError::TooManyHeaders.status()
+            ),
+            (431, 431)
+        );
+    }
+
+    #[test]
+    fn a_response_is_read_in_full() {
+        let text = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n\r\nbody";
+        let head = parse_response(text, HeadLimits::default())
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (head.status(), head.minor_version(), head.head_bytes()),
+            (503, 1, text.len() - 4)
+        );
+        assert_eq!(head.header("retry-after"), Some(&b"5"[..]));
+        for cut in 0..text.len() - 4 {
+            assert!(
+                parse_response(&text[..cut], HeadLimits::default())
+                    .unwrap()
+                    .is_none(),
+                "{cut}"
+            );
+        }
+        assert_eq!(
+            parse_response(b"HTTP/1.1 2x0 OK\r\n\r\n", HeadLimits::default()).unwrap_err(),
+            HeadError::Malformed(Malformed::Status)
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! The header lines of a head, and the lists of tokens in their values.
+
+use super::HEADERS_MAX;
+use httparse::Header;
+use std::fmt;
+
+/// The headers of one head, in the order they came; borrowed from its bytes.
+///
+/// An array in place, because one head is alive at a time per thread and a heap allocation per
+/// handshake would be paid a million times.
+#[derive(Clone)]
+pub(super) struct Headers<'a> {
+    pub(super) storage: [Header<'a>; HEADERS_MAX],
+    pub(super) count: usize,
+}
+
+impl<'a> Headers<'a> {
+    pub(super) const EMPTY: Self = Self {
+        storage: [httparse::EMPTY_HEADER; HEADERS_MAX],
+        count: 0,
+    };
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + '_ {
+        self.storage[..self.count]
+            .iter()
+            .map(|header| (header.name, header.value))
+    }
+
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.iter()
+            .filter(move |(candidate, _)| candidate.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    pub(super) fn first(&self, name: &str) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+}
+
+impl fmt::Debug for Headers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(
+                self.iter()
+                    .map(|(name, value)| (name, String::from_utf8_lossy(value))),
+            )
+            .finish()
+    }
+}
+
+/// Whether the bytes are a `token` (RFC 9110, section 5.6.2).
+pub(crate) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty()
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+}
+
+/// The tokens of a comma-separated list (RFC 9110, section 5.6.1); elements that are no tokens are left out.
+pub(crate) fn list_tokens(value: &[u8]) -> impl Iterator<Item = &str> {
+    value
+        .split(|byte| *byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|element| is_token(element))
+        .filter_map(|element| str::from_utf8(element).ok())
+}
+
+/// Whether a comma-separated list has this token, in any case.
+pub(crate) fn list_has_token(value: &[u8], token: &str) -> bool {
+    list_tokens(value).any(|element| element.eq_ignore_ascii_case(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_split_at_commas_and_lose_their_space() {
+        let tokens: Vec<_> = list_tokens(b" keep-alive,\tUpgrade , ,,x/y,z").collect();
+        assert_eq!(tokens, ["keep-alive", "Upgrade", "z"]);
+        assert!(list_has_token(b"keep-alive, UPGRADE", "upgrade"));
+        assert!(!list_has_token(b"keep-alive, upgrades", "upgrade"));
+        assert!(!list_has_token(b"", "upgrade"));
+    }
+
+    #[test]
+    fn tokens_are_the_grammar_of_rfc_9110() {
+        assert!(is_token(b"v10.stomp"));
+        assert!(is_token(b"!#$%&'*+-.^_`|~09AZaz"));
+        for bad in [&b""[..], b"a b", b"a\"b", b"a\rb", b"\xc3\xa9", b"a;b"] {
+            assert!(!is_token(bad), "{bad:?}");
+        }
+    }
+}

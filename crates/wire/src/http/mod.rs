@@ -1,0 +1,40 @@
+//! HTTP/1.1 heads (RFC 9112): the line and the headers before a body, and short plain-text responses.
+//!
+//! A head is read only when it is whole. Until then the caller keeps the bytes and asks again with
+//! more; [`HeadLimits`] bounds how much that can be. Bodies are not this module's business: what is
+//! not a WebSocket handshake goes to an ordinary HTTP server.
+
+mod error;
+mod head;
+mod headers;
+mod query;
+mod reply;
+
+pub use error::{HeadError, Malformed};
+pub use head::{RequestHead, ResponseHead, parse_request, parse_response};
+pub use query::{QueryError, query_pairs};
+pub use reply::write_response;
+
+pub(crate) use headers::{is_token, list_has_token, list_tokens};
+pub(crate) use reply::push_field;
+
+/// Headers a head can hold at most, whatever [`HeadLimits::headers_max`] says: the size of its storage.
+pub const HEADERS_MAX: usize = 64;
+
+/// What a head may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Bytes of the head, with the blank line that ends it.
+    pub bytes_max: usize,
+    /// Header lines. More than [`HEADERS_MAX`] means [`HEADERS_MAX`].
+    pub headers_max: usize,
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self {
+            bytes_max: 8192,
+            headers_max: HEADERS_MAX,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Reading a frame's header: what can be judged without knowing the frames before it.
+
+use super::{CONTROL_BYTES_MAX, Opcode, ProtocolError, Role};
+
+/// A frame's header as it was on the wire, already lawful by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) opcode: Opcode,
+    pub(super) fin: bool,
+    /// Zeros when the frame is not masked: unmasking is then skipped by role, not by value.
+    pub(super) mask: [u8; 4],
+    pub(super) payload_bytes: u64,
+    /// Bytes of the header itself.
+    pub(super) header_bytes: usize,
+}
+
+impl Header {
+    /// Reads the header at the front of `bytes`; `None` while it is not whole.
+    ///
+    /// Judged byte by byte in the order of the wire, and again from the start with each call, so that
+    /// the verdict comes at the first byte that is wrong and is the same however the bytes were cut.
+    pub(super) fn read(bytes: &[u8], role: Role) -> Result<Option<Self>, ProtocolError> {
+        let [first, after_first @ ..] = bytes else {
+            return Ok(None);
+        };
+        let fin = first & 0x80 != 0;
+        let opcode = judge_first(*first, fin)?;
+        let [second, rest @ ..] = after_first else {
+            return Ok(None);
+        };
+        judge_second(*second, opcode, role)?;
+        let Some((payload_bytes, rest)) = read_length(*second & 0x7f, rest)? else {
+            return Ok(None);
+        };
+        let (mask, rest) = match role {
+            Role::Client => ([0; 4], rest),
+            Role::Server => match rest.split_first_chunk() {
+                Some((mask, rest)) => (*mask, rest),
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(Self {
+            opcode,
+            fin,
+            mask,
+            payload_bytes,
+            header_bytes: bytes.len() - rest.len(),
+        }))
+    }
+}
+
+fn judge_first(first: u8, fin: bool) -> Result<Opcode, ProtocolError> {
+    judge_reserved_bits(first)?;
+    let opcode = Opcode::from_bits(first & 0x0f).ok_or(ProtocolError::ReservedOpcode)?;
+    if opcode.is_control() && !fin {
+        return Err(ProtocolError::FragmentedControl);
+    }
+    Ok(opcode)
+}
+
+/// The one place where RSV1 to RSV3 get their meaning. permessage-deflate (RFC 7692, section 6) will
+/// allow RSV1 on the first frame of a message, and change nothing else about headers.
+fn judge_reserved_bits(first: u8) -> Result<(), ProtocolError> {
+    if first & 0x70 == 0 {
+        Ok(())
+    } else {
+        Err(ProtocolError::ReservedBits)
+    }
+}
+
+fn judge_second(second: u8, opcode: Opcode, role: Role) -> Result<(), ProtocolError> {
+    match (role, second & 0x80 != 0) {
+        (Role::Server, false) => return Err(ProtocolError::Unmasked),
+        (Role::Client, true) => return Err(ProtocolError::Masked),
+        (Role::Server, true) | (Role::Client, false) => {}
+    }
+    // 126 and 127 announce longer lengths, which a control frame cannot have either.
+    if opcode.is_control() && usize::from(second & 0x7f) > CONTROL_BYTES_MAX {
+        return Err(ProtocolError::ControlTooLong);
+    }
+    Ok(())
+}
+
+/// The payload's length and what follows it; `None` while the length is not whole.
+fn read_length(short: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, ProtocolError> {
+    let (length, minimum, rest) = match short {
+        126 => match rest.split_first_chunk() {
+            Some((bytes, rest)) => (u64::from(u16::from_be_bytes(*bytes)), 126, rest),
+            None => return Ok(None),
+        },
+        127 => match rest.split_first_chunk() {
+            Some((bytes, rest)) => (u64::from_be_bytes(*bytes), 1 << 16, rest),
+            None => return Ok(None),
+        },
+        _ => (u64::from(short), 0, rest),
+    };
+    if length >> 63 != 0 {
+        return Err(ProtocolError::LengthOutOfRange);
+    }
+    if length < minimum {
+        return Err(ProtocolError::LengthNotMinimal);
+    }
+    Ok(Some((length, rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame_header;
+    use super::*;
+
+    #[test]
+    fn headers_read_back_as_written_and_no_sooner() {
+        let opcodes = [
+            Opcode::Continuation,
+            Opcode::Text,
+            Opcode::Binary,
+            Opcode::Close,
+            Opcode::Ping,
+            Opcode::Pong,
+        ];
+        for opcode in opcodes {
+            for length in [0, 1, 125, 126, 127, 65_535, 65_536, (1 << 63) - 1] {
+                if opcode.is_control() && length > 125 {
+                    continue;
+                }
+                for (role, mask) in [(Role::Server, Some([9, 8, 7, 6])), (Role::Client, None)] {
+                    let written = frame_header(opcode, true, mask, length);
+                    for cut in 0..written.len() {
+                        assert_eq!(Header::read(&written[..cut], role), Ok(None));
+                    }
+                    let mut followed = written.to_vec();
+                    followed.extend_from_slice(b"payload");
+                    let expected = Header {
+                        opcode,
+                        fin: true,
+                        mask: mask.unwrap_or_default(),
+                        payload_bytes: length,
+                        header_bytes: written.len(),
+                    };
+                    assert_eq!(Header::read(&followed, role), Ok(Some(expected)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_law_is_enforced_at_its_byte() {
+        let cases: [(&[u8], Role, ProtocolError); 13] = [
+            (&[0xc1], Role::Client, ProtocolError::ReservedBits),
+            (&[0xa1], Role::Client, ProtocolError::ReservedBits),
+            (&[0x91], Role::Client, ProtocolError::ReservedBits),
+            (&[0x83], Role::Client, ProtocolError::ReservedOpcode),
+            (&[0x8b], Role::Server, ProtocolError::ReservedOpcode),
+            (&[0x09], Role::Server, ProtocolError::FragmentedControl),
+            (&[0x81, 0x00], Role::Server, ProtocolError::Unmasked),
+            (&[0x81, 0x80], Role::Client, ProtocolError::Masked),
+            (&[0x89, 126], Role::Client, ProtocolError::ControlTooLong),
+            (&[0x88, 127], Role::Client, ProtocolError::ControlTooLong),
+            (
+                &[0x82, 126, 0, 125],
+                Role::Client,
+                ProtocolError::LengthNotMinimal,
+            ),
+            (
+                &[0x82, 127, 0, 0, 0, 0, 0, 0, 0xff, 0xff],
+                Role::Client,
+                ProtocolError::LengthNotMinimal,
+            ),
+            (
+                &[0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0],
+                Role::Client,
+                ProtocolError::LengthOutOfRange,
+            ),
+        ];
+        for (bytes, role, error) in cases {
+            assert_eq!(Header::read(bytes, role), Err(error), "{bytes:x?}");
+            assert_eq!(
+                Header::read(&bytes[..bytes.len() - 1], role),
+                Ok(None),
+                "{bytes:x?}"
+            );
+        }
+    }
+}

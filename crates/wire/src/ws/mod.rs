@@ -1,0 +1,127 @@
+//! WebSocket frames (RFC 6455, sections 5 to 8), without extensions.
+//!
+//! Received bytes go through a [`Decoder`], which gives out [`Event`]s that point into them. Bytes to
+//! send are made by [`encode_frame`] and [`encode_close`], or by [`frame_header`] where the payload
+//! lies elsewhere and both leave in one gathered write.
+
+mod close;
+mod control;
+mod decoder;
+mod encode;
+mod error;
+mod header;
+mod mask;
+mod utf8;
+
+pub use close::CloseCode;
+pub use control::{Control, Reason};
+pub use decoder::{Decoder, Event};
+pub use encode::{FrameHeader, encode_close, encode_frame, frame_header};
+pub use error::ProtocolError;
+pub use mask::apply_mask;
+
+/// Payload bytes a control frame can have (RFC 6455, section 5.5).
+pub const CONTROL_BYTES_MAX: usize = 125;
+
+/// Bytes a close reason can have: what [`CONTROL_BYTES_MAX`] leaves beside the code.
+pub const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
+
+/// What a frame is (RFC 6455, section 5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Opcode {
+    /// Goes on with the message that a text or binary frame began.
+    Continuation,
+    /// A text message, or its beginning.
+    Text,
+    /// A binary message, or its beginning.
+    Binary,
+    /// The last frame of this direction.
+    Close,
+    /// Asks for a pong with the same payload.
+    Ping,
+    /// Answers a ping, or comes unasked.
+    Pong,
+}
+
+impl Opcode {
+    /// The opcode as it is on the wire.
+    #[must_use]
+    pub fn bits(self) -> u8 {
+        match self {
+            Self::Continuation => 0x0,
+            Self::Text => 0x1,
+            Self::Binary => 0x2,
+            Self::Close => 0x8,
+            Self::Ping => 0x9,
+            Self::Pong => 0xa,
+        }
+    }
+
+    /// The opcode of these four bits; `None` for the ten that are reserved.
+    #[must_use]
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        Some(match bits {
+            0x0 => Self::Continuation,
+            0x1 => Self::Text,
+            0x2 => Self::Binary,
+            0x8 => Self::Close,
+            0x9 => Self::Ping,
+            0xa => Self::Pong,
+            _ => return None,
+        })
+    }
+
+    /// Close, ping or pong: never fragmented, and allowed between the fragments of a message.
+    #[must_use]
+    pub fn is_control(self) -> bool {
+        matches!(self, Self::Close | Self::Ping | Self::Pong)
+    }
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// UTF-8.
+    Text,
+    /// Any bytes.
+    Binary,
+}
+
+impl From<Kind> for Opcode {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Text => Self::Text,
+            Kind::Binary => Self::Binary,
+        }
+    }
+}
+
+/// Which end of the connection decodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Receives masked frames only.
+    Server,
+    /// Receives unmasked frames only.
+    Client,
+}
+
+/// What a peer may send. Past any of these the connection ends with 1009.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Payload bytes of one data frame.
+    pub frame_bytes_max: u64,
+    /// Payload bytes of one message, all its frames together.
+    pub message_bytes_max: u64,
+    /// Frames of one message. Bounds what empty fragments can cost, which no byte limit does.
+    pub fragments_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            frame_bytes_max: 64 * 1024,
+            message_bytes_max: 64 * 1024,
+            fragments_max: 1024,
+        }
+    }
+}
