@@ -95,7 +95,9 @@ impl CloseReason {
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Client | Self::Reset | Self::HandedOver | Self::Refused => "",
-            Self::SlowConsumer => "slow consumer: read faster, or subscribe to less; then reconnect",
+            Self::SlowConsumer => {
+                "slow consumer: read faster, or subscribe to less; then reconnect"
+            }
             Self::Overloaded => "server out of buffer memory: reconnect after a pause",
             Self::Full => "server full: reconnect after a pause",
             Self::Protocol => "protocol error",
@@ -118,7 +120,13 @@ mod tests {
         for (position, reason) in CloseReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, position);
             assert!(reason.sentence().len() <= 123, "{reason:?}");
-            assert_eq!(CloseReason::ALL.iter().filter(|other| other.label() == reason.label()).count(), 1);
+            assert_eq!(
+                CloseReason::ALL
+                    .iter()
+                    .filter(|other| other.label() == reason.label())
+                    .count(),
+                1
+            );
         }
     }
 }

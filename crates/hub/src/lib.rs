@@ -1,10 +1,34 @@
 //! One core's world, deterministic: connections, channels, subscribers, outbound queues, limits.
 //!
-//! No I/O, no clock, no randomness but an argument's. The shard tells the hub what happened and asks it what to do.
+//! No I/O, no clock, no randomness but an argument's. The shard tells the [`Hub`] what happened and asks it what to
+//! do; the method families are
+//!
+//! * connections: [`Hub::open`], [`Hub::admit`], [`Hub::note_input`], [`Hub::begin_closing`], [`Hub::release`];
+//! * channels: [`Hub::subscribe`], [`Hub::handle_joined`], [`Hub::deliver`], [`Hub::poll_delivery`];
+//! * outbound queues: [`Hub::enqueue`], [`Hub::outbound`], [`Hub::advance_outbound`];
+//! * time: [`Hub::poll_due`], [`Hub::next_deadline`].
+//!
+//! A channel's order is kept by its *home*, a [`Home`] on one shard of the process.
 #![forbid(unsafe_code)]
 
+mod channel;
 mod close;
+mod connection;
+mod home;
+mod hub;
+mod limits;
+mod outbound;
+mod publication;
 mod time;
+mod timers;
 
+pub use channel::Subscribed;
 pub use close::CloseReason;
+pub use connection::{Connection, Phase, Transport};
+pub use home::{Home, ShardSet};
+pub use hub::{Hub, Step, Target};
+pub use limits::{Lease, Permit, Pool};
+pub use outbound::{Chunk, Outbound, Overflow};
+pub use publication::{Payload, Publication};
 pub use time::Now;
+pub use timers::{Due, Timing};

@@ -13,14 +13,21 @@
 //! Everybody else talks to shards through the [`Mesh`]: publish, drain, metrics.
 #![forbid(unsafe_code)]
 
+mod closing;
+mod delivery;
+mod drain;
+mod inbox;
+mod input;
 mod mesh;
 mod metrics;
+mod outbound;
 mod settings;
 mod shard;
+mod transport;
 
-pub use mesh::{Mesh, Payload, Position, PublishRefused, Reply};
-pub use metrics::{CLOSE_REASONS, Distribution, Metrics};
+pub use mesh::{Mesh, Position, PublishRefused, Reply};
+pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use settings::{ProcessLimits, Settings};
-pub use shard::{HandOver, Shard, Turn};
+pub use shard::{HandOver, Holdings, Shard, Turn};
 
-pub use myriad_hub::{CloseReason, Now};
+pub use myriad_hub::{CloseReason, Now, Payload};

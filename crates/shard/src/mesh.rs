@@ -2,18 +2,11 @@
 
 use crate::metrics::Metrics;
 use crate::settings::ProcessLimits;
+use myriad_hub::{Payload, Permit, Pool, Publication, ShardSet};
 use myriad_reactor::Waker;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// The data of a publication, as a publisher gave it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Payload {
-    /// Text: one text frame on `raw`. For the API: a JSON string's content, or any other JSON as its text.
-    Text(Box<str>),
-    /// Bytes: one binary frame on `raw`.
-    Binary(Box<[u8]>),
-}
 
 /// The place a publication got in its channel's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,50 +31,209 @@ pub enum PublishRefused {
     Draining,
 }
 
+/// What shards tell each other. From one sender to one shard, messages arrive in order.
+pub(crate) enum Message {
+    /// To the channel's home: give this a place and deliver it.
+    Publish {
+        channel: Box<str>,
+        payload: Payload,
+        permit: Permit,
+        reply: Reply,
+    },
+    /// To the channel's home: `shard` has its first subscriber.
+    Join {
+        channel: Arc<str>,
+        shard: usize,
+        serial: u64,
+    },
+    /// From the home, in answer: everything after `offset` will be delivered.
+    Joined {
+        channel: Arc<str>,
+        serial: u64,
+        offset: u64,
+    },
+    /// To the channel's home: `shard` has lost its last subscriber.
+    Leave { channel: Arc<str>, shard: usize },
+    /// From the home: deliver this to your subscribers.
+    Deliver(Arc<Publication>),
+    /// To every shard: end all connections, evenly over this time.
+    Drain { over: Duration },
+}
+
 /// The way to every shard of the process. Cheap to clone.
 #[derive(Clone)]
 pub struct Mesh(Arc<Inner>);
 
-struct Inner {}
+struct Inner {
+    inboxes: Box<[Inbox]>,
+    metrics: Box<[Metrics]>,
+    limits: ProcessLimits,
+    connections: Pool,
+    buffered: Pool,
+    publications: Pool,
+    draining: AtomicBool,
+}
+
+/// Bounded at admission, not here: publications hold permits, a connection has one join in flight, and a shard asks
+/// and leaves once per channel. So a push never fails and a shard never blocks on another.
+struct Inbox {
+    messages: Mutex<Vec<Message>>,
+    /// A wake is on its way that the shard has not answered by [`Mesh::receive`]; others need not wake it again.
+    woken: AtomicBool,
+    waker: Waker,
+}
 
 impl Mesh {
     /// Bytes of a channel's name, UTF-8.
     pub const CHANNEL_BYTES_MAX: usize = 255;
     /// Shards of a process.
-    pub const SHARDS_MAX: usize = 256;
+    pub const SHARDS_MAX: usize = ShardSet::SHARDS_MAX;
+    /// What a publication takes of the limit besides its data: its record, its frame, its places in inboxes.
+    const PUBLICATION_OVERHEAD_BYTES: u64 = 256;
 
     /// A mesh of as many shards as there are wakers.
+    ///
+    /// # Panics
+    /// No waker, or more than [`Mesh::SHARDS_MAX`].
     #[must_use]
     pub fn new(wakers: Vec<Waker>, limits: ProcessLimits) -> Self {
-        let _ = (wakers, limits);
-        todo!()
+        assert!(!wakers.is_empty() && wakers.len() <= Self::SHARDS_MAX);
+        let metrics = wakers.iter().map(|_| Metrics::default()).collect();
+        let inbox = |waker| Inbox {
+            messages: Mutex::default(),
+            woken: AtomicBool::new(false),
+            waker,
+        };
+        Self(Arc::new(Inner {
+            inboxes: wakers.into_iter().map(inbox).collect(),
+            metrics,
+            limits,
+            connections: Pool::new(limits.connections_max),
+            buffered: Pool::new(limits.buffered_bytes_max),
+            publications: Pool::new(limits.publication_bytes_max),
+            draining: AtomicBool::new(false),
+        }))
     }
 
     /// Shards of this mesh.
     #[must_use]
     pub fn shard_count(&self) -> usize {
-        todo!()
+        self.0.inboxes.len()
     }
 
     /// Hands a publication to the channel's home shard; `reply` is called there once it has its place.
     ///
     /// # Errors
     /// Nothing was published, and `reply` will not be called.
-    pub fn publish(&self, channel: &str, payload: Payload, reply: Reply) -> Result<(), PublishRefused> {
-        let _ = (channel, payload, reply);
-        todo!()
+    pub fn publish(
+        &self,
+        channel: &str,
+        payload: Payload,
+        reply: Reply,
+    ) -> Result<(), PublishRefused> {
+        if channel.is_empty() || channel.len() > Self::CHANNEL_BYTES_MAX {
+            return Err(PublishRefused::Channel);
+        }
+        if self.0.draining.load(Ordering::Relaxed) {
+            return Err(PublishRefused::Draining);
+        }
+        // Twice the data: the payload itself and its encoded frame.
+        let bytes = 2 * payload.bytes().len() as u64 + Self::PUBLICATION_OVERHEAD_BYTES;
+        if bytes > self.0.limits.publication_bytes_max {
+            return Err(PublishRefused::TooLarge);
+        }
+        let permit = Permit::take(&self.0.publications, bytes).ok_or(PublishRefused::Busy)?;
+        self.send(
+            self.home_of(channel),
+            Message::Publish {
+                channel: channel.into(),
+                payload,
+                permit,
+                reply,
+            },
+        );
+        Ok(())
     }
 
     /// Begins draining: new streams get 503, connections are closed evenly over `over`, then each shard's turn
     /// answers [`crate::Turn::Finished`].
     pub fn drain(&self, over: Duration) {
-        let _ = over;
-        todo!()
+        self.0.draining.store(true, Ordering::Relaxed);
+        for shard in 0..self.shard_count() {
+            self.send(shard, Message::Drain { over });
+        }
     }
 
     /// Each shard's figures.
     #[must_use]
     pub fn metrics(&self) -> &[Metrics] {
-        todo!()
+        &self.0.metrics
+    }
+
+    /// Bytes of publications in flight: accepted, and not yet submitted to every subscriber.
+    #[must_use]
+    pub fn publication_bytes(&self) -> u64 {
+        self.0.limits.publication_bytes_max - self.0.publications.available()
+    }
+
+    pub(crate) fn connections(&self) -> &Pool {
+        &self.0.connections
+    }
+
+    pub(crate) fn buffered(&self) -> &Pool {
+        &self.0.buffered
+    }
+
+    /// Bytes a shard leases of the buffer budget at a time: enough that shards seldom meet, and little enough that
+    /// what idle shards hold does not starve a busy one.
+    pub(crate) fn buffered_portion(&self) -> u64 {
+        (self.0.limits.buffered_bytes_max / (16 * self.shard_count() as u64)).min(1 << 20)
+    }
+
+    /// The shard where a channel's order is made: FNV-1a of the name, the same in every process.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a remainder of the shard count"
+    )]
+    pub(crate) fn home_of(&self, channel: &str) -> usize {
+        let hash = channel
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        ((hash ^ hash >> 32) % self.shard_count() as u64) as usize
+    }
+
+    pub(crate) fn send(&self, shard: usize, message: Message) {
+        let inbox = &self.0.inboxes[shard];
+        inbox
+            .messages
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(message);
+        if !inbox.woken.swap(true, Ordering::AcqRel) {
+            inbox.waker.wake();
+        }
+    }
+
+    /// Moves what has arrived for a shard into `messages`, which must be empty.
+    pub(crate) fn receive(&self, shard: usize, messages: &mut Vec<Message>) {
+        assert!(messages.is_empty());
+        let inbox = &self.0.inboxes[shard];
+        // Before the queue is taken: a sender that comes in between wakes once too often, never once too few.
+        if inbox.woken.swap(false, Ordering::AcqRel) {
+            std::mem::swap(
+                &mut *inbox
+                    .messages
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner),
+                messages,
+            );
+        }
+    }
+
+    /// Whether a shard has messages to receive; the simulator's stand-in for the wake.
+    pub(crate) fn has_messages(&self, shard: usize) -> bool {
+        self.0.inboxes[shard].woken.load(Ordering::Acquire)
     }
 }

@@ -50,7 +50,11 @@ impl Distribution {
     /// Upper bound of a bucket in seconds; infinite for the last.
     #[must_use]
     pub fn upper_bound_s(bucket: usize) -> f64 {
-        if bucket + 1 >= Self::BUCKETS { f64::INFINITY } else { (1u64 << bucket) as f64 / 1e6 }
+        if bucket + 1 >= Self::BUCKETS {
+            f64::INFINITY
+        } else {
+            (1u64 << bucket) as f64 / 1e6
+        }
     }
 
     /// Sum of all durations, nanoseconds.
@@ -98,38 +102,74 @@ pub struct Metrics {
     pub publish_to_last_submit: Distribution,
 }
 
-/// Labels of the refusals a shard answers by itself.
-pub const REFUSALS: [&str; 12] = [
+/// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
+pub const REFUSALS: [&str; 18] = [
     "head_too_long",
     "too_many_headers",
-    "malformed",
+    "malformed_head",
+    "malformed_query",
     "method",
-    "not_an_upgrade",
-    "version",
-    "key",
+    "http_version",
     "host",
+    "not_upgrade",
+    "connection_header",
+    "body",
+    "websocket_key",
+    "websocket_version",
     "channel",
     "path",
+    "anonymous",
     "handshake_timeout",
     "full",
+    "draining",
 ];
 
 impl Metrics {
-    /// Counts a refusal by its label; labels not in [`REFUSALS`] count as malformed.
-    pub(crate) fn refuse(&self, label: &str) {
-        let position = REFUSALS.iter().position(|known| *known == label).unwrap_or(2);
-        self.refusals[position].add(1);
+    pub(crate) fn count_close(&self, reason: CloseReason) {
+        self.closes[reason as usize].add(1);
+    }
+
+    /// Counts a refusal by its label, one of [`REFUSALS`].
+    pub(crate) fn count_refusal(&self, label: &str) {
+        let position = REFUSALS.iter().position(|known| *known == label);
+        debug_assert!(position.is_some(), "{label} is not listed");
+        if let Some(position) = position {
+            self.refusals[position].add(1);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Distribution;
+    use super::{Distribution, REFUSALS};
+    use myriad_wire::handshake::Refusal;
+    use myriad_wire::http::{HeadError, QueryError};
+
+    #[test]
+    fn every_refusal_of_wire_is_listed() {
+        let wire = Refusal::ALL.map(Refusal::label);
+        let heads = [
+            HeadError::TooLong.label(),
+            HeadError::TooManyHeaders.label(),
+            QueryError.label(),
+        ];
+        for label in wire.into_iter().chain(heads) {
+            assert!(REFUSALS.contains(&label), "{label}");
+        }
+    }
 
     #[test]
     fn durations_fall_below_their_bound() {
         let distribution = Distribution::default();
-        for (ns, bucket) in [(0, 0), (999, 0), (1_000, 1), (1_999, 1), (2_000, 2), (1_000_000, 10), (u64::MAX / 2, 26)] {
+        for (ns, bucket) in [
+            (0, 0),
+            (999, 0),
+            (1_000, 1),
+            (1_999, 1),
+            (2_000, 2),
+            (1_000_000, 10),
+            (u64::MAX / 2, 26),
+        ] {
             let before = distribution.counts()[bucket];
             distribution.record(ns);
             assert_eq!(distribution.counts()[bucket], before + 1, "{ns}");

@@ -15,15 +15,21 @@ pub struct ProcessLimits {
 
 impl Default for ProcessLimits {
     fn default() -> Self {
-        Self { connections_max: 1_000_000, buffered_bytes_max: 2 << 30, publication_bytes_max: 256 << 20 }
+        Self {
+            connections_max: 1_000_000,
+            buffered_bytes_max: 2 << 30,
+            publication_bytes_max: 256 << 20,
+        }
     }
 }
 
 /// Settings of one shard, the same for all shards of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Serves `/echo` and lets anonymous clients in.
-    pub dev: bool,
+    /// Serves `/echo`.
+    pub echo: bool,
+    /// Lets clients in that have not proved who they are; without it `/raw` answers 401.
+    pub anonymous: bool,
     /// Requests other than streams are handed over to the control plane; without it they are answered 404.
     pub hands_over: bool,
     /// A connection that has not finished its request head by then is answered 408.
@@ -46,14 +52,15 @@ pub struct Settings {
     pub fragments_max: u32,
     /// Bytes queued for one connection beyond what the kernel took; past it the connection is a slow consumer.
     pub outbound_bytes_max: u32,
-    /// Channels one connection may subscribe to.
+    /// Channels one connection may subscribe to; more than 255 has no effect.
     pub subscriptions_max: u32,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            dev: false,
+            echo: false,
+            anonymous: false,
             hands_over: true,
             handshake_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(25),

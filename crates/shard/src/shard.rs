@@ -1,10 +1,17 @@
-//! The turn.
+//! The shard's state, and its turn.
 
-use crate::mesh::Mesh;
+use crate::drain::Drain;
+use crate::input::Inputs;
+use crate::mesh::{Mesh, Message};
+use crate::metrics::Metrics;
 use crate::settings::Settings;
-use myriad_hub::Now;
-use myriad_reactor::Reactor;
+use myriad_hub::{Home, Hub, Lease, Now, Phase, Timing};
+use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
+use myriad_wheel::{Key, TICK_MS};
+use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Where a shard puts connections that belong to the control plane.
 pub trait HandOver<H> {
@@ -24,30 +31,286 @@ pub enum Turn {
     Finished,
 }
 
+/// Connections beyond the limit that a shard holds at a time, to answer them 503. More are reset.
+const SURPLUS_MAX: usize = 256;
+
 /// One core's connections and their loop.
 pub struct Shard<R: Reactor> {
-    reactor: R,
+    pub(crate) index: usize,
+    pub(crate) reactor: R,
+    pub(crate) mesh: Mesh,
+    pub(crate) settings: Settings,
+    pub(crate) hub: Hub,
+    pub(crate) home: Home,
+    pub(crate) inputs: Inputs,
+    pub(crate) hand_over: Box<dyn HandOver<R::Handle>>,
+    pub(crate) credits: Lease,
+    pub(crate) surplus: usize,
+    pub(crate) drain: Option<Drain>,
+    completions: Completions,
+    /// Messages to ourselves, past the inbox: no lock, no wake.
+    pub(crate) loopback: VecDeque<Message>,
+    pub(crate) received: Vec<Message>,
+    /// Sockets to close at the end of the turn, so that no list under way meets a reused record.
+    pub(crate) doomed: Vec<(Key, Close)>,
+    /// Channels that lost their last member here in this turn.
+    pub(crate) left: Vec<Arc<str>>,
+    /// When publications were accepted whose last delivery was submitted in this turn.
+    pub(crate) completed: Vec<Now>,
+    turned_at: Option<Now>,
 }
 
 impl<R: Reactor> Shard<R> {
-    /// Shard number `index` of `mesh`. `seed` spreads its timers.
-    pub fn new(index: usize, reactor: R, mesh: Mesh, settings: Settings, hand_over: Box<dyn HandOver<R::Handle>>, seed: u64, now: Now) -> Self {
-        let _ = (index, mesh, settings, hand_over, seed, now);
-        Self { reactor }
+    /// Shard number `index` of `mesh`, accepting. `seed` spreads its timers.
+    pub fn new(
+        index: usize,
+        mut reactor: R,
+        mesh: Mesh,
+        settings: Settings,
+        hand_over: Box<dyn HandOver<R::Handle>>,
+        seed: u64,
+        now: Now,
+    ) -> Self {
+        let timing = Timing::new(
+            settings.handshake_timeout,
+            settings.ping_interval,
+            settings.pong_timeout,
+            settings.idle_timeout,
+            settings.linger_timeout,
+        );
+        let buffered = Lease::new(mesh.buffered().clone(), mesh.buffered_portion());
+        reactor.accept(true);
+        Self {
+            index,
+            hub: Hub::new(timing, settings.outbound_bytes_max, buffered, seed, now),
+            home: Home::new(),
+            inputs: Inputs::new(),
+            hand_over,
+            credits: Lease::new(mesh.connections().clone(), 0),
+            surplus: 0,
+            drain: None,
+            completions: Completions::new(),
+            loopback: VecDeque::new(),
+            received: Vec::new(),
+            doomed: Vec::new(),
+            left: Vec::new(),
+            completed: Vec::new(),
+            turned_at: None,
+            reactor,
+            mesh,
+            settings,
+        }
     }
 
-    /// Waits for the next thing to do.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.mesh.metrics()[self.index]
+    }
+
+    /// Waits for the next thing to do. `now` is the time at the end of the last turn.
     ///
     /// # Errors
     /// The reactor is unusable.
     pub fn wait(&mut self, now: Now) -> io::Result<()> {
-        let _ = (now, &mut self.reactor);
-        todo!()
+        self.note_turn_end(now);
+        let timeout = self.timeout(now);
+        self.reactor.wait(timeout, &mut self.completions)
     }
 
-    /// One pass: completions, inbox, timers, deliveries, closes.
+    /// Durations are known only here: a turn is given the time at its start and reads no clock.
+    fn note_turn_end(&mut self, now: Now) {
+        let metrics = &self.mesh.metrics()[self.index];
+        if let Some(began) = self.turned_at.take() {
+            metrics.turns.record(now.0.saturating_sub(began.0));
+        }
+        for published_at in self.completed.drain(..) {
+            metrics
+                .publish_to_last_submit
+                .record(now.0.saturating_sub(published_at.0));
+        }
+    }
+
+    fn timeout(&self, now: Now) -> Option<Duration> {
+        let busy = !self.loopback.is_empty()
+            || self.hub.is_delivering()
+            || self.hub.has_flush()
+            || self.mesh.has_messages(self.index);
+        if busy {
+            return Some(Duration::ZERO);
+        }
+        let timer = self.hub.next_deadline().map(|tick| now.until(tick));
+        let drain = self
+            .drain
+            .is_some()
+            .then(|| Duration::from_millis(u64::from(TICK_MS)));
+        timer.into_iter().chain(drain).min()
+    }
+
+    /// One pass: completions, inbox, timers, deliveries, what they queued, closes.
     pub fn turn(&mut self, now: Now) -> Turn {
-        let _ = now;
-        todo!()
+        self.turned_at = Some(now);
+        let empty = Completions {
+            list: Vec::new(),
+            buffer: Vec::new(),
+        };
+        let mut completions = std::mem::replace(&mut self.completions, empty);
+        for completion in &completions.list {
+            self.handle_completion(completion, &mut completions.buffer, now);
+        }
+        completions.list.clear();
+        self.completions = completions;
+        self.handle_messages(now);
+        self.handle_timers(now);
+        self.deliver(now);
+        let drained = self.poll_drain(now);
+        self.flush(now);
+        self.close_doomed();
+        self.tell_homes();
+        self.note_gauges();
+        if drained {
+            Turn::Finished
+        } else {
+            Turn::Continue
+        }
+    }
+
+    fn handle_completion(&mut self, completion: &Completion, buffer: &mut [u8], now: Now) {
+        match *completion {
+            Completion::Accepted { socket } => self.handle_accepted(socket, now),
+            Completion::AcceptPaused { errno: _ } => self.metrics().accept_pauses.add(1),
+            Completion::Received { token, ref range } => {
+                if let Some(key) = self.find(token) {
+                    self.metrics().received_bytes.add(range.len() as u64);
+                    self.handle_received(key, &mut buffer[range.clone()], now);
+                }
+            }
+            Completion::Finished { token } => {
+                if let Some(key) = self.find(token) {
+                    self.handle_finished(key, now);
+                }
+            }
+            Completion::Failed { token, errno: _ } => {
+                if let Some(key) = self.find(token) {
+                    self.handle_failed(key, now);
+                }
+            }
+            Completion::Writable { token } => {
+                if let Some(key) = self.find(token) {
+                    self.hub
+                        .connection_mut(key.index)
+                        .set_awaits_writable(false);
+                    self.hub.list_for_flush(key.index);
+                }
+            }
+            Completion::Connected { .. } | Completion::ConnectFailed { .. } | Completion::Woken => {
+            }
+        }
+    }
+
+    /// The live record a completion is for; late completions of ended connections find none.
+    fn find(&self, token: Token) -> Option<Key> {
+        self.hub.find(token.index, token.generation)
+    }
+
+    fn handle_accepted(&mut self, socket: Socket, now: Now) {
+        self.metrics().accepts.add(1);
+        let surplus = !self.credits.spend(1);
+        if surplus && self.surplus == SURPLUS_MAX {
+            self.metrics().count_close(myriad_hub::CloseReason::Full);
+            self.reactor.close(
+                socket,
+                Token {
+                    index: u32::MAX,
+                    generation: 0,
+                },
+                Close::Reset,
+            );
+            return;
+        }
+        let key = self.hub.open(socket.to_bits(), now);
+        if surplus {
+            self.surplus += 1;
+            self.hub.connection_mut(key.index).set_surplus();
+        }
+        self.reactor.register(socket, token_of(key));
+    }
+
+    fn handle_received(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        self.hub.note_input(key.index, now);
+        match self.hub.connection(key.index).phase {
+            Phase::Handshake => self.handle_head_bytes(key, bytes, now),
+            Phase::Joining => self.handle_early_bytes(key, bytes, now),
+            Phase::Open => self.handle_frames(key, bytes, now),
+            // We have said our last word; the client's go unread (RFC 6455, section 1.4).
+            Phase::Closing => {}
+        }
+    }
+
+    fn note_gauges(&self) {
+        let metrics = self.metrics();
+        metrics.connections.set(self.hub.connection_count() as u64);
+        metrics.buffered_bytes.set(self.hub.buffered_bytes());
+        metrics.deliveries.set(self.hub.delivery_count());
+    }
+
+    /// Connections with a record, for checks.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.hub.connection_count()
+    }
+
+    /// What the shard holds besides its connections, for checks: all zero once they have gone.
+    #[must_use]
+    pub fn holdings(&self) -> Holdings {
+        Holdings {
+            inputs: self.inputs.len(),
+            subscriptions: self.hub.subscription_count(),
+            channels: self.hub.channel_count(),
+            home_channels: self.home.len(),
+            outbounds: self.hub.outbound_count(),
+            buffered_bytes: self.hub.buffered_bytes(),
+            timers: self.hub.timer_count(),
+        }
+    }
+
+    /// Its reactor, for checks.
+    #[must_use]
+    pub fn reactor(&self) -> &R {
+        &self.reactor
+    }
+
+    /// Whether a wait would return at once; the simulator's scheduling.
+    #[must_use]
+    pub fn is_busy(&self, now: Now) -> bool {
+        self.timeout(now) == Some(Duration::ZERO)
+    }
+}
+
+/// What a shard holds besides connection records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Partial inputs.
+    pub inputs: usize,
+    /// Subscriptions.
+    pub subscriptions: usize,
+    /// Channels with members or deliveries here.
+    pub channels: usize,
+    /// Channels at home here with members anywhere.
+    pub home_channels: usize,
+    /// Outbound queues.
+    pub outbounds: usize,
+    /// Bytes counted against the buffer budget.
+    pub buffered_bytes: u64,
+    /// Armed timers.
+    pub timers: usize,
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a token carries the low eight bits of the generation"
+)]
+pub(crate) fn token_of(key: Key) -> Token {
+    Token {
+        index: key.index,
+        generation: key.generation as u8,
     }
 }

@@ -1,0 +1,144 @@
+//! One shard's side of a channel: its members here, and the publications on their way to them.
+
+use crate::Publication;
+use myriad_wheel::{Key, NONE};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A connection's subscription to a channel.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    pub(crate) channel: u32,
+    /// Place in the channel's list of members.
+    pub(crate) position: u32,
+    /// Next subscription of the same connection, or `NONE`.
+    pub(crate) next: u32,
+    /// Last offset it was given, in halves so that the record stays at 20 bytes.
+    last: [u32; 2],
+}
+
+const _: () = assert!(size_of::<Subscription>() == 20);
+
+impl Subscription {
+    pub(crate) fn new(channel: u32, position: u32, next: u32) -> Self {
+        Self {
+            channel,
+            position,
+            next,
+            last: [0; 2],
+        }
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        u64::from(self.last[0]) | u64::from(self.last[1]) << 32
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a u64")]
+    pub(crate) fn set_last(&mut self, offset: u64) {
+        self.last = [offset as u32, (offset >> 32) as u32];
+    }
+}
+
+impl Default for Subscription {
+    fn default() -> Self {
+        Self::new(NONE, NONE, NONE)
+    }
+}
+
+/// A place in the list of members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) connection: u32,
+    pub(crate) subscription: u32,
+}
+
+impl Member {
+    /// A member that left during a delivery: its place is skipped, and taken out when the delivery ends.
+    pub(crate) const HOLE: Self = Self {
+        connection: NONE,
+        subscription: NONE,
+    };
+}
+
+/// Whether the channel's home knows that this shard wants its publications.
+#[derive(Debug)]
+pub(crate) enum Membership {
+    /// Asked; these connections wait for the answer to that very question. Answers to earlier ones are of a time
+    /// when the home thought that we had left, and say nothing about now.
+    Joining { serial: u64, waiting: Vec<Key> },
+    /// Confirmed: every publication after `last_offset` at that moment arrives here, in order.
+    Joined,
+}
+
+/// A channel with subscribers on this shard.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) name: Arc<str>,
+    pub(crate) membership: Membership,
+    pub(crate) members: Vec<Member>,
+    pub(crate) holes: usize,
+    /// Offset of the last publication that came from the home.
+    pub(crate) last_offset: u64,
+    /// Publications to deliver, the first of them under way when `cursor` is not zero.
+    pub(crate) deliveries: VecDeque<Arc<Publication>>,
+    /// Next member for the first delivery.
+    pub(crate) cursor: usize,
+}
+
+impl Default for Channel {
+    fn default() -> Self {
+        Self::new("".into(), 0)
+    }
+}
+
+impl Channel {
+    pub(crate) fn new(name: Arc<str>, serial: u64) -> Self {
+        Self {
+            name,
+            membership: Membership::Joining {
+                serial,
+                waiting: Vec::new(),
+            },
+            members: Vec::new(),
+            holes: 0,
+            last_offset: 0,
+            deliveries: VecDeque::new(),
+            cursor: 0,
+        }
+    }
+
+    pub(crate) fn has_members(&self) -> bool {
+        self.members.len() > self.holes
+    }
+
+    /// Takes the member at `position` out. Answers the subscription whose position changed, if one did.
+    ///
+    /// Swapping the last member into the gap would carry it past the cursor of a delivery under way, so a gap stays
+    /// until the delivery ends.
+    pub(crate) fn remove_member(&mut self, position: u32) -> Option<u32> {
+        let position = position as usize;
+        if !self.deliveries.is_empty() {
+            self.members[position] = Member::HOLE;
+            self.holes += 1;
+            return None;
+        }
+        self.members.swap_remove(position);
+        self.members.get(position).map(|moved| moved.subscription)
+    }
+}
+
+/// What became of [`crate::Hub::subscribe`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subscribed {
+    /// The shard gets the channel's publications already: the connection is subscribed.
+    Ready,
+    /// The home has to confirm first, and has been asked.
+    Pending,
+    /// The home has to confirm first: ask it, and give its answer with this serial to [`crate::Hub::handle_joined`].
+    Ask {
+        /// The channel.
+        name: Arc<str>,
+        /// Names the question.
+        serial: u64,
+    },
+}

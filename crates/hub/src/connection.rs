@@ -1,0 +1,178 @@
+//! The record of one connection: what an idle client costs.
+
+use myriad_wheel::{NONE, Tick, Timed, Timer};
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Phase {
+    /// The request head has not come whole.
+    #[default]
+    Handshake,
+    /// The request is accepted; its channels' homes have not all confirmed.
+    Joining,
+    /// Upgraded: receives deliveries.
+    Open,
+    /// Ended by us or by the client: what is queued still leaves, input is discarded, a timer waits for the peer's FIN.
+    Closing,
+}
+
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Transport {
+    /// Not known yet: HTTP.
+    #[default]
+    Http,
+    /// One publication, one WebSocket frame; what the client sends is ignored.
+    Raw,
+    /// Messages come back as they are.
+    Echo,
+}
+
+/// One connection, plain data: indices, never pointers, so that another process could read it.
+#[derive(Debug)]
+pub struct Connection {
+    timer: Timer,
+    /// The reactor's name of the socket.
+    pub socket: u32,
+    /// When the last bytes came.
+    pub last_input: Tick,
+    /// When it was accepted.
+    pub opened: Tick,
+    /// When the next ping is due; while one is unanswered, when its pong is.
+    pub(crate) ping_at: Tick,
+    /// First of its subscriptions, or `NONE`.
+    pub(crate) subscriptions: u32,
+    /// Its outbound queue, or `NONE` while nothing waits.
+    pub(crate) outbound: u32,
+    /// The shard's record of input that is not whole yet, or `NONE`.
+    pub input: u32,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// What it speaks.
+    pub transport: Transport,
+    pub(crate) flags: u8,
+    /// Channels whose home has not confirmed yet.
+    pub(crate) joins_pending: u8,
+}
+
+const _: () = assert!(size_of::<Connection>() == 44);
+
+impl Connection {
+    pub(crate) const AWAITS_PONG: u8 = 1;
+    const AWAITS_WRITABLE: u8 = 2;
+    pub(crate) const FLUSH_LISTED: u8 = 4;
+    const FIN_AFTER_FLUSH: u8 = 8;
+    const FIN_SENT: u8 = 16;
+    const FIN_RECEIVED: u8 = 32;
+    /// In the batch of sends being built: another frame for it goes to its queue, for one batch holds at most one
+    /// send per socket.
+    pub(crate) const IN_BATCH: u8 = 64;
+    const SURPLUS: u8 = 128;
+
+    pub(crate) fn new(socket: u32, now: Tick) -> Self {
+        Self {
+            socket,
+            last_input: now,
+            opened: now,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub(crate) fn set(&mut self, flag: u8, on: bool) {
+        if on {
+            self.flags |= flag
+        } else {
+            self.flags &= !flag
+        }
+    }
+
+    /// Whether bytes wait in its outbound queue.
+    #[must_use]
+    pub fn has_outbound(&self) -> bool {
+        self.outbound != NONE
+    }
+
+    /// The socket was full: nothing is sent until the reactor says that it takes bytes again.
+    #[must_use]
+    pub fn awaits_writable(&self) -> bool {
+        self.is(Self::AWAITS_WRITABLE)
+    }
+
+    /// Sets [`Connection::awaits_writable`]; the caller lists it for a flush when it clears the mark.
+    pub fn set_awaits_writable(&mut self, on: bool) {
+        self.set(Self::AWAITS_WRITABLE, on);
+    }
+
+    /// Accepted beyond the limit of connections, only to be answered.
+    #[must_use]
+    pub fn is_surplus(&self) -> bool {
+        self.is(Self::SURPLUS)
+    }
+
+    /// Marks it as [`Connection::is_surplus`].
+    pub fn set_surplus(&mut self) {
+        self.set(Self::SURPLUS, true);
+    }
+
+    /// Our FIN follows the last queued byte.
+    #[must_use]
+    pub fn fin_is_due(&self) -> bool {
+        self.is(Self::FIN_AFTER_FLUSH) && !self.is(Self::FIN_SENT) && !self.has_outbound()
+    }
+
+    /// Asks for FIN once the queue is empty.
+    pub fn want_fin(&mut self) {
+        self.set(Self::FIN_AFTER_FLUSH, true);
+    }
+
+    /// Notes that our FIN has been sent.
+    pub fn note_fin_sent(&mut self) {
+        self.set(Self::FIN_SENT, true);
+    }
+
+    /// Notes the peer's FIN.
+    pub fn note_fin_received(&mut self) {
+        self.set(Self::FIN_RECEIVED, true);
+    }
+
+    /// Both sides have ended: the socket can be closed without losing anything.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.is(Self::FIN_SENT) && self.is(Self::FIN_RECEIVED)
+    }
+}
+
+impl Default for Connection {
+    fn default() -> Self {
+        Self {
+            timer: Timer::default(),
+            socket: 0,
+            last_input: Tick(0),
+            opened: Tick(0),
+            ping_at: Tick(0),
+            subscriptions: NONE,
+            outbound: NONE,
+            input: NONE,
+            phase: Phase::Handshake,
+            transport: Transport::Http,
+            flags: 0,
+            joins_pending: 0,
+        }
+    }
+}
+
+impl Timed for Connection {
+    fn timer(&self) -> &Timer {
+        &self.timer
+    }
+
+    fn timer_mut(&mut self) -> &mut Timer {
+        &mut self.timer
+    }
+}

@@ -1,0 +1,619 @@
+//! The hub itself: connections, their subscriptions, deliveries and queues.
+
+use crate::channel::{Channel, Member, Membership, Subscribed, Subscription};
+use crate::connection::{Connection, Phase, Transport};
+use crate::limits::Lease;
+use crate::outbound::{Chunk, Outbound, Overflow};
+use crate::timers::Timing;
+use crate::{CloseReason, Now, Publication};
+use myriad_wheel::{Key, NONE, Slab, Wheel};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// One core's connections and channels.
+#[derive(Debug)]
+pub struct Hub {
+    pub(crate) connections: Slab<Connection>,
+    pub(crate) wheel: Wheel,
+    pub(crate) timing: Timing,
+    pub(crate) fired: Vec<u32>,
+    subscriptions: Slab<Subscription>,
+    outbounds: Slab<Outbound>,
+    channels: Slab<Channel>,
+    names: HashMap<Arc<str>, u32>,
+    /// Channels with a delivery under way, in turn.
+    delivering: VecDeque<u32>,
+    /// Connections with something to send that does not wait for their socket, each once.
+    flush: Vec<u32>,
+    deliveries: u64,
+    buffered: Lease,
+    buffered_bytes: u64,
+    outbound_bytes_max: u32,
+    random: u64,
+    join_serial: u64,
+}
+
+/// A connection that a slice of a delivery goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Index of its record.
+    pub connection: u32,
+    /// The reactor's name of its socket.
+    pub socket: u32,
+}
+
+/// One slice of a delivery.
+#[derive(Debug)]
+pub struct Step {
+    /// What is delivered.
+    pub publication: Arc<Publication>,
+    /// No member is left for it on this shard.
+    pub finished: bool,
+}
+
+impl Hub {
+    /// An empty hub. `buffered` bounds the bytes buffered for its connections; `seed` spreads their pings.
+    #[must_use]
+    pub fn new(
+        timing: Timing,
+        outbound_bytes_max: u32,
+        buffered: Lease,
+        seed: u64,
+        now: Now,
+    ) -> Self {
+        Self {
+            connections: Slab::new(),
+            wheel: Wheel::new(now.tick()),
+            timing,
+            fired: Vec::new(),
+            subscriptions: Slab::new(),
+            outbounds: Slab::new(),
+            channels: Slab::new(),
+            names: HashMap::new(),
+            delivering: VecDeque::new(),
+            flush: Vec::new(),
+            deliveries: 0,
+            buffered,
+            buffered_bytes: 0,
+            outbound_bytes_max,
+            random: seed,
+            join_serial: 0,
+        }
+    }
+
+    /// SplitMix64, for spreading deadlines only.
+    pub(crate) fn random(&mut self) -> u32 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) >> 32) as u32
+    }
+
+    // Connections.
+
+    /// A record for an accepted socket, waiting for its request head.
+    pub fn open(&mut self, socket: u32, now: Now) -> Key {
+        let key = self.connections.insert(Connection::new(socket, now.tick()));
+        self.arm_handshake(key.index);
+        key
+    }
+
+    /// Connections with a record.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The key of a live record whose generation ends in these eight bits; `None` for a late completion.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a token carries the low eight bits"
+    )]
+    pub fn find(&self, index: u32, generation: u8) -> Option<Key> {
+        self.connections
+            .key_of(index)
+            .filter(|key| key.generation as u8 == generation)
+    }
+
+    /// The key of a live record.
+    #[must_use]
+    pub fn key_of(&self, index: u32) -> Option<Key> {
+        self.connections.key_of(index)
+    }
+
+    /// Whether the record is still that connection's.
+    #[must_use]
+    pub fn contains(&self, key: Key) -> bool {
+        self.connections.contains(key)
+    }
+
+    /// A live record.
+    #[must_use]
+    pub fn connection(&self, index: u32) -> &Connection {
+        &self.connections[index]
+    }
+
+    /// A live record, to change.
+    pub fn connection_mut(&mut self, index: u32) -> &mut Connection {
+        &mut self.connections[index]
+    }
+
+    /// The indices of all live records, ascending.
+    pub fn connection_indices(&self) -> impl Iterator<Item = u32> + '_ {
+        self.connections.indices()
+    }
+
+    /// Notes that bytes came.
+    pub fn note_input(&mut self, index: u32, now: Now) {
+        self.connections[index].last_input = now.tick();
+    }
+
+    /// The request is answered with 101: deliveries may begin, and so do pings.
+    pub fn admit(&mut self, index: u32, now: Now) {
+        let connection = &mut self.connections[index];
+        assert!(matches!(
+            connection.phase,
+            Phase::Handshake | Phase::Joining
+        ));
+        assert_eq!(connection.joins_pending, 0);
+        connection.phase = Phase::Open;
+        self.arm_open(index, now);
+    }
+
+    /// The connection ends: no more deliveries; what is queued may leave until the linger deadline.
+    /// Names of channels that lost their last member here are appended to `left`.
+    pub fn begin_closing(&mut self, index: u32, now: Now, left: &mut Vec<Arc<str>>) {
+        self.connections[index].phase = Phase::Closing;
+        self.unsubscribe_all(index, left);
+        self.arm_linger(index, now);
+    }
+
+    /// Frees the record and everything it holds. Its index may name another connection at once.
+    pub fn release(&mut self, index: u32, left: &mut Vec<Arc<str>>) {
+        self.unsubscribe_all(index, left);
+        self.drop_outbound(index);
+        self.wheel.disarm(&mut self.connections, index);
+        self.connections.remove(index);
+    }
+
+    // Channels.
+
+    /// Subscribes a connection. A second subscription to the same channel changes nothing.
+    pub fn subscribe(&mut self, index: u32, name: &str) -> Subscribed {
+        let known = self.names.get(name).copied();
+        let channel = known.unwrap_or_else(|| self.add_channel(name));
+        if self.is_subscribed(index, channel) {
+            return Subscribed::Ready;
+        }
+        let key = self
+            .connections
+            .key_of(index)
+            .expect("a live connection subscribes");
+        let record = &mut self.channels[channel];
+        let position = u32::try_from(record.members.len()).expect("fewer members than connections");
+        let next = self.connections[index].subscriptions;
+        let subscription = self
+            .subscriptions
+            .insert(Subscription::new(channel, position, next))
+            .index;
+        self.subscriptions[subscription].set_last(record.last_offset);
+        record.members.push(Member {
+            connection: index,
+            subscription,
+        });
+        self.connections[index].subscriptions = subscription;
+        let Membership::Joining { serial, waiting } = &mut record.membership else {
+            return Subscribed::Ready;
+        };
+        waiting.push(key);
+        self.connections[index].joins_pending += 1;
+        match known {
+            Some(_) => Subscribed::Pending,
+            None => Subscribed::Ask {
+                name: Arc::clone(&record.name),
+                serial: *serial,
+            },
+        }
+    }
+
+    fn add_channel(&mut self, name: &str) -> u32 {
+        let name: Arc<str> = name.into();
+        self.join_serial += 1;
+        let index = self
+            .channels
+            .insert(Channel::new(Arc::clone(&name), self.join_serial))
+            .index;
+        self.names.insert(name, index);
+        index
+    }
+
+    fn is_subscribed(&self, index: u32, channel: u32) -> bool {
+        let mut next = self.connections[index].subscriptions;
+        while next != NONE {
+            if self.subscriptions[next].channel == channel {
+                return true;
+            }
+            next = self.subscriptions[next].next;
+        }
+        false
+    }
+
+    /// The home confirmed this shard's interest, as of `offset`. Appends the connections that now have all their
+    /// channels. An answer to a question that is not the channel's last one is ignored.
+    pub fn handle_joined(&mut self, name: &str, answered: u64, offset: u64, ready: &mut Vec<Key>) {
+        let Some(&channel) = self.names.get(name) else {
+            return;
+        };
+        let record = &mut self.channels[channel];
+        let Membership::Joining { serial, waiting } = &mut record.membership else {
+            return;
+        };
+        if *serial != answered {
+            return;
+        }
+        let waiting = std::mem::take(waiting);
+        record.membership = Membership::Joined;
+        record.last_offset = offset;
+        for member in &record.members {
+            self.subscriptions[member.subscription].set_last(offset);
+        }
+        for key in waiting {
+            let connection = self
+                .connections
+                .get_mut(key)
+                .expect("a connection that ends stops waiting");
+            connection.joins_pending -= 1;
+            if connection.joins_pending == 0 && connection.phase == Phase::Joining {
+                ready.push(key);
+            }
+        }
+    }
+
+    fn unsubscribe_all(&mut self, index: u32, left: &mut Vec<Arc<str>>) {
+        let mut next = std::mem::replace(&mut self.connections[index].subscriptions, NONE);
+        self.connections[index].joins_pending = 0;
+        let key = self.connections.key_of(index);
+        while next != NONE {
+            let subscription = self.subscriptions.remove(next);
+            let record = &mut self.channels[subscription.channel];
+            if let Membership::Joining { waiting, .. } = &mut record.membership {
+                waiting.retain(|waiter| Some(*waiter) != key);
+            }
+            if let Some(moved) = record.remove_member(subscription.position) {
+                self.subscriptions[moved].position = subscription.position;
+            }
+            if !record.has_members() && record.deliveries.is_empty() {
+                left.push(self.remove_channel(subscription.channel));
+            }
+            next = subscription.next;
+        }
+    }
+
+    fn remove_channel(&mut self, channel: u32) -> Arc<str> {
+        let record = self.channels.remove(channel);
+        self.names.remove(&record.name);
+        record.name
+    }
+
+    // Deliveries.
+
+    /// Takes a publication for this shard's members; false when there are none, and then it is done here.
+    pub fn deliver(&mut self, publication: Arc<Publication>) -> bool {
+        let Some(&channel) = self.names.get(&**publication.channel()) else {
+            return false;
+        };
+        let record = &mut self.channels[channel];
+        // While joining, a publication can only be of an earlier membership: what counts starts with the answer.
+        if matches!(record.membership, Membership::Joining { .. }) {
+            return false;
+        }
+        assert!(
+            publication.offset() > record.last_offset,
+            "a home delivers in order, each publication once"
+        );
+        record.last_offset = publication.offset();
+        if record.deliveries.is_empty() {
+            self.delivering.push_back(channel);
+        }
+        record.deliveries.push_back(publication);
+        true
+    }
+
+    /// Whether deliveries are under way.
+    #[must_use]
+    pub fn is_delivering(&self) -> bool {
+        !self.delivering.is_empty()
+    }
+
+    /// Publications given to one subscriber each, ever.
+    #[must_use]
+    pub fn delivery_count(&self) -> u64 {
+        self.deliveries
+    }
+
+    /// The next slice of the next channel in turn: `max` members at most.
+    ///
+    /// `targets` gets those whose queue is empty and that are not in it already: they can be sent to at once, in one
+    /// batch that ends with [`Hub::end_batch`]. For the others the frame is queued, or they go to `overflown`. A
+    /// channel whose last member left during its deliveries is named in `left` at the end.
+    pub fn poll_delivery(
+        &mut self,
+        max: usize,
+        targets: &mut Vec<Target>,
+        overflown: &mut Vec<(u32, CloseReason)>,
+        left: &mut Vec<Arc<str>>,
+    ) -> Option<Step> {
+        let channel = self.delivering.pop_front()?;
+        let record = &mut self.channels[channel];
+        let publication = Arc::clone(
+            record
+                .deliveries
+                .front()
+                .expect("a channel is listed while it delivers"),
+        );
+        let end = record.members.len().min(record.cursor + max);
+        let slice = record.cursor..end;
+        record.cursor = end;
+        let finished = end == record.members.len();
+        for position in slice {
+            let member = self.channels[channel].members[position];
+            if member != Member::HOLE {
+                self.give(member, &publication, targets, overflown);
+            }
+        }
+        if finished {
+            self.finish_delivery(channel, left);
+        } else {
+            self.delivering.push_back(channel);
+        }
+        Some(Step {
+            publication,
+            finished,
+        })
+    }
+
+    fn give(
+        &mut self,
+        member: Member,
+        publication: &Publication,
+        targets: &mut Vec<Target>,
+        overflown: &mut Vec<(u32, CloseReason)>,
+    ) {
+        let subscription = &mut self.subscriptions[member.subscription];
+        if subscription.last() >= publication.offset() {
+            return;
+        }
+        let connection = &mut self.connections[member.connection];
+        if connection.phase != Phase::Open {
+            return;
+        }
+        subscription.set_last(publication.offset());
+        self.deliveries += 1;
+        debug_assert_eq!(
+            connection.transport,
+            Transport::Raw,
+            "only raw connections subscribe so far"
+        );
+        if connection.outbound == NONE && !connection.is(Connection::IN_BATCH) {
+            targets.push(Target {
+                connection: member.connection,
+                socket: connection.socket,
+            });
+            connection.set(Connection::IN_BATCH, true);
+            return;
+        }
+        let chunk = Chunk::Shared(Arc::clone(publication.raw_frame()));
+        if let Err(overflow) = self.enqueue(member.connection, chunk) {
+            overflown.push((member.connection, overflow.into()));
+        }
+    }
+
+    fn finish_delivery(&mut self, channel: u32, left: &mut Vec<Arc<str>>) {
+        let record = &mut self.channels[channel];
+        record.deliveries.pop_front();
+        record.cursor = 0;
+        if record.holes > 0 && record.deliveries.is_empty() {
+            record.holes = 0;
+            record.members.retain(|member| *member != Member::HOLE);
+            for (position, member) in record.members.iter().enumerate() {
+                self.subscriptions[member.subscription].position =
+                    u32::try_from(position).expect("fewer than connections");
+            }
+        }
+        if !record.deliveries.is_empty() {
+            self.delivering.push_back(channel);
+        } else if !record.has_members() {
+            left.push(self.remove_channel(channel));
+        }
+    }
+
+    /// Ends a batch of sends: its targets may be in the next one.
+    pub fn end_batch(&mut self, targets: &[Target]) {
+        for target in targets {
+            self.connections[target.connection].set(Connection::IN_BATCH, false);
+        }
+    }
+
+    // Outbound queues.
+
+    /// Queues `chunk` behind what is queued, and lists the connection for the next flush.
+    ///
+    /// # Errors
+    /// A budget is spent: nothing was queued, and the connection must be closed.
+    pub fn enqueue(&mut self, index: u32, chunk: Chunk) -> Result<(), Overflow> {
+        let outbound = self.reserve_outbound(index, chunk.bytes().len())?;
+        self.outbounds[outbound].push(chunk);
+        self.list_for_flush(index);
+        Ok(())
+    }
+
+    /// Queues what the kernel left of a frame that was sent past the queue, from `position` on. It goes to the front:
+    /// whatever is queued was queued while the frame was in a batch.
+    ///
+    /// # Errors
+    /// As [`Hub::enqueue`].
+    pub fn enqueue_rest(
+        &mut self,
+        index: u32,
+        chunk: Chunk,
+        position: usize,
+    ) -> Result<(), Overflow> {
+        let outbound = self.reserve_outbound(index, chunk.bytes().len() - position)?;
+        self.outbounds[outbound].push_front(chunk, position);
+        Ok(())
+    }
+
+    fn reserve_outbound(&mut self, index: u32, bytes: usize) -> Result<u32, Overflow> {
+        let outbound = self.connections[index].outbound;
+        let queued = if outbound == NONE {
+            0
+        } else {
+            self.outbounds[outbound].bytes()
+        };
+        if queued as usize + bytes > self.outbound_bytes_max as usize {
+            return Err(Overflow::Connection);
+        }
+        if !self.reserve_buffered(bytes) {
+            return Err(Overflow::Process);
+        }
+        let outbound = if outbound == NONE {
+            self.outbounds.insert(Outbound::default()).index
+        } else {
+            outbound
+        };
+        self.connections[index].outbound = outbound;
+        Ok(outbound)
+    }
+
+    /// Lists a connection for the next flush, unless it waits for its socket.
+    pub fn list_for_flush(&mut self, index: u32) {
+        let connection = &mut self.connections[index];
+        if !connection.awaits_writable() && !connection.is(Connection::FLUSH_LISTED) {
+            connection.set(Connection::FLUSH_LISTED, true);
+            self.flush.push(index);
+        }
+    }
+
+    /// Whether connections are listed for a flush.
+    #[must_use]
+    pub fn has_flush(&self) -> bool {
+        !self.flush.is_empty()
+    }
+
+    /// Takes the connections listed for a flush off the list, into `listed`.
+    pub fn poll_flush(&mut self, listed: &mut Vec<u32>) {
+        listed.clear();
+        std::mem::swap(&mut self.flush, listed);
+        // A record that ended, or was reused, since it was listed does not carry the mark.
+        let connections = &mut self.connections;
+        listed.retain(|&index| {
+            if connections.key_of(index).is_none() {
+                return false;
+            }
+            let connection = &mut connections[index];
+            let listed = connection.is(Connection::FLUSH_LISTED);
+            connection.set(Connection::FLUSH_LISTED, false);
+            listed && !connection.awaits_writable()
+        });
+    }
+
+    /// The queue of a connection that is behind.
+    #[must_use]
+    pub fn outbound(&self, index: u32) -> Option<&Outbound> {
+        let outbound = self.connections[index].outbound;
+        (outbound != NONE).then(|| &self.outbounds[outbound])
+    }
+
+    /// Notes that the kernel took `bytes` of the queue; the queue is gone when it is empty.
+    pub fn advance_outbound(&mut self, index: u32, bytes: usize) {
+        let outbound = self.connections[index].outbound;
+        self.outbounds[outbound].advance(bytes);
+        self.release_buffered(bytes);
+        if self.outbounds[outbound].is_empty() {
+            self.outbounds.remove(outbound);
+            self.connections[index].outbound = NONE;
+        }
+    }
+
+    /// Drops what the peer has seen nothing of, so that a close frame comes next.
+    pub fn drop_untouched_outbound(&mut self, index: u32) {
+        let outbound = self.connections[index].outbound;
+        if outbound == NONE {
+            return;
+        }
+        let dropped = self.outbounds[outbound].drop_untouched();
+        self.release_buffered(dropped as usize);
+        if self.outbounds[outbound].is_empty() {
+            self.outbounds.remove(outbound);
+            self.connections[index].outbound = NONE;
+        }
+    }
+
+    fn drop_outbound(&mut self, index: u32) {
+        let outbound = std::mem::replace(&mut self.connections[index].outbound, NONE);
+        if outbound != NONE {
+            let dropped = self.outbounds.remove(outbound);
+            self.release_buffered(dropped.bytes() as usize);
+        }
+    }
+
+    /// Reserves bytes of the process's budget for something buffered outside the hub (partial input).
+    #[must_use]
+    pub fn reserve_buffered(&mut self, bytes: usize) -> bool {
+        let granted = self.buffered.spend(bytes as u64);
+        if granted {
+            self.buffered_bytes += bytes as u64;
+        }
+        granted
+    }
+
+    /// Gives back what [`Hub::reserve_buffered`] took.
+    pub fn release_buffered(&mut self, bytes: usize) {
+        self.buffered_bytes -= bytes as u64;
+        self.buffered.refund(bytes as u64);
+    }
+
+    /// Subscriptions of all connections.
+    #[must_use]
+    pub fn subscription_count(&self) -> usize {
+        self.subscriptions.len()
+    }
+
+    /// Channels with members or deliveries here.
+    #[must_use]
+    pub fn channel_count(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Connections that are behind.
+    #[must_use]
+    pub fn outbound_count(&self) -> usize {
+        self.outbounds.len()
+    }
+
+    /// Armed timers.
+    #[must_use]
+    pub fn timer_count(&self) -> usize {
+        self.wheel.len()
+    }
+
+    /// Bytes buffered for this shard's connections.
+    #[must_use]
+    pub fn buffered_bytes(&self) -> u64 {
+        self.buffered_bytes
+    }
+}
+
+impl From<Overflow> for CloseReason {
+    fn from(overflow: Overflow) -> Self {
+        match overflow {
+            Overflow::Connection => Self::SlowConsumer,
+            Overflow::Process => Self::Overloaded,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

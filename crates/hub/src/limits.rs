@@ -1,0 +1,159 @@
+//! Limits of the whole process: a pool owned by the server, leased to shards in portions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A process-wide number of credits (bytes, connections). Cheap to clone.
+///
+/// Relaxed ordering suffices: the pool guards a number, not memory.
+#[derive(Clone, Debug)]
+pub struct Pool(Arc<AtomicU64>);
+
+impl Pool {
+    /// A pool of `credits`.
+    #[must_use]
+    pub fn new(credits: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(credits)))
+    }
+
+    /// Credits nobody holds.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Takes up to `wanted` credits, but at least `least` or none.
+    pub fn take(&self, wanted: u64, least: u64) -> u64 {
+        let grant = |available: u64| {
+            if available < least {
+                0
+            } else {
+                available.min(wanted)
+            }
+        };
+        self.0
+            .fetch_update(Relaxed, Relaxed, |available| {
+                Some(available - grant(available))
+            })
+            .map_or(0, grant)
+    }
+
+    /// Gives credits back.
+    pub fn give(&self, credits: u64) {
+        self.0.fetch_add(credits, Relaxed);
+    }
+}
+
+/// One shard's share of a [`Pool`], taken and given back in portions so that shards seldom meet at its cache line.
+#[derive(Debug)]
+pub struct Lease {
+    pool: Pool,
+    portion: u64,
+    held: u64,
+}
+
+impl Lease {
+    /// A lease that takes `portion` credits at a time. A portion of 0 holds nothing back, so the limit is exact.
+    #[must_use]
+    pub fn new(pool: Pool, portion: u64) -> Self {
+        Self {
+            pool,
+            portion,
+            held: 0,
+        }
+    }
+
+    /// Spends credits; false when the process has none left, and then nothing is spent.
+    #[must_use]
+    pub fn spend(&mut self, credits: u64) -> bool {
+        if self.held < credits {
+            let missing = credits - self.held;
+            self.held += self.pool.take(missing + self.portion, missing);
+        }
+        if self.held < credits {
+            return false;
+        }
+        self.held -= credits;
+        true
+    }
+
+    /// Takes back credits that were spent here.
+    pub fn refund(&mut self, credits: u64) {
+        self.held += credits;
+        if self.held > 2 * self.portion {
+            self.pool.give(self.held - self.portion);
+            self.held = self.portion;
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.pool.give(self.held);
+    }
+}
+
+/// Credits that go back to their pool when the permit is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    pool: Pool,
+    credits: u64,
+}
+
+impl Permit {
+    /// Takes `credits`, all or none.
+    #[must_use]
+    pub fn take(pool: &Pool, credits: u64) -> Option<Self> {
+        (pool.take(credits, credits) == credits).then(|| Self {
+            pool: pool.clone(),
+            credits,
+        })
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.pool.give(self.credits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lease, Permit, Pool};
+
+    #[test]
+    fn a_lease_without_portion_is_exact() {
+        let pool = Pool::new(3);
+        let (mut a, mut b) = (Lease::new(pool.clone(), 0), Lease::new(pool.clone(), 0));
+        assert!(a.spend(1) && a.spend(1) && b.spend(1));
+        assert!(!b.spend(1));
+        a.refund(1);
+        assert!(b.spend(1));
+        assert_eq!(pool.available(), 0);
+    }
+
+    #[test]
+    fn portions_come_back() {
+        let pool = Pool::new(1000);
+        let mut lease = Lease::new(pool.clone(), 100);
+        assert!(lease.spend(50));
+        assert_eq!(pool.available(), 850);
+        assert!(lease.spend(900));
+        assert!(!lease.spend(900));
+        lease.refund(950);
+        assert_eq!(pool.available(), 900);
+        drop(lease);
+        assert_eq!(pool.available(), 1000);
+    }
+
+    #[test]
+    fn a_permit_is_all_or_nothing() {
+        let pool = Pool::new(10);
+        let permit = Permit::take(&pool, 7);
+        assert!(permit.is_some());
+        assert!(Permit::take(&pool, 4).is_none());
+        assert_eq!(pool.available(), 3);
+        drop(permit);
+        assert_eq!(pool.available(), 10);
+    }
+}

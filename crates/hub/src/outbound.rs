@@ -1,0 +1,159 @@
+//! What a connection has been given and the kernel has not taken.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+/// A run of bytes to send.
+#[derive(Clone, Debug)]
+pub enum Chunk {
+    /// Shared with other connections: an encoded publication.
+    Shared(Arc<[u8]>),
+    /// This connection's own: a reply, a control frame.
+    Owned(Box<[u8]>),
+}
+
+impl Chunk {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// A queue would exceed a budget; the connection has to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overflow {
+    /// The connection's own budget.
+    Connection,
+    /// The process's.
+    Process,
+}
+
+/// A connection's queue; exists only while the connection is behind.
+#[derive(Debug, Default)]
+pub struct Outbound {
+    chunks: VecDeque<Chunk>,
+    /// Bytes of the first chunk that the kernel has taken.
+    taken: usize,
+    /// Bytes queued and not yet taken.
+    bytes: u32,
+}
+
+impl Outbound {
+    /// Bytes queued and not yet taken.
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// The first chunks, as slices for one gathered send.
+    pub fn slices<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>, max: usize) {
+        for (index, chunk) in self.chunks.iter().take(max).enumerate() {
+            let from = if index == 0 { self.taken } else { 0 };
+            slices.push(IoSlice::new(&chunk.bytes()[from..]));
+        }
+    }
+
+    /// Appends `chunk`. The caller has made sure that the sum fits.
+    pub(crate) fn push(&mut self, chunk: Chunk) {
+        self.count(chunk.bytes().len());
+        self.chunks.push_back(chunk);
+    }
+
+    /// Puts `chunk` in front, from `position` on. Nothing queued may have been taken in part.
+    pub(crate) fn push_front(&mut self, chunk: Chunk, position: usize) {
+        assert_eq!(self.taken, 0, "the peer has part of another chunk");
+        self.count(chunk.bytes().len() - position);
+        self.taken = position;
+        self.chunks.push_front(chunk);
+    }
+
+    fn count(&mut self, bytes: usize) {
+        assert!(bytes > 0, "an empty chunk would never leave the queue");
+        self.bytes += u32::try_from(bytes).expect("bounded by the outbound budget");
+    }
+
+    /// Notes that the kernel took `bytes` from the front.
+    pub(crate) fn advance(&mut self, mut bytes: usize) {
+        self.bytes -= u32::try_from(bytes).expect("no more than was queued");
+        while let Some(first) = self.chunks.front() {
+            let left = first.bytes().len() - self.taken;
+            if bytes < left {
+                self.taken += bytes;
+                return;
+            }
+            bytes -= left;
+            self.taken = 0;
+            self.chunks.pop_front();
+        }
+        assert_eq!(bytes, 0, "the kernel takes no more than it is given");
+    }
+
+    /// Drops everything but the rest of a chunk the peer has part of, so that a close frame may follow it.
+    /// Returns the bytes dropped.
+    pub(crate) fn drop_untouched(&mut self) -> u32 {
+        let keep = usize::from(self.taken > 0);
+        let dropped = self
+            .chunks
+            .drain(keep.min(self.chunks.len())..)
+            .map(|chunk| chunk.bytes().len())
+            .sum::<usize>();
+        let dropped = u32::try_from(dropped).expect("bounded by the outbound budget");
+        self.bytes -= dropped;
+        dropped
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Chunk, Outbound};
+
+    fn owned(bytes: &[u8]) -> Chunk {
+        Chunk::Owned(bytes.into())
+    }
+
+    fn content(outbound: &Outbound) -> Vec<u8> {
+        let mut slices = Vec::new();
+        outbound.slices(&mut slices, usize::MAX);
+        slices.iter().flat_map(|slice| slice.to_vec()).collect()
+    }
+
+    #[test]
+    fn every_way_of_taking_leaves_the_rest() {
+        for first in 0..=9 {
+            for position in 0..3 {
+                let mut outbound = Outbound::default();
+                outbound.push(owned(b"d"));
+                outbound.push_front(owned(b"abc"), position);
+                outbound.push(owned(b"efgh"));
+                let whole = b"abcdefgh"[position..].to_vec();
+                let first = first.min(whole.len());
+                outbound.advance(first);
+                assert_eq!(content(&outbound), whole[first..]);
+                assert_eq!(outbound.bytes() as usize, whole.len() - first);
+                assert_eq!(outbound.is_empty(), first == whole.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_chunk_the_peer_has_begun_stays() {
+        let mut outbound = Outbound::default();
+        outbound.push_front(owned(b"abc"), 1);
+        outbound.push(owned(b"defg"));
+        assert_eq!(outbound.drop_untouched(), 4);
+        assert_eq!(content(&outbound), b"bc");
+        outbound.advance(2);
+        outbound.push(owned(b"xyz"));
+        assert_eq!(outbound.drop_untouched(), 3);
+        assert!(outbound.is_empty());
+    }
+}

@@ -1,0 +1,154 @@
+//! What time does to connections: one timer each, with the earliest of its deadlines.
+
+use crate::connection::Connection;
+use crate::time::ticks;
+use crate::{Hub, Now, Phase};
+use myriad_wheel::Tick;
+use std::time::Duration;
+
+/// The intervals of a shard's connections, in ticks; zero means never.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    handshake: u32,
+    ping_interval: u32,
+    pong: u32,
+    idle: u32,
+    linger: u32,
+}
+
+impl Timing {
+    /// From durations, rounded up to ticks. `ping_interval` and `idle` may be zero: never.
+    #[must_use]
+    pub fn new(
+        handshake: Duration,
+        ping_interval: Duration,
+        pong: Duration,
+        idle: Duration,
+        linger: Duration,
+    ) -> Self {
+        Self {
+            handshake: ticks(handshake),
+            ping_interval: ticks(ping_interval),
+            pong: ticks(pong).max(1),
+            idle: ticks(idle),
+            linger: ticks(linger).max(1),
+        }
+    }
+}
+
+/// What a connection's deadline asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// The request head did not come in time.
+    HandshakeTimeout,
+    /// Send a ping. The pong is awaited from now on.
+    Ping,
+    /// The ping was not answered.
+    PongTimeout,
+    /// Nothing came for the idle timeout.
+    Idle,
+    /// The peer did not end its side of a closed connection in time.
+    LingerTimeout,
+}
+
+fn after(tick: Tick, ticks: u32) -> Tick {
+    Tick(tick.0.saturating_add(ticks))
+}
+
+impl Hub {
+    /// Moves time forward and appends what is due, at most `max` connections; true when more are due now.
+    pub fn poll_due(&mut self, now: Now, max: usize, due: &mut Vec<(u32, Due)>) -> bool {
+        self.fired.clear();
+        let more = self
+            .wheel
+            .advance(&mut self.connections, now.tick(), max, &mut self.fired);
+        let fired = std::mem::take(&mut self.fired);
+        for &index in &fired {
+            if let Some(what) = self.handle_deadline(index, now.tick()) {
+                due.push((index, what));
+            }
+        }
+        self.fired = fired;
+        more
+    }
+
+    /// The earliest tick at which [`Hub::poll_due`] may have something, or a tick before it.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Tick> {
+        self.wheel.next_deadline()
+    }
+
+    pub(crate) fn arm_handshake(&mut self, index: u32) {
+        let deadline = after(self.connections[index].opened, self.timing.handshake);
+        self.wheel.arm(&mut self.connections, index, deadline);
+    }
+
+    pub(crate) fn arm_linger(&mut self, index: u32, now: Now) {
+        self.wheel.arm(
+            &mut self.connections,
+            index,
+            after(now.tick(), self.timing.linger),
+        );
+    }
+
+    /// Starts pings at a random point of the first interval, so that connections made together do not ping together.
+    pub(crate) fn arm_open(&mut self, index: u32, now: Now) {
+        let interval = self.timing.ping_interval;
+        let spread = if interval == 0 {
+            0
+        } else {
+            1 + self.random() % interval
+        };
+        self.connections[index].ping_at = after(now.tick(), spread);
+        self.rearm_open(index, now.tick());
+    }
+
+    /// Arms an open connection for the earlier of its ping (or pong) and its idle deadline.
+    fn rearm_open(&mut self, index: u32, now: Tick) {
+        let timing = self.timing;
+        let connection = &self.connections[index];
+        let ping = (timing.ping_interval > 0).then_some(connection.ping_at);
+        let idle = (timing.idle > 0).then(|| after(connection.last_input, timing.idle));
+        match ping.into_iter().chain(idle).min() {
+            Some(deadline) => {
+                self.wheel
+                    .arm(&mut self.connections, index, deadline.max(after(now, 1)))
+            }
+            None => self.wheel.disarm(&mut self.connections, index),
+        }
+    }
+
+    fn handle_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
+        match self.connections[index].phase {
+            Phase::Handshake | Phase::Joining => Some(Due::HandshakeTimeout),
+            Phase::Closing => Some(Due::LingerTimeout),
+            Phase::Open => self.handle_open_deadline(index, now),
+        }
+    }
+
+    /// Input only notes its time; what it changes is worked out here, when the timer fires.
+    fn handle_open_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
+        let timing = self.timing;
+        let connection = &mut self.connections[index];
+        if timing.idle > 0 && after(connection.last_input, timing.idle) <= now {
+            return Some(Due::Idle);
+        }
+        let mut due = None;
+        if timing.ping_interval > 0 && connection.ping_at <= now {
+            if connection.is(Connection::AWAITS_PONG) {
+                let pinged_at = Tick(connection.ping_at.0.saturating_sub(timing.pong));
+                if connection.last_input < pinged_at {
+                    return Some(Due::PongTimeout);
+                }
+                connection.set(Connection::AWAITS_PONG, false);
+                connection.ping_at = after(pinged_at, timing.ping_interval.max(timing.pong + 1));
+            } else {
+                connection.set(Connection::AWAITS_PONG, true);
+                connection.ping_at = after(now, timing.pong);
+                due = Some(Due::Ping);
+            }
+        }
+        self.rearm_open(index, now);
+        due
+    }
+}

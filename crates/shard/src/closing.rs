@@ -1,0 +1,139 @@
+//! How connections end.
+//!
+//! Three ways, each counted once under its reason: [`Shard::end`] says a last word, sends FIN and lingers for the
+//! peer's; [`Shard::cut`] resets; and the peer's own FIN or RST ends it at once. Sockets and records go at the end of
+//! the turn.
+
+use crate::shard::{Shard, token_of};
+use crate::transport::Refused;
+use myriad_hub::Chunk;
+use myriad_hub::{CloseReason, Now, Phase};
+use myriad_reactor::{Close, Reactor, Socket};
+use myriad_wheel::Key;
+use myriad_wire::ws::{CloseCode, encode_close};
+
+impl<R: Reactor> Shard<R> {
+    /// Ends a connection with a last word of its protocol, behind what is queued.
+    pub(crate) fn end(&mut self, key: Key, reason: CloseReason, last_word: Vec<u8>, now: Now) {
+        if !self.note_closed(key, reason, now) {
+            return;
+        }
+        if self
+            .hub
+            .enqueue(key.index, Chunk::Owned(last_word.into()))
+            .is_err()
+        {
+            return self.doom(key, Close::Reset);
+        }
+        self.hub.connection_mut(key.index).want_fin();
+    }
+
+    /// Ends an open WebSocket with the reason's close frame. What the client has seen nothing of is dropped first: a
+    /// client that does not keep up would wait for all of it before it learns why.
+    pub(crate) fn end_stream(&mut self, key: Key, reason: CloseReason, now: Now) {
+        if self.hub.connection(key.index).phase != Phase::Open {
+            return self.cut(key, reason, now);
+        }
+        self.hub.drop_untouched_outbound(key.index);
+        let mut frame = Vec::with_capacity(128);
+        encode_close(
+            &mut frame,
+            CloseCode(reason.code()),
+            reason.sentence(),
+            None,
+        );
+        self.end(key, reason, frame, now);
+    }
+
+    pub(crate) fn end_index(&mut self, index: u32, reason: CloseReason, now: Now) {
+        if let Some(key) = self.hub.key_of(index) {
+            self.end_stream(key, reason, now);
+        }
+    }
+
+    /// Ends a connection with a reset.
+    pub(crate) fn cut(&mut self, key: Key, reason: CloseReason, now: Now) {
+        self.note_closed(key, reason, now);
+        self.doom(key, Close::Reset);
+    }
+
+    pub(crate) fn drop_overloaded(&mut self, key: Key, now: Now) {
+        self.cut(key, CloseReason::Overloaded, now);
+    }
+
+    /// Counts the end of a connection and stops its deliveries; false when it has ended before.
+    pub(crate) fn note_closed(&mut self, key: Key, reason: CloseReason, now: Now) -> bool {
+        if self.hub.connection(key.index).phase == Phase::Closing {
+            return false;
+        }
+        self.metrics().count_close(reason);
+        self.inputs.take(&mut self.hub, key.index);
+        self.hub.begin_closing(key.index, now, &mut self.left);
+        true
+    }
+
+    /// The peer's FIN.
+    pub(crate) fn handle_finished(&mut self, key: Key, now: Now) {
+        let connection = self.hub.connection_mut(key.index);
+        connection.note_fin_received();
+        if connection.phase != Phase::Closing {
+            // Without a close frame: there is nobody left to tell (RFC 6455, section 7.1.5).
+            self.note_closed(key, CloseReason::Client, now);
+            self.doom(key, Close::Orderly);
+        } else if connection.is_finished() {
+            self.doom(key, Close::Orderly);
+        }
+    }
+
+    /// The connection broke.
+    pub(crate) fn handle_failed(&mut self, key: Key, now: Now) {
+        self.note_closed(key, CloseReason::Reset, now);
+        self.doom(key, Close::Reset);
+    }
+
+    pub(crate) fn handle_handshake_timeout(&mut self, index: u32, now: Now) {
+        if let Some(key) = self.hub.key_of(index) {
+            self.refuse(key, Refused::handshake_timeout(), now);
+        }
+    }
+
+    pub(crate) fn doom_orderly(&mut self, index: u32) {
+        if let Some(key) = self.hub.key_of(index) {
+            self.doom(key, Close::Orderly);
+        }
+    }
+
+    pub(crate) fn doom_reset(&mut self, index: u32) {
+        if let Some(key) = self.hub.key_of(index) {
+            self.doom(key, Close::Reset);
+        }
+    }
+
+    fn doom(&mut self, key: Key, how: Close) {
+        self.doomed.push((key, how));
+    }
+
+    /// Closes what this turn has doomed. A connection may be doomed twice (broken, and finished): the first counts.
+    pub(crate) fn close_doomed(&mut self) {
+        let mut doomed = std::mem::take(&mut self.doomed);
+        for (key, how) in doomed.drain(..) {
+            if self.hub.contains(key) {
+                let socket = Socket::from_bits(self.hub.connection(key.index).socket);
+                self.reactor.close(socket, token_of(key), how);
+                self.release(key);
+            }
+        }
+        self.doomed = doomed;
+    }
+
+    /// Frees the record, and its place under the limit of connections.
+    pub(crate) fn release(&mut self, key: Key) {
+        self.inputs.take(&mut self.hub, key.index);
+        if self.hub.connection(key.index).is_surplus() {
+            self.surplus -= 1;
+        } else {
+            self.credits.refund(1);
+        }
+        self.hub.release(key.index, &mut self.left);
+    }
+}

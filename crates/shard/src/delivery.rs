@@ -1,0 +1,159 @@
+//! Deliveries: publications and pings, to many connections in few kernel entries.
+
+use crate::shard::Shard;
+use myriad_hub::{Chunk, CloseReason, Due, Now, Publication, Target};
+use myriad_reactor::{Reactor, SendOp, Sent, Socket};
+use myriad_wire::ws::{Opcode, encode_frame};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Members a turn delivers to before it looks at its completions again: some 5 to 10 ms of sends.
+const DELIVERIES_PER_TURN: usize = 1024;
+
+/// Timers handled in one turn. More would hold up reads for longer than a delivery does.
+const TIMERS_PER_TURN: usize = 1024;
+
+/// Consecutive targets of one batch that get the same bytes.
+struct Run {
+    targets: Range<usize>,
+    frame: Arc<[u8]>,
+    /// Submitted to every member once this batch has gone out.
+    finished: Option<Arc<Publication>>,
+}
+
+impl<R: Reactor> Shard<R> {
+    /// The next slices of the deliveries under way, as one batch of sends.
+    pub(crate) fn deliver(&mut self, now: Now) {
+        if !self.hub.is_delivering() {
+            return;
+        }
+        let mut targets = Vec::with_capacity(DELIVERIES_PER_TURN);
+        let mut overflown = Vec::new();
+        let mut runs = Vec::new();
+        let mut visited = 0;
+        while visited < DELIVERIES_PER_TURN {
+            let from = targets.len();
+            let max = DELIVERIES_PER_TURN - visited;
+            let Some(step) =
+                self.hub
+                    .poll_delivery(max, &mut targets, &mut overflown, &mut self.left)
+            else {
+                break;
+            };
+            // A slice of members that all leave or wait makes no targets: count it all the same, so that a turn ends.
+            visited += (targets.len() - from).max(1);
+            let frame = Arc::clone(step.publication.raw_frame());
+            let finished = step.finished.then_some(step.publication);
+            runs.push(Run {
+                targets: from..targets.len(),
+                frame,
+                finished,
+            });
+        }
+        self.send_runs(&targets, &runs, now);
+        self.hub.end_batch(&targets);
+        for (index, reason) in overflown {
+            self.end_index(index, reason, now);
+        }
+        for publication in runs.into_iter().filter_map(|run| run.finished) {
+            self.note_submitted(&publication);
+        }
+    }
+
+    fn send_runs(&mut self, targets: &[Target], runs: &[Run], now: Now) {
+        let mut ops = Vec::with_capacity(targets.len());
+        for run in runs {
+            let to = &targets[run.targets.clone()];
+            ops.extend(
+                to.iter()
+                    .map(|target| SendOp::new(Socket::from_bits(target.socket), &run.frame)),
+            );
+        }
+        self.reactor.send_batch(&mut ops);
+        let mut sent_bytes = 0;
+        let mut unfinished = Vec::new();
+        for run in runs {
+            for position in run.targets.clone() {
+                match ops[position].sent {
+                    Sent::All => sent_bytes += run.frame.len(),
+                    sent => unfinished.push((targets[position].connection, sent, &run.frame)),
+                }
+            }
+        }
+        drop(ops);
+        self.metrics().sent_bytes.add(sent_bytes as u64);
+        for (index, sent, frame) in unfinished {
+            self.note_unfinished(index, sent, frame, now);
+        }
+    }
+
+    /// The kernel did not take all of a frame: the rest goes in front of the connection's queue.
+    fn note_unfinished(&mut self, index: u32, sent: Sent, frame: &Arc<[u8]>, now: Now) {
+        let key = self
+            .hub
+            .key_of(index)
+            .expect("closes wait for the end of the turn");
+        match sent {
+            Sent::All => {}
+            Sent::Failed(_) => self.handle_failed(key, now),
+            Sent::Partly(bytes) => {
+                self.metrics().sent_bytes.add(bytes as u64);
+                match self
+                    .hub
+                    .enqueue_rest(index, Chunk::Shared(Arc::clone(frame)), bytes)
+                {
+                    Ok(()) => self.await_writable(key),
+                    // The peer has part of a frame whose rest we may not keep: nothing can follow it.
+                    Err(overflow) => self.cut(key, overflow.into(), now),
+                }
+            }
+        }
+    }
+
+    /// Whatever time asks of connections now.
+    pub(crate) fn handle_timers(&mut self, now: Now) {
+        let mut due = Vec::new();
+        self.hub.poll_due(now, TIMERS_PER_TURN, &mut due);
+        let mut pings = Vec::new();
+        for (index, what) in due {
+            match what {
+                Due::Ping => pings.push(index),
+                Due::PongTimeout => self.end_index(index, CloseReason::PongTimeout, now),
+                Due::Idle => self.end_index(index, CloseReason::Idle, now),
+                Due::HandshakeTimeout => self.handle_handshake_timeout(index, now),
+                Due::LingerTimeout => self.doom_reset(index),
+            }
+        }
+        self.ping(&pings, now);
+    }
+
+    /// One shared ping frame for all that are due. Its payload is empty: what counts is that something comes back.
+    fn ping(&mut self, due: &[u32], now: Now) {
+        if due.is_empty() {
+            return;
+        }
+        let mut frame = Vec::new();
+        encode_frame(&mut frame, Opcode::Ping, true, None, &[]);
+        let frame: Arc<[u8]> = frame.into();
+        self.metrics().pings.add(due.len() as u64);
+        let mut targets = Vec::with_capacity(due.len());
+        for &index in due {
+            let connection = self.hub.connection(index);
+            if !connection.has_outbound() {
+                targets.push(Target {
+                    connection: index,
+                    socket: connection.socket,
+                });
+            } else if let Err(overflow) = self.hub.enqueue(index, Chunk::Shared(Arc::clone(&frame)))
+            {
+                self.end_index(index, overflow.into(), now);
+            }
+        }
+        let run = Run {
+            targets: 0..targets.len(),
+            frame,
+            finished: None,
+        };
+        self.send_runs(&targets, &[run], now);
+    }
+}

@@ -1,0 +1,92 @@
+//! Draining: every connection is told to go, evenly over a window, so that the clients' return does not come as a wave.
+
+use crate::shard::Shard;
+use myriad_hub::{CloseReason, Hub, Now, Phase};
+use myriad_reactor::Reactor;
+use std::time::Duration;
+
+/// A drain under way.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    began: Now,
+    over: Duration,
+    /// Connections to close, as of the beginning; later ones are answered 503.
+    indices: Vec<u32>,
+    /// How many of them have had their turn.
+    closed: usize,
+    accepting: bool,
+}
+
+impl Drain {
+    pub(crate) fn new(over: Duration, now: Now, hub: &Hub) -> Self {
+        Self {
+            began: now,
+            over,
+            indices: hub.connection_indices().collect(),
+            closed: 0,
+            accepting: true,
+        }
+    }
+
+    /// How many should have been closed by now.
+    fn due(&self, now: Now) -> usize {
+        let elapsed = u128::from(now.0.saturating_sub(self.began.0));
+        let over = self.over.as_nanos().max(1);
+        (self.indices.len() as u128 * elapsed.min(over)).div_ceil(over) as usize
+    }
+
+    fn ends(&self) -> Now {
+        Now(self
+            .began
+            .0
+            .saturating_add(u64::try_from(self.over.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Connections closed in one turn at most, however late the drain is.
+const CLOSES_PER_TURN: usize = 1024;
+
+impl<R: Reactor> Shard<R> {
+    /// Closes what is due; true when the drain is over and nothing is left.
+    pub(crate) fn poll_drain(&mut self, now: Now) -> bool {
+        let Some(mut drain) = self.drain.take() else {
+            return false;
+        };
+        let due = drain.due(now).min(drain.closed + CLOSES_PER_TURN);
+        for position in drain.closed..due {
+            let index = drain.indices[position];
+            // An index may name a later connection by now: it is closed all the same, for it is in the way.
+            if self
+                .hub
+                .key_of(index)
+                .is_some_and(|key| self.hub.contains(key))
+            {
+                self.end_draining(index, now);
+            }
+        }
+        drain.closed = drain.closed.max(due);
+        let all_told = drain.closed == drain.indices.len() && now >= drain.ends();
+        if all_told && drain.accepting {
+            // Listeners go last: until here newcomers were answered 503.
+            drain.accepting = false;
+            self.reactor.accept(false);
+            let late: Vec<u32> = self.hub.connection_indices().collect();
+            for index in late {
+                self.end_draining(index, now);
+            }
+        }
+        self.drain = Some(drain);
+        all_told && self.hub.connection_count() == 0
+    }
+
+    fn end_draining(&mut self, index: u32, now: Now) {
+        match self.hub.connection(index).phase {
+            Phase::Open => self.end_index(index, CloseReason::Drain, now),
+            Phase::Handshake | Phase::Joining => {
+                let key = self.hub.key_of(index).expect("a live index");
+                self.cut(key, CloseReason::Drain, now);
+            }
+            Phase::Closing => {}
+        }
+    }
+}

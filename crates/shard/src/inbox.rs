@@ -1,0 +1,123 @@
+//! Messages from other shards, from the control plane, and from ourselves.
+
+use crate::drain::Drain;
+use crate::mesh::{Message, Position, Reply};
+use crate::shard::Shard;
+use myriad_hub::{Now, Payload, Permit, Publication};
+use myriad_reactor::Reactor;
+use std::sync::Arc;
+
+impl<R: Reactor> Shard<R> {
+    /// Handles everything that has arrived, and what that makes us say to ourselves.
+    pub(crate) fn handle_messages(&mut self, now: Now) {
+        let mut received = std::mem::take(&mut self.received);
+        self.mesh.receive(self.index, &mut received);
+        self.metrics().inbox_messages.set(received.len() as u64);
+        for message in received.drain(..) {
+            self.handle_message(message, now);
+        }
+        self.received = received;
+        while let Some(message) = self.loopback.pop_front() {
+            self.handle_message(message, now);
+        }
+    }
+
+    /// To another shard by its inbox, to ourselves by the loopback: each way keeps its order.
+    pub(crate) fn tell(&mut self, shard: usize, message: Message) {
+        if shard == self.index {
+            self.loopback.push_back(message);
+        } else {
+            self.mesh.send(shard, message);
+        }
+    }
+
+    fn handle_message(&mut self, message: Message, now: Now) {
+        match message {
+            Message::Publish {
+                channel,
+                payload,
+                permit,
+                reply,
+            } => self.publish(&channel, payload, permit, reply, now),
+            Message::Join {
+                channel,
+                shard,
+                serial,
+            } => {
+                let offset = self.home.join(&channel, shard);
+                self.tell(
+                    shard,
+                    Message::Joined {
+                        channel,
+                        serial,
+                        offset,
+                    },
+                );
+            }
+            Message::Joined {
+                channel,
+                serial,
+                offset,
+            } => self.handle_joined(&channel, serial, offset, now),
+            Message::Leave { channel, shard } => self.home.leave(&channel, shard),
+            Message::Deliver(publication) => {
+                if !self.hub.deliver(Arc::clone(&publication)) {
+                    self.note_submitted(&publication);
+                }
+            }
+            Message::Drain { over } => {
+                if self.drain.is_none() {
+                    self.drain = Some(Drain::new(over, now, &self.hub));
+                }
+            }
+        }
+    }
+
+    /// As the channel's home: a place in its order, then on to every shard with a subscriber.
+    fn publish(&mut self, channel: &str, payload: Payload, permit: Permit, reply: Reply, now: Now) {
+        let (offset, shards, name) = self.home.publish(channel);
+        self.metrics().publications.add(1);
+        reply(Position { offset });
+        let publication = Arc::new(Publication::new(
+            name,
+            offset,
+            payload,
+            now,
+            shards.len(),
+            Some(permit),
+        ));
+        if shards.is_empty() {
+            self.completed.push(now);
+        }
+        for shard in shards.iter() {
+            self.tell(shard, Message::Deliver(Arc::clone(&publication)));
+        }
+    }
+
+    fn handle_joined(&mut self, channel: &str, serial: u64, offset: u64, now: Now) {
+        let mut ready = Vec::new();
+        self.hub.handle_joined(channel, serial, offset, &mut ready);
+        for key in ready {
+            self.admit_joined(key, now);
+        }
+    }
+
+    /// Tells the homes of channels that lost their last member here. Before any later join of the same channel,
+    /// because that is only asked in a later turn, or after this in the same loopback.
+    pub(crate) fn tell_homes(&mut self) {
+        for channel in std::mem::take(&mut self.left) {
+            let shard = self.index;
+            self.tell(
+                self.mesh.home_of(&channel),
+                Message::Leave { channel, shard },
+            );
+        }
+    }
+
+    /// This shard has submitted a publication to all its members.
+    pub(crate) fn note_submitted(&mut self, publication: &Publication) {
+        if publication.note_shard_done() {
+            self.completed.push(publication.published_at());
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Input that is not whole yet. Exists only while something is partial.
+
+use myriad_hub::Hub;
+use myriad_wheel::{NONE, Slab};
+use myriad_wire::ws::Decoder;
+
+/// What a connection has sent that cannot be acted on yet.
+#[derive(Debug, Default)]
+pub(crate) enum Input {
+    #[default]
+    None,
+    /// The beginning of a request head.
+    Head(Vec<u8>),
+    /// A request that is accepted when its channels' homes have confirmed.
+    Joining {
+        /// The 101.
+        response: Box<[u8]>,
+        /// What the client has sent behind its request without waiting for the answer.
+        early: Vec<u8>,
+    },
+    /// The middle of a message.
+    Frames(Box<PartialMessage>),
+}
+
+/// A message that has begun.
+#[derive(Debug)]
+pub(crate) struct PartialMessage {
+    pub(crate) decoder: Decoder,
+    /// Its pieces so far, where the transport wants whole messages.
+    pub(crate) message: Vec<u8>,
+}
+
+impl Input {
+    /// Bytes it counts for against the process's buffer budget.
+    fn cost(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Head(bytes) => bytes.len(),
+            Self::Joining { response, early } => response.len() + early.len(),
+            Self::Frames(partial) => size_of::<PartialMessage>() + partial.message.len(),
+        }
+    }
+}
+
+/// All partial inputs of a shard.
+#[derive(Debug)]
+pub(crate) struct Inputs(Slab<Input>);
+
+impl Inputs {
+    pub(crate) fn new() -> Self {
+        Self(Slab::new())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes a connection's partial input, giving its bytes back to the budget.
+    pub(crate) fn take(&mut self, hub: &mut Hub, connection: u32) -> Input {
+        let index = std::mem::replace(&mut hub.connection_mut(connection).input, NONE);
+        if index == NONE {
+            return Input::None;
+        }
+        let input = self.0.remove(index);
+        hub.release_buffered(input.cost());
+        input
+    }
+
+    /// Keeps a connection's partial input; false when the process has no buffer memory left for it.
+    #[must_use]
+    pub(crate) fn keep(&mut self, hub: &mut Hub, connection: u32, input: Input) -> bool {
+        assert_eq!(
+            hub.connection(connection).input,
+            NONE,
+            "one partial input a connection"
+        );
+        if !hub.reserve_buffered(input.cost()) {
+            return false;
+        }
+        hub.connection_mut(connection).input = self.0.insert(input).index;
+        true
+    }
+}

@@ -1,0 +1,135 @@
+//! What leaves a connection in its own name: replies, and whatever had to be queued.
+
+use crate::shard::{Shard, token_of};
+use myriad_hub::{Chunk, Now, Phase};
+use myriad_reactor::{GATHER_PARTS_MAX, Parts, Reactor, SendOp, Sent, Socket};
+use myriad_wheel::Key;
+use std::io::IoSlice;
+use std::ops::Range;
+
+/// Connections flushed in one batch of sends.
+const FLUSH_BATCH: usize = 1024;
+
+impl<R: Reactor> Shard<R> {
+    /// Queues bytes for a connection; they leave at the end of the turn.
+    pub(crate) fn queue(&mut self, key: Key, bytes: Vec<u8>, now: Now) {
+        if let Err(overflow) = self.hub.enqueue(key.index, Chunk::Owned(bytes.into())) {
+            self.end_stream(key, overflow.into(), now);
+        }
+    }
+
+    /// Sends what is queued on every connection whose socket is not known to be full.
+    pub(crate) fn flush(&mut self, now: Now) {
+        let mut listed = Vec::new();
+        // Once more at most: what the first pass makes us say (FINs aside) is said now, what the second does, later.
+        for _ in 0..2 {
+            self.hub.poll_flush(&mut listed);
+            for batch in listed.chunks(FLUSH_BATCH) {
+                self.flush_batch(batch, now);
+            }
+        }
+    }
+
+    fn flush_batch(&mut self, batch: &[u32], now: Now) {
+        for (index, outcome) in self.send_queues(batch) {
+            let key = self
+                .hub
+                .key_of(index)
+                .expect("closes wait for the end of the turn");
+            match outcome {
+                Sent::All => {}
+                Sent::Partly(_) => self.await_writable(key),
+                Sent::Failed(_) => self.handle_failed(key, now),
+            }
+        }
+        for &index in batch {
+            self.send_fin_if_due(index);
+        }
+    }
+
+    /// One gathered send per connection. Answers those that the kernel did not take whole.
+    fn send_queues(&mut self, batch: &[u32]) -> Vec<(u32, Sent)> {
+        let mut slices = Vec::with_capacity(batch.len());
+        let mut queues: Vec<(u32, Range<usize>)> = Vec::with_capacity(batch.len());
+        for &index in batch {
+            let from = slices.len();
+            if let Some(outbound) = self.hub.outbound(index) {
+                outbound.slices(&mut slices, GATHER_PARTS_MAX);
+                queues.push((index, from..slices.len()));
+            }
+        }
+        let mut ops: Vec<SendOp<'_>> = queues
+            .iter()
+            .map(|(index, range)| SendOp {
+                socket: Socket::from_bits(self.hub.connection(*index).socket),
+                parts: parts(&slices[range.clone()]),
+                sent: Sent::All,
+            })
+            .collect();
+        self.reactor.send_batch(&mut ops);
+        let outcomes: Vec<(u32, usize, Sent)> = ops
+            .iter()
+            .zip(&queues)
+            .map(|(op, (index, range))| {
+                let whole = slices[range.clone()].iter().map(|slice| slice.len()).sum();
+                (
+                    *index,
+                    if let Sent::Partly(bytes) = op.sent {
+                        bytes
+                    } else {
+                        whole
+                    },
+                    op.sent,
+                )
+            })
+            .collect();
+        self.note_taken(outcomes)
+    }
+
+    fn note_taken(&mut self, outcomes: Vec<(u32, usize, Sent)>) -> Vec<(u32, Sent)> {
+        let mut unfinished = Vec::new();
+        for (index, bytes, sent) in outcomes {
+            if let Sent::Failed(_) = sent {
+                unfinished.push((index, sent));
+                continue;
+            }
+            self.metrics().sent_bytes.add(bytes as u64);
+            self.hub.advance_outbound(index, bytes);
+            if sent != Sent::All {
+                unfinished.push((index, sent));
+            } else if self.hub.connection(index).has_outbound() {
+                self.hub.list_for_flush(index);
+            }
+        }
+        unfinished
+    }
+
+    pub(crate) fn await_writable(&mut self, key: Key) {
+        let connection = self.hub.connection_mut(key.index);
+        connection.set_awaits_writable(true);
+        let socket = Socket::from_bits(connection.socket);
+        self.reactor.notify_writable(socket, token_of(key));
+    }
+
+    /// Our FIN, once the last queued byte is gone; then the socket, once the peer's FIN is here too.
+    fn send_fin_if_due(&mut self, index: u32) {
+        let connection = self.hub.connection_mut(index);
+        if connection.phase != Phase::Closing || !connection.fin_is_due() {
+            return;
+        }
+        connection.note_fin_sent();
+        let socket = Socket::from_bits(connection.socket);
+        let finished = connection.is_finished();
+        self.reactor.shutdown(socket);
+        if finished {
+            self.doom_orderly(index);
+        }
+    }
+}
+
+fn parts<'a>(slices: &'a [IoSlice<'a>]) -> Parts<'a> {
+    match slices {
+        [one] => Parts::One(one),
+        many => Parts::Many(many),
+    }
+}

@@ -1,0 +1,7 @@
+//! What connections speak: the request head first, then one transport each.
+
+mod echo;
+mod frames;
+mod handshake;
+
+pub(crate) use handshake::Refused;

@@ -1,0 +1,95 @@
+//! WebSocket frames from clients, for every transport that speaks them.
+
+use crate::input::{Input, PartialMessage};
+use crate::shard::Shard;
+use myriad_hub::{CloseReason, Now, Phase, Transport};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::ws::{
+    CloseCode, Decoder, Event, Limits, Opcode, ProtocolError, Role, encode_close, encode_frame,
+};
+
+impl<R: Reactor> Shard<R> {
+    /// Bytes of an open connection.
+    pub(crate) fn handle_frames(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        let limits = Limits {
+            frame_bytes_max: self.settings.message_bytes_max,
+            message_bytes_max: self.settings.message_bytes_max,
+            fragments_max: self.settings.fragments_max,
+        };
+        let mut partial = match self.inputs.take(&mut self.hub, key.index) {
+            Input::Frames(partial) => *partial,
+            _ => PartialMessage {
+                decoder: Decoder::new(Role::Server),
+                message: Vec::new(),
+            },
+        };
+        let mut input = bytes;
+        while self.hub.connection(key.index).phase == Phase::Open {
+            match partial.decoder.next_event(&limits, &mut input) {
+                Ok(Some(event)) => self.handle_event(key, event, &mut partial.message, now),
+                Ok(None) => break,
+                Err(error) => self.fail(key, error, now),
+            }
+        }
+        let open = self.hub.connection(key.index).phase == Phase::Open;
+        if open
+            && !partial.decoder.is_idle()
+            && !self
+                .inputs
+                .keep(&mut self.hub, key.index, Input::Frames(partial.into()))
+        {
+            self.end_stream(key, CloseReason::Overloaded, now);
+        }
+    }
+
+    fn handle_event(&mut self, key: Key, event: Event<'_>, message: &mut Vec<u8>, now: Now) {
+        match event {
+            Event::Data {
+                kind,
+                bytes,
+                first,
+                last,
+            } => {
+                self.metrics().messages_received.add(u64::from(last));
+                // What a raw client sends is ignored: the limits above bound it, and nothing of it is kept.
+                if self.hub.connection(key.index).transport == Transport::Echo {
+                    self.handle_echo(key, kind, bytes, (first, last), message, now);
+                }
+            }
+            Event::Ping(payload) => self.send_frame(key, Opcode::Pong, &payload, now),
+            Event::Pong(_) => {}
+            Event::Close(status) => {
+                let code = status.map(|(code, _)| code);
+                self.answer_close(key, code, now);
+            }
+        }
+    }
+
+    pub(crate) fn send_frame(&mut self, key: Key, opcode: Opcode, payload: &[u8], now: Now) {
+        let mut frame = Vec::with_capacity(payload.len() + 10);
+        encode_frame(&mut frame, opcode, true, None, payload);
+        self.queue(key, frame, now);
+    }
+
+    /// The client closes: its code comes back (RFC 6455, section 5.5.1), behind what is queued.
+    fn answer_close(&mut self, key: Key, code: Option<CloseCode>, now: Now) {
+        let mut frame = Vec::with_capacity(4);
+        match code {
+            Some(code) => encode_close(&mut frame, code, "", None),
+            None => encode_frame(&mut frame, Opcode::Close, true, None, &[]),
+        }
+        self.end(key, CloseReason::Client, frame, now);
+    }
+
+    fn fail(&mut self, key: Key, error: ProtocolError, now: Now) {
+        let reason = match error.code() {
+            CloseCode::INVALID_PAYLOAD => CloseReason::InvalidPayload,
+            CloseCode::TOO_BIG => CloseReason::TooBig,
+            _ => CloseReason::Protocol,
+        };
+        let mut frame = Vec::with_capacity(128);
+        encode_close(&mut frame, error.code(), error.sentence(), None);
+        self.end(key, reason, frame, now);
+    }
+}

@@ -1,0 +1,323 @@
+//! The request head: which transport it asks for, or what is wrong with it.
+
+use crate::input::Input;
+use crate::mesh::{Mesh, Message};
+use crate::shard::{Shard, token_of};
+use myriad_hub::{CloseReason, Now, Phase, Subscribed, Transport};
+use myriad_reactor::{Reactor, Socket};
+use myriad_wheel::Key;
+use myriad_wire::handshake::check_upgrade;
+use myriad_wire::http::{HeadLimits, RequestHead, parse_request, query_pairs, write_response};
+
+/// Bytes a client may send behind its request before the 101.
+const EARLY_BYTES_MAX: usize = 16 * 1024;
+
+/// Seconds a client is asked to stay away when there is no room.
+const RETRY_AFTER_S: &str = "5";
+
+/// An HTTP answer that ends the connection.
+pub(crate) struct Refused {
+    status: u16,
+    label: &'static str,
+    headers: Vec<(&'static str, &'static str)>,
+    sentence: String,
+    reason: CloseReason,
+}
+
+impl Refused {
+    fn new(status: u16, label: &'static str, sentence: impl Into<String>) -> Self {
+        Self {
+            status,
+            label,
+            headers: Vec::new(),
+            sentence: sentence.into(),
+            reason: CloseReason::Refused,
+        }
+    }
+
+    fn unavailable(label: &'static str, reason: CloseReason, sentence: &str) -> Self {
+        Self {
+            headers: vec![("retry-after", RETRY_AFTER_S)],
+            reason,
+            ..Self::new(503, label, sentence)
+        }
+    }
+
+    pub(crate) fn handshake_timeout() -> Self {
+        let sentence =
+            "The request head did not come in time: send it whole right after connecting.";
+        Self {
+            reason: CloseReason::HandshakeTimeout,
+            ..Self::new(408, "handshake_timeout", sentence)
+        }
+    }
+}
+
+/// What a request head asks for.
+enum Route {
+    Raw {
+        response: Vec<u8>,
+        channels: Vec<String>,
+    },
+    Echo {
+        response: Vec<u8>,
+    },
+    ControlPlane,
+}
+
+impl<R: Reactor> Shard<R> {
+    /// Bytes of a connection whose request head is not whole.
+    pub(crate) fn handle_head_bytes(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        match self.inputs.take(&mut self.hub, key.index) {
+            Input::Head(mut head) => {
+                head.extend_from_slice(bytes);
+                self.handle_request(key, &mut head, now);
+            }
+            _ => self.handle_request(key, bytes, now),
+        }
+    }
+
+    fn handle_request(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        let limits = HeadLimits {
+            bytes_max: self.settings.head_bytes_max,
+            headers_max: self.settings.headers_max,
+        };
+        let (route, head_bytes) = match parse_request(bytes, limits) {
+            Ok(Some(head)) => (
+                self.route(&head, self.hub.connection(key.index).is_surplus()),
+                head.head_bytes(),
+            ),
+            Ok(None) => {
+                if !self
+                    .inputs
+                    .keep(&mut self.hub, key.index, Input::Head(bytes.to_vec()))
+                {
+                    self.drop_overloaded(key, now);
+                }
+                return;
+            }
+            Err(error) => (
+                Err(Refused::new(
+                    error.status(),
+                    error.label(),
+                    error.sentence(),
+                )),
+                bytes.len(),
+            ),
+        };
+        match route {
+            Ok(Route::Raw { response, channels }) => {
+                self.join(key, response, &channels, &mut bytes[head_bytes..], now)
+            }
+            Ok(Route::Echo { response }) => self.admit(
+                key,
+                Transport::Echo,
+                response,
+                &mut bytes[head_bytes..],
+                now,
+            ),
+            Ok(Route::ControlPlane) => self.hand_over_request(key, bytes, now),
+            Err(refused) => self.refuse(key, refused, now),
+        }
+    }
+
+    fn route(&self, head: &RequestHead<'_>, surplus: bool) -> Result<Route, Refused> {
+        let echo = match head.path() {
+            "/raw" => false,
+            "/echo" if self.settings.echo => true,
+            _ if self.settings.hands_over => return Ok(Route::ControlPlane),
+            _ => {
+                let sentence = "Nothing is here: streams are at /raw?channel=NAME. The API has an address of its own.";
+                return Err(Refused::new(404, "path", sentence));
+            }
+        };
+        let upgrade = check_upgrade(head).map_err(|refusal| Refused {
+            headers: refusal.headers().to_vec(),
+            ..Refused::new(refusal.status(), refusal.label(), refusal.sentence())
+        })?;
+        if self.drain.is_some() {
+            return Err(Refused::unavailable(
+                "draining",
+                CloseReason::Drain,
+                "The server is shutting down: reconnect.",
+            ));
+        }
+        if surplus {
+            return Err(Refused::unavailable(
+                "full",
+                CloseReason::Full,
+                "The server is full: reconnect after a pause.",
+            ));
+        }
+        if !self.settings.anonymous {
+            let sentence = "Anonymous clients are not let in here: start the server with --dev or --anonymous.";
+            return Err(Refused::new(401, "anonymous", sentence));
+        }
+        let mut response = Vec::with_capacity(160);
+        upgrade.write_response(None, &mut response);
+        if echo {
+            return Ok(Route::Echo { response });
+        }
+        let channels = self.channels_of(head.query().unwrap_or_default())?;
+        Ok(Route::Raw { response, channels })
+    }
+
+    fn channels_of(&self, query: &str) -> Result<Vec<String>, Refused> {
+        let mut channels = Vec::new();
+        for pair in query_pairs(query) {
+            let (name, value) = pair
+                .map_err(|error| Refused::new(error.status(), error.label(), error.sentence()))?;
+            if name == "channel" && !channels.iter().any(|known| *known == value) {
+                channels.push(value.into_owned());
+            }
+        }
+        let max = (self.settings.subscriptions_max as usize).min(usize::from(u8::MAX));
+        if channels.is_empty() {
+            return Err(Refused::new(
+                400,
+                "channel",
+                "No channel: name at least one, as in /raw?channel=news.",
+            ));
+        }
+        if channels.len() > max {
+            return Err(Refused::new(
+                400,
+                "channel",
+                format!("{} channels: at most {max} a connection.", channels.len()),
+            ));
+        }
+        if channels
+            .iter()
+            .any(|name| name.is_empty() || name.len() > Mesh::CHANNEL_BYTES_MAX)
+        {
+            let sentence = format!(
+                "A channel's name has 1 to {} bytes of UTF-8.",
+                Mesh::CHANNEL_BYTES_MAX
+            );
+            return Err(Refused::new(400, "channel", sentence));
+        }
+        Ok(channels)
+    }
+
+    /// Subscribes a `raw` connection, and answers 101 when every channel's home has confirmed: a publication that is
+    /// accepted after the client has seen the 101 reaches it.
+    fn join(
+        &mut self,
+        key: Key,
+        response: Vec<u8>,
+        channels: &[String],
+        early: &mut [u8],
+        now: Now,
+    ) {
+        let mut pending = false;
+        for channel in channels {
+            match self.hub.subscribe(key.index, channel) {
+                Subscribed::Ready => {}
+                Subscribed::Pending => pending = true,
+                Subscribed::Ask { name, serial } => {
+                    pending = true;
+                    // A leave of the same channel in this turn must not overtake this question.
+                    self.tell_homes();
+                    let shard = self.index;
+                    self.tell(
+                        self.mesh.home_of(&name),
+                        Message::Join {
+                            channel: name,
+                            shard,
+                            serial,
+                        },
+                    );
+                }
+            }
+        }
+        if !pending {
+            return self.admit(key, Transport::Raw, response, early, now);
+        }
+        self.hub.connection_mut(key.index).phase = Phase::Joining;
+        let input = Input::Joining {
+            response: response.into(),
+            early: early.to_vec(),
+        };
+        if !self.inputs.keep(&mut self.hub, key.index, input) {
+            self.drop_overloaded(key, now);
+        }
+    }
+
+    /// Bytes that come behind the request, before the 101 has left.
+    pub(crate) fn handle_early_bytes(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        let Input::Joining {
+            response,
+            mut early,
+        } = self.inputs.take(&mut self.hub, key.index)
+        else {
+            unreachable!("a connection that joins has its response waiting");
+        };
+        if early.len() + bytes.len() > EARLY_BYTES_MAX {
+            let sentence = "Too much behind the request: wait for the 101 before you send frames.";
+            return self.refuse(key, Refused::new(400, "body", sentence), now);
+        }
+        early.extend_from_slice(bytes);
+        if !self
+            .inputs
+            .keep(&mut self.hub, key.index, Input::Joining { response, early })
+        {
+            self.drop_overloaded(key, now);
+        }
+    }
+
+    /// All channels of a joining connection are confirmed.
+    pub(crate) fn admit_joined(&mut self, key: Key, now: Now) {
+        let Input::Joining {
+            response,
+            mut early,
+        } = self.inputs.take(&mut self.hub, key.index)
+        else {
+            unreachable!("a connection that joins has its response waiting");
+        };
+        self.admit(key, Transport::Raw, response.into(), &mut early, now);
+    }
+
+    fn admit(
+        &mut self,
+        key: Key,
+        transport: Transport,
+        response: Vec<u8>,
+        early: &mut [u8],
+        now: Now,
+    ) {
+        self.hub.admit(key.index, now);
+        self.hub.connection_mut(key.index).transport = transport;
+        self.metrics().upgrades.add(1);
+        self.queue(key, response, now);
+        if !early.is_empty() && self.hub.connection(key.index).phase == Phase::Open {
+            self.handle_frames(key, early, now);
+        }
+    }
+
+    /// Answers with an error, and lingers so that the answer is not eaten by a reset.
+    pub(crate) fn refuse(&mut self, key: Key, refused: Refused, now: Now) {
+        self.metrics().count_refusal(refused.label);
+        let mut response = Vec::with_capacity(256);
+        write_response(
+            &mut response,
+            refused.status,
+            &refused.headers,
+            &refused.sentence,
+        );
+        self.end(key, refused.reason, response, now);
+    }
+
+    /// Passes a request that is no stream to the control plane, with every byte read of it.
+    fn hand_over_request(&mut self, key: Key, bytes: &[u8], now: Now) {
+        self.note_closed(key, CloseReason::HandedOver, now);
+        let socket = Socket::from_bits(self.hub.connection(key.index).socket);
+        let handle = self.reactor.transfer(socket, token_of(key));
+        self.release(key);
+        if handle
+            .and_then(|handle| self.hand_over.hand_over(handle, bytes))
+            .is_ok()
+        {
+            self.metrics().handed_over.add(1);
+        }
+    }
+}
