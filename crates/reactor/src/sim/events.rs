@@ -1,0 +1,325 @@
+//! What happens in a wait: accepts, input, room to write, and what comes too late.
+
+use super::connection::errno;
+use super::driver::{Accepting, Sim};
+use super::net::{Owner, World};
+use super::table::{Entry, Phase};
+use crate::{Completion, Completions, Socket, Token};
+
+/// Completions of one wait. A real driver brings as many as fit its queue; few make a shard's turns interleave.
+const EVENTS_MAX: usize = 256;
+
+/// A completion of a connection that was closed before it arrived.
+#[derive(Debug)]
+pub(super) struct Late {
+    /// Waits that it misses, 0 or 1. A real driver has cancelled its polls by then.
+    waits: usize,
+    completion: Completion,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LateKind {
+    Writable,
+    Failed,
+    Finished,
+    Received,
+}
+
+impl LateKind {
+    pub(super) const ALL: [Self; 4] =
+        [Self::Writable, Self::Failed, Self::Finished, Self::Received];
+}
+
+/// The one receive buffer, and how far this wait has filled it.
+struct Output<'a> {
+    completions: &'a mut Completions,
+    filled: usize,
+}
+
+impl Output<'_> {
+    fn room(&self) -> usize {
+        self.completions.buffer.len() - self.filled
+    }
+
+    fn receive(&mut self, token: Token, bytes: impl ExactSizeIterator<Item = u8>) {
+        let range = self.filled..self.filled + bytes.len();
+        for (place, byte) in self.completions.buffer[range.clone()].iter_mut().zip(bytes) {
+            *place = byte;
+        }
+        self.filled = range.end;
+        self.completions
+            .list
+            .push(Completion::Received { token, range });
+    }
+}
+
+/// What may happen next in a wait.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Listener,
+    Slot(u32),
+}
+
+impl Sim {
+    /// Makes things happen in the world and to this reactor's sockets, and says how much of the buffer they fill.
+    pub(super) fn happen(&mut self, world: &mut World, completions: &mut Completions) -> usize {
+        // Ranges of the last wait must not be looked at any more.
+        completions.buffer[..self.filled].fill(0xEE);
+        self.pass_time();
+        world.flow();
+        let mut output = Output {
+            completions,
+            filled: 0,
+        };
+        if world.prng.one_in(2) {
+            self.deliver_late(world, &mut output);
+            self.run(world, &mut output);
+        } else {
+            self.run(world, &mut output);
+            self.deliver_late(world, &mut output);
+        }
+        if world.faults.wake.happens(&mut world.prng) {
+            output.completions.list.push(Completion::Woken);
+        }
+        output.filled
+    }
+
+    fn pass_time(&mut self) {
+        self.table.reuse_closed();
+        self.accepting = match self.accepting {
+            Accepting::Paused(0) => Accepting::On,
+            Accepting::Paused(waits) => Accepting::Paused(waits - 1),
+            Accepting::Full if !self.table.is_full() => Accepting::On,
+            other => other,
+        };
+    }
+
+    fn deliver_late(&mut self, world: &mut World, output: &mut Output<'_>) {
+        for _ in 0..self.late.len() {
+            let mut late = self.late.pop_front().expect("counted");
+            if late.waits > 0 {
+                late.waits -= 1;
+                self.late.push_back(late);
+                continue;
+            }
+            world.note("late", [self.shard, late.bytes.len()]);
+            if let Completion::Received { token, .. } = late.completion {
+                late.bytes.truncate(output.room());
+                if !late.bytes.is_empty() {
+                    output.receive(token, late.bytes.into_iter());
+                }
+            } else {
+                output.completions.list.push(late.completion);
+            }
+        }
+    }
+
+    /// What may happen in this wait: everything that is ready, except what is delayed.
+    fn sources(&self, world: &mut World) -> Vec<Source> {
+        let port = &world.ports[self.shard];
+        let is_accepting = self.accepting == Accepting::On && !port.backlog.is_empty();
+        let listener = is_accepting.then_some(Source::Listener);
+        let mut sources: Vec<Source> = port
+            .ready
+            .iter()
+            .map(|&slot| Source::Slot(slot))
+            .chain(listener)
+            .collect();
+        sources.retain(|_| !world.faults.delay.happens(&mut world.prng));
+        sources
+    }
+
+    /// Lets things happen in random order; what comes from one connection stays in its own.
+    fn run(&mut self, world: &mut World, output: &mut Output<'_>) {
+        let mut sources = self.sources(world);
+        while !sources.is_empty() && output.completions.list.len() < EVENTS_MAX {
+            let at = world.prng.below(sources.len());
+            let is_there_more = match sources[at] {
+                Source::Listener => {
+                    self.accept_one(world, output);
+                    self.accepting == Accepting::On && !world.ports[self.shard].backlog.is_empty()
+                }
+                Source::Slot(slot) => {
+                    let happened = self.step(world, slot, output);
+                    if !happened && output.room() > 0 {
+                        world.ports[self.shard].ready.remove(&slot);
+                    }
+                    happened
+                }
+            };
+            if !is_there_more || world.faults.delay.happens(&mut world.prng) {
+                sources.swap_remove(at);
+            }
+        }
+    }
+
+    fn accept_one(&mut self, world: &mut World, output: &mut Output<'_>) {
+        if self.table.is_full() {
+            self.accepting = Accepting::Full;
+            world.note("accept paused", [self.shard, 0]);
+            output.completions.list.push(Completion::AcceptPaused {
+                errno: errno::EMFILE,
+            });
+        } else if world.faults.accept_pause.happens(&mut world.prng) {
+            self.accepting = Accepting::Paused(world.prng.between(1, 4));
+            let errno =
+                *world
+                    .prng
+                    .pick(&[errno::EMFILE, errno::ENFILE, errno::ENOBUFS, errno::ENOMEM]);
+            world.note("accept paused", [self.shard, 1]);
+            output
+                .completions
+                .list
+                .push(Completion::AcceptPaused { errno });
+        } else {
+            let peer = world.ports[self.shard]
+                .backlog
+                .pop_front()
+                .expect("the listener is a source");
+            let socket = self
+                .table
+                .open(peer, Phase::Accepted, &mut world.prng)
+                .expect("not full");
+            world.link(peer).owner = Owner::Socket {
+                shard: self.shard,
+                slot: socket.slot(),
+            };
+            world.note("accepted", [self.shard, peer.0]);
+            output
+                .completions
+                .list
+                .push(Completion::Accepted { socket });
+        }
+    }
+
+    /// Lets one thing happen to a socket. False when there is nothing.
+    fn step(&mut self, world: &mut World, slot: u32, output: &mut Output<'_>) -> bool {
+        let socket = self.table.socket(slot);
+        let entry = self.table.entry(socket);
+        let connection = &world.links[entry.peer.0].connection;
+        let wants_writable = entry.writable_wanted.is_some() && connection.is_writable();
+        match entry.phase {
+            Phase::Connecting(token) => {
+                self.finish_connect(world, socket, token, output);
+                false
+            }
+            Phase::Receiving(token)
+                if connection.has_input() && !(wants_writable && world.prng.one_in(2)) =>
+            {
+                receive(world, entry, token, output)
+            }
+            _ if wants_writable => {
+                let token = entry.writable_wanted.take().expect("asked above");
+                world.note("writable", [self.shard, entry.peer.0]);
+                output.completions.list.push(Completion::Writable { token });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn finish_connect(
+        &mut self,
+        world: &mut World,
+        socket: Socket,
+        token: Token,
+        output: &mut Output<'_>,
+    ) {
+        let entry = self.table.entry(socket);
+        let peer = entry.peer;
+        if world.faults.connect_failure.happens(&mut world.prng) {
+            let errno = *world.prng.pick(&[errno::ECONNREFUSED, errno::ETIMEDOUT]);
+            world.note("connect failed", [self.shard, peer.0]);
+            self.table.close(socket, token);
+            world.disown(peer);
+            output
+                .completions
+                .list
+                .push(Completion::ConnectFailed { token, errno });
+        } else {
+            world.note("connected", [self.shard, peer.0]);
+            entry.phase = Phase::Connected(token);
+            world.establish(peer);
+            output
+                .completions
+                .list
+                .push(Completion::Connected { token });
+        }
+    }
+
+    /// Makes a closed connection's old token turn up once more, as a poll that is being cancelled may.
+    pub(super) fn leave_late_completion(
+        &mut self,
+        world: &mut World,
+        entry: &Entry,
+        kinds: &[LateKind],
+    ) {
+        // After the end only the writability that was asked for can still come.
+        let (token, kinds) = match (entry.phase, entry.writable_wanted) {
+            (Phase::Receiving(token), _) => (token, kinds),
+            (Phase::Finished(token), Some(_)) => (token, &[LateKind::Writable][..]),
+            _ => return,
+        };
+        if !world.faults.late_completion.happens(&mut world.prng) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        let completion = match world.prng.pick(kinds) {
+            LateKind::Writable => Completion::Writable { token },
+            LateKind::Failed => Completion::Failed {
+                token,
+                errno: errno::ECONNRESET,
+            },
+            LateKind::Finished => Completion::Finished { token },
+            LateKind::Received => {
+                let inbound = &world.links[entry.peer.0].connection.inbound;
+                bytes.extend(inbound.iter().take(Completions::RECEIVE_BYTES_MAX));
+                if bytes.is_empty() {
+                    return;
+                }
+                Completion::Received { token, range: 0..0 }
+            }
+        };
+        self.late.push_back(Late {
+            waits: world.prng.below(2),
+            completion,
+            bytes,
+        });
+    }
+}
+
+/// Brings the next piece of input, or its end. False when the buffer is full.
+fn receive(world: &mut World, entry: &mut Entry, token: Token, output: &mut Output<'_>) -> bool {
+    let link = &mut world.links[entry.peer.0];
+    let inbound = &mut link.connection.inbound;
+    if !inbound.is_empty() {
+        let mut count = inbound
+            .len()
+            .min(Completions::RECEIVE_BYTES_MAX)
+            .min(output.room());
+        if count == 0 {
+            return false;
+        }
+        if world.faults.split_receive.happens(&mut world.prng) {
+            count = world.prng.between(1, count);
+        }
+        output.receive(token, inbound.drain(..count));
+        world.note("received", [entry.peer.0, count]);
+        return true;
+    }
+    let errno = link.connection.take_input_end(&mut world.prng);
+    link.is_end_told = true;
+    let completion = if let Some(errno) = errno {
+        // Nothing follows a failure, not even what was asked for.
+        entry.writable_wanted = None;
+        entry.phase = Phase::Failed(token);
+        Completion::Failed { token, errno }
+    } else {
+        entry.phase = Phase::Finished(token);
+        Completion::Finished { token }
+    };
+    world.note("ended", [entry.peer.0, usize::from(errno.is_some())]);
+    output.completions.list.push(completion);
+    true
+}

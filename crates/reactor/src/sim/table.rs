@@ -1,0 +1,207 @@
+//! The sockets of one simulated reactor, and the rules of their use.
+
+use super::connection::length_of;
+use super::{PeerId, Prng};
+use crate::{GATHER_PARTS_MAX, Parts, SendOp, Socket, Token};
+use std::collections::BTreeMap;
+
+/// How far a socket has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Its [`crate::Completion::Connected`] is still to come.
+    Connecting(Token),
+    /// Connected, with the token it must be registered with.
+    Connected(Token),
+    /// Not registered yet.
+    Accepted,
+    Receiving(Token),
+    /// The peer's FIN has been told.
+    Finished(Token),
+    /// A failure has been told.
+    Failed(Token),
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) peer: PeerId,
+    pub(super) phase: Phase,
+    /// Where to send [`crate::Completion::Writable`], while it is asked for.
+    pub(super) writable_wanted: Option<Token>,
+    /// FIN was sent: a further send is a mistake of the caller.
+    pub(super) is_shut: bool,
+    /// The last batch with an operation for this socket.
+    pub(super) batch: u64,
+}
+
+/// What to do with a socket that was used as only an open one may be: stop, and say which.
+fn misuse(socket: Socket, what: &str) -> ! {
+    panic!("{socket:?}: {what}");
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    shard: usize,
+    entries: Vec<Option<Entry>>,
+    vacant: Vec<u32>,
+    /// Closed since the last wait: the names are not used again before the next one.
+    closed: Vec<u32>,
+    /// The caller's records that own a socket, and which.
+    records: BTreeMap<u32, Socket>,
+}
+
+impl Table {
+    pub(super) fn new(shard: usize, sockets_max: usize) -> Self {
+        assert!(sockets_max <= Socket::SLOTS_MAX);
+        let vacant = (0..).take(sockets_max).collect();
+        Self {
+            shard,
+            entries: (0..sockets_max).map(|_| None).collect(),
+            vacant,
+            closed: Vec::new(),
+            records: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.vacant.is_empty()
+    }
+
+    /// Gives a connection a socket; none when the table is full.
+    pub(super) fn open(&mut self, peer: PeerId, phase: Phase, prng: &mut Prng) -> Option<Socket> {
+        if self.vacant.is_empty() {
+            return None;
+        }
+        // The name closed last is the one that a caller who forgot the close would still use.
+        let at = if prng.one_in(2) {
+            self.vacant.len() - 1
+        } else {
+            prng.below(self.vacant.len())
+        };
+        let slot = self.vacant.swap_remove(at);
+        self.entries[slot as usize] = Some(Entry {
+            peer,
+            phase,
+            writable_wanted: None,
+            is_shut: false,
+            batch: 0,
+        });
+        let socket = Socket::new(self.shard, slot);
+        if let Phase::Connecting(token) = phase {
+            self.own(socket, token);
+        }
+        Some(socket)
+    }
+
+    pub(super) fn socket(&self, slot: u32) -> Socket {
+        Socket::new(self.shard, slot)
+    }
+
+    /// The open socket of that name.
+    ///
+    /// # Panics
+    /// When the caller has no such socket.
+    pub(super) fn entry(&mut self, socket: Socket) -> &mut Entry {
+        if socket.table() != self.shard {
+            misuse(socket, "belongs to another reactor");
+        }
+        match self.entries.get_mut(socket.slot() as usize) {
+            Some(Some(entry)) => entry,
+            _ => misuse(socket, "used after its end"),
+        }
+    }
+
+    /// Checks one send of a batch, and says whose it is.
+    pub(super) fn sender(&mut self, op: &SendOp<'_>, batch: u64) -> PeerId {
+        let socket = op.socket;
+        let entry = self.entry(socket);
+        assert!(entry.batch != batch, "{socket:?}: two sends in one batch");
+        assert!(!entry.is_shut, "{socket:?}: a send after shutdown");
+        let is_connecting = matches!(entry.phase, Phase::Connecting(_));
+        assert!(!is_connecting, "{socket:?}: a send before it is connected");
+        assert!(length_of(op.parts) > 0, "{socket:?}: a send of nothing");
+        if let Parts::Many(slices) = op.parts {
+            assert!(
+                slices.len() <= GATHER_PARTS_MAX,
+                "{socket:?}: too many parts"
+            );
+        }
+        entry.batch = batch;
+        entry.peer
+    }
+
+    pub(super) fn register(&mut self, socket: Socket, token: Token) -> PeerId {
+        let entry = self.entry(socket);
+        let peer = entry.peer;
+        match entry.phase {
+            Phase::Accepted => {
+                entry.phase = Phase::Receiving(token);
+                self.own(socket, token);
+            }
+            Phase::Connected(expected) if expected == token => {
+                entry.phase = Phase::Receiving(token)
+            }
+            Phase::Connected(_) => {
+                misuse(socket, "registered with another token than connected with")
+            }
+            Phase::Connecting(_) => misuse(socket, "registered before it was connected"),
+            Phase::Receiving(_) | Phase::Finished(_) | Phase::Failed(_) => {
+                misuse(socket, "registered twice")
+            }
+        }
+        peer
+    }
+
+    fn own(&mut self, socket: Socket, token: Token) {
+        if let Some(other) = self.records.insert(token.index, socket) {
+            misuse(
+                socket,
+                &format!("record {} already owns {other:?}", token.index),
+            );
+        }
+    }
+
+    /// The open socket, used with the token it was registered with.
+    pub(super) fn entry_of(&mut self, socket: Socket, token: Token) -> &mut Entry {
+        let entry = self.entry(socket);
+        match entry.phase {
+            Phase::Connecting(own)
+            | Phase::Connected(own)
+            | Phase::Receiving(own)
+            | Phase::Finished(own)
+            | Phase::Failed(own)
+                if own != token =>
+            {
+                misuse(
+                    socket,
+                    &format!("used with {token:?}, registered with {own:?}"),
+                )
+            }
+            _ => entry,
+        }
+    }
+
+    /// Takes an open socket out. Its name stays unused until [`Table::reuse_closed`].
+    pub(super) fn close(&mut self, socket: Socket, token: Token) -> Entry {
+        let phase = self.entry_of(socket, token).phase;
+        if phase != Phase::Accepted {
+            self.records.remove(&token.index);
+        }
+        self.closed.push(socket.slot());
+        self.entries[socket.slot() as usize]
+            .take()
+            .expect("found above")
+    }
+
+    pub(super) fn reuse_closed(&mut self) {
+        self.vacant.append(&mut self.closed);
+    }
+
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Entry> + '_ {
+        self.records.clear();
+        self.entries.iter_mut().filter_map(Option::take)
+    }
+}
