@@ -13,6 +13,8 @@
 
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod handshake;
 pub mod http;
 pub mod ws;

@@ -13,8 +13,8 @@ const TARGET_ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'#');
 /// Appends the request of a handshake (RFC 6455, section 4.1).
 ///
 /// `host` is the name and, unless it is the scheme's own, the port of the server. `target` is the path
-/// with its query; characters it cannot have are percent-encoded. `extra` headers come last; line
-/// breaks in them become spaces. No extension may be asked for with them, as none could be spoken.
+/// with its query; characters it cannot have are percent-encoded. `extra` headers come last;
+/// control characters in them become spaces. No extension may be asked for with them, as none could be spoken.
 pub fn write_request(
     out: &mut Vec<u8>,
     host: &str,

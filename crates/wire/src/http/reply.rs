@@ -4,7 +4,7 @@
 ///
 /// Adds `content-length`, `content-type: text/plain; charset=utf-8` and `connection: close`; the last
 /// two only when `headers` does not have them. Statuses that have no body (RFC 9110, section 6.4.1)
-/// lose it. A line break in a value becomes a space, so that nothing a value was made of can add a
+/// lose it. A control character in a value becomes a space, so that nothing a value was made of can add a
 /// header.
 pub fn write_response(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)], body: &str) {
     let has = |wanted: &str| {
@@ -37,14 +37,14 @@ pub fn write_response(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)], 
     }
 }
 
-/// Appends one header line. CR, LF and NUL become spaces (RFC 9110, section 5.5).
+/// Appends one header line. Control characters but the tab become spaces (RFC 9110, section 5.5).
 pub(crate) fn push_field(out: &mut Vec<u8>, name: &str, value: &str) {
     let start = out.len();
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value.as_bytes());
     for byte in &mut out[start..] {
-        if matches!(byte, b'\r' | b'\n' | 0) {
+        if byte.is_ascii_control() && *byte != b'\t' {
             *byte = b' ';
         }
     }

@@ -1,0 +1,202 @@
+//! What a decoder makes of some bytes, however they are cut.
+
+use super::model::read_by_the_book;
+use crate::ws::{CloseCode, Decoder, Event, Kind, Limits, ProtocolError, Role};
+
+/// One thing the peer said, its pieces joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A whole message.
+    Message(Kind, Vec<u8>),
+    /// A ping's payload.
+    Ping(Vec<u8>),
+    /// A pong's payload.
+    Pong(Vec<u8>),
+    /// A close frame.
+    Close(Option<(CloseCode, String)>),
+}
+
+/// All that a decoder said about some bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Transcript {
+    /// In the order they were completed.
+    pub items: Vec<Item>,
+    /// The pieces of the message that was not completed.
+    pub unfinished: Option<(Kind, Vec<u8>)>,
+    /// How it ended, when badly.
+    pub error: Option<ProtocolError>,
+}
+
+impl Transcript {
+    /// Whether both tell the same. Before an error, how much of the broken message was already given
+    /// out depends on the cuts, and may.
+    #[must_use]
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let unfinished_agrees = match (&self.unfinished, &other.unfinished) {
+            _ if self.error.is_none() => self.unfinished == other.unfinished,
+            (Some((kind, bytes)), Some((other_kind, other_bytes))) => {
+                kind == other_kind
+                    && (bytes.starts_with(other_bytes) || other_bytes.starts_with(bytes))
+            }
+            _ => true,
+        };
+        self.items == other.items && self.error == other.error && unfinished_agrees
+    }
+
+    fn take(&mut self, event: Event<'_>) {
+        let item = match event {
+            Event::Data {
+                kind,
+                bytes,
+                first,
+                last,
+            } => {
+                assert!(
+                    last || !bytes.is_empty(),
+                    "an empty piece comes only as the last one"
+                );
+                assert_eq!(
+                    first,
+                    self.unfinished.is_none(),
+                    "the first piece, and no other, is marked so"
+                );
+                let (begun_as, message) = self.unfinished.get_or_insert_with(|| (kind, Vec::new()));
+                assert_eq!(*begun_as, kind, "a message keeps its kind");
+                message.extend_from_slice(bytes);
+                if !last {
+                    return;
+                }
+                let (kind, message) = self.unfinished.take().expect("just filled");
+                assert!(
+                    kind == Kind::Binary || str::from_utf8(&message).is_ok(),
+                    "a whole text is UTF-8"
+                );
+                Item::Message(kind, message)
+            }
+            Event::Ping(payload) => Item::Ping(payload.to_vec()),
+            Event::Pong(payload) => Item::Pong(payload.to_vec()),
+            Event::Close(close) => {
+                Item::Close(close.map(|(code, reason)| (code, reason.to_string())))
+            }
+        };
+        self.items.push(item);
+    }
+
+    fn data_bytes(&self) -> usize {
+        let item_bytes = |item: &Item| match item {
+            Item::Message(_, bytes) | Item::Ping(bytes) | Item::Pong(bytes) => bytes.len(),
+            Item::Close(close) => close.as_ref().map_or(0, |(_, reason)| 2 + reason.len()),
+        };
+        let unfinished = self.unfinished.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        self.items.iter().map(item_bytes).sum::<usize>() + unfinished
+    }
+}
+
+/// How the bytes come in.
+#[derive(Clone, Debug)]
+pub enum Cuts {
+    /// All at once.
+    None,
+    /// In two pieces, the first of so many bytes.
+    At(usize),
+    /// Byte by byte.
+    Everywhere,
+    /// In pieces of these sizes, over and over; zeros count as one.
+    Sizes(Vec<usize>),
+}
+
+impl Cuts {
+    fn sizes(&self) -> Box<dyn Iterator<Item = usize> + '_> {
+        match self {
+            Self::None => Box::new(std::iter::repeat(usize::MAX)),
+            Self::At(first) => Box::new([*first].into_iter().chain(std::iter::repeat(usize::MAX))),
+            Self::Everywhere => Box::new(std::iter::repeat(1)),
+            Self::Sizes(sizes) => Box::new(sizes.iter().map(|size| (*size).max(1)).cycle()),
+        }
+    }
+}
+
+/// Reads the bytes in the given pieces, and asserts what must hold for every single event.
+///
+/// The decoder is thrown away and made anew whenever it is idle, as its callers do.
+#[must_use]
+pub fn read_frames(role: Role, limits: &Limits, bytes: &[u8], cuts: &Cuts) -> Transcript {
+    let mut transcript = Transcript::default();
+    let mut decoder = Decoder::new(role);
+    let mut bytes = bytes.to_vec();
+    let mut rest = &mut bytes[..];
+    let mut sizes = cuts.sizes();
+    while !rest.is_empty() {
+        let size = sizes.next().expect("sizes never end").min(rest.len());
+        let (mut piece, after) = rest.split_at_mut(size);
+        rest = after;
+        loop {
+            match decoder.next_event(limits, &mut piece) {
+                Ok(Some(event)) => {
+                    let closed = matches!(event, Event::Close(_));
+                    transcript.take(event);
+                    if closed {
+                        assert_silent(&mut decoder, limits);
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(piece.is_empty(), "an error discards the input");
+                    assert_silent(&mut decoder, limits);
+                    transcript.error = Some(error);
+                    return transcript;
+                }
+            }
+        }
+        assert!(piece.is_empty(), "no event left means no input left");
+        if decoder.is_idle() {
+            assert_eq!(transcript.unfinished, None, "idle is between messages");
+            decoder = Decoder::new(role);
+        }
+    }
+    transcript
+}
+
+/// After its end a decoder says nothing more, and does not look idle.
+fn assert_silent(decoder: &mut Decoder, limits: &Limits) {
+    let mut ping = [0x89, 0x80, 0, 0, 0, 0];
+    let mut more = &mut ping[..];
+    assert_eq!(decoder.next_event(limits, &mut more), Ok(None));
+    assert!(more.is_empty() && !decoder.is_idle());
+}
+
+/// Bytes up to which every single cut is tried; past that only some, as the work grows with the square.
+const EVERY_CUT_BYTES_MAX: usize = 384;
+
+/// Reads the bytes in many cuts, asserts that they all tell the same and that it is what the naive
+/// reading tells, and returns it.
+///
+/// # Panics
+/// When a property does not hold.
+pub fn check_frames(role: Role, limits: &Limits, bytes: &[u8]) -> Transcript {
+    let whole = read_frames(role, limits, bytes, &Cuts::None);
+    assert!(
+        whole.data_bytes() <= bytes.len(),
+        "never more data than input"
+    );
+    let by_the_book = read_by_the_book(role, limits, bytes);
+    assert!(
+        whole.agrees_with(&by_the_book),
+        "by the book: {by_the_book:?}\ndecoded: {whole:?}"
+    );
+
+    let step = bytes.len() / EVERY_CUT_BYTES_MAX + 1;
+    let cuts = (1..bytes.len()).step_by(step).map(Cuts::At);
+    let sizes = [vec![2], vec![3, 1], vec![1, 7, 2, 13, 64], vec![125, 1]];
+    for cut in cuts
+        .chain([Cuts::Everywhere])
+        .chain(sizes.into_iter().map(Cuts::Sizes))
+    {
+        let pieces = read_frames(role, limits, bytes, &cut);
+        assert!(
+            whole.agrees_with(&pieces),
+            "cut {cut:?}: {pieces:?}\nwhole: {whole:?}"
+        );
+    }
+    whole
+}

@@ -1,0 +1,155 @@
+//! What must hold for heads and handshakes.
+
+use crate::handshake::{Key, check_response, check_upgrade, write_request};
+use crate::http::{HEADERS_MAX, HeadError, HeadLimits, parse_request, parse_response, query_pairs};
+
+/// Bytes up to which every prefix is tried.
+const EVERY_PREFIX_BYTES_MAX: usize = 512;
+
+/// Fuzz target: any bytes as a head. The first byte chooses the limits, the rest is the input.
+///
+/// # Panics
+/// When a property does not hold.
+pub fn http_head(bytes: &[u8]) {
+    let Some((setting, input)) = bytes.split_first() else {
+        return;
+    };
+    let limits = match setting & 3 {
+        0 => HeadLimits::default(),
+        1 => HeadLimits {
+            bytes_max: 64,
+            headers_max: 2,
+        },
+        2 => HeadLimits {
+            bytes_max: usize::MAX,
+            headers_max: usize::MAX,
+        },
+        _ => HeadLimits {
+            bytes_max: 0,
+            headers_max: 0,
+        },
+    };
+    check_prefixes(input, limits, |bytes| {
+        Ok(parse_request(bytes, limits)?.map(|head| head.head_bytes()))
+    });
+    check_prefixes(input, limits, |bytes| {
+        Ok(parse_response(bytes, limits)?.map(|head| head.head_bytes()))
+    });
+
+    if let Ok(Some(head)) = parse_request(input, limits) {
+        let in_order = [
+            head.method(),
+            head.target(),
+            head.path(),
+            head.query().unwrap_or_default(),
+        ];
+        assert!(
+            in_order
+                .iter()
+                .all(|part| !part.contains([' ', '\r', '\n', '\0']))
+        );
+        assert!(head.target().contains(head.path()) || head.path() == "/");
+        assert!(head.header_lines().count() <= limits.headers_max.min(HEADERS_MAX));
+        for (name, value) in head.header_lines() {
+            assert_eq!(
+                head.header(&name.to_ascii_uppercase()),
+                head.headers(name).next()
+            );
+            assert!(head.headers(name).any(|candidate| candidate == value));
+            assert_eq!(value, value.trim_ascii());
+        }
+        query_pairs(head.query().unwrap_or_default()).for_each(drop);
+    }
+    query_pairs(&String::from_utf8_lossy(input)).for_each(drop);
+}
+
+/// The verdict on a prefix is final once it is made, and reads no further than the head.
+fn check_prefixes(
+    input: &[u8],
+    limits: HeadLimits,
+    parse: impl Fn(&[u8]) -> Result<Option<usize>, HeadError>,
+) {
+    let whole = parse(input);
+    if let Ok(Some(head_bytes)) = whole {
+        assert!(head_bytes <= input.len().min(limits.bytes_max));
+        assert_eq!(parse(&input[..head_bytes]), whole);
+        assert_eq!(parse(&input[..head_bytes - 1]), Ok(None));
+    }
+    if whole == Ok(None) {
+        assert!(input.len() < limits.bytes_max);
+    }
+    let step = input.len() / EVERY_PREFIX_BYTES_MAX + 1;
+    let verdict = (0..input.len())
+        .step_by(step)
+        .map(|end| parse(&input[..end]))
+        .find(|verdict| *verdict != Ok(None));
+    assert_eq!(verdict.unwrap_or(whole), whole);
+}
+
+/// Fuzz target: any bytes as either side of a handshake, and as what a client asks with.
+///
+/// # Panics
+/// When a property does not hold.
+pub fn handshake(bytes: &[u8]) {
+    let limits = HeadLimits {
+        bytes_max: usize::MAX,
+        ..HeadLimits::default()
+    };
+    if let Ok(Some(head)) = parse_response(bytes, limits) {
+        let accept = Key::from([0; 16]).accept();
+        if check_response(&head, &accept).is_ok() {
+            assert_eq!(head.status(), 101);
+        }
+    }
+    if let Ok(Some(head)) = parse_request(bytes, limits) {
+        match check_upgrade(&head) {
+            Ok(upgrade) => {
+                let key = head
+                    .header("sec-websocket-key")
+                    .and_then(Key::parse)
+                    .expect("it was accepted");
+                for protocol in upgrade.protocols().map(Some).chain([None]) {
+                    let mut answer = Vec::new();
+                    upgrade.write_response(protocol, &mut answer);
+                    let answer = parse_response(&answer, limits)
+                        .expect("well-formed")
+                        .expect("whole");
+                    assert_eq!(check_response(&answer, &key.accept()), Ok(()));
+                    assert_eq!(
+                        answer.header("sec-websocket-protocol"),
+                        protocol.map(str::as_bytes)
+                    );
+                }
+            }
+            Err(refusal) => assert!((400..=505).contains(&refusal.status())),
+        }
+    }
+    if let Some((nonce, rest)) = bytes.split_first_chunk::<16>() {
+        check_request(&Key::from(*nonce), &String::from_utf8_lossy(rest));
+    }
+}
+
+/// A request written with any strings is read back as one request, and accepted.
+fn check_request(key: &Key, text: &str) {
+    let limits = HeadLimits {
+        bytes_max: usize::MAX,
+        ..HeadLimits::default()
+    };
+    let (host, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let (target, value) = rest.split_once('\n').unwrap_or((rest, ""));
+    let mut request = Vec::new();
+    write_request(&mut request, host, target, key, &[("x-any", value)]);
+    let head = parse_request(&request, limits)
+        .expect("well-formed")
+        .expect("whole");
+    assert_eq!(head.head_bytes(), request.len());
+    assert_eq!(head.header_lines().count(), 6);
+    assert!(head.path().starts_with('/'));
+    let upgrade = check_upgrade(&head).expect("what our client asks, our server accepts");
+    let mut answer = Vec::new();
+    upgrade.write_response(None, &mut answer);
+    let answer = parse_response(&answer, limits)
+        .expect("well-formed")
+        .expect("whole");
+    assert_eq!(check_response(&answer, &key.accept()), Ok(()));
+}

@@ -1,0 +1,41 @@
+//! Replays the committed corpora of `fuzz/` through the properties that the fuzz targets check.
+
+use std::fs;
+use std::path::Path;
+
+fn replay(target: &str, files_min: usize, property: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus")
+        .join(target);
+    let mut files: Vec<_> = fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.expect("a readable folder").path())
+        .collect();
+    files.sort();
+    assert!(
+        files.len() >= files_min,
+        "{} has only {} files",
+        folder.display(),
+        files.len()
+    );
+    for file in files {
+        // Printed by the test runner only when a property fails: the last line names the culprit.
+        println!("{}", file.display());
+        property(&fs::read(&file).expect("a readable file"));
+    }
+}
+
+#[test]
+fn http_head() {
+    replay("http_head", 26, myriad_wire::fuzzing::http_head);
+}
+
+#[test]
+fn ws_decoder() {
+    replay("ws_decoder", 39, myriad_wire::fuzzing::ws_decoder);
+}
+
+#[test]
+fn handshake() {
+    replay("handshake", 25, myriad_wire::fuzzing::handshake);
+}
