@@ -1,0 +1,66 @@
+//! What is said before anything is started: the machine, its limits, the plan.
+
+use myriad_doctor::units::{bytes, count};
+use myriad_doctor::{Budget, CostSource, Decision, Effect, Machine};
+use std::io::{self, Write};
+
+/// Limits further away than this many times the plan are not worth a line.
+const LIMITS_SHOWN_UP_TO: u64 = 10;
+
+pub(crate) fn describe(
+    machine: &Machine,
+    budget: &Budget,
+    decision: &Decision,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "This machine: {} cores, {} memory, {} of it available, Linux {}.",
+        machine.cores.usable,
+        bytes(machine.memory.total_bytes),
+        bytes(machine.memory.available_bytes),
+        machine.kernel.release
+    )?;
+    let cost = bytes(machine.connection_cost.sockets_bytes);
+    match &machine.connection_cost.source {
+        CostSource::Measured { pairs } => {
+            writeln!(
+                out,
+                "A loopback connection costs its kernel {cost} (measured with {}).",
+                count(*pairs)
+            )?;
+        }
+        CostSource::Assumed { reason } => {
+            writeln!(
+                out,
+                "A loopback connection should cost its kernel {cost} (not measured: {reason})."
+            )?;
+        }
+    }
+    for remark in &budget.remarks {
+        writeln!(out, "{}. {}", remark.finding, remark.consequence)?;
+    }
+    writeln!(out, "\nIts limits, the nearest first:")?;
+    let furthest = decision.connections.saturating_mul(LIMITS_SHOWN_UP_TO);
+    for limit in &budget.limits {
+        if limit.connections > furthest && limit.name != budget.first_stop().name {
+            continue;
+        }
+        let effect = match limit.effect {
+            Effect::Stops => "stops at",
+            Effect::Degrades => "slows from",
+        };
+        let connections = count(limit.connections);
+        writeln!(
+            out,
+            "  {:<26} {:<17} {effect:<10} {connections:>11}",
+            limit.name, limit.value
+        )?;
+    }
+    writeln!(
+        out,
+        "\nOpening {} connections. {}",
+        count(decision.connections),
+        decision.why
+    )
+}

@@ -1,0 +1,93 @@
+//! Tables drawn from given reports, compared whole.
+
+use super::*;
+use myriad_doctor::{Budget, ConnectionCost, Load, Machine, Probe, Role};
+use std::collections::BTreeMap;
+
+/// The machine's own figures would differ from one machine to the next.
+fn machine() -> Machine {
+    let mut machine = Probe::system()
+        .machine(ConnectionCost::assumed("of a test"))
+        .unwrap();
+    machine.cores.usable = 2;
+    machine.memory.total_bytes = 25_274_793_984;
+    machine.kernel.release = "6.18.44".into();
+    machine
+}
+
+fn push(sequence: u64, received: u64, times: Option<[f64; 4]>) -> Push {
+    let time = |index: usize| times.map(|times| times[index]);
+    Push {
+        sequence,
+        expected: 1_000_000,
+        received,
+        first_ms: time(0),
+        p50_ms: time(1),
+        p90_ms: time(2),
+        p99_ms: time(2),
+        p999_ms: time(3),
+        last_ms: time(3),
+    }
+}
+
+fn report(pushes: Vec<Push>, verdict: Verdict) -> Report {
+    let machine = machine();
+    let budget = Budget::new(&machine, Load::broadcast(Role::BothEnds));
+    Report {
+        version: "0.1.0".into(),
+        finished_unix_s: 1_700_000_000,
+        decision: budget.connections(0),
+        budget,
+        machine,
+        server_command: "myriad serve".into(),
+        crowd_command: "myriad swarm".into(),
+        connections: 1_000_000,
+        connect_seconds: 24.31,
+        setup_rate_per_s: 41_135.3,
+        memory: MemoryUse {
+            server_user_bytes: 128_400_000,
+            crowd_user_bytes: 88_100_000,
+            kernel_bytes: 7_340_000_000,
+            available_fell_bytes: 7_710_000_000,
+        },
+        pushes,
+        errors: BTreeMap::new(),
+        warnings: Vec::new(),
+        verdict,
+    }
+}
+
+#[test]
+fn a_million_reached() {
+    let pushes = vec![
+        push(1, 1_000_000, Some([0.42, 2_870.0, 5_690.0, 5_812.0])),
+        push(2, 1_000_000, Some([12.7, 2_790.0, 5_601.0, 5_744.0])),
+    ];
+    let drawn = render(&report(pushes, Verdict::ReachedAll));
+    assert_eq!(drawn, include_str!("reached.txt"), "drawn:\n{drawn}");
+}
+
+#[test]
+fn a_push_that_missed_some_and_one_that_reached_nobody() {
+    let pushes = vec![
+        push(1, 999_999, Some([0.42, 287.0, 569.0, 581.2])),
+        push(2, 0, None),
+    ];
+    let drawn = render(&report(pushes, Verdict::Missed("why".into())));
+    assert_eq!(drawn, include_str!("missed.txt"), "drawn:\n{drawn}");
+}
+
+#[test]
+fn every_line_is_as_wide_as_the_others() {
+    let mut long = report(vec![], Verdict::ReachedAll);
+    long.machine.kernel.release =
+        "6.18.44-a-release-name-longer-than-everything-else-in-the-whole-table".into();
+    for report in [report(vec![push(1, 1, None)], Verdict::ReachedAll), long] {
+        let drawn = render(&report);
+        let widths: Vec<usize> = drawn.lines().map(width).collect();
+        assert!(
+            widths.iter().all(|width| *width == widths[0]),
+            "{widths:?}\n{drawn}"
+        );
+    }
+}
