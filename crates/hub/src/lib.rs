@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod check;
 mod close;
 mod connection;
 mod home;

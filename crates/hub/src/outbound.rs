@@ -107,6 +107,12 @@ impl Outbound {
         dropped
     }
 
+    /// What [`Outbound::bytes`] must be.
+    pub(crate) fn recount(&self) -> u32 {
+        let bytes: usize = self.chunks.iter().map(|chunk| chunk.bytes().len()).sum();
+        u32::try_from(bytes - self.taken).expect("bounded by the outbound budget")
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }

@@ -1,1 +1,445 @@
+//! The hub against a naive model: random operations, the sweep after each, and what every client must have seen.
 
+use super::Hub;
+use crate::{
+    Chunk, CloseReason, Due, Lease, Now, Payload, Phase, Pool, Publication, Subscribed, Target,
+    Timing, Transport,
+};
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn timing(ping_s: u64, pong_s: u64, idle_s: u64) -> Timing {
+    let s = Duration::from_secs;
+    Timing::new(s(10), s(ping_s), s(pong_s), s(idle_s), s(5))
+}
+
+fn hub(timing: Timing) -> Hub {
+    Hub::new(timing, 1000, Lease::new(Pool::new(1 << 20), 100), 7, Now(0))
+}
+
+fn publication(channel: &str, offset: u64) -> Arc<Publication> {
+    let payload = Payload::Binary(offset.to_be_bytes().into());
+    Arc::new(Publication::new(
+        channel.into(),
+        offset,
+        payload,
+        Now(0),
+        1,
+        None,
+    ))
+}
+
+/// A connection that is admitted and subscribed to `channel`, whose home has confirmed.
+fn member(hub: &mut Hub, channel: &str) -> u32 {
+    let index = hub.open(0, Now(0)).index;
+    let subscribed = hub.subscribe(index, channel);
+    hub.connection_mut(index).phase = Phase::Joining;
+    if let Subscribed::Ask { name, serial } = subscribed {
+        hub.handle_joined(&name, serial, 0, &mut Vec::new());
+    }
+    admit(hub, index);
+    index
+}
+
+fn admit(hub: &mut Hub, index: u32) {
+    hub.admit(index, Now(0));
+    hub.connection_mut(index).transport = Transport::Raw;
+}
+
+fn step(hub: &mut Hub, max: usize) -> (Vec<u32>, bool) {
+    let mut targets = Vec::new();
+    let step = hub
+        .poll_delivery(max, &mut targets, &mut Vec::new(), &mut Vec::new())
+        .expect("a delivery");
+    hub.end_batch(&targets);
+    (
+        targets
+            .into_iter()
+            .map(|target| target.connection)
+            .collect(),
+        step.finished,
+    )
+}
+
+#[test]
+fn a_member_that_leaves_in_the_middle_is_skipped_and_nobody_else_is() {
+    let mut hub = hub(timing(0, 1, 0));
+    let members: Vec<u32> = (0..6).map(|_| member(&mut hub, "x")).collect();
+    assert!(hub.deliver(publication("x", 1)));
+    assert_eq!(step(&mut hub, 2), (members[..2].to_vec(), false));
+    for gone in [0, 3] {
+        hub.release(members[gone], &mut Vec::new());
+        hub.check();
+    }
+    let late = member(&mut hub, "x");
+    assert_eq!(
+        step(&mut hub, 10),
+        (vec![members[2], members[4], members[5]], true)
+    );
+    hub.check();
+    assert!(hub.deliver(publication("x", 2)));
+    let mut next = step(&mut hub, 10).0;
+    next.sort_unstable();
+    let mut expected = vec![members[1], members[2], members[4], members[5], late];
+    expected.sort_unstable();
+    assert_eq!(next, expected);
+}
+
+#[test]
+fn an_answer_to_an_older_question_does_not_confirm() {
+    let mut hub = hub(timing(0, 1, 0));
+    let first = hub.open(0, Now(0)).index;
+    let Subscribed::Ask { serial: old, .. } = hub.subscribe(first, "x") else {
+        panic!("asks")
+    };
+    let mut left = Vec::new();
+    hub.release(first, &mut left);
+    assert_eq!(left, ["x".into()]);
+    let second = hub.open(0, Now(0)).index;
+    let Subscribed::Ask { serial: new, .. } = hub.subscribe(second, "x") else {
+        panic!("asks again")
+    };
+    let third = hub.open(0, Now(0)).index;
+    assert_eq!(hub.subscribe(third, "x"), Subscribed::Pending);
+    hub.connection_mut(second).phase = Phase::Joining;
+    hub.connection_mut(third).phase = Phase::Joining;
+    let mut ready = Vec::new();
+    hub.handle_joined("x", old, 1, &mut ready);
+    assert!(ready.is_empty());
+    assert!(!hub.deliver(publication("x", 2)), "of the old membership");
+    hub.handle_joined("x", new, 5, &mut ready);
+    assert_eq!(
+        ready.iter().map(|key| key.index).collect::<Vec<_>>(),
+        [second, third]
+    );
+    hub.check();
+}
+
+#[test]
+fn budgets_of_connection_and_process_hold() {
+    let pool = Pool::new(2000);
+    let mut hub = Hub::new(
+        timing(0, 1, 0),
+        1000,
+        Lease::new(pool.clone(), 10),
+        7,
+        Now(0),
+    );
+    let connections: Vec<u32> = (0..3).map(|_| hub.open(0, Now(0)).index).collect();
+    let chunk = |bytes: usize| Chunk::Owned(vec![0; bytes].into());
+    assert_eq!(hub.enqueue(connections[0], chunk(900)), Ok(()));
+    assert_eq!(
+        hub.enqueue(connections[0], chunk(101)),
+        Err(crate::Overflow::Connection)
+    );
+    assert_eq!(hub.enqueue(connections[1], chunk(1000)), Ok(()));
+    assert_eq!(
+        hub.enqueue(connections[2], chunk(101)),
+        Err(crate::Overflow::Process)
+    );
+    hub.advance_outbound(connections[0], 900);
+    assert_eq!(hub.enqueue(connections[2], chunk(900)), Ok(()));
+    hub.check();
+    for index in connections {
+        hub.release(index, &mut Vec::new());
+    }
+    assert_eq!(hub.buffered_bytes(), 0);
+    drop(hub);
+    assert_eq!(pool.available(), 2000);
+}
+
+/// Runs time forward in tenths of seconds and answers what was due when, in tenths.
+fn due_until(hub: &mut Hub, tenths: u64, mut at: impl FnMut(&mut Hub, u64)) -> Vec<(u64, Due)> {
+    let mut seen = Vec::new();
+    for tenth in 0..=tenths {
+        let mut due = Vec::new();
+        while hub.poll_due(Now(tenth * SECOND / 10), 1, &mut due) {}
+        seen.extend(due.into_iter().map(|(_, what)| (tenth, what)));
+        at(hub, tenth);
+    }
+    seen
+}
+
+#[test]
+fn pings_come_every_interval_and_a_lost_pong_ends_it() {
+    let mut hub = hub(timing(25, 10, 0));
+    let index = member(&mut hub, "x");
+    let answered = due_until(&mut hub, 1000, |hub, tenth| {
+        hub.note_input(index, Now(tenth * SECOND / 10))
+    });
+    let times: Vec<u64> = answered
+        .iter()
+        .map(|(tenth, due)| {
+            assert_eq!(*due, Due::Ping);
+            *tenth
+        })
+        .collect();
+    assert!(times[0] <= 251, "within the first interval");
+    assert!(
+        times
+            .windows(2)
+            .all(|pair| (250..=251).contains(&(pair[1] - pair[0]))),
+        "{times:?}"
+    );
+    assert_eq!(times.len() as u64, (1000 - times[0]) / 250 + 1);
+
+    let mut hub = self::hub(timing(25, 10, 0));
+    member(&mut hub, "x");
+    let silent = due_until(&mut hub, 1000, |_, _| {});
+    assert_eq!(
+        silent.iter().map(|(_, due)| *due).collect::<Vec<_>>(),
+        [Due::Ping, Due::PongTimeout]
+    );
+    assert!((100..=101).contains(&(silent[1].0 - silent[0].0)));
+}
+
+#[test]
+fn idle_and_handshake_timeouts_fire_on_time() {
+    let mut hub = hub(timing(0, 1, 30));
+    let index = member(&mut hub, "x");
+    let due = due_until(&mut hub, 1000, |hub, tenth| {
+        if tenth == 200 {
+            hub.note_input(index, Now(20 * SECOND));
+        }
+    });
+    assert_eq!(due.len(), 1);
+    assert_eq!(due[0].1, Due::Idle);
+    assert!((500..=501).contains(&due[0].0));
+    let mut hub = self::hub(timing(25, 10, 0));
+    hub.open(0, Now(0));
+    let due = due_until(&mut hub, 1000, |_, _| {});
+    assert_eq!(due.len(), 1);
+    assert_eq!(due[0].1, Due::HandshakeTimeout);
+    assert!((100..=101).contains(&due[0].0));
+}
+
+/// What a client of the model has been given, decoded from the bytes the hub sent it.
+#[derive(Default)]
+struct Client {
+    bytes: Vec<u8>,
+    channels: Vec<usize>,
+    /// For each channel, offsets it must have seen by the time nothing is queued.
+    expected: Vec<(usize, u64)>,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Open(Vec<usize>),
+    Release(usize),
+    Publish(usize),
+    Deliver { max: usize, taken: Vec<usize> },
+    Flush(Vec<usize>),
+    Writable(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let taken = || prop::collection::vec(0..30usize, 1..4);
+    prop_oneof![
+        3 => prop::collection::btree_set(0..3usize, 1..3).prop_map(|set| Op::Open(set.into_iter().collect())),
+        1 => (0..64usize).prop_map(Op::Release),
+        4 => (0..3usize).prop_map(Op::Publish),
+        6 => (1..5usize, taken()).prop_map(|(max, taken)| Op::Deliver { max, taken }),
+        3 => taken().prop_map(Op::Flush),
+        3 => (0..64usize).prop_map(Op::Writable),
+    ]
+}
+
+/// The model: every client, what it must get, and the home's offsets.
+struct World {
+    hub: Hub,
+    clients: HashMap<u32, Client>,
+    offsets: [u64; 3],
+}
+
+impl World {
+    fn pick(&self, number: usize) -> Option<u32> {
+        let mut indices: Vec<u32> = self.clients.keys().copied().collect();
+        indices.sort_unstable();
+        (!indices.is_empty()).then(|| indices[number % indices.len()])
+    }
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Open(channels) => self.open(channels),
+            Op::Release(number) => {
+                if let Some(index) = self.pick(number) {
+                    self.hub.release(index, &mut Vec::new());
+                    self.clients.remove(&index);
+                }
+            }
+            Op::Publish(channel) => {
+                self.offsets[channel] += 1;
+                let offset = self.offsets[channel];
+                if self.hub.deliver(publication(&name(channel), offset)) {
+                    for client in self
+                        .clients
+                        .values_mut()
+                        .filter(|client| client.channels.contains(&channel))
+                    {
+                        client.expected.push((channel, offset));
+                    }
+                }
+            }
+            Op::Deliver { max, taken } => self.deliver(max, &taken),
+            Op::Flush(taken) => self.flush(&taken),
+            Op::Writable(number) => {
+                if let Some(index) = self.pick(number) {
+                    self.hub.connection_mut(index).set_awaits_writable(false);
+                    if self.hub.connection(index).has_outbound() {
+                        self.hub.list_for_flush(index);
+                    }
+                }
+            }
+        }
+        self.hub.check();
+    }
+
+    fn open(&mut self, channels: Vec<usize>) {
+        let index = self.hub.open(0, Now(0)).index;
+        for &channel in &channels {
+            if let Subscribed::Ask { name, serial } = self.hub.subscribe(index, &name(channel)) {
+                self.hub
+                    .handle_joined(&name, serial, self.offsets[channel], &mut Vec::new());
+            }
+        }
+        admit(&mut self.hub, index);
+        self.clients.insert(
+            index,
+            Client {
+                channels,
+                ..Client::default()
+            },
+        );
+    }
+
+    /// Two steps in one batch, of which the kernel takes as much as `taken` says.
+    fn deliver(&mut self, max: usize, taken: &[usize]) {
+        let (mut targets, mut overflown) = (Vec::<Target>::new(), Vec::<(u32, CloseReason)>::new());
+        let mut frames = Vec::new();
+        for _ in 0..2 {
+            let from = targets.len();
+            let Some(step) =
+                self.hub
+                    .poll_delivery(max, &mut targets, &mut overflown, &mut Vec::new())
+            else {
+                break;
+            };
+            frames.extend((from..targets.len()).map(|_| Arc::clone(step.publication.raw_frame())));
+        }
+        for (position, (target, frame)) in targets.iter().zip(&frames).enumerate() {
+            let count = taken[position % taken.len()].min(frame.len());
+            self.clients
+                .get_mut(&target.connection)
+                .expect("live")
+                .bytes
+                .extend_from_slice(&frame[..count]);
+            if count < frame.len() {
+                let rest = self.hub.enqueue_rest(
+                    target.connection,
+                    Chunk::Shared(Arc::clone(frame)),
+                    count,
+                );
+                self.hub
+                    .connection_mut(target.connection)
+                    .set_awaits_writable(true);
+                if rest.is_err() {
+                    overflown.push((target.connection, CloseReason::SlowConsumer));
+                }
+            }
+        }
+        self.hub.end_batch(&targets);
+        for (index, _) in overflown {
+            if self.clients.remove(&index).is_some() {
+                self.hub.release(index, &mut Vec::new());
+            }
+        }
+    }
+
+    fn flush(&mut self, taken: &[usize]) {
+        let mut listed = Vec::new();
+        self.hub.poll_flush(&mut listed);
+        for (position, index) in listed.into_iter().enumerate() {
+            let Some(outbound) = self.hub.outbound(index) else {
+                continue;
+            };
+            let mut slices = Vec::<IoSlice<'_>>::new();
+            outbound.slices(&mut slices, 64);
+            let whole: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+            let count = taken[position % taken.len()].min(whole.len());
+            self.clients
+                .get_mut(&index)
+                .expect("live")
+                .bytes
+                .extend_from_slice(&whole[..count]);
+            self.hub.advance_outbound(index, count);
+            if count < whole.len() {
+                self.hub.connection_mut(index).set_awaits_writable(true);
+            }
+        }
+    }
+
+    /// Everything leaves; then each client has each of its publications once, in each channel's order.
+    fn finish(mut self) {
+        for round in 0.. {
+            assert!(round < 10_000, "what is queued does not end");
+            let behind: Vec<u32> = self
+                .clients
+                .keys()
+                .copied()
+                .filter(|&index| self.hub.connection(index).has_outbound())
+                .collect();
+            if behind.is_empty() && !self.hub.is_delivering() {
+                break;
+            }
+            for index in behind {
+                self.hub.connection_mut(index).set_awaits_writable(false);
+                self.hub.list_for_flush(index);
+            }
+            self.deliver(100, &[1000]);
+            self.flush(&[1000]);
+        }
+        for client in self.clients.values() {
+            assert_eq!(client.bytes.len() % 10, 0);
+            let seen: Vec<u64> = client
+                .bytes
+                .chunks(10)
+                .map(|frame| {
+                    u64::from_be_bytes(frame[2..].try_into().expect("eight bytes of payload"))
+                })
+                .collect();
+            // Offsets of channel `c` are 1000 * c + n in the model, so that a frame names its channel.
+            for channel in 0..3 {
+                let of_channel = |offset: &u64| (*offset / 1000) as usize == channel;
+                let seen: Vec<u64> = seen.iter().copied().filter(of_channel).collect();
+                let expected: Vec<u64> = client
+                    .expected
+                    .iter()
+                    .filter(|(of, _)| *of == channel)
+                    .map(|(_, offset)| *offset)
+                    .collect();
+                assert_eq!(seen, expected, "channel {channel}");
+            }
+        }
+    }
+}
+
+fn name(channel: usize) -> String {
+    format!("channel {channel}")
+}
+
+proptest! {
+    #[test]
+    fn every_client_gets_every_publication_once_in_order(ops in prop::collection::vec(op(), 1..200)) {
+        let hub = Hub::new(timing(0, 1, 0), 200, Lease::new(Pool::new(1 << 20), 100), 7, Now(0));
+        let mut world = World { hub, clients: HashMap::new(), offsets: [0, 1000, 2000] };
+        for op in ops {
+            world.apply(op);
+        }
+        world.finish();
+    }
+}

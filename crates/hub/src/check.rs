@@ -1,0 +1,130 @@
+//! The sweep that tests and the simulator run after each step: what must hold of a hub's records together.
+
+use crate::Hub;
+use crate::channel::{Member, Membership};
+use crate::connection::{Connection, Phase};
+use myriad_wheel::NONE;
+use std::collections::HashSet;
+
+impl Hub {
+    /// Asserts that the hub's records agree with each other. Costs a pass over all of them: for tests.
+    ///
+    /// # Panics
+    /// They do not: a bug in the hub.
+    pub fn check(&self) {
+        let mut members = 0;
+        for channel in self.channels.indices() {
+            members += self.check_channel(channel);
+        }
+        assert_eq!(
+            members,
+            self.subscriptions.len(),
+            "every subscription has one place in one channel"
+        );
+        assert_eq!(self.names.len(), self.channels.len());
+        let (mut subscriptions, mut outbounds, mut outbound_bytes) = (0, HashSet::new(), 0);
+        for index in self.connections.indices() {
+            subscriptions += self.check_subscriptions(index);
+            let connection = &self.connections[index];
+            assert!(
+                !connection.is(Connection::IN_BATCH),
+                "a batch ends in the call that made it"
+            );
+            if connection.outbound != NONE {
+                assert!(
+                    outbounds.insert(connection.outbound),
+                    "a queue has one owner"
+                );
+                let bytes = self.outbounds[connection.outbound].bytes();
+                assert!(bytes > 0 && bytes <= self.outbound_bytes_max);
+                assert_eq!(bytes, self.outbounds[connection.outbound].recount());
+                outbound_bytes += u64::from(bytes);
+                let leaves =
+                    connection.awaits_writable() || connection.is(Connection::FLUSH_LISTED);
+                assert!(
+                    leaves || connection.phase == Phase::Closing,
+                    "a queue nobody would ever send"
+                );
+            }
+        }
+        assert_eq!(
+            subscriptions,
+            self.subscriptions.len(),
+            "every subscription has an owner"
+        );
+        assert_eq!(
+            outbounds.len(),
+            self.outbounds.len(),
+            "every queue has an owner"
+        );
+        assert!(outbound_bytes <= self.buffered_bytes);
+    }
+
+    /// Answers how many members the channel has.
+    fn check_channel(&self, index: u32) -> usize {
+        let channel = &self.channels[index];
+        assert_eq!(self.names.get(&channel.name), Some(&index));
+        let mut connections = HashSet::new();
+        for (position, member) in channel.members.iter().enumerate() {
+            if *member == Member::HOLE {
+                assert!(
+                    !channel.deliveries.is_empty(),
+                    "holes are closed when deliveries end"
+                );
+                continue;
+            }
+            assert!(
+                connections.insert(member.connection),
+                "a connection is subscribed once"
+            );
+            let subscription = &self.subscriptions[member.subscription];
+            assert_eq!(
+                (subscription.channel, subscription.position as usize),
+                (index, position)
+            );
+            assert!(subscription.last() <= channel.last_offset);
+        }
+        assert_eq!(channel.members.len() - connections.len(), channel.holes);
+        assert!(
+            !connections.is_empty() || !channel.deliveries.is_empty(),
+            "an empty channel is removed"
+        );
+        assert!(channel.cursor <= channel.members.len());
+        let listed = self
+            .delivering
+            .iter()
+            .filter(|listed| **listed == index)
+            .count();
+        assert_eq!(listed, usize::from(!channel.deliveries.is_empty()));
+        assert!(
+            channel
+                .deliveries
+                .iter()
+                .is_sorted_by(|a, b| a.offset() < b.offset())
+        );
+        if let Membership::Joining { waiting, .. } = &channel.membership {
+            assert_eq!(waiting.len(), connections.len(), "who joins, waits");
+        }
+        connections.len()
+    }
+
+    /// Answers how many subscriptions the connection has.
+    fn check_subscriptions(&self, index: u32) -> usize {
+        let (mut count, mut pending) = (0, 0);
+        let mut next = self.connections[index].subscriptions;
+        while next != NONE {
+            let subscription = &self.subscriptions[next];
+            let channel = &self.channels[subscription.channel];
+            assert_eq!(
+                channel.members[subscription.position as usize].connection,
+                index
+            );
+            pending += u8::from(matches!(channel.membership, Membership::Joining { .. }));
+            next = subscription.next;
+            count += 1;
+        }
+        assert_eq!(pending, self.connections[index].joins_pending);
+        assert!(count == 0 || self.connections[index].phase != Phase::Closing);
+        count
+    }
+}

@@ -1,0 +1,228 @@
+//! A server of a few shards, without a control plane.
+
+use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
+use myriad_shard::{
+    CloseReason, HandOver, Mesh, Metrics, Now, Payload, ProcessLimits, PublishRefused, Settings,
+    Shard, Turn,
+};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tungstenite::{HandshakeError, WebSocket, client::IntoClientRequest, error::Error};
+
+#[derive(Clone, Copy)]
+pub(crate) enum Driver {
+    Epoll,
+    IoUring,
+}
+
+pub(crate) struct Options {
+    pub(crate) shards: usize,
+    pub(crate) connections_max: u64,
+    pub(crate) outbound_bytes_max: u32,
+    pub(crate) hands_over: bool,
+    pub(crate) ping_interval: Duration,
+    pub(crate) pong_timeout: Duration,
+    pub(crate) handshake_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shards: 2,
+            connections_max: 1000,
+            outbound_bytes_max: 1 << 20,
+            hands_over: true,
+            ping_interval: Duration::ZERO,
+            pong_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A hand-over into a channel.
+struct Passer(Sender<(TcpStream, Vec<u8>)>);
+
+impl HandOver<OwnedFd> for Passer {
+    fn hand_over(&mut self, handle: OwnedFd, received: &[u8]) -> io::Result<()> {
+        self.0
+            .send((handle.into(), received.to_vec()))
+            .map_err(io::Error::other)
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) address: SocketAddr,
+    mesh: Mesh,
+    threads: Vec<JoinHandle<()>>,
+    handed_over: Receiver<(TcpStream, Vec<u8>)>,
+}
+
+impl Node {
+    pub(crate) fn start(driver: Driver, options: Options) -> Self {
+        let wakers: Vec<_> = (0..options.shards)
+            .map(|_| Waker::new().expect("an eventfd"))
+            .collect();
+        let limits = ProcessLimits {
+            connections_max: options.connections_max,
+            ..ProcessLimits::default()
+        };
+        let mesh = Mesh::new(wakers.clone(), limits);
+        let settings = Settings {
+            echo: true,
+            anonymous: true,
+            hands_over: options.hands_over,
+            handshake_timeout: options.handshake_timeout,
+            ping_interval: options.ping_interval,
+            pong_timeout: options.pong_timeout,
+            outbound_bytes_max: options.outbound_bytes_max,
+            ..Settings::default()
+        };
+        let (sender, handed_over) = channel();
+        let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut threads = Vec::new();
+        for (index, waker) in wakers.into_iter().enumerate() {
+            let listener = listen(address, 1024, Some(32 * 1024), true).expect("a port");
+            address = listener.local_addr().expect("bound");
+            let setup = Setup {
+                waker,
+                listener: Some(listener),
+                sockets_max: 2000,
+            };
+            let (mesh, passer) = (mesh.clone(), Box::new(Passer(sender.clone())));
+            threads.push(std::thread::spawn(move || match driver {
+                Driver::Epoll => run(
+                    index,
+                    Epoll::new(setup).expect("epoll"),
+                    mesh,
+                    settings,
+                    passer,
+                ),
+                Driver::IoUring => run(
+                    index,
+                    Uring::new(setup).expect("io_uring"),
+                    mesh,
+                    settings,
+                    passer,
+                ),
+            }));
+        }
+        Self {
+            address,
+            mesh,
+            threads,
+            handed_over,
+        }
+    }
+
+    pub(crate) fn stream(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("the server accepts");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a socket");
+        stream
+    }
+
+    fn request(&self, path: &str) -> Result<WebSocket<TcpStream>, Error> {
+        let request = format!("ws://{}{path}", self.address)
+            .into_client_request()
+            .expect("a URL");
+        match tungstenite::client(request, self.stream()) {
+            Ok((client, _)) => Ok(client),
+            Err(HandshakeError::Failure(error)) => Err(error),
+            Err(HandshakeError::Interrupted(_)) => panic!("no answer to the handshake"),
+        }
+    }
+
+    pub(crate) fn connect(&self, path: &str) -> WebSocket<TcpStream> {
+        self.request(path).expect("an upgrade")
+    }
+
+    pub(crate) fn refused(&self, path: &str) -> (u16, Option<String>) {
+        match self.request(path) {
+            Err(Error::Http(response)) => {
+                let retry = response
+                    .headers()
+                    .get("retry-after")
+                    .map(|value| value.to_str().expect("text").to_owned());
+                (response.status().as_u16(), retry)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn try_publish(&self, name: &str, payload: Payload) -> Result<u64, PublishRefused> {
+        let (sender, receiver) = channel();
+        let reply = Box::new(move |position: myriad_shard::Position| {
+            sender.send(position.offset).expect("we wait")
+        });
+        self.mesh.publish(name, payload, reply)?;
+        Ok(receiver.recv().expect("a position"))
+    }
+
+    pub(crate) fn publish(&self, name: &str, payload: Payload) -> u64 {
+        self.try_publish(name, payload).expect("admitted")
+    }
+
+    pub(crate) fn sum(&self, figure: impl Fn(&Metrics) -> u64) -> u64 {
+        self.mesh.metrics().iter().map(figure).sum()
+    }
+
+    pub(crate) fn closes(&self, reason: CloseReason) -> u64 {
+        self.sum(|metrics| metrics.closes[reason as usize].value())
+    }
+
+    pub(crate) fn handed_over(&self) -> (TcpStream, Vec<u8>) {
+        self.handed_over
+            .recv_timeout(Duration::from_secs(20))
+            .expect("a connection")
+    }
+
+    /// Waits for a state that has to come; how long it takes is not the test's business.
+    pub(crate) fn settle(&self, reached: impl Fn(&Self) -> bool) {
+        let began = Instant::now();
+        while !reached(self) {
+            assert!(began.elapsed() < Duration::from_secs(20), "not reached");
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn drain(&self, over: Duration) {
+        self.mesh.drain(over);
+    }
+
+    /// Waits for every shard to finish its drain; answers how many connections it closed.
+    pub(crate) fn finish(mut self) -> u64 {
+        for thread in std::mem::take(&mut self.threads) {
+            thread.join().expect("a shard that finishes");
+        }
+        self.closes(CloseReason::Drain)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.mesh.drain(Duration::ZERO);
+    }
+}
+
+fn run<R: Reactor<Handle = OwnedFd>>(
+    index: usize,
+    reactor: R,
+    mesh: Mesh,
+    settings: Settings,
+    passer: Box<Passer>,
+) {
+    let epoch = Instant::now();
+    let now = || Now(u64::try_from(epoch.elapsed().as_nanos()).expect("not for 584 years"));
+    let mut shard = Shard::new(index, reactor, mesh, settings, passer, index as u64, now());
+    loop {
+        shard.wait(now()).expect("a usable reactor");
+        if shard.turn(now()) == Turn::Finished {
+            return;
+        }
+    }
+}
