@@ -134,7 +134,7 @@ impl Epoll {
         }
         let wanted = self.gate.is_open();
         if wanted && !self.listening {
-            let data = epoll::EventData::new_u64(Tag::plain(Matter::Accept, 0).to_bits());
+            let data = epoll::EventData::new_u64(Tag::plain(Matter::Listener, 0).to_bits());
             match epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN) {
                 Ok(()) => self.listening = true,
                 Err(errno) => self
@@ -199,7 +199,7 @@ impl Epoll {
                     list.push(Completion::Woken);
                 }
             }
-            Matter::Accept => self.accept_some(list),
+            Matter::Listener => self.accept_some(list),
             Matter::Connect => self.finish_connect(tag, list),
             _ => self.handle_socket(tag, flags, list),
         }

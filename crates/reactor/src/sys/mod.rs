@@ -31,7 +31,8 @@ use std::sync::Arc;
 /// A real driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// io_uring with direct descriptors, Linux 6.8 and later.
+    /// io_uring with direct descriptors, Linux 6.13 and later: older kernels keep a closed direct descriptor
+    /// open until every request armed before the close has ended.
     IoUring,
     /// epoll, everywhere.
     Epoll,
@@ -55,9 +56,7 @@ impl Driver {
     /// # Errors
     /// What is missing: the kernel's version, a sysctl, a seccomp filter.
     pub fn probe_io_uring() -> Result<(), DriverUnavailable> {
-        Err(DriverUnavailable(
-            "the io_uring driver is not built yet".into(),
-        ))
+        uring::probe::probe().map_err(DriverUnavailable)
     }
 }
 

@@ -8,14 +8,18 @@ use crate::Token;
 pub(super) enum Matter {
     /// Nothing to be told: cancellations, closes, options; their failures mean the socket is gone.
     Ignored = 0,
-    /// The listener.
-    Accept,
+    /// Somebody is at the listener.
+    Listener,
+    /// A connection accepted into the slot, or the reason why not.
+    Accepted,
     /// The waker.
     Wake,
     /// The socket has bytes, or its end.
     Readable,
     /// The socket takes bytes again.
     Writable,
+    /// A step before a connect failed.
+    Prepare,
     /// An outgoing connection is made, or not.
     Connect,
     /// A send of the running batch; `index` is its place in the batch.
@@ -64,14 +68,16 @@ impl Tag {
 
     pub(super) fn matter(self) -> Matter {
         match self.0 >> 60 {
-            1 => Matter::Accept,
-            2 => Matter::Wake,
-            3 => Matter::Readable,
-            4 => Matter::Writable,
-            5 => Matter::Connect,
-            6 => Matter::Send,
-            7 => Matter::Receive,
-            8 => Matter::Install,
+            1 => Matter::Listener,
+            2 => Matter::Accepted,
+            3 => Matter::Wake,
+            4 => Matter::Readable,
+            5 => Matter::Writable,
+            6 => Matter::Prepare,
+            7 => Matter::Connect,
+            8 => Matter::Send,
+            9 => Matter::Receive,
+            10 => Matter::Install,
             _ => Matter::Ignored,
         }
     }
@@ -102,10 +108,12 @@ mod tests {
     fn every_field_comes_back() {
         let matters = [
             Matter::Ignored,
-            Matter::Accept,
+            Matter::Listener,
+            Matter::Accepted,
             Matter::Wake,
             Matter::Readable,
             Matter::Writable,
+            Matter::Prepare,
             Matter::Connect,
             Matter::Send,
             Matter::Receive,

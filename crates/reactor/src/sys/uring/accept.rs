@@ -1,0 +1,135 @@
+//! Accepting: a poll on the listener says that somebody is there, and batches of single accepts, never
+//! more than there are free slots, let them in.
+//!
+//! A multishot accept would take everybody who waits in one go, however many slots are left.
+
+use super::super::gate::Gate;
+use super::super::tag::{Matter, Tag};
+use super::Uring;
+use super::state::State;
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::time::Instant;
+
+/// Accepts submitted at once: grows while everyone of a batch brings a connection, shrinks when most do not.
+const BATCH_MIN: u32 = 4;
+const BATCH_MAX: u32 = 256;
+
+/// When, from where, and how many at once.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    listener: Option<TcpListener>,
+    gate: Gate,
+    batch: u32,
+}
+
+impl Acceptor {
+    pub(super) fn new(listener: Option<TcpListener>) -> Self {
+        Self {
+            listener,
+            gate: Gate::new(),
+            batch: BATCH_MIN,
+        }
+    }
+
+    pub(super) fn set_wanted(&mut self, wanted: bool) {
+        self.gate.set_wanted(wanted);
+    }
+
+    pub(super) fn slot_freed(&mut self) {
+        self.gate.slot_freed();
+    }
+
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.gate.retry_at()
+    }
+
+    /// Whether somebody is known to wait and may come in.
+    pub(super) fn has_work(&self, state: &State) -> bool {
+        self.gate.is_open() && state.door.crowded
+    }
+}
+
+impl Uring {
+    /// Arms or cancels the poll on the listener, as the gate says.
+    pub(super) fn update_listening(&mut self) {
+        if self.acceptor.retry_at().is_some() {
+            self.acceptor.gate.refresh(Instant::now());
+        }
+        if self.acceptor.gate.is_open() && !self.has_room() {
+            self.state.ready.extend(self.acceptor.gate.pause_full());
+        }
+        let Some(listener) = &self.acceptor.listener else {
+            return;
+        };
+        let (door, ring) = (&mut self.state.door, &mut self.rings[0]);
+        let open = self.acceptor.gate.is_open();
+        if open && !door.watched {
+            door.watch = door.watch.wrapping_add(1);
+            door.watched = true;
+            ring.watch_listener(
+                listener.as_raw_fd(),
+                Tag::plain(Matter::Listener, door.watch),
+            );
+        } else if !open && door.watched {
+            door.watched = false;
+            door.crowded = false;
+            ring.cancel(Tag::plain(Matter::Listener, door.watch));
+            // What the cancelled poll still says is stale.
+            door.watch = door.watch.wrapping_add(1);
+        }
+    }
+
+    /// Lets a batch in.
+    pub(super) fn accept_some(&mut self) {
+        if !self.acceptor.has_work(&self.state) {
+            return;
+        }
+        let table = match self.table_with_room() {
+            Ok(table) => table,
+            Err(error) => {
+                if self.has_room() {
+                    // A new ring could not be made; descriptors or memory lack.
+                    let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
+                    self.state
+                        .ready
+                        .extend(self.acceptor.gate.pause(errno, Instant::now()));
+                } else {
+                    self.state.ready.extend(self.acceptor.gate.pause_full());
+                }
+                return;
+            }
+        };
+        let Some(listener) = self.acceptor.listener.as_ref().map(AsRawFd::as_raw_fd) else {
+            return;
+        };
+        let ring = &mut self.rings[table];
+        let mut asked = 0;
+        while asked < self.acceptor.batch
+            && let Some(slot) = ring.reserve()
+        {
+            ring.accept_one(listener, slot);
+            asked += 1;
+        }
+        // Refused, they stay queued, and their completions come with a later wait.
+        let _ = ring.submit(&mut self.state);
+        self.finish_accepts(asked);
+    }
+
+    fn finish_accepts(&mut self, asked: u32) {
+        let accepted = std::mem::take(&mut self.state.door.accepted);
+        if accepted > 0 {
+            self.acceptor.gate.accepted();
+        }
+        if let Some(errno) = self.state.door.shortage.take() {
+            self.state
+                .ready
+                .extend(self.acceptor.gate.pause(errno, Instant::now()));
+        }
+        if accepted >= self.acceptor.batch {
+            self.acceptor.batch = (self.acceptor.batch * 2).min(BATCH_MAX);
+        } else if accepted * 2 < asked {
+            self.acceptor.batch = (self.acceptor.batch / 2).max(BATCH_MIN);
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The io_uring driver.
+//!
+//! A thread owns as many rings as its connections need, each with a table of direct descriptors, which
+//! RLIMIT_NOFILE bounds: so the limit of one descriptor table is not the limit of connections. Rings are
+//! made as they fill. All of them signal the waker's eventfd, and a wait sleeps on that alone.
+//!
+//! Sockets are watched by multishot polls (250 bytes of kernel memory a connection, where a multishot
+//! receive takes 350 to 850), and what is readable is received in batches. Sends are made in batches
+//! too; neither kind is ever outstanding when a call returns, so that no buffer is lent to the kernel.
+//!
+//! Slots are chosen here, not by the kernel: accepting never takes more connections than there are slots.
+//! A full table would end a multishot accept with ENFILE, and drop that client without an answer.
+
+mod accept;
+mod close;
+mod connect;
+pub(super) mod probe;
+mod receive;
+mod ring;
+mod send;
+mod state;
+
+use self::accept::Acceptor;
+use self::connect::Outgoing;
+use self::ring::{QueueSizes, Ring};
+use self::send::Headers;
+use self::state::State;
+use super::slots::Fact;
+use super::{Setup, WAKE, Waker, descriptor_limit, table};
+use crate::{Close, Completion, Completions, Reactor, SendOp, Socket, Token};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Completions taken from one ring in one wait, so that a busy ring does not starve the others.
+const COMPLETIONS_PER_RING_MAX: usize = 2048;
+/// Sockets waiting to be received from, above which no more completions are taken in: they can wait in
+/// the kernel, where they cost nothing.
+const READABLE_MAX: usize = 4096;
+/// Ordinary descriptors left free for what a process opens now and then.
+const DESCRIPTORS_RESERVED: usize = 32;
+/// Tables a socket's name can tell apart.
+const TABLES_MAX: usize = 1 << 12;
+/// How long to sleep when the kernel refuses submissions for want of memory.
+const REFUSED_PAUSE: Duration = Duration::from_millis(5);
+
+/// The io_uring driver.
+pub struct Uring {
+    rings: Vec<Ring>,
+    state: State,
+    acceptor: Acceptor,
+    outgoing: Outgoing,
+    /// Message headers of gathered sends, lent to the kernel during a batch.
+    headers: Headers,
+    /// Tables the running batch has touched.
+    touched: Vec<usize>,
+    /// Asked for since the last wait; see [`Uring::flush_shutdowns`].
+    shutdowns: Vec<close::Stop>,
+    waker: Waker,
+    sockets_max: usize,
+    /// Slots of a full-size table.
+    table_size: usize,
+    queue_sizes: QueueSizes,
+    /// The ring to be looked at first in the next wait.
+    turn: usize,
+}
+
+/// What looking at every ring came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pumped {
+    /// Nothing waits in any ring.
+    Quiet,
+    /// A bound was reached, and more waits.
+    More,
+    /// The kernel does not take what is queued, for now.
+    Refused,
+}
+
+impl Uring {
+    /// Makes the reactor; call it on the thread that will use it.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn new(setup: Setup) -> io::Result<Self> {
+        Self::with_queues(setup, QueueSizes::default())
+    }
+
+    /// The same with other queues, for tests that must see them overflow. Both are powers of two, and
+    /// there are at least as many completions as submissions.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn with_queue_sizes(setup: Setup, submissions: u32, completions: u32) -> io::Result<Self> {
+        Self::with_queues(
+            setup,
+            QueueSizes {
+                submissions,
+                completions,
+            },
+        )
+    }
+
+    fn with_queues(setup: Setup, queue_sizes: QueueSizes) -> io::Result<Self> {
+        let limit = descriptor_limit()?;
+        let table_size = limit.min(Socket::SLOTS_MAX);
+        // Each ring takes an ordinary descriptor.
+        let rings_max = limit
+            .saturating_sub(table::open_descriptors()? + DESCRIPTORS_RESERVED)
+            .clamp(1, TABLES_MAX);
+        let mut uring = Self {
+            rings: Vec::new(),
+            state: State::default(),
+            acceptor: Acceptor::new(setup.listener),
+            outgoing: Outgoing::default(),
+            headers: Headers::default(),
+            touched: Vec::new(),
+            shutdowns: Vec::new(),
+            waker: setup.waker,
+            sockets_max: setup
+                .sockets_max
+                .clamp(1, rings_max.saturating_mul(table_size)),
+            table_size,
+            queue_sizes,
+            turn: 0,
+        };
+        uring.add_ring()?;
+        Ok(uring)
+    }
+
+    /// Makes one more ring, if the wanted sockets need it.
+    fn add_ring(&mut self) -> io::Result<()> {
+        let held = self.rings.len() * self.table_size;
+        let wanted = self.sockets_max.saturating_sub(held).min(self.table_size);
+        if wanted == 0 {
+            return Err(Errno::MFILE.into());
+        }
+        let size = u32::try_from(wanted).expect("a table has at most 2^20 slots");
+        self.rings.push(Ring::new(
+            self.rings.len(),
+            size,
+            self.waker.fd()?,
+            self.queue_sizes,
+        )?);
+        Ok(())
+    }
+
+    /// The table to put the next socket in. Tables are filled one after the other, so that none is made
+    /// before it is needed.
+    fn table_with_room(&mut self) -> io::Result<usize> {
+        if let Some(table) = self.rings.iter().position(|ring| ring.free_count() > 0) {
+            return Ok(table);
+        }
+        self.add_ring()?;
+        Ok(self.rings.len() - 1)
+    }
+
+    fn has_room(&self) -> bool {
+        self.rings.len() * self.table_size < self.sockets_max
+            || self.rings.iter().any(|ring| ring.free_count() > 0)
+    }
+
+    /// The ring of an open socket; none for a name whose socket is gone.
+    fn ring_of(&mut self, socket: Socket) -> Option<&mut Ring> {
+        self.rings
+            .get_mut(socket.table())
+            .filter(|ring| ring.slots.is(socket.slot(), Fact::Open))
+    }
+
+    /// Submits and takes in whatever waits in any ring, up to a bound.
+    fn pump_all(&mut self) -> io::Result<Pumped> {
+        let mut result = Pumped::Quiet;
+        let count = self.rings.len();
+        for offset in 0..count {
+            let table = (self.turn + offset) % count;
+            if self.state.readable.len() >= READABLE_MAX {
+                return Ok(Pumped::More);
+            }
+            match self.pump_one(table)? {
+                Pumped::Quiet => {}
+                other => result = other,
+            }
+        }
+        self.turn = self.turn.wrapping_add(1);
+        self.settle();
+        Ok(result)
+    }
+
+    fn pump_one(&mut self, table: usize) -> io::Result<Pumped> {
+        let ring = &mut self.rings[table];
+        let mut count = ring.reap(&mut self.state);
+        let mut fruitless = 0;
+        while ring.needs_enter() {
+            if count >= COMPLETIONS_PER_RING_MAX {
+                return Ok(Pumped::More);
+            }
+            let reaped = ring.pump(&mut self.state)?;
+            count += reaped;
+            fruitless = if reaped == 0 { fruitless + 1 } else { 0 };
+            if fruitless > 16 {
+                return Ok(Pumped::Refused);
+            }
+        }
+        Ok(Pumped::Quiet)
+    }
+
+    /// Does what completions have left to do.
+    fn settle(&mut self) {
+        while let Some(socket) = self.state.unfilled.pop() {
+            self.rings[socket.table()].give_back(socket.slot());
+        }
+        while let Some(socket) = self.state.failed_connects.pop() {
+            let ring = &mut self.rings[socket.table()];
+            ring.slots.close(socket.slot());
+            ring.close_slot(socket.slot());
+            ring.retire(socket.slot());
+        }
+        while let Some(lost) = self.state.unwatched.pop() {
+            let ring = &mut self.rings[lost.socket.table()];
+            if ring.slots.is(lost.socket.slot(), Fact::Receiving)
+                && !ring.slots.is(lost.socket.slot(), Fact::Watched)
+            {
+                ring.watch(lost.socket.slot(), lost.token);
+            }
+        }
+    }
+
+    /// Sleeps until a ring or somebody else signals, at most that long.
+    fn sleep(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let fd = self.waker.fd()?;
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(
+            &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
+            timeout.as_ref(),
+        ) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// How long a wait may sleep; none when there is something to report or to do.
+    fn patience(&self, pumped: Pumped, timeout: Option<Duration>) -> Option<Duration> {
+        let busy = pumped == Pumped::More
+            || !self.state.ready.is_empty()
+            || !self.state.readable.is_empty()
+            || self.acceptor.has_work(&self.state);
+        if busy {
+            return Some(Duration::ZERO);
+        }
+        let retry = self
+            .acceptor
+            .retry_at()
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        let refused = (pumped == Pumped::Refused).then_some(REFUSED_PAUSE);
+        [timeout, retry, refused].into_iter().flatten().min()
+    }
+
+    /// Makes the slots of quiet rings usable again.
+    fn reuse_closed(&mut self) {
+        let count: usize = self.rings.iter_mut().map(Ring::reuse_closed).sum();
+        if count > 0 {
+            self.acceptor.slot_freed();
+        }
+    }
+}
+
+impl Reactor for Uring {
+    /// Non-blocking and close-on-exec.
+    type Handle = OwnedFd;
+
+    fn accept(&mut self, accepting: bool) {
+        self.acceptor.set_wanted(accepting);
+    }
+
+    fn connect(
+        &mut self,
+        token: Token,
+        source: Option<SocketAddr>,
+        target: SocketAddr,
+    ) -> io::Result<Socket> {
+        self.start_connect(token, source, target)
+    }
+
+    fn register(&mut self, socket: Socket, token: Token) {
+        let slot = socket.slot();
+        if let Some(ring) = self.ring_of(socket)
+            && !ring.slots.is(slot, Fact::Watched)
+        {
+            ring.slots.set(slot, Fact::Receiving);
+            ring.watch(slot, token);
+        }
+    }
+
+    fn send_batch(&mut self, ops: &mut [SendOp<'_>]) {
+        self.send_all(ops);
+    }
+
+    fn notify_writable(&mut self, socket: Socket, token: Token) {
+        let slot = socket.slot();
+        if let Some(ring) = self.ring_of(socket)
+            && !ring.slots.is(slot, Fact::WantsWritable)
+        {
+            ring.slots.set(slot, Fact::WantsWritable);
+            ring.watch_writable(slot, token);
+        }
+    }
+
+    fn shutdown(&mut self, socket: Socket) {
+        self.queue_shutdown(socket);
+    }
+
+    fn close(&mut self, socket: Socket, token: Token, how: Close) {
+        self.close_socket(socket, token, how);
+    }
+
+    fn transfer(&mut self, socket: Socket, token: Token) -> io::Result<OwnedFd> {
+        self.transfer_socket(socket, token)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, completions: &mut Completions) -> io::Result<()> {
+        completions.list.clear();
+        completions.buffer.resize(Completions::BUFFER_BYTES, 0);
+        self.flush_shutdowns();
+        self.update_listening();
+        let pumped = self.pump_all()?;
+        self.outgoing.reclaim(&mut self.rings);
+
+        let patience = self.patience(pumped, timeout);
+        let sleeps = patience != Some(Duration::ZERO);
+        if sleeps {
+            self.sleep(patience)?;
+        }
+        // The count is taken before the rings are looked at: what is signalled later ends the next sleep.
+        if self.waker.take() >= WAKE {
+            self.state.ready.push(Completion::Woken);
+        }
+        if sleeps {
+            self.pump_all()?;
+        }
+        self.accept_some();
+        self.receive_some(completions);
+        self.settle();
+        self.reuse_closed();
+        completions.list.append(&mut self.state.ready);
+        Ok(())
+    }
+
+    fn capacity(&self) -> usize {
+        self.sockets_max
+    }
+}
+
+impl std::fmt::Debug for Uring {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Uring")
+            .field("rings", &self.rings.len())
+            .field("sockets_max", &self.sockets_max)
+            .field("table_size", &self.table_size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        // Rings are torn down by the kernel in the background, and an armed poll would keep the listener's
+        // port taken until then.
+        self.acceptor.set_wanted(false);
+        self.update_listening();
+        let _ = self.pump_all();
+    }
+}

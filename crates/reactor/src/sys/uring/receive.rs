@@ -1,0 +1,110 @@
+//! Receiving: one batch per wait, into pieces of the shared buffer.
+
+use super::super::readable::Readable;
+use super::super::slots::Fact;
+use super::super::tag::{Matter, Tag};
+use super::Uring;
+use super::state::Receipt;
+use crate::{Completion, Completions};
+use io_uring::{opcode, types::Fixed};
+
+/// The smallest piece a receive is given when many wait. Large enough for most requests and most bursts of
+/// frames, and whoever fills it is served again.
+const PIECE_BYTES_MIN: usize = 1024;
+
+impl Uring {
+    /// Receives from those that wait, oldest first, as many as the buffer has pieces for.
+    pub(super) fn receive_some(&mut self, completions: &mut Completions) {
+        let waiting = self.state.readable.len();
+        if waiting == 0 {
+            return;
+        }
+        let bytes = completions.buffer.len();
+        let piece = (bytes / waiting).clamp(PIECE_BYTES_MIN, Completions::RECEIVE_BYTES_MAX);
+        let batch = self.submit_receives(&mut completions.buffer, piece, waiting);
+        for (place, readable) in batch.into_iter().enumerate() {
+            match self.state.receipts[place] {
+                Some(receipt) => self.take_receipt(readable, receipt, place * piece, piece),
+                None => self.state.readable.push_again(readable),
+            }
+        }
+    }
+
+    fn submit_receives(
+        &mut self,
+        buffer: &mut [u8],
+        piece: usize,
+        waiting: usize,
+    ) -> Vec<Readable> {
+        let mut batch = Vec::with_capacity(waiting.min(buffer.len() / piece));
+        self.state.receipts.clear();
+        self.state.receipts.resize(batch.capacity(), None);
+        for bytes in buffer.chunks_exact_mut(piece) {
+            let Some(readable) = self.next_readable() else {
+                break;
+            };
+            let (table, slot) = (readable.socket.table(), readable.socket.slot());
+            let place = u32::try_from(batch.len()).expect("the buffer has fewer than 2^32 pieces");
+            let length = u32::try_from(bytes.len()).expect("a piece is small");
+            batch.push(readable);
+            let entry = opcode::Recv::new(Fixed(slot), bytes.as_mut_ptr(), length)
+                .flags(libc::MSG_DONTWAIT)
+                .build()
+                .user_data(Tag::plain(Matter::Receive, place).to_bits());
+            let ring = &mut self.rings[table];
+            if ring.begin_batch() {
+                self.touched.push(table);
+            }
+            // SAFETY: the buffer is borrowed until this function returns, and the batch ends below.
+            // A refused entry leaves no receipt, so that its socket stays queued.
+            let _ = unsafe { ring.push_borrowing(&entry, &mut self.state) };
+        }
+        while let Some(table) = self.touched.pop() {
+            self.rings[table].end_batch(&mut self.state, |_| {});
+        }
+        batch
+    }
+
+    /// The next socket whose bytes are still wanted.
+    fn next_readable(&mut self) -> Option<Readable> {
+        while let Some(readable) = self.state.readable.pop() {
+            if readable.is_current(&self.rings[readable.socket.table()].slots) {
+                return Some(readable);
+            }
+        }
+        None
+    }
+
+    fn take_receipt(&mut self, readable: Readable, receipt: Receipt, start: usize, piece: usize) {
+        let (slot, token) = (readable.socket.slot(), readable.token);
+        let slots = &mut self.rings[readable.socket.table()].slots;
+        match usize::try_from(receipt.result) {
+            Ok(0) => {
+                slots.take(slot, Fact::Queued);
+                slots.take(slot, Fact::Receiving);
+                self.state.ready.push(Completion::Finished { token });
+            }
+            Ok(count) => {
+                self.state.ready.push(Completion::Received {
+                    token,
+                    range: start..start + count,
+                });
+                // A poll tells of new bytes only, so what is left must be fetched without one; after the
+                // peer's end no poll comes at all.
+                if count == piece || receipt.more || slots.is(slot, Fact::Ended) {
+                    self.state.readable.push_again(readable);
+                } else {
+                    slots.take(slot, Fact::Queued);
+                }
+            }
+            Err(_) => {
+                slots.take(slot, Fact::Queued);
+                let errno = receipt.result.wrapping_neg();
+                if !matches!(errno, libc::EAGAIN | libc::EINTR) {
+                    slots.take(slot, Fact::Receiving);
+                    self.state.ready.push(Completion::Failed { token, errno });
+                }
+            }
+        }
+    }
+}

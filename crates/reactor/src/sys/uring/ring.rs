@@ -1,0 +1,572 @@
+//! One ring: its queues, its table of direct descriptors, and the operations the driver makes on it.
+//!
+//! The ring is made with `DEFER_TASKRUN`: completions of armed requests are posted only inside an enter
+//! with `GETEVENTS`, on this thread; until then the kernel raises `TASKRUN` in the submission flags and
+//! signals the eventfd.
+
+use super::super::slots::{Fact, Slots};
+use super::super::tag::{Matter, Tag};
+use super::state::State;
+use crate::Token;
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{CancelBuilder, DestinationSlot, Fd, Fixed};
+use io_uring::{EnterFlags, IoUring, Probe, opcode};
+use rustix::io::Errno;
+use socket2::SockAddr;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+/// Entries of a ring's queues.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueueSizes {
+    /// Submissions one kernel entry takes. A power of two.
+    pub(super) submissions: u32,
+    /// Completions that fit before the kernel sets the rest aside. A power of two, at least `submissions`.
+    ///
+    /// The kernel also sizes its hash of armed requests by this (256 buckets from 8192 on), which is what
+    /// cancelling one of 20,000 polls walks through.
+    pub(super) completions: u32,
+}
+
+impl Default for QueueSizes {
+    fn default() -> Self {
+        Self {
+            submissions: 256,
+            completions: 8192,
+        }
+    }
+}
+
+/// Attempts at a submission that the kernel refuses for want of memory or completion space.
+const SUBMIT_ATTEMPTS: u32 = 16;
+
+/// Events a socket is watched for. Errors and hang-ups are always reported.
+const READABLE: u32 = (libc::POLLIN | libc::POLLRDHUP) as u32;
+const WRITABLE: u32 = libc::POLLOUT as u32;
+
+/// `IORING_ACCEPT_DONTWAIT` (6.10): an accept with nobody at the door fails with EAGAIN at once.
+const ACCEPT_DONTWAIT: u16 = 1 << 1;
+
+/// SO_LINGER on with no time: closing sends RST.
+static LINGER_NONE: libc::linger = libc::linger {
+    l_onoff: 1,
+    l_linger: 0,
+};
+static ON: libc::c_int = 1;
+
+/// The two ends of an outgoing connection, as the kernel reads them.
+pub(super) struct Addresses {
+    pub(super) source: Option<SockAddr>,
+    pub(super) target: SockAddr,
+}
+
+pub(super) struct Ring {
+    ring: IoUring,
+    table: usize,
+    pub(super) slots: Slots,
+    /// Slots of the table.
+    size: u32,
+    /// Slots taken, or closed and not yet known to be quiet.
+    used: u32,
+    /// Slots from here on were never used.
+    fresh: u32,
+    free: Vec<u32>,
+    /// Closed slots: reusable once the completions of their cancelled requests have been seen.
+    closing: Vec<u32>,
+    /// Entries pushed since the ring was made, wrapping as the kernel's own counter does.
+    pushed: u32,
+    /// Entries that the kernel had no memory to take; only ones that borrow nothing.
+    backlog: VecDeque<Entry>,
+    /// Where the entries of the running batch begin, when there are any.
+    batch_mark: Option<u32>,
+    /// Entries that borrow could neither be submitted nor voided: the kernel must not read the queue again.
+    poisoned: bool,
+}
+
+impl Ring {
+    /// A ring whose table, the given one, has `size` slots, and that signals `eventfd`.
+    pub(super) fn new(
+        table: usize,
+        size: u32,
+        eventfd: BorrowedFd<'_>,
+        queue_sizes: QueueSizes,
+    ) -> io::Result<Self> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_submit_all()
+            .setup_no_sqarray()
+            .setup_cqsize(queue_sizes.completions)
+            .dontfork()
+            .build(queue_sizes.submissions)?;
+        ring.submitter().register_files_sparse(size)?;
+        ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
+        Ok(Self {
+            ring,
+            table,
+            slots: Slots::default(),
+            size,
+            used: 0,
+            fresh: 0,
+            free: Vec::new(),
+            closing: Vec::new(),
+            pushed: 0,
+            backlog: VecDeque::new(),
+            batch_mark: None,
+            poisoned: false,
+        })
+    }
+
+    /// The operations this kernel knows.
+    pub(super) fn operations(&self) -> io::Result<Probe> {
+        let mut probe = Probe::new();
+        self.ring.submitter().register_probe(&mut probe)?;
+        Ok(probe)
+    }
+
+    pub(super) fn free_count(&self) -> u32 {
+        self.size - self.used
+    }
+
+    /// A slot for a new socket. The caller opens it in `slots` when it has one, or gives it back.
+    pub(super) fn reserve(&mut self) -> Option<u32> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.fresh < self.size => {
+                self.fresh += 1;
+                self.fresh - 1
+            }
+            None => return None,
+        };
+        self.used += 1;
+        Some(slot)
+    }
+
+    /// A reserved slot that was not filled after all.
+    pub(super) fn give_back(&mut self, slot: u32) {
+        self.free.push(slot);
+        self.used -= 1;
+    }
+
+    /// A closed slot; see [`Ring::reuse_closed`].
+    pub(super) fn retire(&mut self, slot: u32) {
+        self.closing.push(slot);
+    }
+
+    /// Makes closed slots usable, when no completion of their former sockets can come any more: everything
+    /// was submitted, no task work waits, and the completion queue is empty. Returns how many.
+    ///
+    /// Requests are cancelled before a slot is closed, and a cancelled request completes in the task work
+    /// queued by the cancellation: so a quiet ring has told everything about its closed slots.
+    pub(super) fn reuse_closed(&mut self) -> usize {
+        if self.closing.is_empty() || !self.is_quiet() {
+            return 0;
+        }
+        let count = self.closing.len();
+        self.used -= u32::try_from(count).expect("a table has at most 2^20 slots");
+        if self.used == 0 {
+            // An empty table begins anew, so that a list of all its slots need not be kept.
+            self.closing = Vec::new();
+            self.free = Vec::new();
+            self.fresh = 0;
+        } else {
+            self.free.append(&mut self.closing);
+        }
+        count
+    }
+
+    /// Whether an enter would bring nothing.
+    fn is_quiet(&mut self) -> bool {
+        !self.needs_enter() && !self.has_completions()
+    }
+
+    /// Whether the kernel has something to do for this ring.
+    pub(super) fn needs_enter(&mut self) -> bool {
+        let queue = self.ring.submission();
+        queue.taskrun() || queue.cq_overflow() || !queue.is_empty() || !self.backlog.is_empty()
+    }
+
+    /// Whether the kernel has taken every entry queued so far.
+    pub(super) fn is_submitted(&mut self) -> bool {
+        self.ring.submission().is_empty()
+    }
+
+    pub(super) fn has_completions(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    /// Hands every completion to the state and returns how many there were.
+    pub(super) fn reap(&mut self, state: &mut State) -> usize {
+        let mut count = 0;
+        for cqe in self.ring.completion() {
+            state.complete(self.table, &mut self.slots, &cqe);
+            count += 1;
+        }
+        count
+    }
+
+    /// Submits what is queued and runs task work, once, and reaps. Returns the number of completions.
+    ///
+    /// The kernel runs at most some twenty pieces of task work per enter and keeps `TASKRUN` raised for
+    /// the rest, so that busy rings are entered again.
+    pub(super) fn pump(&mut self, state: &mut State) -> io::Result<usize> {
+        self.push_backlog();
+        match self.enter(EnterFlags::GETEVENTS) {
+            // Left in the queue: completions must be reaped, or memory found, first.
+            Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM | Errno::INTR) => {
+                Ok(self.reap(state))
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Submits everything queued and reaps. Does not run task work unless the kernel asks for room.
+    pub(super) fn submit(&mut self, state: &mut State) -> Result<(), Errno> {
+        let mut flags = EnterFlags::empty();
+        let mut refused = 0;
+        while !self.ring.submission().is_empty() {
+            match self.enter(flags) {
+                Ok(1..) | Err(Errno::INTR) => {}
+                Ok(0) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
+                    refused += 1;
+                    if refused == SUBMIT_ATTEMPTS {
+                        self.reap(state);
+                        return Err(Errno::AGAIN);
+                    }
+                    // Completions that did not fit are flushed by an enter for events, into a queue with room.
+                    flags = EnterFlags::GETEVENTS;
+                }
+                Err(errno) => return Err(errno),
+            }
+            self.reap(state);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, flags: EnterFlags) -> Result<usize, Errno> {
+        if self.poisoned {
+            return Err(Errno::IO);
+        }
+        let count = u32::try_from(self.ring.submission().len())
+            .expect("a queue has at most 32,768 entries");
+        // SAFETY: no argument is passed, and every queued entry was made by a method below, whose comment
+        // says why what it points to is alive.
+        let result = unsafe {
+            self.ring
+                .submitter()
+                .enter::<libc::sigset_t>(count, 0, flags.bits(), None)
+        };
+        result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+
+    fn push_backlog(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: the backlog holds only entries that borrow nothing.
+            if unsafe { self.ring.submission().push(entry) }.is_err() {
+                return;
+            }
+            self.pushed = self.pushed.wrapping_add(1);
+            self.backlog.pop_front();
+        }
+    }
+
+    /// Queues an entry that borrows nothing, in order after all others.
+    fn push(&mut self, entry: Entry) {
+        if self.backlog.is_empty() {
+            if self.ring.submission().is_full() {
+                // What the kernel does not take now it takes at the next wait.
+                let _ = self.enter(EnterFlags::empty());
+            }
+            // SAFETY: the callers' entries borrow nothing.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                self.pushed = self.pushed.wrapping_add(1);
+                return;
+            }
+        }
+        self.backlog.push_back(entry);
+    }
+
+    /// Queues an entry that borrows.
+    ///
+    /// # Safety
+    /// What the entry points to lives until the entry is submitted or voided ([`Ring::end_batch`]).
+    pub(super) unsafe fn push_borrowing(
+        &mut self,
+        entry: &Entry,
+        state: &mut State,
+    ) -> Result<(), Errno> {
+        if self.ring.submission().is_full() {
+            self.submit(state)?;
+        }
+        // SAFETY: passed on to the caller.
+        let result = unsafe { self.ring.submission().push(entry) };
+        result.map_err(|_| Errno::AGAIN)?;
+        self.pushed = self.pushed.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Begins or continues a batch of entries that borrow; true when it begins.
+    pub(super) fn begin_batch(&mut self) -> bool {
+        if self.batch_mark.is_some() {
+            return false;
+        }
+        self.batch_mark = Some(self.pushed);
+        true
+    }
+
+    /// Submits what is left of the batch. Afterwards the kernel has nothing of it: what it did not take is
+    /// voided and told.
+    pub(super) fn end_batch(&mut self, state: &mut State, tell: impl FnMut(Tag)) {
+        let mark = self.batch_mark.take();
+        if self.submit(state).is_err()
+            && let Some(mark) = mark
+            && self.void_from(mark, tell).is_err()
+        {
+            self.poisoned = true;
+        }
+    }
+
+    /// Turns the entries queued since `mark`, and not taken by the kernel, into no-operations, and tells
+    /// their user data: nothing that was borrowed for them may be reached by a later enter.
+    ///
+    /// Only for a kernel that persistently refuses to submit, so it may be slow: the entries are reached
+    /// through a second mapping.
+    fn void_from(&mut self, mark: u32, mut tell: impl FnMut(Tag)) -> io::Result<()> {
+        let entries = self.ring.submission().capacity();
+        let waiting = u32::try_from(self.ring.submission().len())
+            .expect("a queue has at most 32,768 entries");
+        let voided = waiting.min(self.pushed.wrapping_sub(mark));
+        let bytes = entries * size_of::<Entry>();
+        // SAFETY: a fresh mapping of the ring's entries, whose size is that of the queue.
+        let map = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                self.ring.as_raw_fd(),
+                IORING_OFF_SQES,
+            )
+        };
+        if map == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        for back in 1..=voided {
+            let index = self.pushed.wrapping_sub(back) as usize & (entries - 1);
+            // SAFETY: the index is below `entries`, so this stays in the mapping.
+            let entry = unsafe { map.cast::<[u64; 8]>().add(index) };
+            // SAFETY: entries are 64 bytes of plain data, aligned by the kernel to a page; nobody else
+            // touches them, as the kernel reads only inside an enter.
+            let words = unsafe { entry.read() };
+            tell(Tag::from_bits(words[SQE_USER_DATA_WORD]));
+            // SAFETY: as above. All zeroes is IORING_OP_NOP, tagged `Matter::Ignored`.
+            unsafe { entry.write([0; 8]) };
+        }
+        // SAFETY: the mapping made above, with its length, and not used any more.
+        unsafe { libc::munmap(map, bytes) };
+        Ok(())
+    }
+}
+
+/// Where the kernel maps the submission entries (`linux/io_uring.h`).
+const IORING_OFF_SQES: libc::off_t = 0x1000_0000;
+/// `user_data` is at byte 32 of an entry.
+const SQE_USER_DATA_WORD: usize = 4;
+
+/// The operations. All of them but sends, receives and connects borrow nothing.
+impl Ring {
+    /// Watches a socket for input until cancelled.
+    pub(super) fn watch(&mut self, slot: u32, token: Token) {
+        self.slots.set(slot, Fact::Watched);
+        let tag = Tag::new(Matter::Readable, slot, token);
+        self.push(
+            opcode::PollAdd::new(Fixed(slot), READABLE)
+                .multi(true)
+                .build()
+                .user_data(tag.to_bits()),
+        );
+    }
+
+    /// Watches a socket for room, once.
+    pub(super) fn watch_writable(&mut self, slot: u32, token: Token) {
+        let tag = Tag::new(Matter::Writable, slot, token);
+        self.push(
+            opcode::PollAdd::new(Fixed(slot), WRITABLE)
+                .build()
+                .user_data(tag.to_bits()),
+        );
+    }
+
+    /// Watches the listener until cancelled.
+    pub(super) fn watch_listener(&mut self, listener: RawFd, tag: Tag) {
+        self.push(
+            opcode::PollAdd::new(Fd(listener), READABLE)
+                .multi(true)
+                .build()
+                .user_data(tag.to_bits()),
+        );
+    }
+
+    /// Cancels the request with that tag; it completes with ECANCELED, if it is still there.
+    ///
+    /// Not `POLL_REMOVE`, which gives up with EALREADY on a poll that is firing right now.
+    pub(super) fn cancel(&mut self, tag: Tag) {
+        self.push(silent(
+            opcode::AsyncCancel2::new(CancelBuilder::user_data(tag.to_bits())).build(),
+        ));
+    }
+
+    /// Cancels whatever is armed for the socket, by the facts known of its slot.
+    pub(super) fn cancel_all(&mut self, slot: u32, token: Token) {
+        for (fact, matter) in [
+            (Fact::Watched, Matter::Readable),
+            (Fact::WantsWritable, Matter::Writable),
+            (Fact::Connecting, Matter::Connect),
+        ] {
+            if self.slots.take(slot, fact) {
+                self.cancel(Tag::new(matter, slot, token));
+            }
+        }
+    }
+
+    /// Empties the slot. Requests armed on its socket must have been cancelled: an armed request keeps the
+    /// socket open, so that the peer would see no FIN.
+    pub(super) fn close_slot(&mut self, slot: u32) {
+        self.push(silent(opcode::Close::new(Fixed(slot)).build()));
+    }
+
+    /// Makes closing the socket send RST.
+    pub(super) fn linger_not(&mut self, slot: u32) {
+        let value = (&raw const LINGER_NONE).cast();
+        let size = u32::try_from(size_of::<libc::linger>()).expect("8 bytes");
+        let (level, name) = (
+            libc::SOL_SOCKET.cast_unsigned(),
+            libc::SO_LINGER.cast_unsigned(),
+        );
+        self.push(silent(
+            opcode::SetSockOpt::new(Fixed(slot), level, name, value, size).build(),
+        ));
+    }
+
+    /// Puts the socket of an ordinary descriptor into the slot as well.
+    pub(super) fn lend(&mut self, slot: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.ring
+            .submitter()
+            .register_files_update(slot, &[fd.as_raw_fd()])
+            .map(drop)
+    }
+
+    /// Installs an ordinary descriptor, close-on-exec, for the socket in the slot (Linux 6.8).
+    pub(super) fn install(&mut self, slot: u32, index: u32) {
+        let tag = Tag::plain(Matter::Install, index);
+        self.push(
+            opcode::FixedFdInstall::new(Fixed(slot), 0)
+                .build()
+                .user_data(tag.to_bits()),
+        );
+    }
+
+    /// `shutdown(SHUT_WR)` by a kernel thread, which is where the kernel always runs this operation.
+    pub(super) fn shutdown(&mut self, slot: u32) {
+        self.push(silent(
+            opcode::Shutdown::new(Fixed(slot), libc::SHUT_WR).build(),
+        ));
+    }
+
+    /// Accepts one connection, if there is one, into the slot.
+    pub(super) fn accept_one(&mut self, listener: RawFd, slot: u32) {
+        let place = DestinationSlot::try_from_slot_target(slot).expect("slots have 20 bits");
+        let tag = Tag::new(
+            Matter::Accepted,
+            slot,
+            Token {
+                index: 0,
+                generation: 0,
+            },
+        );
+        let mut entry =
+            opcode::Accept::new(Fd(listener), std::ptr::null_mut(), std::ptr::null_mut())
+                .file_index(Some(place))
+                .flags(libc::SOCK_NONBLOCK)
+                .build()
+                .user_data(tag.to_bits());
+        set_priority(&mut entry, ACCEPT_DONTWAIT);
+        self.push(entry);
+    }
+
+    /// Queues making, binding and connecting a socket, each step counting on the one before.
+    ///
+    /// The first steps speak only when they fail; the last always does.
+    ///
+    /// # Safety
+    /// `addresses` lives until the entries are submitted or voided.
+    pub(super) unsafe fn connect(
+        &mut self,
+        slot: u32,
+        token: Token,
+        addresses: &Addresses,
+        state: &mut State,
+    ) -> Result<(), Errno> {
+        let prepare = Tag::new(Matter::Prepare, slot, token).to_bits();
+        let place = DestinationSlot::try_from_slot_target(slot).expect("slots have 20 bits");
+        let family = i32::from(addresses.target.family());
+        let make = opcode::Socket::new(
+            family,
+            libc::SOCK_STREAM | libc::SOCK_NONBLOCK,
+            libc::IPPROTO_TCP,
+        )
+        .file_index(Some(place));
+        let mut step = |entry: Entry| {
+            let entry = entry.flags(Flags::SKIP_SUCCESS).user_data(prepare);
+            // SAFETY: the addresses live as the caller promises; the options are statics.
+            unsafe { self.push_borrowing(&entry, state) }
+        };
+        step(make.build())?;
+        step(option(slot, libc::IPPROTO_TCP, libc::TCP_NODELAY))?;
+        if let Some(source) = &addresses.source {
+            // See `outgoing::open` for why the port is left to the connect.
+            step(option(
+                slot,
+                libc::IPPROTO_IP,
+                libc::IP_BIND_ADDRESS_NO_PORT,
+            ))?;
+            step(opcode::Bind::new(Fixed(slot), source.as_ptr().cast(), source.len()).build())?;
+        }
+        let target = &addresses.target;
+        let connect = opcode::Connect::new(Fixed(slot), target.as_ptr().cast(), target.len())
+            .build()
+            .user_data(Tag::new(Matter::Connect, slot, token).to_bits());
+        // SAFETY: as above.
+        unsafe { self.push_borrowing(&connect, state) }
+    }
+}
+
+/// An entry nobody waits for: silent unless it fails, and then ignored, because the socket is gone.
+fn silent(entry: Entry) -> Entry {
+    entry
+        .flags(Flags::SKIP_SUCCESS)
+        .user_data(Tag::plain(Matter::Ignored, 0).to_bits())
+}
+
+/// Turns a socket option on.
+fn option(slot: u32, level: libc::c_int, name: libc::c_int) -> Entry {
+    let size = u32::try_from(size_of_val(&ON)).expect("an int's size is small");
+    opcode::SetSockOpt::new(
+        Fixed(slot),
+        level.cast_unsigned(),
+        name.cast_unsigned(),
+        (&raw const ON).cast(),
+        size,
+    )
+    .build()
+}
+
+/// Writes `ioprio`, where operations on sockets have flags of their own, for those the crate gives no setter.
+fn set_priority(entry: &mut Entry, flags: u16) {
+    const { assert!(size_of::<Entry>() == 64) };
+    // SAFETY: an entry is the kernel's `io_uring_sqe` and nothing else; `ioprio` is its second u16
+    // (`linux/io_uring.h`), and any value of it is valid.
+    unsafe { (&raw mut *entry).cast::<u16>().add(1).write(flags) };
+}

@@ -1,0 +1,190 @@
+//! What completions change. Nothing here touches a ring, so that completions can be taken in wherever
+//! they turn up: at a wait, or between the submissions of a batch of sends.
+
+use super::super::readable::ReadableQueue;
+use super::super::slots::{Fact, Slots};
+use super::super::tag::{Matter, Tag};
+use crate::{Completion, Socket, Token};
+use io_uring::cqueue::{self, Entry as Cqe};
+
+/// Poll events after which receiving goes on to the end or the error.
+const ENDED: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
+
+/// How one receive of a batch went.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Receipt {
+    /// Bytes, or a negative errno.
+    pub(super) result: i32,
+    /// The kernel says that there is more.
+    pub(super) more: bool,
+}
+
+/// The listener's side of accepting.
+#[derive(Debug, Default)]
+pub(super) struct Door {
+    /// Number of the poll on the listener: completions of earlier ones are stale.
+    pub(super) watch: u32,
+    pub(super) watched: bool,
+    /// Somebody waits, as far as known.
+    pub(super) crowded: bool,
+    /// Why the last accept failed, when trying again at once would fail again.
+    pub(super) shortage: Option<i32>,
+    /// Connections accepted since the driver last looked.
+    pub(super) accepted: u32,
+}
+
+/// An outgoing connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    pub(super) socket: Socket,
+    pub(super) token: Token,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// What the next wait reports.
+    pub(super) ready: Vec<Completion>,
+    pub(super) readable: ReadableQueue,
+    pub(super) door: Door,
+    /// Sockets whose poll ended although they are still wanted, as it does when completions overflow.
+    pub(super) unwatched: Vec<Attempt>,
+    /// Slots reserved for an accept or a connect that failed.
+    pub(super) unfilled: Vec<Socket>,
+    /// Connects that failed; their sockets are to be closed.
+    pub(super) failed_connects: Vec<Socket>,
+    /// Failed steps before a connect, until the connect itself completes.
+    failed_steps: Vec<(Attempt, i32)>,
+    /// Sends of the running batch that did not go out whole: place in the batch, and bytes or negative errno.
+    pub(super) sends: Vec<(u32, i32)>,
+    /// Receives of the running batch, by place.
+    pub(super) receipts: Vec<Option<Receipt>>,
+    /// Descriptors installed, or negative errnos, by place.
+    pub(super) installed: Vec<(u32, i32)>,
+}
+
+impl State {
+    pub(super) fn complete(&mut self, table: usize, slots: &mut Slots, cqe: &Cqe) {
+        let tag = Tag::from_bits(cqe.user_data());
+        let result = cqe.result();
+        match tag.matter() {
+            Matter::Send => self.sends.push((tag.index(), result)),
+            Matter::Receive => {
+                let receipt = Receipt {
+                    result,
+                    more: cqueue::sock_nonempty(cqe.flags()),
+                };
+                if let Some(place) = self.receipts.get_mut(tag.index() as usize) {
+                    *place = Some(receipt);
+                }
+            }
+            Matter::Readable => self.complete_poll(table, slots, tag, cqe),
+            Matter::Writable => {
+                if slots.take(tag.slot(), Fact::WantsWritable) {
+                    self.ready.push(Completion::Writable { token: tag.token() });
+                }
+            }
+            Matter::Listener => self.complete_listener(tag, cqe),
+            Matter::Accepted => self.complete_accept(table, slots, tag, result),
+            Matter::Prepare => {
+                let attempt = Attempt {
+                    socket: Socket::new(table, tag.slot()),
+                    token: tag.token(),
+                };
+                // Only the first failure is the cause; those after it follow from it.
+                if !self
+                    .failed_steps
+                    .iter()
+                    .any(|(failed, _)| *failed == attempt)
+                {
+                    self.failed_steps.push((attempt, -result));
+                }
+            }
+            Matter::Connect => self.complete_connect(table, slots, tag, result),
+            Matter::Install => self.installed.push((tag.index(), result)),
+            Matter::Ignored | Matter::Wake => {}
+        }
+    }
+
+    fn complete_poll(&mut self, table: usize, slots: &mut Slots, tag: Tag, cqe: &Cqe) {
+        let (slot, token, result) = (tag.slot(), tag.token(), cqe.result());
+        // Cancelled because of a close or a transfer; the slot may be anything by now.
+        if result == -libc::ECANCELED || !slots.is(slot, Fact::Open) {
+            return;
+        }
+        let socket = Socket::new(table, slot);
+        if !cqueue::more(cqe.flags()) {
+            slots.take(slot, Fact::Watched);
+            if result >= 0 && slots.is(slot, Fact::Receiving) {
+                self.unwatched.push(Attempt { socket, token });
+            }
+        }
+        if result < 0 {
+            if slots.take(slot, Fact::Receiving) {
+                self.ready.push(Completion::Failed {
+                    token,
+                    errno: -result,
+                });
+            }
+            return;
+        }
+        if result & ENDED != 0 {
+            slots.set(slot, Fact::Ended);
+        }
+        self.readable.push(slots, socket, token);
+    }
+
+    fn complete_listener(&mut self, tag: Tag, cqe: &Cqe) {
+        if tag.index() != self.door.watch {
+            return;
+        }
+        self.door.crowded = true;
+        if !cqueue::more(cqe.flags()) {
+            self.door.watched = false;
+        }
+    }
+
+    fn complete_accept(&mut self, table: usize, slots: &mut Slots, tag: Tag, result: i32) {
+        let socket = Socket::new(table, tag.slot());
+        if result >= 0 {
+            slots.open(tag.slot());
+            self.door.accepted += 1;
+            self.ready.push(Completion::Accepted { socket });
+            return;
+        }
+        self.unfilled.push(socket);
+        if result == -libc::EAGAIN {
+            self.door.crowded = false;
+        } else if super::super::gate::is_shortage(-result) {
+            self.door.shortage = Some(-result);
+        }
+    }
+
+    fn complete_connect(&mut self, table: usize, slots: &mut Slots, tag: Tag, result: i32) {
+        let attempt = Attempt {
+            socket: Socket::new(table, tag.slot()),
+            token: tag.token(),
+        };
+        let failed_step = self
+            .failed_steps
+            .iter()
+            .position(|(failed, _)| *failed == attempt);
+        let step_errno = failed_step.map(|place| self.failed_steps.swap_remove(place).1);
+        // Without the fact, the caller has closed it meanwhile and wants to hear no more of it.
+        if !slots.take(tag.slot(), Fact::Connecting) {
+            return;
+        }
+        let errno = step_errno.or((result < 0).then_some(-result));
+        match errno {
+            None => self.ready.push(Completion::Connected {
+                token: attempt.token,
+            }),
+            Some(errno) => {
+                self.failed_connects.push(attempt.socket);
+                self.ready.push(Completion::ConnectFailed {
+                    token: attempt.token,
+                    errno,
+                });
+            }
+        }
+    }
+}
