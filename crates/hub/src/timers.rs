@@ -17,7 +17,8 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// From durations, rounded up to ticks. `ping_interval` and `idle` may be zero: never.
+    /// From durations, rounded up to ticks. `ping_interval` and `idle` may be zero: never. A pong is awaited until the
+    /// next ping at the latest.
     #[must_use]
     pub fn new(
         handshake: Duration,
@@ -29,7 +30,7 @@ impl Timing {
         Self {
             handshake: ticks(handshake),
             ping_interval: ticks(ping_interval),
-            pong: ticks(pong).max(1),
+            pong: ticks(pong).clamp(1, ticks(ping_interval).max(1)),
             idle: ticks(idle),
             linger: ticks(linger).max(1),
         }

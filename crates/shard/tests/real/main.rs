@@ -351,6 +351,7 @@ fn drain_closes_everyone_with_1001_and_finishes(driver: Driver) {
         // Answers the close and reads the end.
         while client.read().is_ok() {}
     }
+    drop(clients);
     let closes = node.finish();
     assert_eq!(closes, 50);
 }
