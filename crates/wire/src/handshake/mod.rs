@@ -1,4 +1,23 @@
 //! The WebSocket opening handshake (RFC 6455, section 4), both ends of it, without extensions.
+//!
+//! ```
+//! use myriad_wire::handshake::{Key, check_response, check_upgrade, write_request};
+//! use myriad_wire::http::{HeadLimits, parse_request, parse_response, write_response};
+//!
+//! let key = Key::from([7; 16]);
+//! let (mut asked, mut answered) = (Vec::new(), Vec::new());
+//! write_request(&mut asked, "localhost:8000", "/raw?channel=news", &key, &[]);
+//!
+//! let head = parse_request(&asked, HeadLimits::default())?.expect("it came whole");
+//! match check_upgrade(&head) {
+//!     Ok(upgrade) => upgrade.write_response(None, &mut answered),
+//!     Err(no) => write_response(&mut answered, no.status(), no.headers(), no.sentence()),
+//! }
+//!
+//! let head = parse_response(&answered, HeadLimits::default())?.expect("it came whole");
+//! assert_eq!(check_response(&head, &key.accept()), Ok(()));
+//! # Ok::<(), myriad_wire::http::HeadError>(())
+//! ```
 
 mod client;
 mod key;

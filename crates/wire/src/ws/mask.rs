@@ -13,7 +13,7 @@ pub fn apply_mask(bytes: &mut [u8], mask: [u8; 4], offset: usize) {
     for chunk in words {
         *chunk = (u64::from_ne_bytes(*chunk) ^ word).to_ne_bytes();
     }
-    for (byte, key) in tail.iter_mut().zip(mask.iter().cycle()) {
+    for (byte, key) in tail.iter_mut().zip(word.to_ne_bytes()) {
         *byte ^= key;
     }
 }

@@ -3,6 +3,28 @@
 //! Received bytes go through a [`Decoder`], which gives out [`Event`]s that point into them. Bytes to
 //! send are made by [`encode_frame`] and [`encode_close`], or by [`frame_header`] where the payload
 //! lies elsewhere and both leave in one gathered write.
+//!
+//! ```
+//! use myriad_wire::ws::{Decoder, Event, Kind, Limits, Opcode, Role, encode_frame};
+//!
+//! let mut received = Vec::new();
+//! encode_frame(&mut received, Opcode::Text, true, Some([1, 2, 3, 4]), b"hello");
+//! encode_frame(&mut received, Opcode::Ping, true, Some([5, 6, 7, 8]), b"?");
+//!
+//! let (mut text, mut reply) = (Vec::new(), Vec::new());
+//! let mut decoder = Decoder::new(Role::Server);
+//! let mut input = &mut received[..];
+//! while let Some(event) = decoder.next_event(&Limits::default(), &mut input)? {
+//!     match event {
+//!         Event::Data { kind: Kind::Text, bytes, .. } => text.extend_from_slice(bytes),
+//!         Event::Ping(payload) => encode_frame(&mut reply, Opcode::Pong, true, None, &payload),
+//!         _ => {}
+//!     }
+//! }
+//! assert_eq!((&text[..], &reply[..]), (&b"hello"[..], &[0x8a, 1, b'?'][..]));
+//! assert!(decoder.is_idle());
+//! # Ok::<(), myriad_wire::ws::ProtocolError>(())
+//! ```
 
 mod close;
 mod control;
