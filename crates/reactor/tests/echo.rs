@@ -1,5 +1,7 @@
 //! Bytes in, bytes out.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
+
 mod support;
 
 use myriad_reactor::{Parts, SendOp, Sent};

@@ -6,7 +6,8 @@ use myriad_reactor::Driver;
 /// the kernel's own switch.
 #[test]
 fn says_whether_io_uring_works_and_why_not() {
-    let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+    let disabled =
+        std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
     match Driver::probe_io_uring() {
         Ok(()) => assert_ne!(disabled.trim(), "2"),
         Err(why) => assert!(why.to_string().len() > 10, "{why}"),

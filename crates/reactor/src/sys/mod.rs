@@ -25,7 +25,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// A real driver.
@@ -56,7 +56,17 @@ impl Driver {
     /// # Errors
     /// What is missing: the kernel's version, a sysctl, a seccomp filter.
     pub fn probe_io_uring() -> Result<(), DriverUnavailable> {
-        uring::probe::probe().map_err(DriverUnavailable)
+        // On a thread of its own, because the kernel takes a ring down in the background and signals the
+        // thread that used it, whose blocking system calls then end with EINTR.
+        let probe = std::thread::Builder::new().spawn(uring::probe::probe);
+        let outcome = probe.map(std::thread::JoinHandle::join);
+        match outcome {
+            Ok(Ok(result)) => result.map_err(DriverUnavailable),
+            Ok(Err(_)) => Err(DriverUnavailable("the io_uring probe broke down".into())),
+            Err(error) => Err(DriverUnavailable(format!(
+                "no thread to probe io_uring on: {error}"
+            ))),
+        }
     }
 }
 
@@ -91,6 +101,12 @@ impl Waker {
             // Only a counter about to overflow refuses, and then the reactor is awake already.
             let _ = rustix::io::write(fd, &WAKE.to_ne_bytes());
         }
+    }
+
+    /// The eventfd's number, for [`unshare_descriptors`] to keep; none when silent.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.0.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// The eventfd, unless silent.

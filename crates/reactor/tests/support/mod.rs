@@ -1,6 +1,13 @@
 //! What the socket tests share: each is written once, for any reactor, and run on both real drivers.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros,
+    reason = "each test file uses its part"
+)]
 
 use myriad_reactor::{
     Close, Completion, Completions, Driver, Epoll, Reactor, SendOp, Sent, Setup, Socket, Token,
@@ -94,25 +101,35 @@ impl<R: Real> World<R> {
 
     /// The same, with a bound on each accepted socket's send buffer.
     pub fn listening_with(sockets_max: usize, send_buffer_bytes: Option<u32>) -> Self {
+        Self::listening_by(sockets_max, send_buffer_bytes, R::make)
+    }
+
+    /// The same, made in a way of the caller's.
+    pub fn listening_by(
+        sockets_max: usize,
+        send_buffer_bytes: Option<u32>,
+        make: impl FnOnce(Setup) -> io::Result<R>,
+    ) -> Self {
         let listener = listen(([127, 0, 0, 1], 0).into(), 4096, send_buffer_bytes, false).unwrap();
         let address = listener.local_addr().unwrap();
-        let mut world = Self::make(Some(listener), sockets_max, address);
+        let mut world = Self::new(Some(listener), sockets_max, address, make);
         world.reactor.accept(true);
         world
     }
 
     /// A reactor that only connects.
     pub fn connecting(sockets_max: usize, target: SocketAddr) -> Self {
-        Self::make(None, sockets_max, target)
+        Self::new(None, sockets_max, target, R::make)
     }
 
-    fn make(
+    fn new(
         listener: Option<std::net::TcpListener>,
         sockets_max: usize,
         address: SocketAddr,
+        make: impl FnOnce(Setup) -> io::Result<R>,
     ) -> Self {
         let waker = Waker::new().unwrap();
-        let reactor = R::make(Setup {
+        let reactor = make(Setup {
             waker: waker.clone(),
             listener,
             sockets_max,
@@ -170,7 +187,15 @@ impl<R: Real> World<R> {
 
     /// Turns until something else than the events says so.
     pub fn turn_until(&mut self, what: &str, mut holds: impl FnMut() -> bool) {
-        self.until(what, |_| holds());
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(
+                Instant::now() < deadline,
+                "never happened: {what}; events: {:?}",
+                self.last()
+            );
+            self.turn(Duration::from_millis(1));
+        }
     }
 
     /// The next accepted socket.
@@ -282,4 +307,44 @@ pub fn read_to_end(mut stream: TcpStream) -> std::thread::JoinHandle<io::Result<
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).map(|_| bytes)
     })
+}
+
+/// Runs the body in a process of its own whose RLIMIT_NOFILE is `limit`, soft and hard.
+///
+/// The process is this test binary again, told to run the calling test alone.
+pub fn in_child_with_limit(limit: u64, body: impl FnOnce()) {
+    const CHILD: &str = "MYRIAD_REACTOR_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        let rlimit = rustix::process::Rlimit {
+            current: Some(limit),
+            maximum: Some(limit),
+        };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, rlimit).unwrap();
+        return body();
+    }
+    let name = std::thread::current()
+        .name()
+        .expect("the harness names its threads")
+        .to_owned();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &name, "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "the child failed: {said}");
+    assert!(
+        said.contains("1 passed"),
+        "the child ran something else: {said}"
+    );
+}
+
+/// Opens descriptors until the table is full; dropping them makes room.
+pub fn fill_descriptor_table() -> Vec<std::fs::File> {
+    let mut hogs = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        hogs.push(file);
+    }
+    hogs
 }

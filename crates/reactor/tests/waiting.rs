@@ -1,0 +1,111 @@
+//! Waits end: by a wake-up, by a timeout, by work.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps nothing fails")]
+
+mod support;
+
+use myriad_reactor::{Completion, Completions, Driver, Epoll, Setup, Uring, Waker};
+use std::time::{Duration, Instant};
+use support::{Event, Real, World, on_both, token};
+
+on_both!(
+    a_wake_from_another_thread_ends_an_endless_wait,
+    a_wake_before_the_wait_counts,
+    many_wakes_are_told_once,
+    traffic_is_not_a_wake,
+    timeouts_end_a_wait,
+    wakes_are_never_lost,
+);
+
+fn a_wake_from_another_thread_ends_an_endless_wait<R: Real>() {
+    let mut world = World::<R>::listening(8);
+    let waker = world.waker.clone();
+    let (entered, enter) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        enter.recv().unwrap();
+        waker.wake();
+    });
+    entered.send(()).unwrap();
+    let mut completions = Completions::new();
+    while completions.list.is_empty() {
+        world.reactor.wait(None, &mut completions).unwrap();
+    }
+    assert_eq!(completions.list, [Completion::Woken]);
+    thread.join().unwrap();
+}
+
+fn a_wake_before_the_wait_counts<R: Real>() {
+    let mut world = World::<R>::listening(8);
+    world.waker.wake();
+    world.reactor.wait(None, &mut Completions::new()).unwrap();
+}
+
+fn many_wakes_are_told_once<R: Real>() {
+    let mut world = World::<R>::listening(8);
+    for _ in 0..1000 {
+        world.waker.wake();
+    }
+    world.until("woken", |events| events.contains(&Event::Woken));
+    world.turn(Duration::ZERO);
+    assert_eq!(world.events, [Event::Woken]);
+}
+
+fn traffic_is_not_a_wake<R: Real>() {
+    let mut world = World::<R>::listening(8);
+    let (mut stream, _) = world.pair(token(1));
+    for count in 1..100 {
+        std::io::Write::write_all(&mut stream, b"x").unwrap();
+        world.until_received(token(1), count);
+    }
+    assert!(!world.events.contains(&Event::Woken));
+}
+
+fn timeouts_end_a_wait<R: Real>() {
+    let mut world = World::<R>::listening(8);
+    let mut completions = Completions::new();
+    for timeout in [0, 1, 7, 30].map(Duration::from_millis) {
+        let started = Instant::now();
+        world.reactor.wait(Some(timeout), &mut completions).unwrap();
+        assert!(started.elapsed() >= timeout);
+        assert_eq!(completions.list, []);
+    }
+}
+
+/// Each wake asks for an answer before the next one comes, so one that is lost stops everything.
+fn wakes_are_never_lost<R: Real>() {
+    const COUNT: usize = 5_000;
+    let mut world = World::<R>::listening(8);
+    let waker = world.waker.clone();
+    let (answer, answers) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        for _ in 0..COUNT {
+            waker.wake();
+            answers.recv().unwrap();
+        }
+    });
+    let mut completions = Completions::new();
+    let mut woken = 0;
+    while woken < COUNT {
+        world.reactor.wait(None, &mut completions).unwrap();
+        if completions.list.contains(&Completion::Woken) {
+            woken += 1;
+            answer.send(()).unwrap();
+        }
+    }
+    thread.join().unwrap();
+}
+
+/// A simulation's waker has no eventfd, so no real driver can sleep on it.
+#[test]
+fn silent_wakers_are_refused() {
+    let setup = || Setup {
+        waker: Waker::silent(),
+        listener: None,
+        sockets_max: 1,
+    };
+    assert!(Epoll::new(setup()).is_err());
+    if Driver::probe_io_uring().is_ok() {
+        assert!(Uring::new(setup()).is_err());
+    }
+    Waker::silent().wake();
+}
