@@ -195,6 +195,8 @@ impl Plan {
             "serve --dev --listen {address} --max-connections {spare}"
         ));
         server.extend(["--ping-interval".to_owned(), options.ping_interval.clone()]);
+        // The crowd is gone by then, or nobody cares any more.
+        server.extend(words("--drain 1s"));
         let mut crowd = words(&format!(
             "swarm ws://{address}/raw?channel=demo --connections {connections} --live json \
              --publish http://{address}/api/publish --pushes {PUSHES}"

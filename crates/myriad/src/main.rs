@@ -1,3 +1,62 @@
 //! The command line of Myriad: arguments, config files, exit codes. No logic.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod commands;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Arguments, or a config file, that cannot be used.
+const BAD_ARGUMENTS: u8 = 104;
+
+/// Holds a million connections, and shows it.
+#[derive(Parser)]
+#[command(name = "myriad", version, disable_help_subcommand = true)]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A push server: holds client connections and delivers publications to them
+    Serve(Box<commands::serve::Arguments>),
+    /// A crowd of terminals for any WebSocket server: connects, receives, and reports what it saw
+    Swarm(Box<commands::swarm::Arguments>),
+    /// Opens as many connections on this machine as it allows, and pushes to all of them
+    Demo(Box<commands::demo::Arguments>),
+}
+
+fn main() -> ExitCode {
+    let line = match Line::try_parse() {
+        Ok(line) => line,
+        Err(error) => return explain(&error),
+    };
+    match line.command {
+        Command::Serve(arguments) => commands::serve::run(*arguments),
+        Command::Swarm(arguments) => commands::swarm::run(*arguments),
+        Command::Demo(arguments) => commands::demo::run(*arguments),
+    }
+}
+
+/// Help and version are successes, also when whoever reads them has closed the pipe.
+fn explain(error: &clap::Error) -> ExitCode {
+    // A closed pipe has read enough, and there is nowhere else to say anything.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ => ExitCode::from(BAD_ARGUMENTS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Line;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Line::command().debug_assert();
+    }
+}

@@ -1,1 +1,56 @@
-//! Shards on threads and their control plane: HTTP API, config, metrics, drain.
+//! Puts shards on threads and gives them a control plane.
+//!
+//! * [`Options`] is what was written, [`Config`] what it means; every value is checked before anything starts.
+//! * [`Server::start`] plans the threads and their descriptor tables, starts the shards, and returns when all accept.
+//! * The control plane is one more thread, with an ordinary async runtime and an ordinary HTTP server: API, health,
+//!   metrics. Its connections come from the shards, by descriptor, or from an address of its own.
+//! * [`run`] is all of it with signals, for a process that does nothing else.
+//!
+//! Shard threads may have descriptor tables of their own. Nothing they touch may belong to the runtime; they answer
+//! through a mailbox (see `mailbox.rs`).
+#![forbid(unsafe_code)]
+
+mod announce;
+mod config;
+mod control;
+mod error;
+mod handover;
+mod machine;
+mod mailbox;
+mod quantity;
+mod server;
+mod shards;
+mod signals;
+
+pub use config::{
+    Announcement, AnnouncementError, ApiKey, Config, ConfigError, DriverChoice, LogLevel, Options,
+};
+pub use error::ServerError;
+pub use machine::Machine;
+pub use quantity::{Count, QuantityError, Size, Span};
+pub use server::{Server, Stop};
+
+use config::ApiKey as Key;
+use std::io::Write;
+
+/// Serves until SIGTERM or SIGINT, then drains. Says on stderr when it is ready, and the API's key if it made one.
+///
+/// # Errors
+/// The server could not start, or a shard failed; the process should end.
+pub fn run(config: Config) -> Result<(), ServerError> {
+    let signals = signals::Blocked::block()?;
+    let generated = config.api_key == Key::Generated;
+    let server = Server::start(config)?;
+    signals.obey(server.stopper())?;
+    // Said whatever the log level is: people and scripts wait for it. A closed stderr is no reason not to serve.
+    let mut stderr = std::io::stderr().lock();
+    if let Some(key) = server.api_key().filter(|_| generated) {
+        let _ = writeln!(
+            stderr,
+            "API key for this run: {key} (set api-key to choose one)"
+        );
+    }
+    let _ = writeln!(stderr, "{}", server.ready_line());
+    drop(stderr);
+    server.wait()
+}

@@ -1,1 +1,45 @@
-//! A crowd of terminals: pacing, measuring, reports.
+//! A crowd of terminals: simulates many clients of a WebSocket server, and tells the truth about what they saw.
+//!
+//! [`run`] does a whole run as a [`Config`] describes it and returns its [`Report`]:
+//!
+//! * `engine`: terminals are sixteen bytes of plain data each, driven by one thread per core (or more,
+//!   where descriptor tables are small) over `myriad_reactor`;
+//! * `publisher`: posts stamped publications on a schedule;
+//! * `measure`: one time per publication, one per received batch; what follows from them;
+//! * [`report`]: live lines, the closing table, JSON, and the `.hgrm` percentile text.
+//!
+//! What is measured: the clock of a publication starts when its request is handed to the kernel and stops
+//! at each terminal when the batch with its message has been received. A publication of somebody else has
+//! no stamp of ours; its clock starts with its first arrival anywhere, and is reported as such.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod config;
+mod engine;
+mod failure;
+mod interrupt;
+mod measure;
+mod publisher;
+pub mod quantity;
+mod random;
+pub mod report;
+mod run;
+mod stamp;
+mod target;
+
+pub use config::{
+    CONNECTING_DEFAULT, Config, ConfigError, DURATION_DEFAULT, Endpoint, LiveStyle, Publish,
+    PublishBody,
+};
+pub use engine::shared::Ending;
+pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
+pub use failure::Failure;
+pub use interrupt::{EXIT_INTERRUPTED, Interrupt};
+pub use measure::collector::{Ended, FanoutTimes, Origin, PushReport};
+pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Verdict};
+pub use myriad_reactor::Driver;
+pub use report::{Outcome, Report};
+pub use run::{RunError, run};
+pub use stamp::{PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
+pub use target::{Target, UrlError, UrlProblem};

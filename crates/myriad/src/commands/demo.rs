@@ -1,0 +1,92 @@
+//! `myriad demo`: arguments in, exit code out.
+
+use clap::{Args, ValueEnum};
+use myriad_demo::{DemoError, Options, Verdict};
+use myriad_server::{Count, DriverChoice, Span};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A push did not reach everybody, or the demonstration could not be run.
+const FAILED: u8 = 1;
+/// Stopped by Ctrl-C or a signal; the same code as `myriad swarm` has.
+const INTERRUPTED: u8 = 105;
+
+/// Opens as many connections on this machine as it allows, up to a million, and pushes to all of them.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Exit codes: 0 every push reached everybody, 1 it did not or something failed, 105 interrupted."
+)]
+pub(crate) struct Arguments {
+    /// Connections to open, such as 50k or 1m; by default a million, or what the machine allows
+    #[arg(long, value_name = "COUNT")]
+    connections: Option<Count>,
+
+    /// How server and crowd drive their sockets
+    #[arg(long, value_enum, value_name = "DRIVER")]
+    driver: Option<DriverChoice>,
+
+    /// How often the server pings each connection. Seldom by default: pings share the two ends' cores
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    ping_interval: Span,
+
+    /// Where to write everything that was measured
+    #[arg(long, value_name = "FILE", default_value = "myriad-demo.json")]
+    json: PathBuf,
+
+    /// How the demonstration starts its children: the process that must stay alive
+    #[arg(long, value_name = "PROCESS", hide = true, requires = "command")]
+    attached_to: Option<u32>,
+
+    /// The child's own command
+    #[arg(last = true, hide = true, requires = "attached_to")]
+    command: Vec<OsString>,
+}
+
+/// Runs the demonstration, or becomes one of its children.
+pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return failed(&format!("cannot find this program's own file: {error}")),
+    };
+    if let Some(parent) = arguments.attached_to {
+        let error = myriad_demo::attach(parent, &program, &arguments.command);
+        return failed(&format!("cannot become part of the demonstration: {error}"));
+    }
+    let options = Options {
+        program,
+        connections: arguments.connections.map(|count| count.0),
+        driver: arguments.driver.map(name),
+        ping_interval: arguments.ping_interval.to_string(),
+        json: arguments.json,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    match myriad_demo::run(&options, &mut io::stdout().lock()) {
+        Ok(report) => match report.verdict {
+            Verdict::ReachedAll => ExitCode::SUCCESS,
+            Verdict::Missed(why) => failed(&why),
+        },
+        Err(DemoError::Interrupted) => {
+            eprintln!("Interrupted; the server and the crowd are stopped.");
+            ExitCode::from(INTERRUPTED)
+        }
+        // Whoever read us has read enough.
+        Err(DemoError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => failed(&error.to_string()),
+    }
+}
+
+/// As the flag takes it.
+fn name(driver: DriverChoice) -> String {
+    driver
+        .to_possible_value()
+        .expect("no variant is skipped")
+        .get_name()
+        .to_owned()
+}
+
+fn failed(why: &str) -> ExitCode {
+    eprintln!("myriad demo: {why}");
+    ExitCode::from(FAILED)
+}

@@ -1,0 +1,232 @@
+//! `myriad swarm`: arguments in, exit code out.
+
+use crate::BAD_ARGUMENTS;
+use clap::{Args, ValueEnum};
+use myriad_swarm::quantity::{bytes, count, duration, rate};
+use myriad_swarm::report::Report;
+use myriad_swarm::{
+    Config, Driver, EXIT_INTERRUPTED, Ending, Endpoint, Interrupt, LiveStyle, Outcome, Publish,
+    PublishBody, RunError, SourceChoice, SourceRanges, Target, Threshold,
+};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// A threshold did not hold, or nobody could connect.
+const EXIT_THRESHOLD: u8 = 99;
+
+/// Opens a crowd of connections to a WebSocket server, and reports what they saw.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Arguments {
+    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news'; terminals are dealt out to them in turn
+    #[arg(required = true, value_name = "URL", value_parser = Target::parse)]
+    targets: Vec<Target>,
+    /// Terminals to open
+    #[arg(long, short = 'c', value_name = "COUNT", default_value = "1k", value_parser = count)]
+    connections: u64,
+    /// Connections to begin a second [default: as fast as the window allows]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    connect_rate: Option<f64>,
+    /// Connections under way at once
+    #[arg(long, value_name = "COUNT")]
+    connecting_max: Option<u32>,
+    /// Time to hold the crowd once it is connected [default: until the pushes are over, or 60s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Threads [default: one per core, more where descriptor tables are small]
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<u32>,
+    /// How to drive sockets
+    #[arg(long, value_enum, default_value = "auto")]
+    driver: DriverName,
+    /// Near-end addresses: ranges, CIDR blocks or single addresses, separated by commas [default: chosen]
+    #[arg(long, value_name = "RANGES", value_parser = SourceRanges::parse)]
+    source_ip: Option<SourceRanges>,
+    /// Time a connection may take
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    connect_timeout: Option<Duration>,
+    /// Time the upgrade may take
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    handshake_timeout: Option<Duration>,
+    /// Attempts after a failed one
+    #[arg(long, value_name = "COUNT")]
+    retries: Option<u8>,
+    /// Each terminal pings at this interval [default: it only answers pings]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    heartbeat: Option<Duration>,
+    /// A header of the upgrade request, as 'Name: value'; may be repeated
+    #[arg(long, value_name = "HEADER", value_parser = header)]
+    header: Vec<(String, String)>,
+    /// Publish to this URL too, for instance http://127.0.0.1:8000/api/publish
+    #[arg(long, value_name = "URL", value_parser = Endpoint::parse)]
+    publish: Option<Endpoint>,
+    /// Time between pushes
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "publish")]
+    every: Duration,
+    /// Pushes to make [default: until the duration is over]
+    #[arg(long, value_name = "COUNT", requires = "publish")]
+    pushes: Option<u32>,
+    /// Bytes of a push, its stamp included
+    #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "publish")]
+    payload_size: Option<u64>,
+    /// Form of the publish request: the API's JSON, or the payload itself
+    #[arg(long, value_enum, default_value = "api", requires = "publish")]
+    publish_body: Body,
+    /// Channel to publish to; may be repeated [default: those of the targets]
+    #[arg(long, value_name = "NAME", requires = "publish")]
+    publish_channel: Vec<String>,
+    /// Key of the publish API
+    #[arg(long, value_name = "KEY", requires = "publish")]
+    api_key: Option<String>,
+    /// Time between the end of connecting and the first push
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "publish")]
+    warmup: Option<Duration>,
+    /// Time a push waits for its next arrival before it counts as over
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    settle: Option<Duration>,
+    /// What to show meanwhile
+    #[arg(long, value_enum, default_value = "auto")]
+    live: Live,
+    /// Write the full report here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the distribution of arrivals here, in HdrHistogram's percentile format
+    #[arg(long, value_name = "FILE")]
+    hgrm: Option<PathBuf>,
+    /// A condition such as 'fanout:last<5s' or 'reach>=1'; may be repeated
+    #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
+    threshold: Vec<Threshold>,
+    /// How terminals leave
+    #[arg(long, value_enum, default_value = "reset")]
+    close: CloseName,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DriverName {
+    /// io_uring where the kernel allows it, epoll otherwise
+    Auto,
+    /// io_uring, or no crowd
+    #[value(name = "io_uring")]
+    IoUring,
+    /// epoll
+    Epoll,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Body {
+    /// {"channel": ..., "data": ...}
+    Api,
+    /// The payload itself
+    Plain,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Live {
+    /// A line that is rewritten on a terminal, plain lines elsewhere
+    Auto,
+    /// A line a second on standard error
+    Plain,
+    /// A JSON object per line on standard output
+    Json,
+    /// Nothing
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CloseName {
+    /// With RST: nothing lingers on either side
+    Reset,
+    /// With a close frame and FIN
+    Orderly,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text
+        .split_once(':')
+        .ok_or_else(|| "a header has the form 'Name: value'".to_owned())?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// Runs the crowd to its end.
+pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    let config = arguments.into_config();
+    let interrupt = match Interrupt::on_signals() {
+        Ok(interrupt) => interrupt,
+        Err(error) => {
+            eprintln!("error: signals cannot be watched ({error}); raise the descriptor limit");
+            return ExitCode::FAILURE;
+        }
+    };
+    match myriad_swarm::run(&config, &interrupt) {
+        Ok(report) => ExitCode::from(exit_code(&report)),
+        Err(error) => {
+            eprintln!("error: {error}");
+            match error {
+                RunError::Config(_) => ExitCode::from(BAD_ARGUMENTS),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn exit_code(report: &Report) -> u8 {
+    match report.outcome {
+        Outcome::Finished => 0,
+        Outcome::ThresholdsFailed => EXIT_THRESHOLD,
+        Outcome::Interrupted => EXIT_INTERRUPTED,
+        Outcome::NobodyConnected => 1,
+    }
+}
+
+impl Arguments {
+    fn into_config(self) -> Config {
+        let mut config = Config::new(self.targets, self.connections);
+        config.connect_rate_per_s = self.connect_rate;
+        config.duration = self.duration;
+        config.threads = self.threads;
+        config.driver = match self.driver {
+            DriverName::Auto => None,
+            DriverName::IoUring => Some(Driver::IoUring),
+            DriverName::Epoll => Some(Driver::Epoll),
+        };
+        if let Some(ranges) = self.source_ip {
+            config.sources = SourceChoice::Ranges(ranges);
+        }
+        config.heartbeat = self.heartbeat;
+        config.headers = self.header;
+        config.json = self.json;
+        config.hgrm = self.hgrm;
+        config.thresholds = self.threshold;
+        config.ending = match self.close {
+            CloseName::Reset => Ending::Reset,
+            CloseName::Orderly => Ending::Orderly,
+        };
+        config.live = match self.live {
+            Live::Auto => LiveStyle::Automatic,
+            Live::Plain => LiveStyle::Plain,
+            Live::Json => LiveStyle::Json,
+            Live::Off => LiveStyle::Off,
+        };
+        config.connecting_max = self.connecting_max.unwrap_or(config.connecting_max);
+        config.connect_timeout = self.connect_timeout.unwrap_or(config.connect_timeout);
+        config.handshake_timeout = self.handshake_timeout.unwrap_or(config.handshake_timeout);
+        config.retries = self.retries.unwrap_or(config.retries);
+        config.settle = self.settle.unwrap_or(config.settle);
+        config.publish = self.publish.map(|endpoint| {
+            let mut publish = Publish::new(endpoint, self.every);
+            publish.pushes = self.pushes;
+            publish.channels = self.publish_channel;
+            publish.api_key = self.api_key;
+            publish.body = match self.publish_body {
+                Body::Api => PublishBody::Api,
+                Body::Plain => PublishBody::Plain,
+            };
+            publish.warmup = self.warmup.unwrap_or(publish.warmup);
+            if let Some(size) = self.payload_size {
+                publish.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
+            }
+            publish
+        });
+        config
+    }
+}

@@ -1,0 +1,458 @@
+//! Configuration: what was written ([`Options`], from flags and a TOML file), and what it means ([`Config`]).
+
+mod options;
+
+pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Options};
+
+use crate::machine::Machine;
+use crate::quantity::{Count, Size, Span};
+use myriad_doctor::{ConnectionCost, units};
+use myriad_shard::{Mesh, ProcessLimits, Settings};
+use std::fmt::Display;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use thiserror::Error;
+
+/// A configuration that cannot be used. Whoever wrote it erred; nothing was started.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("config file {}: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is not TOML, has a key that does not exist, or a value of the wrong kind.
+    #[error("config file {}: {source}", path.display())]
+    Syntax {
+        /// Which file.
+        path: PathBuf,
+        /// Where in it, and what was expected.
+        source: Box<toml::de::Error>,
+    },
+    /// A value that cannot be meant.
+    #[error("{field} = {value}: {advice}")]
+    Value {
+        /// The flag and key.
+        field: &'static str,
+        /// What it was.
+        value: String,
+        /// What to do.
+        advice: String,
+    },
+}
+
+fn refuse(field: &'static str, value: impl Display, advice: impl Into<String>) -> ConfigError {
+    ConfigError::Value {
+        field,
+        value: value.to_string(),
+        advice: advice.into(),
+    }
+}
+
+/// A configuration in which every value can be used.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients connect. Port 0 lets the kernel choose.
+    pub listen: SocketAddr,
+    /// Where the control plane listens, when it is not reached through `listen`.
+    pub internal_listen: Option<SocketAddr>,
+    /// Client connections, all shards together.
+    pub max_connections: u64,
+    /// Which driver.
+    pub driver: DriverChoice,
+    /// Shards asked for; none for one per core, or as many as descriptor tables need.
+    pub shards: Option<usize>,
+    /// The key that the API asks for.
+    pub api_key: ApiKey,
+    /// What to publish by the clock.
+    pub announce: Vec<Announcement>,
+    /// Over how long closes are paced when the server drains.
+    pub drain: Duration,
+    /// SO_SNDBUF of the listeners, inherited by connections: what a stalled client can park in the kernel, halved
+    /// because the kernel doubles it.
+    pub send_buffer_bytes: u32,
+    /// What every shard is told.
+    pub settings: Settings,
+    /// Limits of the process.
+    pub limits: ProcessLimits,
+    /// What somebody reading the log should know about these values.
+    pub remarks: Vec<String>,
+}
+
+/// How the API knows its callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiKey {
+    /// It does not: development.
+    Open,
+    /// By this key.
+    Configured(Box<str>),
+    /// By a key that is made at the start and shown once.
+    Generated,
+}
+
+/// Connections a server is made for unless it is told otherwise.
+const MAX_CONNECTIONS_DEFAULT: u64 = 1_000_000;
+/// Memory one idle connection takes, the kernel's part and ours, rounded up.
+const BYTES_PER_CONNECTION: u64 = ConnectionCost::SOCKET_BYTES + ConnectionCost::WATCH_BYTES + 200;
+/// More than anybody waits; far below where ticks overflow.
+const SPAN_MAX: Duration = Duration::from_hours(30 * 24);
+/// Below this a connection could not be told a sentence about why it is closed.
+const OUTBOUND_BYTES_MIN: u64 = 1 << 10;
+const ADVICE_SPAN_MAX: &str = "choose 720h or less";
+
+impl Options {
+    /// Gives every value that was not written its default, and checks all of them.
+    ///
+    /// # Errors
+    /// The first value that cannot be used.
+    pub fn resolve(self, machine: &Machine) -> Result<Config, ConfigError> {
+        let mut remarks = Vec::new();
+        let max_connections = self.max_connections(machine, &mut remarks)?;
+        let listen = self
+            .listen
+            .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8000)));
+        if let Some(internal) = self.internal_listen
+            && internal == listen
+            && internal.port() != 0
+        {
+            return Err(refuse(
+                "internal-listen",
+                internal,
+                "is the same as listen; choose another port",
+            ));
+        }
+        let limits = self.limits(machine, max_connections)?;
+        Ok(Config {
+            listen,
+            internal_listen: self.internal_listen,
+            max_connections,
+            driver: self.driver.unwrap_or_default(),
+            shards: self.shard_count()?,
+            api_key: self.key()?,
+            drain: span("drain", self.drain, Span(Duration::from_secs(10)))?,
+            send_buffer_bytes: self.send_buffer_bytes()?,
+            settings: self.settings(&limits)?,
+            announce: self.announce.unwrap_or_default(),
+            limits,
+            remarks,
+        })
+    }
+
+    /// A value that was written is kept, with a remark when memory will not do; the default shrinks to what will.
+    fn max_connections(
+        &self,
+        machine: &Machine,
+        remarks: &mut Vec<String>,
+    ) -> Result<u64, ConfigError> {
+        let fits = machine
+            .memory_available_bytes
+            .map(|bytes| (bytes / BYTES_PER_CONNECTION).max(1));
+        match (self.max_connections, fits) {
+            (Some(Count(0)), _) => Err(refuse("max-connections", 0, "choose at least 1")),
+            (Some(Count(wanted)), Some(fits)) if wanted > fits => {
+                remarks.push(format!(
+                    "max-connections is {}, but the memory available now ({}) holds about {} idle ones",
+                    units::count(wanted),
+                    units::bytes(fits * BYTES_PER_CONNECTION),
+                    units::count(fits),
+                ));
+                Ok(wanted)
+            }
+            (Some(Count(wanted)), _) => Ok(wanted),
+            (None, Some(fits)) if fits < MAX_CONNECTIONS_DEFAULT => {
+                remarks.push(format!(
+                    "max-connections is {} instead of {}: the memory available now ({}) holds no more; \
+                     set it to have another bound",
+                    units::count(fits),
+                    units::count(MAX_CONNECTIONS_DEFAULT),
+                    units::bytes(fits * BYTES_PER_CONNECTION),
+                ));
+                Ok(fits)
+            }
+            (None, _) => Ok(MAX_CONNECTIONS_DEFAULT),
+        }
+    }
+
+    fn limits(
+        &self,
+        machine: &Machine,
+        connections_max: u64,
+    ) -> Result<ProcessLimits, ConfigError> {
+        let available = machine.memory_available_bytes.unwrap_or(1 << 30);
+        let buffered_bytes_max = match self.buffered_bytes_max {
+            None => (available / 8).clamp(64 << 20, 2 << 30),
+            Some(size) if size.0 < 1 << 20 => {
+                return Err(refuse("buffered-bytes-max", size, "choose at least 1MiB"));
+            }
+            Some(size) => size.0,
+        };
+        // A publication is at most 1 MiB, so that the smallest share still takes a few at a time.
+        let publication_bytes_max = (available / 16).clamp(16 << 20, 256 << 20);
+        Ok(ProcessLimits {
+            connections_max,
+            buffered_bytes_max,
+            publication_bytes_max,
+        })
+    }
+
+    fn shard_count(&self) -> Result<Option<usize>, ConfigError> {
+        match self.shards {
+            Some(shards) if shards == 0 || shards > Mesh::SHARDS_MAX => Err(refuse(
+                "shards",
+                shards,
+                format!("choose 1 to {}", Mesh::SHARDS_MAX),
+            )),
+            shards => Ok(shards),
+        }
+    }
+
+    fn key(&self) -> Result<ApiKey, ConfigError> {
+        match self.api_key.as_deref() {
+            // A key that was written is asked for in development too: whoever wrote it meant it.
+            Some(key)
+                if (1..=256).contains(&key.len())
+                    && key.bytes().all(|byte| byte.is_ascii_graphic()) =>
+            {
+                Ok(ApiKey::Configured(key.into()))
+            }
+            // The value is not repeated: logs are read by more people than keys are meant for.
+            Some(_) => Err(refuse(
+                "api-key",
+                "(hidden)",
+                "choose 1 to 256 printable ASCII characters without spaces",
+            )),
+            None if self.dev.unwrap_or(false) => Ok(ApiKey::Open),
+            None => Ok(ApiKey::Generated),
+        }
+    }
+
+    fn send_buffer_bytes(&self) -> Result<u32, ConfigError> {
+        let size = self.send_buffer_bytes.unwrap_or(Size(32 << 10));
+        match u32::try_from(size.0) {
+            // The kernel's own minimum is 4,608 bytes for both halves of the doubled value.
+            Ok(bytes) if (2_304..=1 << 30).contains(&bytes) => Ok(bytes),
+            _ => Err(refuse("send-buffer-bytes", size, "choose 4KiB to 1GiB")),
+        }
+    }
+
+    fn settings(&self, limits: &ProcessLimits) -> Result<Settings, ConfigError> {
+        let defaults = Settings::default();
+        let outbound = self
+            .outbound_bytes_max
+            .unwrap_or(Size(u64::from(defaults.outbound_bytes_max)));
+        let outbound_bytes_max = match u32::try_from(outbound.0) {
+            Ok(bytes)
+                if outbound.0 >= OUTBOUND_BYTES_MIN && outbound.0 <= limits.buffered_bytes_max =>
+            {
+                bytes
+            }
+            _ => {
+                let most = Size(limits.buffered_bytes_max.min(u64::from(u32::MAX)));
+                let advice = format!(
+                    "choose 1KiB to {most} (buffered-bytes-max bounds all connections together)"
+                );
+                return Err(refuse("outbound-bytes-max", outbound, advice));
+            }
+        };
+        let message = self
+            .message_bytes_max
+            .unwrap_or(Size(defaults.message_bytes_max));
+        if !(1..=1 << 30).contains(&message.0) {
+            return Err(refuse("message-bytes-max", message, "choose 1B to 1GiB"));
+        }
+        Ok(Settings {
+            echo: self.dev.unwrap_or(false),
+            anonymous: self.anonymous.or(self.dev).unwrap_or(false),
+            hands_over: self.internal_listen.is_none(),
+            handshake_timeout: positive(
+                "handshake-timeout",
+                self.handshake_timeout,
+                defaults.handshake_timeout,
+            )?,
+            ping_interval: span(
+                "ping-interval",
+                self.ping_interval,
+                Span(defaults.ping_interval),
+            )?,
+            pong_timeout: positive("pong-timeout", self.pong_timeout, defaults.pong_timeout)?,
+            idle_timeout: span(
+                "idle-timeout",
+                self.idle_timeout,
+                Span(defaults.idle_timeout),
+            )?,
+            message_bytes_max: message.0,
+            outbound_bytes_max,
+            ..defaults
+        })
+    }
+}
+
+/// A time that may be zero.
+fn span(
+    field: &'static str,
+    written: Option<Span>,
+    default: Span,
+) -> Result<Duration, ConfigError> {
+    let span = written.unwrap_or(default);
+    if span.0 > SPAN_MAX {
+        Err(refuse(field, span, ADVICE_SPAN_MAX))
+    } else {
+        Ok(span.0)
+    }
+}
+
+/// A time that must pass.
+fn positive(
+    field: &'static str,
+    written: Option<Span>,
+    default: Duration,
+) -> Result<Duration, ConfigError> {
+    match span(field, written, Span(default))? {
+        Duration::ZERO => Err(refuse(field, "0", "choose more than zero, such as 10s")),
+        time => Ok(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOMY: Machine = Machine {
+        memory_available_bytes: Some(20 << 30),
+        cores: 2,
+    };
+
+    #[test]
+    fn nothing_written_gives_the_documented_defaults() {
+        let config = Options::default().resolve(&ROOMY).unwrap();
+        assert_eq!(config.listen.to_string(), "127.0.0.1:8000");
+        assert_eq!(config.max_connections, 1_000_000);
+        assert_eq!(config.api_key, ApiKey::Generated);
+        assert_eq!(config.settings.ping_interval, Duration::from_secs(25));
+        assert_eq!(config.settings.outbound_bytes_max, 1 << 20);
+        assert_eq!(config.limits.buffered_bytes_max, 2 << 30);
+        assert_eq!(config.send_buffer_bytes, 32 << 10);
+        assert!(config.settings.hands_over && !config.settings.echo && !config.settings.anonymous);
+        assert!(config.remarks.is_empty());
+    }
+
+    #[test]
+    fn the_default_shrinks_to_memory_and_a_written_value_does_not() {
+        let small = Machine {
+            memory_available_bytes: Some(BYTES_PER_CONNECTION * 5_000),
+            cores: 1,
+        };
+        let config = Options::default().resolve(&small).unwrap();
+        assert_eq!(config.max_connections, 5_000);
+        assert!(
+            config.remarks[0].contains("5,000 instead of 1,000,000"),
+            "{:?}",
+            config.remarks
+        );
+
+        let written = Options {
+            max_connections: Some(Count(6_000)),
+            ..Options::default()
+        };
+        let config = written.resolve(&small).unwrap();
+        assert_eq!(config.max_connections, 6_000);
+        assert!(
+            config.remarks[0].contains("holds about 5,000"),
+            "{:?}",
+            config.remarks
+        );
+    }
+
+    #[test]
+    fn a_key_opens_the_api_only_when_none_is_written_in_development() {
+        let key = |dev, api_key: Option<&str>| {
+            let options = Options {
+                dev: Some(dev),
+                api_key: api_key.map(Into::into),
+                ..Options::default()
+            };
+            options.resolve(&ROOMY).map(|config| config.api_key)
+        };
+        assert_eq!(key(true, None).unwrap(), ApiKey::Open);
+        assert_eq!(
+            key(true, Some("k")).unwrap(),
+            ApiKey::Configured("k".into())
+        );
+        assert_eq!(key(false, None).unwrap(), ApiKey::Generated);
+        let error = key(false, Some("two words")).unwrap_err().to_string();
+        assert!(
+            !error.contains("two words") && error.contains("api-key"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn development_lets_anybody_in_and_so_can_production() {
+        let settings = |dev, anonymous| {
+            let options = Options {
+                dev,
+                anonymous,
+                ..Options::default()
+            };
+            let settings = options.resolve(&ROOMY).unwrap().settings;
+            (settings.echo, settings.anonymous)
+        };
+        assert_eq!(settings(Some(true), None), (true, true));
+        assert_eq!(settings(Some(true), Some(false)), (true, false));
+        assert_eq!(settings(None, Some(true)), (false, true));
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_meant_is_named_with_advice() {
+        for (written, error) in [
+            (
+                "max-connections = 0",
+                "max-connections = 0: choose at least 1",
+            ),
+            ("shards = 0", "shards = 0: choose 1 to 256"),
+            ("shards = 257", "shards = 257: choose 1 to 256"),
+            ("pong-timeout = 0", "pong-timeout = 0: choose more"),
+            (
+                "handshake-timeout = \"0s\"",
+                "handshake-timeout = 0: choose more",
+            ),
+            ("drain = \"721h\"", "drain = 721h: choose 720h or less"),
+            (
+                "outbound-bytes-max = 1",
+                "outbound-bytes-max = 1B: choose 1KiB to 2GiB",
+            ),
+            (
+                "outbound-bytes-max = \"4GiB\"",
+                "outbound-bytes-max = 4GiB: choose",
+            ),
+            (
+                "buffered-bytes-max = \"1KiB\"",
+                "buffered-bytes-max = 1KiB: choose",
+            ),
+            ("message-bytes-max = 0", "message-bytes-max = 0B: choose"),
+            ("send-buffer-bytes = 1", "send-buffer-bytes = 1B: choose"),
+            (
+                "internal-listen = \"127.0.0.1:8000\"",
+                "internal-listen = 127.0.0.1:8000: is the same as listen",
+            ),
+        ] {
+            let options: Options = toml::from_str(written).unwrap();
+            let refused = options.resolve(&ROOMY).expect_err(written).to_string();
+            assert!(refused.starts_with(error), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_second_address_ends_handing_over() {
+        let options = Options {
+            internal_listen: "127.0.0.1:8001".parse().ok(),
+            ..Options::default()
+        };
+        assert!(!options.resolve(&ROOMY).unwrap().settings.hands_over);
+    }
+}

@@ -1,0 +1,323 @@
+//! What was written, in flags or in the file: one list of names for both.
+
+use super::ConfigError;
+use crate::quantity::{Count, QuantityError, Size, Span};
+use myriad_shard::Mesh;
+use serde::{Deserialize, Deserializer};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Every option of the server, as written; nothing has its default yet.
+///
+/// The flags of the command line and the keys of the config file are the same fields, so that they cannot differ.
+#[derive(Clone, Debug, Default, Deserialize, clap::Args)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Options {
+    /// Address and port for clients; port 0 lets the kernel choose [default: 127.0.0.1:8000]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+
+    /// A second address for the API, health and metrics, instead of the first one
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub internal_listen: Option<SocketAddr>,
+
+    /// Client connections to hold at most; more are answered 503 [default: 1m, or what memory allows]
+    #[arg(long, value_name = "COUNT")]
+    pub max_connections: Option<Count>,
+
+    /// How to drive sockets [default: auto]
+    #[arg(long, value_enum, value_name = "DRIVER")]
+    pub driver: Option<DriverChoice>,
+
+    /// Shards (threads) to run [default: one per core, more where descriptor tables are small]
+    #[arg(long, value_name = "COUNT")]
+    pub shards: Option<usize>,
+
+    /// For development: open API, anonymous clients, and /echo
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
+    pub dev: Option<bool>,
+
+    /// Let clients in that do not prove who they are [default: as --dev]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
+    pub anonymous: Option<bool>,
+
+    /// The key that API callers must present [default: generated and shown at the start]
+    #[arg(long, value_name = "KEY")]
+    pub api_key: Option<String>,
+
+    /// Publish the server's time to a channel at an interval, such as time=1m; may be repeated
+    #[arg(long, value_name = "CHANNEL=INTERVAL")]
+    pub announce: Option<Vec<Announcement>>,
+
+    /// Time between pings to a connection; 0 for none [default: 25s]
+    #[arg(long, value_name = "TIME")]
+    pub ping_interval: Option<Span>,
+
+    /// Close a connection that sends nothing for this long after a ping [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub pong_timeout: Option<Span>,
+
+    /// Close a connection from which nothing came for this long; 0 for never [default: 0]
+    #[arg(long, value_name = "TIME")]
+    pub idle_timeout: Option<Span>,
+
+    /// Time a client has for its request head [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub handshake_timeout: Option<Span>,
+
+    /// Time over which connections are closed when the server stops [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub drain: Option<Span>,
+
+    /// Bytes queued for one connection; past it the connection is closed as a slow consumer [default: 1MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub outbound_bytes_max: Option<Size>,
+
+    /// Bytes buffered for all connections together [default: an eighth of memory, at most 2GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub buffered_bytes_max: Option<Size>,
+
+    /// Bytes of one message from a client [default: 64KiB]
+    #[arg(long, value_name = "SIZE")]
+    pub message_bytes_max: Option<Size>,
+
+    /// Kernel send buffer (SO_SNDBUF) of each connection [default: 32KiB]
+    #[arg(long, value_name = "SIZE")]
+    pub send_buffer_bytes: Option<Size>,
+
+    /// What to log; the environment's MYRIAD_LOG stands behind the flag and the file [default: info]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub log: Option<LogLevel>,
+}
+
+impl Options {
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or something in it is unknown; the error says where.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::File {
+            path: path.into(),
+            source,
+        })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Syntax {
+            path: path.into(),
+            source: Box::new(source),
+        })
+    }
+
+    /// These options, and `other`'s where these say nothing. A list replaces the other list.
+    #[must_use]
+    pub fn over(self, other: Self) -> Self {
+        Self {
+            listen: self.listen.or(other.listen),
+            internal_listen: self.internal_listen.or(other.internal_listen),
+            max_connections: self.max_connections.or(other.max_connections),
+            driver: self.driver.or(other.driver),
+            shards: self.shards.or(other.shards),
+            dev: self.dev.or(other.dev),
+            anonymous: self.anonymous.or(other.anonymous),
+            api_key: self.api_key.or(other.api_key),
+            announce: self.announce.or(other.announce),
+            ping_interval: self.ping_interval.or(other.ping_interval),
+            pong_timeout: self.pong_timeout.or(other.pong_timeout),
+            idle_timeout: self.idle_timeout.or(other.idle_timeout),
+            handshake_timeout: self.handshake_timeout.or(other.handshake_timeout),
+            drain: self.drain.or(other.drain),
+            outbound_bytes_max: self.outbound_bytes_max.or(other.outbound_bytes_max),
+            buffered_bytes_max: self.buffered_bytes_max.or(other.buffered_bytes_max),
+            message_bytes_max: self.message_bytes_max.or(other.message_bytes_max),
+            send_buffer_bytes: self.send_buffer_bytes.or(other.send_buffer_bytes),
+            log: self.log.or(other.log),
+        }
+    }
+}
+
+/// Which driver to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+pub enum DriverChoice {
+    /// io_uring where the kernel allows it, epoll otherwise
+    #[default]
+    #[serde(rename = "auto")]
+    Auto,
+    /// io_uring, or no server
+    #[serde(rename = "io_uring")]
+    #[value(name = "io_uring")]
+    IoUring,
+    /// epoll
+    #[serde(rename = "epoll")]
+    Epoll,
+}
+
+/// What to log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// What ends the server
+    Error,
+    /// What somebody should look at
+    Warn,
+    /// Starts, stops and choices
+    #[default]
+    Info,
+    /// Single requests and connections of the control plane
+    Debug,
+    /// Everything
+    Trace,
+}
+
+/// A channel to which the server publishes its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// Where to.
+    pub channel: Box<str>,
+    /// How often.
+    pub every: Duration,
+}
+
+/// Text that is not `CHANNEL=INTERVAL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AnnouncementError {
+    /// There is no `=`.
+    #[error("write CHANNEL=INTERVAL, such as time=1m")]
+    Form,
+    /// The channel's name is empty or too long.
+    #[error("the channel's name must have 1 to {} bytes", Mesh::CHANNEL_BYTES_MAX)]
+    Channel,
+    /// The interval is no time.
+    #[error("interval: {0}")]
+    Interval(#[from] QuantityError),
+    /// The interval would be a busy loop, or never come.
+    #[error("the interval must be 10ms to 720h")]
+    Bounds,
+}
+
+impl FromStr for Announcement {
+    type Err = AnnouncementError;
+
+    /// The last `=` separates, so that a channel's name may contain one.
+    fn from_str(text: &str) -> Result<Self, AnnouncementError> {
+        let (channel, interval) = text.rsplit_once('=').ok_or(AnnouncementError::Form)?;
+        if channel.is_empty() || channel.len() > Mesh::CHANNEL_BYTES_MAX {
+            return Err(AnnouncementError::Channel);
+        }
+        let Span(every) = interval.parse()?;
+        if every < Duration::from_millis(10) || every > super::SPAN_MAX {
+            return Err(AnnouncementError::Bounds);
+        }
+        Ok(Self {
+            channel: channel.into(),
+            every,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Announcement {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse()
+            .map_err(|error| serde::de::Error::custom(format_args!("`{text}`: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn flags(words: &[&str]) -> Options {
+        Line::try_parse_from(std::iter::once(&"serve").chain(words))
+            .unwrap()
+            .options
+    }
+
+    #[test]
+    fn flags_and_keys_have_the_same_names() {
+        let command = <Options as clap::Args>::augment_args(clap::Command::new("serve"));
+        for flag in command.get_arguments() {
+            let name = flag.get_long().expect("every option has a long flag");
+            // An unknown key fails by naming it; a known one fails, if at all, by its value.
+            if let Err(error) = toml::from_str::<Options>(&format!("{name} = {{}}")) {
+                assert!(!error.to_string().contains("unknown field"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn flags_stand_over_the_file() {
+        let file: Options = toml::from_str(
+            "listen = \"127.0.0.1:9000\"\nmax-connections = \"50k\"\ndev = true\nannounce = [\"a=1s\", \"b=2s\"]\n\
+             driver = \"io_uring\"\nlog = \"warn\"",
+        )
+        .unwrap();
+        let options = flags(&[
+            "--max-connections",
+            "1m",
+            "--announce",
+            "time=1m",
+            "--dev=false",
+        ])
+        .over(file);
+        assert_eq!(options.listen.unwrap().port(), 9000);
+        assert_eq!(options.max_connections, Some(Count(1_000_000)));
+        assert_eq!(options.dev, Some(false));
+        assert_eq!(options.driver, Some(DriverChoice::IoUring));
+        assert_eq!(options.log, Some(LogLevel::Warn));
+        let announce = options.announce.unwrap();
+        assert_eq!(
+            announce,
+            [Announcement {
+                channel: "time".into(),
+                every: Duration::from_secs(60)
+            }]
+        );
+    }
+
+    #[test]
+    fn a_flag_alone_means_true() {
+        assert_eq!(flags(&["--dev", "--driver", "epoll"]).dev, Some(true));
+        assert_eq!(flags(&[]).dev, None);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_place() {
+        let error = toml::from_str::<Options>("listen = \"127.0.0.1:1\"\nmax-conections = 5")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("max-conections") && error.contains("line 2"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn announcements_split_at_the_last_sign() {
+        let parsed: Announcement = "a=b=250ms".parse().unwrap();
+        assert_eq!(
+            (&*parsed.channel, parsed.every),
+            ("a=b", Duration::from_millis(250))
+        );
+        assert_eq!("time".parse::<Announcement>(), Err(AnnouncementError::Form));
+        assert_eq!(
+            "=1s".parse::<Announcement>(),
+            Err(AnnouncementError::Channel)
+        );
+        assert_eq!(
+            "time=0".parse::<Announcement>(),
+            Err(AnnouncementError::Bounds)
+        );
+        assert!(matches!(
+            "time=often".parse::<Announcement>(),
+            Err(AnnouncementError::Interval(_))
+        ));
+    }
+}

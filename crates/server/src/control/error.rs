@@ -1,0 +1,106 @@
+//! Answers to requests that cannot be served: a status, a code for programs, and a sentence for people.
+
+use axum::Json;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// An answer other than success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    header: Option<(HeaderName, &'static str)>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    error: Sentence<'a>,
+}
+
+#[derive(Serialize)]
+struct Sentence<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+/// Seconds after which trying again makes sense when the server was busy: queues drain in far less.
+pub(crate) const RETRY_AFTER_S: &str = "1";
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+            header: None,
+        }
+    }
+
+    fn with(self, name: HeaderName, value: &'static str) -> Self {
+        Self {
+            header: Some((name, value)),
+            ..self
+        }
+    }
+
+    /// 400: the caller's request is at fault; `message` says where and what to send instead.
+    pub(crate) fn bad_request(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    /// 413, and the end of the connection: the rest of the body is not worth reading.
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+            .with(header::CONNECTION, "close")
+    }
+
+    /// 503 that passes by itself.
+    pub(crate) fn busy(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
+            .with(header::RETRY_AFTER, RETRY_AFTER_S)
+    }
+
+    /// 503 that ends with this server.
+    pub(crate) fn draining() -> Self {
+        let message = "the server is shutting down; send the request to another one, or again after a restart";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "draining", message)
+            .with(header::RETRY_AFTER, RETRY_AFTER_S)
+    }
+
+    /// 408: the body came too slowly.
+    pub(crate) fn timeout(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", message).with(header::CONNECTION, "close")
+    }
+
+    /// 401, with the way to do it.
+    pub(crate) fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "api_key", message)
+            .with(header::WWW_AUTHENTICATE, "apikey")
+    }
+
+    /// 426 (RFC 9110 section 15.5.22).
+    pub(crate) fn upgrade_required(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UPGRADE_REQUIRED, "not_upgrade", message)
+            .with(header::UPGRADE, "websocket")
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = Body {
+            error: Sentence {
+                code: self.code,
+                message: &self.message,
+            },
+        };
+        let mut response = (self.status, Json(body)).into_response();
+        if let Some((name, value)) = self.header {
+            response
+                .headers_mut()
+                .insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}

@@ -1,0 +1,41 @@
+//! `GET /healthz`: whether to send clients here.
+
+use super::{Control, Stage};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use std::sync::Arc;
+
+#[derive(Serialize)]
+struct Health {
+    status: &'static str,
+    version: &'static str,
+    driver: &'static str,
+    shards: usize,
+    connections: u64,
+}
+
+/// 200 while new clients are welcome, 503 from the first moment of draining on, so that load balancers turn away
+/// before anything is closed.
+pub(crate) async fn health(State(control): State<Arc<Control>>) -> Response {
+    let (code, status) = match control.stage() {
+        Stage::Serving => (StatusCode::OK, "ok"),
+        Stage::Draining | Stage::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+    };
+    let health = Health {
+        status,
+        version: env!("CARGO_PKG_VERSION"),
+        driver: control.driver,
+        shards: control.mesh.shard_count(),
+        connections: control
+            .mesh
+            .metrics()
+            .iter()
+            .map(|shard| shard.connections.value())
+            .sum(),
+    };
+    // A cache between us and the prober would answer for a server that is gone.
+    (code, [(header::CACHE_CONTROL, "no-store")], Json(health)).into_response()
+}

@@ -1,0 +1,367 @@
+//! `GET /metrics`: what shards count, what the control plane counts, and the process, as OpenMetrics text.
+
+use super::Control;
+use super::error::Refusal;
+use super::process::Process;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use myriad_shard::{CLOSE_REASONS, Count, Distribution, Mesh, Metrics, REFUSALS};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::{Registry, Unit};
+use rustix::thread::Pid;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The registry and the counters that requests write to.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    tables: Arc<OnceLock<Vec<Pid>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: &'static str,
+    status: u16,
+}
+
+impl Registered {
+    /// Everything that is shown. `hand_overs_refused` is counted by the shards' ends of the hand-over sockets.
+    pub(crate) fn new(mesh: Mesh, hand_overs_refused: Arc<AtomicU64>) -> Self {
+        let mut registry = Registry::default();
+        let requests = Family::<RequestLabels, Counter>::default();
+        let tables = Arc::<OnceLock<Vec<Pid>>>::default();
+        let ours = registry.sub_registry_with_prefix("myriad");
+        ours.register(
+            "api_requests",
+            "Requests to the control plane, by route and status",
+            requests.clone(),
+        );
+        ours.register_collector(Box::new(Shards {
+            mesh,
+            hand_overs_refused,
+        }));
+        registry.register_collector(Box::new(OwnProcess {
+            tables: Arc::clone(&tables),
+        }));
+        Self {
+            registry,
+            requests,
+            tables,
+        }
+    }
+
+    pub(crate) fn count_request(&self, route: &'static str, status: StatusCode) {
+        self.requests
+            .get_or_create(&RequestLabels {
+                route,
+                status: status.as_u16(),
+            })
+            .inc();
+    }
+
+    /// Says which threads have descriptor tables of their own, once all run.
+    pub(crate) fn know_tables(&self, threads: Vec<Pid>) {
+        // Said once, at the start; a second time would say the same.
+        let _ = self.tables.set(threads);
+    }
+}
+
+/// Shows everything.
+pub(crate) async fn metrics(State(control): State<Arc<Control>>) -> Result<Response, Refusal> {
+    let mut text = String::with_capacity(16 << 10);
+    encode(&mut text, &control.metrics.registry).map_err(|_: fmt::Error| {
+        Refusal::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "metrics",
+            "the metrics could not be written as text",
+        )
+    })?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}
+
+/// The shards' figures, summed at each look.
+struct Shards {
+    mesh: Mesh,
+    hand_overs_refused: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shards")
+            .field("count", &self.mesh.shard_count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A metric's name without prefix and suffixes, its unit and its help.
+type Description = (&'static str, Option<Unit>, &'static str);
+/// Where a shard has it.
+type Field = fn(&Metrics) -> &Count;
+
+const COUNTERS: [(Description, Field); 10] = [
+    (("accepts", None, "Connections accepted"), |shard| {
+        &shard.accepts
+    }),
+    (
+        (
+            "accept_pauses",
+            None,
+            "Times accepting paused because descriptors or kernel memory ran out",
+        ),
+        |shard| &shard.accept_pauses,
+    ),
+    (
+        ("upgrades", None, "WebSocket upgrades answered with 101"),
+        |shard| &shard.upgrades,
+    ),
+    (
+        (
+            "hand_overs",
+            None,
+            "Requests handed over from shards to the control plane",
+        ),
+        |shard| &shard.handed_over,
+    ),
+    (
+        (
+            "publications",
+            None,
+            "Publications that got a place in their channel",
+        ),
+        |shard| &shard.publications,
+    ),
+    (
+        (
+            "deliveries",
+            None,
+            "Publications submitted to one subscriber each",
+        ),
+        |shard| &shard.deliveries,
+    ),
+    (
+        ("messages_received", None, "Messages from clients"),
+        |shard| &shard.messages_received,
+    ),
+    (
+        ("received", Some(Unit::Bytes), "Bytes from clients"),
+        |shard| &shard.received_bytes,
+    ),
+    (
+        (
+            "sent",
+            Some(Unit::Bytes),
+            "Bytes the kernel took for clients",
+        ),
+        |shard| &shard.sent_bytes,
+    ),
+    (("pings", None, "Pings sent"), |shard| &shard.pings),
+];
+
+const GAUGES: [(Description, Field); 3] = [
+    (
+        (
+            "connections",
+            None,
+            "Connections open, those in their handshake among them",
+        ),
+        |shard| &shard.connections,
+    ),
+    (
+        (
+            "buffered",
+            Some(Unit::Bytes),
+            "Bytes buffered for connections, outbound and partial input",
+        ),
+        |shard| &shard.buffered_bytes,
+    ),
+    (
+        (
+            "inbox_messages",
+            None,
+            "Messages from other shards and the control plane not yet handled",
+        ),
+        |shard| &shard.inbox_messages,
+    ),
+];
+
+impl Collector for Shards {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let shards = self.mesh.metrics();
+        for (description, field) in COUNTERS {
+            describe(&mut encoder, &description, MetricType::Counter)?
+                .encode_counter::<NoLabels, _, u64>(&sum(shards, field), None)?;
+        }
+        for (description, field) in GAUGES {
+            describe(&mut encoder, &description, MetricType::Gauge)?
+                .encode_gauge(&sum(shards, field))?;
+        }
+        self.encode_rest(&mut encoder)
+    }
+}
+
+impl Shards {
+    fn encode_rest(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let shards = self.mesh.metrics();
+        let closes = ("closes", None, "Connections ended, by reason");
+        let mut family = describe(encoder, &closes, MetricType::Counter)?;
+        for (index, reason) in CLOSE_REASONS.iter().enumerate() {
+            let count = shards.iter().map(|shard| shard.closes[index].value()).sum();
+            labelled(&mut family, reason.label(), count)?;
+        }
+        let refused = (
+            "upgrades_refused",
+            None,
+            "Requests a shard answered with an error, by reason",
+        );
+        let mut family = describe(encoder, &refused, MetricType::Counter)?;
+        for (index, reason) in REFUSALS.iter().enumerate() {
+            let count = shards
+                .iter()
+                .map(|shard| shard.refusals[index].value())
+                .sum();
+            labelled(&mut family, reason, count)?;
+        }
+        let refused = (
+            "hand_overs_refused",
+            None,
+            "Connections closed because the control plane was behind",
+        );
+        describe(encoder, &refused, MetricType::Counter)?
+            .encode_counter::<NoLabels, _, u64>(&self.hand_overs_refused.load(Relaxed), None)?;
+        let in_flight = (
+            "publications_in_flight",
+            Some(Unit::Bytes),
+            "Bytes of publications not yet submitted to all",
+        );
+        describe(encoder, &in_flight, MetricType::Gauge)?
+            .encode_gauge(&self.mesh.publication_bytes())?;
+        let count = ("shards", None, "Shards (threads) of this server");
+        describe(encoder, &count, MetricType::Gauge)?
+            .encode_gauge(&(self.mesh.shard_count() as u64))?;
+        let turns = (
+            "turn_duration",
+            Some(Unit::Seconds),
+            "How long turns of the shards' loops took, without their wait",
+        );
+        histogram(encoder, &turns, shards, |shard| &shard.turns)?;
+        let last = (
+            "publish_to_last_submit",
+            Some(Unit::Seconds),
+            "From a publication's acceptance to the submit of its last delivery",
+        );
+        histogram(encoder, &last, shards, |shard| {
+            &shard.publish_to_last_submit
+        })
+    }
+}
+
+/// No labels, where a type must be named.
+type NoLabels = [(&'static str, &'static str); 0];
+
+fn describe<'e>(
+    encoder: &'e mut DescriptorEncoder<'_>,
+    (name, unit, help): &'e Description,
+    kind: MetricType,
+) -> Result<MetricEncoder<'e>, fmt::Error> {
+    encoder.encode_descriptor(name, help, unit.as_ref(), kind)
+}
+
+fn labelled(family: &mut MetricEncoder, reason: &'static str, count: u64) -> fmt::Result {
+    family
+        .encode_family(&[("reason", reason)])?
+        .encode_counter::<NoLabels, _, u64>(&count, None)
+}
+
+fn sum(shards: &[Metrics], field: Field) -> u64 {
+    shards.iter().map(|shard| field(shard).value()).sum()
+}
+
+fn histogram(
+    encoder: &mut DescriptorEncoder,
+    description: &Description,
+    shards: &[Metrics],
+    field: fn(&Metrics) -> &Distribution,
+) -> fmt::Result {
+    let mut buckets = [(0.0, 0); Distribution::BUCKETS];
+    for (index, bucket) in buckets.iter_mut().enumerate() {
+        // The encoder knows the infinite bucket by the largest finite number.
+        bucket.0 = Distribution::upper_bound_s(index).min(f64::MAX);
+    }
+    for shard in shards {
+        for (bucket, count) in buckets.iter_mut().zip(field(shard).counts()) {
+            bucket.1 += count;
+        }
+    }
+    let sum_ns: u64 = shards.iter().map(|shard| field(shard).sum_ns()).sum();
+    let count = buckets.iter().map(|bucket| bucket.1).sum();
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a sum of seconds is read as a rate; 15 digits do"
+    )]
+    let sum_s = sum_ns as f64 / 1e9;
+    describe(encoder, description, MetricType::Histogram)?
+        .encode_histogram::<NoLabels>(sum_s, count, &buckets, None)
+}
+
+/// The process, under the standard names without our prefix.
+#[derive(Debug)]
+struct OwnProcess {
+    tables: Arc<OnceLock<Vec<Pid>>>,
+}
+
+impl Collector for OwnProcess {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        // Without /proc there is nothing to show, and the rest is still worth showing.
+        let Ok(process) = Process::look(self.tables.get().map_or(&[], Vec::as_slice)) else {
+            return Ok(());
+        };
+        let cpu = ("process_cpu", Some(Unit::Seconds), "User and system time");
+        describe(&mut encoder, &cpu, MetricType::Counter)?
+            .encode_counter::<NoLabels, _, u64>(&process.cpu_seconds, None)?;
+        let gauges: [(Description, u64); 4] = [
+            (
+                (
+                    "process_resident_memory",
+                    Some(Unit::Bytes),
+                    "Resident memory",
+                ),
+                process.resident_bytes,
+            ),
+            (
+                (
+                    "process_open_fds",
+                    None,
+                    "Descriptors open in all tables of the process",
+                ),
+                process.descriptors,
+            ),
+            (
+                ("process_max_fds", None, "Slots of one descriptor table"),
+                process.descriptors_max,
+            ),
+            (("process_threads", None, "Threads"), process.threads),
+        ];
+        for (description, value) in gauges {
+            describe(&mut encoder, &description, MetricType::Gauge)?.encode_gauge(&value)?;
+        }
+        let started = (
+            "process_start_time",
+            Some(Unit::Seconds),
+            "When the process started, in seconds since 1970",
+        );
+        describe(&mut encoder, &started, MetricType::Gauge)?
+            .encode_gauge(&process.started_at_seconds)
+    }
+}

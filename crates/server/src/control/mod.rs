@@ -1,0 +1,141 @@
+//! The control plane: an ordinary HTTP server for everything that is not a million connections.
+
+mod connection;
+mod error;
+mod health;
+mod key;
+mod metrics;
+mod process;
+mod publish;
+
+pub(crate) use connection::{Gate, Origin};
+pub(crate) use key::decide as decide_key;
+pub(crate) use metrics::Registered;
+
+use crate::mailbox::Mailbox;
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{any, get, post};
+use error::Refusal;
+use myriad_shard::Mesh;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, watch};
+
+/// How far the server's life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Clients are welcome.
+    Serving,
+    /// Connections are being closed; this one server should be sent no more.
+    Draining,
+    /// No shard is left.
+    Stopped,
+}
+
+/// What every request may need.
+pub(crate) struct Control {
+    pub(crate) mesh: Mesh,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) key: Option<Box<str>>,
+    pub(crate) driver: &'static str,
+    pub(crate) stage: watch::Receiver<Stage>,
+    pub(crate) metrics: Registered,
+    pub(crate) body_kib: Semaphore,
+}
+
+impl Control {
+    /// Kibibytes of bodies that may be in memory: the value for [`Control::body_kib`].
+    pub(crate) fn body_room() -> Semaphore {
+        Semaphore::new(publish::BODIES_KIB_MAX)
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        *self.stage.borrow()
+    }
+}
+
+/// Paths of the control plane, for the 404's sentence and for labels of metrics.
+const ROUTES: &str =
+    "POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /raw?channel=NAME";
+
+pub(crate) fn router(control: Arc<Control>) -> Router {
+    let keyed = middleware::from_fn_with_state(Arc::clone(&control), key::require);
+    Router::new()
+        .route("/api/publish", post(publish::publish).route_layer(keyed))
+        .route("/healthz", get(health::health))
+        .route("/metrics", get(metrics::metrics))
+        .route("/raw", any(stream))
+        .route("/echo", any(stream))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(&control), count))
+        .with_state(control)
+}
+
+/// Counts every request by route and status, and turns away upgrades, which only a shard can serve.
+async fn count(State(control): State<Arc<Control>>, request: Request, next: Next) -> Response {
+    // A path that is no route must not become a label: anybody could make any number of them.
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("other", known_route);
+    let response = if asks_for_websocket(request.headers()) {
+        axum::response::IntoResponse::into_response(Refusal::bad_request(
+            "connection",
+            "a WebSocket needs a new connection to the listening address: this one already belongs to the HTTP API",
+        ))
+    } else {
+        next.run(request).await
+    };
+    control.metrics.count_request(route, response.status());
+    response
+}
+
+fn known_route(path: &MatchedPath) -> &'static str {
+    ["/api/publish", "/healthz", "/metrics", "/raw", "/echo"]
+        .into_iter()
+        .find(|route| *route == path.as_str())
+        .unwrap_or("other")
+}
+
+fn asks_for_websocket(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::UPGRADE).into_iter();
+    let mut protocols = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    protocols.any(|protocol| protocol.trim().eq_ignore_ascii_case("websocket"))
+}
+
+/// A stream's path without an upgrade, on a connection that came here for something else.
+async fn stream() -> Refusal {
+    Refusal::upgrade_required(
+        "this path serves WebSocket only; connect to it with a WebSocket client",
+    )
+}
+
+async fn unknown_path(request: Request) -> Refusal {
+    let message = format!(
+        "there is nothing at {}; there are {ROUTES}",
+        shown(request.uri().path())
+    );
+    Refusal::new(StatusCode::NOT_FOUND, "path", message)
+}
+
+/// The layer that calls this adds the Allow header.
+async fn wrong_method(request: Request) -> Refusal {
+    let message = format!(
+        "{} is not for {}; there are {ROUTES}",
+        request.method(),
+        shown(request.uri().path())
+    );
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", message)
+}
+
+/// A path as far as an answer repeats it.
+fn shown(path: &str) -> &str {
+    // A path in a parsed request is ASCII, so that every index is a boundary.
+    path.get(..path.len().min(100)).unwrap_or("the path")
+}

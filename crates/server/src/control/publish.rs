@@ -1,0 +1,303 @@
+//! `POST /api/publish`.
+
+use super::error::Refusal;
+use super::{Control, Stage};
+use crate::mailbox::reply_through;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body as _;
+use myriad_shard::{Mesh, Payload, PublishRefused};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{SemaphorePermit, oneshot};
+
+/// Bytes of a publication's request.
+pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
+/// Kibibytes of request bodies that may be in memory at a time, so that many slow senders cannot fill it.
+pub(crate) const BODIES_KIB_MAX: usize = 64 << 10;
+/// Time for a body to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+const FORM: &str =
+    r#"send {"channel": "name", "data": any JSON}, or "b64data": "base64" instead of "data""#;
+
+/// Standard alphabet; padding may be left out.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The request's body, borrowed from its bytes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Publication<'a> {
+    #[serde(borrow)]
+    channel: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    data: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    b64data: Option<Cow<'a, str>>,
+}
+
+/// A field that is there has a value, `null` as any other: plain `Option` would take `"data": null` for no data.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+#[derive(Serialize)]
+struct Answer {
+    offset: u64,
+}
+
+/// Publishes, and answers once the publication has its place in the channel's order.
+pub(crate) async fn publish(
+    State(control): State<Arc<Control>>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    if control.stage() != Stage::Serving {
+        return Err(Refusal::draining());
+    }
+    // Held until the answer: the body's bytes live as long.
+    let _permit = admit(&control, request.body())?;
+    let body = read(request.into_body()).await?;
+    let (channel, payload) = parse(&body)?;
+    let (sender, position) = oneshot::channel();
+    control
+        .mesh
+        .publish(
+            &channel,
+            payload,
+            reply_through(Arc::clone(&control.mailbox), sender),
+        )
+        .map_err(|refused| explain(refused, channel.len()))?;
+    let position = position.await.map_err(|_| Refusal::draining())?;
+    Ok((
+        StatusCode::OK,
+        Json(Answer {
+            offset: position.offset,
+        }),
+    )
+        .into_response())
+}
+
+/// Room for the body: what its length says, or the most it can have.
+fn admit<'a>(control: &'a Control, body: &Body) -> Result<SemaphorePermit<'a>, Refusal> {
+    let length = body.size_hint().exact().unwrap_or(BODY_BYTES_MAX as u64);
+    if length > BODY_BYTES_MAX as u64 {
+        return Err(too_long());
+    }
+    let kib = u32::try_from(length.div_ceil(1024)).expect("a mebibyte has 1024 of them");
+    control.body_kib.try_acquire_many(kib).map_err(|_| {
+        Refusal::busy("too many publications are being received; send fewer at a time, or retry")
+    })
+}
+
+fn too_long() -> Refusal {
+    Refusal::too_large(format!(
+        "a publication's request has at most {BODY_BYTES_MAX} bytes; send less, or send a link to the data"
+    ))
+}
+
+async fn read(body: Body) -> Result<Bytes, Refusal> {
+    let read =
+        tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    match read {
+        Err(_elapsed) => Err(Refusal::timeout(format!(
+            "the body did not arrive within {} s; check that Content-Length is right",
+            BODY_TIMEOUT.as_secs()
+        ))),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
+        Ok(Err(error)) => Err(Refusal::bad_request(
+            "body",
+            format!("the body broke off: {error}"),
+        )),
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+    }
+}
+
+fn parse(body: &[u8]) -> Result<(Cow<'_, str>, Payload), Refusal> {
+    let publication = parse_json(body)?;
+    let payload = match (publication.data, publication.b64data) {
+        (Some(data), None) => text(data)?,
+        (None, Some(encoded)) => binary(&encoded)?,
+        (Some(_), Some(_)) => {
+            return Err(malformed(
+                r#"both "data" and "b64data" are there; one publication has one of them"#,
+            ));
+        }
+        (None, None) => return Err(malformed(r#"neither "data" nor "b64data" is there"#)),
+    };
+    Ok((publication.channel, payload))
+}
+
+fn parse_json(body: &[u8]) -> Result<Publication<'_>, Refusal> {
+    let body = std::str::from_utf8(body).map_err(|error| {
+        malformed(format_args!(
+            "the body is not UTF-8 at byte {}",
+            error.valid_up_to()
+        ))
+    })?;
+    if body.trim_ascii().is_empty() {
+        return Err(malformed("the body is empty"));
+    }
+    let mut json = serde_json::Deserializer::from_str(body);
+    let publication: Publication<'_> =
+        serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let path = error.path().to_string();
+            let error = error.into_inner();
+            // The path is "." or "?" where no field is to blame; errors of the fields themselves do not name them.
+            match path.as_str() {
+                "." | "?" => malformed(error),
+                field => malformed(format_args!("field \"{field}\": {error}")),
+            }
+        })?;
+    json.end().map_err(malformed)?;
+    Ok(publication)
+}
+
+fn malformed(what: impl std::fmt::Display) -> Refusal {
+    Refusal::bad_request("malformed", format!("{what}; {FORM}"))
+}
+
+/// A JSON string is published as its content, any other JSON as the text it was sent as.
+fn text(data: &RawValue) -> Result<Payload, Refusal> {
+    if !data.get().starts_with('"') {
+        return Ok(Payload::Text(data.get().into()));
+    }
+    // A string can be valid JSON and no text: half of a surrogate pair (RFC 8259 section 8.2).
+    let text: String = serde_json::from_str(data.get()).map_err(|error| {
+        malformed(format_args!(
+            "field \"data\": the string is no Unicode text: {error}"
+        ))
+    })?;
+    Ok(Payload::Text(text.into()))
+}
+
+fn binary(encoded: &str) -> Result<Payload, Refusal> {
+    let bytes = BASE64.decode(encoded).map_err(|error| {
+        malformed(format_args!(
+            "field \"b64data\" is not standard base64: {error}"
+        ))
+    })?;
+    Ok(Payload::Binary(bytes.into()))
+}
+
+fn explain(refused: PublishRefused, channel_bytes: usize) -> Refusal {
+    match refused {
+        PublishRefused::Channel => Refusal::bad_request(
+            "channel",
+            format!(
+                "field \"channel\" has {channel_bytes} bytes; a channel's name has 1 to {}",
+                Mesh::CHANNEL_BYTES_MAX
+            ),
+        ),
+        PublishRefused::TooLarge => too_long(),
+        PublishRefused::Busy => Refusal::busy(
+            "publications come faster than they can be delivered; send fewer, or retry",
+        ),
+        PublishRefused::Draining => Refusal::draining(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(body: &str) -> String {
+        let refusal = parse(body.as_bytes()).expect_err(body);
+        format!("{refusal:?}")
+    }
+
+    fn payload(body: &str) -> Payload {
+        parse(body.as_bytes()).expect(body).1
+    }
+
+    #[test]
+    fn strings_are_published_as_content_and_other_json_as_it_was_sent() {
+        for (data, text) in [
+            (r#""plain""#, "plain"),
+            (
+                r#""a \"quote\" \u00e9 \ud83d\ude00""#,
+                "a \"quote\" \u{e9} \u{1f600}",
+            ),
+            (r#""""#, ""),
+            ("null", "null"),
+            ("1.50", "1.50"),
+            ("{\"b\":1,  \"a\":[ ]}", "{\"b\":1,  \"a\":[ ]}"),
+        ] {
+            let body = format!(r#"{{"channel": "c", "data": {data}}}"#);
+            assert_eq!(payload(&body), Payload::Text(text.into()), "{data}");
+        }
+    }
+
+    #[test]
+    fn base64_is_decoded_with_and_without_padding() {
+        for encoded in ["AP8=", "AP8"] {
+            let body = format!(r#"{{"b64data": "{encoded}", "channel": "c"}}"#);
+            assert_eq!(payload(&body), Payload::Binary([0, 255].into()));
+        }
+        assert!(refusal(r#"{"channel": "c", "b64data": "*"}"#).contains("not standard base64"));
+    }
+
+    #[test]
+    fn escaped_channel_names_are_read() {
+        let (channel, _) = parse(br#"{"channel": "a\u0062", "data": 1}"#).unwrap();
+        assert_eq!(channel, "ab");
+    }
+
+    #[test]
+    fn faults_name_the_field_and_the_place() {
+        for (body, parts) in [
+            ("", &["the body is empty"][..]),
+            ("{", &["line 1 column 1"]),
+            ("{\"channel\": \"c\",\n \"data\": }", &["line 2"]),
+            (r#"{"data": 1}"#, &["missing field `channel`"]),
+            (r#"{"channel": "c"}"#, &["neither"]),
+            (r#"{"channel": "c", "data": 1, "b64data": "AA"}"#, &["both"]),
+            (
+                r#"{"channel": 5, "data": 1}"#,
+                &["field \\\"channel\\\"", "integer `5`", "line 1 column 13"],
+            ),
+            (
+                r#"{"channel": "c", "b64data": null}"#,
+                &["field \\\"b64data\\\"", "null"],
+            ),
+            (
+                r#"{"channel": "c", "date": 1}"#,
+                &["unknown field `date`", "line 1"],
+            ),
+            (
+                r#"{"channel": "c", "data": 1, "data": 2}"#,
+                &["duplicate field `data`"],
+            ),
+            (r#"{"channel": "c", "data": 1} x"#, &["trailing characters"]),
+            (
+                r#"{"channel": "c", "data": "\ud800"}"#,
+                &["no Unicode text"],
+            ),
+            ("channel=c&data=1", &["expected value"]),
+            ("[]", &["line 1"]),
+        ] {
+            let refusal = refusal(body);
+            for part in parts {
+                assert!(refusal.contains(part), "{body}: {refusal}");
+            }
+            assert!(refusal.contains("send {"), "{body}: {refusal}");
+        }
+        let refusal = format!("{:?}", parse(b"{\"channel\": \"\xff\"}").unwrap_err());
+        assert!(refusal.contains("not UTF-8 at byte 13"), "{refusal}");
+    }
+}

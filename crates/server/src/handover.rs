@@ -1,0 +1,267 @@
+//! Connections on their way from a shard to the control plane.
+//!
+//! A shard may have a descriptor table of its own, so a descriptor's number says nothing to another thread: it travels
+//! as SCM_RIGHTS over a socket pair, one pair per shard, together with the bytes already read from the connection.
+
+use myriad_shard::HandOver;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
+
+/// Bytes already read that can travel with a connection: a request head at its limit and what came with it.
+pub(crate) const RECEIVED_BYTES_MAX: usize = 32 << 10;
+
+/// The first byte of each message. It is there because a message without any byte looks like the end of the socket.
+const KIND_CONNECTION: u8 = 1;
+
+/// A connection that arrived.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    /// The socket.
+    pub(crate) descriptor: OwnedFd,
+    /// What was read from it before.
+    pub(crate) received: Vec<u8>,
+}
+
+/// The shard's end.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    socket: Arc<OwnedFd>,
+    refused: Arc<AtomicU64>,
+}
+
+/// The control plane's end.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// A sequenced-packet socket; the runtime's type for datagrams only watches it for us.
+    socket: UnixDatagram,
+    buffer: Vec<u8>,
+}
+
+/// Both ends of one shard's pair. `refused` counts what did not fit.
+pub(crate) fn pair(refused: Arc<AtomicU64>) -> io::Result<(Sender, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok((
+        Sender {
+            socket: Arc::new(near),
+            refused,
+        },
+        far,
+    ))
+}
+
+impl Sender {
+    /// The descriptor that must survive the thread's unsharing.
+    pub(crate) fn raw(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// The socket, to be held by the thread that owns the process's table.
+    pub(crate) fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.socket)
+    }
+
+    fn send(&self, descriptor: BorrowedFd<'_>, received: &[u8]) -> io::Result<()> {
+        if received.len() > RECEIVED_BYTES_MAX {
+            return Err(Errno::MSGSIZE.into());
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let rights = [descriptor];
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(&rights));
+        assert!(fits, "the space is made for one descriptor");
+        let parts = [IoSlice::new(&[KIND_CONNECTION]), IoSlice::new(received)];
+        sendmsg(
+            &self.socket,
+            &parts,
+            &mut ancillary,
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        )?;
+        Ok(())
+    }
+}
+
+impl HandOver<OwnedFd> for Sender {
+    /// A full socket refuses: the control plane is behind by dozens of connections, and the shard has others to serve.
+    fn hand_over(&mut self, handle: OwnedFd, received: &[u8]) -> io::Result<()> {
+        self.send(handle.as_fd(), received).inspect_err(|_| {
+            self.refused.fetch_add(1, Relaxed);
+        })
+    }
+}
+
+impl Receiver {
+    /// The control plane's end of a pair; call it inside the runtime.
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        let socket = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(socket))?;
+        Ok(Self {
+            socket,
+            buffer: vec![0; 1 + RECEIVED_BYTES_MAX],
+        })
+    }
+
+    /// The next connection; none when the shard is gone.
+    ///
+    /// # Errors
+    /// The socket is unusable. A single connection that was lost on the way (no descriptor left to put it in) is not
+    /// an error of the socket: it is skipped, and its client sees a reset.
+    pub(crate) async fn receive(&mut self) -> io::Result<Option<Arrival>> {
+        loop {
+            self.socket.readable().await?;
+            let message = self.socket.try_io(Interest::READABLE, || {
+                receive_message(self.socket.as_fd(), &mut self.buffer)
+            });
+            if message
+                .as_ref()
+                .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            {
+                continue;
+            }
+            match message? {
+                Message::Arrived(arrival) => return Ok(Some(arrival)),
+                Message::Lost => tracing::warn!(
+                    "a connection was lost between shard and control plane: no descriptor left"
+                ),
+                Message::End => return Ok(None),
+            }
+        }
+    }
+}
+
+enum Message {
+    Arrived(Arrival),
+    Lost,
+    End,
+}
+
+fn receive_message(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Message> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(buffer)],
+        &mut ancillary,
+        flags,
+    )?;
+    if received.bytes == 0 {
+        return Ok(Message::End);
+    }
+    assert!(
+        !received.flags.contains(ReturnFlags::TRUNC),
+        "the sender bounds its messages by our buffer"
+    );
+    let descriptor = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    let content = &buffer[..received.bytes];
+    debug_assert_eq!(content[0], KIND_CONNECTION);
+    Ok(match descriptor {
+        Some(descriptor) => Message::Arrived(Arrival {
+            descriptor,
+            received: content[1..].to_vec(),
+        }),
+        None => Message::Lost,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    }
+
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_connection_arrives_with_its_bytes() {
+        let (mut sender, far) = pair(Arc::default()).unwrap();
+        for received in [
+            &b""[..],
+            b"GET /healthz HTTP/1.1\r\n\r\n",
+            &[7; RECEIVED_BYTES_MAX],
+        ] {
+            let (mut client, accepted) = connection();
+            sender.hand_over(accepted.into(), received).unwrap();
+            client.write_all(b"rest").unwrap();
+            let arrival = runtime().block_on(async {
+                Receiver::new(far.try_clone().unwrap())
+                    .unwrap()
+                    .receive()
+                    .await
+                    .unwrap()
+                    .unwrap()
+            });
+            assert_eq!(arrival.received, received);
+            let mut rest = [0; 4];
+            TcpStream::from(arrival.descriptor)
+                .read_exact(&mut rest)
+                .unwrap();
+            assert_eq!(&rest, b"rest");
+        }
+    }
+
+    #[test]
+    fn a_full_socket_refuses_and_counts_and_the_client_is_closed() {
+        let refused = Arc::new(AtomicU64::new(0));
+        let (mut sender, _far) = pair(Arc::clone(&refused)).unwrap();
+        let mut clients = Vec::new();
+        loop {
+            let (client, accepted) = connection();
+            clients.push(client);
+            if sender.hand_over(accepted.into(), &[0; 4096]).is_err() {
+                break;
+            }
+            assert!(clients.len() < 10_000, "a socket that is never full");
+        }
+        assert_eq!(refused.load(Relaxed), 1);
+        let last = clients.last_mut().unwrap();
+        assert_eq!(
+            last.read(&mut [0; 1]).unwrap(),
+            0,
+            "the refused connection ends"
+        );
+    }
+
+    #[test]
+    fn too_many_bytes_are_refused_by_the_sender() {
+        let (mut sender, _far) = pair(Arc::default()).unwrap();
+        let (_client, accepted) = connection();
+        let error = sender
+            .hand_over(accepted.into(), &[0; RECEIVED_BYTES_MAX + 1])
+            .unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::MSGSIZE.raw_os_error()));
+    }
+
+    #[test]
+    fn the_end_of_the_shard_ends_the_receiver() {
+        let (sender, far) = pair(Arc::default()).unwrap();
+        drop(sender);
+        let end =
+            runtime().block_on(async { Receiver::new(far).unwrap().receive().await.unwrap() });
+        assert!(end.is_none());
+    }
+}

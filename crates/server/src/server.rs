@@ -1,0 +1,459 @@
+//! A running server, from start to drain.
+
+use crate::announce::announce;
+use crate::config::Config;
+use crate::control::{self, Control, Gate, Origin, Registered, Stage};
+use crate::error::ServerError;
+use crate::handover::Receiver;
+use crate::mailbox::{Note, Notes, mailbox};
+use crate::shards::{
+    self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
+    choose_driver, refusal, warn_of_ephemeral_port,
+};
+use myriad_doctor::units;
+use myriad_reactor::{Driver, Waker, descriptor_limit};
+use myriad_shard::Mesh;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// A server in this process.
+///
+/// Dropping it lets it run on; [`Server::stop`] ends it.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    internal_address: Option<SocketAddr>,
+    driver: Driver,
+    shards: usize,
+    max_connections: u64,
+    key: Option<Box<str>>,
+    stage: watch::Sender<Stage>,
+    control: JoinHandle<Result<(), ServerError>>,
+}
+
+/// Begins to drain a server, from any thread of its descriptor table.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Sender<Stage>);
+
+impl Stop {
+    /// Health checks fail from now on; a little later connections are closed, over the time configured.
+    pub fn drain(&self) {
+        self.0.send_if_modified(|stage| {
+            let begins = *stage == Stage::Serving;
+            if begins {
+                *stage = Stage::Draining;
+            }
+            begins
+        });
+    }
+}
+
+/// What the control plane's thread is made from.
+struct Assembly {
+    config: Config,
+    plan: Plan,
+    held: HeldAddress,
+    internal: Option<TcpListener>,
+    key: Option<Box<str>>,
+    stage: watch::Sender<Stage>,
+}
+
+impl Server {
+    /// Starts a server, and returns once every shard accepts connections.
+    ///
+    /// Raises the soft RLIMIT_NOFILE to the hard one.
+    ///
+    /// # Errors
+    /// Nothing is left running.
+    pub fn start(config: Config) -> Result<Self, ServerError> {
+        for remark in &config.remarks {
+            tracing::warn!("{remark}");
+        }
+        let plan = plan(&config)?;
+        let held = HeldAddress::take(config.listen, "listen")?;
+        if config.listen.port() != 0 {
+            warn_of_ephemeral_port(config.listen);
+        }
+        let internal = config.internal_listen.map(listen_internally).transpose()?;
+        let key =
+            control::decide_key(&config.api_key).map_err(ServerError::system("make an API key"))?;
+        let (stage, _) = watch::channel(Stage::Serving);
+        let max_connections = config.max_connections;
+        let internal_address = match &internal {
+            Some(listener) => Some(
+                listener
+                    .local_addr()
+                    .map_err(ServerError::system("read our own address"))?,
+            ),
+            None => None,
+        };
+        let address = held.address();
+        let assembly = Assembly {
+            config,
+            plan,
+            held,
+            internal,
+            key: key.clone(),
+            stage: stage.clone(),
+        };
+        let control = launch(assembly)?;
+        let (driver, shards) = (plan.driver, plan.shards);
+        Ok(Self {
+            address,
+            internal_address,
+            driver,
+            shards,
+            max_connections,
+            key,
+            stage,
+            control,
+        })
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where the control plane listens, when it has an address of its own.
+    #[must_use]
+    pub fn internal_address(&self) -> Option<SocketAddr> {
+        self.internal_address
+    }
+
+    /// The driver in use.
+    #[must_use]
+    pub fn driver(&self) -> Driver {
+        self.driver
+    }
+
+    /// Shards, each a thread.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.shards
+    }
+
+    /// The key of the API; none when it is open.
+    #[must_use]
+    pub fn api_key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// The line that says that the server is ready.
+    #[must_use]
+    pub fn ready_line(&self) -> String {
+        format!(
+            "listening on {} ({}, {} shard{}, up to {} connections)",
+            self.address,
+            driver_name(self.driver),
+            self.shards,
+            if self.shards == 1 { "" } else { "s" },
+            units::count(self.max_connections),
+        )
+    }
+
+    /// A way to begin draining while somebody else waits.
+    #[must_use]
+    pub fn stopper(&self) -> Stop {
+        Stop(self.stage.clone())
+    }
+
+    /// Waits until the server has drained.
+    ///
+    /// # Errors
+    /// It ended otherwise: a shard failed.
+    pub fn wait(self) -> Result<(), ServerError> {
+        let panicked = || ServerError::Panicked {
+            thread: "the control plane".into(),
+        };
+        self.control.join().unwrap_or_else(|_| Err(panicked()))
+    }
+
+    /// Drains the server and waits for its end.
+    ///
+    /// # Errors
+    /// A shard failed.
+    pub fn stop(self) -> Result<(), ServerError> {
+        self.stopper().drain();
+        self.wait()
+    }
+}
+
+/// The name of a driver as flags, logs and health checks have it.
+fn driver_name(driver: Driver) -> &'static str {
+    match driver {
+        Driver::IoUring => "io_uring",
+        Driver::Epoll => "epoll",
+    }
+}
+
+fn plan(config: &Config) -> Result<Plan, ServerError> {
+    let driver = choose_driver(config.driver, Driver::probe_io_uring)?;
+    let table = descriptor_limit().map_err(ServerError::system("raise the descriptor limit"))?;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let plan = shards::plan(
+        driver,
+        Wanted {
+            connections: config.max_connections,
+            shards: config.shards,
+            cores,
+            table,
+        },
+    )?;
+    if plan.tables == Tables::PerShard {
+        tracing::info!(
+            "{} shards, each with a descriptor table of its own: one table has {} slots (RLIMIT_NOFILE)",
+            plan.shards,
+            units::count(table as u64),
+        );
+    }
+    Ok(plan)
+}
+
+fn listen_internally(address: SocketAddr) -> Result<TcpListener, ServerError> {
+    let explain = |source| refusal(address, "internal-listen", source);
+    // The standard library sets SO_REUSEADDR and not SO_REUSEPORT: a second listener is refused.
+    let listener = TcpListener::bind(address).map_err(explain)?;
+    listener.set_nonblocking(true).map_err(explain)?;
+    Ok(listener)
+}
+
+/// Starts the control plane's thread, which starts the shards, and waits until all are ready.
+fn launch(assembly: Assembly) -> Result<JoinHandle<Result<(), ServerError>>, ServerError> {
+    // A channel of the standard library, because it wakes by futex: it works between descriptor tables.
+    let (ready, readiness) = sync_channel(1);
+    let thread = std::thread::Builder::new()
+        .name("control".into())
+        .spawn(move || control_plane(assembly, ready))
+        .map_err(ServerError::system("start a thread"))?;
+    match readiness.recv() {
+        Ok(()) => Ok(thread),
+        // It ended before it was ready, and says why.
+        Err(_) => Err(match thread.join() {
+            Ok(Err(error)) => error,
+            Ok(Ok(())) | Err(_) => ServerError::Panicked {
+                thread: "the control plane".into(),
+            },
+        }),
+    }
+}
+
+/// Life of the control plane's thread. One thread does: requests are few, and shards do the work.
+fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), ServerError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(ServerError::system("start the control plane's runtime"))?;
+    runtime.block_on(async {
+        let Assembly {
+            config,
+            plan,
+            held,
+            internal,
+            key,
+            stage,
+        } = assembly;
+        let (mailbox, notes) = mailbox().map_err(ServerError::system("make a pipe"))?;
+        let wakers = (0..plan.shards)
+            .map(|_| Waker::new())
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(ServerError::system("make an eventfd"))?;
+        let mesh = Mesh::new(wakers.clone(), config.limits);
+        let hand_overs_refused = Arc::<AtomicU64>::default();
+        let control = Arc::new(Control {
+            metrics: Registered::new(mesh.clone(), Arc::clone(&hand_overs_refused)),
+            mesh: mesh.clone(),
+            mailbox: Arc::clone(&mailbox),
+            key,
+            driver: driver_name(plan.driver),
+            stage: stage.subscribe(),
+            body_kib: Control::body_room(),
+        });
+        let launch = Launch {
+            plan,
+            address: held.address(),
+            send_buffer_bytes: config.send_buffer_bytes,
+            settings: config.settings,
+            wakers,
+            hand_overs_refused,
+        };
+        let threads = shards::start(launch, &mesh, &mailbox)?;
+        Supervisor {
+            config,
+            plan,
+            control,
+            stage,
+            held: Some(held),
+            internal,
+            ready: Some(ready),
+        }
+        .run(threads, notes)
+        .await
+    })
+}
+
+/// Sees the shards through: their start, their answers, their drain.
+struct Supervisor {
+    config: Config,
+    plan: Plan,
+    control: Arc<Control>,
+    stage: watch::Sender<Stage>,
+    /// Until every shard listens.
+    held: Option<HeldAddress>,
+    internal: Option<TcpListener>,
+    ready: Option<SyncSender<()>>,
+}
+
+/// Connections of the control plane get this long to finish their answers after the last shard.
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest time between the failing health check and the first close.
+const GRACE_MAX: Duration = Duration::from_secs(2);
+
+impl Supervisor {
+    async fn run(mut self, mut threads: Threads, mut notes: Notes) -> Result<(), ServerError> {
+        let gate = self.open_gate(&mut threads)?;
+        let (mut ready, mut finished) = (Vec::new(), 0);
+        while finished < self.plan.shards {
+            let batch = notes
+                .next()
+                .await
+                .map_err(ServerError::system("read a pipe"))?;
+            for note in batch {
+                match note {
+                    Note::Placed(sender, position) => settle(sender, position),
+                    Note::Ready { thread } => {
+                        ready.push(thread);
+                        if ready.len() == self.plan.shards {
+                            self.begin(std::mem::take(&mut ready));
+                        }
+                    }
+                    Note::Finished => finished += 1,
+                    Note::Failed(error) => return Err(self.fail(error)),
+                }
+            }
+        }
+        self.stage.send_replace(Stage::Stopped);
+        let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, gate.emptied()).await;
+        for handle in threads.handles.drain(..) {
+            // Each has said that it is finished, and panics were reported by then.
+            let _ = handle.join();
+        }
+        Ok(())
+    }
+
+    /// Lets connections in: from the shards, and from the control plane's own listener.
+    fn open_gate(&mut self, threads: &mut Threads) -> Result<Gate, ServerError> {
+        let connections_max = u32::try_from(CONTROL_CONNECTIONS_MAX).expect("a thousand or so");
+        let gate = Gate::new(
+            control::router(Arc::clone(&self.control)),
+            self.stage.subscribe(),
+            connections_max,
+        );
+        for socket in threads.hand_overs.drain(..) {
+            tokio::spawn(receive(socket, gate.clone()));
+        }
+        if let Some(listener) = self.internal.take() {
+            let listener = tokio::net::TcpListener::from_std(listener)
+                .map_err(ServerError::system("listen internally"))?;
+            tokio::spawn(accept(listener, gate.clone()));
+        }
+        Ok(gate)
+    }
+
+    /// All shards accept.
+    fn begin(&mut self, threads: Vec<rustix::thread::Pid>) {
+        if self.plan.tables == Tables::PerShard {
+            self.control.metrics.know_tables(threads);
+        }
+        self.held = None;
+        for announcement in self.config.announce.drain(..) {
+            tokio::spawn(announce(
+                announcement,
+                self.control.mesh.clone(),
+                self.stage.subscribe(),
+            ));
+        }
+        tokio::spawn(drain_when_told(
+            self.control.mesh.clone(),
+            self.stage.subscribe(),
+            self.config.drain,
+        ));
+        if let Some(ready) = self.ready.take() {
+            // Whoever started us waits for this; if not, nobody does.
+            let _ = ready.send(());
+        }
+    }
+
+    /// One shard cannot go on, and no other can do its work: the rest is told to end at once.
+    fn fail(&self, error: ServerError) -> ServerError {
+        self.stage.send_replace(Stage::Stopped);
+        self.control.mesh.drain(Duration::ZERO);
+        error
+    }
+}
+
+fn settle<T>(sender: oneshot::Sender<T>, value: Option<T>) {
+    if let Some(value) = value {
+        // The publisher may have gone; its publication has not.
+        let _ = sender.send(value);
+    }
+}
+
+/// Waits for the word, gives load balancers a moment to see the failing health check, then closes connections.
+async fn drain_when_told(mesh: Mesh, mut stage: watch::Receiver<Stage>, over: Duration) {
+    if stage
+        .wait_for(|stage| *stage != Stage::Serving)
+        .await
+        .is_err()
+    {
+        return;
+    }
+    tracing::info!(
+        "draining: closing connections over {}",
+        crate::quantity::Span(over)
+    );
+    tokio::time::sleep((over / 5).min(GRACE_MAX)).await;
+    mesh.drain(over);
+}
+
+/// Takes in what one shard hands over, until the shard is gone.
+async fn receive(socket: OwnedFd, gate: Gate) {
+    let received = async {
+        let mut receiver = Receiver::new(socket)?;
+        while let Some(arrival) = receiver.receive().await? {
+            let stream = TcpStream::from(arrival.descriptor);
+            stream.set_nonblocking(true)?;
+            gate.admit(
+                tokio::net::TcpStream::from_std(stream)?,
+                Origin::Shard(arrival.received),
+            );
+        }
+        io::Result::Ok(())
+    };
+    if let Err(error) = received.await {
+        tracing::error!("the control plane no longer hears from one of the shards: {error}");
+    }
+}
+
+/// Accepts on the control plane's own address.
+async fn accept(listener: tokio::net::TcpListener, gate: Gate) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => gate.admit(stream, Origin::Listener),
+            Err(error) => {
+                // A lost connection (ECONNABORTED) is no reason to wait; a lack of descriptors (EMFILE) would spin.
+                tracing::warn!("accepting on the internal address: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Shards on threads.
+
+mod address;
+mod plan;
+
+pub(crate) use address::{HeldAddress, backlog, refusal, warn_of_ephemeral_port};
+pub(crate) use plan::{CONTROL_CONNECTIONS_MAX, Plan, Tables, Wanted, choose_driver, plan};
+
+use crate::error::ServerError;
+use crate::handover::{self, Sender};
+use crate::mailbox::{Mailbox, Note};
+use myriad_reactor::{Driver, Epoll, Reactor, Setup, Uring, Waker, listen, unshare_descriptors};
+use myriad_shard::{Mesh, Now, Settings, Shard, Turn};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// What the threads are started with; the same for all of them.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) plan: Plan,
+    pub(crate) address: SocketAddr,
+    pub(crate) send_buffer_bytes: u32,
+    pub(crate) settings: Settings,
+    pub(crate) wakers: Vec<Waker>,
+    /// Connections that did not fit into a hand-over socket.
+    pub(crate) hand_overs_refused: Arc<AtomicU64>,
+}
+
+/// The running threads, and the control plane's ends of their hand-over sockets.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    pub(crate) handles: Vec<JoinHandle<()>>,
+    pub(crate) hand_overs: Vec<OwnedFd>,
+    /// The shards' ends: where tables are not shared, this table has a copy of each that nobody else closes.
+    _near_ends: Vec<Arc<OwnedFd>>,
+}
+
+/// Everything one thread needs.
+struct Seat {
+    index: usize,
+    plan: Plan,
+    address: SocketAddr,
+    backlog: u32,
+    send_buffer_bytes: u32,
+    settings: Settings,
+    mesh: Mesh,
+    waker: Waker,
+    sender: Sender,
+    mailbox: Arc<Mailbox>,
+    keep: Vec<RawFd>,
+    epoch: Instant,
+    seed: u64,
+}
+
+/// Starts one thread per shard. Each says [`Note::Ready`] when it accepts.
+///
+/// # Errors
+/// No descriptor, or no thread. Threads that were started already must be drained by the caller.
+pub(crate) fn start(
+    launch: Launch,
+    mesh: &Mesh,
+    mailbox: &Arc<Mailbox>,
+) -> Result<Threads, ServerError> {
+    let Launch { plan, .. } = launch;
+    // All descriptors that threads share come before the first thread: one made after it has unshared is not in its table.
+    let pairs: Vec<(Sender, OwnedFd)> = (0..plan.shards)
+        .map(|_| handover::pair(Arc::clone(&launch.hand_overs_refused)))
+        .collect::<io::Result<_>>()
+        .map_err(ServerError::system(
+            "make the sockets between shards and control plane",
+        ))?;
+    let shared = eventfds().map_err(ServerError::system("list descriptors in /proc/self/fd"))?;
+    debug_assert!(shared.contains(&mailbox.raw()) && shared.len() > plan.shards);
+    let (backlog, epoch) = (backlog(), Instant::now());
+    let mut threads = Threads {
+        handles: Vec::new(),
+        hand_overs: Vec::new(),
+        _near_ends: Vec::new(),
+    };
+    for (index, ((sender, far), waker)) in pairs.into_iter().zip(launch.wakers).enumerate() {
+        threads.hand_overs.push(far);
+        threads._near_ends.push(sender.socket());
+        let seat = Seat {
+            index,
+            plan,
+            address: launch.address,
+            backlog,
+            send_buffer_bytes: launch.send_buffer_bytes,
+            settings: launch.settings,
+            mesh: mesh.clone(),
+            waker,
+            keep: shared.iter().copied().chain([sender.raw()]).collect(),
+            sender,
+            mailbox: Arc::clone(mailbox),
+            epoch,
+            seed: random_seed()?,
+        };
+        let thread = std::thread::Builder::new().name(format!("shard-{index}"));
+        let handle = thread
+            .spawn(move || seat.occupy())
+            .map_err(ServerError::system("start a thread"))?;
+        threads.handles.push(handle);
+    }
+    Ok(threads)
+}
+
+/// Descriptors of all eventfds open now: every shard's waker and the mailbox's bell among them.
+///
+/// A waker does not tell its descriptor, and keeping an eventfd too many in a table costs a slot and nothing else.
+fn eventfds() -> io::Result<Vec<RawFd>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        // An entry may be gone by now, the directory's own for one.
+        let Ok(target) = std::fs::read_link(entry.path()) else {
+            continue;
+        };
+        if target.as_os_str() == "anon_inode:[eventfd]"
+            && let Some(descriptor) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+        {
+            found.push(descriptor);
+        }
+    }
+    Ok(found)
+}
+
+/// Timers are spread by it, so that it need not be secret, but must differ between servers that start together.
+fn random_seed() -> Result<u64, ServerError> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(
+        |errno| ServerError::System {
+            what: "get random bytes",
+            source: errno.into(),
+        },
+    )?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Says that the thread panicked, unless it is told that it did not.
+///
+/// The release profile aborts on panic; everywhere else this ends the server instead of leaving half of it.
+struct Witness {
+    mailbox: Arc<Mailbox>,
+    index: usize,
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let thread = format!("shard {}", self.index);
+            self.mailbox
+                .leave(Note::Failed(ServerError::Panicked { thread }));
+        }
+    }
+}
+
+impl Seat {
+    /// The thread's life.
+    fn occupy(self) {
+        let mailbox = Arc::clone(&self.mailbox);
+        let _witness = Witness {
+            mailbox: Arc::clone(&mailbox),
+            index: self.index,
+        };
+        match self.run() {
+            Ok(()) => mailbox.leave(Note::Finished),
+            Err(error) => mailbox.leave(Note::Failed(error)),
+        }
+    }
+
+    fn run(self) -> Result<(), ServerError> {
+        if self.plan.tables == Tables::PerShard {
+            unshare_descriptors(&self.keep).map_err(ServerError::system(
+                "give a shard its own descriptor table (unshare)",
+            ))?;
+        }
+        let listener = listen(
+            self.address,
+            self.backlog,
+            Some(self.send_buffer_bytes),
+            true,
+        )
+        .map_err(|source| refusal(self.address, "listen", source))?;
+        let setup = Setup {
+            waker: self.waker.clone(),
+            listener: Some(listener),
+            sockets_max: self.plan.sockets_per_shard,
+        };
+        let index = self.index;
+        let unusable = ServerError::system("make a shard's event loop");
+        let served = match self.plan.driver {
+            Driver::IoUring => self.serve(Uring::new(setup).map_err(unusable)?),
+            Driver::Epoll => self.serve(Epoll::new(setup).map_err(unusable)?),
+        };
+        served.map_err(|source| ServerError::Shard { index, source })
+    }
+
+    fn serve<R: Reactor<Handle = OwnedFd>>(self, reactor: R) -> io::Result<()> {
+        let epoch = self.epoch;
+        let now = || {
+            Now(u64::try_from(epoch.elapsed().as_nanos())
+                .expect("a process runs less than 584 years"))
+        };
+        let hand_over = Box::new(self.sender);
+        let mut shard = Shard::new(
+            self.index,
+            reactor,
+            self.mesh,
+            self.settings,
+            hand_over,
+            self.seed,
+            now(),
+        );
+        self.mailbox.leave(Note::Ready {
+            thread: rustix::thread::gettid(),
+        });
+        loop {
+            shard.wait(now())?;
+            if shard.turn(now()) == Turn::Finished {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! How many shards, and whose descriptor table each uses: decided once, from plain numbers.
+
+use crate::config::DriverChoice;
+use crate::error::ServerError;
+use myriad_reactor::Driver;
+use myriad_shard::Mesh;
+
+/// What the plan depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) connections: u64,
+    /// Shards asked for by the operator.
+    pub(crate) shards: Option<usize>,
+    pub(crate) cores: usize,
+    /// Slots of one descriptor table, RLIMIT_NOFILE.
+    pub(crate) table: usize,
+}
+
+/// Whose descriptor table a shard's sockets are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tables {
+    /// The process's. Under io_uring only what is handed over is in it: sockets are direct descriptors.
+    Shared,
+    /// Each shard has its own.
+    PerShard,
+}
+
+/// What will run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) driver: Driver,
+    pub(crate) shards: usize,
+    pub(crate) tables: Tables,
+    /// Sockets each shard's reactor must be able to hold, those answered 503 among them.
+    pub(crate) sockets_per_shard: usize,
+}
+
+/// Sockets beyond the connections' limit that a shard can hold while it answers them 503.
+const REFUSAL_SLOTS: u64 = 256;
+/// Descriptors of a table that are no client: stdio, listener, epoll, wakers of the runtime, the files of one moment.
+const OWN_DESCRIPTORS: u64 = 64;
+/// Connections the control plane may hold in the process's own table.
+pub(crate) const CONTROL_CONNECTIONS_MAX: u64 = 1024;
+
+/// Plans for the driver.
+///
+/// # Errors
+/// Not even the most tables a process may have hold the connections.
+pub(crate) fn plan(driver: Driver, wanted: Wanted) -> Result<Plan, ServerError> {
+    match driver {
+        Driver::IoUring => Ok(plan_io_uring(wanted)),
+        Driver::Epoll => plan_epoll(wanted),
+    }
+}
+
+/// One shard per core. Each may hold everything: rings and their tables are made as they fill, so that room costs
+/// nothing until it is used, and an uneven spread needs no allowance.
+fn plan_io_uring(wanted: Wanted) -> Plan {
+    Plan {
+        driver: Driver::IoUring,
+        shards: wanted
+            .shards
+            .unwrap_or(wanted.cores)
+            .clamp(1, Mesh::SHARDS_MAX),
+        tables: Tables::Shared,
+        sockets_per_shard: to_usize(wanted.connections + REFUSAL_SLOTS),
+    }
+}
+
+fn plan_epoll(wanted: Wanted) -> Result<Plan, ServerError> {
+    let shards = wanted
+        .shards
+        .unwrap_or(wanted.cores)
+        .clamp(1, Mesh::SHARDS_MAX);
+    let of_process =
+        CONTROL_CONNECTIONS_MAX + own_descriptors(shards) + REFUSAL_SLOTS * shards as u64;
+    let table = wanted.table as u64;
+    if wanted.connections + of_process <= table {
+        return Ok(Plan {
+            driver: Driver::Epoll,
+            shards,
+            tables: Tables::Shared,
+            sockets_per_shard: to_usize(wanted.connections + REFUSAL_SLOTS),
+        });
+    }
+    let shards = tables_needed(wanted.connections, table)
+        .ok_or_else(|| too_many(wanted))?
+        .max(shards);
+    Ok(Plan {
+        driver: Driver::Epoll,
+        shards,
+        tables: Tables::PerShard,
+        sockets_per_shard: to_usize(table.saturating_sub(own_descriptors(shards))),
+    })
+}
+
+/// Descriptors in a table that are not connections: every shard's waker is in every table, and both ends of the pair.
+fn own_descriptors(shards: usize) -> u64 {
+    OWN_DESCRIPTORS + 3 * shards as u64
+}
+
+/// The fewest tables that hold all connections although SO_REUSEPORT spreads them by hash.
+fn tables_needed(connections: u64, table: u64) -> Option<usize> {
+    (1..=Mesh::SHARDS_MAX).find(|&tables| {
+        fullest_table(connections, tables) + own_descriptors(tables) + REFUSAL_SLOTS <= table
+    })
+}
+
+/// Connections in the fullest table: the mean, and four standard deviations of the binomial spread.
+///
+/// Among 256 tables, one goes past that in a hundred starts at most; a client that meets it is answered 503.
+fn fullest_table(connections: u64, tables: usize) -> u64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a spread is an estimate; connections are far below 2^52"
+    )]
+    let (connections_f, share) = (connections as f64, 1.0 / tables as f64);
+    let deviation = (connections_f * share * (1.0 - share)).sqrt();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "positive and far below 2^52"
+    )]
+    let spread = (4.0 * deviation).ceil() as u64;
+    connections.div_ceil(tables as u64) + spread
+}
+
+fn too_many(wanted: Wanted) -> ServerError {
+    let tables_max = Mesh::SHARDS_MAX;
+    let fits = |connections| tables_needed(connections, wanted.table as u64).is_some();
+    // Halving finds the most that fits; nothing fits when a table cannot even hold its own descriptors.
+    let (mut low, mut high) = (0, wanted.connections);
+    while high - low > 1 {
+        let middle = low.midpoint(high);
+        if fits(middle) {
+            low = middle
+        } else {
+            high = middle
+        }
+    }
+    ServerError::Descriptors {
+        wanted: wanted.connections,
+        tables_max,
+        table: wanted.table,
+        fits: low,
+    }
+}
+
+fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// Chooses the driver. `probe` really tries io_uring, and is called only when the answer matters.
+///
+/// # Errors
+/// io_uring was asked for by name and does not work.
+pub(crate) fn choose_driver(
+    choice: DriverChoice,
+    probe: impl FnOnce() -> Result<(), myriad_reactor::DriverUnavailable>,
+) -> Result<Driver, ServerError> {
+    match choice {
+        DriverChoice::Epoll => Ok(Driver::Epoll),
+        DriverChoice::IoUring => {
+            probe().map_err(|unavailable| ServerError::Driver {
+                reason: unavailable.0,
+            })?;
+            Ok(Driver::IoUring)
+        }
+        DriverChoice::Auto => Ok(match probe() {
+            Ok(()) => Driver::IoUring,
+            Err(unavailable) => {
+                tracing::info!(
+                    "using epoll, because io_uring cannot be used here: {}",
+                    unavailable.0
+                );
+                Driver::Epoll
+            }
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use myriad_reactor::DriverUnavailable;
+
+    fn wanted(connections: u64, table: usize) -> Wanted {
+        Wanted {
+            connections,
+            shards: None,
+            cores: 2,
+            table,
+        }
+    }
+
+    #[test]
+    fn one_table_serves_all_cores_while_it_is_large_enough() {
+        let plan = plan(Driver::Epoll, wanted(100_000, 1 << 20)).unwrap();
+        assert_eq!((plan.shards, plan.tables), (2, Tables::Shared));
+        assert!(plan.sockets_per_shard > 100_000);
+    }
+
+    #[test]
+    fn a_million_connections_pass_a_limit_of_twenty_thousand() {
+        let plan = plan(Driver::Epoll, wanted(1_000_000, 20_000)).unwrap();
+        assert_eq!(plan.tables, Tables::PerShard);
+        // 51 tables would hold the mean, but not four standard deviations of 137 beside what is no connection.
+        assert!((52..=54).contains(&plan.shards), "{plan:?}");
+        assert!(
+            plan.sockets_per_shard as u64 >= fullest_table(1_000_000, plan.shards) + REFUSAL_SLOTS
+        );
+        assert!(plan.sockets_per_shard < 20_000);
+    }
+
+    #[test]
+    fn every_table_keeps_room_beside_the_fullest_share() {
+        for connections in [20_000, 60_000, 123_456, 5_000_000] {
+            for table in [4_096, 20_000, 65_536, 1 << 20] {
+                let Ok(plan) = plan(Driver::Epoll, wanted(connections, table)) else {
+                    continue;
+                };
+                let own = own_descriptors(plan.shards);
+                match plan.tables {
+                    Tables::Shared => {
+                        assert!(connections + CONTROL_CONNECTIONS_MAX + own <= table as u64)
+                    }
+                    Tables::PerShard => {
+                        let fullest = fullest_table(connections, plan.shards);
+                        assert!(
+                            fullest + own + REFUSAL_SLOTS <= table as u64,
+                            "{connections} {table} {plan:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_says_what_would() {
+        let error = plan(Driver::Epoll, wanted(1_000_000, 1_024)).unwrap_err();
+        let ServerError::Descriptors {
+            fits, table: 1_024, ..
+        } = error
+        else {
+            panic!("{error}")
+        };
+        assert!(fits == 0 || tables_needed(fits, 1_024).is_some());
+        assert!(plan(Driver::Epoll, wanted(1_000, 300)).is_err());
+    }
+
+    #[test]
+    fn io_uring_runs_one_shard_per_core_whatever_the_limit() {
+        let plan = plan(Driver::IoUring, wanted(1_000_000, 20_000)).unwrap();
+        assert_eq!((plan.shards, plan.tables), (2, Tables::Shared));
+        assert!(plan.sockets_per_shard >= 1_000_000);
+    }
+
+    #[test]
+    fn a_forced_driver_fails_and_a_chosen_one_falls_back() {
+        let missing = || Err(DriverUnavailable("Linux 5.4 is older than 6.8".into()));
+        assert_eq!(
+            choose_driver(DriverChoice::Auto, missing).unwrap(),
+            Driver::Epoll
+        );
+        assert_eq!(
+            choose_driver(DriverChoice::Auto, || Ok(())).unwrap(),
+            Driver::IoUring
+        );
+        assert_eq!(
+            choose_driver(DriverChoice::Epoll, || unreachable!()).unwrap(),
+            Driver::Epoll
+        );
+        let error = choose_driver(DriverChoice::IoUring, missing)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("Linux 5.4 is older than 6.8") && error.contains("--driver epoll"),
+            "{error}"
+        );
+    }
+}

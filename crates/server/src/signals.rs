@@ -1,0 +1,51 @@
+//! SIGTERM and SIGINT.
+//!
+//! Signals are blocked in every thread and fetched by one. A handler would run on any thread, and what handlers do,
+//! write to a descriptor's number, means something else in a thread with a descriptor table of its own.
+
+use crate::error::ServerError;
+use crate::server::Stop;
+use nix::sys::signal::{SigSet, Signal};
+
+/// Blocked, for this thread and all it will start.
+#[derive(Debug)]
+pub(crate) struct Blocked(SigSet);
+
+impl Blocked {
+    /// Call it before any other thread is started.
+    pub(crate) fn block() -> Result<Self, ServerError> {
+        let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+        signals
+            .thread_block()
+            .map_err(|errno| ServerError::System {
+                what: "block signals",
+                source: errno.into(),
+            })?;
+        Ok(Self(signals))
+    }
+
+    /// Fetches signals on a thread of its own: the first drains, the second ends the process at once.
+    pub(crate) fn obey(self, stop: Stop) -> Result<(), ServerError> {
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                let first = self.fetch();
+                tracing::info!("{first}: stopping; another signal ends the server at once");
+                stop.drain();
+                let second = self.fetch();
+                tracing::warn!("{second} again: ending at once, without closing connections");
+                std::process::exit(1);
+            })
+            .map_err(ServerError::system("start a thread"))?;
+        Ok(())
+    }
+
+    fn fetch(&self) -> Signal {
+        loop {
+            // Only EINTR is possible for a set of valid signals.
+            if let Ok(signal) = self.0.wait() {
+                return signal;
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The run's one clock: nanoseconds since the run began, the same for every thread.
+
+use std::time::{Duration, Instant};
+
+/// A point in time, in nanoseconds since the run began. Plain data, so that a simulation can make its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Nanos(pub u64);
+
+impl Nanos {
+    /// How long ago `earlier` was; zero if it lies ahead.
+    #[must_use]
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This point and `duration` more.
+    #[must_use]
+    pub(crate) fn plus(self, duration: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+
+    /// The same point in the coarse unit that terminals keep.
+    pub(crate) fn ticks(self) -> Ticks {
+        // Wraps after 119 hours; only differences are ever taken, and those are below a minute or two.
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "wrapping is the point: only differences are used"
+        )]
+        let low = (self.0 / Ticks::NANOS) as u32;
+        Ticks(low)
+    }
+}
+
+/// A point in time in 100 microseconds, in the four bytes a terminal can afford.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ticks(pub u32);
+
+impl Ticks {
+    const NANOS: u64 = 100_000;
+
+    /// How long ago `earlier` was, across a wrap.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(u64::from(self.0.wrapping_sub(earlier.0)) * Self::NANOS)
+    }
+}
+
+/// Where the time comes from: the machine, or a simulation.
+pub(crate) trait Clock {
+    /// Now.
+    fn now(&self) -> Nanos;
+}
+
+/// The machine's monotonic clock, counted from one instant that all threads share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunClock(Instant);
+
+impl RunClock {
+    /// A clock that reads zero now.
+    #[must_use]
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for RunClock {
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_count_across_their_wrap() {
+        let before = Nanos(u64::from(u32::MAX) * Ticks::NANOS);
+        let after = before.plus(Duration::from_millis(7));
+        assert!(after.ticks().0 < before.ticks().0);
+        assert_eq!(
+            after.ticks().since(before.ticks()),
+            Duration::from_millis(7)
+        );
+    }
+
+    #[test]
+    fn a_point_ahead_is_zero_ago() {
+        assert_eq!(Nanos(5).since(Nanos(9)), Duration::ZERO);
+        assert_eq!(Nanos(9).since(Nanos(5)), Duration::from_nanos(4));
+    }
+}

@@ -1,0 +1,648 @@
+//! What a run is asked to do, checked.
+
+use crate::engine::plan::{Plan, PlannedTarget};
+use crate::engine::shared::Ending;
+use crate::engine::sources::{SourceChoice, SourceError, Sources};
+use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
+use crate::measure::process::port_count;
+use crate::measure::threshold::Threshold;
+use crate::random;
+use crate::stamp::{PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
+use crate::target::{Target, UrlError, UrlParts, UrlProblem};
+use myriad_reactor::{Driver, descriptor_limit};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Connections under way at once when no other number is given. A listen backlog is usually 4,096, and one
+/// that overflows drops packets for a second each; this stays far below, and still connects 80,000 a second
+/// as long as each takes less than 25 ms.
+pub const CONNECTING_DEFAULT: u32 = 2048;
+
+/// How long terminals are held when neither a duration nor a number of pushes is given.
+pub const DURATION_DEFAULT: Duration = Duration::from_secs(60);
+
+/// Largest message a terminal takes.
+const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+
+/// Largest payload of the publisher.
+const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where terminals connect to, in turn.
+    pub targets: Vec<Target>,
+    /// Terminals.
+    pub connections: u64,
+    /// Connections a second, by schedule; none: as fast as the window allows.
+    pub connect_rate_per_s: Option<f64>,
+    /// Connections under way at once.
+    pub connecting_max: u32,
+    /// How long terminals are held once connecting has finished. None: until the pushes are over, or [`DURATION_DEFAULT`].
+    pub duration: Option<Duration>,
+    /// Threads; none: one per processor, or as many as the descriptor limit demands.
+    pub threads: Option<u32>,
+    /// The driver; none: io_uring where it works.
+    pub driver: Option<Driver>,
+    /// Near-end addresses.
+    pub sources: SourceChoice,
+    /// For the connection itself.
+    pub connect_timeout: Duration,
+    /// For the upgrade's answer.
+    pub handshake_timeout: Duration,
+    /// Attempts after a failed first one.
+    pub retries: u8,
+    /// Interval of the terminals' own pings; none: they only answer the server's.
+    pub heartbeat: Option<Duration>,
+    /// More headers of the upgrade request.
+    pub headers: Vec<(String, String)>,
+    /// Makes the crowd its own publisher.
+    pub publish: Option<Publish>,
+    /// How long a publication waits for the next arrival before it is taken to be over.
+    pub settle: Duration,
+    /// What is shown meanwhile.
+    pub live: LiveStyle,
+    /// File for the full report.
+    pub json: Option<PathBuf>,
+    /// File for the percentile distribution of arrivals.
+    pub hgrm: Option<PathBuf>,
+    /// Conditions that decide the outcome.
+    pub thresholds: Vec<Threshold>,
+    /// How terminals leave.
+    pub ending: Ending,
+}
+
+/// What to publish, how, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publish {
+    /// Where to.
+    pub endpoint: Endpoint,
+    /// Interval between pushes.
+    pub every: Duration,
+    /// How many; none: until the duration is over.
+    pub pushes: Option<u32>,
+    /// Payload size, stamp included.
+    pub payload_bytes: usize,
+    /// The request's body.
+    pub body: PublishBody,
+    /// Channels to publish to; empty: those of the targets.
+    pub channels: Vec<String>,
+    /// Sent as `X-API-Key`.
+    pub api_key: Option<String>,
+    /// Time between the end of connecting and the first push.
+    pub warmup: Duration,
+}
+
+/// The form of a publish request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PublishBody {
+    /// `{"channel": ..., "data": ...}`, one request per channel.
+    #[default]
+    Api,
+    /// The payload itself, one request, for everybody.
+    Plain,
+}
+
+/// A publish URL, resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// As given.
+    pub url: String,
+    pub(crate) host: String,
+    pub(crate) path: String,
+    pub(crate) address: SocketAddr,
+}
+
+impl Endpoint {
+    /// Reads an `http://` URL and resolves its host.
+    ///
+    /// # Errors
+    /// The URL cannot be used, or its host does not resolve.
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
+        let parts = UrlParts::parse(url, "http", "https")?;
+        if parts.path.parse::<hyper::Uri>().is_err() {
+            return Err(UrlError {
+                url: url.to_owned(),
+                problem: UrlProblem::Path,
+            });
+        }
+        let address = parts.resolve(url)?;
+        Ok(Self {
+            url: url.to_owned(),
+            host: parts.authority,
+            path: parts.path,
+            address,
+        })
+    }
+}
+
+impl Publish {
+    /// Publishes to `endpoint` every `every`, with defaults for the rest.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, every: Duration) -> Self {
+        Self {
+            endpoint,
+            every,
+            pushes: None,
+            payload_bytes: PAYLOAD_BYTES_DEFAULT,
+            body: PublishBody::default(),
+            channels: Vec::new(),
+            api_key: None,
+            warmup: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What a run shows while it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LiveStyle {
+    /// One line that is rewritten, or plain lines when standard error is no terminal.
+    #[default]
+    Automatic,
+    /// One line of text a second on standard error.
+    Plain,
+    /// One JSON object per line on standard output; see [`crate::report::live`]. The closing table goes to standard error.
+    Json,
+    /// Nothing, not even the closing table.
+    Off,
+}
+
+/// A run that cannot be begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// There is no target.
+    NoTarget,
+    /// More targets than a terminal can name.
+    TooManyTargets,
+    /// None, or more than 2^31.
+    Connections(u64),
+    /// A duration that must not be zero is.
+    Zero(&'static str),
+    /// The payload is shorter than the stamp or longer than 16 MiB.
+    Payload(usize),
+    /// The API key holds characters that a header cannot carry.
+    ApiKey,
+    /// No channel to publish to is known.
+    NoChannel,
+    /// A channel to publish to that no target subscribes to.
+    NobodySubscribes(String),
+    /// Too many channels for a stamp to name.
+    TooManyChannels,
+    /// The source addresses do not suffice, or do not fit.
+    Sources(SourceError),
+    /// io_uring was demanded and does not work here.
+    Driver(String),
+    /// The threads' descriptor tables hold too few connections.
+    Threads {
+        /// As demanded.
+        threads: u32,
+        /// What they hold.
+        holds: u64,
+        /// Threads that would do.
+        needed: u64,
+    },
+    /// The descriptor limit could not be read.
+    DescriptorLimit(String),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoTarget => write!(
+                f,
+                "there is no target; give one such as 'ws://127.0.0.1:8000/raw?channel=x'"
+            ),
+            Self::TooManyTargets => write!(f, "there are more than 65,536 targets; give fewer"),
+            Self::Connections(count) => write!(
+                f,
+                "--connections {count} is out of range; give 1 to 2,147,483,648"
+            ),
+            Self::Zero(option) => {
+                write!(f, "{option} must not be zero; give a duration such as 10s")
+            }
+            Self::Payload(bytes) => {
+                write!(
+                    f,
+                    "--payload-size {bytes} is out of range; the stamp needs {STAMP_BYTES} bytes, and {PAYLOAD_BYTES_MAX} is the most"
+                )
+            }
+            Self::ApiKey => write!(
+                f,
+                "--api-key holds characters that a header cannot carry; check it for line breaks"
+            ),
+            Self::NoChannel => write!(
+                f,
+                "no channel to publish to is known; put ?channel=NAME into the targets, give --publish-channel NAME, or use --publish-body plain"
+            ),
+            Self::NobodySubscribes(channel) => write!(
+                f,
+                "--publish-channel {channel} is in no target's ?channel=; nobody would receive it, so add it there"
+            ),
+            Self::TooManyChannels => write!(f, "there are more than 65,536 channels; give fewer"),
+            Self::Sources(error) => write!(f, "source addresses: {error}"),
+            Self::Driver(reason) => write!(
+                f,
+                "--driver io_uring does not work here: {reason}; use --driver epoll"
+            ),
+            Self::Threads {
+                threads,
+                holds,
+                needed,
+            } => write!(
+                f,
+                "{threads} threads hold {holds} connections under this descriptor limit; give --threads {needed}, leave --threads out, or use --driver io_uring"
+            ),
+            Self::DescriptorLimit(reason) => {
+                write!(f, "the descriptor limit cannot be read or raised: {reason}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<SourceError> for ConfigError {
+    fn from(error: SourceError) -> Self {
+        Self::Sources(error)
+    }
+}
+
+/// A run that can be begun.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub plan: Plan,
+    /// The channels that stamps name by index.
+    pub channels: Vec<String>,
+    pub driver: Driver,
+    pub tables: Tables,
+    /// What a person should know about the choices made.
+    pub notices: Vec<String>,
+}
+
+impl Config {
+    /// A run of `connections` terminals on `targets`, with defaults for the rest.
+    #[must_use]
+    pub fn new(targets: Vec<Target>, connections: u64) -> Self {
+        Self {
+            targets,
+            connections,
+            connect_rate_per_s: None,
+            connecting_max: CONNECTING_DEFAULT,
+            duration: None,
+            threads: None,
+            driver: None,
+            sources: SourceChoice::default(),
+            connect_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
+            retries: 2,
+            heartbeat: None,
+            headers: Vec::new(),
+            publish: None,
+            settle: Duration::from_secs(30),
+            live: LiveStyle::default(),
+            json: None,
+            hgrm: None,
+            thresholds: Vec::new(),
+            ending: Ending::default(),
+        }
+    }
+
+    /// Checks everything that can be checked beforehand, and deals the crowd to threads.
+    pub(crate) fn prepare(&self) -> Result<Prepared, ConfigError> {
+        self.check()?;
+        let mut notices = Vec::new();
+        let driver = self.choose_driver(&mut notices)?;
+        let (threads, tables) = self.choose_threads(driver, &mut notices)?;
+        let channels = self.publish_channels()?;
+        let sources = Sources::plan(&self.sources, &self.targets, self.connections, port_count())?;
+        let seed = random::seed();
+        let [run_low, run_high, ..] = random::mix(seed).to_le_bytes();
+        let plan = Plan {
+            connections: u32::try_from(self.connections).expect("checked"),
+            threads,
+            targets: self
+                .targets
+                .iter()
+                .map(|target| planned(target, &channels))
+                .collect(),
+            sources,
+            headers: self.headers.clone(),
+            connect_rate_per_s: self.connect_rate_per_s,
+            connecting_max: self.connecting_max.max(1),
+            connect_timeout: self.connect_timeout,
+            handshake_timeout: self.handshake_timeout,
+            retries: self.retries,
+            heartbeat: self.heartbeat,
+            limits: myriad_wire::ws::Limits {
+                frame_bytes_max: MESSAGE_BYTES_MAX,
+                message_bytes_max: MESSAGE_BYTES_MAX,
+                fragments_max: u32::MAX,
+            },
+            run: u16::from_le_bytes([run_low, run_high]),
+            seed,
+        };
+        Ok(Prepared {
+            plan,
+            channels,
+            driver,
+            tables,
+            notices,
+        })
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        if self.targets.is_empty() {
+            return Err(ConfigError::NoTarget);
+        }
+        if self.targets.len() > 1 << 16 {
+            return Err(ConfigError::TooManyTargets);
+        }
+        if self.connections == 0 || self.connections > 1 << 31 {
+            return Err(ConfigError::Connections(self.connections));
+        }
+        let mut durations = vec![
+            ("--connect-timeout", self.connect_timeout),
+            ("--handshake-timeout", self.handshake_timeout),
+            ("--settle", self.settle),
+        ];
+        durations.extend(self.heartbeat.map(|heartbeat| ("--heartbeat", heartbeat)));
+        durations.extend(
+            self.publish
+                .as_ref()
+                .map(|publish| ("--every", publish.every)),
+        );
+        if let Some((option, _)) = durations.iter().find(|(_, duration)| duration.is_zero()) {
+            return Err(ConfigError::Zero(option));
+        }
+        let key = self
+            .publish
+            .as_ref()
+            .and_then(|publish| publish.api_key.as_ref());
+        if key.is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err(ConfigError::ApiKey);
+        }
+        match &self.publish {
+            Some(publish)
+                if !(STAMP_BYTES..=PAYLOAD_BYTES_MAX).contains(&publish.payload_bytes) =>
+            {
+                Err(ConfigError::Payload(publish.payload_bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn choose_driver(&self, notices: &mut Vec<String>) -> Result<Driver, ConfigError> {
+        match (self.driver, Driver::probe_io_uring()) {
+            (Some(Driver::Epoll), _) => Ok(Driver::Epoll),
+            (_, Ok(())) => Ok(Driver::IoUring),
+            (Some(Driver::IoUring), Err(reason)) => Err(ConfigError::Driver(reason.0)),
+            (None, Err(reason)) => {
+                notices.push(format!(
+                    "using epoll, because io_uring does not work here: {}",
+                    reason.0
+                ));
+                Ok(Driver::Epoll)
+            }
+        }
+    }
+
+    /// As many threads as processors, unless the descriptor limit of epoll's tables demands more.
+    fn choose_threads(
+        &self,
+        driver: Driver,
+        notices: &mut Vec<String>,
+    ) -> Result<(u32, Tables), ConfigError> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let connections = usize::try_from(self.connections).expect("checked");
+        let most = u32::try_from(connections).expect("checked");
+        let default = u32::try_from(processors).unwrap_or(1).min(most);
+        let threads = self.threads.unwrap_or(default).clamp(1, most);
+        let limit =
+            descriptor_limit().map_err(|error| ConfigError::DescriptorLimit(error.to_string()))?;
+        let spare = DESCRIPTORS_SPARE + 4 * threads as usize;
+        if driver == Driver::IoUring || connections + spare <= limit {
+            return Ok((threads, Tables::Shared));
+        }
+        let per_table = limit.saturating_sub(DESCRIPTORS_SPARE).max(1);
+        let needed = connections.div_ceil(per_table);
+        let holds = threads as usize * per_table;
+        if holds >= connections {
+            return Ok((threads, Tables::Own));
+        }
+        if self.threads.is_some() {
+            return Err(ConfigError::Threads {
+                threads,
+                holds: holds as u64,
+                needed: needed as u64,
+            });
+        }
+        notices.push(format!(
+            "using {needed} threads with a descriptor table each, because a table holds {limit} descriptors here"
+        ));
+        Ok((
+            u32::try_from(needed).expect("at most one thread per connection"),
+            Tables::Own,
+        ))
+    }
+
+    /// The channels of stamps, in order; one without a name when the body is plain.
+    fn publish_channels(&self) -> Result<Vec<String>, ConfigError> {
+        let Some(publish) = &self.publish else {
+            return Ok(Vec::new());
+        };
+        if publish.body == PublishBody::Plain {
+            return Ok(vec![String::new()]);
+        }
+        let mut channels: Vec<String> = Vec::new();
+        let subscribed = self.targets.iter().flat_map(|target| &target.channels);
+        let wanted: Vec<&String> = if publish.channels.is_empty() {
+            subscribed.collect()
+        } else {
+            publish.channels.iter().collect()
+        };
+        for channel in wanted {
+            if !channels.contains(channel) {
+                channels.push(channel.clone());
+            }
+        }
+        if channels.is_empty() {
+            return Err(ConfigError::NoChannel);
+        }
+        if channels.len() > 1 << 16 {
+            return Err(ConfigError::TooManyChannels);
+        }
+        let reached = |channel: &String| self.targets.iter().any(|target| carries(target, channel));
+        match channels.iter().find(|channel| !reached(channel)) {
+            Some(lonely) => Err(ConfigError::NobodySubscribes(lonely.clone())),
+            None => Ok(channels),
+        }
+    }
+}
+
+/// Whether a target's terminals should get a channel's publications. One that names no channels in its URL
+/// subscribes by other means, and is taken to get everything, as everybody does when the body is plain.
+fn carries(target: &Target, channel: &String) -> bool {
+    channel.is_empty() || target.channels.is_empty() || target.channels.contains(channel)
+}
+
+fn planned(target: &Target, channels: &[String]) -> PlannedTarget {
+    let mut next = 0_u16;
+    let slots = channels.iter().map(|channel| {
+        carries(target, channel).then(|| {
+            next += 1;
+            next - 1
+        })
+    });
+    PlannedTarget {
+        address: target.address,
+        host: target.host.clone(),
+        path: target.path.clone(),
+        slots: slots.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(urls: &[&str]) -> Config {
+        let targets = urls.iter().map(|url| Target::parse(url).unwrap()).collect();
+        Config {
+            driver: Some(Driver::Epoll),
+            ..Config::new(targets, 100)
+        }
+    }
+
+    fn publish() -> Publish {
+        Publish::new(
+            Endpoint::parse("http://127.0.0.1:8000/api/publish").unwrap(),
+            Duration::from_secs(1),
+        )
+    }
+
+    #[test]
+    fn streams_are_the_distinct_channels_of_the_targets() {
+        let mut config = config(&[
+            "ws://127.0.0.1:1/?channel=a&channel=b",
+            "ws://127.0.0.1:1/?channel=b",
+        ]);
+        config.publish = Some(publish());
+        let prepared = config.prepare().unwrap();
+        assert_eq!(prepared.channels, ["a", "b"]);
+        let plan = &prepared.plan;
+        assert_eq!(
+            (plan.targets[0].slot(0), plan.targets[0].slot(1)),
+            (Some(0), Some(1))
+        );
+        assert_eq!(
+            (plan.targets[1].slot(0), plan.targets[1].slot(1)),
+            (None, Some(0))
+        );
+        assert_eq!(plan.targets[1].slot(9), None);
+        assert_eq!(plan.more_sequences(), 1);
+    }
+
+    #[test]
+    fn a_plain_body_reaches_every_target() {
+        let mut config = config(&["ws://127.0.0.1:1/?channel=a", "ws://127.0.0.1:1/room"]);
+        config.publish = Some(Publish {
+            body: PublishBody::Plain,
+            ..publish()
+        });
+        let prepared = config.prepare().unwrap();
+        assert_eq!(prepared.channels, [""]);
+        assert!(
+            prepared
+                .plan
+                .targets
+                .iter()
+                .all(|target| target.slot(0) == Some(0))
+        );
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_a_next_step() {
+        let refused = |change: &dyn Fn(&mut Config)| {
+            let mut config = config(&["ws://127.0.0.1:1/"]);
+            config.publish = Some(Publish {
+                channels: vec!["x".to_owned()],
+                ..publish()
+            });
+            change(&mut config);
+            config.prepare().unwrap_err()
+        };
+        assert_eq!(refused(&|c| c.targets.clear()), ConfigError::NoTarget);
+        assert_eq!(refused(&|c| c.connections = 0), ConfigError::Connections(0));
+        assert_eq!(
+            refused(&|c| c.heartbeat = Some(Duration::ZERO)),
+            ConfigError::Zero("--heartbeat")
+        );
+        assert_eq!(
+            refused(&|c| c.publish.as_mut().unwrap().payload_bytes = 25),
+            ConfigError::Payload(25)
+        );
+        assert_eq!(
+            refused(&|c| c.publish.as_mut().unwrap().api_key = Some("a\n".to_owned())),
+            ConfigError::ApiKey
+        );
+        assert_eq!(
+            refused(&|c| c.publish.as_mut().unwrap().channels.clear()),
+            ConfigError::NoChannel
+        );
+        assert_eq!(
+            refused(&|c| c.targets[0].channels = vec!["y".to_owned()]),
+            ConfigError::NobodySubscribes("x".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_low_descriptor_limit_means_more_threads_with_tables_of_their_own() {
+        let limit = descriptor_limit().unwrap() as u64;
+        let mut config = config(&["ws://127.0.0.1:1/"]);
+        config.connections = limit * 3;
+        let prepared = config.prepare().unwrap();
+        assert_eq!(prepared.tables, Tables::Own);
+        assert!(prepared.plan.threads >= 4);
+        assert!(!prepared.notices.is_empty());
+        config.threads = Some(2);
+        assert!(matches!(
+            config.prepare(),
+            Err(ConfigError::Threads { threads: 2, .. })
+        ));
+        config.connections = 100;
+        assert_eq!(config.prepare().unwrap().tables, Tables::Shared);
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let mut config = config(&[
+            "ws://127.0.0.1:1/a",
+            "ws://127.0.0.1:1/b",
+            "ws://127.0.0.1:1/c",
+        ]);
+        config.connections = 1001;
+        config.threads = Some(4);
+        let plan = config.prepare().unwrap().plan;
+        let parts: Vec<_> = (0..4).map(|thread| plan.part(thread)).collect();
+        assert_eq!(parts.iter().map(|part| part.count).sum::<u32>(), 1001);
+        let mut seen = vec![false; 1001];
+        for part in parts {
+            for index in 0..part.count {
+                let number = usize::try_from(plan.number(part, index)).unwrap();
+                assert!(!std::mem::replace(&mut seen[number], true));
+            }
+        }
+        assert!(seen.iter().all(|&seen| seen));
+        assert_eq!(plan.target_of(7), (1, 2));
+    }
+
+    #[test]
+    fn keys_differ_by_terminal_and_attempt_and_can_be_made_again() {
+        let plan = config(&["ws://127.0.0.1:1/"]).prepare().unwrap().plan;
+        assert_eq!(plan.key(5, 1), plan.key(5, 1));
+        assert_ne!(plan.key(5, 1), plan.key(5, 2));
+        assert_ne!(plan.key(5, 1), plan.key(6, 1));
+    }
+}

@@ -1,0 +1,505 @@
+//! One thread's part of the crowd: its terminals and the turn that drives them.
+//!
+//! A turn opens what is due, waits for the reactor, reads the clock once, handles what was received, and
+//! sends everything the terminals want to say in one batch. It is generic over the reactor: two real
+//! drivers and a simulated one run the same code.
+
+use crate::clock::{Clock, Nanos};
+use crate::engine::arrivals::{Arrivals, MessageScan};
+use crate::engine::heartbeat::Heartbeat;
+use crate::engine::opening::Opening;
+use crate::engine::outbox::{Broken, Outbox};
+use crate::engine::plan::{Part, Plan};
+use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
+use crate::engine::terminal::{Phase, Terminal};
+use crate::failure::Failure;
+use crate::measure::push::{Base, PushKey, Tally, as_micros};
+use crate::measure::sequence::Sequence;
+use crate::random::{Random, mix};
+use myriad_reactor::{Close, Completion, Completions, Reactor, Token};
+use myriad_wire::ws::Decoder;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest wait: how soon an order is noticed when nothing else happens. No descriptor is spent on waking
+/// a thread, and ten wakes a second are not worth one.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// Connections ended in one turn of the closing, so that their completions do not pile up.
+const CLOSES_PER_TURN: usize = 1024;
+
+/// How long an orderly close waits for the server's side of it.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Publications whose base a thread remembers. Forgetting one costs a look into the ledger.
+const BASES_MAX: usize = 1024;
+
+/// A thread's part of the crowd, on its reactor.
+pub(crate) struct Crowd<R> {
+    reactor: R,
+    completions: Completions,
+    world: World,
+}
+
+/// Everything but the reactor.
+pub(super) struct World {
+    pub(super) plan: Arc<Plan>,
+    pub(super) part: Part,
+    shared: Arc<Shared>,
+    /// One per terminal opened so far, in order; never moved, for its capacity is the whole part.
+    pub(super) terminals: Vec<Terminal>,
+    /// What terminals have seen of their channels after the first, `more_sequences` each.
+    more_sequences: Vec<Sequence>,
+    /// Input that is not whole yet, by terminal.
+    pub(super) partials: HashMap<u32, Partial>,
+    pub(super) outbox: Outbox,
+    pub(super) opening: Opening,
+    heartbeat: Option<Heartbeat>,
+    pub(super) arrivals: Arrivals,
+    bases: HashMap<PushKey, Base>,
+    pub(super) totals: Totals,
+    pub(super) notes: Notes,
+    pub(super) random: Random,
+    /// Terminals whose close frame went out, by when; oldest first.
+    closing: VecDeque<(Nanos, Token)>,
+    closing_all: Option<ClosingAll>,
+    broken: Vec<Broken>,
+}
+
+/// Input of one terminal that is not whole yet.
+#[derive(Debug)]
+pub(super) enum Partial {
+    /// The beginning of the upgrade's answer.
+    Head(Vec<u8>),
+    /// A message under way.
+    Message(Box<(Decoder, MessageScan)>),
+}
+
+/// Things of one turn that the account counts in maps.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) failures: Vec<Failure>,
+    pub(super) closes: Vec<Option<u16>>,
+    pub(super) setup_times: Vec<Duration>,
+    pub(super) pong_times: Vec<Duration>,
+    pub(super) open_by_target: Vec<u32>,
+    open_changed: bool,
+}
+
+/// The end of the crowd, under way.
+#[derive(Clone, Copy, Debug)]
+struct ClosingAll {
+    ending: Ending,
+    next: usize,
+    /// When orderly closes that are still unanswered become resets.
+    deadline: Nanos,
+}
+
+/// Whether a thread has more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turned {
+    /// Call again.
+    Running,
+    /// Everything is closed.
+    Done,
+}
+
+impl<R: Reactor> Crowd<R> {
+    /// A part of the crowd with nothing opened yet.
+    pub(crate) fn new(
+        reactor: R,
+        plan: Arc<Plan>,
+        part: Part,
+        shared: Arc<Shared>,
+        now: Nanos,
+    ) -> Self {
+        let more = plan.more_sequences() * part.count as usize;
+        let heartbeat = plan.heartbeat.map(|interval| Heartbeat::new(interval, now));
+        let world = World {
+            terminals: Vec::with_capacity(part.count as usize),
+            more_sequences: vec![Sequence::NONE; more],
+            partials: HashMap::new(),
+            outbox: Outbox::default(),
+            opening: Opening::new(&plan, part, now),
+            heartbeat,
+            arrivals: Arrivals::new(plan.run),
+            bases: HashMap::new(),
+            totals: Totals::default(),
+            notes: Notes {
+                open_by_target: vec![0; plan.targets.len()],
+                ..Notes::default()
+            },
+            random: Random::new(mix(plan.seed ^ u64::from(part.thread))),
+            closing: VecDeque::new(),
+            closing_all: None,
+            broken: Vec::new(),
+            plan,
+            part,
+            shared,
+        };
+        Self {
+            reactor,
+            completions: Completions::new(),
+            world,
+        }
+    }
+
+    /// One pass: open, wait, handle, send, account.
+    ///
+    /// # Errors
+    /// The reactor is unusable.
+    pub(crate) fn turn(&mut self, clock: &impl Clock) -> io::Result<Turned> {
+        let Self {
+            reactor,
+            completions,
+            world,
+        } = self;
+        world.obey(clock.now());
+        world.act(reactor, clock.now());
+        world.send(reactor, clock.now());
+        let timeout = world.timeout(clock.now());
+        reactor.wait(Some(timeout), completions)?;
+
+        // The arrival time of the whole batch: after it was received, before any of it is looked at.
+        let arrived = clock.now();
+        let Completions { list, buffer } = completions;
+        let busy = !list.is_empty();
+        for completion in list.drain(..) {
+            world.handle(reactor, completion, buffer, arrived);
+        }
+        world.send(reactor, arrived);
+        if busy {
+            world.totals.turn_max = world.totals.turn_max.max(clock.now().since(arrived));
+        }
+        let done = world.is_done();
+        world.settle_account(arrived, if done { Stage::Gone } else { world.stage() });
+        Ok(if done { Turned::Done } else { Turned::Running })
+    }
+}
+
+impl World {
+    /// Looks for an order to close.
+    fn obey(&mut self, now: Nanos) {
+        if self.closing_all.is_some() {
+            return;
+        }
+        if let Order::Close(ending) = self.shared.order() {
+            self.opening.stop();
+            self.closing_all = Some(ClosingAll {
+                ending,
+                next: 0,
+                deadline: now.plus(CLOSE_TIMEOUT),
+            });
+        }
+    }
+
+    /// Does what is due by the clock.
+    fn act<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
+        self.expire_closing(reactor, now);
+        if self.closing_all.is_some() {
+            self.close_some(reactor, now);
+            return;
+        }
+        self.expire_attempts(reactor, now);
+        self.open_due(reactor, now);
+        self.send_heartbeats(now);
+    }
+
+    /// How long the reactor may wait.
+    fn timeout(&self, now: Nanos) -> Duration {
+        if let Some(all) = self.closing_all
+            && all.next < self.terminals.len()
+        {
+            return Duration::ZERO;
+        }
+        let heartbeat = self.heartbeat.as_ref().map_or(WAIT_MAX, Heartbeat::step);
+        self.opening
+            .wait(&self.plan, self.part, now)
+            .min(heartbeat)
+            .min(WAIT_MAX)
+    }
+
+    fn handle<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        completion: Completion,
+        buffer: &mut [u8],
+        now: Nanos,
+    ) {
+        match completion {
+            Completion::Received { token, range } => {
+                self.handle_received(reactor, token, &mut buffer[range], now)
+            }
+            Completion::Connected { token } => self.handle_connected(reactor, token, now),
+            Completion::ConnectFailed { token, errno } => {
+                self.handle_connect_failed(token, errno, now)
+            }
+            Completion::Finished { token } => self.handle_finished(reactor, token, now),
+            Completion::Failed { token, errno } => self.handle_failed(reactor, token, errno, now),
+            Completion::Writable { token } => self.handle_writable(reactor, token, now),
+            // Nothing is accepted here, and waiting again is the answer to being woken.
+            Completion::Woken | Completion::AcceptPaused { .. } | Completion::Accepted { .. } => {}
+        }
+    }
+
+    /// The index of the terminal a completion is about, unless it is about a previous attempt.
+    pub(super) fn current(&self, token: Token) -> Option<usize> {
+        let index = token.index as usize;
+        let terminal = self.terminals.get(index)?;
+        (terminal.attempt == token.generation && terminal.holds_socket()).then_some(index)
+    }
+
+    fn handle_finished<R: Reactor>(&mut self, reactor: &mut R, token: Token, now: Nanos) {
+        let Some(index) = self.current(token) else {
+            return;
+        };
+        match self.terminals[index].phase {
+            Phase::Open => {
+                self.note_failure(Failure::LostEnd);
+                self.end(reactor, index, Close::Orderly);
+            }
+            Phase::Closing => self.end(reactor, index, Close::Orderly),
+            _ => self.fail_attempt(reactor, index, Failure::HandshakeEnded, now),
+        }
+    }
+
+    fn handle_failed<R: Reactor>(&mut self, reactor: &mut R, token: Token, errno: i32, now: Nanos) {
+        let Some(index) = self.current(token) else {
+            return;
+        };
+        match self.terminals[index].phase {
+            Phase::Open => {
+                self.note_failure(Failure::of_open(errno));
+                self.end(reactor, index, Close::Reset);
+            }
+            Phase::Closing => self.end(reactor, index, Close::Reset),
+            _ => self.fail_attempt(reactor, index, Failure::of_upgrade(errno), now),
+        }
+    }
+
+    fn handle_writable<R: Reactor>(&mut self, reactor: &mut R, token: Token, now: Nanos) {
+        let Some(index) = self.current(token) else {
+            return;
+        };
+        if let Some(Broken { errno, .. }) =
+            self.outbox
+                .resume(reactor, token.index, &self.terminals[index])
+        {
+            self.handle_failed(reactor, token, errno, now);
+        }
+    }
+
+    /// Sends what was queued, and ends terminals whose socket turned out broken.
+    fn send<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
+        let mut broken = std::mem::take(&mut self.broken);
+        self.outbox.flush(reactor, &self.terminals, &mut broken);
+        for Broken { index, errno } in broken.drain(..) {
+            let token = self.terminals[index as usize].token(index);
+            self.handle_failed(reactor, token, errno, now);
+        }
+        self.broken = broken;
+    }
+
+    pub(super) fn note_failure(&mut self, failure: Failure) {
+        self.notes.failures.push(failure);
+    }
+
+    /// Notes that a terminal became a WebSocket, or is none any more.
+    pub(super) fn note_open(&mut self, target: u16, opened: bool) {
+        let open = &mut self.notes.open_by_target[usize::from(target)];
+        if opened {
+            *open += 1;
+            self.totals.open += 1;
+        } else {
+            *open -= 1;
+            self.totals.open -= 1;
+        }
+        self.notes.open_changed = true;
+    }
+
+    /// Gives a terminal's socket back, with what was half done on it.
+    pub(super) fn release<R: Reactor>(&mut self, reactor: &mut R, index: usize, how: Close) {
+        let terminal = &self.terminals[index];
+        assert!(terminal.holds_socket());
+        let token = terminal.token(u32::try_from(index).expect("terminals are at most 2^32"));
+        reactor.close(terminal.socket(), token, how);
+        match terminal.phase {
+            Phase::Open => self.note_open(terminal.target, false),
+            Phase::Connecting | Phase::Upgrading => self.opening.note_ended(),
+            Phase::Closing | Phase::Waiting | Phase::Ended => {}
+        }
+        if !self.partials.is_empty() {
+            self.partials.remove(&token.index);
+        }
+        self.outbox.forget(token.index);
+    }
+
+    /// Ends a terminal that was open, for good.
+    pub(super) fn end<R: Reactor>(&mut self, reactor: &mut R, index: usize, how: Close) {
+        self.release(reactor, index, how);
+        self.terminals[index].phase = Phase::Ended;
+    }
+
+    /// Leaves the open phase by a close frame of ours, which is already queued.
+    pub(super) fn begin_closing(&mut self, index: usize, now: Nanos) {
+        let terminal = &mut self.terminals[index];
+        assert_eq!(terminal.phase, Phase::Open);
+        terminal.phase = Phase::Closing;
+        let (target, token) = (
+            terminal.target,
+            terminal.token(u32::try_from(index).expect("fits, it is a token")),
+        );
+        self.note_open(target, false);
+        self.closing.push_back((now.plus(CLOSE_TIMEOUT), token));
+    }
+
+    /// Ends terminals whose server does not end the connection after the close handshake.
+    fn expire_closing<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
+        while let Some(&(deadline, token)) = self.closing.front() {
+            let current = self
+                .current(token)
+                .filter(|&index| self.terminals[index].phase == Phase::Closing);
+            if current.is_some() && now < deadline {
+                break;
+            }
+            self.closing.pop_front();
+            if let Some(index) = current {
+                self.end(reactor, index, Close::Reset);
+            }
+        }
+    }
+
+    /// Ends the next terminals of the closing.
+    fn close_some<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
+        let Some(mut all) = self.closing_all else {
+            return;
+        };
+        let end = (all.next + CLOSES_PER_TURN).min(self.terminals.len());
+        for index in all.next..end {
+            let phase = self.terminals[index].phase;
+            if phase == Phase::Open && all.ending == Ending::Orderly && now < all.deadline {
+                self.send_close(index, now);
+            } else if self.terminals[index].holds_socket() && phase != Phase::Closing {
+                self.end(reactor, index, Close::Reset);
+            } else if phase == Phase::Closing && all.ending == Ending::Reset {
+                self.end(reactor, index, Close::Reset);
+            }
+        }
+        all.next = end;
+        self.closing_all = Some(all);
+    }
+
+    fn is_done(&self) -> bool {
+        self.closing_all
+            .is_some_and(|all| all.next == self.terminals.len())
+            && self.closing.is_empty()
+    }
+
+    fn stage(&self) -> Stage {
+        if self.opening.is_finished(self.part) {
+            Stage::Holding
+        } else {
+            Stage::Connecting
+        }
+    }
+
+    /// Queues heartbeats that are due.
+    fn send_heartbeats(&mut self, now: Nanos) {
+        let Some(heartbeat) = &mut self.heartbeat else {
+            return;
+        };
+        let count = self.terminals.len();
+        for _ in 0..heartbeat.due(count, now) {
+            let index = heartbeat.next(count);
+            let terminal = &mut self.terminals[index];
+            if terminal.phase != Phase::Open {
+                continue;
+            }
+            if terminal.waiting_since.0 != 0 {
+                self.notes.failures.push(Failure::HeartbeatUnanswered);
+            }
+            terminal.waiting_since = now.ticks();
+            // Zero stands for no heartbeat under way.
+            terminal.waiting_since.0 = terminal.waiting_since.0.max(1);
+            self.totals.heartbeats_sent += 1;
+            let (attempt, mask) = (terminal.attempt, self.random.mask());
+            let index = u32::try_from(index).expect("terminals are at most 2^32");
+            self.outbox.push(index, attempt, |out| {
+                myriad_wire::ws::encode_frame(
+                    out,
+                    myriad_wire::ws::Opcode::Ping,
+                    true,
+                    Some(mask),
+                    b"",
+                );
+            });
+        }
+    }
+
+    /// Where a terminal keeps what it has seen of the channel in one of its slots.
+    pub(super) fn sequence_mut(&mut self, index: usize, slot: usize) -> &mut Sequence {
+        match slot.checked_sub(1) {
+            None => &mut self.terminals[index].sequence,
+            Some(more) => {
+                let stride = self.more_sequences.len() / self.part.count as usize;
+                assert!(more < stride);
+                &mut self.more_sequences[index * stride + more]
+            }
+        }
+    }
+
+    /// Brings the account up to date with this turn.
+    fn settle_account(&mut self, arrived: Nanos, stage: Stage) {
+        self.totals.connecting = u64::from(self.opening.under_way());
+        self.look_up_bases(arrived);
+        let mut account = self.shared.account(self.part.thread as usize);
+        account.stage = stage;
+        for (key, count) in self.arrivals.counts_mut().drain(..) {
+            match self.bases.get(&key) {
+                Some(&Base::Open(base)) => {
+                    account
+                        .tallies
+                        .entry(key)
+                        .or_insert_with(|| Tally::new(base))
+                        .record(arrived, count);
+                }
+                _ => self.totals.unmeasured += count,
+            }
+        }
+        for failure in self.notes.failures.drain(..) {
+            *account.failures.entry(failure).or_default() += 1;
+        }
+        for code in self.notes.closes.drain(..) {
+            *account.closes.entry(code).or_default() += 1;
+        }
+        for time in self.notes.setup_times.drain(..) {
+            account.setup_times.saturating_record(as_micros(time));
+        }
+        for time in self.notes.pong_times.drain(..) {
+            account.pong_times.saturating_record(as_micros(time));
+        }
+        if std::mem::take(&mut self.notes.open_changed) {
+            account
+                .open_by_target
+                .copy_from_slice(&self.notes.open_by_target);
+        }
+        account.totals = self.totals;
+    }
+
+    /// Finds out when publications that are new to this thread were made.
+    fn look_up_bases(&mut self, arrived: Nanos) {
+        if self.bases.len() > BASES_MAX {
+            self.bases.clear();
+        }
+        for &(key, _) in self.arrivals.counts_mut().iter() {
+            // A foreign message may return after its measurement has ended, so only the ledger knows.
+            let foreign = matches!(key, PushKey::Foreign(_));
+            if foreign || !self.bases.contains_key(&key) {
+                self.bases
+                    .insert(key, self.shared.ledger.base(key, arrived));
+            }
+        }
+    }
+}

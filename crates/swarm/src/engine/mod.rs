@@ -1,0 +1,14 @@
+//! The crowd itself: terminals on reactors, one thread each.
+
+pub(crate) mod arrivals;
+pub(crate) mod crowd;
+pub(crate) mod heartbeat;
+pub(crate) mod opening;
+pub(crate) mod outbox;
+pub(crate) mod pacing;
+pub(crate) mod plan;
+pub(crate) mod receiving;
+pub(crate) mod shared;
+pub(crate) mod sources;
+pub(crate) mod terminal;
+pub(crate) mod thread;

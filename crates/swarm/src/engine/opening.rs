@@ -1,0 +1,284 @@
+//! Making connections: what is due, what is under way, what failed and is tried again.
+
+use crate::clock::{Nanos, Ticks};
+use crate::engine::crowd::World;
+use crate::engine::pacing::Pacing;
+use crate::engine::plan::{Part, Plan};
+use crate::engine::terminal::{Phase, Terminal};
+use crate::failure::Failure;
+use myriad_reactor::{Close, Reactor, Token};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+/// Connections begun in one turn, so that answers are handled in between.
+const CONNECTS_PER_TURN: u32 = 256;
+
+/// Time until the first repetition; doubles with each further one.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Shortest wait of a paced schedule: at 50,000 a second one is due every 20 microseconds, and a kernel entry each would cost more than the connection.
+const PACING_STEP: Duration = Duration::from_millis(1);
+
+/// The connections of one thread that are not made yet.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pacing: Pacing,
+    /// Terminals opened at least once.
+    begun: u32,
+    /// Attempts under way.
+    under_way: u32,
+    /// Failed terminals, by when they are tried again.
+    retries: BinaryHeap<Reverse<(Nanos, u32)>>,
+    /// Attempts in the order they began to wait; those that are through are dropped when they reach the front.
+    connecting: VecDeque<(Ticks, Token)>,
+    upgrading: VecDeque<(Ticks, Token)>,
+    stopped: bool,
+}
+
+impl Opening {
+    pub(crate) fn new(plan: &Plan, part: Part, now: Nanos) -> Self {
+        let rate = plan
+            .connect_rate_per_s
+            .map(|rate| rate * f64::from(part.count) / f64::from(plan.connections));
+        Self {
+            pacing: Pacing::new(rate, now),
+            begun: 0,
+            under_way: 0,
+            retries: BinaryHeap::new(),
+            connecting: VecDeque::new(),
+            upgrading: VecDeque::new(),
+            stopped: false,
+        }
+    }
+
+    /// Begins nothing any more.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+        self.retries.clear();
+    }
+
+    /// Attempts under way.
+    pub(crate) fn under_way(&self) -> u32 {
+        self.under_way
+    }
+
+    /// Notes that an attempt is through, either way.
+    pub(crate) fn note_ended(&mut self) {
+        self.under_way -= 1;
+    }
+
+    /// Whether every terminal is open or has given up.
+    pub(crate) fn is_finished(&self, part: Part) -> bool {
+        self.begun == part.count && self.under_way == 0 && self.retries.is_empty()
+    }
+
+    /// How long nothing here needs doing.
+    pub(crate) fn wait(&self, plan: &Plan, part: Part, now: Nanos) -> Duration {
+        if self.stopped {
+            return Duration::MAX;
+        }
+        let room = self.under_way < part.connecting_max;
+        let fresh = if room && self.begun < part.count {
+            let wait = self.pacing.wait(now);
+            if plan.connect_rate_per_s.is_some() {
+                wait.max(PACING_STEP)
+            } else {
+                wait
+            }
+        } else {
+            Duration::MAX
+        };
+        let retry = match self.retries.peek() {
+            Some(Reverse((due, _))) if room => due.since(now),
+            _ => Duration::MAX,
+        };
+        fresh.min(retry)
+    }
+}
+
+impl World {
+    /// Begins the connections that are due and have room in the window.
+    pub(super) fn open_due<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
+        let room = self
+            .part
+            .connecting_max
+            .saturating_sub(self.opening.under_way);
+        let mut budget = room.min(CONNECTS_PER_TURN);
+        while budget > 0
+            && let Some(&Reverse((due, index))) = self.opening.retries.peek()
+            && due <= now
+        {
+            self.opening.retries.pop();
+            self.connect(reactor, index, now);
+            budget -= 1;
+        }
+        let left = self.part.count - self.opening.begun;
+        if left == 0 || self.opening.stopped {
+            return;
+        }
+        let lateness = self.opening.pacing.lateness(now);
+        let due = u32::try_from(self.opening.pacing.due(now)).unwrap_or(u32::MAX);
+        if room == 0 && due > 0 {
+            self.totals.window_late = self.totals.window_late.max(lateness);
+        } else {
+            self.totals.schedule_late = self.totals.schedule_late.max(lateness);
+        }
+        for _ in 0..due.min(left).min(budget) {
+            let index = self.opening.begun;
+            let (target, _) = self.plan.target_of(self.plan.number(self.part, index));
+            self.terminals.push(Terminal::new(target));
+            self.opening.begun += 1;
+            self.opening.pacing.issue(1);
+            self.connect(reactor, index, now);
+        }
+    }
+
+    /// Begins one attempt.
+    fn connect<R: Reactor>(&mut self, reactor: &mut R, index: u32, now: Nanos) {
+        let number = self.plan.number(self.part, index);
+        let (target, ordinal) = self.plan.target_of(number);
+        let terminal = &mut self.terminals[index as usize];
+        assert_eq!(terminal.phase, Phase::Waiting);
+        terminal.attempt += 1;
+        let token = terminal.token(index);
+        // Another attempt comes from another address: the port range of the first may be what failed it.
+        let source = self
+            .plan
+            .sources
+            .of(ordinal + u64::from(terminal.attempt) - 1);
+        let destination = self.plan.targets[usize::from(target)].address;
+        self.totals.first_attempt.get_or_insert(now);
+        match reactor.connect(token, source, destination) {
+            Ok(socket) => {
+                terminal.begin_connecting(socket, now);
+                self.opening.under_way += 1;
+                self.opening.connecting.push_back((now.ticks(), token));
+            }
+            Err(error) => {
+                let failure = error
+                    .raw_os_error()
+                    .map_or(Failure::System(0), Failure::of_connect);
+                self.retry_or_give_up(index, failure, now);
+            }
+        }
+    }
+
+    pub(super) fn handle_connected<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        now: Nanos,
+    ) {
+        let Some(index) = self.current(token) else {
+            return;
+        };
+        let number = self.plan.number(self.part, token.index);
+        let key = self.plan.key(number, token.generation);
+        let terminal = &mut self.terminals[index];
+        if terminal.phase != Phase::Connecting {
+            return;
+        }
+        terminal.phase = Phase::Upgrading;
+        let plan = &self.plan;
+        let target = &plan.targets[usize::from(terminal.target)];
+        let headers: Vec<(&str, &str)> = plan
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        self.outbox.push(token.index, token.generation, |out| {
+            myriad_wire::handshake::write_request(out, &target.host, &target.path, &key, &headers);
+        });
+        reactor.register(terminal.socket(), token);
+        self.opening.upgrading.push_back((now.ticks(), token));
+    }
+
+    pub(super) fn handle_connect_failed(&mut self, token: Token, errno: i32, now: Nanos) {
+        let Some(index) = self.current(token) else {
+            return;
+        };
+        if self.terminals[index].phase == Phase::Connecting {
+            self.opening.note_ended();
+            self.retry_or_give_up(token.index, Failure::of_connect(errno), now);
+        }
+    }
+
+    /// Notes that an attempt succeeded.
+    pub(super) fn note_opened(&mut self, index: usize, now: Nanos) {
+        let terminal = &mut self.terminals[index];
+        terminal.phase = Phase::Open;
+        self.notes
+            .setup_times
+            .push(now.ticks().since(terminal.waiting_since));
+        terminal.waiting_since = Ticks(0);
+        let target = terminal.target;
+        self.opening.note_ended();
+        self.totals.opened += 1;
+        self.totals.last_opened = Some(now);
+        self.note_open(target, true);
+    }
+
+    /// Ends an attempt whose socket is still ours.
+    pub(super) fn fail_attempt<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        index: usize,
+        failure: Failure,
+        now: Nanos,
+    ) {
+        self.release(reactor, index, Close::Reset);
+        self.retry_or_give_up(
+            u32::try_from(index).expect("terminals are at most 2^32"),
+            failure,
+            now,
+        );
+    }
+
+    fn retry_or_give_up(&mut self, index: u32, failure: Failure, now: Nanos) {
+        self.note_failure(failure);
+        let terminal = &mut self.terminals[index as usize];
+        if terminal.attempt > self.plan.retries || self.opening.stopped {
+            terminal.phase = Phase::Ended;
+            self.totals.given_up += 1;
+            return;
+        }
+        terminal.phase = Phase::Waiting;
+        let wait = RETRY_AFTER * (1 << (terminal.attempt - 1).min(5));
+        // Up to a quarter more, so that what failed together does not come back together.
+        let jitter = wait.mul_f64(f64::from(self.random.mask()[0]) / 1024.0);
+        self.opening
+            .retries
+            .push(Reverse((now.plus(wait + jitter), index)));
+    }
+
+    /// Ends attempts that have waited for too long.
+    pub(super) fn expire_attempts<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
+        let (connect, handshake) = (self.plan.connect_timeout, self.plan.handshake_timeout);
+        while let Some(&(since, token)) = self.opening.connecting.front() {
+            let waiting = self.attempt_in(token, Phase::Connecting);
+            if waiting.is_some() && now.ticks().since(since) < connect {
+                break;
+            }
+            self.opening.connecting.pop_front();
+            if let Some(index) = waiting {
+                self.fail_attempt(reactor, index, Failure::ConnectTimeout, now);
+            }
+        }
+        while let Some(&(since, token)) = self.opening.upgrading.front() {
+            let waiting = self.attempt_in(token, Phase::Upgrading);
+            if waiting.is_some() && now.ticks().since(since) < handshake {
+                break;
+            }
+            self.opening.upgrading.pop_front();
+            if let Some(index) = waiting {
+                self.fail_attempt(reactor, index, Failure::HandshakeTimeout, now);
+            }
+        }
+    }
+
+    fn attempt_in(&self, token: Token, phase: Phase) -> Option<usize> {
+        self.current(token)
+            .filter(|&index| self.terminals[index].phase == phase)
+    }
+}

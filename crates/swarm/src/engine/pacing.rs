@@ -1,0 +1,103 @@
+//! When the next connection is due: an open-loop schedule, so that a slow server shows as lateness and not as a slower test.
+
+use crate::clock::Nanos;
+use crate::quantity::truncate;
+use std::time::Duration;
+
+/// The schedule of one thread's connections.
+#[derive(Debug)]
+pub(crate) struct Pacing {
+    /// Connections a second; none when only the window bounds them.
+    rate_per_s: Option<f64>,
+    started: Nanos,
+    issued: u64,
+}
+
+impl Pacing {
+    pub(crate) fn new(rate_per_s: Option<f64>, started: Nanos) -> Self {
+        Self {
+            rate_per_s,
+            started,
+            issued: 0,
+        }
+    }
+
+    /// How many may be opened now. The first is due at once, the n-th after n intervals, however late its predecessors were.
+    pub(crate) fn due(&self, now: Nanos) -> u64 {
+        let Some(rate) = self.rate_per_s else {
+            return u64::MAX;
+        };
+        let scheduled = truncate(now.since(self.started).as_secs_f64() * rate) + 1;
+        scheduled.saturating_sub(self.issued)
+    }
+
+    /// Notes that `count` were opened.
+    pub(crate) fn issue(&mut self, count: u64) {
+        self.issued += count;
+    }
+
+    /// How long until the next one is due; zero when one already is.
+    pub(crate) fn wait(&self, now: Nanos) -> Duration {
+        self.next_at().map_or(Duration::ZERO, |at| at.since(now))
+    }
+
+    /// How long the next one has been due: the schedule's lateness. Zero without a schedule.
+    pub(crate) fn lateness(&self, now: Nanos) -> Duration {
+        self.next_at().map_or(Duration::ZERO, |at| now.since(at))
+    }
+
+    fn next_at(&self) -> Option<Nanos> {
+        let rate = self.rate_per_s?;
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "connections are far fewer than 2^52"
+        )]
+        let seconds = self.issued as f64 / rate;
+        Some(self.started.plus(Duration::from_secs_f64(seconds)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Nanos {
+        Nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn the_schedule_is_open_loop() {
+        let mut pacing = Pacing::new(Some(100.0), at(1000));
+        assert_eq!(pacing.due(at(1000)), 1);
+        pacing.issue(1);
+        assert_eq!(pacing.due(at(1009)), 0);
+        assert_eq!(pacing.wait(at(1004)), Duration::from_millis(6));
+        assert_eq!(pacing.due(at(1010)), 1);
+        // Half a second during which nothing could be opened is made up for, not forgotten.
+        assert_eq!(pacing.due(at(1510)), 51);
+        assert_eq!(pacing.lateness(at(1510)), Duration::from_millis(500));
+        pacing.issue(51);
+        assert_eq!(pacing.due(at(1510)), 0);
+        assert_eq!(pacing.lateness(at(1510)), Duration::ZERO);
+    }
+
+    #[test]
+    fn without_a_rate_everything_is_due_and_nothing_is_late() {
+        let pacing = Pacing::new(None, at(0));
+        assert_eq!(pacing.due(at(0)), u64::MAX);
+        assert_eq!(pacing.lateness(at(9000)), Duration::ZERO);
+        assert_eq!(pacing.wait(at(9000)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_million_connections_keep_the_average_exact() {
+        let mut pacing = Pacing::new(Some(50_000.0), at(0));
+        let mut opened = 0;
+        for step in 0..20_000 {
+            let due = pacing.due(at(step));
+            pacing.issue(due);
+            opened += due;
+        }
+        assert_eq!(opened, 50 * 19_999 + 1);
+    }
+}

@@ -1,0 +1,112 @@
+//! What every thread must know before it begins: the crowd, dealt to threads.
+
+use crate::engine::sources::Sources;
+use crate::random::mix;
+use myriad_wire::handshake::Key;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The whole crowd, the same for all threads.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub connections: u32,
+    pub threads: u32,
+    pub targets: Vec<PlannedTarget>,
+    pub sources: Sources,
+    /// Sent with every upgrade request, after the protocol's own.
+    pub headers: Vec<(String, String)>,
+    /// Connections a second over all threads; none when only the window bounds them.
+    pub connect_rate_per_s: Option<f64>,
+    /// Connections under way at once over all threads.
+    pub connecting_max: u32,
+    pub connect_timeout: Duration,
+    pub handshake_timeout: Duration,
+    /// Attempts after the first that failed.
+    pub retries: u8,
+    pub heartbeat: Option<Duration>,
+    pub limits: myriad_wire::ws::Limits,
+    /// Identifies the run in stamps and seeds what is random in it.
+    pub run: u16,
+    pub seed: u64,
+}
+
+/// A target as terminals need it.
+#[derive(Debug)]
+pub(crate) struct PlannedTarget {
+    pub address: SocketAddr,
+    pub host: String,
+    pub path: String,
+    /// By stream: which of a terminal's sequences it is kept in; none when the target does not carry the stream.
+    pub slots: Vec<Option<u16>>,
+}
+
+impl PlannedTarget {
+    /// Where a terminal of this target keeps the sequence of a stream.
+    pub(crate) fn slot(&self, stream: u16) -> Option<usize> {
+        self.slots
+            .get(usize::from(stream))
+            .copied()
+            .flatten()
+            .map(usize::from)
+    }
+
+    fn slot_count(&self) -> usize {
+        self.slots.iter().flatten().count()
+    }
+}
+
+/// One thread's part of the crowd.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// Which thread, from 0.
+    pub thread: u32,
+    /// Terminals it has.
+    pub count: u32,
+    /// Connections it may have under way at once.
+    pub connecting_max: u32,
+}
+
+impl Plan {
+    /// The part of a thread. Terminals are dealt in turn, so that every thread has its share of every target.
+    pub(crate) fn part(&self, thread: u32) -> Part {
+        assert!(thread < self.threads);
+        let share = |total: u32| total / self.threads + u32::from(thread < total % self.threads);
+        Part {
+            thread,
+            count: share(self.connections),
+            connecting_max: share(self.connecting_max).max(1),
+        }
+    }
+
+    /// The run-wide number of a thread's terminal.
+    pub(crate) fn number(&self, part: Part, index: u32) -> u64 {
+        u64::from(index) * u64::from(self.threads) + u64::from(part.thread)
+    }
+
+    /// Which target a terminal belongs to, and how many of that target's terminals come before it.
+    pub(crate) fn target_of(&self, number: u64) -> (u16, u64) {
+        let targets = self.targets.len() as u64;
+        let target = u16::try_from(number % targets).expect("targets are at most 65,536");
+        (target, number / targets)
+    }
+
+    /// The key of one attempt. Made again when the answer comes, instead of being kept.
+    pub(crate) fn key(&self, number: u64, attempt: u8) -> Key {
+        let high = mix(self.seed ^ mix(number << 8 | u64::from(attempt)));
+        let low = mix(high ^ self.seed);
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&high.to_le_bytes());
+        nonce[8..].copy_from_slice(&low.to_le_bytes());
+        Key::from(nonce)
+    }
+
+    /// Sequences a terminal keeps beside the one inside its record.
+    pub(crate) fn more_sequences(&self) -> usize {
+        self.targets
+            .iter()
+            .map(PlannedTarget::slot_count)
+            .max()
+            .unwrap_or(0)
+            .saturating_sub(1)
+    }
+}

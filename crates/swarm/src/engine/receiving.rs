@@ -1,0 +1,360 @@
+//! What a terminal receives: the upgrade's answer, then frames.
+//!
+//! The common case is one whole frame, the same bytes as the frame before it at another terminal: it is
+//! recognised by one comparison. Other whole frames are read where they lie. Only what is cut,
+//! fragmented or unusual gets a decoder, and the terminal keeps it only while it is needed.
+
+use crate::clock::{Nanos, Ticks};
+use crate::engine::arrivals::MessageScan;
+use crate::engine::crowd::{Partial, World};
+use crate::engine::terminal::Phase;
+use crate::failure::Failure;
+use crate::measure::push::PushKey;
+use crate::measure::sequence::Observed;
+use myriad_reactor::{Close, Reactor, Token};
+use myriad_wire::handshake::{ResponseRefused, check_response};
+use myriad_wire::http::{HeadLimits, parse_response};
+use myriad_wire::ws::{
+    CONTROL_BYTES_MAX, CloseCode, Decoder, Event, Opcode, Role, encode_close, encode_frame,
+};
+
+impl World {
+    pub(super) fn handle_received<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        bytes: &mut [u8],
+        now: Nanos,
+    ) {
+        let Some(index) = self.current(token) else {
+            return;
+        };
+        match self.terminals[index].phase {
+            Phase::Open => self.handle_frames(reactor, token, bytes, now),
+            Phase::Upgrading => self.handle_answer(reactor, token, bytes, now),
+            // After a close frame of ours, nothing but the peer's end is of interest.
+            _ => {}
+        }
+    }
+
+    /// Reads the upgrade's answer, and frames that came with it.
+    fn handle_answer<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        bytes: &mut [u8],
+        now: Nanos,
+    ) {
+        let index = token.index as usize;
+        let Some(Partial::Head(mut head)) = self.partials.remove(&token.index) else {
+            return match self.judge_answer(token, bytes) {
+                Answer::Incomplete => {
+                    self.partials
+                        .insert(token.index, Partial::Head(bytes.to_vec()));
+                }
+                Answer::Accepted { head_bytes } => {
+                    self.note_opened(index, now);
+                    self.handle_frames(reactor, token, &mut bytes[head_bytes..], now);
+                }
+                Answer::Refused(failure) => self.fail_attempt(reactor, index, failure, now),
+            };
+        };
+        head.extend_from_slice(bytes);
+        match self.judge_answer(token, &head) {
+            Answer::Incomplete => {
+                self.partials.insert(token.index, Partial::Head(head));
+            }
+            Answer::Accepted { head_bytes } => {
+                self.note_opened(index, now);
+                self.handle_frames(reactor, token, &mut head[head_bytes..], now);
+            }
+            Answer::Refused(failure) => self.fail_attempt(reactor, index, failure, now),
+        }
+    }
+
+    fn judge_answer(&self, token: Token, bytes: &[u8]) -> Answer {
+        let head = match parse_response(bytes, HeadLimits::default()) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Answer::Incomplete,
+            Err(_) => return Answer::Refused(Failure::HandshakeInvalid),
+        };
+        let key = self
+            .plan
+            .key(self.plan.number(self.part, token.index), token.generation);
+        match check_response(&head, &key.accept()) {
+            Ok(()) => Answer::Accepted {
+                head_bytes: head.head_bytes(),
+            },
+            Err(ResponseRefused::Status(status)) => {
+                Answer::Refused(Failure::HandshakeStatus(status))
+            }
+            Err(_) => Answer::Refused(Failure::HandshakeInvalid),
+        }
+    }
+
+    /// Reads frames: whole ones in place, the rest through a decoder.
+    fn handle_frames<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        bytes: &mut [u8],
+        now: Nanos,
+    ) {
+        let mut rest = bytes;
+        if self.partials.is_empty() || !self.partials.contains_key(&token.index) {
+            while !rest.is_empty() {
+                if let Some((key, payload_bytes)) = self.arrivals.recall(rest) {
+                    self.note_message(token, key, payload_bytes);
+                    return;
+                }
+                let Some(frame) = PlainFrame::read(rest) else {
+                    break;
+                };
+                let (whole, after) = rest.split_at_mut(frame.frame_bytes);
+                let payload = &whole[frame.header_bytes..];
+                match frame.opcode {
+                    Opcode::Ping => self.answer_ping(token, payload),
+                    Opcode::Pong => self.note_pong(token, now),
+                    _ => {
+                        let key = self.arrivals.recognise_frame(whole, payload);
+                        self.note_message(token, key, payload.len());
+                    }
+                }
+                rest = after;
+            }
+        }
+        if !rest.is_empty() {
+            self.decode(reactor, token, rest, now);
+        }
+    }
+
+    /// Reads anything a server may lawfully send, and finds out what it may not.
+    fn decode<R: Reactor>(&mut self, reactor: &mut R, token: Token, bytes: &mut [u8], now: Nanos) {
+        let mut partial = match self.partials.remove(&token.index) {
+            Some(Partial::Message(partial)) => partial,
+            _ => Box::new((Decoder::new(Role::Client), MessageScan::default())),
+        };
+        let (decoder, scan) = &mut *partial;
+        let mut input = bytes;
+        loop {
+            match decoder.next_event(&self.plan.limits, &mut input) {
+                Ok(Some(Event::Data { bytes, last, .. })) => {
+                    scan.feed(bytes);
+                    if last {
+                        let (key, payload_bytes) = (scan.finish(self.arrivals.run()), scan.bytes());
+                        *scan = MessageScan::default();
+                        self.note_message(token, key, payload_bytes);
+                    }
+                }
+                Ok(Some(Event::Ping(payload))) => self.answer_ping(token, &payload),
+                Ok(Some(Event::Pong(_))) => self.note_pong(token, now),
+                Ok(Some(Event::Close(reason))) => {
+                    self.answer_close(token, reason.map(|(code, _)| code), now);
+                    return;
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    self.note_failure(Failure::Protocol);
+                    self.end(reactor, token.index as usize, Close::Reset);
+                    return;
+                }
+            }
+        }
+        if !decoder.is_idle() {
+            self.partials.insert(token.index, Partial::Message(partial));
+        }
+    }
+
+    /// Counts a message of one terminal.
+    fn note_message(&mut self, token: Token, key: PushKey, payload_bytes: usize) {
+        self.totals.messages += 1;
+        self.totals.message_bytes += payload_bytes as u64;
+        let PushKey::Own { stream, sequence } = key else {
+            self.arrivals.count(key);
+            return;
+        };
+        let index = token.index as usize;
+        let target = &self.plan.targets[usize::from(self.terminals[index].target)];
+        let Some(slot) = target.slot(stream) else {
+            self.totals.unexpected += 1;
+            return;
+        };
+        match self.sequence_mut(index, slot).observe(sequence) {
+            Observed::InOrder => {}
+            Observed::AfterGap(count) => self.totals.gaps += u64::from(count),
+            Observed::Overtaken => self.totals.overtaken += 1,
+            Observed::Repeated => {
+                self.totals.duplicates += 1;
+                return;
+            }
+        }
+        self.arrivals.count(key);
+    }
+
+    fn answer_ping(&mut self, token: Token, payload: &[u8]) {
+        let mask = self.random.mask();
+        self.totals.pings_answered += 1;
+        self.outbox.push(token.index, token.generation, |out| {
+            encode_frame(out, Opcode::Pong, true, Some(mask), payload);
+        });
+    }
+
+    fn note_pong(&mut self, token: Token, now: Nanos) {
+        let terminal = &mut self.terminals[token.index as usize];
+        // A pong nobody asked for is a lawful heartbeat of the server.
+        if terminal.waiting_since != Ticks(0) {
+            self.notes
+                .pong_times
+                .push(now.ticks().since(terminal.waiting_since));
+            self.totals.heartbeats_answered += 1;
+            terminal.waiting_since = Ticks(0);
+        }
+    }
+
+    /// Answers the server's close frame with one of the same code (RFC 6455, section 5.5.1), and awaits its end.
+    fn answer_close(&mut self, token: Token, code: Option<CloseCode>, now: Nanos) {
+        self.notes.closes.push(code.map(|code| code.0));
+        let mask = Some(self.random.mask());
+        self.outbox
+            .push(token.index, token.generation, |out| match code {
+                Some(code) => encode_close(out, code, "", mask),
+                None => encode_frame(out, Opcode::Close, true, mask, b""),
+            });
+        self.begin_closing(token.index as usize, now);
+    }
+
+    /// Leaves by a close frame of our own.
+    pub(super) fn send_close(&mut self, index: usize, now: Nanos) {
+        let terminal = &self.terminals[index];
+        let mask = Some(self.random.mask());
+        let number = u32::try_from(index).expect("terminals are at most 2^32");
+        self.outbox.push(number, terminal.attempt, |out| {
+            encode_close(out, CloseCode::NORMAL, "", mask)
+        });
+        self.begin_closing(index, now);
+    }
+}
+
+/// What an answer to an upgrade request amounts to.
+enum Answer {
+    /// The head has not ended.
+    Incomplete,
+    /// A WebSocket; frames begin after so many bytes.
+    Accepted {
+        head_bytes: usize,
+    },
+    Refused(Failure),
+}
+
+/// A frame that lies in the input whole and needs no state: an unfragmented message, a ping or a pong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PlainFrame {
+    opcode: Opcode,
+    header_bytes: usize,
+    frame_bytes: usize,
+}
+
+impl PlainFrame {
+    /// Reads the frame at the front of `bytes` (RFC 6455, section 5.2). `None` leaves it to the decoder:
+    /// whether it is incomplete, a fragment, large, a close, or against the protocol.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let &[first, second, ..] = bytes else {
+            return None;
+        };
+        // FIN set and RSV1 to RSV3 clear; MASK clear, which lets the second byte be the length alone.
+        if first & 0xf0 != 0x80 {
+            return None;
+        }
+        let opcode = Opcode::from_bits(first & 0x0f)?;
+        let (header_bytes, payload_bytes) = match second {
+            0..=125 => (2, usize::from(second)),
+            126 => {
+                let length = usize::from(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]));
+                // The shortest form is mandatory; the decoder says so.
+                if length <= CONTROL_BYTES_MAX {
+                    return None;
+                }
+                (4, length)
+            }
+            _ => return None,
+        };
+        let frame_bytes = header_bytes + payload_bytes;
+        let payload = bytes.get(header_bytes..frame_bytes)?;
+        let plain = match opcode {
+            Opcode::Text => std::str::from_utf8(payload).is_ok(),
+            Opcode::Binary => true,
+            Opcode::Ping | Opcode::Pong => payload_bytes <= CONTROL_BYTES_MAX,
+            Opcode::Continuation | Opcode::Close => false,
+        };
+        plain.then_some(Self {
+            opcode,
+            header_bytes,
+            frame_bytes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(opcode: Opcode, fin: bool, mask: Option<[u8; 4]>, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode_frame(&mut out, opcode, fin, mask, payload);
+        out
+    }
+
+    #[test]
+    fn whole_unfragmented_frames_are_plain() {
+        for (payload_bytes, header_bytes) in [(0, 2), (125, 2), (126, 4), (4000, 4)] {
+            let mut bytes = frame(Opcode::Text, true, None, &vec![b'a'; payload_bytes]);
+            let frame_bytes = bytes.len();
+            bytes.extend_from_slice(b"more");
+            assert_eq!(
+                PlainFrame::read(&bytes),
+                Some(PlainFrame {
+                    opcode: Opcode::Text,
+                    header_bytes,
+                    frame_bytes
+                })
+            );
+            assert_eq!(PlainFrame::read(&bytes[..frame_bytes - 1]), None);
+        }
+    }
+
+    #[test]
+    fn everything_else_is_left_to_the_decoder() {
+        assert_eq!(
+            PlainFrame::read(&frame(Opcode::Text, false, None, b"a")),
+            None
+        );
+        assert_eq!(
+            PlainFrame::read(&frame(Opcode::Continuation, true, None, b"a")),
+            None
+        );
+        assert_eq!(
+            PlainFrame::read(&frame(Opcode::Close, true, None, b"")),
+            None
+        );
+        assert_eq!(
+            PlainFrame::read(&frame(Opcode::Text, true, Some([1, 2, 3, 4]), b"a")),
+            None
+        );
+        assert_eq!(
+            PlainFrame::read(&frame(Opcode::Text, true, None, b"\xff")),
+            None
+        );
+        assert_eq!(PlainFrame::read(&[0xc1, 0]), None, "a reserved bit");
+        assert_eq!(
+            PlainFrame::read(&[0x81, 126, 0, 5, 1, 2, 3, 4, 5]),
+            None,
+            "a length in a longer form than needed"
+        );
+        assert_eq!(
+            PlainFrame::read(&[0x89, 126, 0, 126]),
+            None,
+            "a control frame that is too long"
+        );
+        assert_eq!(PlainFrame::read(&[0x81]), None);
+    }
+}

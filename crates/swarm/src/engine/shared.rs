@@ -1,0 +1,212 @@
+//! What the crowd's threads and the rest of the run tell each other.
+//!
+//! Each thread has one account, locked once a turn by its owner and some twenty times a second by the
+//! run; nobody waits for anybody's work. Orders go the other way through one atomic.
+
+use crate::clock::Nanos;
+use crate::failure::Failure;
+use crate::measure::push::{Ledger, PushKey, Tally, microseconds};
+use hdrhistogram::Histogram;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How far a thread is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Connections are being made.
+    #[default]
+    Connecting,
+    /// Each of its terminals is open, or has given up.
+    Holding,
+    /// It has closed everything and ended.
+    Gone,
+}
+
+/// What a thread is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Connect and hold.
+    Run,
+    /// Close everything: with a close frame and its answer, or at once.
+    Close(Ending),
+}
+
+/// How the crowd leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// By reset: a million connections leave in seconds, and neither TIME_WAIT nor orphaned sockets stay behind.
+    #[default]
+    Reset,
+    /// By close frame, as a browser does.
+    Orderly,
+}
+
+/// Running totals of a thread; sums over threads are sums of fields unless said otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    /// Upgrades that succeeded.
+    pub opened: u64,
+    /// Terminals that are open now.
+    pub open: u64,
+    /// Connections under way now.
+    pub connecting: u64,
+    /// Terminals that will not be tried again.
+    pub given_up: u64,
+    /// Data messages, and their payload bytes.
+    pub messages: u64,
+    pub message_bytes: u64,
+    /// The server's pings that were answered.
+    pub pings_answered: u64,
+    /// Own heartbeats and the pongs that came back.
+    pub heartbeats_sent: u64,
+    pub heartbeats_answered: u64,
+    /// Publications that a terminal was not given although it was given a later one.
+    pub gaps: u64,
+    /// Of the publications counted as gaps, those that came after all.
+    pub overtaken: u64,
+    /// Publications that a terminal was given again.
+    pub duplicates: u64,
+    /// Publications given to a terminal that did not subscribe to their channel.
+    pub unexpected: u64,
+    /// Messages that belong to no measured publication.
+    pub unmeasured: u64,
+    /// Largest lateness of the connect schedule that is this side's fault, and the server's (a full window). Merged by maximum.
+    pub schedule_late: Duration,
+    pub window_late: Duration,
+    /// Longest time one turn took to process what was received. Merged by maximum.
+    pub turn_max: Duration,
+    /// Time of the first attempt and of the last success. Merged by minimum and maximum.
+    pub first_attempt: Option<Nanos>,
+    pub last_opened: Option<Nanos>,
+}
+
+impl Totals {
+    /// Adds another thread's.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.open += other.open;
+        self.connecting += other.connecting;
+        self.given_up += other.given_up;
+        self.messages += other.messages;
+        self.message_bytes += other.message_bytes;
+        self.pings_answered += other.pings_answered;
+        self.heartbeats_sent += other.heartbeats_sent;
+        self.heartbeats_answered += other.heartbeats_answered;
+        self.gaps += other.gaps;
+        self.overtaken += other.overtaken;
+        self.duplicates += other.duplicates;
+        self.unexpected += other.unexpected;
+        self.unmeasured += other.unmeasured;
+        self.schedule_late = self.schedule_late.max(other.schedule_late);
+        self.window_late = self.window_late.max(other.window_late);
+        self.turn_max = self.turn_max.max(other.turn_max);
+        self.first_attempt = [self.first_attempt, other.first_attempt]
+            .into_iter()
+            .flatten()
+            .min();
+        self.last_opened = self.last_opened.max(other.last_opened);
+    }
+}
+
+/// One thread's figures, as of the end of its last turn.
+#[derive(Debug)]
+pub(crate) struct Account {
+    pub stage: Stage,
+    pub totals: Totals,
+    pub failures: BTreeMap<Failure, u64>,
+    /// Close frames from the server, by code; `None` when it gave no code.
+    pub closes: BTreeMap<Option<u16>, u64>,
+    /// Terminals open now, by target.
+    pub open_by_target: Vec<u32>,
+    /// From the first packet to the upgrade's answer, in microseconds.
+    pub setup_times: Histogram<u64>,
+    /// From an own heartbeat to its pong, in microseconds.
+    pub pong_times: Histogram<u64>,
+    pub tallies: HashMap<PushKey, Tally>,
+    /// Why the thread ended before it was told to.
+    pub fatal: Option<String>,
+}
+
+impl Account {
+    fn new(target_count: usize) -> Self {
+        Self {
+            stage: Stage::Connecting,
+            totals: Totals::default(),
+            failures: BTreeMap::new(),
+            closes: BTreeMap::new(),
+            open_by_target: vec![0; target_count],
+            setup_times: microseconds(),
+            pong_times: microseconds(),
+            tallies: HashMap::new(),
+            fatal: None,
+        }
+    }
+}
+
+/// The run's common ground.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    accounts: Vec<Mutex<Account>>,
+    pub ledger: Ledger,
+    order: AtomicU8,
+}
+
+impl Shared {
+    pub(crate) fn new(thread_count: usize, target_count: usize) -> Self {
+        Self {
+            accounts: (0..thread_count)
+                .map(|_| Mutex::new(Account::new(target_count)))
+                .collect(),
+            ledger: Ledger::default(),
+            order: AtomicU8::new(0),
+        }
+    }
+
+    /// A thread's account. Never take the ledger's lock while holding it.
+    pub(crate) fn account(&self, thread: usize) -> MutexGuard<'_, Account> {
+        lock(&self.accounts[thread])
+    }
+
+    /// Every thread's account, one after the other.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = MutexGuard<'_, Account>> {
+        self.accounts.iter().map(lock)
+    }
+
+    /// Open terminals of the targets that `wanted` names by index.
+    pub(crate) fn open_terminals(&self, wanted: impl Fn(usize) -> bool) -> u64 {
+        let of_account = |account: &Account| -> u64 {
+            account
+                .open_by_target
+                .iter()
+                .enumerate()
+                .filter(|&(i, _)| wanted(i))
+                .map(|(_, &n)| u64::from(n))
+                .sum()
+        };
+        self.accounts().map(|account| of_account(&account)).sum()
+    }
+
+    pub(crate) fn give(&self, order: Order) {
+        let code = match order {
+            Order::Run => 0,
+            Order::Close(Ending::Reset) => 1,
+            Order::Close(Ending::Orderly) => 2,
+        };
+        self.order.store(code, Ordering::Relaxed);
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        match self.order.load(Ordering::Relaxed) {
+            0 => Order::Run,
+            1 => Order::Close(Ending::Reset),
+            _ => Order::Close(Ending::Orderly),
+        }
+    }
+}
+
+fn lock(account: &Mutex<Account>) -> MutexGuard<'_, Account> {
+    // Figures are plain sums: whatever a panicking thread left is still worth reporting.
+    account.lock().unwrap_or_else(PoisonError::into_inner)
+}

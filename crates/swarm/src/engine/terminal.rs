@@ -1,0 +1,86 @@
+//! One simulated client: sixteen bytes of plain data.
+
+use crate::clock::{Nanos, Ticks};
+use crate::measure::sequence::Sequence;
+use myriad_reactor::{Socket, Token};
+
+/// Where a terminal is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Not opened yet, or waiting to try again.
+    Waiting,
+    /// The connection is being established.
+    Connecting,
+    /// The upgrade request is under way.
+    Upgrading,
+    /// A WebSocket.
+    Open,
+    /// A close frame went out; the peer's end is awaited.
+    Closing,
+    /// Over, one way or another.
+    Ended,
+}
+
+/// Everything a terminal keeps while nothing is half done.
+///
+/// Half-received input and half-sent output live elsewhere, and only while they exist. The socket is a
+/// name the reactor gave out: nothing here assumes that the kernel knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Terminal {
+    /// [`Socket::to_bits`]; meaningful from `Connecting` to `Closing`.
+    socket: u32,
+    /// When it began to wait for what its phase waits for: the connection, the upgrade, the peer's close.
+    /// While open, when its own heartbeat went out unanswered; zero when it did not.
+    pub waiting_since: Ticks,
+    /// What it has seen of its first channel.
+    pub sequence: Sequence,
+    /// Index into the run's targets.
+    pub target: u16,
+    pub phase: Phase,
+    /// Counts its connections, from 1; the token's generation, so that a completion of a previous attempt is known as such.
+    pub attempt: u8,
+}
+
+// The product of this crate is how little a terminal costs; four of them share a cache line.
+const _: () = assert!(size_of::<Terminal>() == 16);
+
+impl Terminal {
+    /// One that was never opened.
+    pub(crate) fn new(target: u16) -> Self {
+        Self {
+            socket: 0,
+            waiting_since: Ticks(0),
+            sequence: Sequence::NONE,
+            target,
+            phase: Phase::Waiting,
+            attempt: 0,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> Socket {
+        Socket::from_bits(self.socket)
+    }
+
+    pub(crate) fn token(&self, index: u32) -> Token {
+        Token {
+            index,
+            generation: self.attempt,
+        }
+    }
+
+    /// Enters `Connecting` with the socket that is being connected.
+    pub(crate) fn begin_connecting(&mut self, socket: Socket, now: Nanos) {
+        self.socket = socket.to_bits();
+        self.phase = Phase::Connecting;
+        self.waiting_since = now.ticks();
+    }
+
+    /// Whether a socket belongs to it.
+    pub(crate) fn holds_socket(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Connecting | Phase::Upgrading | Phase::Open | Phase::Closing
+        )
+    }
+}

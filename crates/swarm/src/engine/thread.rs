@@ -1,0 +1,80 @@
+//! A thread of the crowd: makes its reactor, then takes turns until everything is closed.
+
+use crate::clock::{Clock as _, RunClock};
+use crate::engine::crowd::{Crowd, Turned};
+use crate::engine::plan::Plan;
+use crate::engine::shared::{Shared, Stage};
+use myriad_reactor::{Driver, Epoll, Reactor, Setup, Uring, Waker, unshare_descriptors};
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Descriptors of a table that are not terminals: stdio, the reactor's own, and some to spare.
+pub(crate) const DESCRIPTORS_SPARE: usize = 64;
+
+/// Whether threads share the process's descriptor table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tables {
+    /// One table is enough for all.
+    Shared,
+    /// Each thread has its own (`unshare(CLONE_FILES)`), because RLIMIT_NOFILE bounds a table and not a process.
+    Own,
+}
+
+/// Starts the thread of one part.
+pub(crate) fn spawn(
+    plan: Arc<Plan>,
+    thread: u32,
+    driver: Driver,
+    tables: Tables,
+    shared: Arc<Shared>,
+    clock: RunClock,
+) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(format!("crowd-{thread}"))
+        .spawn(move || {
+            let outcome = run(plan, thread, driver, tables, &shared, clock);
+            let mut account = shared.account(thread as usize);
+            account.stage = Stage::Gone;
+            account.fatal = outcome.err().map(|error| error.to_string());
+        })
+}
+
+fn run(
+    plan: Arc<Plan>,
+    thread: u32,
+    driver: Driver,
+    tables: Tables,
+    shared: &Arc<Shared>,
+    clock: RunClock,
+) -> io::Result<()> {
+    if tables == Tables::Own {
+        unshare_descriptors(&[])?;
+    }
+    // Made after the table is this thread's own, or it would be lost with the old one. Nobody else holds
+    // it: orders come through an atomic that every turn looks at.
+    let waker = Waker::new()?;
+    let sockets_max = plan.part(thread).count as usize;
+    let setup = Setup {
+        waker,
+        listener: None,
+        sockets_max,
+    };
+    match driver {
+        Driver::IoUring => turns(Uring::new(setup)?, plan, thread, shared, clock),
+        Driver::Epoll => turns(Epoll::new(setup)?, plan, thread, shared, clock),
+    }
+}
+
+fn turns<R: Reactor>(
+    reactor: R,
+    plan: Arc<Plan>,
+    thread: u32,
+    shared: &Arc<Shared>,
+    clock: RunClock,
+) -> io::Result<()> {
+    let part = plan.part(thread);
+    let mut crowd = Crowd::new(reactor, plan, part, Arc::clone(shared), clock.now());
+    while crowd.turn(&clock)? == Turned::Running {}
+    Ok(())
+}

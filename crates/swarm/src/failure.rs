@@ -1,0 +1,148 @@
+//! What can go wrong with a terminal, by kind: the names that reports count under.
+
+use std::fmt;
+
+/// Why a connection was not made, or did not last. Ordered, so that reports list kinds the same way every time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Failure {
+    /// Nobody listens at the target.
+    Refused,
+    /// The connection was reset before the upgrade was answered.
+    Reset,
+    /// No connection within the connect timeout.
+    ConnectTimeout,
+    /// No answer to the upgrade request within the handshake timeout.
+    HandshakeTimeout,
+    /// The server ended the connection instead of answering the upgrade request.
+    HandshakeEnded,
+    /// The server answered the upgrade request with this status instead of 101.
+    HandshakeStatus(u16),
+    /// The answer is not HTTP, or does not prove that the server speaks WebSocket.
+    HandshakeInvalid,
+    /// No source port is free (`EADDRNOTAVAIL`).
+    NoSourcePort,
+    /// A source address is not this machine's, or may not be used.
+    SourceRefused,
+    /// No descriptor is free (`EMFILE`, `ENFILE`).
+    NoDescriptor,
+    /// No kernel memory is free (`ENOBUFS`, `ENOMEM`).
+    NoMemory,
+    /// There is no way to the target.
+    Unreachable,
+    /// Some other error of the system, by its number.
+    System(i32),
+    /// The server broke the WebSocket protocol on an open connection.
+    Protocol,
+    /// The server ended an open connection without a close frame.
+    LostEnd,
+    /// An open connection was reset.
+    LostReset,
+    /// An open connection timed out in the kernel.
+    LostTimeout,
+    /// The server left a terminal's heartbeat unanswered for a whole interval.
+    HeartbeatUnanswered,
+    /// A publication was answered with this status, or not at all (0).
+    Publish(u16),
+}
+
+impl Failure {
+    /// The kind of an error while connecting.
+    pub(crate) fn of_connect(errno: i32) -> Self {
+        match errno {
+            libc::ECONNREFUSED => Self::Refused,
+            libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED => Self::Reset,
+            libc::ETIMEDOUT => Self::ConnectTimeout,
+            libc::EADDRNOTAVAIL | libc::EADDRINUSE | libc::EAGAIN => Self::NoSourcePort,
+            libc::EINVAL | libc::EACCES | libc::EPERM => Self::SourceRefused,
+            libc::EMFILE | libc::ENFILE => Self::NoDescriptor,
+            libc::ENOBUFS | libc::ENOMEM => Self::NoMemory,
+            libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN => {
+                Self::Unreachable
+            }
+            other => Self::System(other),
+        }
+    }
+
+    /// The kind of an error while the upgrade's answer is awaited.
+    pub(crate) fn of_upgrade(errno: i32) -> Self {
+        match errno {
+            libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED => Self::Reset,
+            libc::ETIMEDOUT => Self::HandshakeTimeout,
+            other => Self::of_connect(other),
+        }
+    }
+
+    /// The kind of an error on an open connection.
+    pub(crate) fn of_open(errno: i32) -> Self {
+        match errno {
+            libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED => Self::LostReset,
+            libc::ETIMEDOUT => Self::LostTimeout,
+            other => Self::System(other),
+        }
+    }
+
+    /// What to do about it, where there is something to do on this side.
+    #[must_use]
+    pub fn next_step(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Refused => "is the server listening on that address and port?",
+            Self::ConnectTimeout => {
+                "the server's listen backlog overflows or a firewall drops packets: lower --connect-rate or --connecting-max"
+            }
+            Self::HandshakeTimeout => {
+                "the server accepts faster than it upgrades: lower --connect-rate, or raise --handshake-timeout"
+            }
+            Self::HandshakeStatus(401 | 403) => {
+                "the server wants credentials: open the path to anonymous clients (myriad serve --dev)"
+            }
+            Self::HandshakeStatus(404) => "check the target's path",
+            Self::HandshakeStatus(503 | 429) => {
+                "the server is full or sheds load: raise its limit (myriad serve --max-connections)"
+            }
+            Self::HandshakeInvalid => "is this a WebSocket endpoint?",
+            Self::NoSourcePort => {
+                "source ports ran out: give more addresses with --source-ip, or widen net.ipv4.ip_local_port_range"
+            }
+            Self::SourceRefused => "check that the --source-ip addresses belong to this machine",
+            Self::NoDescriptor => {
+                "descriptors ran out: raise the hard limit (ulimit -Hn), or use --driver io_uring or more --threads"
+            }
+            Self::NoMemory => {
+                "the kernel's memory for sockets ran out: open fewer connections, see net.ipv4.tcp_mem"
+            }
+            Self::Publish(401 | 403) => "the publish URL wants a key: give it with --api-key",
+            Self::Publish(404 | 405) => "check the path of the publish URL, and --publish-body",
+            Self::Publish(0) => {
+                "the publish URL does not answer: is it the right address and port?"
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "refused",
+            Self::Reset => "reset",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::HandshakeTimeout => "handshake_timeout",
+            Self::HandshakeEnded => "handshake_ended",
+            Self::HandshakeStatus(status) => return write!(f, "handshake_{status}"),
+            Self::HandshakeInvalid => "handshake_invalid",
+            Self::NoSourcePort => "no_source_port",
+            Self::SourceRefused => "source_refused",
+            Self::NoDescriptor => "no_descriptor",
+            Self::NoMemory => "no_memory",
+            Self::Unreachable => "unreachable",
+            Self::System(errno) => return write!(f, "errno_{errno}"),
+            Self::Protocol => "protocol",
+            Self::LostEnd => "lost_end",
+            Self::LostReset => "lost_reset",
+            Self::LostTimeout => "lost_timeout",
+            Self::HeartbeatUnanswered => "heartbeat_unanswered",
+            Self::Publish(0) => "publish_unanswered",
+            Self::Publish(status) => return write!(f, "publish_{status}"),
+        })
+    }
+}

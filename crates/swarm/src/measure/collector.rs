@@ -1,0 +1,349 @@
+//! From tallies to figures: decides when a publication has been measured, and what the figures are.
+
+use crate::clock::Nanos;
+use crate::engine::plan::Plan;
+use crate::engine::shared::Shared;
+use crate::measure::push::{Acceptance, Entry, PushKey, Tally, as_micros, microseconds};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Without an arrival for this long, a publication that reached everyone still connected, or that was
+/// somebody else's, is taken to be over.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Publications reported one by one; of a longer run, the later ones are in the totals alone.
+const REPORTS_MAX: usize = 10_000;
+
+/// Who made a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// This run: times count from the moment before the request was written.
+    Own,
+    /// Somebody else: times count from its first arrival anywhere in the crowd.
+    Foreign,
+}
+
+/// Why the measurement of a publication ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// Everyone expected has it.
+    Complete,
+    /// Nothing more came for a while.
+    Settled,
+    /// The server did not take it.
+    Refused,
+    /// The run ended first.
+    CutShort,
+}
+
+/// Times of one publication, in milliseconds; all absent when it reached nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct FanoutTimes {
+    /// To the first terminal.
+    pub first_ms: Option<f64>,
+    /// To half of those reached.
+    pub p50_ms: Option<f64>,
+    /// To 90% of those reached.
+    pub p90_ms: Option<f64>,
+    /// To 99% of those reached.
+    pub p99_ms: Option<f64>,
+    /// To 99.9% of those reached.
+    pub p999_ms: Option<f64>,
+    /// To the last terminal.
+    pub last_ms: Option<f64>,
+}
+
+impl FanoutTimes {
+    /// Each time of the slower one.
+    fn slower(self, other: Self) -> Self {
+        Self {
+            first_ms: extreme(self.first_ms, other.first_ms, f64::max),
+            p50_ms: extreme(self.p50_ms, other.p50_ms, f64::max),
+            p90_ms: extreme(self.p90_ms, other.p90_ms, f64::max),
+            p99_ms: extreme(self.p99_ms, other.p99_ms, f64::max),
+            p999_ms: extreme(self.p999_ms, other.p999_ms, f64::max),
+            last_ms: extreme(self.last_ms, other.last_ms, f64::max),
+        }
+    }
+
+    /// Quantiles of a histogram of microseconds, between ends that are known exactly.
+    pub(crate) fn of(times: &Histogram<u64>, first: Duration, last: Duration) -> Self {
+        if times.is_empty() {
+            return Self::default();
+        }
+        let (first, last) = (as_millis(first), as_millis(last));
+        // A bucket reaches up to 0.1% past its values, which must not put a quantile past the last.
+        let quantile = |q| Some(micros_as_millis(times.value_at_quantile(q)).clamp(first, last));
+        Self {
+            first_ms: Some(first),
+            p50_ms: quantile(0.5),
+            p90_ms: quantile(0.9),
+            p99_ms: quantile(0.99),
+            p999_ms: quantile(0.999),
+            last_ms: Some(last),
+        }
+    }
+}
+
+fn extreme(a: Option<f64>, b: Option<f64>, choose: fn(f64, f64) -> f64) -> Option<f64> {
+    [a, b].into_iter().flatten().reduce(choose)
+}
+
+/// The figures of one publication.
+#[derive(Clone, Debug, Serialize)]
+pub struct PushReport {
+    /// Who made it.
+    pub origin: Origin,
+    /// Its channel, where known.
+    pub channel: Option<String>,
+    /// Own: its number in its channel, from 1. Foreign: its number in the run, from 1.
+    pub sequence: u32,
+    /// When it was published (foreign: first seen), in seconds since the run began.
+    pub published_s: f64,
+    /// Terminals that were up and subscribed then.
+    pub expected: u64,
+    /// Terminals it reached.
+    pub received: u64,
+    /// Received / expected; absent when nobody was expected or the server refused it.
+    pub reach: Option<f64>,
+    /// From publication to arrival.
+    #[serde(flatten)]
+    pub times: FanoutTimes,
+    /// From the request to its answer.
+    pub accepted_ms: Option<f64>,
+    /// Why the measurement ended.
+    pub ended: Ended,
+}
+
+/// The worst of several publications: what thresholds are held against.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Worst {
+    pub count: u64,
+    pub times: FanoutTimes,
+    pub reach: Option<f64>,
+    pub accepted_ms: Option<f64>,
+}
+
+impl Worst {
+    fn add(&mut self, report: &PushReport) {
+        self.count += 1;
+        self.times = self.times.slower(report.times);
+        let reach = if report.ended == Ended::Refused {
+            Some(0.0)
+        } else {
+            report.reach
+        };
+        self.reach = extreme(self.reach, reach, f64::min);
+        self.accepted_ms = extreme(self.accepted_ms, report.accepted_ms, f64::max);
+    }
+}
+
+/// Collects finished publications.
+pub(crate) struct Collector {
+    channels: Vec<String>,
+    settle: Duration,
+    pub reports: Vec<PushReport>,
+    /// Arrivals of all own publications, and of all foreign ones, in microseconds.
+    pub own_times: Histogram<u64>,
+    pub foreign_times: Histogram<u64>,
+    pub own: Worst,
+    pub foreign: Worst,
+    /// Arrivals after their measurement had ended.
+    pub late: u64,
+    foreign_seen: u32,
+}
+
+/// Arrivals of one open publication so far.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    received: u64,
+    last: Duration,
+}
+
+impl Collector {
+    pub(crate) fn new(channels: Vec<String>, settle: Duration) -> Self {
+        Self {
+            channels,
+            settle,
+            reports: Vec::new(),
+            own_times: microseconds(),
+            foreign_times: microseconds(),
+            own: Worst::default(),
+            foreign: Worst::default(),
+            late: 0,
+            foreign_seen: 0,
+        }
+    }
+
+    /// Ends the measurements that are over, or all of them when the run is, and returns their figures.
+    pub(crate) fn collect(
+        &mut self,
+        shared: &Shared,
+        plan: &Plan,
+        now: Nanos,
+        run_over: bool,
+    ) -> Vec<PushReport> {
+        let open = shared.ledger.open();
+        let progress = self.progress(shared, &open);
+        let mut finished = Vec::new();
+        for mut entry in open {
+            if entry.expected.is_none() {
+                let expected = shared.open_terminals(|_| true);
+                shared.ledger.expect(entry.key, expected);
+                entry.expected = Some(expected);
+            }
+            let progress = progress.get(&entry.key).copied().unwrap_or_default();
+            let ended = match self.judge(shared, plan, &entry, progress, now) {
+                Some(ended) => ended,
+                None if run_over => Ended::CutShort,
+                None => continue,
+            };
+            let stragglers_until = (ended != Ended::Complete).then(|| now.plus(self.settle));
+            shared.ledger.close(entry.key, stragglers_until);
+            finished.extend(self.finish(shared, &entry, ended));
+        }
+        shared.ledger.forget_stragglers(now);
+        finished
+    }
+
+    /// Sums what threads have of open publications, and clears away what came after a measurement's end.
+    fn progress(&mut self, shared: &Shared, open: &[Entry]) -> HashMap<PushKey, Progress> {
+        let mut progress: HashMap<PushKey, Progress> = open
+            .iter()
+            .map(|entry| (entry.key, Progress::default()))
+            .collect();
+        for mut account in shared.accounts() {
+            account.tallies.retain(|key, tally| {
+                let Some(progress) = progress.get_mut(key) else {
+                    self.late += tally.received;
+                    return false;
+                };
+                progress.received += tally.received;
+                progress.last = progress.last.max(tally.last);
+                true
+            });
+        }
+        progress
+    }
+
+    fn judge(
+        &self,
+        shared: &Shared,
+        plan: &Plan,
+        entry: &Entry,
+        progress: Progress,
+        now: Nanos,
+    ) -> Option<Ended> {
+        if entry.acceptance == Acceptance::Refused {
+            return Some(Ended::Refused);
+        }
+        let quiet = now.since(entry.base.plus(progress.last));
+        let expected = entry.expected.unwrap_or(0);
+        match entry.key {
+            PushKey::Own { stream, .. } => {
+                // The answer to the request may come after the last arrival, and belongs to the figures.
+                let answered = entry.acceptance != Acceptance::Unknown;
+                if progress.received >= expected && (answered || quiet >= self.settle) {
+                    return Some(Ended::Complete);
+                }
+                // Terminals that left since cannot be reached any more: no reason to wait long for them.
+                let open =
+                    shared.open_terminals(|target| plan.targets[target].slot(stream).is_some());
+                let patience = if answered && progress.received >= open {
+                    QUIET
+                } else {
+                    self.settle
+                };
+                (quiet >= patience).then_some(Ended::Settled)
+            }
+            PushKey::Foreign(_) if progress.received >= expected && expected > 0 => {
+                Some(Ended::Complete)
+            }
+            PushKey::Foreign(_) => (quiet >= QUIET).then_some(Ended::Settled),
+        }
+    }
+
+    /// Takes the tallies of a finished publication and makes its figures. None of a message that one
+    /// terminal alone got: that was a greeting, not a publication.
+    fn finish(&mut self, shared: &Shared, entry: &Entry, ended: Ended) -> Option<PushReport> {
+        let mut whole = Tally::new(entry.base);
+        for mut account in shared.accounts() {
+            if let Some(tally) = account.tallies.remove(&entry.key) {
+                whole.merge(&tally);
+            }
+        }
+        let expected = entry.expected.unwrap_or(0);
+        let (origin, channel, sequence) = match entry.key {
+            PushKey::Own { stream, sequence } => (
+                Origin::Own,
+                self.channels.get(usize::from(stream)).cloned(),
+                sequence,
+            ),
+            PushKey::Foreign(_) if whole.received < 2 && expected > 1 => return None,
+            PushKey::Foreign(_) => {
+                self.foreign_seen += 1;
+                (Origin::Foreign, None, self.foreign_seen)
+            }
+        };
+        let accepted = match entry.acceptance {
+            Acceptance::After(duration) => Some(as_millis(duration)),
+            Acceptance::Unknown | Acceptance::Refused => None,
+        };
+        let report = PushReport {
+            origin,
+            channel,
+            sequence,
+            published_s: entry.base.since(Nanos(0)).as_secs_f64(),
+            expected,
+            received: whole.received,
+            reach: if ended == Ended::Refused {
+                None
+            } else {
+                ratio(whole.received, expected)
+            },
+            times: FanoutTimes::of(&whole.times, whole.first, whole.last),
+            accepted_ms: accepted,
+            ended,
+        };
+        let (times, worst) = match origin {
+            Origin::Own => (&mut self.own_times, &mut self.own),
+            Origin::Foreign => (&mut self.foreign_times, &mut self.foreign),
+        };
+        times
+            .add(&whole.times)
+            .expect("a histogram that grows takes any other of its precision");
+        worst.add(&report);
+        if self.reports.len() < REPORTS_MAX {
+            self.reports.push(report.clone());
+        }
+        Some(report)
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "terminals are far fewer than 2^52"
+    )]
+    let ratio = part as f64 / whole as f64;
+    (whole > 0).then_some(ratio)
+}
+
+/// Milliseconds, to the microsecond.
+pub(crate) fn as_millis(duration: Duration) -> f64 {
+    micros_as_millis(as_micros(duration))
+}
+
+/// Milliseconds of whole microseconds.
+pub(crate) fn micros_as_millis(micros: u64) -> f64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "times of a run are far below 2^52 microseconds"
+    )]
+    let micros = micros as f64;
+    micros / 1000.0
+}

@@ -1,0 +1,8 @@
+//! Measuring: publications, sequences, rates, and the crowd's own use of the machine.
+
+pub(crate) mod collector;
+pub(crate) mod process;
+pub(crate) mod push;
+pub(crate) mod rates;
+pub(crate) mod sequence;
+pub(crate) mod threshold;

@@ -1,0 +1,143 @@
+//! What the crowd itself uses: processor time and memory, as the kernel counts them; and whether that spoils its figures.
+
+use crate::clock::Nanos;
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+use std::time::Duration;
+
+/// Share of its processors above which the crowd's own slowness is in its figures.
+pub(crate) const SATURATED_SHARE: f64 = 0.9;
+
+/// Lateness of a schedule above which the load was not what was asked for.
+pub(crate) const LATE_MAX: Duration = Duration::from_millis(100);
+
+/// Processor time of this process so far, user and system together.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).expect("processor time is not negative"),
+        u32::try_from(time.tv_nsec).expect("nanoseconds are below a second"),
+    )
+}
+
+/// Bytes of anonymous memory this process has resident (`RssAnon`): heap and stacks, without mapped files
+/// and without what the kernel keeps for its sockets and rings. Zero where /proc does not say.
+pub(crate) fn anonymous_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes = line
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|n| n.trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+/// Processor ticks of the whole machine so far: all of them, and those spent idle.
+fn machine_ticks(stat: &str) -> Option<(u64, u64)> {
+    let fields: Vec<u64> = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .map_while(|n| n.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal; guest time is part of user time already.
+    let all = fields.iter().take(8).sum();
+    let idle = fields.get(3)? + fields.get(4)?;
+    Some((all, idle))
+}
+
+/// Watches processor time, once a second.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// Processors this process's threads can keep busy.
+    processors: f64,
+    previous: (Nanos, Duration),
+    previous_machine: Option<(u64, u64)>,
+    pub share: f64,
+    pub share_max: f64,
+    /// Seconds watched, and those of them in which the crowd was saturated.
+    pub seconds: u64,
+    pub saturated_seconds: u64,
+    /// Share of the machine's processors that was busy with anything, at most.
+    pub machine_share_max: f64,
+}
+
+impl Watch {
+    /// Watches from now on; `threads` are the crowd's.
+    pub(crate) fn start(now: Nanos, threads: usize) -> Self {
+        let available = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = u32::try_from(threads.min(available)).map_or(1.0, f64::from);
+        let machine = fs::read_to_string("/proc/stat")
+            .ok()
+            .and_then(|stat| machine_ticks(&stat));
+        Self {
+            processors,
+            previous: (now, processor_time()),
+            previous_machine: machine,
+            share: 0.0,
+            share_max: 0.0,
+            seconds: 0,
+            saturated_seconds: 0,
+            machine_share_max: 0.0,
+        }
+    }
+
+    /// Takes a sample.
+    pub(crate) fn sample(&mut self, now: Nanos) {
+        let used = processor_time();
+        let (since, before) = std::mem::replace(&mut self.previous, (now, used));
+        let elapsed = now.since(since).as_secs_f64();
+        if elapsed > 0.0 {
+            self.share = used.saturating_sub(before).as_secs_f64() / elapsed / self.processors;
+            self.share_max = self.share_max.max(self.share);
+            self.seconds += 1;
+            self.saturated_seconds += u64::from(self.share > SATURATED_SHARE);
+        }
+        let machine = fs::read_to_string("/proc/stat")
+            .ok()
+            .and_then(|stat| machine_ticks(&stat));
+        if let (Some((all, idle)), Some((all_before, idle_before))) =
+            (machine, self.previous_machine)
+            && all > all_before
+        {
+            #[expect(clippy::cast_precision_loss, reason = "ticks of one second")]
+            let idle_share = idle.saturating_sub(idle_before) as f64 / (all - all_before) as f64;
+            self.machine_share_max = self.machine_share_max.max(1.0 - idle_share);
+        }
+        self.previous_machine = machine;
+    }
+}
+
+/// Kernel's range of ports for outgoing connections: how many it has.
+pub(crate) fn port_count() -> u64 {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut bounds = text.split_whitespace().map_while(|n| n.parse::<u64>().ok());
+    match (bounds.next(), bounds.next()) {
+        (Some(first), Some(last)) if last >= first => last - first + 1,
+        // The kernel's default.
+        _ => 28_232,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_ticks_are_read_from_the_first_line() {
+        let stat = "cpu  100 5 50 800 20 0 5 20 7 0\ncpu0 1 2 3 4\n";
+        assert_eq!(machine_ticks(stat), Some((1000, 820)));
+        assert_eq!(machine_ticks("intr 1"), None);
+    }
+
+    #[test]
+    fn this_process_uses_some_memory_and_time() {
+        assert!(anonymous_bytes() > 0);
+        let before = processor_time();
+        std::hint::black_box((0..1_000_000_u64).map(std::hint::black_box).sum::<u64>());
+        assert!(processor_time() > before);
+        assert!(port_count() > 0);
+    }
+}

@@ -1,0 +1,291 @@
+//! What is known of each publication: when it was made, who should get it, when it arrived.
+//!
+//! Time is taken once per publication, when its publisher is about to write it, and once per batch of
+//! received messages, right after the batch was received and before any of it is looked at. So an
+//! arrival is never recorded early, and late by no more than the time one batch takes to be received
+//! (at most [`myriad_reactor::Completions::BUFFER_BYTES`] of messages).
+
+use crate::clock::Nanos;
+use hdrhistogram::Histogram;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A publication, as terminals recognise it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum PushKey {
+    /// Made by this run: its stamp.
+    Own { stream: u16, sequence: u32 },
+    /// Made by somebody else: a hash of the message.
+    Foreign(u64),
+}
+
+/// Arrivals of one publication at the terminals of one thread, or of all of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    base: Nanos,
+    /// Terminals reached; repeats are not counted here.
+    pub received: u64,
+    /// Publication to the first of them.
+    pub first: Duration,
+    /// Publication to the last of them.
+    pub last: Duration,
+    /// Publication to arrival, in microseconds, to three digits.
+    pub times: Histogram<u64>,
+}
+
+/// A histogram of microseconds that grows as needed: a few kilobytes while times are short.
+pub(crate) fn microseconds() -> Histogram<u64> {
+    Histogram::new(3).expect("three significant digits are valid")
+}
+
+/// A duration in whole microseconds.
+pub(crate) fn as_micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Tally {
+    /// No arrivals yet, of a publication made at `base`.
+    pub(crate) fn new(base: Nanos) -> Self {
+        Self {
+            base,
+            received: 0,
+            first: Duration::MAX,
+            last: Duration::ZERO,
+            times: microseconds(),
+        }
+    }
+
+    /// Records `count` arrivals at one time.
+    pub(crate) fn record(&mut self, now: Nanos, count: u64) {
+        let elapsed = now.since(self.base);
+        self.received += count;
+        self.first = self.first.min(elapsed);
+        self.last = self.last.max(elapsed);
+        self.times.saturating_record_n(as_micros(elapsed), count);
+    }
+
+    /// Adds the arrivals at another thread's terminals.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.received += other.received;
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+        self.times
+            .add(&other.times)
+            .expect("a histogram that grows takes any other of its precision");
+    }
+}
+
+/// Publications of others that are measured at once. A server that sends every terminal something of its
+/// own would otherwise fill memory with one entry per message.
+const FOREIGN_OPEN_MAX: usize = 64;
+
+/// The publications being measured: written by the publisher, read once per thread and publication.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger(Mutex<Entries>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    open: HashMap<PushKey, Entry>,
+    foreign_open: usize,
+    /// Foreign messages whose measurement ended with some terminals missing: what still comes of them
+    /// until then belongs to nothing new.
+    foreign_stragglers: HashMap<u64, Nanos>,
+}
+
+/// One publication being measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub key: PushKey,
+    /// When it was published; of a foreign one, when it was first seen.
+    pub base: Nanos,
+    /// Terminals that should get it: those up at `base`. Unknown of a foreign one until somebody counts.
+    pub expected: Option<u64>,
+    pub acceptance: Acceptance,
+}
+
+/// What the publish request's answer was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acceptance {
+    /// None yet, or there is no request to answer.
+    Unknown,
+    /// Accepted, after so long.
+    After(Duration),
+    /// Refused: it will reach nobody.
+    Refused,
+}
+
+/// Where the clock of a publication began, for a thread that sees it for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Base {
+    /// It is being measured, and was published then.
+    Open(Nanos),
+    /// Its measurement has ended, or it was never begun.
+    Closed,
+}
+
+impl Ledger {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        // Entries are whole after every statement, so a panicking holder leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a publication of this run, before its first byte is written.
+    pub(crate) fn publish(&self, key: PushKey, expected: u64, now: Nanos) {
+        let entry = Entry {
+            key,
+            base: now,
+            expected: Some(expected),
+            acceptance: Acceptance::Unknown,
+        };
+        self.entries().open.insert(key, entry);
+    }
+
+    /// Notes the answer to its request.
+    pub(crate) fn answer(&self, key: PushKey, acceptance: Acceptance) {
+        if let Some(entry) = self.entries().open.get_mut(&key) {
+            entry.acceptance = acceptance;
+        }
+    }
+
+    /// Says where the clock of a publication began; a foreign one begins now if it is new.
+    pub(crate) fn base(&self, key: PushKey, now: Nanos) -> Base {
+        let mut entries = self.entries();
+        if let Some(entry) = entries.open.get(&key) {
+            return Base::Open(entry.base);
+        }
+        let PushKey::Foreign(hash) = key else {
+            return Base::Closed;
+        };
+        let straggling = entries
+            .foreign_stragglers
+            .get(&hash)
+            .is_some_and(|&until| now < until);
+        if straggling || entries.foreign_open >= FOREIGN_OPEN_MAX {
+            return Base::Closed;
+        }
+        entries.foreign_stragglers.remove(&hash);
+        entries.foreign_open += 1;
+        entries.open.insert(
+            key,
+            Entry {
+                key,
+                base: now,
+                expected: None,
+                acceptance: Acceptance::Unknown,
+            },
+        );
+        Base::Open(now)
+    }
+
+    /// Everything being measured, oldest first.
+    pub(crate) fn open(&self) -> Vec<Entry> {
+        let mut open: Vec<Entry> = self.entries().open.values().copied().collect();
+        open.sort_by_key(|entry| (entry.base, entry.key));
+        open
+    }
+
+    /// Fixes how many terminals should get a foreign publication.
+    pub(crate) fn expect(&self, key: PushKey, expected: u64) {
+        if let Some(entry) = self.entries().open.get_mut(&key) {
+            entry.expected = Some(expected);
+        }
+    }
+
+    /// Ends a measurement. Until `stragglers_until`, more of a foreign publication is not taken for a new one.
+    pub(crate) fn close(&self, key: PushKey, stragglers_until: Option<Nanos>) {
+        let mut entries = self.entries();
+        if entries.open.remove(&key).is_none() {
+            return;
+        }
+        if let PushKey::Foreign(hash) = key {
+            entries.foreign_open -= 1;
+            if let Some(until) = stragglers_until {
+                entries.foreign_stragglers.insert(hash, until);
+            }
+        }
+    }
+
+    /// Forgets stragglers whose time is up.
+    pub(crate) fn forget_stragglers(&self, now: Nanos) {
+        self.entries()
+            .foreign_stragglers
+            .retain(|_, until| *until > now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: PushKey = PushKey::Own {
+        stream: 0,
+        sequence: 1,
+    };
+
+    fn at(millis: u64) -> Nanos {
+        Nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn tallies_of_threads_add_up_to_the_whole() {
+        let mut one = Tally::new(at(100));
+        let mut two = Tally::new(at(100));
+        one.record(at(110), 90);
+        one.record(at(150), 9);
+        two.record(at(105), 1);
+        one.merge(&two);
+        assert_eq!(one.received, 100);
+        assert_eq!(
+            (one.first, one.last),
+            (Duration::from_millis(5), Duration::from_millis(50))
+        );
+        assert_eq!(one.times.len(), 100);
+        assert_eq!(one.times.value_at_quantile(0.5) / 100, 100);
+    }
+
+    #[test]
+    fn an_own_publication_is_measured_from_publish_to_close() {
+        let ledger = Ledger::default();
+        assert_eq!(ledger.base(OWN, at(1)), Base::Closed);
+        ledger.publish(OWN, 10, at(2));
+        ledger.answer(OWN, Acceptance::After(Duration::from_millis(1)));
+        assert_eq!(ledger.base(OWN, at(9)), Base::Open(at(2)));
+        let open = ledger.open();
+        assert_eq!((open.len(), open[0].expected), (1, Some(10)));
+        ledger.close(OWN, None);
+        assert_eq!(ledger.base(OWN, at(10)), Base::Closed);
+        assert!(ledger.open().is_empty());
+    }
+
+    #[test]
+    fn a_foreign_publication_begins_when_first_seen_and_can_return() {
+        let ledger = Ledger::default();
+        let key = PushKey::Foreign(7);
+        assert_eq!(ledger.base(key, at(5)), Base::Open(at(5)));
+        assert_eq!(ledger.base(key, at(8)), Base::Open(at(5)));
+        ledger.close(key, Some(at(50)));
+        assert_eq!(
+            ledger.base(key, at(49)),
+            Base::Closed,
+            "a straggler is no new publication"
+        );
+        assert_eq!(ledger.base(key, at(50)), Base::Open(at(50)));
+        ledger.close(key, None);
+        assert_eq!(ledger.base(key, at(51)), Base::Open(at(51)));
+    }
+
+    #[test]
+    fn foreign_publications_are_bounded() {
+        let ledger = Ledger::default();
+        for hash in 0..FOREIGN_OPEN_MAX as u64 {
+            assert_eq!(
+                ledger.base(PushKey::Foreign(hash), at(1)),
+                Base::Open(at(1))
+            );
+        }
+        assert_eq!(ledger.base(PushKey::Foreign(999), at(1)), Base::Closed);
+        ledger.close(PushKey::Foreign(3), None);
+        assert_eq!(ledger.base(PushKey::Foreign(999), at(1)), Base::Open(at(1)));
+    }
+}

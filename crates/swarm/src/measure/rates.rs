@@ -1,0 +1,167 @@
+//! Rates of a counter: overall, exponentially weighted over 1, 5 and 15 minutes, and the best second.
+
+use crate::clock::Nanos;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How often the weighted rates move, as for the load average of Unix.
+const STEP: Duration = Duration::from_secs(5);
+
+/// Mean and weighted rates of a counter that is sampled now and then.
+#[derive(Clone, Debug)]
+pub(crate) struct Rates {
+    started: Nanos,
+    started_count: u64,
+    latest: (Nanos, u64),
+    step: (Nanos, u64),
+    /// Over 1, 5 and 15 minutes; none before the first step, whose rate they begin with. Beginning with zero
+    /// instead would make the long ones wrong for the whole of a run that is shorter than they are.
+    weighted: Option<[f64; 3]>,
+}
+
+impl Rates {
+    /// Counts from `count` at `now` on.
+    pub(crate) fn start(now: Nanos, count: u64) -> Self {
+        Self {
+            started: now,
+            started_count: count,
+            latest: (now, count),
+            step: (now, count),
+            weighted: None,
+        }
+    }
+
+    /// Takes a sample.
+    pub(crate) fn sample(&mut self, now: Nanos, count: u64) {
+        self.latest = (now, count);
+        let (since, counted) = self.step;
+        let elapsed = now.since(since);
+        if elapsed < STEP {
+            return;
+        }
+        let rate = per_second(count - counted, elapsed);
+        let weighted = self.weighted.get_or_insert([rate; 3]);
+        for (average, minutes) in weighted.iter_mut().zip([1.0, 5.0, 15.0]) {
+            let keep = (-elapsed.as_secs_f64() / (minutes * 60.0)).exp();
+            *average = *average * keep + rate * (1.0 - keep);
+        }
+        self.step = (now, count);
+    }
+
+    /// Per second, from the start to the latest sample.
+    pub(crate) fn mean(&self) -> f64 {
+        per_second(
+            self.latest.1 - self.started_count,
+            self.latest.0.since(self.started),
+        )
+    }
+
+    /// Per second over the last 1, 5 and 15 minutes; the mean while the run is shorter than one step.
+    pub(crate) fn weighted(&self) -> [f64; 3] {
+        self.weighted.unwrap_or([self.mean(); 3])
+    }
+}
+
+/// The best second of a counter that is sampled some times a second.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Peak {
+    samples: VecDeque<(Nanos, u64)>,
+    best: f64,
+    latest: f64,
+}
+
+impl Peak {
+    /// Takes a sample.
+    pub(crate) fn sample(&mut self, now: Nanos, count: u64) {
+        self.samples.push_back((now, count));
+        // The second begins with the newest sample that is at least a second old, and its true length divides.
+        while self.samples.len() > 2 && now.since(self.samples[1].0) >= Duration::from_secs(1) {
+            self.samples.pop_front();
+        }
+        let (since, counted) = self.samples[0];
+        let elapsed = now.since(since);
+        if elapsed >= Duration::from_secs(1) {
+            self.latest = per_second(count - counted, elapsed);
+            self.best = self.best.max(self.latest);
+        }
+    }
+
+    /// Per second in the best second so far; none before one second has passed.
+    pub(crate) fn best(&self) -> Option<f64> {
+        (self.best > 0.0).then_some(self.best)
+    }
+
+    /// Per second in the last second.
+    pub(crate) fn latest(&self) -> f64 {
+        self.latest
+    }
+}
+
+/// Events a second; zero when no time has passed.
+pub(crate) fn per_second(count: u64, elapsed: Duration) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
+    let count = count as f64;
+    if elapsed.is_zero() {
+        0.0
+    } else {
+        count / elapsed.as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Nanos {
+        Nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_steady_rate_is_the_same_over_every_span() {
+        let mut rates = Rates::start(at(10), 500);
+        for second in 11..=100 {
+            rates.sample(at(second), 500 + (second - 10) * 40);
+        }
+        assert_eq!(rates.mean(), 40.0);
+        for rate in rates.weighted() {
+            assert!((rate - 40.0).abs() < 1e-9, "{rate}");
+        }
+    }
+
+    #[test]
+    fn short_spans_forget_sooner() {
+        let mut rates = Rates::start(at(0), 0);
+        let mut count = 0;
+        for second in 1..=60 {
+            count += 100;
+            rates.sample(at(second), count);
+        }
+        for second in 61..=120 {
+            rates.sample(at(second), count);
+        }
+        let [one, five, fifteen] = rates.weighted();
+        assert!((one - 100.0 * (-1.0_f64).exp()).abs() < 1e-6, "{one}");
+        assert!(one < five && five < fifteen && fifteen < 100.0);
+        assert_eq!(rates.mean(), 50.0);
+    }
+
+    #[test]
+    fn before_the_first_step_there_is_only_the_mean() {
+        let mut rates = Rates::start(at(0), 0);
+        assert_eq!(rates.mean(), 0.0);
+        rates.sample(at(2), 10);
+        assert_eq!(rates.weighted(), [5.0; 3]);
+    }
+
+    #[test]
+    fn the_best_second_is_found_between_slower_ones() {
+        let mut peak = Peak::default();
+        let mut count = 0;
+        for tenth in 0..60_u64 {
+            peak.sample(Nanos(tenth * 100_000_000), count);
+            count += if (20..30).contains(&tenth) { 50 } else { 10 };
+        }
+        assert_eq!(peak.best(), Some(500.0));
+        assert_eq!(peak.latest(), 100.0);
+    }
+}

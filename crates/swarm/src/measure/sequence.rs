@@ -1,0 +1,144 @@
+//! What one terminal has seen of one channel, in four bytes.
+
+/// The newest sequence seen and which of the eight before it are missing.
+///
+/// The upper 24 bits hold the newest sequence, zero before the first. Bit *i* of the lower eight is set
+/// while the sequence *i + 1* below the newest was skipped and has not come since; so an overtaken
+/// publication is told from a repeated one. One that comes more than eight late counts as repeated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sequence(u32);
+
+/// What a publication's sequence says about the ones before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Observed {
+    /// The first that this terminal sees, or the one after the last.
+    InOrder,
+    /// So many before it have not come.
+    AfterGap(u32),
+    /// It fills a gap that was counted: later ones have overtaken it.
+    Overtaken,
+    /// It was seen before.
+    Repeated,
+}
+
+const WINDOW: u32 = 8;
+
+impl Sequence {
+    /// Nothing seen.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Takes note of one publication; `sequence` counts from 1 and fits 24 bits.
+    pub(crate) fn observe(&mut self, sequence: u32) -> Observed {
+        let (newest, missing) = (self.0 >> WINDOW, self.0 & 0xff);
+        if newest == 0 {
+            self.0 = sequence << WINDOW;
+            return Observed::InOrder;
+        }
+        if sequence > newest {
+            let step = sequence - newest;
+            let skipped = if step > WINDOW {
+                0xff
+            } else {
+                (1 << (step - 1)) - 1
+            };
+            let older = if step >= WINDOW { 0 } else { missing << step };
+            self.0 = sequence << WINDOW | ((older | skipped) & 0xff);
+            return if step == 1 {
+                Observed::InOrder
+            } else {
+                Observed::AfterGap(step - 1)
+            };
+        }
+        let back = newest - sequence;
+        if (1..=WINDOW).contains(&back) && missing >> (back - 1) & 1 == 1 {
+            self.0 &= !(1 << (back - 1));
+            return Observed::Overtaken;
+        }
+        Observed::Repeated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observe_all(sequences: &[u32]) -> Vec<Observed> {
+        let mut state = Sequence::NONE;
+        sequences
+            .iter()
+            .map(|&sequence| state.observe(sequence))
+            .collect()
+    }
+
+    #[test]
+    fn an_unbroken_run_is_in_order_wherever_it_begins() {
+        assert!(
+            observe_all(&[7, 8, 9, 10])
+                .iter()
+                .all(|&observed| observed == Observed::InOrder)
+        );
+        assert_eq!(
+            observe_all(&[crate::stamp::SEQUENCE_MAX]),
+            [Observed::InOrder]
+        );
+    }
+
+    #[test]
+    fn gaps_and_repeats_are_told_apart() {
+        use Observed::{AfterGap, InOrder, Overtaken, Repeated};
+        assert_eq!(
+            observe_all(&[1, 2, 2, 5, 6]),
+            [InOrder, InOrder, Repeated, AfterGap(2), InOrder]
+        );
+        assert_eq!(
+            observe_all(&[1, 3, 2, 2, 4]),
+            [InOrder, AfterGap(1), Overtaken, Repeated, InOrder]
+        );
+        assert_eq!(
+            observe_all(&[1, 10, 2, 9]),
+            [InOrder, AfterGap(8), Overtaken, Overtaken]
+        );
+        assert_eq!(
+            observe_all(&[1, 20, 11, 12]),
+            [InOrder, AfterGap(18), Repeated, Overtaken]
+        );
+    }
+
+    /// Against a set of everything seen, on short random walks.
+    #[test]
+    fn it_agrees_with_a_set_inside_its_window() {
+        let mut random = 0x9e37_79b9_u32;
+        for _ in 0..2000 {
+            let mut state = Sequence::NONE;
+            let mut seen = std::collections::BTreeSet::new();
+            let mut newest = 0;
+            for _ in 0..40 {
+                random ^= random << 13;
+                random ^= random >> 17;
+                random ^= random << 5;
+                let low = newest.max(9_u32) - 8;
+                let sequence = if seen.is_empty() {
+                    100
+                } else {
+                    low + random % 12
+                };
+                if sequence <= newest && sequence < 100 {
+                    continue;
+                }
+                let observed = state.observe(sequence);
+                let expected = if seen.contains(&sequence) {
+                    Observed::Repeated
+                } else if seen.is_empty() || sequence == newest + 1 {
+                    Observed::InOrder
+                } else if sequence > newest {
+                    Observed::AfterGap(sequence - newest - 1)
+                } else {
+                    Observed::Overtaken
+                };
+                assert_eq!(observed, expected, "{sequence} after {seen:?}");
+                seen.insert(sequence);
+                newest = newest.max(sequence);
+            }
+        }
+    }
+}

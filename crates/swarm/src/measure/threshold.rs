@@ -1,0 +1,349 @@
+//! Conditions that decide the exit code: `fanout:last<5s`, `reach>=1`, `errors<=0`.
+
+use crate::quantity::{self, QuantityError};
+use serde::Serialize;
+use std::fmt;
+
+/// One condition, as given and as understood.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Threshold {
+    /// As given.
+    pub expression: String,
+    metric: Metric,
+    comparison: Comparison,
+    /// In the metric's unit.
+    limit: f64,
+}
+
+/// A figure that a threshold can be held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Metric {
+    /// Publication to the first terminal, of the slowest push.
+    FanoutFirst,
+    /// To half of them.
+    FanoutP50,
+    /// To 90% of them.
+    FanoutP90,
+    /// To 99% of them.
+    FanoutP99,
+    /// To 99.9% of them.
+    FanoutP999,
+    /// To the last terminal.
+    FanoutLast,
+    /// Publish request to its answer, the slowest.
+    Accepted,
+    /// Received / expected, of the push that reached fewest.
+    Reach,
+    /// Terminals connected and upgraded, per second, overall.
+    SetupRate,
+    /// The same in the best second.
+    SetupPeak,
+    /// Terminals that were connected when connecting had finished.
+    SetupConnected,
+    /// From first packet to upgrade, 99% of them.
+    SetupP99,
+    /// Failures of any kind.
+    Errors,
+    /// Close frames from the server.
+    Closes,
+    /// Publications missing before a later one.
+    Gaps,
+    /// Publications given to a terminal again.
+    Duplicates,
+    /// Data messages received.
+    Messages,
+    /// Data messages a second, overall.
+    MessagesRate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Milliseconds,
+    Count,
+    PerSecond,
+    Ratio,
+}
+
+/// Every metric by name; the names are part of the command line's interface.
+const METRICS: [(&str, Metric); 18] = [
+    ("fanout:first", Metric::FanoutFirst),
+    ("fanout:p50", Metric::FanoutP50),
+    ("fanout:p90", Metric::FanoutP90),
+    ("fanout:p99", Metric::FanoutP99),
+    ("fanout:p99.9", Metric::FanoutP999),
+    ("fanout:last", Metric::FanoutLast),
+    ("accepted", Metric::Accepted),
+    ("reach", Metric::Reach),
+    ("setup:rate", Metric::SetupRate),
+    ("setup:peak", Metric::SetupPeak),
+    ("setup:connected", Metric::SetupConnected),
+    ("setup:p99", Metric::SetupP99),
+    ("errors", Metric::Errors),
+    ("closes", Metric::Closes),
+    ("gaps", Metric::Gaps),
+    ("duplicates", Metric::Duplicates),
+    ("messages", Metric::Messages),
+    ("messages:rate", Metric::MessagesRate),
+];
+
+impl Metric {
+    fn unit(self) -> Unit {
+        match self {
+            Self::FanoutFirst
+            | Self::FanoutP50
+            | Self::FanoutP90
+            | Self::FanoutP99
+            | Self::FanoutP999
+            | Self::FanoutLast
+            | Self::Accepted
+            | Self::SetupP99 => Unit::Milliseconds,
+            Self::Reach => Unit::Ratio,
+            Self::SetupRate | Self::SetupPeak | Self::MessagesRate => Unit::PerSecond,
+            Self::SetupConnected
+            | Self::Errors
+            | Self::Closes
+            | Self::Gaps
+            | Self::Duplicates
+            | Self::Messages => Unit::Count,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Equal,
+}
+
+/// Longer operators first, so that `<=` is not read as `<`.
+const COMPARISONS: [(&str, Comparison); 5] = [
+    ("<=", Comparison::LessOrEqual),
+    (">=", Comparison::GreaterOrEqual),
+    ("==", Comparison::Equal),
+    ("<", Comparison::Less),
+    (">", Comparison::Greater),
+];
+
+/// A threshold that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThresholdError {
+    /// As given.
+    pub expression: String,
+    /// In characters, from 1.
+    pub column: usize,
+    /// What is wrong there.
+    pub problem: ThresholdProblem,
+}
+
+/// What is wrong with a threshold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ThresholdProblem {
+    /// No such metric.
+    Metric(String),
+    /// No comparison after the metric.
+    Comparison,
+    /// The value cannot be read, or lacks its unit.
+    Value(QuantityError),
+    /// A ratio outside 0 to 1.
+    Ratio,
+}
+
+impl fmt::Display for ThresholdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`, column {}: ", self.expression, self.column)?;
+        match &self.problem {
+            ThresholdProblem::Metric(name) => {
+                write!(f, "there is no metric `{name}`; known are ")?;
+                let names: Vec<&str> = METRICS.iter().map(|&(name, _)| name).collect();
+                f.write_str(&names.join(", "))
+            }
+            ThresholdProblem::Comparison => {
+                f.write_str("a comparison is missing; write METRIC<VALUE with <, <=, >, >= or ==")
+            }
+            ThresholdProblem::Value(error) => write!(f, "{error}"),
+            ThresholdProblem::Ratio => {
+                f.write_str("a ratio lies between 0 and 1; write 1 or 0.999")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ThresholdError {}
+
+impl Threshold {
+    /// Reads `METRIC COMPARISON VALUE`; spaces between them are allowed.
+    ///
+    /// # Errors
+    /// Anything in it is unknown or malformed.
+    pub fn parse(expression: &str) -> Result<Self, ThresholdError> {
+        let error = |at: usize, problem| ThresholdError {
+            expression: expression.to_owned(),
+            column: expression[..at].chars().count() + 1,
+            problem,
+        };
+        let split = expression.find(['<', '>', '=']);
+        let name = expression[..split.unwrap_or(expression.len())].trim();
+        let metric = METRICS
+            .iter()
+            .find_map(|&(known, metric)| (known == name).then_some(metric))
+            .ok_or_else(|| error(0, ThresholdProblem::Metric(name.to_owned())))?;
+        let split = split.ok_or_else(|| error(expression.len(), ThresholdProblem::Comparison))?;
+        let (sign, comparison) = COMPARISONS
+            .into_iter()
+            .find(|(sign, _)| expression[split..].starts_with(sign))
+            .ok_or_else(|| error(split, ThresholdProblem::Comparison))?;
+        let value_at = split + sign.len();
+        let text = expression[value_at..].trim();
+        let limit = read_limit(metric.unit(), text).map_err(|problem| error(value_at, problem))?;
+        Ok(Self {
+            expression: expression.to_owned(),
+            metric,
+            comparison,
+            limit,
+        })
+    }
+
+    /// Judges the run. A figure that was never measured fails: nobody wants a green light from an empty run.
+    pub(crate) fn judge(&self, value_of: impl Fn(Metric) -> Option<f64>) -> Verdict {
+        let value = value_of(self.metric);
+        let passed = value.is_some_and(|value| match self.comparison {
+            Comparison::Less => value < self.limit,
+            Comparison::LessOrEqual => value <= self.limit,
+            Comparison::Greater => value > self.limit,
+            Comparison::GreaterOrEqual => value >= self.limit,
+            #[expect(
+                clippy::float_cmp,
+                reason = "counts and ratios that should be equal are equal exactly"
+            )]
+            Comparison::Equal => value == self.limit,
+        });
+        Verdict {
+            expression: self.expression.clone(),
+            value,
+            unit: self.metric.unit().name(),
+            passed,
+        }
+    }
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Milliseconds => "ms",
+            Self::Count => "count",
+            Self::PerSecond => "per_s",
+            Self::Ratio => "ratio",
+        }
+    }
+}
+
+fn read_limit(unit: Unit, text: &str) -> Result<f64, ThresholdProblem> {
+    match unit {
+        Unit::Milliseconds => {
+            let limit = quantity::duration(text).map_err(ThresholdProblem::Value)?;
+            Ok(limit.as_secs_f64() * 1000.0)
+        }
+        Unit::Count => {
+            let limit = quantity::count(text).map_err(ThresholdProblem::Value)?;
+            #[expect(clippy::cast_precision_loss, reason = "a count is at most 2^53")]
+            let limit = limit as f64;
+            Ok(limit)
+        }
+        Unit::PerSecond => quantity::rate(text).map_err(ThresholdProblem::Value),
+        Unit::Ratio => {
+            let limit: f64 = text.parse().map_err(|_| ThresholdProblem::Ratio)?;
+            if (0.0..=1.0).contains(&limit) {
+                Ok(limit)
+            } else {
+                Err(ThresholdProblem::Ratio)
+            }
+        }
+    }
+}
+
+/// What became of a threshold.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// As given.
+    pub expression: String,
+    /// The figure it was held against, in `unit`; absent when nothing was measured.
+    pub value: Option<f64>,
+    /// `ms`, `count`, `per_s` or `ratio`.
+    pub unit: &'static str,
+    /// Whether it held.
+    pub passed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(expression: &str, value: Option<f64>) -> bool {
+        Threshold::parse(expression)
+            .unwrap()
+            .judge(|_| value)
+            .passed
+    }
+
+    #[test]
+    fn thresholds_hold_or_fail_at_their_limit() {
+        assert!(judge("fanout:last<5s", Some(4999.9)));
+        assert!(!judge("fanout:last<5s", Some(5000.0)));
+        assert!(judge("fanout:last<=5s", Some(5000.0)));
+        assert!(judge("reach>=1", Some(1.0)));
+        assert!(!judge("reach >= 1", Some(0.999_999)));
+        assert!(judge("setup:rate>=50k", Some(50_000.0)));
+        assert!(judge("errors==0", Some(0.0)));
+        assert!(!judge("errors<=0", Some(1.0)));
+        assert!(
+            !judge("reach>=0", None),
+            "nothing measured is nothing proven"
+        );
+    }
+
+    #[test]
+    fn every_metric_can_be_named() {
+        for (name, metric) in METRICS {
+            let value = match metric.unit() {
+                Unit::Milliseconds => "1ms",
+                _ => "1",
+            };
+            assert_eq!(
+                Threshold::parse(&format!("{name}<{value}")).unwrap().metric,
+                metric
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_where_and_what_is_known() {
+        let problem = |expression: &str| {
+            let error = Threshold::parse(expression).unwrap_err();
+            (error.column, error.problem)
+        };
+        assert_eq!(
+            problem("fanout:p98<5s"),
+            (1, ThresholdProblem::Metric("fanout:p98".to_owned()))
+        );
+        assert_eq!(problem("reach"), (6, ThresholdProblem::Comparison));
+        assert_eq!(problem("reach=1"), (6, ThresholdProblem::Comparison));
+        assert_eq!(problem("reach>=2"), (8, ThresholdProblem::Ratio));
+        assert_eq!(problem("reach>=100%"), (8, ThresholdProblem::Ratio));
+        assert!(matches!(
+            problem("fanout:p99<200"),
+            (12, ThresholdProblem::Value(_))
+        ));
+        assert!(matches!(
+            problem("errors<="),
+            (9, ThresholdProblem::Value(_))
+        ));
+        let text = Threshold::parse("fanout:p98<5s").unwrap_err().to_string();
+        assert!(
+            text.contains("fanout:p99.9") && text.contains("gaps"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,286 @@
+//! The publisher: posts stamped publications on a schedule, over one connection kept open.
+//!
+//! It has a thread of its own, so that its schedule does not depend on how busy the crowd is. The clock of
+//! a publication starts when its request is handed to the connection, which then writes it at once.
+
+use crate::clock::{Clock as _, RunClock};
+use crate::config::{Endpoint, Publish, PublishBody};
+use crate::engine::plan::Plan;
+use crate::engine::shared::Shared;
+use crate::failure::Failure;
+use crate::measure::push::{Acceptance, PushKey};
+use crate::stamp::{SEQUENCE_MAX, Stamp};
+use hyper::body::Body as _;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How long a request may take before it counts as unanswered.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the publisher tells the run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    /// Requests made.
+    pub published: u64,
+    pub failures: BTreeMap<Failure, u64>,
+    /// Largest lateness of a round.
+    pub late: Duration,
+    /// The last error of the connection, in words.
+    pub trouble: Option<String>,
+    /// All pushes are made.
+    pub done: bool,
+}
+
+/// A running publisher.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    stop: watch::Sender<bool>,
+    progress: Arc<Mutex<Progress>>,
+}
+
+impl Publisher {
+    /// Starts publishing after the warm-up.
+    pub(crate) fn start(
+        publish: Publish,
+        channels: Vec<String>,
+        plan: Arc<Plan>,
+        shared: Arc<Shared>,
+        clock: RunClock,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = watch::channel(false);
+        let progress = Arc::new(Mutex::new(Progress::default()));
+        let rounds = Rounds {
+            publish,
+            channels,
+            plan,
+            shared,
+            clock,
+            progress: Arc::clone(&progress),
+            connection: None,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        // Nobody joins it: it ends by itself once stopped, and holds nothing that outlives its use.
+        std::thread::Builder::new()
+            .name("publisher".to_owned())
+            .spawn(move || runtime.block_on(rounds.run(stopped)))?;
+        Ok(Self { stop, progress })
+    }
+
+    /// How far it is.
+    pub(crate) fn progress(&self) -> Progress {
+        lock(&self.progress).clone()
+    }
+
+    /// Begins no further push. One that is under way still gets its answer; [`Progress::done`] tells when.
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+}
+
+fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The publisher's thread.
+struct Rounds {
+    publish: Publish,
+    channels: Vec<String>,
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    clock: RunClock,
+    progress: Arc<Mutex<Progress>>,
+    connection: Option<SendRequest<String>>,
+}
+
+impl Rounds {
+    async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        self.publish_all(&mut stopped).await;
+        lock(&self.progress).done = true;
+    }
+
+    async fn publish_all(&mut self, stopped: &mut watch::Receiver<bool>) {
+        let begin = Instant::now() + self.publish.warmup;
+        self.warm_up().await;
+        let pushes = self
+            .publish
+            .pushes
+            .unwrap_or(SEQUENCE_MAX)
+            .min(SEQUENCE_MAX);
+        for sequence in 1..=pushes {
+            let due = begin + self.publish.every * (sequence - 1);
+            tokio::select! {
+                biased;
+                // An error means that the run is gone, which is as good a reason.
+                _ = stopped.wait_for(|&stop| stop) => return,
+                () = sleep_until(due) => {}
+            }
+            self.note_lateness(due.elapsed());
+            for stream in 0..self.channels.len() {
+                let stream = u16::try_from(stream).expect("channels are at most 65,536");
+                self.publish_one(stream, sequence).await;
+            }
+        }
+    }
+
+    fn note_lateness(&self, late: Duration) {
+        let mut progress = lock(&self.progress);
+        progress.late = progress.late.max(late);
+    }
+
+    /// Opens the connection and makes one request, so that the first push finds everything in place on both
+    /// sides. What is answered does not matter, nor whether the server knows the path.
+    async fn warm_up(&mut self) {
+        let request = Request::builder()
+            .method(Method::GET)
+            .uri("/healthz")
+            .header(HOST, &self.publish.endpoint.host)
+            .body(String::new());
+        if let Ok(request) = request
+            && let Some(mut connection) = self.connected().await
+            && let Ok(Ok(response)) =
+                timeout(ANSWER_TIMEOUT, connection.send_request(request)).await
+            && read_out(response).await.is_ok()
+        {
+            self.connection = Some(connection);
+        }
+    }
+
+    /// The open connection, or a new one.
+    async fn connected(&mut self) -> Option<SendRequest<String>> {
+        if let Some(mut connection) = self.connection.take()
+            && connection.ready().await.is_ok()
+        {
+            return Some(connection);
+        }
+        match timeout(ANSWER_TIMEOUT, connect(&self.publish.endpoint)).await {
+            Ok(Ok(connection)) => Some(connection),
+            Ok(Err(trouble)) => {
+                lock(&self.progress).trouble = Some(trouble);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    async fn publish_one(&mut self, stream: u16, sequence: u32) {
+        let request = self.request(stream, sequence);
+        let connection = self.connected().await;
+        let key = PushKey::Own { stream, sequence };
+        let expected = self
+            .shared
+            .open_terminals(|target| self.plan.targets[target].slot(stream).is_some());
+        lock(&self.progress).published += 1;
+
+        let published = self.clock.now();
+        self.shared.ledger.publish(key, expected, published);
+        let outcome = match connection {
+            Some(connection) => self.send(connection, request).await,
+            None => Err(Failure::Publish(0)),
+        };
+        let accepted = self.clock.now();
+        match outcome {
+            Ok(()) => self
+                .shared
+                .ledger
+                .answer(key, Acceptance::After(accepted.since(published))),
+            Err(failure) => {
+                self.shared.ledger.answer(key, Acceptance::Refused);
+                *lock(&self.progress).failures.entry(failure).or_default() += 1;
+            }
+        }
+    }
+
+    async fn send(
+        &mut self,
+        mut connection: SendRequest<String>,
+        request: Request<String>,
+    ) -> Result<(), Failure> {
+        let response = match timeout(ANSWER_TIMEOUT, connection.send_request(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => {
+                lock(&self.progress).trouble = Some(error.to_string());
+                return Err(Failure::Publish(0));
+            }
+            Err(_) => return Err(Failure::Publish(0)),
+        };
+        let status = response.status();
+        // The status says it all; reading the rest only keeps the connection usable.
+        if let Ok(Ok(())) = timeout(ANSWER_TIMEOUT, read_out(response)).await {
+            self.connection = Some(connection);
+        }
+        if status.is_success() {
+            Ok(())
+        } else {
+            Err(Failure::Publish(status.as_u16()))
+        }
+    }
+
+    fn request(&self, stream: u16, sequence: u32) -> Request<String> {
+        let endpoint = &self.publish.endpoint;
+        let stamp = Stamp {
+            run: self.plan.run,
+            stream,
+            sequence,
+        };
+        let payload = stamp.payload(self.publish.payload_bytes);
+        let (body, content_type) = match self.publish.body {
+            PublishBody::Api => {
+                let channel = &self.channels[usize::from(stream)];
+                (
+                    serde_json::json!({ "channel": channel, "data": payload }).to_string(),
+                    "application/json",
+                )
+            }
+            PublishBody::Plain => (payload, "text/plain"),
+        };
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(&endpoint.path)
+            .header(HOST, &endpoint.host)
+            .header(CONTENT_TYPE, content_type);
+        if let Some(key) = &self.publish.api_key {
+            request = request.header("x-api-key", key);
+        }
+        request
+            .body(body)
+            .expect("the endpoint and the key were checked when the run was prepared")
+    }
+}
+
+async fn connect(endpoint: &Endpoint) -> Result<SendRequest<String>, String> {
+    let stream = TcpStream::connect(endpoint.address)
+        .await
+        .map_err(|error| error.to_string())?;
+    stream
+        .set_nodelay(true)
+        .map_err(|error| error.to_string())?;
+    let (sender, connection) = handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    // Its errors come back through the sender.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// Reads a response to its end and drops it.
+async fn read_out(response: Response<hyper::body::Incoming>) -> Result<(), hyper::Error> {
+    let mut body = response.into_body();
+    loop {
+        match std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+            Some(frame) => drop(frame?),
+            None => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Quantities as people write them: `1m` connections, `50k` a second, `250ms`, `1MiB`.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A quantity that could not be read: the text, the column (from 1) and what would have been right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuantityError {
+    /// The text as given.
+    pub text: String,
+    /// Where reading stopped, in characters from 1.
+    pub column: usize,
+    /// What was found there.
+    pub problem: Problem,
+    /// Valid forms, for the message.
+    pub expected: &'static str,
+}
+
+/// What is wrong with a quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// There is no number where one should be.
+    NoNumber,
+    /// A number without the unit it needs.
+    NoUnit,
+    /// A unit nobody knows.
+    UnknownUnit,
+    /// The value does not fit.
+    TooLarge,
+    /// A whole number was needed.
+    NotWhole,
+    /// Zero, where at least something is needed.
+    Zero,
+}
+
+impl fmt::Display for QuantityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let problem = match self.problem {
+            Problem::NoNumber => "a number is missing",
+            Problem::NoUnit => "the unit is missing",
+            Problem::UnknownUnit => "unknown unit",
+            Problem::TooLarge => "the value is too large",
+            Problem::NotWhole => "this must be a whole number",
+            Problem::Zero => "this must be more than zero",
+        };
+        write!(
+            f,
+            "`{}`: {problem} at column {}; write {}",
+            self.text, self.column, self.expected
+        )
+    }
+}
+
+impl std::error::Error for QuantityError {}
+
+const COUNT: &str = "a count such as 250, 50k or 1m";
+const DURATION: &str = "a duration such as 250ms, 10s, 5m or 1h30m";
+const BYTES: &str = "a size such as 32, 16KiB or 1MiB";
+const RATE: &str = "a rate such as 500, 50k or 50k/s";
+
+/// Largest value accepted anywhere: whole numbers up to here are exact in an `f64`.
+const VALUE_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// A count: `250`, `1_000`, `50k`, `1.5m`, `2g`.
+///
+/// # Errors
+/// The text is not a whole number after its suffix is applied.
+pub fn count(text: &str) -> Result<u64, QuantityError> {
+    let error = |column, problem| QuantityError {
+        text: text.to_owned(),
+        column,
+        problem,
+        expected: COUNT,
+    };
+    let (value, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
+    let factor =
+        decimal_factor(rest).ok_or_else(|| error(column_of(text, rest), Problem::UnknownUnit))?;
+    whole(value * factor).map_err(|problem| error(1, problem))
+}
+
+/// A rate per second: `500`, `50k`, `50k/s`, `0.5`.
+///
+/// # Errors
+/// The text is not a positive number with a known suffix.
+pub fn rate(text: &str) -> Result<f64, QuantityError> {
+    let error = |column, problem| QuantityError {
+        text: text.to_owned(),
+        column,
+        problem,
+        expected: RATE,
+    };
+    let (value, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
+    let factor = decimal_factor(rest.strip_suffix("/s").unwrap_or(rest))
+        .ok_or_else(|| error(column_of(text, rest), Problem::UnknownUnit))?;
+    if value == 0.0 {
+        return Err(error(1, Problem::Zero));
+    }
+    Ok(value * factor)
+}
+
+/// A size in bytes: `32`, `32B`, `10KB` (1,000), `16KiB` (1,024), `1MiB`.
+///
+/// # Errors
+/// The text is not a whole number of bytes.
+pub fn bytes(text: &str) -> Result<u64, QuantityError> {
+    let error = |column, problem| QuantityError {
+        text: text.to_owned(),
+        column,
+        problem,
+        expected: BYTES,
+    };
+    let (value, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
+    let factor = match rest.to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(error(column_of(text, rest), Problem::UnknownUnit)),
+    };
+    whole(value * factor).map_err(|problem| error(1, problem))
+}
+
+/// A duration: `250ms`, `10s`, `5m`, `1h30m`. A number alone is refused, because nobody knows its unit; only `0` needs none.
+///
+/// # Errors
+/// A number or a unit is missing or unknown.
+pub fn duration(text: &str) -> Result<Duration, QuantityError> {
+    let error = |column, problem| QuantityError {
+        text: text.to_owned(),
+        column,
+        problem,
+        expected: DURATION,
+    };
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut seconds = 0.0;
+    loop {
+        let column = column_of(text, rest);
+        let (value, after) = number(rest).ok_or_else(|| error(column, Problem::NoNumber))?;
+        let unit_len = after
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(after.len());
+        let (unit, tail) = after.split_at(unit_len);
+        let factor = match unit {
+            "us" | "µs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            "" => return Err(error(column_of(text, after), Problem::NoUnit)),
+            _ => return Err(error(column_of(text, after), Problem::UnknownUnit)),
+        };
+        seconds += value * factor;
+        rest = tail;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    if seconds > 1e9 {
+        return Err(error(1, Problem::TooLarge));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Splits a leading decimal number off; `_` may group its digits.
+fn number(text: &str) -> Option<(f64, &str)> {
+    let len = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
+        .unwrap_or(text.len());
+    let (digits, rest) = text.split_at(len);
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    digits
+        .replace('_', "")
+        .parse()
+        .ok()
+        .map(|value| (value, rest))
+}
+
+fn decimal_factor(suffix: &str) -> Option<f64> {
+    match suffix {
+        "" => Some(1.0),
+        "k" | "K" => Some(1e3),
+        "m" | "M" => Some(1e6),
+        "g" | "G" => Some(1e9),
+        _ => None,
+    }
+}
+
+fn column_of(text: &str, rest: &str) -> usize {
+    let start = text.len() - rest.len();
+    text[..start].chars().count() + 1
+}
+
+/// A finite float as a whole number, exactly.
+fn whole(value: f64) -> Result<u64, Problem> {
+    if value > VALUE_MAX {
+        return Err(Problem::TooLarge);
+    }
+    // `0.29 * 100` style products miss their integer by one part in 2^52; anything further off was a real fraction.
+    let rounded = value.round();
+    if (value - rounded).abs() > 1e-6 {
+        return Err(Problem::NotWhole);
+    }
+    Ok(truncate(rounded))
+}
+
+/// The whole part of a number that is known to be small and not negative.
+pub(crate) fn truncate(value: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float cast saturates; the fraction is dropped on purpose"
+    )]
+    let whole = value as u64;
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_take_suffixes_and_stay_exact() {
+        assert_eq!(count("250"), Ok(250));
+        assert_eq!(count("50k"), Ok(50_000));
+        assert_eq!(count("1m"), Ok(1_000_000));
+        assert_eq!(count("1.5m"), Ok(1_500_000));
+        assert_eq!(count("1_000_000"), Ok(1_000_000));
+        assert_eq!(count("0.3k"), Ok(300));
+    }
+
+    #[test]
+    fn a_bad_count_says_where() {
+        let error = count("10x").unwrap_err();
+        assert_eq!((error.column, error.problem), (3, Problem::UnknownUnit));
+        assert_eq!(count("").unwrap_err().problem, Problem::NoNumber);
+        assert_eq!(count("-1").unwrap_err().problem, Problem::NoNumber);
+        assert_eq!(count("0.5").unwrap_err().problem, Problem::NotWhole);
+        assert_eq!(count("99999999g").unwrap_err().problem, Problem::TooLarge);
+        assert_eq!(
+            error.to_string(),
+            "`10x`: unknown unit at column 3; write a count such as 250, 50k or 1m"
+        );
+    }
+
+    #[test]
+    fn durations_need_a_unit_and_add_up() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        assert_eq!(duration("10").unwrap_err().problem, Problem::NoUnit);
+        assert_eq!(duration("1h30").unwrap_err().column, 5);
+        assert_eq!(duration("5 s").unwrap_err().problem, Problem::UnknownUnit);
+    }
+
+    #[test]
+    fn sizes_know_both_kinds_of_kilo() {
+        assert_eq!(bytes("32"), Ok(32));
+        assert_eq!(bytes("1MiB"), Ok(1 << 20));
+        assert_eq!(bytes("10KB"), Ok(10_000));
+        assert_eq!(bytes("1TiB").unwrap_err().problem, Problem::UnknownUnit);
+    }
+
+    #[test]
+    fn rates_are_per_second_with_or_without_saying_so() {
+        assert_eq!(rate("50k"), Ok(50_000.0));
+        assert_eq!(rate("50k/s"), Ok(50_000.0));
+        assert_eq!(rate("0.5"), Ok(0.5));
+        assert_eq!(rate("0").unwrap_err().problem, Problem::Zero);
+    }
+}

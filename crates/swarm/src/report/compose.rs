@@ -1,0 +1,256 @@
+//! From a finished run to its report.
+
+use crate::engine::thread::Tables;
+use crate::failure::Failure;
+use crate::measure::collector::{FanoutTimes, Origin, Worst, as_millis, micros_as_millis};
+use crate::measure::process::LATE_MAX;
+use crate::measure::rates::per_second;
+use crate::report::{CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, text};
+use crate::run::{Figures, Run, closes};
+use hdrhistogram::Histogram;
+use myriad_reactor::Driver;
+use std::time::Duration;
+
+impl Run<'_> {
+    /// The report; its thresholds may turn a finished run into a failed one.
+    pub(crate) fn report(&self, outcome: Outcome, figures: Figures) -> Report {
+        let mut report = Report {
+            program: "myriad swarm",
+            version: env!("CARGO_PKG_VERSION"),
+            run_id: format!("{:04x}", self.plan.run),
+            started_unix_s: self.started_unix_s,
+            elapsed_s: self.elapsed_s(),
+            outcome,
+            settings: self.settings(),
+            setup: self.setup(&figures),
+            errors: self.errors(&figures),
+            closes: closes(&figures),
+            messages: self.messages(&figures),
+            pings: pings(&figures),
+            fanout: self.fanout(),
+            pushes: self.collector.reports.clone(),
+            crowd: self.crowd(&figures),
+            thresholds: Vec::new(),
+            warnings: self.warnings(&figures),
+        };
+        let verdicts = self
+            .config
+            .thresholds
+            .iter()
+            .map(|threshold| threshold.judge(|metric| report.value_of(metric)));
+        report.thresholds = verdicts.collect();
+        if outcome == Outcome::Finished && report.thresholds.iter().any(|verdict| !verdict.passed) {
+            report.outcome = Outcome::ThresholdsFailed;
+        }
+        report
+    }
+
+    fn settings(&self) -> Settings {
+        let config = self.config;
+        let publish = config.publish.as_ref();
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Settings {
+            targets: config
+                .targets
+                .iter()
+                .map(|target| target.url.clone())
+                .collect(),
+            connections: config.connections,
+            connect_rate_per_s: config.connect_rate_per_s,
+            connecting_max: config.connecting_max,
+            threads: self.plan.threads,
+            driver: match self.driver {
+                Driver::IoUring => "io_uring",
+                Driver::Epoll => "epoll",
+            },
+            tables: match self.tables {
+                Tables::Shared => "shared",
+                Tables::Own => "own",
+            },
+            sources: self.plan.sources.describe(),
+            heartbeat_s: config.heartbeat.map(|interval| interval.as_secs_f64()),
+            publish_url: publish.map(|publish| publish.endpoint.url.clone()),
+            publish_every_s: publish.map(|publish| publish.every.as_secs_f64()),
+            payload_bytes: publish.map(|publish| publish.payload_bytes),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: kernel.trim().to_owned(),
+        }
+    }
+
+    fn setup(&self, figures: &Figures) -> Setup {
+        let totals = &figures.totals;
+        let elapsed = match (totals.first_attempt, totals.last_opened) {
+            (Some(first), Some(last)) => last.since(first),
+            _ => Duration::ZERO,
+        };
+        Setup {
+            connected: totals.opened,
+            connections_wanted: self.config.connections,
+            given_up: totals.given_up,
+            elapsed_s: elapsed.as_secs_f64(),
+            rate_per_s: per_second(totals.opened, elapsed),
+            peak_rate_per_s: self.setup_peak.best(),
+            p50_ms: quantile(&figures.setup_times, 0.5),
+            p99_ms: quantile(&figures.setup_times, 0.99),
+            slowest_ms: quantile(&figures.setup_times, 1.0),
+        }
+    }
+
+    fn messages(&self, figures: &Figures) -> Messages {
+        let totals = &figures.totals;
+        let rates = self.message_rates.as_ref();
+        let [one, five, fifteen] = rates.map(|rates| rates.weighted()).unwrap_or_default();
+        Messages {
+            count: totals.messages,
+            payload_bytes: totals.message_bytes,
+            mean_per_s: rates.map_or(0.0, |rates| rates.mean()),
+            last_1_min_per_s: one,
+            last_5_min_per_s: five,
+            last_15_min_per_s: fifteen,
+            gaps: totals.gaps.saturating_sub(totals.overtaken),
+            overtaken: totals.overtaken,
+            duplicates: totals.duplicates,
+            unexpected: totals.unexpected,
+            late: self.collector.late,
+            unmeasured: totals.unmeasured,
+        }
+    }
+
+    fn fanout(&self) -> Option<Fanout> {
+        let own = (Origin::Own, &self.collector.own, &self.collector.own_times);
+        let foreign = (
+            Origin::Foreign,
+            &self.collector.foreign,
+            &self.collector.foreign_times,
+        );
+        let (origin, worst, times) = if own.1.count > 0 { own } else { foreign };
+        let &Worst {
+            count,
+            times: slowest,
+            reach,
+            accepted_ms,
+        } = worst;
+        let span = |micros| Duration::from_micros(micros);
+        (count > 0).then(|| Fanout {
+            origin,
+            pushes: count,
+            overall: FanoutTimes::of(times, span(times.min()), span(times.max())),
+            worst: slowest,
+            reach_min: reach,
+            accepted_max_ms: accepted_ms,
+        })
+    }
+
+    fn crowd(&self, figures: &Figures) -> CrowdReport {
+        let totals = &figures.totals;
+        let (rss_anon_bytes, user_bytes_per_terminal) = self.memory_connected.unwrap_or_default();
+        CrowdReport {
+            open_at_end: totals.open,
+            cpu_share_max: self.watch.share_max,
+            saturated_s: self.watch.saturated_seconds,
+            watched_s: self.watch.seconds,
+            machine_cpu_share_max: self.watch.machine_share_max,
+            user_bytes_per_terminal,
+            rss_anon_bytes,
+            turn_max_ms: as_millis(totals.turn_max),
+            connect_late_ms: as_millis(totals.schedule_late),
+            connect_window_late_ms: as_millis(totals.window_late),
+            publish_late_ms: as_millis(
+                self.publisher
+                    .as_ref()
+                    .map_or(Duration::ZERO, |p| p.progress().late),
+            ),
+        }
+    }
+
+    /// What makes the figures less trustworthy, and what to do about failures.
+    fn warnings(&self, figures: &Figures) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let (watch, totals) = (&self.watch, &figures.totals);
+        if watch.saturated_seconds > 0 {
+            warnings.push(format!(
+                "the crowd itself was short of CPU in {} of {} seconds (at most {} of what its threads can use): times and rates may be its limit and not the server's; give it more cores, or a machine of its own",
+                watch.saturated_seconds,
+                watch.seconds,
+                text::percent(watch.share_max)
+            ));
+        }
+        let late = |duration: Duration| text::time(as_millis(duration));
+        if totals.schedule_late > LATE_MAX {
+            warnings.push(format!(
+                "the connect schedule was up to {} late because the crowd could not keep it; lower --connect-rate",
+                late(totals.schedule_late)
+            ));
+        }
+        if totals.window_late > LATE_MAX {
+            warnings.push(format!(
+                "the connect schedule was up to {} late because {} connections were under way already: the server is slower than --connect-rate",
+                late(totals.window_late),
+                text::count(u64::from(self.plan.connecting_max))
+            ));
+        }
+        if totals.opened < self.config.connections {
+            let connected = text::count(totals.opened);
+            warnings.push(format!(
+                "only {connected} of {} connected",
+                text::count(self.config.connections)
+            ));
+        }
+        warnings.extend(
+            figures
+                .failures
+                .keys()
+                .filter_map(|failure| advice(*failure)),
+        );
+        self.warn_of_publisher(&mut warnings);
+        if self.drain_timed_out {
+            warnings.push(
+                "closing took too long and was given up; the kernel closes the rest".to_owned(),
+            );
+        }
+        warnings
+    }
+
+    fn warn_of_publisher(&self, warnings: &mut Vec<String>) {
+        let Some(publisher) = &self.publisher else {
+            return;
+        };
+        let progress = publisher.progress();
+        if progress.late > LATE_MAX {
+            warnings.push(format!(
+                "the publish schedule was up to {} late: answers took longer than --every, or the publisher had no CPU",
+                text::time(as_millis(progress.late))
+            ));
+        }
+        warnings.extend(
+            progress
+                .failures
+                .keys()
+                .filter_map(|failure| advice(*failure)),
+        );
+        if let Some(trouble) = progress.trouble {
+            warnings.push(format!(
+                "the connection to the publish URL failed: {trouble}"
+            ));
+        }
+    }
+}
+
+fn advice(failure: Failure) -> Option<String> {
+    failure.next_step().map(|step| format!("{failure}: {step}"))
+}
+
+fn quantile(times: &Histogram<u64>, quantile: f64) -> Option<f64> {
+    (!times.is_empty())
+        .then(|| micros_as_millis(times.value_at_quantile(quantile).min(times.max())))
+}
+
+fn pings(figures: &Figures) -> Pings {
+    Pings {
+        answered: figures.totals.pings_answered,
+        heartbeats_sent: figures.totals.heartbeats_sent,
+        heartbeats_answered: figures.totals.heartbeats_answered,
+        p50_ms: quantile(&figures.pong_times, 0.5),
+        p99_ms: quantile(&figures.pong_times, 0.99),
+    }
+}

@@ -1,0 +1,254 @@
+//! What a run leaves behind: the full report, and its forms.
+//!
+//! Field names are stable and carry their units: `_ms`, `_s`, `_per_s`, `_bytes`; a share is between 0 and 1.
+
+mod compose;
+pub(crate) mod hgrm;
+pub mod live;
+pub(crate) mod table;
+pub(crate) mod text;
+
+use crate::measure::collector::{FanoutTimes, Origin, PushReport};
+use crate::measure::threshold::{Metric, Verdict};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// As planned, and every threshold held.
+    Finished,
+    /// As planned, but a threshold failed.
+    ThresholdsFailed,
+    /// By a signal, with the figures so far.
+    Interrupted,
+    /// Early, because no terminal could connect.
+    NobodyConnected,
+}
+
+/// The full report of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `myriad swarm`.
+    pub program: &'static str,
+    /// Of the program.
+    pub version: &'static str,
+    /// In the stamps of this run's publications.
+    pub run_id: String,
+    /// Seconds since 1970.
+    pub started_unix_s: u64,
+    /// Of the whole run.
+    pub elapsed_s: f64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was asked for and chosen.
+    pub settings: Settings,
+    /// Making connections.
+    pub setup: Setup,
+    /// Failures by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Close frames from the server by code; `none` without one.
+    pub closes: BTreeMap<String, u64>,
+    /// What was received.
+    pub messages: Messages,
+    /// Pings both ways.
+    pub pings: Pings,
+    /// All publications of one origin together: this run's own, or if it made none, those of others.
+    pub fanout: Option<Fanout>,
+    /// Each publication, at most 10,000 of them.
+    pub pushes: Vec<PushReport>,
+    /// The crowd itself.
+    pub crowd: CrowdReport,
+    /// What became of each threshold.
+    pub thresholds: Vec<Verdict>,
+    /// What makes these figures less trustworthy.
+    pub warnings: Vec<String>,
+}
+
+/// What was asked for and chosen.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// Target URLs.
+    pub targets: Vec<String>,
+    /// Terminals wanted.
+    pub connections: u64,
+    /// By schedule; absent: as fast as the window allowed.
+    pub connect_rate_per_s: Option<f64>,
+    /// Connections under way at once.
+    pub connecting_max: u32,
+    /// Threads of the crowd.
+    pub threads: u32,
+    /// `io_uring` or `epoll`.
+    pub driver: &'static str,
+    /// Descriptor tables: `shared`, or one for each thread: `own`.
+    pub tables: &'static str,
+    /// Near-end addresses, in words.
+    pub sources: String,
+    /// Interval of own pings.
+    pub heartbeat_s: Option<f64>,
+    /// Where publications were posted.
+    pub publish_url: Option<String>,
+    /// How often.
+    pub publish_every_s: Option<f64>,
+    /// Payload of each.
+    pub payload_bytes: Option<usize>,
+    /// Processors this process may use.
+    pub processors: usize,
+    /// The kernel's release.
+    pub kernel: String,
+}
+
+/// Making connections.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Setup {
+    /// Terminals that connected and were upgraded.
+    pub connected: u64,
+    /// Terminals wanted.
+    pub connections_wanted: u64,
+    /// Terminals given up after their retries.
+    pub given_up: u64,
+    /// From the first attempt to the last success.
+    pub elapsed_s: f64,
+    /// Successes over that time.
+    pub rate_per_s: f64,
+    /// In the best second; absent when it all took less than one.
+    pub peak_rate_per_s: Option<f64>,
+    /// From a terminal's first packet to its upgrade, half of them.
+    pub p50_ms: Option<f64>,
+    /// The same, 99% of them.
+    pub p99_ms: Option<f64>,
+    /// The same, the slowest.
+    pub slowest_ms: Option<f64>,
+}
+
+/// What was received.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Messages {
+    /// Data messages.
+    pub count: u64,
+    /// Their payloads.
+    pub payload_bytes: u64,
+    /// Since the first terminal connected.
+    pub mean_per_s: f64,
+    /// Exponentially weighted.
+    pub last_1_min_per_s: f64,
+    /// Exponentially weighted.
+    pub last_5_min_per_s: f64,
+    /// Exponentially weighted.
+    pub last_15_min_per_s: f64,
+    /// Publications that a terminal never got although it got a later one.
+    pub gaps: u64,
+    /// Publications that came after a later one.
+    pub overtaken: u64,
+    /// Publications given to a terminal again.
+    pub duplicates: u64,
+    /// Publications given to a terminal that did not subscribe to their channel.
+    pub unexpected: u64,
+    /// Publications that came after their measurement had ended.
+    pub late: u64,
+    /// Messages that belong to no publication: greetings, or more different ones at once than are measured.
+    pub unmeasured: u64,
+}
+
+/// Pings both ways.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Pings {
+    /// The server's, answered.
+    pub answered: u64,
+    /// Own heartbeats sent.
+    pub heartbeats_sent: u64,
+    /// Own heartbeats answered.
+    pub heartbeats_answered: u64,
+    /// From heartbeat to answer, half of them.
+    pub p50_ms: Option<f64>,
+    /// The same, 99% of them.
+    pub p99_ms: Option<f64>,
+}
+
+/// All publications of one origin.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fanout {
+    /// Whose.
+    pub origin: Origin,
+    /// How many.
+    pub pushes: u64,
+    /// Over all arrivals of all of them.
+    pub overall: FanoutTimes,
+    /// Each time of the push in which it was largest.
+    pub worst: FanoutTimes,
+    /// Of the push that reached fewest.
+    pub reach_min: Option<f64>,
+    /// Slowest answer to a publish request.
+    pub accepted_max_ms: Option<f64>,
+}
+
+/// The crowd itself.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CrowdReport {
+    /// Terminals open when the run ended.
+    pub open_at_end: u64,
+    /// Of the processors its threads can use, in the busiest second.
+    pub cpu_share_max: f64,
+    /// Seconds in which that share was above 0.9, of those watched.
+    pub saturated_s: u64,
+    /// Seconds watched.
+    pub watched_s: u64,
+    /// Of all processors of the machine, whoever used them, in the busiest second.
+    pub machine_cpu_share_max: f64,
+    /// Anonymous memory gained since before the first connection, per open terminal, when all were connected.
+    pub user_bytes_per_terminal: Option<f64>,
+    /// Anonymous memory of the whole process then.
+    pub rss_anon_bytes: u64,
+    /// Longest time that a batch of received messages took to be processed; others waited for it meanwhile.
+    pub turn_max_ms: f64,
+    /// Largest lateness of the connect schedule.
+    pub connect_late_ms: f64,
+    /// Largest lateness of the connect schedule while the window was full: the server was slower than the schedule.
+    pub connect_window_late_ms: f64,
+    /// Largest lateness of the publish schedule.
+    pub publish_late_ms: f64,
+}
+
+impl Report {
+    /// The figure a threshold is held against; none when it was never measured.
+    pub(crate) fn value_of(&self, metric: Metric) -> Option<f64> {
+        let worst = self
+            .fanout
+            .as_ref()
+            .map(|fanout| fanout.worst)
+            .unwrap_or_default();
+        match metric {
+            Metric::FanoutFirst => worst.first_ms,
+            Metric::FanoutP50 => worst.p50_ms,
+            Metric::FanoutP90 => worst.p90_ms,
+            Metric::FanoutP99 => worst.p99_ms,
+            Metric::FanoutP999 => worst.p999_ms,
+            Metric::FanoutLast => worst.last_ms,
+            Metric::Accepted => self
+                .fanout
+                .as_ref()
+                .and_then(|fanout| fanout.accepted_max_ms),
+            Metric::Reach => self.fanout.as_ref().and_then(|fanout| fanout.reach_min),
+            Metric::SetupRate => Some(self.setup.rate_per_s),
+            Metric::SetupPeak => self.setup.peak_rate_per_s,
+            Metric::SetupConnected => Some(float(self.setup.connected)),
+            Metric::SetupP99 => self.setup.p99_ms,
+            Metric::Errors => Some(float(self.errors.values().sum())),
+            Metric::Closes => Some(float(self.closes.values().sum())),
+            Metric::Gaps => Some(float(self.messages.gaps)),
+            Metric::Duplicates => Some(float(self.messages.duplicates)),
+            Metric::Messages => Some(float(self.messages.count)),
+            Metric::MessagesRate => Some(self.messages.mean_per_s),
+        }
+    }
+}
+
+pub(crate) fn float(count: u64) -> f64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of a run stay far below 2^52"
+    )]
+    let float = count as f64;
+    float
+}

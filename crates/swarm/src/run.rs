@@ -1,0 +1,481 @@
+//! One run from beginning to end: starts the crowd and the publisher, watches both, writes the report.
+
+use crate::clock::{Clock as _, Nanos, RunClock};
+use crate::config::{Config, ConfigError};
+use crate::engine::plan::Plan;
+use crate::engine::shared::{Order, Shared, Stage, Totals};
+use crate::engine::thread::{Tables, spawn};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::measure::collector::{Collector, Origin};
+use crate::measure::process::{Watch, anonymous_bytes};
+use crate::measure::push::{PushKey, microseconds};
+use crate::measure::rates::{Peak, Rates};
+use crate::publisher::Publisher;
+use crate::report::live::{Event, Live, Phase, Progress};
+use crate::report::{Outcome, Report, float};
+use hdrhistogram::Histogram;
+use myriad_reactor::Driver;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often the run looks at its crowd.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How long closing may take before the run goes on without it; the process's end closes the rest.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+
+/// Terminals that gave up before any connected, after which none is expected to.
+const HOPELESS: u64 = 1000;
+
+/// Why a run has no report.
+#[derive(Debug)]
+pub enum RunError {
+    /// It was asked for something that cannot be done.
+    Config(ConfigError),
+    /// A thread could not be started.
+    Start(io::Error),
+    /// A thread's reactor failed.
+    Reactor(String),
+    /// A report could not be written.
+    Write {
+        /// The file, or standard output.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Start(error) => write!(
+                f,
+                "a thread could not be started ({error}); give fewer --threads"
+            ),
+            Self::Reactor(reason) => {
+                write!(
+                    f,
+                    "a thread of the crowd could not go on ({reason}); try --driver epoll or fewer connections"
+                )
+            }
+            Self::Write { path, error } => {
+                write!(
+                    f,
+                    "{} cannot be written ({error}); check the folder and its permissions",
+                    path.display()
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// The crowd's figures, summed over its threads.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    pub totals: Totals,
+    pub failures: BTreeMap<Failure, u64>,
+    pub closes: BTreeMap<Option<u16>, u64>,
+    pub setup_times: Histogram<u64>,
+    pub pong_times: Histogram<u64>,
+    /// The least advanced thread's.
+    pub stage: Stage,
+    pub fatal: Option<String>,
+}
+
+impl Figures {
+    fn sum(shared: &Shared) -> Self {
+        let mut figures = Self {
+            totals: Totals::default(),
+            failures: BTreeMap::new(),
+            closes: BTreeMap::new(),
+            setup_times: microseconds(),
+            pong_times: microseconds(),
+            stage: Stage::Gone,
+            fatal: None,
+        };
+        let grows = "a histogram that grows takes any other of its precision";
+        for account in shared.accounts() {
+            figures.totals.merge(&account.totals);
+            for (failure, count) in &account.failures {
+                *figures.failures.entry(*failure).or_default() += count;
+            }
+            for (code, count) in &account.closes {
+                *figures.closes.entry(*code).or_default() += count;
+            }
+            figures.setup_times.add(&account.setup_times).expect(grows);
+            figures.pong_times.add(&account.pong_times).expect(grows);
+            figures.stage = figures.stage.min(account.stage);
+            figures.fatal = figures.fatal.take().or_else(|| account.fatal.clone());
+        }
+        figures
+    }
+}
+
+/// A run under way.
+pub(crate) struct Run<'a> {
+    pub config: &'a Config,
+    pub plan: Arc<Plan>,
+    pub driver: Driver,
+    pub tables: Tables,
+    pub started_unix_s: u64,
+    channels: Vec<String>,
+    shared: Arc<Shared>,
+    clock: RunClock,
+    interrupt: &'a Interrupt,
+    threads: Vec<JoinHandle<()>>,
+    pub publisher: Option<Publisher>,
+    pub collector: Collector,
+    live: Live,
+    pub watch: Watch,
+    next_watch: Nanos,
+    pub message_rates: Option<Rates>,
+    message_peak: Peak,
+    pub setup_peak: Peak,
+    memory_before: u64,
+    /// Anonymous memory, and what of it was gained per terminal, when connecting had finished.
+    pub memory_connected: Option<(u64, Option<f64>)>,
+    /// When connecting had finished.
+    pub drain_timed_out: bool,
+}
+
+/// Why a stage of the run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passed {
+    AsPlanned,
+    Interrupted,
+    Hopeless,
+}
+
+/// Does a whole run and returns its report; also writes it to wherever the configuration says.
+///
+/// # Errors
+/// The run cannot be begun or finished, or its report cannot be written.
+pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
+    let prepared = config.prepare().map_err(RunError::Config)?;
+    let plan = Arc::new(prepared.plan);
+    let clock = RunClock::start();
+    let thread_count = plan.threads as usize;
+    let mut run = Run {
+        config,
+        driver: prepared.driver,
+        tables: prepared.tables,
+        started_unix_s: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+        shared: Arc::new(Shared::new(thread_count, plan.targets.len())),
+        collector: Collector::new(prepared.channels.clone(), config.settle),
+        channels: prepared.channels,
+        clock,
+        interrupt,
+        threads: Vec::with_capacity(thread_count),
+        publisher: None,
+        live: Live::new(config.live),
+        watch: Watch::start(clock.now(), thread_count),
+        next_watch: clock.now().plus(Duration::from_secs(1)),
+        message_rates: None,
+        message_peak: Peak::default(),
+        setup_peak: Peak::default(),
+        memory_before: anonymous_bytes(),
+        memory_connected: None,
+        drain_timed_out: false,
+        plan,
+    };
+    for notice in &prepared.notices {
+        run.live.show(&Event::Notice { message: notice });
+    }
+    run.start_threads()?;
+    let passed = run.connect_and_hold();
+    let (outcome, figures) = run.close(passed)?;
+    let report = run.report(outcome, figures);
+    run.conclude(&report)?;
+    Ok(report)
+}
+
+impl Run<'_> {
+    fn start_threads(&mut self) -> Result<(), RunError> {
+        for thread in 0..self.plan.threads {
+            let (plan, shared) = (Arc::clone(&self.plan), Arc::clone(&self.shared));
+            match spawn(plan, thread, self.driver, self.tables, shared, self.clock) {
+                Ok(handle) => self.threads.push(handle),
+                Err(error) => {
+                    self.shared.give(Order::Close(self.config.ending));
+                    return Err(RunError::Start(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn connect_and_hold(&mut self) -> Result<Passed, RunError> {
+        self.enter(Phase::Connecting);
+        let passed = self.ticks_until(|run, figures| {
+            let hopeless = figures.totals.given_up >= HOPELESS.min(run.config.connections);
+            if figures.totals.opened == 0 && hopeless {
+                return Some(Passed::Hopeless);
+            }
+            (figures.stage >= Stage::Holding).then_some(Passed::AsPlanned)
+        })?;
+        if passed != Passed::AsPlanned {
+            return Ok(passed);
+        }
+        let connected_at = self.clock.now();
+        self.measure_memory();
+        self.enter(Phase::Connected);
+        if let Some(publish) = self.config.publish.clone() {
+            let (plan, shared) = (Arc::clone(&self.plan), Arc::clone(&self.shared));
+            let publisher =
+                Publisher::start(publish, self.channels.clone(), plan, shared, self.clock);
+            self.publisher = Some(publisher.map_err(RunError::Start)?);
+            self.enter(Phase::Pushing);
+        }
+        self.hold(connected_at)
+    }
+
+    /// Holds the crowd for as long as was asked, and until its pushes are measured.
+    fn hold(&mut self, connected_at: Nanos) -> Result<Passed, RunError> {
+        let duration = match (self.config.duration, &self.config.publish) {
+            (None, Some(publish)) if publish.pushes.is_some() => None,
+            (duration, _) => Some(duration.unwrap_or(crate::config::DURATION_DEFAULT)),
+        };
+        let deadline = duration.map(|duration| connected_at.plus(duration));
+        self.ticks_until(|run, _| {
+            let time_over = deadline.is_none_or(|deadline| run.clock.now() >= deadline);
+            if !time_over {
+                return None;
+            }
+            if let Some(publisher) = &run.publisher {
+                if deadline.is_some() {
+                    publisher.stop();
+                }
+                // Done first, then the ledger: the other way round, a push begun in between would be missed.
+                if !publisher.progress().done || run.measures_own_push() {
+                    return None;
+                }
+            }
+            Some(Passed::AsPlanned)
+        })
+    }
+
+    fn measures_own_push(&self) -> bool {
+        self.shared
+            .ledger
+            .open()
+            .iter()
+            .any(|entry| matches!(entry.key, PushKey::Own { .. }))
+    }
+
+    /// Looks at the crowd every tick until `judge` says why to stop, or an interruption does.
+    fn ticks_until(
+        &mut self,
+        mut judge: impl FnMut(&Self, &Figures) -> Option<Passed>,
+    ) -> Result<Passed, RunError> {
+        loop {
+            let figures = Figures::sum(&self.shared);
+            self.observe(&figures);
+            if let Some(reason) = &figures.fatal {
+                self.shared.give(Order::Close(self.config.ending));
+                return Err(RunError::Reactor(reason.clone()));
+            }
+            if self.interrupt.is_made() {
+                return Ok(Passed::Interrupted);
+            }
+            if let Some(passed) = judge(self, &figures) {
+                return Ok(passed);
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Takes samples, collects finished publications, shows progress.
+    fn observe(&mut self, figures: &Figures) {
+        let now = self.clock.now();
+        let totals = &figures.totals;
+        self.setup_peak.sample(now, totals.opened);
+        self.message_peak.sample(now, totals.messages);
+        if totals.opened > 0 {
+            let rates = self
+                .message_rates
+                .get_or_insert_with(|| Rates::start(now, 0));
+            rates.sample(now, totals.messages);
+        }
+        if now >= self.next_watch {
+            self.watch.sample(now);
+            self.next_watch = now.plus(Duration::from_secs(1));
+        }
+        for push in self.collector.collect(&self.shared, &self.plan, now, false) {
+            self.live.show(&Event::Push(&push));
+        }
+        if self.live.wants_progress(now.since(Nanos(0))) {
+            self.show_progress(figures);
+        }
+    }
+
+    fn show_progress(&mut self, figures: &Figures) {
+        let memory = anonymous_bytes();
+        let progress = Progress {
+            elapsed_s: self.elapsed_s(),
+            connected: figures.totals.open,
+            connecting: figures.totals.connecting,
+            connections_wanted: self.config.connections,
+            setup_rate_per_s: self.setup_peak.latest(),
+            errors: self.errors(figures),
+            closes: closes(figures),
+            messages: figures.totals.messages,
+            message_rate_per_s: self.message_peak.latest(),
+            cpu_share: self.watch.share,
+            rss_anon_bytes: memory,
+            user_bytes_per_terminal: self.bytes_per_terminal(memory, figures.totals.open),
+        };
+        self.live.show(&Event::Progress(progress));
+    }
+
+    fn bytes_per_terminal(&self, memory: u64, open: u64) -> Option<f64> {
+        (open > 0).then(|| float(memory.saturating_sub(self.memory_before)) / float(open))
+    }
+
+    fn measure_memory(&mut self) {
+        let memory = anonymous_bytes();
+        let open = self.shared.open_terminals(|_| true);
+        self.memory_connected = Some((memory, self.bytes_per_terminal(memory, open)));
+    }
+
+    pub(crate) fn elapsed_s(&self) -> f64 {
+        self.clock.now().since(Nanos(0)).as_secs_f64()
+    }
+
+    /// Failures by kind, the publisher's among them.
+    pub(crate) fn errors(&self, figures: &Figures) -> BTreeMap<String, u64> {
+        let mut errors: BTreeMap<String, u64> = figures
+            .failures
+            .iter()
+            .map(|(failure, &count)| (failure.to_string(), count))
+            .collect();
+        if let Some(publisher) = &self.publisher {
+            for (failure, count) in publisher.progress().failures {
+                *errors.entry(failure.to_string()).or_default() += count;
+            }
+        }
+        errors
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        let figures = Figures::sum(&self.shared);
+        if phase != Phase::Connecting {
+            self.show_progress(&figures);
+        }
+        self.live.show(&Event::Phase {
+            phase,
+            elapsed_s: self.elapsed_s(),
+        });
+    }
+
+    /// Ends the measuring, then the crowd; the figures are those from before it was closed.
+    fn close(&mut self, passed: Result<Passed, RunError>) -> Result<(Outcome, Figures), RunError> {
+        let outcome = match passed? {
+            Passed::AsPlanned => Outcome::Finished,
+            Passed::Interrupted => Outcome::Interrupted,
+            Passed::Hopeless => Outcome::NobodyConnected,
+        };
+        if let Some(publisher) = &self.publisher {
+            publisher.stop();
+        }
+        let now = self.clock.now();
+        for push in self.collector.collect(&self.shared, &self.plan, now, true) {
+            self.live.show(&Event::Push(&push));
+        }
+        let figures = Figures::sum(&self.shared);
+        let outcome = if outcome == Outcome::Finished && figures.totals.opened == 0 {
+            Outcome::NobodyConnected
+        } else {
+            outcome
+        };
+        if self.memory_connected.is_none() && figures.totals.open > 0 {
+            self.measure_memory();
+        }
+        self.enter(Phase::Draining);
+        self.shared.give(Order::Close(self.config.ending));
+        let patience = now.plus(DRAIN_MAX);
+        while self
+            .shared
+            .accounts()
+            .any(|account| account.stage != Stage::Gone)
+        {
+            if self.clock.now() >= patience {
+                self.drain_timed_out = true;
+                break;
+            }
+            std::thread::sleep(TICK);
+        }
+        if !self.drain_timed_out {
+            for thread in self.threads.drain(..) {
+                // It only fails if it panicked, and then its message is on standard error already.
+                let _ = thread.join();
+            }
+        }
+        Ok((outcome, figures))
+    }
+
+    /// Writes the report to wherever it is wanted.
+    fn conclude(&mut self, report: &Report) -> Result<(), RunError> {
+        for warning in &report.warnings {
+            // Standard output's table shows them too; this is for whoever reads the events.
+            if self.config.live == crate::config::LiveStyle::Json {
+                self.live.show(&Event::Warning { message: warning });
+            }
+        }
+        self.live.finish();
+        let write_error = |path: &PathBuf| {
+            let path = path.clone();
+            move |error| RunError::Write { path, error }
+        };
+        if let Some(path) = &self.config.json {
+            let text = serde_json::to_string_pretty(report)
+                .expect("reports have string keys and finite numbers");
+            std::fs::write(path, text + "\n").map_err(write_error(path))?;
+        }
+        if let Some(path) = &self.config.hgrm {
+            let mut text = Vec::new();
+            let origin = report
+                .fanout
+                .as_ref()
+                .map_or(Origin::Own, |fanout| fanout.origin);
+            let times = match origin {
+                Origin::Own => &self.collector.own_times,
+                Origin::Foreign => &self.collector.foreign_times,
+            };
+            crate::report::hgrm::write(times, &mut text).expect("memory takes any text");
+            std::fs::write(path, text).map_err(write_error(path))?;
+        }
+        if let Some(mut out) = self.live.table_out() {
+            match crate::report::table::write(report, &mut *out) {
+                // A reader that has seen enough, such as `head`, is no failure.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                outcome => outcome.map_err(write_error(&PathBuf::from("standard output")))?,
+            }
+        }
+        self.live.show(&Event::Done {
+            outcome: report.outcome,
+            elapsed_s: self.elapsed_s(),
+        });
+        Ok(())
+    }
+}
+
+/// Close frames by code.
+pub(crate) fn closes(figures: &Figures) -> BTreeMap<String, u64> {
+    let name = |code: Option<u16>| code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+    figures
+        .closes
+        .iter()
+        .map(|(&code, &count)| (name(code), count))
+        .collect()
+}

@@ -1,0 +1,256 @@
+//! Where terminals connect to: a `ws://` address, and the channels it subscribes to.
+
+use myriad_wire::http::query_pairs;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+/// One target of the crowd, resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// As given.
+    pub url: String,
+    /// The `Host` header.
+    pub host: String,
+    /// The request target: path and query.
+    pub path: String,
+    /// Where to connect.
+    pub address: SocketAddr,
+    /// The values of `channel=` in the query, decoded, each once.
+    pub channels: Vec<String>,
+}
+
+/// Why a URL cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UrlError {
+    /// As given.
+    pub url: String,
+    /// What is wrong with it.
+    pub problem: UrlProblem,
+}
+
+/// What is wrong with a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UrlProblem {
+    /// It does not begin with the scheme that is spoken here.
+    Scheme(&'static str),
+    /// TLS is asked for.
+    Tls(&'static str),
+    /// There is no host.
+    NoHost,
+    /// The port is not a number from 1 to 65535.
+    Port,
+    /// It holds a space, a control character or something outside ASCII.
+    Character(usize),
+    /// The query decodes to something that is not UTF-8.
+    Query,
+    /// The path cannot stand in a request.
+    Path,
+    /// The name does not resolve.
+    Resolve(String),
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: ", self.url)?;
+        match &self.problem {
+            UrlProblem::Scheme(scheme) => {
+                write!(
+                    f,
+                    "this does not begin with {scheme}://; write it as {scheme}://HOST:PORT/PATH"
+                )
+            }
+            UrlProblem::Tls(scheme) => {
+                write!(
+                    f,
+                    "TLS is not spoken yet; use {scheme}:// against the server's plain port"
+                )
+            }
+            UrlProblem::NoHost => write!(
+                f,
+                "the host is missing; write it as SCHEME://HOST:PORT/PATH"
+            ),
+            UrlProblem::Port => write!(f, "the port must be a number from 1 to 65535"),
+            UrlProblem::Character(column) => {
+                write!(
+                    f,
+                    "the character at column {column} cannot stand in a URL; percent-encode it"
+                )
+            }
+            UrlProblem::Query => write!(
+                f,
+                "the query does not decode to UTF-8; percent-encode the UTF-8 form"
+            ),
+            UrlProblem::Path => write!(f, "the path cannot stand in a request; percent-encode it"),
+            UrlProblem::Resolve(reason) => {
+                write!(f, "the host does not resolve ({reason}); check the name")
+            }
+        }
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+/// A URL in its parts, not resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UrlParts {
+    /// Host and port as the `Host` header carries them.
+    pub authority: String,
+    /// Host alone, without brackets.
+    pub host: String,
+    pub port: u16,
+    /// Path and query; at least `/`.
+    pub path: String,
+}
+
+impl UrlParts {
+    /// Takes a `scheme://host[:port][/path][?query]` apart; port 80 when none is given, a fragment is dropped.
+    pub(crate) fn parse(
+        url: &str,
+        scheme: &'static str,
+        tls_scheme: &str,
+    ) -> Result<Self, UrlError> {
+        let error = |problem| UrlError {
+            url: url.to_owned(),
+            problem,
+        };
+        if let Some(column) = url.chars().position(|c| !c.is_ascii_graphic()) {
+            return Err(error(UrlProblem::Character(column + 1)));
+        }
+        let rest = match url.split_once("://") {
+            Some((found, rest)) if found.eq_ignore_ascii_case(scheme) => rest,
+            Some((found, _)) if found.eq_ignore_ascii_case(tls_scheme) => {
+                return Err(error(UrlProblem::Tls(scheme)));
+            }
+            _ => return Err(error(UrlProblem::Scheme(scheme))),
+        };
+        let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
+        let authority_len = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(authority_len);
+        let (host, port) = split_authority(authority).map_err(error)?;
+        let path = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/{path}")
+        };
+        Ok(Self {
+            authority: authority.to_owned(),
+            host: host.to_owned(),
+            port,
+            path,
+        })
+    }
+
+    /// The first address of the host, IPv4 before IPv6: loopback crowds need 127.0.0.0/8 for their source addresses.
+    pub(crate) fn resolve(&self, url: &str) -> Result<SocketAddr, UrlError> {
+        let error = |reason: String| UrlError {
+            url: url.to_owned(),
+            problem: UrlProblem::Resolve(reason),
+        };
+        if let Ok(address) = self.host.parse::<IpAddr>() {
+            return Ok(SocketAddr::new(address, self.port));
+        }
+        let found: Vec<SocketAddr> = (self.host.as_str(), self.port)
+            .to_socket_addrs()
+            .map_err(|e| error(e.to_string()))?
+            .collect();
+        let first = found.iter().find(|a| a.is_ipv4()).or_else(|| found.first());
+        first.copied().ok_or_else(|| error("no address".to_owned()))
+    }
+}
+
+fn split_authority(authority: &str) -> Result<(&str, u16), UrlProblem> {
+    let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
+        let (host, after) = rest.split_once(']').ok_or(UrlProblem::NoHost)?;
+        (host, after.strip_prefix(':'))
+    } else {
+        authority
+            .split_once(':')
+            .map_or((authority, None), |(host, port)| (host, Some(port)))
+    };
+    if host.is_empty() {
+        return Err(UrlProblem::NoHost);
+    }
+    let port = match port {
+        None => 80,
+        Some(digits) => digits
+            .parse()
+            .ok()
+            .filter(|&port| port != 0)
+            .ok_or(UrlProblem::Port)?,
+    };
+    Ok((host, port))
+}
+
+impl Target {
+    /// Reads a `ws://` URL and resolves its host once, for the whole run.
+    ///
+    /// # Errors
+    /// The URL cannot be used, or its host does not resolve.
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
+        let parts = UrlParts::parse(url, "ws", "wss")?;
+        let address = parts.resolve(url)?;
+        let channels = channels_of(&parts.path).map_err(|problem| UrlError {
+            url: url.to_owned(),
+            problem,
+        })?;
+        Ok(Self {
+            url: url.to_owned(),
+            host: parts.authority,
+            path: parts.path,
+            address,
+            channels,
+        })
+    }
+}
+
+fn channels_of(path: &str) -> Result<Vec<String>, UrlProblem> {
+    let query = path.split_once('?').map_or("", |(_, query)| query);
+    let mut channels: Vec<String> = Vec::new();
+    for pair in query_pairs(query) {
+        let (name, value) = pair.map_err(|_| UrlProblem::Query)?;
+        if name == "channel" && !value.is_empty() && !channels.iter().any(|known| *known == value) {
+            channels.push(value.into_owned());
+        }
+    }
+    Ok(channels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_names_its_parts() {
+        let target =
+            Target::parse("ws://127.0.0.1:8000/raw?channel=a&x=1&channel=b%20c&channel=a").unwrap();
+        assert_eq!(target.host, "127.0.0.1:8000");
+        assert_eq!(target.path, "/raw?channel=a&x=1&channel=b%20c&channel=a");
+        assert_eq!(target.address, "127.0.0.1:8000".parse().unwrap());
+        assert_eq!(target.channels, ["a", "b c"]);
+    }
+
+    #[test]
+    fn a_missing_path_and_port_have_defaults() {
+        let target = Target::parse("ws://127.0.0.1?channel=a").unwrap();
+        assert_eq!(
+            (target.path.as_str(), target.address.port()),
+            ("/?channel=a", 80)
+        );
+        assert_eq!(
+            Target::parse("ws://[::1]:9/").unwrap().address,
+            "[::1]:9".parse().unwrap()
+        );
+    }
+
+    #[test]
+    fn a_bad_url_names_its_problem() {
+        let problem = |url: &str| Target::parse(url).unwrap_err().problem;
+        assert_eq!(problem("http://127.0.0.1/"), UrlProblem::Scheme("ws"));
+        assert_eq!(problem("wss://127.0.0.1/"), UrlProblem::Tls("ws"));
+        assert_eq!(problem("ws:///raw"), UrlProblem::NoHost);
+        assert_eq!(problem("ws://127.0.0.1:0/"), UrlProblem::Port);
+        assert_eq!(problem("ws://127.0.0.1:99999/"), UrlProblem::Port);
+        assert_eq!(problem("ws://127.0.0.1/a b"), UrlProblem::Character(17));
+        assert_eq!(problem("ws://127.0.0.1/?channel=%ff"), UrlProblem::Query);
+    }
+}

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Runs every check and test suite of the repository and adds up what they counted.
+
+    tests/run.py [--only NAME ...] [--list]
+
+A suite's own count is read from its output; a check without a count (formatting, lints, licences) counts as
+one. A suite that ends with an error without having counted a failure counts as one failed, and so does one
+that ran nothing at all: a silent suite must not look like a good one. The last line is "N passed, N failed",
+and the exit code is 0 only if nothing failed.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+CARGO = os.environ.get("CARGO", "cargo")
+# CI has 25 minutes for everything.
+SUITE_SECONDS_MAX = 20 * 60
+
+
+@dataclass
+class Suite:
+    name: str
+    # Each a command line; the later ones run only if the earlier ones succeed. The last one is counted.
+    commands: list
+    directory: Path = ROOT
+    # How the last command's output is counted; None: the command is one check.
+    count: object = None
+    environment: dict = field(default_factory=dict)
+    # Why it cannot run here; said, not counted.
+    skipped: str = ""
+
+
+@dataclass
+class Counts:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other):
+        return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+
+def count_cargo(output):
+    """`test result: ok. 5 passed; 0 failed; 1 ignored; ...`, one line per test binary."""
+    counts = Counts()
+    for passed, failed, ignored in re.findall(
+        r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", output, re.M
+    ):
+        counts += Counts(int(passed), int(failed), int(ignored))
+    return counts
+
+
+def count_unittest(output):
+    """`Ran 11 tests in 1.0s`, then `OK` or `FAILED (failures=1, errors=2)`, perhaps with skipped=N."""
+    counts = Counts()
+    for ran, verdict in re.findall(r"^Ran (\d+) tests? in .*\n\n(OK.*|FAILED.*)$", output, re.M):
+        numbers = {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", verdict)}
+        failed = numbers.get("failures", 0) + numbers.get("errors", 0) + numbers.get("unexpected successes", 0)
+        skipped = numbers.get("skipped", 0)
+        counts += Counts(int(ran) - failed - skipped, failed, skipped)
+    return counts
+
+
+def count_pytest(output):
+    """`==== 3 failed, 12 passed, 1 skipped in 2.1s ====`, or with -q the same without the rules."""
+    lines = re.findall(r"^=*\s*((?:\d+ \w+(?:, )?)+) in [\d.]+s.*$", output, re.M)
+    if not lines:
+        return Counts()
+    numbers = {name: int(number) for number, name in re.findall(r"(\d+) (\w+)", lines[-1])}
+    failed = numbers.get("failed", 0) + numbers.get("error", 0) + numbers.get("errors", 0)
+    return Counts(numbers.get("passed", 0), failed, numbers.get("skipped", 0))
+
+
+def count_node(output):
+    """The summary of `node --test`: `# pass 5` in TAP, `ℹ pass 5` on a terminal."""
+    def number(name):
+        return sum(int(found) for found in re.findall(rf"^[#ℹ] {name} (\d+)$", output, re.M))
+
+    return Counts(number("pass"), number("fail") + number("cancelled"), number("skipped"))
+
+
+def suites():
+    myriad = {"MYRIAD": str(TARGET / "debug" / "myriad")}
+    build = [CARGO, "build", "--locked", "--bin", "myriad"]
+    yield Suite("format", [[CARGO, "fmt", "--all", "--check"]])
+    yield Suite(
+        "lints", [[CARGO, "clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]]
+    )
+    yield Suite(
+        "licences and advisories",
+        [[CARGO, "deny", "--locked", "check"]],
+        skipped="" if shutil.which("cargo-deny") else "cargo-deny is not installed (cargo install --locked cargo-deny)",
+    )
+    yield Suite("rust", [[CARGO, "test", "--workspace", "--locked", "--no-fail-fast"]], count=count_cargo)
+    yield Suite("baseline", [[sys.executable, "-m", "unittest"]], ROOT / "bench" / "baseline", count_unittest)
+    yield Suite("bench harness", [[sys.executable, "-m", "unittest"]], ROOT / "bench", count_unittest)
+    yield Suite("test runner", [[sys.executable, "-m", "unittest"]], ROOT / "tests", count_unittest)
+
+    node = ROOT / "tests" / "clients" / "node"
+    if (node / "package.json").exists():
+        install = ["npm", "ci", "--no-audit", "--no-fund"]
+        missing = "" if shutil.which("npm") else "npm is not installed"
+        yield Suite("node clients", [build, install, ["npm", "test"]], node, count_node, myriad, missing)
+
+    python = ROOT / "tests" / "clients" / "python"
+    if (python / "requirements.txt").exists():
+        venv = python / ".venv" / "bin" / "python"
+        yield Suite(
+            "python clients",
+            [
+                build,
+                [sys.executable, "-m", "venv", python / ".venv"],
+                [venv, "-m", "pip", "install", "--quiet", "-r", "requirements.txt"],
+                [venv, "-m", "pytest", "-q"],
+            ],
+            python,
+            count_pytest,
+            myriad,
+        )
+
+
+def run_command(command, suite):
+    """The exit code and everything the command said, shown as it comes."""
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        cwd=suite.directory,
+        env={**os.environ, **suite.environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    said = []
+    for line in process.stdout:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+        said.append(line)
+        if time.monotonic() - started > SUITE_SECONDS_MAX:
+            process.terminate()
+            said.append("took too long and was stopped\n")
+    return process.wait(), "".join(said)
+
+
+def run_suite(suite):
+    for command in suite.commands:
+        print(f"\n--- {suite.name}: {' '.join(str(word) for word in command)}", flush=True)
+        code, output = run_command(command, suite)
+        if code != 0:
+            break
+    if suite.count is None:
+        return Counts(passed=1) if code == 0 else Counts(failed=1)
+    counts = suite.count(output)
+    ran_nothing = counts.passed == 0
+    if counts.failed == 0 and (code != 0 or ran_nothing):
+        print(f"{suite.name}: {'ran no test' if code == 0 else f'ended with exit code {code}'}")
+        counts.failed = 1
+    return counts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", metavar="NAME", help="run only this suite; may be repeated")
+    parser.add_argument("--list", action="store_true", help="name the suites and do nothing")
+    arguments = parser.parse_args()
+    chosen = [suite for suite in suites() if not arguments.only or suite.name in arguments.only]
+    if arguments.list:
+        print("\n".join(suite.name for suite in chosen))
+        return 0
+    if not chosen:
+        parser.error(f"no such suite; there are: {', '.join(suite.name for suite in suites())}")
+
+    results = []
+    for suite in chosen:
+        if suite.skipped:
+            results.append((suite, None, 0))
+            continue
+        started = time.monotonic()
+        results.append((suite, run_suite(suite), time.monotonic() - started))
+
+    total = Counts()
+    print()
+    for suite, counts, seconds in results:
+        if counts is None:
+            print(f"  {suite.name:<26} not run: {suite.skipped}")
+            continue
+        ignored = f", {counts.skipped} skipped" if counts.skipped else ""
+        print(f"  {suite.name:<26} {counts.passed} passed, {counts.failed} failed{ignored}, {seconds:.0f} s")
+        total += counts
+    print(f"{total.passed} passed, {total.failed} failed")
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

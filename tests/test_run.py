@@ -1,0 +1,60 @@
+"""The counts that CI reports are only as good as this reading of other programs' output."""
+
+import sys
+import unittest
+
+import run
+from run import Counts, Suite
+
+
+class CountTest(unittest.TestCase):
+    def test_cargo(self):
+        output = (
+            "running 2 tests\n..\n"
+            "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\n"
+            "test result: FAILED. 5 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out; finished in 1.02s\n"
+        )
+        self.assertEqual(run.count_cargo(output), Counts(7, 1, 3))
+
+    def test_unittest(self):
+        self.assertEqual(run.count_unittest("....\nRan 11 tests in 1.0s\n\nOK\n"), Counts(11, 0, 0))
+        failed = "Ran 11 tests in 1.0s\n\nFAILED (failures=1, errors=2, skipped=3)\n"
+        self.assertEqual(run.count_unittest(failed), Counts(5, 3, 3))
+
+    def test_pytest(self):
+        self.assertEqual(run.count_pytest("....\n12 passed in 2.10s\n"), Counts(12, 0, 0))
+        rules = "===== 3 failed, 12 passed, 1 skipped in 2.10s =====\n"
+        self.assertEqual(run.count_pytest(rules), Counts(12, 3, 1))
+        self.assertEqual(run.count_pytest("==== 1 error in 0.10s ====\n"), Counts(0, 1, 0))
+        self.assertEqual(run.count_pytest("no tests ran in 0.01s\n"), Counts())
+
+    def test_node(self):
+        tap = "# tests 6\n# pass 4\n# fail 1\n# cancelled 1\n# skipped 0\n"
+        self.assertEqual(run.count_node(tap), Counts(4, 2, 0))
+        self.assertEqual(run.count_node("ℹ tests 3\nℹ pass 3\nℹ fail 0\n"), Counts(3, 0, 0))
+
+
+class SuiteTest(unittest.TestCase):
+    def outcome(self, *programs, count=None):
+        commands = [[sys.executable, "-c", program] for program in programs]
+        return run.run_suite(Suite("a suite", commands, count=count))
+
+    def test_a_check_counts_as_one(self):
+        self.assertEqual(self.outcome("pass"), Counts(1, 0, 0))
+        self.assertEqual(self.outcome("raise SystemExit(1)"), Counts(0, 1, 0))
+
+    def test_an_error_without_a_counted_failure_is_a_failure(self):
+        crash = "print('# pass 3'); raise SystemExit(9)"
+        self.assertEqual(self.outcome(crash, count=run.count_node), Counts(3, 1, 0))
+
+    def test_running_nothing_is_a_failure(self):
+        self.assertEqual(self.outcome("pass", count=run.count_node), Counts(0, 1, 0))
+
+    def test_a_failed_preparation_is_a_failure(self):
+        self.assertEqual(
+            self.outcome("raise SystemExit(2)", "print('# pass 3')", count=run.count_node), Counts(0, 1, 0)
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
