@@ -75,7 +75,10 @@ pub(crate) fn start(
             "make the sockets between shards and control plane",
         ))?;
     let shared = eventfds().map_err(ServerError::system("list descriptors in /proc/self/fd"))?;
-    debug_assert!(shared.contains(&mailbox.raw()) && shared.len() > plan.shards);
+    debug_assert!(
+        shared.len() >= plan.shards,
+        "every shard's waker is an eventfd"
+    );
     let (backlog, epoch) = (backlog(), Instant::now());
     let mut threads = Threads {
         handles: Vec::new(),
@@ -94,7 +97,11 @@ pub(crate) fn start(
             settings: launch.settings,
             mesh: mesh.clone(),
             waker,
-            keep: shared.iter().copied().chain([sender.raw()]).collect(),
+            keep: shared
+                .iter()
+                .copied()
+                .chain([mailbox.raw(), sender.raw()])
+                .collect(),
             sender,
             mailbox: Arc::clone(mailbox),
             epoch,
