@@ -8,7 +8,7 @@ use super::outgoing::{self, Started};
 use super::readable::ReadableQueue;
 use super::slots::{Fact, Slots};
 use super::tag::{Matter, Tag};
-use super::{Setup, Waker, descriptor_limit, table};
+use super::{Setup, Waker, backlog, descriptor_limit, table};
 use crate::{Close, Completion, Completions, Parts, Reactor, SendOp, Sent, Socket, Token};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Events taken from the kernel in one wait.
 const EVENTS_MAX: usize = 1024;
 /// Connections accepted in one wait, so that a crowd at the door does not keep those inside waiting.
-const ACCEPTS_MAX: usize = 256;
+const ACCEPTS_MAX: u32 = 256;
 /// Descriptors left free for what a process opens now and then: files, name lookups, control connections.
 const DESCRIPTORS_RESERVED: usize = 32;
 
@@ -114,7 +114,7 @@ impl Epoll {
         }
     }
 
-    /// Tells the caller that the connection cannot be watched any more; memory is what lacks.
+    /// Tells the caller that the connection broke, or cannot be watched for want of memory.
     fn fail(&mut self, slot: u32, token: Token, errno: Errno) {
         if self.slots.take(slot, Fact::Receiving) {
             self.ready.push(Completion::Failed {
@@ -149,7 +149,14 @@ impl Epoll {
     }
 
     fn accept_some(&mut self, list: &mut Vec<Completion>) {
-        for _ in 0..ACCEPTS_MAX {
+        let Some(waiting) = self
+            .listener
+            .as_ref()
+            .map(|listener| backlog::waiting(listener).unwrap_or(ACCEPTS_MAX))
+        else {
+            return;
+        };
+        for _ in 0..waiting.min(ACCEPTS_MAX) {
             if !self.gate.is_open() {
                 return;
             }
@@ -257,7 +264,7 @@ impl Epoll {
             let Some(readable) = self.readable.pop() else {
                 return;
             };
-            if !readable.is_current(&self.slots) {
+            if !readable.claim(&mut self.slots) {
                 continue;
             }
             let (slot, token) = (readable.socket.slot(), readable.token);
@@ -267,7 +274,6 @@ impl Epoll {
                 RecvFlags::DONTWAIT,
             ) {
                 Ok((0, _)) => {
-                    self.slots.take(slot, Fact::Queued);
                     self.slots.take(slot, Fact::Receiving);
                     completions.list.push(Completion::Finished { token });
                 }
@@ -280,22 +286,11 @@ impl Epoll {
                     // A short count means that the socket is drained; what comes later is a new edge. After
                     // the peer's end there is none, so that the end itself must be fetched.
                     if filled == end || self.slots.is(slot, Fact::Ended) {
-                        self.readable.push_again(readable);
-                    } else {
-                        self.slots.take(slot, Fact::Queued);
+                        self.readable.push(&mut self.slots, readable.socket, token);
                     }
                 }
-                Err(Errno::AGAIN | Errno::INTR) => {
-                    self.slots.take(slot, Fact::Queued);
-                }
-                Err(errno) => {
-                    self.slots.take(slot, Fact::Queued);
-                    self.slots.take(slot, Fact::Receiving);
-                    completions.list.push(Completion::Failed {
-                        token,
-                        errno: errno.raw_os_error(),
-                    });
-                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => self.fail(slot, token, errno),
             }
         }
     }

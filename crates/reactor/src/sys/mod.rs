@@ -1,7 +1,8 @@
 //! The drivers and the system calls they need: the only module of the workspace with unsafe code.
 //!
 //! What both drivers share lives beside them: the packing of names ([`tag`]), a state word per slot
-//! ([`slots`]), the queue of sockets to receive from ([`readable`]), when to accept ([`gate`]), and
+//! ([`slots`]), the queue of sockets to receive from ([`readable`]), when to accept ([`gate`]) and whom
+//! ([`backlog`]), and
 //! how an outgoing socket is made ([`outgoing`]).
 
 #![expect(
@@ -9,6 +10,7 @@
     reason = "system calls that no safe wrapper makes; everything else in the workspace goes without"
 )]
 
+mod backlog;
 mod gate;
 mod outgoing;
 mod readable;

@@ -14,10 +14,13 @@ pub(super) struct Readable {
 }
 
 impl Readable {
-    /// Whether the socket is still the one that was queued, and its bytes are still wanted.
-    pub(super) fn is_current(&self, slots: &Slots) -> bool {
+    /// Takes the socket off the queue's books, and tells whether it is still the one that was queued and
+    /// its bytes are still wanted. From here on new bytes queue it again.
+    pub(super) fn claim(&self, slots: &mut Slots) -> bool {
         let slot = self.socket.slot();
-        slots.epoch(slot) == self.epoch && slots.is(slot, Fact::Receiving)
+        slots.epoch(slot) == self.epoch
+            && slots.take(slot, Fact::Queued)
+            && slots.is(slot, Fact::Receiving)
     }
 }
 
@@ -41,12 +44,7 @@ impl ReadableQueue {
         });
     }
 
-    /// Puts back one that was taken and not drained; it keeps its [`Fact::Queued`].
-    pub(super) fn push_again(&mut self, readable: Readable) {
-        self.0.push_back(readable);
-    }
-
-    /// The next one, which the caller checks with [`Readable::is_current`].
+    /// The next one, which the caller must [`Readable::claim`].
     pub(super) fn pop(&mut self) -> Option<Readable> {
         self.0.pop_front()
     }
@@ -57,5 +55,67 @@ impl ReadableQueue {
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: Token = Token {
+        index: 4,
+        generation: 1,
+    };
+
+    fn queue() -> (ReadableQueue, Slots, Socket) {
+        let (mut queue, mut slots, socket) = (
+            ReadableQueue::default(),
+            Slots::default(),
+            Socket::new(0, 2),
+        );
+        slots.open(2);
+        slots.set(2, Fact::Receiving);
+        queue.push(&mut slots, socket, TOKEN);
+        (queue, slots, socket)
+    }
+
+    #[test]
+    fn a_socket_waits_once() {
+        let (mut queue, mut slots, socket) = queue();
+        queue.push(&mut slots, socket, TOKEN);
+        assert_eq!(queue.len(), 1);
+        assert!(queue.pop().unwrap().claim(&mut slots));
+        assert!(queue.is_empty());
+        queue.push(&mut slots, socket, TOKEN);
+        assert_eq!(queue.len(), 1, "claimed, it may wait again");
+    }
+
+    #[test]
+    fn a_slots_next_socket_is_not_mistaken_for_the_one_queued() {
+        let (mut queue, mut slots, socket) = queue();
+        slots.close(2);
+        slots.open(2);
+        slots.set(2, Fact::Receiving);
+        queue.push(
+            &mut slots,
+            socket,
+            Token {
+                index: 5,
+                generation: 1,
+            },
+        );
+        assert!(!queue.pop().unwrap().claim(&mut slots));
+        let next = queue.pop().unwrap();
+        assert!(next.claim(&mut slots));
+        assert_eq!(next.token.index, 5);
+    }
+
+    #[test]
+    fn bytes_nobody_wants_are_not_queued() {
+        let (mut queue, mut slots, socket) = queue();
+        assert!(queue.pop().unwrap().claim(&mut slots));
+        slots.take(2, Fact::Receiving);
+        queue.push(&mut slots, socket, TOKEN);
+        assert!(queue.is_empty());
     }
 }

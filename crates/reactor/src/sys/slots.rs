@@ -22,6 +22,9 @@ pub(super) enum Fact {
 
 /// Bits of the state that are facts; the rest counts the closes of the slot.
 const FACT_BITS: u32 = 7;
+const FACTS: u16 = (1 << FACT_BITS) - 1;
+/// Facts that stand for a request in the kernel.
+const ARMED: u16 = Fact::Watched as u16 | Fact::WantsWritable as u16 | Fact::Connecting as u16;
 
 /// Which of the sockets that were in a slot, one after the other. Wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +74,30 @@ impl Slots {
 
     /// The socket left the slot: forgets every fact and begins a new epoch. False when there was none.
     pub(super) fn close(&mut self, slot: u32) -> bool {
+        let closed = self.leave(slot);
+        if closed {
+            self.0[slot as usize].0 &= !FACTS;
+        }
+        closed
+    }
+
+    /// The socket left the slot, but requests armed for it are still in the kernel: those facts stay, until
+    /// each is taken; the slot may be used again when it [`Slots::is_vacant`]. False when there was no socket.
+    pub(super) fn leave(&mut self, slot: u32) -> bool {
         if !self.is(slot, Fact::Open) {
             return false;
         }
-        let epoch = (self.0[slot as usize].0 >> FACT_BITS).wrapping_add(1);
-        self.0[slot as usize] = State(epoch << FACT_BITS);
+        let state = &mut self.0[slot as usize].0;
+        let epoch = (*state >> FACT_BITS).wrapping_add(1);
+        *state = epoch << FACT_BITS | *state & ARMED;
         true
+    }
+
+    /// Whether nothing is in the slot, nor armed for what was.
+    pub(super) fn is_vacant(&self, slot: u32) -> bool {
+        self.0
+            .get(slot as usize)
+            .is_none_or(|state| state.0 & FACTS == 0)
     }
 
     pub(super) fn epoch(&self, slot: u32) -> Epoch {
@@ -127,6 +148,22 @@ mod tests {
             assert_eq!(slots.iter_open().count(), 0);
             assert!(!slots.is(3, Fact::Watched));
         }
+    }
+
+    #[test]
+    fn a_slot_is_vacant_when_nothing_is_armed_for_its_former_socket() {
+        let mut slots = Slots::default();
+        slots.open(9);
+        slots.set(9, Fact::Receiving);
+        slots.set(9, Fact::Watched);
+        slots.set(9, Fact::WantsWritable);
+        let before = slots.epoch(9);
+        assert!(slots.leave(9));
+        assert!(!slots.leave(9));
+        assert_ne!(slots.epoch(9), before);
+        assert!(!slots.is(9, Fact::Open) && !slots.is(9, Fact::Receiving));
+        assert!(slots.take(9, Fact::Watched) && !slots.is_vacant(9));
+        assert!(slots.take(9, Fact::WantsWritable) && slots.is_vacant(9));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Accepting: a poll on the listener says that somebody is there, and batches of single accepts, never
-//! more than there are free slots, let them in.
+//! Accepting: a poll on the listener says that somebody is there, the kernel tells how many, and as many
+//! single accepts let them in, never more than there are free slots.
 //!
 //! A multishot accept would take everybody who waits in one go, however many slots are left.
 
+use super::super::backlog;
 use super::super::gate::Gate;
 use super::super::tag::{Matter, Tag};
 use super::Uring;
@@ -11,16 +12,14 @@ use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-/// Accepts submitted at once: grows while everyone of a batch brings a connection, shrinks when most do not.
-const BATCH_MIN: u32 = 4;
-const BATCH_MAX: u32 = 256;
+/// Connections accepted in one wait, so that a crowd at the door does not keep those inside waiting.
+const ACCEPTS_MAX: u32 = 256;
 
 /// When, from where, and how many at once.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     listener: Option<TcpListener>,
     gate: Gate,
-    batch: u32,
 }
 
 impl Acceptor {
@@ -28,7 +27,6 @@ impl Acceptor {
         Self {
             listener,
             gate: Gate::new(),
-            batch: BATCH_MIN,
         }
     }
 
@@ -100,36 +98,38 @@ impl Uring {
                 return;
             }
         };
-        let Some(listener) = self.acceptor.listener.as_ref().map(AsRawFd::as_raw_fd) else {
+        let Some(listener) = &self.acceptor.listener else {
             return;
+        };
+        let found_nobody = std::mem::take(&mut self.state.door.found_nobody);
+        let waiting = match backlog::waiting(listener) {
+            Some(count) => count,
+            None if found_nobody => 0,
+            None => u32::MAX,
         };
         let ring = &mut self.rings[table];
         let mut asked = 0;
-        while asked < self.acceptor.batch
+        while asked < waiting.min(ACCEPTS_MAX)
             && let Some(slot) = ring.reserve()
         {
-            ring.accept_one(listener, slot);
+            ring.accept_one(listener.as_raw_fd(), slot);
             asked += 1;
         }
+        // Whoever came after the count raises the poll again.
+        self.state.door.crowded = waiting > asked;
         // Refused, they stay queued, and their completions come with a later wait.
         let _ = ring.submit(&mut self.state);
-        self.finish_accepts(asked);
+        self.finish_accepts();
     }
 
-    fn finish_accepts(&mut self, asked: u32) {
-        let accepted = std::mem::take(&mut self.state.door.accepted);
-        if accepted > 0 {
+    fn finish_accepts(&mut self) {
+        if std::mem::take(&mut self.state.door.accepted) {
             self.acceptor.gate.accepted();
         }
         if let Some(errno) = self.state.door.shortage.take() {
             self.state
                 .ready
                 .extend(self.acceptor.gate.pause(errno, Instant::now()));
-        }
-        if accepted >= self.acceptor.batch {
-            self.acceptor.batch = (self.acceptor.batch * 2).min(BATCH_MAX);
-        } else if accepted * 2 < asked {
-            self.acceptor.batch = (self.acceptor.batch / 2).max(BATCH_MIN);
         }
     }
 }

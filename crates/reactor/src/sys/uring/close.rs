@@ -11,6 +11,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 /// Descriptors installed at once for shutdowns.
 const STOPS_AT_ONCE: usize = 64;
 
+/// Task work of a busy ring may stand before that of the cancelled poll, twenty pieces per enter.
+const PUMPS_AFTER_TRANSFER: u32 = 16;
+
 /// A shutdown asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stop {
@@ -41,13 +44,14 @@ impl Uring {
     }
 
     fn shutdown_some(&mut self, stops: &[Stop]) {
-        for (place, stop) in (0..).zip(stops) {
+        let first = self.state.installs.begin(stops.len());
+        for (number, stop) in (first..).zip(stops) {
             let (table, slot) = (stop.socket.table(), stop.socket.slot());
             let ring = &mut self.rings[table];
             if !ring.slots.is(slot, Fact::Open) || ring.slots.epoch(slot) != stop.epoch {
                 continue;
             }
-            ring.install(slot, place);
+            ring.install(slot, number);
             if !self.touched.contains(&table) {
                 self.touched.push(table);
             }
@@ -55,12 +59,16 @@ impl Uring {
         while let Some(table) = self.touched.pop() {
             let _ = self.rings[table].submit(&mut self.state);
         }
-        while let Some((place, result)) = self.state.installed.pop() {
-            if let Some(fd) = installed(result) {
+        for (number, stop) in (first..).zip(stops) {
+            match self.state.installs.take(number) {
                 // A connection that is gone already has nothing to shut down.
-                let _ = rustix::net::shutdown(&fd, Shutdown::Write);
-            } else if let Some(stop) = stops.get(place as usize) {
-                self.rings[stop.socket.table()].shutdown(stop.socket.slot());
+                Some(Ok(fd)) => drop(rustix::net::shutdown(&fd, Shutdown::Write)),
+                Some(Err(_)) => {
+                    if let Some(ring) = self.ring_of(stop.socket) {
+                        ring.shutdown(stop.socket.slot());
+                    }
+                }
+                None => {}
             }
         }
     }
@@ -71,34 +79,70 @@ impl Uring {
         let Some(ring) = self.ring_of(socket) else {
             return;
         };
-        ring.cancel_all(slot, token);
         if how == Close::Reset {
             ring.linger_not(slot);
         }
-        ring.close_slot(slot);
-        ring.slots.close(slot);
-        ring.retire(slot);
+        ring.evict(slot, token);
     }
 
     pub(super) fn transfer_socket(&mut self, socket: Socket, token: Token) -> io::Result<OwnedFd> {
         self.flush_shutdowns();
         let slot = socket.slot();
+        let number = self.state.installs.begin(1);
         let ring = self.ring_of(socket).ok_or(Errno::BADF)?;
-        ring.cancel_all(slot, token);
-        ring.install(slot, 0);
-        ring.close_slot(slot);
-        ring.slots.close(slot);
-        ring.retire(slot);
-        let submitted = self.rings[socket.table()].submit(&mut self.state);
-        let result = self.state.installed.pop();
+        ring.install(slot, number);
+        ring.evict(slot, token);
+        let ring = &mut self.rings[socket.table()];
+        let submitted = ring.submit(&mut self.state);
+        // The cancelled poll holds on to the socket until its task work has run: the new owner's close
+        // would send no FIN before this thread's next wait.
+        let mut tries = 0;
+        while ring.needs_enter() && tries < PUMPS_AFTER_TRANSFER {
+            ring.pump(&mut self.state)?;
+            tries += 1;
+        }
+        let result = self.state.installs.take(number);
         submitted?;
-        let (_, result) = result.ok_or(Errno::AGAIN)?;
-        installed(result).ok_or_else(|| io::Error::from_raw_os_error(result.wrapping_neg()))
+        Ok(result.ok_or(Errno::AGAIN)??)
     }
 }
 
-/// The descriptor of an `IORING_OP_FIXED_FD_INSTALL`'s result.
-pub(super) fn installed(result: i32) -> Option<OwnedFd> {
-    // SAFETY: a result that is not negative is a descriptor that the kernel has just made for us.
-    (result >= 0).then(|| unsafe { OwnedFd::from_raw_fd(result) })
+/// Descriptors made from sockets in slots, each known by a number of its own: one that the kernel was late
+/// to make must not be taken for another.
+#[derive(Debug, Default)]
+pub(super) struct Installs {
+    next: u32,
+    made: Vec<(u32, Result<OwnedFd, Errno>)>,
+}
+
+impl Installs {
+    /// The first of `count` numbers. Whatever nobody has taken is closed.
+    pub(super) fn begin(&mut self, count: usize) -> u32 {
+        self.made.clear();
+        let count = u32::try_from(count).expect("installs are few");
+        // Wraps long after everything of the former round is gone, and never within a round.
+        let first = if self.next.checked_add(count).is_some() {
+            self.next
+        } else {
+            0
+        };
+        self.next = first + count;
+        first
+    }
+
+    /// Takes in the result of an `IORING_OP_FIXED_FD_INSTALL`.
+    pub(super) fn complete(&mut self, number: u32, result: i32) {
+        let outcome = if result < 0 {
+            Err(Errno::from_raw_os_error(result.wrapping_neg()))
+        } else {
+            // SAFETY: the kernel has just made this descriptor for us.
+            Ok(unsafe { OwnedFd::from_raw_fd(result) })
+        };
+        self.made.push((number, outcome));
+    }
+
+    pub(super) fn take(&mut self, number: u32) -> Option<Result<OwnedFd, Errno>> {
+        let place = self.made.iter().position(|(made, _)| *made == number)?;
+        Some(self.made.swap_remove(place).1)
+    }
 }

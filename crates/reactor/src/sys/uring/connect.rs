@@ -76,10 +76,9 @@ impl Uring {
         // that everything is submitted; and they are dropped with the ring.
         let queued = unsafe { ring.connect(slot, token, addresses, &mut self.state) };
         if let Err(errno) = queued {
+            // The connect itself is what was not queued, as the last of the steps.
             ring.slots.take(slot, Fact::Connecting);
-            ring.slots.close(slot);
-            ring.close_slot(slot);
-            ring.retire(slot);
+            ring.evict(slot, token);
             return Err(errno.into());
         }
         Ok(Socket::new(table, slot))

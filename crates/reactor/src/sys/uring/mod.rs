@@ -64,6 +64,8 @@ pub struct Uring {
     /// Slots of a full-size table.
     table_size: usize,
     queue_sizes: QueueSizes,
+    /// The table that new sockets are put in.
+    filling: usize,
     /// The ring to be looked at first in the next wait.
     turn: usize,
 }
@@ -124,6 +126,7 @@ impl Uring {
                 .clamp(1, rings_max.saturating_mul(table_size)),
             table_size,
             queue_sizes,
+            filling: 0,
             turn: 0,
         };
         uring.add_ring()?;
@@ -150,6 +153,14 @@ impl Uring {
     /// The table to put the next socket in. Tables are filled one after the other, so that none is made
     /// before it is needed.
     fn table_with_room(&mut self) -> io::Result<usize> {
+        if self.rings[self.filling].free_count() > 0 {
+            return Ok(self.filling);
+        }
+        self.filling = self.next_table_with_room()?;
+        Ok(self.filling)
+    }
+
+    fn next_table_with_room(&mut self) -> io::Result<usize> {
         if let Some(table) = self.rings.iter().position(|ring| ring.free_count() > 0) {
             return Ok(table);
         }
@@ -211,11 +222,11 @@ impl Uring {
         while let Some(socket) = self.state.unfilled.pop() {
             self.rings[socket.table()].give_back(socket.slot());
         }
-        while let Some(socket) = self.state.failed_connects.pop() {
-            let ring = &mut self.rings[socket.table()];
-            ring.slots.close(socket.slot());
-            ring.close_slot(socket.slot());
-            ring.retire(socket.slot());
+        while let Some(failed) = self.state.failed_connects.pop() {
+            self.rings[failed.socket.table()].evict(failed.socket.slot(), failed.token);
+        }
+        while let Some(socket) = self.state.vacated.pop() {
+            self.rings[socket.table()].vacate(socket.slot());
         }
         while let Some(lost) = self.state.unwatched.pop() {
             let ring = &mut self.rings[lost.socket.table()];
@@ -257,9 +268,9 @@ impl Uring {
         [timeout, retry, refused].into_iter().flatten().min()
     }
 
-    /// Makes the slots of quiet rings usable again.
-    fn reuse_closed(&mut self) {
-        let count: usize = self.rings.iter_mut().map(Ring::reuse_closed).sum();
+    /// Makes the slots of closed sockets usable again.
+    fn reuse_vacated(&mut self) {
+        let count: usize = self.rings.iter_mut().map(Ring::reuse_vacated).sum();
         if count > 0 {
             self.acceptor.slot_freed();
         }
@@ -342,7 +353,7 @@ impl Reactor for Uring {
         self.accept_some();
         self.receive_some(completions);
         self.settle();
-        self.reuse_closed();
+        self.reuse_vacated();
         completions.list.append(&mut self.state.ready);
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! Whether the driver can work here: every flag and operation is used once, on a small ring.
 
-use super::close::installed;
 use super::ring::{QueueSizes, Ring};
 use super::state::State;
 use crate::Token;
@@ -98,10 +97,9 @@ fn accepts_without_waiting(ring: &mut Ring, state: &mut State) -> Result<(), Str
         |error: &dyn std::fmt::Display| format!("io_uring accept cannot be tried: {error}");
     let listener =
         listen(([127, 0, 0, 1], 0).into(), 1, None, false).map_err(|error| failed(&error))?;
-    state.door.crowded = true;
     ring.accept_one(listener.as_raw_fd(), ACCEPTS);
     ring.submit(state).map_err(|errno| failed(&errno))?;
-    if state.door.crowded {
+    if !state.door.found_nobody {
         return Err(
             "this kernel's io_uring has no accept that does not wait; Linux 6.10 or later has it"
                 .into(),
@@ -124,23 +122,23 @@ fn installs_and_closes(ring: &mut Ring, state: &mut State) -> Result<(), String>
         ring.watch(slot, TOKEN);
     }
     drop(closes);
-    ring.install(STAYS, 0);
-    ring.cancel_all(CLOSES, TOKEN);
+    let number = state.installs.begin(1);
+    ring.install(STAYS, number);
     ring.linger_not(CLOSES);
-    ring.close_slot(CLOSES);
+    ring.evict(CLOSES, TOKEN);
     while ring.needs_enter() {
         ring.pump(state).map_err(failed)?;
     }
     if !ring.slots.is(STAYS, Fact::Watched) {
         return Err("this kernel's io_uring does not poll direct descriptors".into());
     }
-    let Some((_, result)) = state.installed.pop() else {
-        return Err(
+    match state.installs.take(number) {
+        Some(result) => drop(result.map_err(|errno| failed(errno.into()))?),
+        None => return Err(
             "this kernel's io_uring does not install direct descriptors; Linux 6.8 or later does"
                 .into(),
-        );
-    };
-    installed(result).ok_or_else(|| failed(io::Error::from_raw_os_error(result.wrapping_neg())))?;
+        ),
+    }
     match rustix::net::recv(&closed_peer, &mut [0; 1], RecvFlags::DONTWAIT) {
         Ok((0, _)) | Err(Errno::CONNRESET) => Ok(()),
         _ => Err("this kernel's io_uring keeps closed direct descriptors open; Linux 6.13 or later does not".into()),

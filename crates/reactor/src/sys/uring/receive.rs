@@ -25,7 +25,7 @@ impl Uring {
         for (place, readable) in batch.into_iter().enumerate() {
             match self.state.receipts[place] {
                 Some(receipt) => self.take_receipt(readable, receipt, place * piece, piece),
-                None => self.state.readable.push_again(readable),
+                None => self.queue_again(readable),
             }
         }
     }
@@ -68,7 +68,7 @@ impl Uring {
     /// The next socket whose bytes are still wanted.
     fn next_readable(&mut self) -> Option<Readable> {
         while let Some(readable) = self.state.readable.pop() {
-            if readable.is_current(&self.rings[readable.socket.table()].slots) {
+            if readable.claim(&mut self.rings[readable.socket.table()].slots) {
                 return Some(readable);
             }
         }
@@ -80,7 +80,6 @@ impl Uring {
         let slots = &mut self.rings[readable.socket.table()].slots;
         match usize::try_from(receipt.result) {
             Ok(0) => {
-                slots.take(slot, Fact::Queued);
                 slots.take(slot, Fact::Receiving);
                 self.state.ready.push(Completion::Finished { token });
             }
@@ -92,13 +91,10 @@ impl Uring {
                 // A poll tells of new bytes only, so what is left must be fetched without one; after the
                 // peer's end no poll comes at all.
                 if count == piece || receipt.more || slots.is(slot, Fact::Ended) {
-                    self.state.readable.push_again(readable);
-                } else {
-                    slots.take(slot, Fact::Queued);
+                    self.queue_again(readable);
                 }
             }
             Err(_) => {
-                slots.take(slot, Fact::Queued);
                 let errno = receipt.result.wrapping_neg();
                 if !matches!(errno, libc::EAGAIN | libc::EINTR) {
                     slots.take(slot, Fact::Receiving);
@@ -106,5 +102,12 @@ impl Uring {
                 }
             }
         }
+    }
+
+    fn queue_again(&mut self, readable: Readable) {
+        let slots = &mut self.rings[readable.socket.table()].slots;
+        self.state
+            .readable
+            .push(slots, readable.socket, readable.token);
     }
 }

@@ -67,13 +67,13 @@ pub(super) struct Ring {
     pub(super) slots: Slots,
     /// Slots of the table.
     size: u32,
-    /// Slots taken, or closed and not yet known to be quiet.
+    /// Slots taken, or closed and not yet usable again.
     used: u32,
     /// Slots from here on were never used.
     fresh: u32,
     free: Vec<u32>,
-    /// Closed slots: reusable once the completions of their cancelled requests have been seen.
-    closing: Vec<u32>,
+    /// Slots vacated since the last wait: until the next one their names mean the sockets that are gone.
+    vacated: Vec<u32>,
     /// Entries pushed since the ring was made, wrapping as the kernel's own counter does.
     pushed: u32,
     /// Entries that the kernel had no memory to take; only ones that borrow nothing.
@@ -111,7 +111,7 @@ impl Ring {
             used: 0,
             fresh: 0,
             free: Vec::new(),
-            closing: Vec::new(),
+            vacated: Vec::new(),
             pushed: 0,
             backlog: VecDeque::new(),
             batch_mark: None,
@@ -150,36 +150,36 @@ impl Ring {
         self.used -= 1;
     }
 
-    /// A closed slot; see [`Ring::reuse_closed`].
-    pub(super) fn retire(&mut self, slot: u32) {
-        self.closing.push(slot);
+    /// Empties a slot: cancels what is armed for its socket, and closes that, in this order, because an armed
+    /// request keeps the socket open, and the peer would see no FIN.
+    pub(super) fn evict(&mut self, slot: u32, token: Token) {
+        self.cancel_all(slot, token);
+        self.push(silent(opcode::Close::new(Fixed(slot)).build()));
+        self.slots.leave(slot);
+        if self.slots.is_vacant(slot) {
+            self.vacate(slot);
+        }
+        // Otherwise the last completion of what was cancelled vacates it.
     }
 
-    /// Makes closed slots usable, when no completion of their former sockets can come any more: everything
-    /// was submitted, no task work waits, and the completion queue is empty. Returns how many.
-    ///
-    /// Requests are cancelled before a slot is closed, and a cancelled request completes in the task work
-    /// queued by the cancellation: so a quiet ring has told everything about its closed slots.
-    pub(super) fn reuse_closed(&mut self) -> usize {
-        if self.closing.is_empty() || !self.is_quiet() {
-            return 0;
-        }
-        let count = self.closing.len();
+    /// Nothing refers to the slot any more, and its closing is queued before whatever may be queued for it next.
+    pub(super) fn vacate(&mut self, slot: u32) {
+        self.vacated.push(slot);
+    }
+
+    /// Makes vacated slots usable, and returns how many.
+    pub(super) fn reuse_vacated(&mut self) -> usize {
+        let count = self.vacated.len();
         self.used -= u32::try_from(count).expect("a table has at most 2^20 slots");
         if self.used == 0 {
             // An empty table begins anew, so that a list of all its slots need not be kept.
-            self.closing = Vec::new();
+            self.vacated = Vec::new();
             self.free = Vec::new();
             self.fresh = 0;
         } else {
-            self.free.append(&mut self.closing);
+            self.free.append(&mut self.vacated);
         }
         count
-    }
-
-    /// Whether an enter would bring nothing.
-    fn is_quiet(&mut self) -> bool {
-        !self.needs_enter() && !self.has_completions()
     }
 
     /// Whether the kernel has something to do for this ring.
@@ -191,10 +191,6 @@ impl Ring {
     /// Whether the kernel has taken every entry queued so far.
     pub(super) fn is_submitted(&mut self) -> bool {
         self.ring.submission().is_empty()
-    }
-
-    pub(super) fn has_completions(&mut self) -> bool {
-        !self.ring.completion().is_empty()
     }
 
     /// Hands every completion to the state and returns how many there were.
@@ -297,8 +293,13 @@ impl Ring {
         entry: &Entry,
         state: &mut State,
     ) -> Result<(), Errno> {
+        self.push_backlog();
         if self.ring.submission().is_full() {
             self.submit(state)?;
+        }
+        if !self.backlog.is_empty() {
+            // What waits there may be the closing of the very slot this is for.
+            return Err(Errno::AGAIN);
         }
         // SAFETY: passed on to the caller.
         let result = unsafe { self.ring.submission().push(entry) };
@@ -419,22 +420,16 @@ impl Ring {
     }
 
     /// Cancels whatever is armed for the socket, by the facts known of its slot.
-    pub(super) fn cancel_all(&mut self, slot: u32, token: Token) {
+    fn cancel_all(&mut self, slot: u32, token: Token) {
         for (fact, matter) in [
             (Fact::Watched, Matter::Readable),
             (Fact::WantsWritable, Matter::Writable),
             (Fact::Connecting, Matter::Connect),
         ] {
-            if self.slots.take(slot, fact) {
+            if self.slots.is(slot, fact) {
                 self.cancel(Tag::new(matter, slot, token));
             }
         }
-    }
-
-    /// Empties the slot. Requests armed on its socket must have been cancelled: an armed request keeps the
-    /// socket open, so that the peer would see no FIN.
-    pub(super) fn close_slot(&mut self, slot: u32) {
-        self.push(silent(opcode::Close::new(Fixed(slot)).build()));
     }
 
     /// Makes closing the socket send RST.

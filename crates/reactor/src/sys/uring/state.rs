@@ -4,6 +4,7 @@
 use super::super::readable::ReadableQueue;
 use super::super::slots::{Fact, Slots};
 use super::super::tag::{Matter, Tag};
+use super::close::Installs;
 use crate::{Completion, Socket, Token};
 use io_uring::cqueue::{self, Entry as Cqe};
 
@@ -27,10 +28,12 @@ pub(super) struct Door {
     pub(super) watched: bool,
     /// Somebody waits, as far as known.
     pub(super) crowded: bool,
+    /// An accept found nobody.
+    pub(super) found_nobody: bool,
     /// Why the last accept failed, when trying again at once would fail again.
     pub(super) shortage: Option<i32>,
-    /// Connections accepted since the driver last looked.
-    pub(super) accepted: u32,
+    /// Whether somebody was accepted since the driver last looked.
+    pub(super) accepted: bool,
 }
 
 /// An outgoing connection.
@@ -48,18 +51,19 @@ pub(super) struct State {
     pub(super) door: Door,
     /// Sockets whose poll ended although they are still wanted, as it does when completions overflow.
     pub(super) unwatched: Vec<Attempt>,
-    /// Slots reserved for an accept or a connect that failed.
+    /// Closed sockets whose last request has ended: their slots may be used again.
+    pub(super) vacated: Vec<Socket>,
+    /// Slots reserved for an accept that failed.
     pub(super) unfilled: Vec<Socket>,
     /// Connects that failed; their sockets are to be closed.
-    pub(super) failed_connects: Vec<Socket>,
+    pub(super) failed_connects: Vec<Attempt>,
     /// Failed steps before a connect, until the connect itself completes.
     failed_steps: Vec<(Attempt, i32)>,
     /// Sends of the running batch that did not go out whole: place in the batch, and bytes or negative errno.
     pub(super) sends: Vec<(u32, i32)>,
     /// Receives of the running batch, by place.
     pub(super) receipts: Vec<Option<Receipt>>,
-    /// Descriptors installed, or negative errnos, by place.
-    pub(super) installed: Vec<(u32, i32)>,
+    pub(super) installs: Installs,
 }
 
 impl State {
@@ -79,8 +83,11 @@ impl State {
             }
             Matter::Readable => self.complete_poll(table, slots, tag, cqe),
             Matter::Writable => {
-                if slots.take(tag.slot(), Fact::WantsWritable) {
+                slots.take(tag.slot(), Fact::WantsWritable);
+                if slots.is(tag.slot(), Fact::Open) {
                     self.ready.push(Completion::Writable { token: tag.token() });
+                } else {
+                    self.vacate(table, slots, tag.slot());
                 }
             }
             Matter::Listener => self.complete_listener(tag, cqe),
@@ -100,23 +107,23 @@ impl State {
                 }
             }
             Matter::Connect => self.complete_connect(table, slots, tag, result),
-            Matter::Install => self.installed.push((tag.index(), result)),
+            Matter::Install => self.installs.complete(tag.index(), result),
             Matter::Ignored | Matter::Wake => {}
         }
     }
 
     fn complete_poll(&mut self, table: usize, slots: &mut Slots, tag: Tag, cqe: &Cqe) {
         let (slot, token, result) = (tag.slot(), tag.token(), cqe.result());
-        // Cancelled because of a close or a transfer; the slot may be anything by now.
-        if result == -libc::ECANCELED || !slots.is(slot, Fact::Open) {
-            return;
-        }
         let socket = Socket::new(table, slot);
-        if !cqueue::more(cqe.flags()) {
+        let ends = !cqueue::more(cqe.flags());
+        if ends {
             slots.take(slot, Fact::Watched);
-            if result >= 0 && slots.is(slot, Fact::Receiving) {
-                self.unwatched.push(Attempt { socket, token });
+        }
+        if !slots.is(slot, Fact::Open) {
+            if ends {
+                self.vacate(table, slots, slot);
             }
+            return;
         }
         if result < 0 {
             if slots.take(slot, Fact::Receiving) {
@@ -127,10 +134,20 @@ impl State {
             }
             return;
         }
+        if ends {
+            self.unwatched.push(Attempt { socket, token });
+        }
         if result & ENDED != 0 {
             slots.set(slot, Fact::Ended);
         }
         self.readable.push(slots, socket, token);
+    }
+
+    /// A request of a closed socket has ended.
+    fn vacate(&mut self, table: usize, slots: &Slots, slot: u32) {
+        if slots.is_vacant(slot) {
+            self.vacated.push(Socket::new(table, slot));
+        }
     }
 
     fn complete_listener(&mut self, tag: Tag, cqe: &Cqe) {
@@ -147,13 +164,13 @@ impl State {
         let socket = Socket::new(table, tag.slot());
         if result >= 0 {
             slots.open(tag.slot());
-            self.door.accepted += 1;
+            self.door.accepted = true;
             self.ready.push(Completion::Accepted { socket });
             return;
         }
         self.unfilled.push(socket);
         if result == -libc::EAGAIN {
-            self.door.crowded = false;
+            self.door.found_nobody = true;
         } else if super::super::gate::is_shortage(-result) {
             self.door.shortage = Some(-result);
         }
@@ -169,8 +186,10 @@ impl State {
             .iter()
             .position(|(failed, _)| *failed == attempt);
         let step_errno = failed_step.map(|place| self.failed_steps.swap_remove(place).1);
-        // Without the fact, the caller has closed it meanwhile and wants to hear no more of it.
-        if !slots.take(tag.slot(), Fact::Connecting) {
+        slots.take(tag.slot(), Fact::Connecting);
+        if !slots.is(tag.slot(), Fact::Open) {
+            // Closed meanwhile: nobody wants to hear of it any more.
+            self.vacate(table, slots, tag.slot());
             return;
         }
         let errno = step_errno.or((result < 0).then_some(-result));
@@ -179,7 +198,7 @@ impl State {
                 token: attempt.token,
             }),
             Some(errno) => {
-                self.failed_connects.push(attempt.socket);
+                self.failed_connects.push(attempt);
                 self.ready.push(Completion::ConnectFailed {
                     token: attempt.token,
                     errno,
