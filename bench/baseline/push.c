@@ -7,8 +7,8 @@
 //     push [--listen ADDRESS:PORT] [--control ADDRESS:PORT] [--processes N] [--connections N]
 //
 // --listen       WebSocket port, any path (default 127.0.0.1:9000)
-// --control      POST anything: the body (of a JSON object with "data":"...", that string) goes to every
-//                connection as one text frame. GET /stats: counters. (default 127.0.0.1:9001)
+// --control      POST anything: the body goes to every connection as one text frame. GET /stats: counters
+//                (default 127.0.0.1:9001)
 // --processes    listeners (default 16)
 // --connections  how many must fit (default 100000): more processes are started where RLIMIT_NOFILE, which
 //                bounds each process, demands it
@@ -388,23 +388,7 @@ static void answer_stats(int client) {
     answer(client, "200 OK", body);
 }
 
-// Myriad's publish call wraps the data in an object; the same bytes must go out here as there. A string with
-// escapes is left as it is: the crowd's payloads have none.
-static void unwrap(char **body, size_t *length) {
-    static const char name[] = "\"data\":\"";
-    char *start = **body == '{' ? memmem(*body, *length, name, sizeof name - 1) : NULL;
-    if (!start)
-        return;
-    start += sizeof name - 1;
-    char *end = memchr(start, '"', *length - (size_t)(start - *body));
-    if (!end)
-        return;
-    *length = (size_t)(end - start);
-    *body = start;
-}
-
-static void publish(int client, char *body, size_t length) {
-    unwrap(&body, &length);
+static void publish(int client, const char *body, size_t length) {
     for (int i = 0; i < process_count; i++) {
         // Blocks while a worker is behind by a whole socket buffer of messages.
         if (send(workers[i].channel, body, length, MSG_NOSIGNAL) != (ssize_t)length) {

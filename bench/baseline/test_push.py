@@ -176,13 +176,6 @@ class PushTest(unittest.TestCase):
         stats = self.wait_for(sent=600)
         self.assertEqual((stats["connections"], stats["dropped"], stats["processes"]), (300, 0, 16))
 
-    def test_the_data_of_a_publish_call_is_unwrapped(self):
-        self.crowd(1)
-        self.call("POST", "/api/publish", json.dumps({"channel": "x", "data": "bare"}, separators=(",", ":")))
-        self.assertEqual(self.clients[0].frame(), (0x81, b"bare"))
-        self.call("POST", "/api/publish", '{"other":1}')
-        self.assertEqual(self.clients[0].frame(), (0x81, b'{"other":1}'))
-
     def test_long_messages_have_a_long_head(self):
         self.crowd(1)
         for length in (125, 126, 60000):

@@ -51,9 +51,24 @@ pub enum Phase {
     Unknown,
 }
 
+/// Who made a publication.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The crowd itself, as it was told to.
+    #[default]
+    Own,
+    /// Somebody else, or a version that knows more origins.
+    #[serde(other)]
+    Foreign,
+}
+
 /// One publication, as the crowd saw it. Times count from just before the publish request was sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Push {
+    /// Whose it is; only the crowd's own count.
+    #[serde(default)]
+    pub origin: Origin,
     /// Counted from 1 by the publisher.
     pub sequence: u64,
     /// Connections that were open when it was published.
@@ -112,6 +127,7 @@ mod tests {
             panic!("not a push")
         };
         assert_eq!((push.sequence, push.expected, push.received), (2, 10, 9));
+        assert_eq!(push.origin, Origin::Own);
         assert_eq!((push.first_ms, push.last_ms), (Some(0.4), Some(4.0)));
     }
 

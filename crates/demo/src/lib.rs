@@ -21,7 +21,7 @@ mod table;
 mod watch;
 
 pub use child::attach;
-pub use crowd::{Line, Phase, Push};
+pub use crowd::{Line, Origin, Phase, Push};
 pub use port::NoFreePort;
 pub use report::{MemoryUse, Report, Verdict};
 pub use run::{DemoError, Options, run};

@@ -149,12 +149,13 @@ pub(crate) fn unix_seconds_now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crowd::{Line, Phase};
+    use crate::crowd::{Line, Origin, Phase};
     use std::time::Duration;
 
     fn push(sequence: u64, received: u64) -> Line {
         let ms = Some(1.0);
         let push = Push {
+            origin: Origin::Own,
             sequence,
             expected: 1_000,
             received,

@@ -199,7 +199,8 @@ impl Plan {
         server.extend(words("--drain 1s"));
         let mut crowd = words(&format!(
             "swarm ws://{address}/raw?channel=demo --connections {connections} --live json \
-             --publish http://{address}/api/publish --pushes {PUSHES}"
+             --publish http://{address}/api/publish --pushes {PUSHES} --every {}s",
+            pause_s(connections)
         ));
         if let Some(driver) = &options.driver {
             for arguments in [&mut server, &mut crowd] {
@@ -222,6 +223,12 @@ impl Plan {
     fn crowd_command(&self) -> String {
         command(&self.crowd)
     }
+}
+
+/// Seconds from one publication to the next: long enough for each to have reached everybody before the
+/// next, which takes some 6 s at a million on two cores.
+fn pause_s(connections: u64) -> u64 {
+    2 + connections / 100_000
 }
 
 fn words(text: &str) -> Vec<String> {

@@ -2,7 +2,7 @@
 //!
 //! Pure: time is an argument, counted from the start of the crowd.
 
-use crate::crowd::{Line, Phase, Push};
+use crate::crowd::{Line, Origin, Phase, Push};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -82,6 +82,11 @@ impl Watch {
                 }
                 Step::Progressed
             }
+            // Somebody else found the port and publishes too; the demonstration's own three are counted.
+            Line::Push(Push {
+                origin: Origin::Foreign,
+                ..
+            }) => Step::None,
             Line::Push(push) => {
                 self.moved = now;
                 self.pushes.push(push.clone());

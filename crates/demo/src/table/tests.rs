@@ -1,6 +1,7 @@
 //! Tables drawn from given reports, compared whole.
 
 use super::*;
+use crate::crowd::Origin;
 use myriad_doctor::{Budget, ConnectionCost, Load, Machine, Probe, Role};
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ fn machine() -> Machine {
 fn push(sequence: u64, received: u64, times: Option<[f64; 4]>) -> Push {
     let time = |index: usize| times.map(|times| times[index]);
     Push {
+        origin: Origin::Own,
         sequence,
         expected: 1_000_000,
         received,
