@@ -7,12 +7,6 @@ use myriad_wire::ws::{Opcode, encode_frame};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Members a turn delivers to before it looks at its completions again: some 5 to 10 ms of sends.
-const DELIVERIES_PER_TURN: usize = 1024;
-
-/// Timers handled in one turn. More would hold up reads for longer than a delivery does.
-const TIMERS_PER_TURN: usize = 1024;
-
 /// Consecutive targets of one batch that get the same bytes.
 struct Run {
     targets: Range<usize>,
@@ -27,13 +21,14 @@ impl<R: Reactor> Shard<R> {
         if !self.hub.is_delivering() {
             return;
         }
-        let mut targets = Vec::with_capacity(DELIVERIES_PER_TURN);
+        let slice_max = self.settings.slice_max;
+        let mut targets = Vec::with_capacity(slice_max);
         let mut overflown = Vec::new();
         let mut runs = Vec::new();
         let mut visited = 0;
-        while visited < DELIVERIES_PER_TURN {
+        while visited < slice_max {
             let from = targets.len();
-            let max = DELIVERIES_PER_TURN - visited;
+            let max = slice_max - visited;
             let Some(step) =
                 self.hub
                     .poll_delivery(max, &mut targets, &mut overflown, &mut self.left)
@@ -113,7 +108,7 @@ impl<R: Reactor> Shard<R> {
     /// Whatever time asks of connections now.
     pub(crate) fn handle_timers(&mut self, now: Now) {
         let mut due = Vec::new();
-        self.hub.poll_due(now, TIMERS_PER_TURN, &mut due);
+        self.hub.poll_due(now, self.settings.slice_max, &mut due);
         let mut pings = Vec::new();
         for (index, what) in due {
             match what {

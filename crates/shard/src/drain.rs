@@ -43,16 +43,13 @@ impl Drain {
     }
 }
 
-/// Connections closed in one turn at most, however late the drain is.
-const CLOSES_PER_TURN: usize = 1024;
-
 impl<R: Reactor> Shard<R> {
     /// Closes what is due; true when the drain is over and nothing is left.
     pub(crate) fn poll_drain(&mut self, now: Now) -> bool {
         let Some(mut drain) = self.drain.take() else {
             return false;
         };
-        let due = drain.due(now).min(drain.closed + CLOSES_PER_TURN);
+        let due = drain.due(now).min(drain.closed + self.settings.slice_max);
         for position in drain.closed..due {
             let index = drain.indices[position];
             // An index may name a later connection by now: it is closed all the same, for it is in the way.

@@ -32,7 +32,7 @@ pub(crate) struct PartialMessage {
 
 impl Input {
     /// Bytes it counts for against the process's buffer budget.
-    fn cost(&self) -> usize {
+    pub(crate) fn cost(&self) -> usize {
         match self {
             Self::None => 0,
             Self::Head(bytes) => bytes.len(),
@@ -53,6 +53,11 @@ impl Inputs {
 
     pub(crate) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// A partial input that is kept.
+    pub(crate) fn at(&self, index: u32) -> &Input {
+        &self.0[index]
     }
 
     /// Takes a connection's partial input, giving its bytes back to the budget.

@@ -13,6 +13,7 @@
 //! Everybody else talks to shards through the [`Mesh`]: publish, drain, metrics.
 #![forbid(unsafe_code)]
 
+mod check;
 mod closing;
 mod delivery;
 mod drain;

@@ -176,6 +176,16 @@ impl Mesh {
         self.0.limits.publication_bytes_max - self.0.publications.available()
     }
 
+    /// What of the limits nobody holds, for checks: all of it once every shard has been dropped.
+    #[must_use]
+    pub fn available(&self) -> ProcessLimits {
+        ProcessLimits {
+            connections_max: self.0.connections.available(),
+            buffered_bytes_max: self.0.buffered.available(),
+            publication_bytes_max: self.0.publications.available(),
+        }
+    }
+
     pub(crate) fn connections(&self) -> &Pool {
         &self.0.connections
     }

@@ -7,9 +7,6 @@ use myriad_wheel::Key;
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// Connections flushed in one batch of sends.
-const FLUSH_BATCH: usize = 1024;
-
 impl<R: Reactor> Shard<R> {
     /// Queues bytes for a connection; they leave at the end of the turn.
     pub(crate) fn queue(&mut self, key: Key, bytes: Vec<u8>, now: Now) {
@@ -24,7 +21,7 @@ impl<R: Reactor> Shard<R> {
         // Once more at most: what the first pass makes us say (FINs aside) is said now, what the second does, later.
         for _ in 0..2 {
             self.hub.poll_flush(&mut listed);
-            for batch in listed.chunks(FLUSH_BATCH) {
+            for batch in listed.chunks(self.settings.slice_max) {
                 self.flush_batch(batch, now);
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Limits of the whole process, owned by the [`crate::Mesh`] and leased to shards in portions.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessLimits {
     /// Client connections, all shards together. Past it a client is answered 503 with Retry-After.
     pub connections_max: u64,
@@ -54,6 +54,9 @@ pub struct Settings {
     pub outbound_bytes_max: u32,
     /// Channels one connection may subscribe to; more than 255 has no effect.
     pub subscriptions_max: u32,
+    /// Connections that one slice of work covers: members a turn delivers to, timers it handles, connections that a
+    /// drain ends, queues flushed in one batch. Bounds how long reads wait; 1024 sends take some 5 to 10 ms.
+    pub slice_max: usize,
 }
 
 impl Default for Settings {
@@ -73,6 +76,7 @@ impl Default for Settings {
             fragments_max: 1024,
             outbound_bytes_max: 1 << 20,
             subscriptions_max: 128,
+            slice_max: 1024,
         }
     }
 }

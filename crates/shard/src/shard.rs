@@ -129,7 +129,9 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    fn timeout(&self, now: Now) -> Option<Duration> {
+    /// How long [`Shard::wait`] waits when nothing comes; none is without end. The simulator's scheduling.
+    #[must_use]
+    pub fn timeout(&self, now: Now) -> Option<Duration> {
         let busy = !self.loopback.is_empty()
             || self.hub.is_delivering()
             || self.hub.has_flush()
@@ -269,6 +271,7 @@ impl<R: Reactor> Shard<R> {
             outbounds: self.hub.outbound_count(),
             buffered_bytes: self.hub.buffered_bytes(),
             timers: self.hub.timer_count(),
+            surplus: self.surplus,
         }
     }
 
@@ -276,12 +279,6 @@ impl<R: Reactor> Shard<R> {
     #[must_use]
     pub fn reactor(&self) -> &R {
         &self.reactor
-    }
-
-    /// Whether a wait would return at once; the simulator's scheduling.
-    #[must_use]
-    pub fn is_busy(&self, now: Now) -> bool {
-        self.timeout(now) == Some(Duration::ZERO)
     }
 }
 
@@ -302,6 +299,8 @@ pub struct Holdings {
     pub buffered_bytes: u64,
     /// Armed timers.
     pub timers: usize,
+    /// Connections beyond the limit, to be answered 503.
+    pub surplus: usize,
 }
 
 #[expect(

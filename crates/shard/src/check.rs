@@ -1,0 +1,71 @@
+//! The sweep that tests and the simulator run after each turn: what must hold of a shard's parts together.
+
+use crate::input::Input;
+use crate::shard::Shard;
+use myriad_hub::Phase;
+use myriad_reactor::Reactor;
+use myriad_wheel::{NONE, Timed};
+use std::collections::HashSet;
+
+impl<R: Reactor> Shard<R> {
+    /// Asserts that the shard's parts agree with each other, between two turns. Costs a pass over all of them: for
+    /// tests.
+    ///
+    /// # Panics
+    /// They do not: a bug in the shard or its hub.
+    pub fn check(&self) {
+        self.hub.check();
+        assert!(self.doomed.is_empty(), "a turn closes what it has doomed");
+        assert!(self.left.is_empty(), "a turn tells homes who has left");
+        assert!(self.received.is_empty(), "a turn handles its messages");
+        let (mut inputs, mut buffered_bytes, mut surplus) = (HashSet::new(), 0, 0);
+        for index in self.hub.connection_indices() {
+            let connection = self.hub.connection(index);
+            surplus += usize::from(connection.is_surplus());
+            buffered_bytes += self.hub.outbound(index).map_or(0, |outbound| {
+                usize::try_from(outbound.bytes()).expect("bounded by the outbound budget")
+            });
+            if connection.input != NONE {
+                assert!(
+                    inputs.insert(connection.input),
+                    "a partial input has one owner"
+                );
+                buffered_bytes += self.inputs.at(connection.input).cost();
+            }
+            self.check_phase(index);
+        }
+        assert_eq!(
+            inputs.len(),
+            self.inputs.len(),
+            "every partial input has an owner"
+        );
+        assert_eq!(buffered_bytes as u64, self.hub.buffered_bytes());
+        assert_eq!(surplus, self.surplus);
+    }
+
+    /// What a connection holds is what its phase allows, and some deadline will end whatever must not last.
+    fn check_phase(&self, index: u32) {
+        let connection = self.hub.connection(index);
+        let none = Input::None;
+        let input = match connection.input {
+            NONE => &none,
+            kept => self.inputs.at(kept),
+        };
+        let allowed = match connection.phase {
+            Phase::Handshake => matches!(input, Input::None | Input::Head(_)),
+            Phase::Joining => matches!(input, Input::Joining { .. }),
+            Phase::Open => matches!(input, Input::None | Input::Frames(_)),
+            Phase::Closing => matches!(input, Input::None),
+        };
+        assert!(allowed, "{:?} with {input:?}", connection.phase);
+        let lasts = connection.phase == Phase::Open
+            && self.settings.ping_interval.is_zero()
+            && self.settings.idle_timeout.is_zero();
+        assert_eq!(
+            connection.timer().is_armed(),
+            !lasts,
+            "{:?}",
+            connection.phase
+        );
+    }
+}
