@@ -9,7 +9,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,7 +131,9 @@ async fn serve(
         // A phase may begin during the sleep and end before it: no sleep is longer than a glance at the clock is cheap.
         let glance = progress.deadline().min(Instant::now() + GLANCE_INTERVAL);
         tokio::select! {
-            ended = poll_fn(|context| connection.poll_without_shutdown(context)) => {
+            // With its shutdown: without it, hyper can call a connection done before the answer is flushed
+            // (a 413 to a client that waits for 100 Continue).
+            ended = &mut connection => {
                 if let Err(error) = ended {
                     tracing::debug!("control connection: {error}");
                 }

@@ -157,11 +157,12 @@ fn parse_json(body: &[u8]) -> Result<Publication<'_>, Refusal> {
     let publication: Publication<'_> =
         serde_path_to_error::deserialize(&mut json).map_err(|error| {
             let path = error.path().to_string();
-            let error = error.into_inner();
-            // The path is "." or "?" where no field is to blame; errors of the fields themselves do not name them.
-            match path.as_str() {
-                "." | "?" => malformed(error),
-                field => malformed(format_args!("field \"{field}\": {error}")),
+            let fault = error.into_inner().to_string();
+            // A value of the wrong kind is described without its field; other faults name it themselves.
+            if fault.starts_with("invalid") && !matches!(path.as_str(), "." | "?") {
+                malformed(format_args!("field \"{path}\": {fault}"))
+            } else {
+                malformed(fault)
             }
         })?;
     json.end().map_err(malformed)?;

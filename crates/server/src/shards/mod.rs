@@ -74,11 +74,8 @@ pub(crate) fn start(
         .map_err(ServerError::system(
             "make the sockets between shards and control plane",
         ))?;
-    let shared = eventfds().map_err(ServerError::system("list descriptors in /proc/self/fd"))?;
-    debug_assert!(
-        shared.len() >= plan.shards,
-        "every shard's waker is an eventfd"
-    );
+    let wakers = launch.wakers.iter().filter_map(Waker::descriptor);
+    let shared: Vec<RawFd> = wakers.chain([mailbox.raw()]).collect();
     let (backlog, epoch) = (backlog(), Instant::now());
     let mut threads = Threads {
         handles: Vec::new(),
@@ -97,11 +94,7 @@ pub(crate) fn start(
             settings: launch.settings,
             mesh: mesh.clone(),
             waker,
-            keep: shared
-                .iter()
-                .copied()
-                .chain([mailbox.raw(), sender.raw()])
-                .collect(),
+            keep: shared.iter().copied().chain([sender.raw()]).collect(),
             sender,
             mailbox: Arc::clone(mailbox),
             epoch,
@@ -114,29 +107,6 @@ pub(crate) fn start(
         threads.handles.push(handle);
     }
     Ok(threads)
-}
-
-/// Descriptors of all eventfds open now: every shard's waker and the mailbox's bell among them.
-///
-/// A waker does not tell its descriptor, and keeping an eventfd too many in a table costs a slot and nothing else.
-fn eventfds() -> io::Result<Vec<RawFd>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc/self/fd")? {
-        let entry = entry?;
-        // An entry may be gone by now, the directory's own for one.
-        let Ok(target) = std::fs::read_link(entry.path()) else {
-            continue;
-        };
-        if target.as_os_str() == "anon_inode:[eventfd]"
-            && let Some(descriptor) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-        {
-            found.push(descriptor);
-        }
-    }
-    Ok(found)
 }
 
 /// Timers are spread by it, so that it need not be secret, but must differ between servers that start together.
