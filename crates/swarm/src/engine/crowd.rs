@@ -378,13 +378,14 @@ impl World {
         };
         let end = (all.next + CLOSES_PER_TURN).min(self.terminals.len());
         for index in all.next..end {
-            let phase = self.terminals[index].phase;
-            if phase == Phase::Open && all.ending == Ending::Orderly && now < all.deadline {
-                self.send_close(index, now);
-            } else if self.terminals[index].holds_socket() && phase != Phase::Closing {
-                self.end(reactor, index, Close::Reset);
-            } else if phase == Phase::Closing && all.ending == Ending::Reset {
-                self.end(reactor, index, Close::Reset);
+            let terminal = &self.terminals[index];
+            let orderly = all.ending == Ending::Orderly && now < all.deadline;
+            match terminal.phase {
+                Phase::Open if orderly => self.send_close(index, now),
+                // Its own deadline ends it, if its peer does not.
+                Phase::Closing if orderly => {}
+                _ if terminal.holds_socket() => self.end(reactor, index, Close::Reset),
+                _ => {}
             }
         }
         all.next = end;

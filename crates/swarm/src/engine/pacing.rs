@@ -27,7 +27,9 @@ impl Pacing {
         let Some(rate) = self.rate_per_s else {
             return u64::MAX;
         };
-        let scheduled = truncate(now.since(self.started).as_secs_f64() * rate) + 1;
+        // The product of two floats may miss its whole number by a hair, which must not delay a connection.
+        let intervals = now.since(self.started).as_secs_f64() * rate + 1e-6;
+        let scheduled = truncate(intervals) + 1;
         scheduled.saturating_sub(self.issued)
     }
 
