@@ -16,6 +16,7 @@ on_both!(
     chosen_ports_are_kept,
     a_refusal_is_told_and_the_slot_comes_back,
     a_source_that_is_not_ours_is_an_error,
+    a_source_of_another_family_is_an_error,
     a_full_reactor_refuses,
     closing_an_attempt_silences_it,
     thousands_in_one_turn,
@@ -138,6 +139,17 @@ fn a_source_that_is_not_ours_is_an_error<R: Real>() {
     world.reactor.connect(token(2), None, address).unwrap();
     world.until("connected", |events| connected(events) == 1);
     assert_eq!(listener.accept().unwrap().1.ip(), Ipv4Addr::LOCALHOST);
+}
+
+fn a_source_of_another_family_is_an_error<R: Real>() {
+    let (_listener, address) = listener();
+    let mut world = World::<R>::connecting(2, address);
+    for source in ["[::1]:0", "[::2]:9"] {
+        let result = world
+            .reactor
+            .connect(token(1), Some(source.parse().unwrap()), address);
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EAFNOSUPPORT));
+    }
 }
 
 fn a_full_reactor_refuses<R: Real>() {

@@ -15,6 +15,7 @@ on_both!(
     a_full_reactor_pauses_and_nobody_at_the_door_is_lost,
     accepting_is_off_until_asked_for,
     a_shortage_of_descriptors_pauses_without_spinning,
+    shutdown_works_in_a_full_descriptor_table,
     fills_to_the_last_slot_under_churn,
 );
 
@@ -112,6 +113,56 @@ fn a_shortage_of_descriptors_pauses_without_spinning<R: Real>() {
         let before = accepts(&world.events);
         drop(hogs);
         world.until("accepting again", |events| accepts(events) > before);
+    });
+}
+
+/// Half a close needs no descriptor, although io_uring likes to have one for it; giving a socket away does.
+fn shutdown_works_in_a_full_descriptor_table<R: Real>() {
+    in_child_with_limit(400, || {
+        let mut world = World::<R>::listening(200);
+        let mut client = World::<Uring>::connecting(200, world.address);
+        let address = world.address;
+        for index in 0..150 {
+            let socket = client.reactor.connect(token(index), None, address).unwrap();
+            client.reactor.register(socket, token(index));
+        }
+        client.turn(Duration::ZERO);
+        let sockets: Vec<Socket> = (0..150).map(|_| world.accepted()).collect();
+        for (index, socket) in (0..).zip(&sockets) {
+            world.reactor.register(*socket, token(index));
+        }
+        world.turn(Duration::ZERO);
+        let hogs = fill_descriptor_table();
+        sockets
+            .iter()
+            .for_each(|socket| world.reactor.shutdown(*socket));
+        world.turn(Duration::ZERO);
+        client.until("the end of everybody", |events| {
+            events
+                .iter()
+                .filter(|event| matches!(event, Event::Finished(_)))
+                .count()
+                == 150
+        });
+        drop(hogs);
+    });
+}
+
+#[test]
+fn io_uring_closes_what_it_cannot_give_away() {
+    if !Uring::is_available() {
+        return;
+    }
+    in_child_with_limit(100, || {
+        let mut world = World::<Uring>::listening(8);
+        let (mut stream, socket) = world.pair(token(1));
+        let hogs = fill_descriptor_table();
+        let error = world.reactor.transfer(socket, token(1)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+        assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);
+        drop(hogs);
+        let (_stream, socket) = world.pair(token(2));
+        world.reactor.transfer(socket, token(2)).unwrap();
     });
 }
 

@@ -25,7 +25,7 @@ const SEND_BUFFER_BYTES: u32 = 16 * 1024;
 fn short_writes_resume_at_the_right_byte<R: Real>() {
     let mut world = World::<R>::listening_with(8, Some(SEND_BUFFER_BYTES));
     let (stream, socket) = world.pair(token(1));
-    let bytes = pattern(5_000_003);
+    let bytes = pattern(2_000_003);
     let reader = read_to_end(stream);
     world.send_all(socket, token(1), &bytes);
     world.close(socket, token(1));
@@ -36,7 +36,7 @@ fn short_writes_resume_at_the_right_byte<R: Real>() {
 fn gathered_short_writes_resume_at_the_right_byte<R: Real>() {
     let mut world = World::<R>::listening_with(8, Some(SEND_BUFFER_BYTES));
     let (stream, socket) = world.pair(token(1));
-    let bytes = pattern(3_000_017);
+    let bytes = pattern(1_000_017);
     let reader = read_to_end(stream);
     let mut sent = 0;
     while sent < bytes.len() {

@@ -313,6 +313,7 @@ impl Reactor for Epoll {
         if self.open_count >= self.capacity {
             return Err(Errno::MFILE.into());
         }
+        outgoing::check_families(source, target)?;
         let fd = outgoing::open(source, target)?;
         let socket = self.admit(fd)?;
         let slot = socket.slot();

@@ -48,6 +48,14 @@ fn choose_port_at_connect(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
+/// A source of one family cannot reach a target of the other.
+pub(super) fn check_families(source: Option<SocketAddr>, target: SocketAddr) -> io::Result<()> {
+    if source.is_some_and(|source| source.is_ipv4() != target.is_ipv4()) {
+        return Err(Errno::AFNOSUPPORT.into());
+    }
+    Ok(())
+}
+
 /// How a non-blocking connect went.
 pub(super) enum Started {
     /// It is established already, as loopback does.

@@ -43,10 +43,31 @@ impl Real for Uring {
     }
 
     fn is_available() -> bool {
-        Driver::probe_io_uring()
-            .inspect_err(|why| eprintln!("skipped, no io_uring: {why}"))
-            .is_ok()
+        match Driver::probe_io_uring() {
+            Ok(()) => true,
+            Err(why) => {
+                assert!(
+                    !kernel_should_do(),
+                    "the probe refuses a kernel that should do: {why}"
+                );
+                eprintln!("skipped, no io_uring: {why}");
+                false
+            }
+        }
     }
+}
+
+/// Linux 6.13 or later, and a ring can be made: so that a broken probe does not pass for a missing driver.
+fn kernel_should_do() -> bool {
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let mut numbers = release
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= (6, 13) && io_uring::IoUring::new(8).is_ok()
 }
 
 /// Runs each test, a function generic over the driver, on both.

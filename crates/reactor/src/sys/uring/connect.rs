@@ -4,7 +4,8 @@
 use super::super::outgoing;
 use super::super::slots::Fact;
 use super::Uring;
-use super::ring::{Addresses, Ring};
+use super::operations::Addresses;
+use super::ring::Ring;
 use crate::{Socket, Token};
 use rustix::io::Errno;
 use socket2::SockAddr;
@@ -53,6 +54,7 @@ impl Uring {
         source: Option<SocketAddr>,
         target: SocketAddr,
     ) -> io::Result<Socket> {
+        outgoing::check_families(source, target)?;
         if let Some(source) = source {
             self.outgoing.check_source(source, target)?;
         }

@@ -14,6 +14,7 @@
 mod accept;
 mod close;
 mod connect;
+mod operations;
 pub(super) mod probe;
 mod receive;
 mod ring;

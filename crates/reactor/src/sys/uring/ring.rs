@@ -1,21 +1,18 @@
-//! One ring: its queues, its table of direct descriptors, and the operations the driver makes on it.
+//! One ring: its queues and its table of direct descriptors.
 //!
 //! The ring is made with `DEFER_TASKRUN`: completions of armed requests are posted only inside an enter
 //! with `GETEVENTS`, on this thread; until then the kernel raises `TASKRUN` in the submission flags and
 //! signals the eventfd.
 
-use super::super::slots::{Fact, Slots};
-use super::super::tag::{Matter, Tag};
+use super::super::slots::Slots;
+use super::super::tag::Tag;
 use super::state::State;
-use crate::Token;
-use io_uring::squeue::{Entry, Flags};
-use io_uring::types::{CancelBuilder, DestinationSlot, Fd, Fixed};
-use io_uring::{EnterFlags, IoUring, Probe, opcode};
+use io_uring::squeue::Entry;
+use io_uring::{EnterFlags, IoUring, Probe};
 use rustix::io::Errno;
-use socket2::SockAddr;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Entries of a ring's queues.
 #[derive(Clone, Copy, Debug)]
@@ -40,26 +37,6 @@ impl Default for QueueSizes {
 
 /// Attempts at a submission that the kernel refuses for want of memory or completion space.
 const SUBMIT_ATTEMPTS: u32 = 16;
-
-/// Events a socket is watched for. Errors and hang-ups are always reported.
-const READABLE: u32 = (libc::POLLIN | libc::POLLRDHUP) as u32;
-const WRITABLE: u32 = libc::POLLOUT as u32;
-
-/// `IORING_ACCEPT_DONTWAIT` (6.10): an accept with nobody at the door fails with EAGAIN at once.
-const ACCEPT_DONTWAIT: u16 = 1 << 1;
-
-/// SO_LINGER on with no time: closing sends RST.
-static LINGER_NONE: libc::linger = libc::linger {
-    l_onoff: 1,
-    l_linger: 0,
-};
-static ON: libc::c_int = 1;
-
-/// The two ends of an outgoing connection, as the kernel reads them.
-pub(super) struct Addresses {
-    pub(super) source: Option<SockAddr>,
-    pub(super) target: SockAddr,
-}
 
 pub(super) struct Ring {
     ring: IoUring,
@@ -130,6 +107,14 @@ impl Ring {
         self.size - self.used
     }
 
+    /// Puts the socket of an ordinary descriptor into the slot as well.
+    pub(super) fn lend(&mut self, slot: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.ring
+            .submitter()
+            .register_files_update(slot, &[fd.as_raw_fd()])
+            .map(drop)
+    }
+
     /// A slot for a new socket. The caller opens it in `slots` when it has one, or gives it back.
     pub(super) fn reserve(&mut self) -> Option<u32> {
         let slot = match self.free.pop() {
@@ -148,18 +133,6 @@ impl Ring {
     pub(super) fn give_back(&mut self, slot: u32) {
         self.free.push(slot);
         self.used -= 1;
-    }
-
-    /// Empties a slot: cancels what is armed for its socket, and closes that, in this order, because an armed
-    /// request keeps the socket open, and the peer would see no FIN.
-    pub(super) fn evict(&mut self, slot: u32, token: Token) {
-        self.cancel_all(slot, token);
-        self.push(silent(opcode::Close::new(Fixed(slot)).build()));
-        self.slots.leave(slot);
-        if self.slots.is_vacant(slot) {
-            self.vacate(slot);
-        }
-        // Otherwise the last completion of what was cancelled vacates it.
     }
 
     /// Nothing refers to the slot any more, and its closing is queued before whatever may be queued for it next.
@@ -269,7 +242,7 @@ impl Ring {
     }
 
     /// Queues an entry that borrows nothing, in order after all others.
-    fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: Entry) {
         if self.backlog.is_empty() {
             if self.ring.submission().is_full() {
                 // What the kernel does not take now it takes at the next wait.
@@ -376,192 +349,63 @@ const IORING_OFF_SQES: libc::off_t = 0x1000_0000;
 /// `user_data` is at byte 32 of an entry.
 const SQE_USER_DATA_WORD: usize = 4;
 
-/// The operations. All of them but sends, receives and connects borrow nothing.
-impl Ring {
-    /// Watches a socket for input until cancelled.
-    pub(super) fn watch(&mut self, slot: u32, token: Token) {
-        self.slots.set(slot, Fact::Watched);
-        let tag = Tag::new(Matter::Readable, slot, token);
-        self.push(
-            opcode::PollAdd::new(Fixed(slot), READABLE)
-                .multi(true)
-                .build()
-                .user_data(tag.to_bits()),
-        );
-    }
+#[cfg(test)]
+mod tests {
+    use super::super::super::tag::Matter;
+    use super::*;
+    use crate::sys::Waker;
+    use crate::sys::uring::probe;
+    use io_uring::opcode;
+    use io_uring::types::Fixed;
 
-    /// Watches a socket for room, once.
-    pub(super) fn watch_writable(&mut self, slot: u32, token: Token) {
-        let tag = Tag::new(Matter::Writable, slot, token);
-        self.push(
-            opcode::PollAdd::new(Fixed(slot), WRITABLE)
-                .build()
-                .user_data(tag.to_bits()),
-        );
-    }
-
-    /// Watches the listener until cancelled.
-    pub(super) fn watch_listener(&mut self, listener: RawFd, tag: Tag) {
-        self.push(
-            opcode::PollAdd::new(Fd(listener), READABLE)
-                .multi(true)
-                .build()
-                .user_data(tag.to_bits()),
-        );
-    }
-
-    /// Cancels the request with that tag; it completes with ECANCELED, if it is still there.
-    ///
-    /// Not `POLL_REMOVE`, which gives up with EALREADY on a poll that is firing right now.
-    pub(super) fn cancel(&mut self, tag: Tag) {
-        self.push(silent(
-            opcode::AsyncCancel2::new(CancelBuilder::user_data(tag.to_bits())).build(),
-        ));
-    }
-
-    /// Cancels whatever is armed for the socket, by the facts known of its slot.
-    fn cancel_all(&mut self, slot: u32, token: Token) {
-        for (fact, matter) in [
-            (Fact::Watched, Matter::Readable),
-            (Fact::WantsWritable, Matter::Writable),
-            (Fact::Connecting, Matter::Connect),
-        ] {
-            if self.slots.is(slot, fact) {
-                self.cancel(Tag::new(matter, slot, token));
-            }
+    /// The path that no healthy kernel takes: entries that borrow are taken back before it has read them.
+    #[test]
+    fn voided_entries_send_nothing() {
+        if probe::probe().is_err() {
+            return;
         }
-    }
-
-    /// Makes closing the socket send RST.
-    pub(super) fn linger_not(&mut self, slot: u32) {
-        let value = (&raw const LINGER_NONE).cast();
-        let size = u32::try_from(size_of::<libc::linger>()).expect("8 bytes");
-        let (level, name) = (
-            libc::SOL_SOCKET.cast_unsigned(),
-            libc::SO_LINGER.cast_unsigned(),
-        );
-        self.push(silent(
-            opcode::SetSockOpt::new(Fixed(slot), level, name, value, size).build(),
-        ));
-    }
-
-    /// Puts the socket of an ordinary descriptor into the slot as well.
-    pub(super) fn lend(&mut self, slot: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.ring
-            .submitter()
-            .register_files_update(slot, &[fd.as_raw_fd()])
-            .map(drop)
-    }
-
-    /// Installs an ordinary descriptor, close-on-exec, for the socket in the slot (Linux 6.8).
-    pub(super) fn install(&mut self, slot: u32, index: u32) {
-        let tag = Tag::plain(Matter::Install, index);
-        self.push(
-            opcode::FixedFdInstall::new(Fixed(slot), 0)
-                .build()
-                .user_data(tag.to_bits()),
-        );
-    }
-
-    /// `shutdown(SHUT_WR)` by a kernel thread, which is where the kernel always runs this operation.
-    pub(super) fn shutdown(&mut self, slot: u32) {
-        self.push(silent(
-            opcode::Shutdown::new(Fixed(slot), libc::SHUT_WR).build(),
-        ));
-    }
-
-    /// Accepts one connection, if there is one, into the slot.
-    pub(super) fn accept_one(&mut self, listener: RawFd, slot: u32) {
-        let place = DestinationSlot::try_from_slot_target(slot).expect("slots have 20 bits");
-        let tag = Tag::new(
-            Matter::Accepted,
-            slot,
-            Token {
-                index: 0,
-                generation: 0,
-            },
-        );
-        let mut entry =
-            opcode::Accept::new(Fd(listener), std::ptr::null_mut(), std::ptr::null_mut())
-                .file_index(Some(place))
-                .flags(libc::SOCK_NONBLOCK)
-                .build()
-                .user_data(tag.to_bits());
-        set_priority(&mut entry, ACCEPT_DONTWAIT);
-        self.push(entry);
-    }
-
-    /// Queues making, binding and connecting a socket, each step counting on the one before.
-    ///
-    /// The first steps speak only when they fail; the last always does.
-    ///
-    /// # Safety
-    /// `addresses` lives until the entries are submitted or voided.
-    pub(super) unsafe fn connect(
-        &mut self,
-        slot: u32,
-        token: Token,
-        addresses: &Addresses,
-        state: &mut State,
-    ) -> Result<(), Errno> {
-        let prepare = Tag::new(Matter::Prepare, slot, token).to_bits();
-        let place = DestinationSlot::try_from_slot_target(slot).expect("slots have 20 bits");
-        let family = i32::from(addresses.target.family());
-        let make = opcode::Socket::new(
-            family,
-            libc::SOCK_STREAM | libc::SOCK_NONBLOCK,
-            libc::IPPROTO_TCP,
-        )
-        .file_index(Some(place));
-        let mut step = |entry: Entry| {
-            let entry = entry.flags(Flags::SKIP_SUCCESS).user_data(prepare);
-            // SAFETY: the addresses live as the caller promises; the options are statics.
-            unsafe { self.push_borrowing(&entry, state) }
+        let waker = Waker::new().unwrap();
+        let sizes = QueueSizes {
+            submissions: 8,
+            completions: 8,
         };
-        step(make.build())?;
-        step(option(slot, libc::IPPROTO_TCP, libc::TCP_NODELAY))?;
-        if let Some(source) = &addresses.source {
-            // See `outgoing::open` for why the port is left to the connect.
-            step(option(
-                slot,
-                libc::IPPROTO_IP,
-                libc::IP_BIND_ADDRESS_NO_PORT,
-            ))?;
-            step(opcode::Bind::new(Fixed(slot), source.as_ptr().cast(), source.len()).build())?;
+        let mut ring = Ring::new(0, 4, waker.fd().unwrap(), sizes).unwrap();
+        let mut state = State::default();
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        ring.lend(0, std::os::fd::AsFd::as_fd(&near)).unwrap();
+
+        let bytes = *b"kept, taken back, sent";
+        let mut push = |ring: &mut Ring, part: &[u8], place| {
+            let entry =
+                opcode::Send::new(Fixed(0), part.as_ptr(), u32::try_from(part.len()).unwrap());
+            let entry = entry
+                .build()
+                .user_data(Tag::plain(Matter::Send, place).to_bits());
+            // SAFETY: `bytes` lives to the end of the test.
+            unsafe { ring.push_borrowing(&entry, &mut state) }.unwrap();
+        };
+        // Around the end of the queue, so that indices wrap.
+        for place in 0..6 {
+            push(&mut ring, &bytes[..1], place);
         }
-        let target = &addresses.target;
-        let connect = opcode::Connect::new(Fixed(slot), target.as_ptr().cast(), target.len())
-            .build()
-            .user_data(Tag::new(Matter::Connect, slot, token).to_bits());
-        // SAFETY: as above.
-        unsafe { self.push_borrowing(&connect, state) }
+        ring.submit(&mut State::default()).unwrap();
+        push(&mut ring, &bytes[..4], 10);
+        assert!(ring.begin_batch());
+        for place in 11..15 {
+            push(&mut ring, &bytes[6..], place);
+        }
+        let mut told = Vec::new();
+        let mark = ring.batch_mark.take().unwrap();
+        ring.void_from(mark, |tag| told.push(tag.index())).unwrap();
+        told.sort_unstable();
+        assert_eq!(told, [11, 12, 13, 14]);
+
+        let mut state = State::default();
+        ring.submit(&mut state).unwrap();
+        assert_eq!(state.sends, [(10, 4)]);
+        let mut received = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut { far }, &mut received);
+        assert_eq!(received, b"kkkkkkkept");
     }
-}
-
-/// An entry nobody waits for: silent unless it fails, and then ignored, because the socket is gone.
-fn silent(entry: Entry) -> Entry {
-    entry
-        .flags(Flags::SKIP_SUCCESS)
-        .user_data(Tag::plain(Matter::Ignored, 0).to_bits())
-}
-
-/// Turns a socket option on.
-fn option(slot: u32, level: libc::c_int, name: libc::c_int) -> Entry {
-    let size = u32::try_from(size_of_val(&ON)).expect("an int's size is small");
-    opcode::SetSockOpt::new(
-        Fixed(slot),
-        level.cast_unsigned(),
-        name.cast_unsigned(),
-        (&raw const ON).cast(),
-        size,
-    )
-    .build()
-}
-
-/// Writes `ioprio`, where operations on sockets have flags of their own, for those the crate gives no setter.
-fn set_priority(entry: &mut Entry, flags: u16) {
-    const { assert!(size_of::<Entry>() == 64) };
-    // SAFETY: an entry is the kernel's `io_uring_sqe` and nothing else; `ioprio` is its second u16
-    // (`linux/io_uring.h`), and any value of it is valid.
-    unsafe { (&raw mut *entry).cast::<u16>().add(1).write(flags) };
 }
