@@ -26,7 +26,7 @@ pub(crate) fn describe(
         CostSource::Measured { pairs } => {
             writeln!(
                 out,
-                "A loopback connection costs its kernel {cost} (measured with {}).",
+                "A loopback connection costs its kernel {cost} (measured with {} of them).",
                 count(*pairs)
             )?;
         }

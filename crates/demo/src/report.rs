@@ -53,7 +53,8 @@ pub struct MemoryUse {
     pub crowd_user_bytes: u64,
     /// The kernel's slab caches, of the whole machine: sockets of both ends and what watches them.
     pub kernel_bytes: u64,
-    /// What `MemAvailable` fell by: all of the above, page tables, rings, and whatever else ran.
+    /// What `MemAvailable` fell by: all of the above, page tables, rings, and whatever else ran. Kept for those
+    /// who want to check the sum; on a machine that does other things it is mostly theirs.
     pub available_fell_bytes: u64,
 }
 

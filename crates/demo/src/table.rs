@@ -63,7 +63,7 @@ fn facts(report: &Report) -> Vec<(String, String)> {
         server_user_bytes,
         crowd_user_bytes,
         kernel_bytes,
-        available_fell_bytes,
+        ..
     } = report.memory;
     let each = |total: u64| bytes(total / report.connections.max(1));
     let reached = match &report.verdict {
@@ -93,8 +93,8 @@ fn facts(report: &Report) -> Vec<(String, String)> {
             format!("{}, both ends", each(kernel_bytes)),
         ),
         (
-            "memory of the machine taken",
-            format!("{}, all told", bytes(available_fell_bytes)),
+            "memory in all",
+            bytes(server_user_bytes + crowd_user_bytes + kernel_bytes),
         ),
         ("pushes reached", reached),
     ]
