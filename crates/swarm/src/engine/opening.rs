@@ -38,11 +38,14 @@ pub(crate) struct Opening {
 
 impl Opening {
     pub(crate) fn new(plan: &Plan, part: Part, now: Nanos) -> Self {
-        let rate = plan
+        let share = f64::from(part.count) / f64::from(plan.connections);
+        let rate = plan.connect_rate_per_s.map(|rate| rate * share);
+        // The threads' schedules interleave: each begins one connection of the whole after its predecessor.
+        let offset = plan
             .connect_rate_per_s
-            .map(|rate| rate * f64::from(part.count) / f64::from(plan.connections));
+            .map_or(0.0, |rate| f64::from(part.thread) / rate);
         Self {
-            pacing: Pacing::new(rate, now),
+            pacing: Pacing::new(rate, now.plus(Duration::from_secs_f64(offset))),
             begun: 0,
             under_way: 0,
             retries: BinaryHeap::new(),

@@ -27,6 +27,9 @@ impl Pacing {
         let Some(rate) = self.rate_per_s else {
             return u64::MAX;
         };
+        if now < self.started {
+            return 0;
+        }
         // The product of two floats may miss its whole number by a hair, which must not delay a connection.
         let intervals = now.since(self.started).as_secs_f64() * rate + 1e-6;
         let scheduled = truncate(intervals) + 1;
@@ -70,6 +73,8 @@ mod tests {
     #[test]
     fn the_schedule_is_open_loop() {
         let mut pacing = Pacing::new(Some(100.0), at(1000));
+        assert_eq!(pacing.due(at(999)), 0);
+        assert_eq!(pacing.wait(at(999)), Duration::from_millis(1));
         assert_eq!(pacing.due(at(1000)), 1);
         pacing.issue(1);
         assert_eq!(pacing.due(at(1009)), 0);

@@ -89,7 +89,11 @@ impl Run<'_> {
             given_up: totals.given_up,
             elapsed_s: elapsed.as_secs_f64(),
             rate_per_s: per_second(totals.opened, elapsed),
-            peak_rate_per_s: self.setup_peak.best(),
+            // A second that is longer than the whole would be a mean over nothing.
+            peak_rate_per_s: self
+                .setup_peak
+                .best()
+                .filter(|_| elapsed >= Duration::from_secs(1)),
             p50_ms: quantile(&figures.setup_times, 0.5),
             p99_ms: quantile(&figures.setup_times, 0.99),
             slowest_ms: quantile(&figures.setup_times, 1.0),

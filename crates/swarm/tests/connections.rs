@@ -1,0 +1,297 @@
+//! Connections: what fails while they are made, what ends them, and what keeps them.
+
+mod support;
+
+use myriad_swarm::{Ending, Interrupt, Outcome, Target};
+use std::collections::BTreeMap;
+use std::net::{Shutdown, TcpListener};
+use std::time::Duration;
+use support::{Admission, Server, broadcast, drivers, run};
+use tungstenite::Message;
+use tungstenite::protocol::CloseFrame;
+use tungstenite::protocol::frame::coding::CloseCode;
+
+fn upgrade_all(_: usize) -> Admission {
+    Admission::Upgrade
+}
+
+fn counts(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    pairs
+        .iter()
+        .map(|&(kind, count)| (kind.to_owned(), count))
+        .collect()
+}
+
+#[test]
+fn refusals_are_counted_by_status_and_retried() {
+    for driver in drivers() {
+        let admit = |number| {
+            if number % 4 == 3 && number < 100 {
+                Admission::Refuse(503)
+            } else {
+                Admission::Upgrade
+            }
+        };
+        let server = Server::start(100, admit, |_, body, clients| {
+            broadcast(clients, body);
+            200
+        });
+        let mut config = server.config(driver, 100, 1);
+        config.retries = 1;
+        let report = run(&config);
+        assert_eq!(report.errors, counts(&[("handshake_503", 25)]));
+        assert_eq!((report.setup.connected, report.setup.given_up), (100, 0));
+        assert_eq!(report.pushes[0].received, 100);
+        assert!(
+            report
+                .warnings
+                .iter()
+                .any(|warning| warning.contains("503")),
+            "{:?}",
+            report.warnings
+        );
+    }
+}
+
+#[test]
+fn without_retries_the_refused_are_given_up() {
+    for driver in drivers() {
+        let admit = |number| {
+            if number < 60 {
+                Admission::Upgrade
+            } else {
+                Admission::Refuse(404)
+            }
+        };
+        let server = Server::start(60, admit, |_, body, clients| {
+            broadcast(clients, body);
+            200
+        });
+        let report = run(&server.config(driver, 100, 1));
+        assert_eq!(report.errors, counts(&[("handshake_404", 40)]));
+        assert_eq!((report.setup.connected, report.setup.given_up), (60, 40));
+        assert_eq!(
+            (report.pushes[0].expected, report.pushes[0].received),
+            (60, 60)
+        );
+    }
+}
+
+#[test]
+fn nobody_listening_ends_the_run_early() {
+    for driver in drivers() {
+        // The port was free a moment ago, and nobody else is told of it.
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let server = Server::start(1, upgrade_all, |_, _, _| 200);
+        let mut config = server.config(driver, 50, 1);
+        config.targets = vec![Target::parse(&format!("ws://{port}/")).unwrap()];
+        let report = run(&config);
+        assert_eq!(report.outcome, Outcome::NobodyConnected);
+        assert_eq!(report.errors, counts(&[("refused", 50)]));
+        assert!(report.pushes.is_empty());
+    }
+}
+
+#[test]
+fn a_server_that_never_answers_runs_into_the_handshake_timeout() {
+    for driver in drivers() {
+        let admit = |number| {
+            if number < 10 {
+                Admission::Ignore
+            } else {
+                Admission::Upgrade
+            }
+        };
+        let server = Server::start(20, admit, |_, body, clients| {
+            broadcast(clients, body);
+            200
+        });
+        let mut config = server.config(driver, 30, 1);
+        config.handshake_timeout = Duration::from_millis(200);
+        let report = run(&config);
+        assert_eq!(report.errors, counts(&[("handshake_timeout", 10)]));
+        assert_eq!(report.pushes[0].received, 20);
+    }
+}
+
+#[test]
+fn what_is_no_websocket_server_is_noticed() {
+    for driver in drivers() {
+        let server = Server::start(1, upgrade_all, |_, _, _| 200);
+        let mut config = server.config(driver, 5, 1);
+        // The publish side answers a GET with 200 and no upgrade.
+        config.targets = vec![Target::parse(&format!("ws://{}/", server.http)).unwrap()];
+        config.connecting_max = 1;
+        let report = run(&config);
+        assert_eq!(report.errors, counts(&[("handshake_200", 5)]));
+    }
+}
+
+#[test]
+fn pings_are_answered_with_their_payload() {
+    for driver in drivers() {
+        let server = Server::start(100, upgrade_all, |number, body, clients| {
+            for (index, client) in clients.iter_mut().enumerate() {
+                client
+                    .send(Message::Ping(format!("{number}/{index}").into()))
+                    .unwrap();
+                // Two at once: both must be answered, in order.
+                client.send(Message::Ping("again".into())).unwrap();
+            }
+            for (index, client) in clients.iter_mut().enumerate() {
+                assert_eq!(
+                    client.read().unwrap(),
+                    Message::Pong(format!("{number}/{index}").into())
+                );
+                assert_eq!(client.read().unwrap(), Message::Pong("again".into()));
+            }
+            broadcast(clients, body);
+            200
+        });
+        let report = run(&server.config(driver, 100, 2));
+        assert_eq!(report.pings.answered, 400);
+        assert_eq!(report.messages.count, 200);
+        assert!(report.errors.is_empty());
+    }
+}
+
+#[test]
+fn own_heartbeats_are_sent_and_their_answers_timed() {
+    for driver in drivers() {
+        let server = Server::start(20, upgrade_all, |_, body, clients| {
+            for client in clients.iter_mut() {
+                // Reading answers it.
+                assert_eq!(client.read().unwrap(), Message::Ping("".into()));
+                client.flush().unwrap();
+            }
+            broadcast(clients, body);
+            200
+        });
+        let mut config = server.config(driver, 20, 1);
+        config.heartbeat = Some(Duration::from_millis(300));
+        let report = run(&config);
+        assert!(report.pings.heartbeats_sent >= 20);
+        assert!(report.pings.heartbeats_answered >= 20, "{:?}", report.pings);
+        assert!(report.pings.p50_ms.is_some());
+    }
+}
+
+#[test]
+fn the_ways_a_server_ends_connections_are_told_apart() {
+    for driver in drivers() {
+        let server = Server::start(40, upgrade_all, |_, body, clients| {
+            for (index, client) in clients.iter_mut().take(7).enumerate() {
+                let code = if index < 5 {
+                    CloseCode::Away
+                } else {
+                    CloseCode::Library(4001)
+                };
+                client
+                    .close(Some(CloseFrame {
+                        code,
+                        reason: "later".into(),
+                    }))
+                    .unwrap();
+                // The answer carries the same code; the connection is the server's to end.
+                let Message::Close(Some(answer)) = client.read().unwrap() else {
+                    panic!("no close frame")
+                };
+                assert_eq!(answer.code, code);
+            }
+            for client in clients.iter().skip(7).take(3) {
+                client.get_ref().shutdown(Shutdown::Both).unwrap();
+            }
+            // The frame breaks the protocol: it is masked.
+            std::io::Write::write_all(clients[10].get_mut(), &[0x81, 0x80, 1, 2, 3, 4]).unwrap();
+            clients.drain(..10);
+            broadcast(&mut clients[1..], body);
+            200
+        });
+        let report = run(&server.config(driver, 40, 1));
+        assert_eq!(report.closes, counts(&[("1001", 5), ("4001", 2)]));
+        assert_eq!(report.errors, counts(&[("lost_end", 3), ("protocol", 1)]));
+        assert_eq!(
+            (report.pushes[0].expected, report.pushes[0].received),
+            (40, 29)
+        );
+        assert_eq!(report.crowd.open_at_end, 29);
+    }
+}
+
+#[test]
+fn an_orderly_crowd_says_goodbye() {
+    for driver in drivers() {
+        let (farewell, heard) = std::sync::mpsc::channel();
+        let server = Server::start(20, upgrade_all, move |_, body, clients| {
+            broadcast(clients, body);
+            for mut client in clients.drain(..) {
+                let farewell = farewell.clone();
+                std::thread::spawn(move || {
+                    let last = client.read().unwrap();
+                    // Sends the answer and ends the connection.
+                    while client.read().is_ok() {}
+                    farewell.send(last).unwrap();
+                });
+            }
+            200
+        });
+        let mut config = server.config(driver, 20, 1);
+        config.ending = Ending::Orderly;
+        let report = run(&config);
+        assert_eq!(report.outcome, Outcome::Finished);
+        for _ in 0..20 {
+            let Message::Close(Some(frame)) = heard.recv().unwrap() else {
+                panic!("no close frame")
+            };
+            assert_eq!(frame.code, CloseCode::Normal);
+        }
+        assert!(
+            report.closes.is_empty(),
+            "an answer to our own close is no close of the server's"
+        );
+    }
+}
+
+#[test]
+fn an_interrupted_run_reports_what_it_has() {
+    for driver in drivers() {
+        let interrupt = Interrupt::new();
+        let from_server = interrupt.clone();
+        let server = Server::start(30, upgrade_all, move |number, body, clients| {
+            if number == 3 {
+                from_server.make();
+            }
+            broadcast(clients, body);
+            200
+        });
+        let mut config = server.config(driver, 30, 1);
+        let publish = config.publish.as_mut().unwrap();
+        publish.pushes = None;
+        publish.every = Duration::from_millis(100);
+        let report = myriad_swarm::run(&config, &interrupt).unwrap();
+        assert_eq!(report.outcome, Outcome::Interrupted);
+        assert_eq!(report.setup.connected, 30);
+        assert!(report.pushes.len() >= 2, "{report:#?}");
+        assert_eq!(report.pushes[0].received, 30);
+    }
+}
+
+#[test]
+fn a_paced_crowd_keeps_its_schedule() {
+    for driver in drivers() {
+        let server = Server::start(100, upgrade_all, |_, body, clients| {
+            broadcast(clients, body);
+            200
+        });
+        let mut config = server.config(driver, 100, 1);
+        config.connect_rate_per_s = Some(200.0);
+        let report = run(&config);
+        assert_eq!(report.setup.connected, 100);
+        // The last of a hundred is due after 99 intervals, give or take when its thread began; later is
+        // possible, earlier is not.
+        assert!(report.setup.elapsed_s >= 98.0 / 200.0, "{:?}", report.setup);
+    }
+}

@@ -1,0 +1,319 @@
+//! Publications: reach, order, and what a server gets wrong, on both drivers.
+
+mod support;
+
+use myriad_swarm::{Ended, Origin, Outcome, PublishBody, Target, Threshold};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use support::{Admission, Client, Server, broadcast, drivers, run};
+use tungstenite::Message;
+
+const CROWD: usize = 200;
+
+fn upgrade_all(_: usize) -> Admission {
+    Admission::Upgrade
+}
+
+#[test]
+fn every_push_reaches_every_terminal() {
+    for driver in drivers() {
+        // Wrapped in something of the server's own: terminals look for the stamp and not for a format.
+        let server = Server::start(CROWD, upgrade_all, |_, body, clients| {
+            broadcast(clients, &format!("{{\"pub\":{{\"data\":\"{body}\"}}}}"));
+            200
+        });
+        let mut config = server.config(driver, CROWD as u64, 3);
+        config.thresholds = vec![
+            Threshold::parse("reach>=1").unwrap(),
+            Threshold::parse("errors<=0").unwrap(),
+            Threshold::parse("messages==600").unwrap(),
+        ];
+        let report = run(&config);
+        assert_eq!(report.outcome, Outcome::Finished, "{report:#?}");
+        assert_eq!(report.pushes.len(), 3);
+        for (push, sequence) in report.pushes.iter().zip(1..) {
+            assert_eq!((push.origin, push.sequence), (Origin::Own, sequence));
+            assert_eq!((push.expected, push.received), (200, 200));
+            assert_eq!((push.reach, push.ended), (Some(1.0), Ended::Complete));
+            let times = push.times;
+            let ordered = [
+                times.first_ms,
+                times.p50_ms,
+                times.p90_ms,
+                times.p99_ms,
+                times.p999_ms,
+                times.last_ms,
+            ];
+            assert!(
+                ordered.iter().all(Option::is_some) && ordered.is_sorted(),
+                "{times:?}"
+            );
+            assert!(push.accepted_ms.is_some());
+        }
+        let messages = &report.messages;
+        assert_eq!(
+            (messages.count, messages.gaps, messages.duplicates),
+            (600, 0, 0)
+        );
+        assert_eq!(
+            (messages.late, messages.unmeasured, messages.unexpected),
+            (0, 0, 0)
+        );
+        assert_eq!(report.setup.connected, 200);
+        assert_eq!(report.crowd.open_at_end, 200);
+    }
+}
+
+#[test]
+fn lost_repeated_and_overtaken_publications_are_told_apart() {
+    for driver in drivers() {
+        let mut held = String::new();
+        let server = Server::start(CROWD, upgrade_all, move |number, body, clients| {
+            match number {
+                // Five never get it.
+                2 => broadcast(&mut clients[5..], body),
+                // Four get the next one first.
+                3 => {
+                    held = body.to_owned();
+                    broadcast(&mut clients[4..], body);
+                }
+                4 => {
+                    broadcast(clients, body);
+                    broadcast(&mut clients[..4], &held);
+                    // Three get it again.
+                    broadcast(&mut clients[10..13], body);
+                }
+                _ => broadcast(clients, body),
+            }
+            200
+        });
+        let mut config = server.config(driver, CROWD as u64, 4);
+        config.thresholds = vec![Threshold::parse("gaps<=0").unwrap()];
+        let report = run(&config);
+        let messages = &report.messages;
+        assert_eq!(
+            (messages.gaps, messages.duplicates, messages.overtaken),
+            (5, 3, 4),
+            "{report:#?}"
+        );
+        assert_eq!(messages.count, 195 + 3 * 200 + 3);
+        let reached: Vec<u64> = report.pushes.iter().map(|push| push.received).collect();
+        assert_eq!(reached.iter().sum::<u64>(), 795, "repeats reach nobody");
+        assert_eq!(report.fanout.as_ref().unwrap().reach_min, Some(0.975));
+        assert_eq!(report.outcome, Outcome::ThresholdsFailed);
+        assert_eq!(report.thresholds[0].value, Some(5.0));
+    }
+}
+
+#[test]
+fn frames_may_come_in_any_pieces() {
+    for driver in drivers() {
+        let server = Server::start(50, upgrade_all, |_, body, clients| {
+            let whole = text_frame(body.as_bytes());
+            for (index, client) in clients.iter_mut().enumerate() {
+                let stream = client.get_mut();
+                stream.set_nodelay(true).unwrap();
+                if index % 2 == 0 {
+                    for byte in &whole {
+                        stream.write_all(&[*byte]).unwrap();
+                    }
+                } else {
+                    // Fragments, and a ping between them.
+                    let (first, last) = body.as_bytes().split_at(9);
+                    let mut bytes = [&[0x01, 9], first, &[0x89, 1, b'!']].concat();
+                    bytes.extend([0x80, u8::try_from(last.len()).unwrap()]);
+                    bytes.extend_from_slice(last);
+                    // And the beginning of one that never ends.
+                    bytes.extend([0x81, 100, b'.']);
+                    stream.write_all(&bytes).unwrap();
+                }
+            }
+            200
+        });
+        let report = run(&server.config(driver, 50, 1));
+        assert_eq!(report.pushes[0].received, 50, "{report:#?}");
+        assert_eq!(report.messages.count, 50);
+        assert_eq!(report.pings.answered, 25);
+        assert!(report.errors.is_empty());
+    }
+}
+
+fn text_frame(payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    assert!(length < 126);
+    [&[0x81, length], payload].concat()
+}
+
+#[test]
+fn large_messages_are_measured_too() {
+    for driver in drivers() {
+        let server = Server::start(20, upgrade_all, |_, body, clients| {
+            assert_eq!(body.len(), 300_000);
+            broadcast(clients, body);
+            200
+        });
+        let mut config = server.config(driver, 20, 2);
+        config.publish.as_mut().unwrap().payload_bytes = 300_000;
+        let report = run(&config);
+        assert_eq!(
+            report
+                .pushes
+                .iter()
+                .map(|push| push.received)
+                .collect::<Vec<_>>(),
+            [20, 20]
+        );
+        assert_eq!(report.messages.payload_bytes, 2 * 20 * 300_000);
+    }
+}
+
+#[test]
+fn publications_of_others_are_measured_from_their_first_arrival() {
+    for driver in drivers() {
+        let server = Server::start(CROWD, upgrade_all, |_, body, clients| {
+            broadcast(clients, "12:00:01");
+            broadcast(clients, "12:00:02");
+            // A greeting that differs for everybody is no publication.
+            for (index, client) in clients.iter_mut().enumerate() {
+                client
+                    .send(Message::text(format!("you are {index}")))
+                    .unwrap();
+            }
+            broadcast(clients, body);
+            200
+        });
+        let mut config = server.config(driver, CROWD as u64, 1);
+        // The greetings are measured until nothing more comes, which is after the push.
+        config.duration = Some(std::time::Duration::from_secs(3));
+        let report = run(&config);
+        let (own, foreign): (Vec<_>, Vec<_>) = report
+            .pushes
+            .iter()
+            .partition(|push| push.origin == Origin::Own);
+        assert_eq!(own.len(), 1, "{report:#?}");
+        assert_eq!(foreign.len(), 2, "{report:#?}");
+        for push in foreign {
+            assert_eq!(
+                (push.expected, push.received, push.channel.as_deref()),
+                (200, 200, None)
+            );
+            assert_eq!(
+                push.times.first_ms,
+                Some(0.0),
+                "the first arrival is where the clock begins"
+            );
+            assert_eq!(push.accepted_ms, None);
+        }
+        assert_eq!(
+            report.fanout.as_ref().unwrap().origin,
+            Origin::Own,
+            "own figures are the better ones"
+        );
+    }
+}
+
+#[test]
+fn each_channel_has_its_own_publications_and_subscribers() {
+    for driver in drivers() {
+        // Clients of either target are told apart by the order of requests in the body alone, so the server
+        // delivers to everybody: half of what it sends goes to terminals that did not ask for it.
+        let server = Server::start(100, upgrade_all, |_, body, clients| {
+            let request: BTreeMap<String, String> = serde_json::from_str(body).unwrap();
+            assert!(["a", "b"].contains(&request["channel"].as_str()));
+            broadcast(clients, &request["data"]);
+            200
+        });
+        let mut config = server.config(driver, 100, 2);
+        let url = |channels: &str| format!("ws://{}/raw?{channels}", server.websocket);
+        config.targets = vec![
+            Target::parse(&url("channel=a")).unwrap(),
+            Target::parse(&url("channel=a&channel=b")).unwrap(),
+        ];
+        config.publish.as_mut().unwrap().body = PublishBody::Api;
+        let report = run(&config);
+        let mut expected: Vec<_> = report
+            .pushes
+            .iter()
+            .map(|push| (push.channel.clone().unwrap(), push.sequence, push.received))
+            .collect();
+        expected.sort();
+        let own = |channel: &str, sequence, received| (channel.to_owned(), sequence, received);
+        assert_eq!(
+            expected,
+            [
+                own("a", 1, 100),
+                own("a", 2, 100),
+                own("b", 1, 50),
+                own("b", 2, 50)
+            ]
+        );
+        assert_eq!(report.messages.unexpected, 100);
+        assert_eq!((report.messages.gaps, report.messages.duplicates), (0, 0));
+    }
+}
+
+#[test]
+fn a_refused_publication_is_an_error_and_not_a_loss() {
+    for driver in drivers() {
+        let server = Server::start(10, upgrade_all, |number, body, clients| {
+            if number == 1 {
+                return 401;
+            }
+            broadcast(clients, body);
+            200
+        });
+        let report = run(&server.config(driver, 10, 2));
+        assert_eq!(
+            report.errors,
+            BTreeMap::from([("publish_401".to_owned(), 1)])
+        );
+        assert_eq!(
+            (report.pushes[0].ended, report.pushes[0].reach),
+            (Ended::Refused, None)
+        );
+        assert_eq!(
+            (report.pushes[1].ended, report.pushes[1].reach),
+            (Ended::Complete, Some(1.0))
+        );
+        assert!(
+            report
+                .warnings
+                .iter()
+                .any(|warning| warning.contains("--api-key")),
+            "{:?}",
+            report.warnings
+        );
+        assert_eq!(report.messages.gaps, 0);
+    }
+}
+
+#[test]
+fn reports_are_written_where_they_are_wanted() {
+    let folder = std::env::temp_dir().join(format!("myriad-swarm-reports-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let server = Server::start(
+        20,
+        upgrade_all,
+        |_, body: &str, clients: &mut Vec<Client>| {
+            broadcast(clients, body);
+            200
+        },
+    );
+    let mut config = server.config(drivers()[0], 20, 2);
+    config.json = Some(folder.join("report.json"));
+    config.hgrm = Some(folder.join("report.hgrm"));
+    run(&config);
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.join("report.json")).unwrap()).unwrap();
+    assert_eq!(json["outcome"], "finished");
+    assert_eq!(json["pushes"][1]["received"], 20);
+    assert_eq!(json["fanout"]["reach_min"], 1.0);
+    assert_eq!(json["setup"]["connected"], 20);
+    let hgrm = std::fs::read_to_string(folder.join("report.hgrm")).unwrap();
+    assert!(hgrm.contains("Total count    =           40]"), "{hgrm}");
+
+    config.json = Some(folder.join("missing").join("report.json"));
+    let error = myriad_swarm::run(&config, &myriad_swarm::Interrupt::new()).unwrap_err();
+    assert!(error.to_string().contains("report.json"), "{error}");
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,175 @@
+//! A small WebSocket server whose every step a test decides, and the runs against it.
+//!
+//! It does nothing by itself: each publish request calls the test's script with all connected clients,
+//! on the publisher's thread. So a test needs no sleeps: the run ends when its last push is measured.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use myriad_swarm::{
+    Config, Driver, Endpoint, Interrupt, LiveStyle, Publish, PublishBody, Report, Target,
+};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use tungstenite::{Message, WebSocket};
+
+/// A connected client.
+pub(crate) type Client = WebSocket<TcpStream>;
+
+/// What to do with a connection attempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Admission {
+    Upgrade,
+    /// Answer with this status.
+    Refuse(u16),
+    /// Never answer.
+    Ignore,
+}
+
+#[derive(Default)]
+struct Clients {
+    list: Mutex<Vec<Client>>,
+    more: Condvar,
+}
+
+/// The server; its threads end with the test's process.
+pub(crate) struct Server {
+    pub(crate) websocket: SocketAddr,
+    pub(crate) http: SocketAddr,
+}
+
+impl Server {
+    /// Admits the n-th attempt as `admit` says. Each publish request waits for `clients` of them, then calls
+    /// `script` with its number from 1, its body and the clients; the script's answer is the status.
+    pub(crate) fn start(
+        clients: usize,
+        admit: impl Fn(usize) -> Admission + Send + 'static,
+        script: impl FnMut(u32, &str, &mut Vec<Client>) -> u16 + Send + 'static,
+    ) -> Self {
+        let shared = Arc::new(Clients::default());
+        let websocket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let http = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Self {
+            websocket: websocket.local_addr().unwrap(),
+            http: http.local_addr().unwrap(),
+        };
+        let accepting = Arc::clone(&shared);
+        std::thread::spawn(move || accept(&websocket, &accepting, admit));
+        std::thread::spawn(move || answer(&http, &shared, clients, script));
+        server
+    }
+
+    /// A run of `connections` terminals with plain pushes, all as fast as it goes.
+    pub(crate) fn config(&self, driver: Driver, connections: u64, pushes: u32) -> Config {
+        let target = Target::parse(&format!("ws://{}/raw?channel=x", self.websocket)).unwrap();
+        let endpoint = Endpoint::parse(&format!("http://{}/publish", self.http)).unwrap();
+        let mut publish = Publish::new(endpoint, Duration::from_millis(1));
+        publish.body = PublishBody::Plain;
+        publish.pushes = Some(pushes);
+        publish.warmup = Duration::ZERO;
+        let mut config = Config::new(vec![target], connections);
+        config.driver = Some(driver);
+        config.live = LiveStyle::Off;
+        config.publish = Some(publish);
+        config.settle = Duration::from_millis(500);
+        config.retries = 0;
+        config
+    }
+}
+
+fn accept(listener: &TcpListener, clients: &Clients, admit: impl Fn(usize) -> Admission) {
+    let mut ignored = Vec::new();
+    for (number, stream) in listener.incoming().enumerate() {
+        let mut stream = stream.unwrap();
+        match admit(number) {
+            Admission::Upgrade => {
+                // A terminal that gave up meanwhile is no client.
+                let Ok(client) = tungstenite::accept(stream) else {
+                    continue;
+                };
+                clients.list.lock().unwrap().push(client);
+                clients.more.notify_all();
+            }
+            Admission::Refuse(status) => {
+                read_head(&mut stream);
+                let answer = format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n");
+                let _ = stream.write_all(answer.as_bytes());
+            }
+            Admission::Ignore => ignored.push(stream),
+        }
+    }
+}
+
+/// Serves publish requests, one connection after the other.
+fn answer(
+    listener: &TcpListener,
+    clients: &Clients,
+    wanted: usize,
+    mut script: impl FnMut(u32, &str, &mut Vec<Client>) -> u16,
+) {
+    let mut number = 0;
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        while let Some(head) = read_head(&mut stream) {
+            let mut status = 200;
+            if head.starts_with("POST") {
+                let body = read_body(&mut stream, &head);
+                let list = clients.list.lock().unwrap();
+                let mut list = clients
+                    .more
+                    .wait_while(list, |list| list.len() < wanted)
+                    .unwrap();
+                number += 1;
+                status = script(number, &body, &mut list);
+            }
+            let answer = format!("HTTP/1.1 {status} Status\r\ncontent-length: 2\r\n\r\nok");
+            if stream.write_all(answer.as_bytes()).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    Some(String::from_utf8(head).unwrap())
+}
+
+fn read_body(stream: &mut TcpStream, head: &str) -> String {
+    let length = head
+        .to_ascii_lowercase()
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok())
+        .unwrap_or(0);
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    String::from_utf8(body).unwrap()
+}
+
+/// Gives every client a text message.
+pub(crate) fn broadcast(clients: &mut [Client], text: &str) {
+    for client in clients {
+        client.send(Message::text(text)).unwrap();
+    }
+}
+
+/// The drivers that work here: epoll, and io_uring where the kernel allows it.
+pub(crate) fn drivers() -> Vec<Driver> {
+    let mut drivers = vec![Driver::Epoll];
+    match Driver::probe_io_uring() {
+        Ok(()) => drivers.push(Driver::IoUring),
+        Err(reason) => eprintln!("io_uring is not tested here: {reason:?}"),
+    }
+    drivers
+}
+
+/// A whole run.
+pub(crate) fn run(config: &Config) -> Report {
+    myriad_swarm::run(config, &Interrupt::new()).unwrap()
+}
