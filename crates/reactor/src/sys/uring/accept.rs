@@ -8,6 +8,7 @@ use super::super::gate::Gate;
 use super::super::tag::{Matter, Tag};
 use super::Uring;
 use super::state::State;
+use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
@@ -78,29 +79,19 @@ impl Uring {
         }
     }
 
-    /// Lets a batch in.
-    pub(super) fn accept_some(&mut self) {
+    /// Queues an accept for each one who waits, and returns the table they go to. The caller submits.
+    pub(super) fn queue_accepts(&mut self) -> Option<usize> {
         if !self.acceptor.has_work(&self.state) {
-            return;
+            return None;
         }
         let table = match self.table_with_room() {
             Ok(table) => table,
             Err(error) => {
-                if self.has_room() {
-                    // A new ring could not be made; descriptors or memory lack.
-                    let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
-                    self.state
-                        .ready
-                        .extend(self.acceptor.gate.pause(errno, Instant::now()));
-                } else {
-                    self.state.ready.extend(self.acceptor.gate.pause_full());
-                }
-                return;
+                self.pause_accepting(&error);
+                return None;
             }
         };
-        let Some(listener) = &self.acceptor.listener else {
-            return;
-        };
+        let listener = self.acceptor.listener.as_ref()?;
         let found_nobody = std::mem::take(&mut self.state.door.found_nobody);
         let waiting = match backlog::waiting(listener) {
             Some(count) => count,
@@ -117,12 +108,30 @@ impl Uring {
         }
         // Whoever came after the count raises the poll again.
         self.state.door.crowded = waiting > asked;
-        // Refused, they stay queued, and their completions come with a later wait.
-        let _ = ring.submit(&mut self.state);
-        self.finish_accepts();
+        (asked > 0).then_some(table)
     }
 
-    fn finish_accepts(&mut self) {
+    /// Lets in whoever waits.
+    pub(super) fn accept_some(&mut self) {
+        if let Some(table) = self.queue_accepts() {
+            // Refused, they stay queued, and their completions come with a later wait.
+            let _ = self.rings[table].submit(&mut self.state);
+        }
+    }
+
+    fn pause_accepting(&mut self, error: &io::Error) {
+        let pause = if self.has_room() {
+            // A new ring could not be made; descriptors or memory lack.
+            let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
+            self.acceptor.gate.pause(errno, Instant::now())
+        } else {
+            self.acceptor.gate.pause_full()
+        };
+        self.state.ready.extend(pause);
+    }
+
+    /// Draws the consequences of how accepts went.
+    pub(super) fn finish_accepts(&mut self) {
         if std::mem::take(&mut self.state.door.accepted) {
             self.acceptor.gate.accepted();
         }

@@ -336,6 +336,8 @@ impl Reactor for Uring {
         completions.buffer.resize(Completions::BUFFER_BYTES, 0);
         self.flush_shutdowns();
         self.update_listening();
+        // Those known to wait are let in by the same kernel entry as everything else that is queued.
+        let accepting = self.queue_accepts().is_some();
         let pumped = self.pump_all()?;
         self.outgoing.reclaim(&mut self.rings);
 
@@ -351,7 +353,10 @@ impl Reactor for Uring {
         if sleeps {
             self.pump_all()?;
         }
-        self.accept_some();
+        if !accepting {
+            self.accept_some();
+        }
+        self.finish_accepts();
         self.receive_some(completions);
         self.settle();
         self.reuse_vacated();
