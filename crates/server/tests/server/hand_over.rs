@@ -1,0 +1,114 @@
+//! Connections that begin at a shard and belong to the control plane.
+
+use crate::support::{
+    Http, get, head, metric, next_text, on_both_drivers, options, publish, publish_ok, start,
+    until, websocket,
+};
+use myriad_server::Options;
+use std::net::SocketAddr;
+
+const BODY: &str = r#"{"channel": "c", "data": "split"}"#;
+
+fn publish_request() -> String {
+    head(
+        "POST",
+        "/api/publish",
+        &format!("Content-Length: {}\r\n", BODY.len()),
+    ) + BODY
+}
+
+on_both_drivers! {
+    fn nothing_is_lost_wherever_the_request_is_split(driver) {
+        let server = start(options(driver));
+        let mut client = websocket(server.address(), "/raw?channel=c");
+        let request = publish_request();
+        // All splits in parallel: each connection waits for its second half while others go through.
+        let mut halves: Vec<_> = (1..request.len())
+            .map(|at| {
+                let mut http = Http::connect(server.address());
+                http.send(&request.as_bytes()[..at]);
+                (http, &request.as_bytes()[at..])
+            })
+            .collect();
+        for (http, rest) in &mut halves {
+            http.send(rest);
+        }
+        for (http, _) in &mut halves {
+            let answer = http.answer();
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+        for _ in &halves {
+            assert_eq!(next_text(&mut client), "split");
+        }
+    }
+
+    fn a_connection_is_kept_for_further_requests(driver) {
+        let server = start(options(driver));
+        let mut http = Http::connect(server.address());
+        for _ in 0..3 {
+            http.send(publish_request().as_bytes());
+            assert_eq!(http.answer().status, 200);
+        }
+        // The shard counts after it has handed over, which may be after the answer.
+        until("the one hand-over is counted", || {
+            http.send(head("GET", "/metrics", "").as_bytes());
+            http.answer().body.contains("\nmyriad_hand_overs_total 1\n")
+        });
+    }
+
+    fn requests_sent_together_are_answered_in_order(driver) {
+        let server = start(options(driver));
+        let mut http = Http::connect(server.address());
+        let requests = head("GET", "/healthz", "") + &publish_request() + &head("GET", "/nothing", "");
+        http.send(requests.as_bytes());
+        let statuses = [http.answer().status, http.answer().status, http.answer().status];
+        assert_eq!(statuses, [200, 200, 404]);
+    }
+
+    fn an_upgrade_on_a_kept_connection_is_sent_to_a_new_one(driver) {
+        let server = start(options(driver));
+        let mut http = Http::connect(server.address());
+        http.send(head("GET", "/healthz", "").as_bytes());
+        assert_eq!(http.answer().status, 200);
+        let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+        http.send(head("GET", "/raw?channel=c", upgrade).as_bytes());
+        let answer = http.answer();
+        assert_eq!(answer.status, 400);
+        assert!(answer.body.contains("new connection"), "{}", answer.body);
+        http.send(head("GET", "/raw?channel=c", "").as_bytes());
+        let answer = http.answer();
+        assert_eq!((answer.status, answer.header("upgrade")), (426, Some("websocket")));
+    }
+
+    fn one_connection_too_many_is_told_so(driver) {
+        // As many as the control plane holds; see its gate.
+        const HELD: usize = 1024;
+        let server = start(options(driver));
+        let mut held = Vec::new();
+        for _ in 0..HELD {
+            let mut http = Http::connect(server.address());
+            http.send(head("GET", "/healthz", "").as_bytes());
+            assert_eq!(http.answer().status, 200);
+            held.push(http);
+        }
+        let answer = get(server.address(), "/healthz");
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+        assert!(answer.body.contains("too many connections"), "{}", answer.body);
+        drop(held);
+        until("a place is free again", || get(server.address(), "/healthz").status == 200);
+    }
+
+    fn a_second_address_takes_the_api_off_the_first(driver) {
+        let internal = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let server = start(Options { internal_listen: internal, ..options(driver) });
+        let internal = server.internal_address().expect("an internal address");
+        let mut client = websocket(server.address(), "/raw?channel=c");
+        assert_eq!(publish(server.address(), BODY).status, 404);
+        assert_eq!(get(server.address(), "/metrics").status, 404);
+        publish_ok(internal, BODY);
+        assert_eq!(next_text(&mut client), "split");
+        assert_eq!(metric(internal, "myriad_hand_overs_total") as u64, 0);
+        assert_eq!(get(internal, "/raw?channel=c").status, 426);
+    }
+}

@@ -1,0 +1,9 @@
+//! The whole server over real sockets, each test on both drivers, with a WebSocket client that is not ours.
+
+mod support;
+
+mod hand_over;
+mod lifecycle;
+mod metrics;
+mod publish;
+mod tables;

@@ -1,0 +1,102 @@
+//! `GET /metrics`: true figures under documented names.
+
+use crate::support::{
+    get, metric, next_text, on_both_drivers, options, publish, publish_ok, request, start, until,
+    websocket,
+};
+use std::collections::BTreeSet;
+
+/// Names of metric families in the text.
+fn families(text: &str) -> BTreeSet<String> {
+    let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    kinds
+        .map(|line| {
+            let (name, kind) = line.split_once(' ').expect("a name and a type");
+            if kind == "counter" {
+                format!("{name}_total")
+            } else {
+                name.to_owned()
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn every_metric_is_documented_and_every_documented_one_exists() {
+    let server = start(options(myriad_server::DriverChoice::Auto));
+    // A family with labels is shown from its first value on.
+    assert_eq!(get(server.address(), "/healthz").status, 200);
+    let shown = families(&get(server.address(), "/metrics").body);
+    let page = include_str!("../../../../docs/metrics.md");
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let documented: BTreeSet<String> = rows
+        .map(|name| name.split('{').next().unwrap().to_owned())
+        .collect();
+    let missing: Vec<_> = shown.symmetric_difference(&documented).collect();
+    assert!(
+        missing.is_empty(),
+        "in one and not in the other: {missing:?}"
+    );
+}
+
+on_both_drivers! {
+    fn what_happened_is_counted(driver) {
+        const CLIENTS: u64 = 5;
+        let server = start(options(driver));
+        let address = server.address();
+        let value = |name: &str| metric(address, name) as u64;
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| websocket(address, "/raw?channel=c")).collect();
+        for _ in 0..3 {
+            publish_ok(address, r#"{"channel": "c", "data": "0123456789"}"#);
+        }
+        assert_eq!(publish(address, "{").status, 400);
+        assert_eq!(request(address, "GET", "/raw", "", "").status, 426);
+        for client in &mut clients {
+            for _ in 0..3 {
+                next_text(client);
+            }
+        }
+        assert_eq!(value("myriad_upgrades_total"), CLIENTS);
+        assert_eq!(value("myriad_publications_total"), 3);
+        assert_eq!(value("myriad_deliveries_total"), 3 * CLIENTS);
+        assert_eq!(value("myriad_upgrades_refused_total{reason=\"not_upgrade\"}"), 1);
+        assert_eq!(value("myriad_api_requests_total{route=\"/api/publish\",status=\"200\"}"), 3);
+        assert_eq!(value("myriad_api_requests_total{route=\"/api/publish\",status=\"400\"}"), 1);
+        // Three frames of 12 bytes to each, and the heads before.
+        assert!(value("myriad_sent_bytes_total") >= CLIENTS * 36);
+        assert!(value("process_resident_memory_bytes") > 1 << 20);
+        assert!(value("process_open_fds") > 5);
+        until("the last delivery is timed", || value("myriad_publish_to_last_submit_seconds_count") == 3);
+        for mut client in clients {
+            client.close(None).unwrap();
+            while client.read().is_ok() {}
+        }
+        until("closes are counted", || value("myriad_closes_total{reason=\"client\"}") == CLIENTS);
+    }
+}
+
+#[test]
+fn the_text_is_whole_and_typed() {
+    let server = start(options(myriad_server::DriverChoice::Auto));
+    let answer = get(server.address(), "/metrics");
+    assert!(
+        answer
+            .header("content-type")
+            .unwrap()
+            .starts_with("application/openmetrics-text")
+    );
+    assert!(answer.body.ends_with("# EOF\n"));
+    let infinite = "myriad_turn_duration_seconds_bucket{le=\"+Inf\"} ";
+    let count = "myriad_turn_duration_seconds_count ";
+    let find = |prefix: &str| {
+        answer
+            .body
+            .lines()
+            .find_map(|line| line.strip_prefix(prefix))
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(find(infinite), find(count));
+}

@@ -1,0 +1,163 @@
+//! `POST /api/publish`, from request to subscriber.
+
+use crate::support::{
+    Http, head, next, next_text, on_both_drivers, options, publish, publish_ok, request, start,
+    websocket,
+};
+use myriad_server::Options;
+use tungstenite::Message;
+
+on_both_drivers! {
+    fn every_kind_of_data_arrives_as_it_was_meant(driver) {
+        let server = start(options(driver));
+        let mut client = websocket(server.address(), "/raw?channel=news");
+        let sent = [
+            r#"{"channel": "news", "data": "a string's \"content\""}"#,
+            r#"{"channel": "news", "data": {"b": 1.50,  "a": [null]}}"#,
+            r#"{"channel": "news", "b64data": "AAH/"}"#,
+            r#"{"channel": "news", "data": ""}"#,
+        ];
+        let offsets: Vec<u64> = sent.iter().map(|body| publish_ok(server.address(), body)).collect();
+        assert!(offsets.is_sorted_by(|a, b| a < b), "{offsets:?}");
+        assert_eq!(next_text(&mut client), "a string's \"content\"");
+        assert_eq!(next_text(&mut client), r#"{"b": 1.50,  "a": [null]}"#);
+        assert_eq!(next(&mut client), Message::Binary(vec![0, 1, 255].into()));
+        assert_eq!(next_text(&mut client), "");
+    }
+
+    fn a_client_gets_its_channels_and_no_others(driver) {
+        let server = start(options(driver));
+        let mut both = websocket(server.address(), "/raw?channel=a&channel=b%20c");
+        let mut one = websocket(server.address(), "/raw?channel=a");
+        for (channel, data) in [("b c", 1), ("other", 2), ("a", 3)] {
+            publish_ok(server.address(), &format!(r#"{{"channel": "{channel}", "data": {data}}}"#));
+        }
+        // Across channels no order is promised.
+        let mut got = [next_text(&mut both), next_text(&mut both)];
+        got.sort();
+        assert_eq!(got, ["1", "3"]);
+        assert_eq!(next_text(&mut one), "3");
+    }
+
+    fn one_order_for_all_subscribers_of_parallel_publishers(driver) {
+        const PUBLISHERS: u64 = 4;
+        const EACH: u64 = 50;
+        let server = start(options(driver));
+        let address = server.address();
+        let mut clients: Vec<_> = (0..8).map(|_| websocket(address, "/raw?channel=c")).collect();
+        let publishers: Vec<_> = (0..PUBLISHERS)
+            .map(|publisher| {
+                std::thread::spawn(move || {
+                    let mut placed = Vec::new();
+                    for number in 0..EACH {
+                        let body = format!(r#"{{"channel": "c", "data": "{publisher}.{number}"}}"#);
+                        placed.push((publish_ok(address, &body), format!("{publisher}.{number}")));
+                    }
+                    placed
+                })
+            })
+            .collect();
+        let mut placed: Vec<_> = publishers.into_iter().flat_map(|publisher| publisher.join().unwrap()).collect();
+        placed.sort();
+        for client in &mut clients {
+            for (_, data) in &placed {
+                assert_eq!(&next_text(client), data);
+            }
+        }
+    }
+
+    fn the_api_asks_for_its_key(driver) {
+        let server = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
+        let key = server.api_key().expect("a generated key").to_owned();
+        let body = r#"{"channel": "c", "data": 1}"#;
+        let send = |headers: &str| request(server.address(), "POST", "/api/publish", headers, body);
+        let missing = send("");
+        assert_eq!((missing.status, missing.header("www-authenticate")), (401, Some("apikey")));
+        assert!(missing.body.contains("X-API-Key"), "{}", missing.body);
+        assert_eq!(send("X-API-Key: wrong\r\n").status, 401);
+        assert_eq!(send(&format!("Authorization: Bearer {key}\r\n")).status, 401);
+        assert_eq!(send(&format!("X-API-Key: {key}\r\n")).status, 200);
+        assert_eq!(send(&format!("Authorization: apikey {key}\r\n")).status, 200);
+        // What everybody may know needs none.
+        assert_eq!(request(server.address(), "GET", "/healthz", "", "").status, 200);
+    }
+
+    fn what_cannot_be_published_is_explained(driver) {
+        let server = start(options(driver));
+        let address = server.address();
+        let long = format!(r#"{{"channel": "{}", "data": 1}}"#, "x".repeat(256));
+        for (body, words) in [
+            ("", "empty"),
+            ("{\"channel\": \"c\",\n\"data\": }", "line 2"),
+            (r#"{"channel": "c"}"#, "neither"),
+            (r#"{"channel": "c", "data": 1, "b64data": ""}"#, "both"),
+            (r#"{"channel": "c", "date": 1}"#, "`date`"),
+            (r#"{"channel": 7, "data": 1}"#, "\\\"channel\\\""),
+            (r#"{"channel": "", "data": 1}"#, "1 to 255"),
+            (&long, "256 bytes"),
+        ] {
+            let answer = publish(address, body);
+            assert_eq!(answer.status, 400, "{body}: {answer:?}");
+            let error: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+            assert!(error["error"]["code"].is_string(), "{answer:?}");
+            assert!(answer.body.contains(words), "{body}: {answer:?}");
+        }
+    }
+
+    fn wrong_methods_and_paths_say_what_is_there(driver) {
+        let server = start(options(driver));
+        let wrong = request(server.address(), "PUT", "/api/publish", "", "{}");
+        assert_eq!((wrong.status, wrong.header("allow")), (405, Some("POST")));
+        let wrong = request(server.address(), "DELETE", "/healthz", "", "");
+        assert_eq!((wrong.status, wrong.header("allow")), (405, Some("GET,HEAD")));
+        let unknown = request(server.address(), "GET", "/api/publsh", "", "");
+        assert_eq!(unknown.status, 404);
+        assert!(unknown.body.contains("/api/publish"), "{}", unknown.body);
+    }
+
+    fn a_body_over_the_limit_is_answered_even_to_who_sends_on(driver) {
+        let server = start(options(driver));
+        let piece = vec![b'x'; 64 << 10];
+        for length in ["Content-Length: 4194304\r\n", "Transfer-Encoding: chunked\r\n"] {
+            let mut http = Http::connect(server.address());
+            http.send(head("POST", "/api/publish", length).as_bytes());
+            let chunked = length.starts_with('T');
+            for _ in 0..64 {
+                if chunked {
+                    http.send_anyway(b"10000\r\n");
+                }
+                http.send_anyway(&piece);
+                if chunked {
+                    http.send_anyway(b"\r\n");
+                }
+            }
+            let answer = http.answer();
+            assert_eq!((answer.status, answer.header("connection")), (413, Some("close")), "{length}");
+            assert!(answer.body.contains("1048576"), "{}", answer.body);
+        }
+    }
+
+    fn a_client_that_waits_for_100_continue_is_told_at_once(driver) {
+        let server = start(options(driver));
+        let mut http = Http::connect(server.address());
+        http.send(head("POST", "/api/publish", "Content-Length: 4194304\r\nExpect: 100-continue\r\n").as_bytes());
+        assert_eq!(http.answer().status, 413);
+        assert!(http.ended());
+        let mut http = Http::connect(server.address());
+        let body = r#"{"channel": "c", "data": 1}"#;
+        let headers = format!("Content-Length: {}\r\nExpect: 100-continue\r\n", body.len());
+        http.send(head("POST", "/api/publish", &headers).as_bytes());
+        assert_eq!(http.answer().status, 100);
+        http.send(body.as_bytes());
+        assert_eq!(http.answer().status, 200);
+    }
+
+    fn the_largest_body_is_published(driver) {
+        let server = start(options(driver));
+        let mut client = websocket(server.address(), "/raw?channel=c");
+        let overhead = r#"{"channel":"c","data":""}"#.len();
+        let data = "y".repeat((1 << 20) - overhead);
+        publish_ok(server.address(), &format!(r#"{{"channel":"c","data":"{data}"}}"#));
+        assert!(next_text(&mut client) == data);
+    }
+}

@@ -1,0 +1,46 @@
+//! More connections than one descriptor table holds, under epoll: each shard has a table of its own.
+
+use crate::support::{get, metric, next_text, options, publish_ok, start, websocket};
+use myriad_reactor::descriptor_limit;
+use myriad_server::{Count, DriverChoice, Options};
+
+/// Replies, hand-overs and wakes cross tables here, where a descriptor's number means something else on every thread.
+#[test]
+fn shards_with_tables_of_their_own_serve_as_one() {
+    const CLIENTS: usize = 100;
+    const PUBLICATIONS: u64 = 50;
+    let table = descriptor_limit().expect("a limit");
+    if table > 1 << 17 {
+        eprintln!("not run: one descriptor table of {table} slots holds everything a test opens");
+        return;
+    }
+    let wanted = Some(Count(2 * table as u64));
+    let server = start(Options {
+        max_connections: wanted,
+        ..options(DriverChoice::Epoll)
+    });
+    assert!(server.shards() >= 3, "{}", server.shards());
+    let address = server.address();
+    let mut clients: Vec<_> = (0..CLIENTS)
+        .map(|_| websocket(address, "/raw?channel=c"))
+        .collect();
+    let offsets: Vec<u64> = (0..PUBLICATIONS)
+        .map(|number| publish_ok(address, &format!(r#"{{"channel": "c", "data": {number}}}"#)))
+        .collect();
+    assert!(offsets.is_sorted_by(|a, b| a < b));
+    // A stray byte in any stream would break its framing.
+    for client in &mut clients {
+        for number in 0..PUBLICATIONS {
+            assert_eq!(next_text(client), number.to_string());
+        }
+    }
+    assert_eq!(
+        metric(address, "myriad_deliveries_total") as u64,
+        PUBLICATIONS * CLIENTS as u64
+    );
+    // All tables are counted, not only the one of the thread that asks.
+    assert!(metric(address, "process_open_fds") as usize > CLIENTS + server.shards());
+    assert_eq!(get(address, "/healthz").status, 200);
+    drop(clients);
+    server.stop();
+}
