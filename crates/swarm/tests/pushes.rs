@@ -139,7 +139,7 @@ fn frames_may_come_in_any_pieces() {
 }
 
 fn text_frame(payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).unwrap();
+    let length = u8::try_from(payload.len()).expect("test payloads are short");
     assert!(length < 126);
     [&[0x81, length], payload].concat()
 }

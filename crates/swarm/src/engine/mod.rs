@@ -9,6 +9,8 @@ pub(crate) mod pacing;
 pub(crate) mod plan;
 pub(crate) mod receiving;
 pub(crate) mod shared;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod sources;
 pub(crate) mod terminal;
 pub(crate) mod thread;

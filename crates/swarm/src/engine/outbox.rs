@@ -162,3 +162,161 @@ impl Outbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Nanos;
+    use myriad_reactor::{Close, Completions, Parts, Socket, Token};
+    use std::io;
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    /// Takes so many bytes of each send, and remembers who sent what in which batch.
+    struct Taking {
+        bytes_max: usize,
+        batches: Vec<Vec<(Socket, Vec<u8>)>>,
+        awaited: Vec<Token>,
+    }
+
+    impl Reactor for Taking {
+        type Handle = ();
+        fn accept(&mut self, _: bool) {}
+        fn connect(
+            &mut self,
+            _: Token,
+            _: Option<SocketAddr>,
+            _: SocketAddr,
+        ) -> io::Result<Socket> {
+            unreachable!("nothing connects here")
+        }
+        fn register(&mut self, _: Socket, _: Token) {}
+        fn send_batch(&mut self, ops: &mut [SendOp<'_>]) {
+            let mut batch = Vec::new();
+            for op in ops {
+                let Parts::One(bytes) = op.parts else {
+                    unreachable!("terminals gather nothing")
+                };
+                let taken = bytes.len().min(self.bytes_max);
+                if taken < bytes.len() {
+                    op.sent = Sent::Partly(taken);
+                }
+                batch.push((op.socket, bytes[..taken].to_vec()));
+            }
+            self.batches.push(batch);
+        }
+        fn notify_writable(&mut self, _: Socket, token: Token) {
+            self.awaited.push(token);
+        }
+        fn shutdown(&mut self, _: Socket) {}
+        fn close(&mut self, _: Socket, _: Token, _: Close) {}
+        fn transfer(&mut self, _: Socket, _: Token) -> io::Result<()> {
+            unreachable!("nothing is transferred here")
+        }
+        fn wait(&mut self, _: Option<Duration>, _: &mut Completions) -> io::Result<()> {
+            unreachable!("nobody waits here")
+        }
+        fn capacity(&self) -> usize {
+            2
+        }
+    }
+
+    fn taking(bytes_max: usize) -> Taking {
+        Taking {
+            bytes_max,
+            batches: Vec::new(),
+            awaited: Vec::new(),
+        }
+    }
+
+    /// Two connected terminals; their sockets are 10 and 11.
+    fn terminals() -> Vec<Terminal> {
+        (0..2)
+            .map(|index| {
+                let mut terminal = Terminal::new(0);
+                terminal.begin_connecting(Socket::from_bits(10 + index), Nanos(0));
+                terminal
+            })
+            .collect()
+    }
+
+    fn push(outbox: &mut Outbox, index: u32, bytes: &[u8]) {
+        outbox.push(index, 0, |out| out.extend_from_slice(bytes));
+    }
+
+    fn sent(reactor: &Taking, socket: u32) -> Vec<u8> {
+        let of_socket = reactor
+            .batches
+            .iter()
+            .flatten()
+            .filter(|(s, _)| s.to_bits() == socket);
+        of_socket.flat_map(|(_, bytes)| bytes.clone()).collect()
+    }
+
+    #[test]
+    fn a_batch_has_one_operation_per_socket_and_keeps_the_order() {
+        let (mut outbox, mut reactor, mut broken) = (Outbox::default(), taking(100), Vec::new());
+        for (index, bytes) in [(1, "a"), (0, "b"), (0, "c"), (1, "d"), (0, "e"), (1, "f")] {
+            push(&mut outbox, index, bytes.as_bytes());
+        }
+        outbox.flush(&mut reactor, &terminals(), &mut broken);
+        for batch in &reactor.batches {
+            let mut sockets: Vec<u32> = batch.iter().map(|(socket, _)| socket.to_bits()).collect();
+            sockets.dedup();
+            assert_eq!(sockets.len(), batch.len(), "{batch:?}");
+        }
+        assert_eq!(
+            (sent(&reactor, 10), sent(&reactor, 11)),
+            (b"bce".to_vec(), b"adf".to_vec())
+        );
+        outbox.flush(&mut reactor, &terminals(), &mut broken);
+        assert_eq!(sent(&reactor, 10), b"bce", "nothing is sent twice");
+    }
+
+    #[test]
+    fn what_the_socket_does_not_take_is_sent_later_and_in_order() {
+        let (mut outbox, mut reactor, mut broken) = (Outbox::default(), taking(3), Vec::new());
+        let terminals = terminals();
+        push(&mut outbox, 0, b"abcdefg");
+        outbox.flush(&mut reactor, &terminals, &mut broken);
+        assert_eq!(reactor.awaited, [terminals[0].token(0)]);
+        push(&mut outbox, 0, b"hi");
+        outbox.flush(&mut reactor, &terminals, &mut broken);
+        assert_eq!(
+            sent(&reactor, 10),
+            b"abc",
+            "it waits behind what came before"
+        );
+        for taken in [6, 9] {
+            assert_eq!(outbox.resume(&mut reactor, 0, &terminals[0]), None);
+            assert_eq!(sent(&reactor, 10).len(), taken);
+        }
+        assert_eq!(sent(&reactor, 10), b"abcdefghi");
+        assert_eq!(reactor.awaited.len(), 2, "the last was taken whole");
+        assert_eq!(outbox.resume(&mut reactor, 0, &terminals[0]), None);
+    }
+
+    #[test]
+    fn a_terminal_that_cannot_send_is_behind_by_a_bounded_amount() {
+        let (mut outbox, mut reactor, mut broken) = (Outbox::default(), taking(0), Vec::new());
+        for _ in 0..100 {
+            push(&mut outbox, 0, &[b'.'; 1000]);
+            outbox.flush(&mut reactor, &terminals(), &mut broken);
+        }
+        assert!(outbox.behind[&0].len() <= BEHIND_BYTES_MAX);
+        outbox.forget(0);
+        assert!(outbox.behind.is_empty());
+    }
+
+    #[test]
+    fn what_a_previous_attempt_had_to_say_is_not_sent() {
+        let (mut outbox, mut reactor, mut broken) = (Outbox::default(), taking(100), Vec::new());
+        let mut terminals = terminals();
+        push(&mut outbox, 0, b"old");
+        terminals[0].attempt += 1;
+        push(&mut outbox, 1, b"of one that ended");
+        terminals[1].phase = crate::engine::terminal::Phase::Ended;
+        outbox.flush(&mut reactor, &terminals, &mut broken);
+        assert!(reactor.batches.iter().flatten().next().is_none());
+    }
+}

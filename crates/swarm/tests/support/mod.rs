@@ -4,6 +4,7 @@
 //! on the publisher's thread. So a test needs no sleeps: the run ends when its last push is measured.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use myriad_swarm::{
     Config, Driver, Endpoint, Interrupt, LiveStyle, Publish, PublishBody, Report, Target,

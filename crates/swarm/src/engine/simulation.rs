@@ -1,0 +1,472 @@
+//! The crowd against a simulated server, on a simulated network: odd pieces, short sends, resets, clock jumps.
+//!
+//! A failing seed is printed; `MYRIAD_SEED=<seed> cargo test -p myriad-swarm simulation` replays it alone.
+
+use crate::clock::{Clock, Nanos};
+use crate::config::{Config, Endpoint, Publish, PublishBody};
+use crate::engine::crowd::{Crowd, Turned};
+use crate::engine::plan::Plan;
+use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
+use crate::measure::push::PushKey;
+use crate::stamp::Stamp;
+use crate::target::Target;
+use myriad_reactor::Driver;
+use myriad_reactor::sim::{Faults, PeerId, Prng, Sim, SimNet};
+use myriad_wire::handshake::check_upgrade;
+use myriad_wire::http::{HeadLimits, parse_request};
+use myriad_wire::ws::{
+    CloseCode, Decoder, Event, Limits, Opcode, Role, encode_close, encode_frame,
+};
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SEEDS: u64 = 300;
+const STEPS: u32 = 250;
+
+/// A clock that moves when told to.
+#[derive(Default)]
+struct Manual(Cell<u64>);
+
+impl Clock for Manual {
+    fn now(&self) -> Nanos {
+        Nanos(self.0.get())
+    }
+}
+
+/// What the server does to connections beside serving them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Temper {
+    /// Nothing: every figure is known exactly.
+    Kind,
+    /// Refuses, closes, resets: figures have bounds.
+    Unkind,
+}
+
+/// The server's end of one connection.
+struct Peer {
+    id: PeerId,
+    head: Vec<u8>,
+    decoder: Decoder,
+    state: State,
+    pings: VecDeque<Vec<u8>>,
+    published: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Upgrading,
+    Open,
+    /// A close frame was sent or answered.
+    Closing,
+    Ended,
+}
+
+struct World {
+    net: SimNet,
+    prng: Prng,
+    clock: Manual,
+    temper: Temper,
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    crowds: Vec<Option<Crowd<Sim>>>,
+    peers: Vec<Peer>,
+    sequence: u32,
+    /// By sequence: connections it was written to.
+    sent: HashMap<u32, u64>,
+    close_frames: u64,
+}
+
+#[test]
+fn a_crowd_survives_any_network_and_counts_right() {
+    if let Some(seed) = std::env::var("MYRIAD_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+    {
+        return simulate(seed);
+    }
+    for seed in 0..SEEDS {
+        let outcome = std::panic::catch_unwind(|| simulate(seed));
+        if let Err(panic) = outcome {
+            eprintln!("the failing seed is {seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn simulate(seed: u64) {
+    let mut world = World::new(seed);
+    for _ in 0..STEPS {
+        world.step();
+    }
+    world.settle();
+    world.check_counts();
+    world.close();
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut prng = Prng::new(seed);
+        let faults = Faults::mixed(&mut prng);
+        let temper = if prng.one_in(2) {
+            Temper::Kind
+        } else {
+            Temper::Unkind
+        };
+        let plan = Arc::new(plan(seed, &mut prng));
+        let net = SimNet::new(seed, faults);
+        let shared = Arc::new(Shared::new(plan.threads as usize, 1));
+        let clock = Manual::default();
+        let crowds = (0..plan.threads).map(|thread| {
+            let part = plan.part(thread);
+            let reactor = net.reactor(part.count as usize);
+            Some(Crowd::new(
+                reactor,
+                Arc::clone(&plan),
+                part,
+                Arc::clone(&shared),
+                clock.now(),
+            ))
+        });
+        Self {
+            crowds: crowds.collect(),
+            net,
+            prng,
+            clock,
+            temper,
+            plan,
+            shared,
+            peers: Vec::new(),
+            sequence: 0,
+            sent: HashMap::new(),
+            close_frames: 0,
+        }
+    }
+
+    fn step(&mut self) {
+        self.accept();
+        for index in 0..self.peers.len() {
+            self.serve(index);
+        }
+        if self.prng.one_in(12) {
+            self.publish();
+        }
+        if !self.peers.is_empty() {
+            for _ in 0..self.prng.below(4) {
+                let index = self.prng.below(self.peers.len());
+                self.disturb(index);
+            }
+        }
+        self.turn();
+        let jump = if self.prng.one_in(100) {
+            12_000
+        } else {
+            self.prng.below(40)
+        };
+        self.clock
+            .0
+            .set(self.clock.0.get() + jump as u64 * 1_000_000);
+    }
+
+    fn turn(&mut self) {
+        for crowd in &mut self.crowds {
+            let Some(running) = crowd else { continue };
+            if running.turn(&self.clock).unwrap() == Turned::Done {
+                *crowd = None;
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for dialed in self.net.dialed() {
+            assert_eq!(dialed.target, self.plan.targets[0].address);
+            assert!(dialed.source.unwrap().ip().is_loopback());
+            self.peers.push(Peer {
+                id: dialed.peer,
+                head: Vec::new(),
+                decoder: Decoder::new(Role::Server),
+                state: State::Upgrading,
+                pings: VecDeque::new(),
+                published: 0,
+            });
+        }
+    }
+
+    /// Reads what a terminal said, and answers as a server must.
+    fn serve(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        let mut bytes = self.net.read(peer.id);
+        if peer.state == State::Upgrading {
+            peer.head.append(&mut bytes);
+            let head = parse_request(&peer.head, HeadLimits::default()).unwrap();
+            let Some(head) = head else {
+                return self.notice_end(index);
+            };
+            assert_eq!(head.path(), "/raw");
+            let upgrade = check_upgrade(&head).unwrap();
+            let mut answer = Vec::new();
+            upgrade.write_response(None, &mut answer);
+            assert_eq!(
+                peer.head.len(),
+                head.head_bytes(),
+                "nothing is said before the answer"
+            );
+            if self.temper == Temper::Unkind && self.prng.one_in(8) {
+                peer.state = State::Ended;
+                self.net
+                    .write(peer.id, b"HTTP/1.1 503 Full\r\ncontent-length: 0\r\n\r\n");
+                return self.net.close(peer.id);
+            }
+            peer.state = State::Open;
+            self.net.write(peer.id, &answer);
+            return;
+        }
+        self.hear(index, &mut bytes);
+        self.notice_end(index);
+    }
+
+    fn hear(&mut self, index: usize, bytes: &mut [u8]) {
+        let peer = &mut self.peers[index];
+        let mut input = bytes;
+        while let Some(event) = peer
+            .decoder
+            .next_event(&Limits::default(), &mut input)
+            .unwrap()
+        {
+            match event {
+                Event::Pong(payload) => {
+                    let asked = peer.pings.pop_front().expect("nobody asked");
+                    assert_eq!(payload[..], asked[..], "pongs come in order");
+                }
+                Event::Ping(payload) => {
+                    let mut pong = Vec::new();
+                    encode_frame(&mut pong, Opcode::Pong, true, None, &payload);
+                    self.net.write(peer.id, &pong);
+                }
+                Event::Close(_) => {
+                    if peer.state == State::Open {
+                        let mut answer = Vec::new();
+                        encode_close(&mut answer, CloseCode::NORMAL, "", None);
+                        self.net.write(peer.id, &answer);
+                    }
+                    peer.state = State::Ended;
+                    self.net.close(peer.id);
+                }
+                Event::Data { .. } => panic!("terminals have nothing to say"),
+            }
+        }
+    }
+
+    fn notice_end(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        if peer.state != State::Ended && self.net.end(peer.id).is_some() {
+            peer.state = State::Ended;
+            self.net.close(peer.id);
+        }
+    }
+
+    /// Gives every open connection the next publication, in frames of any form.
+    fn publish(&mut self) {
+        self.sequence += 1;
+        let key = PushKey::Own {
+            stream: 0,
+            sequence: self.sequence,
+        };
+        let expected = self.shared.open_terminals(|_| true);
+        self.shared.ledger.publish(key, expected, self.clock.now());
+        let stamp = Stamp {
+            run: self.plan.run,
+            stream: 0,
+            sequence: self.sequence,
+        };
+        let payload = stamp.payload(26 + self.prng.below(200));
+        for peer in &mut self.peers {
+            if peer.state != State::Open {
+                continue;
+            }
+            let mut frames = Vec::new();
+            if self.prng.one_in(3) {
+                let cut = self.prng.below(payload.len());
+                let (first, last) = payload.as_bytes().split_at(cut);
+                encode_frame(&mut frames, Opcode::Text, false, None, first);
+                encode_frame(&mut frames, Opcode::Continuation, true, None, last);
+            } else {
+                encode_frame(&mut frames, Opcode::Text, true, None, payload.as_bytes());
+            }
+            self.net.write(peer.id, &frames);
+            peer.published += 1;
+            *self.sent.entry(self.sequence).or_default() += 1;
+        }
+    }
+
+    fn disturb(&mut self, index: usize) {
+        let kind = self
+            .prng
+            .below(if self.temper == Temper::Kind { 3 } else { 6 });
+        let peer = &mut self.peers[index];
+        if peer.state != State::Open {
+            return;
+        }
+        let mut frame = Vec::new();
+        match kind {
+            0 => {
+                let payload = self.prng.bits().to_le_bytes()[..self.prng.below(8)].to_vec();
+                encode_frame(&mut frame, Opcode::Ping, true, None, &payload);
+                peer.pings.push_back(payload);
+                self.net.write(peer.id, &frame);
+            }
+            1 => self.net.stall(peer.id),
+            2 => self.net.resume(peer.id),
+            3 => {
+                encode_close(&mut frame, CloseCode::GOING_AWAY, "", None);
+                peer.state = State::Closing;
+                self.close_frames += 1;
+                self.net.write(peer.id, &frame);
+            }
+            4 => {
+                peer.state = State::Ended;
+                self.net.reset(peer.id);
+            }
+            _ => {
+                peer.state = State::Ended;
+                self.net.close(peer.id);
+            }
+        }
+    }
+
+    /// Lets everything that is under way arrive, on a quiet network.
+    fn settle(&mut self) {
+        self.net.set_faults(Faults::NONE);
+        for peer in &self.peers {
+            self.net.resume(peer.id);
+        }
+        // Longer than every timeout and backoff together.
+        for _ in 0..2000 {
+            self.accept();
+            for index in 0..self.peers.len() {
+                self.serve(index);
+            }
+            self.turn();
+            self.clock.0.set(self.clock.0.get() + 25_000_000);
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.shared
+            .accounts()
+            .for_each(|account| totals.merge(&account.totals));
+        totals
+    }
+
+    fn check_counts(&self) {
+        let totals = self.totals();
+        assert!(
+            self.shared
+                .accounts()
+                .all(|account| account.stage == Stage::Holding)
+        );
+        assert_eq!(totals.connecting, 0);
+        let open = self
+            .peers
+            .iter()
+            .filter(|peer| peer.state == State::Open)
+            .count() as u64;
+        assert_eq!(totals.open, open);
+        assert_eq!(self.shared.open_terminals(|_| true), open);
+        assert_eq!(
+            (totals.gaps, totals.duplicates, totals.overtaken),
+            (0, 0, 0)
+        );
+        assert_eq!((totals.unexpected, totals.unmeasured), (0, 0));
+        // All that survivors were given arrived; of what the others were given, some.
+        let alive = self.peers.iter().filter(|peer| peer.state == State::Open);
+        let least: u64 = alive.clone().map(|peer| u64::from(peer.published)).sum();
+        let most: u64 = self.sent.values().sum();
+        assert!(
+            (least..=most).contains(&totals.messages),
+            "{least} <= {} <= {most}",
+            totals.messages
+        );
+        for peer in alive {
+            assert!(peer.pings.is_empty(), "every ping is answered");
+        }
+        let mut received: HashMap<PushKey, u64> = HashMap::new();
+        for account in self.shared.accounts() {
+            for (key, tally) in &account.tallies {
+                *received.entry(*key).or_default() += tally.received;
+            }
+        }
+        assert_eq!(received.values().sum::<u64>(), totals.messages);
+        for (&sequence, &sent) in &self.sent {
+            let received = received
+                .get(&PushKey::Own {
+                    stream: 0,
+                    sequence,
+                })
+                .copied()
+                .unwrap_or(0);
+            assert!(received <= sent);
+            // A connection that was given up while its answer was under way was never a terminal's.
+            assert!(self.temper == Temper::Unkind || received == sent || self.any_ended());
+        }
+        let closes: u64 = self
+            .shared
+            .accounts()
+            .map(|a| a.closes.values().sum::<u64>())
+            .sum();
+        assert!(closes <= self.close_frames);
+    }
+
+    fn any_ended(&self) -> bool {
+        self.peers.iter().any(|peer| peer.state == State::Ended)
+    }
+
+    /// Ends the crowd: nothing may stay open.
+    fn close(&mut self) {
+        let ending = if self.prng.one_in(2) {
+            Ending::Orderly
+        } else {
+            Ending::Reset
+        };
+        self.shared.give(Order::Close(ending));
+        for _ in 0..1000 {
+            if self.crowds.iter().all(Option::is_none) {
+                break;
+            }
+            self.turn();
+            for index in 0..self.peers.len() {
+                self.serve(index);
+            }
+            self.clock.0.set(self.clock.0.get() + 20_000_000);
+        }
+        assert!(self.crowds.iter().all(Option::is_none), "every thread ends");
+        assert!(
+            self.shared
+                .accounts()
+                .all(|account| account.stage == Stage::Gone)
+        );
+        assert_eq!(self.totals().open, 0);
+        assert_eq!(self.net.open_sockets(), 0);
+        assert!(self.net.leaked().is_empty());
+    }
+}
+
+fn plan(seed: u64, prng: &mut Prng) -> Plan {
+    let target = Target::parse("ws://127.0.0.1:8000/raw?channel=x").unwrap();
+    let mut config = Config::new(vec![target], prng.between(1, 60) as u64);
+    config.driver = Some(Driver::Epoll);
+    config.threads = Some(u32::try_from(prng.between(1, 3)).unwrap());
+    config.connecting_max = u32::try_from(prng.between(1, 40)).unwrap();
+    config.connect_rate_per_s = prng.one_in(2).then_some(50.0);
+    config.retries = u8::try_from(prng.below(3)).unwrap();
+    config.heartbeat = prng.one_in(2).then_some(Duration::from_secs(1));
+    let endpoint = Endpoint::parse("http://127.0.0.1:8000/publish").unwrap();
+    let mut publish = Publish::new(endpoint, Duration::from_secs(1));
+    publish.body = PublishBody::Plain;
+    config.publish = Some(publish);
+    let mut plan = config.prepare().unwrap().plan;
+    plan.seed = seed;
+    plan
+}
