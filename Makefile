@@ -1,6 +1,6 @@
 # make demo    as many connections as this machine allows, and three pushes to all of them
 # make test    everything CI runs; ends with "N passed, N failed"
-# make bench   the figures of docs/benchmarks.md, beside the plain baseline (half an hour, an idle machine)
+# make bench   the figures of docs/benchmarks.md, beside the plain baseline (an hour, on an idle machine)
 #
 # Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k'.
 
@@ -22,4 +22,4 @@ test:
 
 bench:
 	$(CARGO) build --release --locked --bin myriad
-	$(PYTHON) bench/run.py --myriad $(TARGET)/release/myriad $(BENCH)
+	$(PYTHON) bench/run.py --hash --myriad $(TARGET)/release/myriad $(BENCH)

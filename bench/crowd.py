@@ -1,0 +1,143 @@
+"""One measured run: a server, the crowd, and what both used."""
+
+import json
+import subprocess
+import threading
+import time
+import urllib.request
+
+import processes
+from processes import Process
+
+READY_PATIENCE_S = 60
+# Between two lines of the crowd's live report; it writes two a second.
+SILENCE_S = 120
+
+
+class RunFailed(Exception):
+    """A server or a crowd that did not do what it was started for."""
+
+
+class Bench:
+    """What all runs share."""
+
+    def __init__(self, myriad, baseline, out):
+        self.myriad, self.baseline, self.out = myriad, baseline, out
+
+    def server_command(self, kind, connections, ping_interval, ports):
+        """The kinds: `baseline`, `io_uring`, `epoll`."""
+        # Room for probers and control connections, which count too.
+        room = connections + 1000
+        if kind == "baseline":
+            return [
+                self.baseline, "--listen", f"127.0.0.1:{ports[0]}", "--control", f"127.0.0.1:{ports[1]}",
+                "--connections", room,
+            ]
+        return [
+            self.myriad, "serve", "--dev", "--listen", f"127.0.0.1:{ports[0]}", "--max-connections", room,
+            "--driver", kind, "--ping-interval", ping_interval, "--drain", "1s",
+        ]
+
+    def crowd_command(self, connections, ports, report, *options):
+        target = f"ws://127.0.0.1:{ports[0]}/raw?channel=bench"
+        return [
+            self.myriad, "swarm", target, "--connections", connections, "--live", "json", "--json", report, *options,
+        ]
+
+    def publish_options(self, kind, ports, pushes, every):
+        url, body = f"http://127.0.0.1:{ports[0]}/api/publish", "api"
+        if kind == "baseline":
+            url, body = f"http://127.0.0.1:{ports[1]}/", "plain"
+        return ["--publish", url, "--publish-body", body, "--pushes", pushes, "--every", every]
+
+    def run(self, name, kind, connections, ping_interval, crowd_options, course):
+        """Starts both, hands the crowd's events to `course`, returns its figures with those all runs have.
+
+        `course(run, event)` is called for each live event and returns True when the run is over.
+        """
+        in_use, _ = processes.sockets()
+        ports = processes.free_ports(2)
+        report = self.out / f"{name}.report.json"
+        server_command = self.server_command(kind, connections, ping_interval, ports)
+        crowd_command = self.crowd_command(connections, ports, report, *crowd_options(kind, ports))
+        figures = {"kind": kind, "busy_before": round(processes.busy_share(), 3)}
+        with Process(server_command, self.out / f"{name}.server.log") as server:
+            wait_until_ready(server, ports[1] if kind == "baseline" else ports[0], kind)
+            run = Run(self, server, ports, figures)
+            with Process(crowd_command, self.out / f"{name}.crowd.log", subprocess.PIPE) as crowd:
+                follow(run, crowd, course)
+                # The crowd writes its report once it has closed its connections.
+                crowd.popen.wait(SILENCE_S)
+        figures["report"] = json.loads(report.read_text())
+        figures["commands"] = [displayed(server_command), displayed(crowd_command)]
+        processes.wait_until_drained(in_use)
+        return figures
+
+
+class Run:
+    """A run under way, for its course."""
+
+    def __init__(self, bench, server, ports, figures):
+        self.bench, self.server, self.ports, self.figures = bench, server, ports, figures
+        # Workers are forked before a server is ready, so that the tree does not change.
+        self.pids = processes.tree(server.pid)
+        self.anonymous_before = processes.anonymous_bytes(self.pids)
+        self.slab_before = processes.slab_bytes()
+
+    def cpu_seconds(self):
+        return processes.cpu_seconds(self.pids)
+
+    def measure_memory(self, connected):
+        connected = max(connected, 1)
+        grown = processes.anonymous_bytes(self.pids) - self.anonymous_before
+        self.figures["user_bytes_per_connection"] = grown / connected
+        self.figures["kernel_bytes_per_connection"] = (processes.slab_bytes() - self.slab_before) / connected
+
+
+def wait_until_ready(server, port, kind):
+    url = f"http://127.0.0.1:{port}/{'stats' if kind == 'baseline' else 'healthz'}"
+    deadline = time.monotonic() + READY_PATIENCE_S
+    while True:
+        if server.popen.poll() is not None:
+            raise RunFailed(f"the server ended early:\n{server.last_words()}")
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                if answer.status == 200 and "listening on" in server.stderr_path.read_text():
+                    return
+        except OSError:
+            pass
+        if time.monotonic() >= deadline:
+            raise RunFailed(f"the server was not ready after {READY_PATIENCE_S} s:\n{server.last_words()}")
+        time.sleep(0.05)
+
+
+def follow(run, crowd, course):
+    """Feeds the crowd's events to the course, until that is satisfied or the crowd is done."""
+    # A crowd that hangs would block the reading below for ever.
+    alarm = threading.Timer(SILENCE_S, crowd.popen.kill)
+    alarm.start()
+    try:
+        for line in crowd.popen.stdout:
+            alarm.cancel()
+            alarm = threading.Timer(SILENCE_S, crowd.popen.kill)
+            alarm.start()
+            event = json.loads(line)
+            if event["event"] == "done":
+                return
+            if course(run, event):
+                crowd.popen.terminate()
+    finally:
+        alarm.cancel()
+    raise RunFailed(f"the crowd ended early:\n{crowd.last_words()}")
+
+
+def displayed(command):
+    """As a person would type it: without folders, the target quoted."""
+    words = [str(word) for word in command]
+    words[0] = words[0].rsplit("/", 1)[-1]
+    shown = []
+    for index, word in enumerate(words):
+        if index and words[index - 1] == "--json":
+            word = "report.json"
+        shown.append(f"'{word}'" if "?" in word else word)
+    return " ".join(shown)

@@ -1,0 +1,182 @@
+"""The table of targets: what each row compares, and whether it is reached."""
+
+import statistics
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    scenario: str
+    # What it is, as in the table of targets.
+    title: str
+    # In words.
+    target: str
+    # Of the runs of its scenario: a list of values, one a round; None for a round that does not count.
+    values: object
+    # The most, or with `at_least` the least, that reaches the target.
+    bound: float
+    at_least: bool = False
+    # A value as a person reads it.
+    shown: object = "{:.2f}".format
+    # Beyond the bound but within this the row is tolerated, not reached.
+    tolerated: float = None
+
+    def outcome(self, runs):
+        values = [value for value in self.values(runs) if value is not None]
+        if not values:
+            return None
+        median = statistics.median(values)
+        return Outcome(self, median, min(values), max(values), len(values))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    row: Row
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def reached(self):
+        if (self.median >= self.row.bound) if self.row.at_least else (self.median <= self.row.bound):
+            return "yes"
+        if self.row.tolerated is not None and self.median <= self.row.tolerated:
+            return "within the most allowed"
+        return "no"
+
+    @property
+    def measured(self):
+        shown = self.row.shown
+        if self.rounds == 1:
+            return shown(self.median)
+        return f"{shown(self.median)} ({shown(self.low)} to {shown(self.high)}, {self.rounds} rounds)"
+
+
+def of_kind(runs, kind):
+    return [run for run in runs if run["kind"] == kind]
+
+
+def whole(run):
+    """Everybody who was wanted connected, and every push reached all of them. Anything else measures less work."""
+    wanted = run["report"]["settings"]["connections"]
+    if run["report"]["setup"]["connected"] < wanted:
+        return False
+    return all(push["received"] >= wanted for push in run.get("pushes", []))
+
+
+def figure(kind, value):
+    """The value of each run of that kind."""
+    return lambda runs: [value(run) if whole(run) else None for run in of_kind(runs, kind)]
+
+
+def ratio(kind, value):
+    """Of each round: that kind's value over the baseline's of the same round."""
+
+    def values(runs):
+        baselines = {run["round"]: run for run in of_kind(runs, "baseline")}
+        found = []
+        for run in of_kind(runs, kind):
+            baseline = baselines.get(run["round"])
+            comparable = baseline is not None and whole(run) and whole(baseline)
+            found.append(value(run) / value(baseline) if comparable else None)
+        return found
+
+    return values
+
+
+def last_ms(run):
+    """Publish to the last client: the median of the run's pushes."""
+    return statistics.median(push["last_ms"] for push in run["pushes"])
+
+
+def cpu_per_delivery_us(run):
+    return run["server_cpu_s"] * 1e6 / sum(push["received"] for push in run["pushes"])
+
+
+def user_bytes(run):
+    return run["user_bytes_per_connection"]
+
+
+def setup_rate(run):
+    return run["report"]["setup"]["rate_per_s"]
+
+
+def setup_seconds(run):
+    return run["report"]["setup"]["elapsed_s"]
+
+
+def byte_count(value):
+    return f"{value:.0f} B"
+
+
+def per_second(value):
+    return f"{value:,.0f}/s"
+
+
+def seconds(value):
+    return f"{value:.1f} s"
+
+
+def share(value):
+    return f"{value:.1%}"
+
+
+def milliseconds(value):
+    return f"{value:.2f} ms"
+
+
+def _memory(size, kind, title):
+    return Row(
+        f"memory-{size}-{kind}", f"broadcast-{size}",
+        f"user space per idle `raw` connection with one subscription, at {title}, {kind}",
+        "128 B (200 B at most)", figure(kind, user_bytes), 128, shown=byte_count, tolerated=200,
+    )
+
+
+ROWS = [
+    _memory("100k", "io_uring", "100k"),
+    _memory("100k", "epoll", "100k"),
+    _memory("1m", "io_uring", "1M"),
+    _memory("1m", "epoll", "1M"),
+    Row("connect-100k-io_uring", "broadcast-100k", "connect + upgrade, 100k, both ends here, io_uring",
+        "80,000/s", figure("io_uring", setup_rate), 80_000, at_least=True, shown=per_second),
+    Row("connect-100k-epoll", "broadcast-100k", "connect + upgrade, 100k, both ends here, epoll",
+        "80,000/s", figure("epoll", setup_rate), 80_000, at_least=True, shown=per_second),
+    Row("broadcast-100k-io_uring", "broadcast-100k",
+        "broadcast to 100k, publish to last client, against the baseline, io_uring",
+        "at most 0.95", ratio("io_uring", last_ms), 0.95),
+    Row("broadcast-100k-epoll", "broadcast-100k",
+        "broadcast to 100k, publish to last client, against the baseline, epoll",
+        "at most 1.1", ratio("epoll", last_ms), 1.1),
+    Row("cpu-100k-io_uring", "broadcast-100k",
+        "server CPU per delivered message in that broadcast, against the baseline, io_uring",
+        "at most 0.75", ratio("io_uring", cpu_per_delivery_us), 0.75),
+    Row("cpu-100k-epoll", "broadcast-100k",
+        "server CPU per delivered message in that broadcast, against the baseline, epoll",
+        "at most 1.1", ratio("epoll", cpu_per_delivery_us), 1.1),
+    Row("broadcast-1m-io_uring", "broadcast-1m",
+        "broadcast to 1M, publish to last client, against the baseline",
+        "at most 0.9", ratio("io_uring", last_ms), 0.9),
+    Row("broadcast-1m-seconds", "broadcast-1m", "the same in seconds",
+        "about 6 s", figure("io_uring", lambda run: last_ms(run) / 1000), 6.5, shown=seconds),
+    Row("broadcast-1m-hash", "broadcast-1m-hash",
+        "broadcast to 1M with the larger connection hash, against the baseline with it",
+        "at most 0.9", ratio("io_uring", last_ms), 0.9),
+    Row("broadcast-1m-hash-seconds", "broadcast-1m-hash", "the same in seconds",
+        "4.7 s", figure("io_uring", lambda run: last_ms(run) / 1000), 4.7, shown=seconds),
+    Row("connect-1m", "broadcast-1m", "1M connections open and subscribed, both ends here",
+        "40 s", figure("io_uring", setup_seconds), 40, shown=seconds),
+    Row("idle-1m", "idle-1m", "a million connections idle with 25 s pings answered: server's share of one core",
+        "at most 45%", figure("io_uring", lambda run: run["server_cpu_share"]), 0.45, shown=share),
+    Row("latency-1m", "latency-1m",
+        "publish to a 1-subscriber channel while 1M idle connections are open, pings off, p99",
+        "under 2 ms", figure("io_uring", lambda run: run["probe"]["fanout"]["overall"]["p99_ms"]), 2.0,
+        shown=milliseconds),
+]
+
+
+def named(name):
+    """The rows that `--only name` means: that row, or those of a scenario, or those whose name begins so."""
+    return [row for row in ROWS if row.name == name or row.scenario == name or row.name.startswith(name + "-")]

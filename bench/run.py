@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Measures Myriad against its targets and against a plain epoll program, and writes docs/benchmarks.md.
+
+    make bench                                  everything, an hour on two cores
+    make bench BENCH='--only broadcast-100k'    one scenario or row; the others keep their last figures
+    make bench BENCH='--quick'                  20,000 connections and one round: does it work? writes no page
+
+Everything runs one after the other on an otherwise idle machine. Raw results are kept in bench-out/.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import report
+import rows
+import scenarios
+from crowd import Bench, RunFailed
+
+ROOT = Path(__file__).resolve().parent.parent
+QUICK_CONNECTIONS = 20_000
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--myriad", type=Path, default=ROOT / "target/release/myriad", help="the program to measure")
+    parser.add_argument("--only", action="append", default=[], metavar="ROW", help="a row or scenario; may be repeated")
+    parser.add_argument("--list", action="store_true", help="name rows and scenarios and do nothing")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_CONNECTIONS:,} connections, one round")
+    parser.add_argument("--connections", type=int, help="instead of each scenario's own number; writes no page")
+    parser.add_argument("--rounds", type=int, help="instead of each scenario's own number")
+    parser.add_argument("--hash", action="store_true", help="also with a larger connection hash, in a namespace")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench-out", help="where raw results go")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs/benchmarks.md", help="where the page goes")
+    parser.add_argument("--page-only", action="store_true", help="write the page again from the raw results")
+    return parser.parse_args()
+
+
+def build_baseline(out):
+    program = out / "push"
+    source = ROOT / "bench/baseline/push.c"
+    subprocess.run(["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-o", program, source], check=True)
+    return program
+
+
+def context():
+    """Where and what: without it a figure means nothing."""
+    memory_kb = int(Path("/proc/meminfo").read_text().split()[1])
+    processor = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            processor = line.partition(":")[2].strip()
+            break
+    commit = git("rev-parse", "--short", "HEAD") or "unknown"
+    if git("status", "--porcelain", "--untracked-files=no"):
+        commit += " with uncommitted changes"
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": processor,
+        "memory": f"{memory_kb / (1 << 20):.1f} GiB",
+        "kernel": platform.release(),
+        "descriptors": f"{resource.getrlimit(resource.RLIMIT_NOFILE)[1]:,}",
+        "commit": commit,
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def git(*words):
+    done = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def chosen(options, connections, rounds):
+    everything = scenarios.everything(connections, rounds, options.hash or any("hash" in name for name in options.only))
+    if not options.only:
+        return everything
+    wanted = {row.scenario for name in options.only for row in rows.named(name)}
+    unknown = [name for name in options.only if not rows.named(name)]
+    if unknown:
+        sys.exit(f"no row or scenario is called {', '.join(unknown)}; see --list")
+    return [scenario for scenario in everything if scenario.name in wanted]
+
+
+def show(scenario, runs):
+    """What the page will say about it, now."""
+    for row in rows.ROWS:
+        if row.scenario == scenario.name and (outcome := row.outcome(runs)):
+            print(f"{row.title}: {outcome.measured}; target {row.target}: {outcome.reached}", flush=True)
+
+
+def main():
+    options = arguments()
+    if options.list:
+        for row in rows.ROWS:
+            print(f"{row.scenario:<20} {row.name:<28} {row.title}")
+        return 0
+    connections = options.connections or (QUICK_CONNECTIONS if options.quick else None)
+    rounds = options.rounds or (1 if options.quick else None)
+    # Figures of another size must not stand in the page, nor beside those that do.
+    out = options.out if connections is None else options.out / "trial"
+    out.mkdir(parents=True, exist_ok=True)
+    if not options.page_only:
+        if not options.myriad.exists():
+            sys.exit(f"{options.myriad} is not there; cargo build --release")
+        # Terminating the measurement must end its processes: turned into an exception, it does.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        bench = Bench(options.myriad.resolve(), build_baseline(out), out)
+        for scenario in chosen(options, connections, rounds):
+            print(f"{scenario.name}: {scenario.connections:,} connections, {scenario.rounds} rounds", flush=True)
+            try:
+                runs = scenarios.run_scenario(bench, scenario)
+            except (RunFailed, TimeoutError, RuntimeError) as failure:
+                sys.exit(f"{scenario.name} could not be measured: {failure}")
+            result = {
+                "scenario": scenario.name, "connections": scenario.connections, "context": context(), "runs": runs,
+            }
+            (out / f"{scenario.name}.scenario.json").write_text(json.dumps(result, indent=1) + "\n")
+            show(scenario, runs)
+    if connections is None:
+        report.write(out, options.page)
+        print(f"{options.page} is written.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

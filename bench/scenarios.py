@@ -1,0 +1,153 @@
+"""The runs behind the figures. Each scenario serves several rows of the table."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import namespace
+from crowd import displayed
+
+KINDS = ["baseline", "io_uring", "epoll"]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    connections: int
+    rounds: int
+    kinds: tuple
+    # A function of (bench, name of the run, kind, connections).
+    measure: object
+    larger_hash: bool = False
+
+
+def broadcast(bench, name, kind, connections):
+    """Connects, holds, pushes several times: setup rate, memory, fan-out times, CPU per delivery."""
+    pushes = 5 if connections <= 200_000 else 3
+    # As long as three times the plain baseline takes here; pushes must not overlap.
+    every_s = 2 + connections // 50_000
+
+    def course(run, event):
+        figures = run.figures
+        if event["event"] == "progress":
+            run.connected = event["connected"]
+        elif event["event"] == "phase" and event["phase"] == "connected":
+            run.measure_memory(run.connected)
+        elif event["event"] == "phase" and event["phase"] == "pushing":
+            # The publisher waits two seconds before the first push; connecting has calmed down by then.
+            time.sleep(1)
+            run.cpu_before = run.cpu_seconds()
+        elif event["event"] == "push":
+            figures.setdefault("pushes", []).append(event)
+            if len(figures["pushes"]) == pushes:
+                figures["server_cpu_s"] = run.cpu_seconds() - run.cpu_before
+
+    return bench.run(
+        name, kind, connections, "0",
+        lambda kind, ports: bench.publish_options(kind, ports, pushes, f"{every_s}s"),
+        course,
+    )
+
+
+def idle(bench, name, kind, connections):
+    """Holds the crowd with pings every 25 s and measures the server's CPU over two of those intervals."""
+    settle_s, watched_s = 30, 50
+
+    def course(run, event):
+        if event["event"] == "progress":
+            run.connected = event["connected"]
+        elif event["event"] == "phase" and event["phase"] == "connected":
+            run.measure_memory(run.connected)
+            run.connected_at = time.monotonic()
+        if not hasattr(run, "connected_at"):
+            return False
+        now = time.monotonic()
+        if not hasattr(run, "cpu_before"):
+            if now >= run.connected_at + settle_s:
+                run.cpu_before, run.watched_from = run.cpu_seconds(), now
+        elif now >= run.watched_from + watched_s:
+            run.figures["server_cpu_share"] = (run.cpu_seconds() - run.cpu_before) / (now - run.watched_from)
+            run.figures["open_when_watched"] = run.connected
+            return True
+        return False
+
+    return bench.run(name, kind, connections, "25s", lambda kind, ports: ["--duration", "10m"], course)
+
+
+def latency(bench, name, kind, connections):
+    """Holds the crowd without pings; a second, tiny crowd publishes to a channel of its own."""
+
+    def course(run, event):
+        if event["event"] != "phase" or event["phase"] != "connected":
+            return False
+        report = bench.out / f"{name}.probe.json"
+        origin = f"127.0.0.1:{run.ports[0]}"
+        command = [
+            bench.myriad, "swarm", f"ws://{origin}/raw?channel=probe", "--connections", "1", "--threads", "1",
+            "--live", "off", "--publish", f"http://{origin}/api/publish", "--pushes", "2000", "--every", "10ms",
+            "--json", report,
+        ]
+        subprocess.run([str(word) for word in command], check=True, stdin=subprocess.DEVNULL, timeout=120)
+        run.figures["probe"] = json.loads(report.read_text())
+        run.figures["probe_command"] = command
+        return True
+
+    figures = bench.run(name, kind, connections, "0", lambda kind, ports: ["--duration", "10m"], course)
+    figures["commands"].append(displayed(figures.pop("probe_command")))
+    return figures
+
+
+def everything(connections, rounds, hash_too):
+    """All scenarios; `connections` and `rounds` stand over the usual ones when given."""
+    million = connections or 1_000_000
+    scenarios = [
+        Scenario("broadcast-100k", connections or 100_000, rounds or 5, tuple(KINDS), broadcast),
+        Scenario("broadcast-1m", million, rounds or 3, tuple(KINDS), broadcast),
+        Scenario("idle-1m", million, 1, ("io_uring", "epoll"), idle),
+        Scenario("latency-1m", million, 1, ("io_uring", "epoll"), latency),
+    ]
+    if hash_too:
+        scenarios.append(
+            Scenario("broadcast-1m-hash", million, rounds or 3, tuple(KINDS), broadcast, larger_hash=True)
+        )
+    return scenarios
+
+
+def run_scenario(bench, scenario):
+    """All rounds, one run after the other; each round begins with another kind. Returns the list of runs."""
+    if scenario.larger_hash:
+        return namespace.run_inside(lambda: _rounds(bench, scenario))
+    return _rounds(bench, scenario)
+
+
+def _rounds(bench, scenario):
+    runs = []
+    for turn in range(scenario.rounds):
+        shift = turn % len(scenario.kinds)
+        for kind in scenario.kinds[shift:] + scenario.kinds[:shift]:
+            name = f"{scenario.name}.{turn}.{kind}"
+            started = time.monotonic()
+            figures = scenario.measure(bench, name, kind, scenario.connections)
+            figures["round"] = turn
+            runs.append(figures)
+            print(f"  {name}: {summary(figures)}, {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+            if figures["busy_before"] > 0.1:
+                print(
+                    f"  the machine was {figures['busy_before']:.0%} busy before this run: figures are doubtful",
+                    file=sys.stderr,
+                )
+    return runs
+
+
+def summary(figures):
+    setup = figures["report"]["setup"]
+    text = f"{setup['connected']:,} at {setup['rate_per_s']:,.0f}/s"
+    if "pushes" in figures:
+        text += ", last after " + " ".join(f"{push['last_ms'] or 0:.0f}" for push in figures["pushes"]) + " ms"
+    if "server_cpu_share" in figures:
+        text += f", server CPU {figures['server_cpu_share']:.1%}"
+    if "probe" in figures:
+        text += f", p99 {figures['probe']['fanout']['overall']['p99_ms']:.2f} ms"
+    return text

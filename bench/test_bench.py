@@ -1,0 +1,156 @@
+"""The arithmetic of the benchmark: a wrong median is a wrong claim. No server is started here."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import crowd
+import namespace
+import processes
+import report
+import rows
+
+
+def run(kind, turn, last_ms, cpu_s=1.0, received=100, wanted=100):
+    pushes = [{"last_ms": ms, "received": received} for ms in last_ms]
+    setup = {"connected": wanted, "rate_per_s": 90_000.0, "elapsed_s": 1.25}
+    return {
+        "kind": kind,
+        "round": turn,
+        "pushes": pushes,
+        "server_cpu_s": cpu_s,
+        "user_bytes_per_connection": 131.4,
+        "kernel_bytes_per_connection": 8100.0,
+        "busy_before": 0.01,
+        "commands": [f"serve {kind}", "swarm 'ws://x?y'"],
+        "report": {"setup": setup, "settings": {"connections": wanted}, "warnings": []},
+    }
+
+
+CONTEXT = {
+    "cores": 2, "processor": "some", "memory": "24.0 GiB", "kernel": "6.18.0", "descriptors": "20,000",
+    "commit": "abc", "date": "2026-01-02",
+}
+
+
+def row(name):
+    [found] = [row for row in rows.ROWS if row.name == name]
+    return found
+
+
+class RowTest(unittest.TestCase):
+    def test_a_ratio_is_taken_within_its_round(self):
+        runs = [
+            run("baseline", 0, [100, 110, 90]), run("io_uring", 0, [80, 70, 300]),
+            run("io_uring", 1, [150]), run("baseline", 1, [200]),
+            run("io_uring", 2, [100]), run("baseline", 2, [100]),
+        ]
+        outcome = row("broadcast-100k-io_uring").outcome(runs)
+        # Medians of the pushes: 80 over 100, 150 over 200, 100 over 100.
+        self.assertEqual((outcome.median, outcome.low, outcome.high, outcome.rounds), (0.8, 0.75, 1.0, 3))
+        self.assertEqual(outcome.measured, "0.80 (0.75 to 1.00, 3 rounds)")
+        self.assertEqual(outcome.reached, "yes")
+
+    def test_cpu_is_per_delivered_message(self):
+        runs = [run("baseline", 0, [1, 1], cpu_s=2.0), run("io_uring", 0, [1], cpu_s=0.5)]
+        # 2 s over 200 deliveries against 0.5 s over 100.
+        self.assertEqual(row("cpu-100k-io_uring").outcome(runs).median, 0.5)
+
+    def test_a_round_that_missed_somebody_does_not_count(self):
+        runs = [run("baseline", 0, [100]), run("io_uring", 0, [1], received=99)]
+        self.assertIsNone(row("broadcast-100k-io_uring").outcome(runs))
+        runs += [run("baseline", 1, [100], received=99), run("io_uring", 1, [1])]
+        self.assertIsNone(row("broadcast-100k-io_uring").outcome(runs))
+        runs += [run("baseline", 2, [100]), run("io_uring", 2, [99])]
+        outcome = row("broadcast-100k-io_uring").outcome(runs)
+        self.assertEqual((outcome.median, outcome.reached, outcome.rounds), (0.99, "no", 1))
+
+    def test_a_rate_must_be_at_least_and_memory_has_a_tolerance(self):
+        runs = [run("io_uring", 0, [1])]
+        self.assertEqual(row("connect-100k-io_uring").outcome(runs).reached, "yes")
+        runs[0]["report"]["setup"]["rate_per_s"] = 79_999
+        self.assertEqual(row("connect-100k-io_uring").outcome(runs).reached, "no")
+        outcome = row("memory-100k-io_uring").outcome(runs)
+        self.assertEqual((outcome.measured, outcome.reached), ("131 B", "within the most allowed"))
+
+    def test_names_are_unique_and_found(self):
+        names = [row.name for row in rows.ROWS]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertEqual([row.name for row in rows.named("cpu-100k")], ["cpu-100k-io_uring", "cpu-100k-epoll"])
+        self.assertEqual([row.name for row in rows.named("idle-1m")], ["idle-1m"])
+        self.assertEqual(rows.named("nonsense"), [])
+
+
+class PageTest(unittest.TestCase):
+    def test_the_page_has_targets_commands_and_runs(self):
+        runs = [run("baseline", 0, [100]), run("io_uring", 0, [80], received=99)]
+        results = {
+            "broadcast-100k": {"scenario": "broadcast-100k", "connections": 100, "context": CONTEXT, "runs": runs}
+        }
+        page = report.page(results)
+        self.assertIn("- 2 cores (some), 24.0 GiB, Linux 6.18.0, descriptor limit 20,000, commit abc, 2026-01-02\n", page)
+        self.assertIn("| at most 0.95 | not measured |  |", page)
+        self.assertIn("```sh\nserve baseline\nswarm 'ws://x?y'\nserve io_uring\n", page)
+        self.assertIn("| 1 | baseline | 1.2 s | 90,000/s | 131 B | 8.10 KB | 0.10 s (0.10 to 0.10) | 10000.00 us |", page)
+        self.assertIn("does not count: not everybody was connected or reached", page)
+
+    def test_scenarios_measured_elsewhere_say_so(self):
+        def result(name, commit):
+            return {"scenario": name, "connections": 1, "context": {**CONTEXT, "commit": commit}, "runs": []}
+
+        page = report.page({"idle-1m": result("idle-1m", "abc"), "latency-1m": result("latency-1m", "def")})
+        self.assertIn("commit abc, 2026-01-02: idle-1m\n", page)
+        self.assertIn("commit def, 2026-01-02: latency-1m\n", page)
+
+
+class CommandTest(unittest.TestCase):
+    def test_commands_are_shown_as_they_are_typed(self):
+        command = [Path("/somewhere/bin/myriad"), "swarm", "ws://h/raw?channel=x", "--json", Path("/out/a.json"), 5]
+        self.assertEqual(crowd.displayed(command), "myriad swarm 'ws://h/raw?channel=x' --json report.json 5")
+
+
+class ProcessTest(unittest.TestCase):
+    def test_a_tree_is_found_whole_and_its_time_counted(self):
+        with tempfile.TemporaryDirectory() as directory:
+            child = "import sys; sum(range(3_000_000)); print('spun', flush=True); sys.stdin.read()"
+            parent = (
+                "import subprocess, sys; "
+                f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdin=subprocess.PIPE); child.wait()"
+            )
+            command = [sys.executable, "-c", parent]
+            with processes.Process(command, Path(directory) / "log", subprocess.PIPE) as process:
+                self.assertEqual(process.popen.stdout.readline(), "spun\n")
+                pids = processes.tree(process.pid)
+                self.assertEqual(len(pids), 2)
+                self.assertGreater(processes.cpu_seconds(pids), 0.005)
+                self.assertGreater(processes.anonymous_bytes(pids), 1_000_000)
+                for pid in pids[1:]:
+                    os.kill(pid, 15)
+
+    def test_ports_are_free_and_below_the_outgoing_ones(self):
+        first, second = processes.free_ports(2)
+        self.assertLess(first, second)
+        self.assertLess(second, 32_768)
+
+
+class NamespaceTest(unittest.TestCase):
+    def test_the_hash_is_larger_inside_and_loopback_is_up(self):
+        def look():
+            from socket import create_server, create_connection
+
+            with create_server(("127.0.0.1", 0)) as server, create_connection(server.getsockname(), 5):
+                text = Path("/proc/sys/net/ipv4/tcp_ehash_entries").read_text()
+            return abs(int(text))
+
+        try:
+            buckets = namespace.run_inside(look)
+        except RuntimeError:
+            self.skipTest("user namespaces are not allowed here")
+        self.assertEqual(buckets, namespace.HASH_BUCKETS)
+
+
+if __name__ == "__main__":
+    unittest.main()
