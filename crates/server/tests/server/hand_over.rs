@@ -108,7 +108,7 @@ on_both_drivers! {
         assert_eq!(get(server.address(), "/metrics").status, 404);
         publish_ok(internal, BODY);
         assert_eq!(next_text(&mut client), "split");
-        assert_eq!(metric(internal, "myriad_hand_overs_total") as u64, 0);
+        assert_eq!(metric(internal, "myriad_hand_overs_total"), 0);
         assert_eq!(get(internal, "/raw?channel=c").status, 426);
     }
 }

@@ -10,7 +10,12 @@ use tungstenite::Message;
 use tungstenite::protocol::frame::coding::CloseCode;
 
 fn start_fails(options: Options) -> ServerError {
-    Server::start(options.resolve(&Machine::here()).unwrap()).expect_err("must not start")
+    Server::start(
+        options
+            .resolve(&Machine::here())
+            .expect("a good configuration"),
+    )
+    .expect_err("must not start")
 }
 
 on_both_drivers! {
@@ -31,7 +36,7 @@ on_both_drivers! {
         let mut client = websocket(address, "/raw?channel=c");
         let client = std::thread::spawn(move || client.read());
         first.stop();
-        let told = client.join().unwrap();
+        let told = client.join().expect("a client without panic");
         assert!(
             matches!(&told, Ok(Message::Close(Some(frame))) if frame.code == CloseCode::Away),
             "{told:?}"
@@ -95,13 +100,13 @@ on_both_drivers! {
     }
 
     fn time_is_announced(driver) {
-        let announce = Some(vec!["time=20ms".parse().unwrap()]);
+        let announce = Some(vec!["time=20ms".parse().expect("an announcement")]);
         let server = start(Options { announce, ..options(driver) });
         let mut client = websocket(server.address(), "/raw?channel=time");
         let read = |text: String| {
-            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-            assert!(value["time"].as_str().unwrap().ends_with('Z'));
-            value["unix_ms"].as_u64().unwrap()
+            let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            assert!(value["time"].as_str().expect("a text").ends_with('Z'));
+            value["unix_ms"].as_u64().expect("a number")
         };
         let times = [0; 3].map(|_| read(next_text(&mut client)));
         assert!(times[0] < times[1] && times[1] < times[2], "{times:?}");

@@ -32,7 +32,7 @@ fn every_metric_is_documented_and_every_documented_one_exists() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let documented: BTreeSet<String> = rows
-        .map(|name| name.split('{').next().unwrap().to_owned())
+        .map(|name| name.split('{').next().expect("a name").to_owned())
         .collect();
     let missing: Vec<_> = shown.symmetric_difference(&documented).collect();
     assert!(
@@ -46,7 +46,7 @@ on_both_drivers! {
         const CLIENTS: u64 = 5;
         let server = start(options(driver));
         let address = server.address();
-        let value = |name: &str| metric(address, name) as u64;
+        let value = |name: &str| metric(address, name);
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| websocket(address, "/raw?channel=c")).collect();
         for _ in 0..3 {
             publish_ok(address, r#"{"channel": "c", "data": "0123456789"}"#);
@@ -70,7 +70,7 @@ on_both_drivers! {
         assert!(value("process_open_fds") > 5);
         until("the last delivery is timed", || value("myriad_publish_to_last_submit_seconds_count") == 3);
         for mut client in clients {
-            client.close(None).unwrap();
+            client.close(None).expect("an open connection");
             while client.read().is_ok() {}
         }
         until("closes are counted", || value("myriad_closes_total{reason=\"client\"}") == CLIENTS);
@@ -84,7 +84,7 @@ fn the_text_is_whole_and_typed() {
     assert!(
         answer
             .header("content-type")
-            .unwrap()
+            .expect("a content type")
             .starts_with("application/openmetrics-text")
     );
     assert!(answer.body.ends_with("# EOF\n"));
@@ -95,7 +95,7 @@ fn the_text_is_whole_and_typed() {
             .body
             .lines()
             .find_map(|line| line.strip_prefix(prefix))
-            .unwrap()
+            .expect("a line")
             .to_owned()
     };
     assert_eq!(find(infinite), find(count));

@@ -57,7 +57,7 @@ on_both_drivers! {
                 })
             })
             .collect();
-        let mut placed: Vec<_> = publishers.into_iter().flat_map(|publisher| publisher.join().unwrap()).collect();
+        let mut placed: Vec<_> = publishers.into_iter().flat_map(|publisher| publisher.join().expect("a publisher without panic")).collect();
         placed.sort();
         for client in &mut clients {
             for (_, data) in &placed {
@@ -98,7 +98,7 @@ on_both_drivers! {
         ] {
             let answer = publish(address, body);
             assert_eq!(answer.status, 400, "{body}: {answer:?}");
-            let error: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+            let error: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
             assert!(error["error"]["code"].is_string(), "{answer:?}");
             assert!(answer.body.contains(words), "{body}: {answer:?}");
         }

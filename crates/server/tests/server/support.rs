@@ -253,7 +253,7 @@ pub(crate) fn publish_ok(address: SocketAddr, body: &str) -> u64 {
 }
 
 /// The value of a metric; `name` with its labels.
-pub(crate) fn metric(address: SocketAddr, name: &str) -> f64 {
+pub(crate) fn metric(address: SocketAddr, name: &str) -> u64 {
     let text = get(address, "/metrics").body;
     let line = text
         .lines()
