@@ -23,6 +23,9 @@ pub const CONNECTING_DEFAULT: u32 = 2048;
 /// How long terminals are held when neither a duration nor a number of pushes is given.
 pub const DURATION_DEFAULT: Duration = Duration::from_secs(60);
 
+/// Most attempts after the first: a terminal counts them in one byte.
+const RETRIES_MAX: u8 = 100;
+
 /// Largest message a terminal takes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
@@ -178,6 +181,8 @@ pub enum ConfigError {
     TooManyTargets,
     /// None, or more than 2^31.
     Connections(u64),
+    /// More retries than a terminal can count.
+    Retries(u8),
     /// A duration that must not be zero is.
     Zero(&'static str),
     /// The payload is shorter than the stamp or longer than 16 MiB.
@@ -218,6 +223,10 @@ impl fmt::Display for ConfigError {
             Self::Connections(count) => write!(
                 f,
                 "--connections {count} is out of range; give 1 to 2,147,483,648"
+            ),
+            Self::Retries(count) => write!(
+                f,
+                "--retries {count} is out of range; give 0 to {RETRIES_MAX}"
             ),
             Self::Zero(option) => {
                 write!(f, "{option} must not be zero; give a duration such as 10s")
@@ -361,6 +370,9 @@ impl Config {
         }
         if self.connections == 0 || self.connections > 1 << 31 {
             return Err(ConfigError::Connections(self.connections));
+        }
+        if self.retries > RETRIES_MAX {
+            return Err(ConfigError::Retries(self.retries));
         }
         let mut durations = vec![
             ("--connect-timeout", self.connect_timeout),
@@ -575,6 +587,7 @@ mod tests {
         };
         assert_eq!(refused(&|c| c.targets.clear()), ConfigError::NoTarget);
         assert_eq!(refused(&|c| c.connections = 0), ConfigError::Connections(0));
+        assert_eq!(refused(&|c| c.retries = 255), ConfigError::Retries(255));
         assert_eq!(
             refused(&|c| c.heartbeat = Some(Duration::ZERO)),
             ConfigError::Zero("--heartbeat")

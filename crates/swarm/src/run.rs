@@ -84,8 +84,6 @@ pub(crate) struct Figures {
     pub totals: Totals,
     pub failures: BTreeMap<Failure, u64>,
     pub closes: BTreeMap<Option<u16>, u64>,
-    pub setup_times: Histogram<u64>,
-    pub pong_times: Histogram<u64>,
     /// The least advanced thread's.
     pub stage: Stage,
     pub fatal: Option<String>,
@@ -97,12 +95,9 @@ impl Figures {
             totals: Totals::default(),
             failures: BTreeMap::new(),
             closes: BTreeMap::new(),
-            setup_times: microseconds(),
-            pong_times: microseconds(),
             stage: Stage::Gone,
             fatal: None,
         };
-        let grows = "a histogram that grows takes any other of its precision";
         for account in shared.accounts() {
             figures.totals.merge(&account.totals);
             for (failure, count) in &account.failures {
@@ -111,12 +106,32 @@ impl Figures {
             for (code, count) in &account.closes {
                 *figures.closes.entry(*code).or_default() += count;
             }
-            figures.setup_times.add(&account.setup_times).expect(grows);
-            figures.pong_times.add(&account.pong_times).expect(grows);
             figures.stage = figures.stage.min(account.stage);
             figures.fatal = figures.fatal.take().or_else(|| account.fatal.clone());
         }
         figures
+    }
+}
+
+/// What the threads measured of single connections, summed. Apart from [`Figures`], which are wanted at every tick.
+#[derive(Debug)]
+pub(crate) struct Times {
+    pub setup: Histogram<u64>,
+    pub pong: Histogram<u64>,
+}
+
+impl Times {
+    fn sum(shared: &Shared) -> Self {
+        let mut times = Self {
+            setup: microseconds(),
+            pong: microseconds(),
+        };
+        let grows = "a histogram that grows takes any other of its precision";
+        for account in shared.accounts() {
+            times.setup.add(&account.setup_times).expect(grows);
+            times.pong.add(&account.pong_times).expect(grows);
+        }
+        times
     }
 }
 
@@ -194,8 +209,8 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
     }
     run.start_threads()?;
     let passed = run.connect_and_hold();
-    let (outcome, figures) = run.close(passed)?;
-    let report = run.report(outcome, figures);
+    let (outcome, figures, times) = run.close(passed)?;
+    let report = run.report(outcome, &figures, &times);
     run.conclude(&report)?;
     Ok(report)
 }
@@ -308,7 +323,8 @@ impl Run<'_> {
             rates.sample(now, totals.messages);
         }
         if now >= self.next_watch {
-            self.watch.sample(now);
+            let thread_times = self.shared.accounts().map(|account| account.cpu_time);
+            self.watch.sample(now, thread_times.collect());
             self.next_watch = now.plus(Duration::from_secs(1));
         }
         for push in self.collector.collect(&self.shared, &self.plan, now, false) {
@@ -379,7 +395,10 @@ impl Run<'_> {
     }
 
     /// Ends the measuring, then the crowd; the figures are those from before it was closed.
-    fn close(&mut self, passed: Result<Passed, RunError>) -> Result<(Outcome, Figures), RunError> {
+    fn close(
+        &mut self,
+        passed: Result<Passed, RunError>,
+    ) -> Result<(Outcome, Figures, Times), RunError> {
         let outcome = match passed? {
             Passed::AsPlanned => Outcome::Finished,
             Passed::Interrupted => Outcome::Interrupted,
@@ -392,7 +411,7 @@ impl Run<'_> {
         for push in self.collector.collect(&self.shared, &self.plan, now, true) {
             self.live.show(&Event::Push(&push));
         }
-        let figures = Figures::sum(&self.shared);
+        let (figures, times) = (Figures::sum(&self.shared), Times::sum(&self.shared));
         let outcome = if outcome == Outcome::Finished && figures.totals.opened == 0 {
             Outcome::NobodyConnected
         } else {
@@ -421,7 +440,7 @@ impl Run<'_> {
                 let _ = thread.join();
             }
         }
-        Ok((outcome, figures))
+        Ok((outcome, figures, times))
     }
 
     /// Writes the report to wherever it is wanted.
@@ -449,8 +468,8 @@ impl Run<'_> {
                 .as_ref()
                 .map_or(Origin::Own, |fanout| fanout.origin);
             let times = match origin {
-                Origin::Own => &self.collector.own_times,
-                Origin::Foreign => &self.collector.foreign_times,
+                Origin::Own => &self.collector.own.times,
+                Origin::Foreign => &self.collector.foreign.times,
             };
             crate::report::hgrm::write(times, &mut text).expect("memory takes any text");
             std::fs::write(path, text).map_err(write_error(path))?;

@@ -12,11 +12,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// A threshold did not hold, or nobody could connect.
+/// A threshold did not hold.
 const EXIT_THRESHOLD: u8 = 99;
 
 /// Opens a crowd of connections to a WebSocket server, and reports what they saw.
 #[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=1'\n\
+                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; gaps; duplicates; messages; messages:rate.\n\
+                  Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
+)]
 pub(crate) struct Arguments {
     /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news'; terminals are dealt out to them in turn
     #[arg(required = true, value_name = "URL", value_parser = Target::parse)]
@@ -28,8 +33,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     connect_rate: Option<f64>,
     /// Connections under way at once
-    #[arg(long, value_name = "COUNT")]
-    connecting_max: Option<u32>,
+    #[arg(long, value_name = "COUNT", value_parser = count)]
+    connecting_max: Option<u64>,
     /// Time to hold the crowd once it is connected [default: until the pushes are over, or 60s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
@@ -153,7 +158,9 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let interrupt = match Interrupt::on_signals() {
         Ok(interrupt) => interrupt,
         Err(error) => {
-            eprintln!("error: signals cannot be watched ({error}); raise the descriptor limit");
+            eprintln!(
+                "error: signals cannot be watched ({error}); raise the descriptor limit (ulimit -n)"
+            );
             return ExitCode::FAILURE;
         }
     };
@@ -207,7 +214,9 @@ impl Arguments {
             Live::Json => LiveStyle::Json,
             Live::Off => LiveStyle::Off,
         };
-        config.connecting_max = self.connecting_max.unwrap_or(config.connecting_max);
+        if let Some(count) = self.connecting_max {
+            config.connecting_max = u32::try_from(count).unwrap_or(u32::MAX);
+        }
         config.connect_timeout = self.connect_timeout.unwrap_or(config.connect_timeout);
         config.handshake_timeout = self.handshake_timeout.unwrap_or(config.handshake_timeout);
         config.retries = self.retries.unwrap_or(config.retries);

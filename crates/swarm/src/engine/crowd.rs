@@ -13,6 +13,7 @@ use crate::engine::plan::{Part, Plan};
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
 use crate::engine::terminal::{Phase, Terminal};
 use crate::failure::Failure;
+use crate::measure::process::thread_time;
 use crate::measure::push::{Base, PushKey, Tally, as_micros};
 use crate::measure::sequence::Sequence;
 use crate::random::{Random, mix};
@@ -32,6 +33,9 @@ const CLOSES_PER_TURN: usize = 1024;
 
 /// How long an orderly close waits for the server's side of it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a thread notes its processor time.
+const CPU_NOTED_EVERY: Duration = Duration::from_millis(100);
 
 /// Publications whose base a thread remembers. Forgetting one costs a look into the ledger.
 const BASES_MAX: usize = 1024;
@@ -66,6 +70,8 @@ pub(super) struct World {
     closing: VecDeque<(Nanos, Token)>,
     closing_all: Option<ClosingAll>,
     broken: Vec<Broken>,
+    /// When the thread's processor time was last noted.
+    cpu_noted: Nanos,
 }
 
 /// Input of one terminal that is not whole yet.
@@ -135,6 +141,7 @@ impl<R: Reactor> Crowd<R> {
             closing: VecDeque::new(),
             closing_all: None,
             broken: Vec::new(),
+            cpu_noted: now,
             plan,
             part,
             shared,
@@ -493,6 +500,11 @@ impl World {
                 .copy_from_slice(&self.notes.open_by_target);
         }
         account.totals = self.totals;
+        // A system call, unlike the other clocks: once in a while is enough to see a thread saturated.
+        if arrived.since(self.cpu_noted) >= CPU_NOTED_EVERY {
+            self.cpu_noted = arrived;
+            account.cpu_time = thread_time();
+        }
     }
 
     /// Finds out when publications that are new to this thread were made.

@@ -125,6 +125,8 @@ pub(crate) struct Account {
     /// From an own heartbeat to its pong, in microseconds.
     pub pong_times: Histogram<u64>,
     pub tallies: HashMap<PushKey, Tally>,
+    /// Processor time of the thread, as of a moment ago.
+    pub cpu_time: Duration,
     /// Why the thread ended before it was told to.
     pub fatal: Option<String>,
 }
@@ -140,6 +142,7 @@ impl Account {
             setup_times: microseconds(),
             pong_times: microseconds(),
             tallies: HashMap::new(),
+            cpu_time: Duration::ZERO,
             fatal: None,
         }
     }

@@ -142,16 +142,43 @@ impl Worst {
     }
 }
 
+/// All publications of one origin together.
+pub(crate) struct Series {
+    pub worst: Worst,
+    /// Every arrival, in microseconds.
+    pub times: Histogram<u64>,
+    /// The fastest and the slowest arrival, exactly.
+    pub first: Duration,
+    pub last: Duration,
+}
+
+impl Series {
+    fn new() -> Self {
+        Self {
+            worst: Worst::default(),
+            times: microseconds(),
+            first: Duration::MAX,
+            last: Duration::ZERO,
+        }
+    }
+
+    fn add(&mut self, whole: &Tally, report: &PushReport) {
+        self.worst.add(report);
+        self.first = self.first.min(whole.first);
+        self.last = self.last.max(whole.last);
+        self.times
+            .add(&whole.times)
+            .expect("a histogram that grows takes any other of its precision");
+    }
+}
+
 /// Collects finished publications.
 pub(crate) struct Collector {
     channels: Vec<String>,
     settle: Duration,
     pub reports: Vec<PushReport>,
-    /// Arrivals of all own publications, and of all foreign ones, in microseconds.
-    pub own_times: Histogram<u64>,
-    pub foreign_times: Histogram<u64>,
-    pub own: Worst,
-    pub foreign: Worst,
+    pub own: Series,
+    pub foreign: Series,
     /// Arrivals after their measurement had ended.
     pub late: u64,
     foreign_seen: u32,
@@ -170,10 +197,8 @@ impl Collector {
             channels,
             settle,
             reports: Vec::new(),
-            own_times: microseconds(),
-            foreign_times: microseconds(),
-            own: Worst::default(),
-            foreign: Worst::default(),
+            own: Series::new(),
+            foreign: Series::new(),
             late: 0,
             foreign_seen: 0,
         }
@@ -309,14 +334,11 @@ impl Collector {
             accepted_ms: accepted,
             ended,
         };
-        let (times, worst) = match origin {
-            Origin::Own => (&mut self.own_times, &mut self.own),
-            Origin::Foreign => (&mut self.foreign_times, &mut self.foreign),
+        let series = match origin {
+            Origin::Own => &mut self.own,
+            Origin::Foreign => &mut self.foreign,
         };
-        times
-            .add(&whole.times)
-            .expect("a histogram that grows takes any other of its precision");
-        worst.add(&report);
+        series.add(&whole, &report);
         if self.reports.len() < REPORTS_MAX {
             self.reports.push(report.clone());
         }

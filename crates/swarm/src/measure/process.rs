@@ -13,7 +13,16 @@ pub(crate) const LATE_MAX: Duration = Duration::from_millis(100);
 
 /// Processor time of this process so far, user and system together.
 fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time_of(ClockId::ProcessCPUTime)
+}
+
+/// The same of the calling thread alone.
+pub(crate) fn thread_time() -> Duration {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(
         u64::try_from(time.tv_sec).expect("processor time is not negative"),
         u32::try_from(time.tv_nsec).expect("nanoseconds are below a second"),
@@ -54,7 +63,10 @@ pub(crate) struct Watch {
     /// Processors this process's threads can keep busy.
     processors: f64,
     previous: (Nanos, Duration),
+    previous_threads: Vec<Duration>,
     previous_machine: Option<(u64, u64)>,
+    /// Of those processors, or of one by a single thread, whichever is more: a crowd whose connections fell to
+    /// one thread is saturated when that one is.
     pub share: f64,
     pub share_max: f64,
     /// Seconds watched, and those of them in which the crowd was saturated.
@@ -75,6 +87,7 @@ impl Watch {
         Self {
             processors,
             previous: (now, processor_time()),
+            previous_threads: vec![Duration::ZERO; threads],
             previous_machine: machine,
             share: 0.0,
             share_max: 0.0,
@@ -84,17 +97,29 @@ impl Watch {
         }
     }
 
-    /// Takes a sample.
-    pub(crate) fn sample(&mut self, now: Nanos) {
+    /// Takes a sample; `thread_times` are the processor times of the crowd's threads.
+    pub(crate) fn sample(&mut self, now: Nanos, thread_times: Vec<Duration>) {
         let used = processor_time();
         let (since, before) = std::mem::replace(&mut self.previous, (now, used));
         let elapsed = now.since(since).as_secs_f64();
         if elapsed > 0.0 {
-            self.share = used.saturating_sub(before).as_secs_f64() / elapsed / self.processors;
+            let whole = used.saturating_sub(before).as_secs_f64() / elapsed / self.processors;
+            let of_thread = |(now, before): (&Duration, &Duration)| {
+                now.saturating_sub(*before).as_secs_f64() / elapsed
+            };
+            let threads = thread_times.iter().zip(&self.previous_threads);
+            let busiest = threads.map(of_thread).fold(0.0, f64::max);
+            // A thread notes its time now and then, so that its last second may be a little long.
+            self.share = whole.max(busiest.min(1.0));
             self.share_max = self.share_max.max(self.share);
             self.seconds += 1;
             self.saturated_seconds += u64::from(self.share > SATURATED_SHARE);
         }
+        self.previous_threads = thread_times;
+        self.sample_machine();
+    }
+
+    fn sample_machine(&mut self) {
         let machine = fs::read_to_string("/proc/stat")
             .ok()
             .and_then(|stat| machine_ticks(&stat));

@@ -2,18 +2,18 @@
 
 use crate::engine::thread::Tables;
 use crate::failure::Failure;
-use crate::measure::collector::{FanoutTimes, Origin, Worst, as_millis, micros_as_millis};
+use crate::measure::collector::{FanoutTimes, Origin, as_millis, micros_as_millis};
 use crate::measure::process::LATE_MAX;
 use crate::measure::rates::per_second;
 use crate::report::{CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, text};
-use crate::run::{Figures, Run, closes};
+use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
 use std::time::Duration;
 
 impl Run<'_> {
     /// The report; its thresholds may turn a finished run into a failed one.
-    pub(crate) fn report(&self, outcome: Outcome, figures: Figures) -> Report {
+    pub(crate) fn report(&self, outcome: Outcome, figures: &Figures, times: &Times) -> Report {
         let mut report = Report {
             program: "myriad swarm",
             version: env!("CARGO_PKG_VERSION"),
@@ -22,16 +22,16 @@ impl Run<'_> {
             elapsed_s: self.elapsed_s(),
             outcome,
             settings: self.settings(),
-            setup: self.setup(&figures),
-            errors: self.errors(&figures),
-            closes: closes(&figures),
-            messages: self.messages(&figures),
-            pings: pings(&figures),
+            setup: self.setup(figures, times),
+            errors: self.errors(figures),
+            closes: closes(figures),
+            messages: self.messages(figures),
+            pings: pings(figures, times),
             fanout: self.fanout(),
             pushes: self.collector.reports.clone(),
-            crowd: self.crowd(&figures),
+            crowd: self.crowd(figures),
             thresholds: Vec::new(),
-            warnings: self.warnings(&figures),
+            warnings: self.warnings(figures),
         };
         let verdicts = self
             .config
@@ -77,7 +77,7 @@ impl Run<'_> {
         }
     }
 
-    fn setup(&self, figures: &Figures) -> Setup {
+    fn setup(&self, figures: &Figures, times: &Times) -> Setup {
         let totals = &figures.totals;
         let elapsed = match (totals.first_attempt, totals.last_opened) {
             (Some(first), Some(last)) => last.since(first),
@@ -94,9 +94,9 @@ impl Run<'_> {
                 .setup_peak
                 .best()
                 .filter(|_| elapsed >= Duration::from_secs(1)),
-            p50_ms: quantile(&figures.setup_times, 0.5),
-            p99_ms: quantile(&figures.setup_times, 0.99),
-            slowest_ms: quantile(&figures.setup_times, 1.0),
+            p50_ms: quantile(&times.setup, 0.5),
+            p99_ms: quantile(&times.setup, 0.99),
+            slowest_ms: quantile(&times.setup, 1.0),
         }
     }
 
@@ -121,27 +121,20 @@ impl Run<'_> {
     }
 
     fn fanout(&self) -> Option<Fanout> {
-        let own = (Origin::Own, &self.collector.own, &self.collector.own_times);
-        let foreign = (
-            Origin::Foreign,
-            &self.collector.foreign,
-            &self.collector.foreign_times,
-        );
-        let (origin, worst, times) = if own.1.count > 0 { own } else { foreign };
-        let &Worst {
-            count,
-            times: slowest,
-            reach,
-            accepted_ms,
-        } = worst;
-        let span = |micros| Duration::from_micros(micros);
-        (count > 0).then(|| Fanout {
+        let (own, foreign) = (&self.collector.own, &self.collector.foreign);
+        let (origin, series) = if own.worst.count > 0 {
+            (Origin::Own, own)
+        } else {
+            (Origin::Foreign, foreign)
+        };
+        let worst = series.worst;
+        (worst.count > 0).then(|| Fanout {
             origin,
-            pushes: count,
-            overall: FanoutTimes::of(times, span(times.min()), span(times.max())),
-            worst: slowest,
-            reach_min: reach,
-            accepted_max_ms: accepted_ms,
+            pushes: worst.count,
+            overall: FanoutTimes::of(&series.times, series.first, series.last),
+            worst: worst.times,
+            reach_min: worst.reach,
+            accepted_max_ms: worst.accepted_ms,
         })
     }
 
@@ -176,7 +169,7 @@ impl Run<'_> {
                 "the crowd itself was short of CPU in {} of {} seconds (at most {} of what its threads can use): times and rates may be its limit and not the server's; give it more cores, or a machine of its own",
                 watch.saturated_seconds,
                 watch.seconds,
-                text::percent(watch.share_max)
+                text::share(watch.share_max)
             ));
         }
         let late = |duration: Duration| text::time(as_millis(duration));
@@ -249,12 +242,12 @@ fn quantile(times: &Histogram<u64>, quantile: f64) -> Option<f64> {
         .then(|| micros_as_millis(times.value_at_quantile(quantile).min(times.max())))
 }
 
-fn pings(figures: &Figures) -> Pings {
+fn pings(figures: &Figures, times: &Times) -> Pings {
     Pings {
         answered: figures.totals.pings_answered,
         heartbeats_sent: figures.totals.heartbeats_sent,
         heartbeats_answered: figures.totals.heartbeats_answered,
-        p50_ms: quantile(&figures.pong_times, 0.5),
-        p99_ms: quantile(&figures.pong_times, 0.99),
+        p50_ms: quantile(&times.pong, 0.5),
+        p99_ms: quantile(&times.pong, 0.99),
     }
 }

@@ -163,7 +163,11 @@ impl Live {
     }
 
     fn rewrite(&mut self, event: &Event<'_>) {
-        let Some(line) = line_of(event) else { return };
+        let line = match event {
+            Event::Progress(progress) => Some(short_line(progress)),
+            _ => line_of(event),
+        };
+        let Some(line) = line else { return };
         let mut out = io::stderr().lock();
         // Back to the first column, and away with what stood there.
         let start = if self.line_open { "\r\x1b[K" } else { "" };
@@ -238,6 +242,31 @@ fn progress_line(progress: &Progress) -> String {
     line
 }
 
+/// The same in less than 80 columns: a line that wraps cannot be rewritten.
+fn short_line(progress: &Progress) -> String {
+    let mut line = format!(
+        "{:7.1} s  {}/{} up",
+        progress.elapsed_s,
+        text::count(progress.connected),
+        text::count(progress.connections_wanted)
+    );
+    // Both rates together are never of interest: connecting is over when publishing begins.
+    if progress.setup_rate_per_s > 0.0 {
+        line.push_str(&format!("  {}", text::rate(progress.setup_rate_per_s)));
+    } else if progress.messages > 0 {
+        let rate = text::rate(progress.message_rate_per_s);
+        line.push_str(&format!(
+            "  {} messages {rate}",
+            text::count(progress.messages)
+        ));
+    }
+    let errors: u64 = progress.errors.values().sum();
+    if errors > 0 {
+        line.push_str(&format!("  errors {}", text::count(errors)));
+    }
+    line
+}
+
 fn push_line(push: &PushReport) -> String {
     let whose = match push.origin {
         Origin::Own => format!("push {}", push.sequence),
@@ -252,7 +281,7 @@ fn push_line(push: &PushReport) -> String {
         .filter(|channel| !channel.is_empty());
     format!(
         "{:7.1} s  {whose}{}: {} of {} reached  first {}  p50 {}  p99 {}  last {}",
-        push.published_s,
+        push.published_s + push.times.last_ms.unwrap_or(0.0) / 1000.0,
         channel
             .map(|channel| format!(" to {channel}"))
             .unwrap_or_default(),

@@ -188,7 +188,7 @@ pub struct Fanout {
 pub struct CrowdReport {
     /// Terminals open when the run ended.
     pub open_at_end: u64,
-    /// Of the processors its threads can use, in the busiest second.
+    /// Of the processors its threads can use, or of one by a single thread if that is more, in the busiest second.
     pub cpu_share_max: f64,
     /// Seconds in which that share was above 0.9, of those watched.
     pub saturated_s: u64,

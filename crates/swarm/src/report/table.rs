@@ -21,6 +21,9 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         text::count(settings.connections),
         targets(&settings.targets)
     )?;
+    if report.outcome == Outcome::NobodyConnected {
+        writeln!(out, "  nobody could connect")?;
+    }
     if report.outcome == Outcome::Interrupted {
         writeln!(
             out,
@@ -267,10 +270,10 @@ fn write_crowd(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let (settings, crowd) = (&report.settings, &report.crowd);
     write!(
         out,
-        "  this crowd   {}, {} threads, CPU at most {} of what they can use",
+        "  this crowd   {}, {} threads, CPU at most {}",
         settings.driver,
         settings.threads,
-        text::percent(crowd.cpu_share_max)
+        text::share(crowd.cpu_share_max)
     )?;
     match crowd.user_bytes_per_terminal {
         Some(bytes) => writeln!(out, ", {} of user space a terminal", text::bytes(bytes)),

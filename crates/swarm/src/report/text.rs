@@ -51,6 +51,11 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// A share of processors, as a whole percentage.
+pub(crate) fn share(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
 /// A size in bytes.
 pub(crate) fn bytes(value: f64) -> String {
     const KIB: f64 = 1024.0;
