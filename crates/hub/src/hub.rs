@@ -49,6 +49,8 @@ pub struct Step {
     pub publication: Arc<Publication>,
     /// No member is left for it on this shard.
     pub finished: bool,
+    /// Members looked at, whether or not they became targets: what the slice cost.
+    pub visited: usize,
 }
 
 impl Hub {
@@ -355,6 +357,7 @@ impl Hub {
         );
         let end = record.members.len().min(record.cursor + max);
         let slice = record.cursor..end;
+        let visited = slice.len();
         record.cursor = end;
         let finished = end == record.members.len();
         for position in slice {
@@ -371,6 +374,7 @@ impl Hub {
         Some(Step {
             publication,
             finished,
+            visited,
         })
     }
 

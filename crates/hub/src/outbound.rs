@@ -11,6 +11,8 @@ pub enum Chunk {
     Shared(Arc<[u8]>),
     /// This connection's own: a reply, a control frame.
     Owned(Box<[u8]>),
+    /// The answer to its request. Nothing else makes sense to the peer before it, so it is never dropped.
+    Response(Box<[u8]>),
 }
 
 impl Chunk {
@@ -19,7 +21,7 @@ impl Chunk {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Shared(bytes) => bytes,
-            Self::Owned(bytes) => bytes,
+            Self::Owned(bytes) | Self::Response(bytes) => bytes,
         }
     }
 }
@@ -93,10 +95,11 @@ impl Outbound {
         assert_eq!(bytes, 0, "the kernel takes no more than it is given");
     }
 
-    /// Drops everything but the rest of a chunk the peer has part of, so that a close frame may follow it.
-    /// Returns the bytes dropped.
+    /// Drops everything but what a close frame must follow: the rest of a chunk the peer has part of, or the response
+    /// it waits for. Returns the bytes dropped.
     pub(crate) fn drop_untouched(&mut self) -> u32 {
-        let keep = usize::from(self.taken > 0);
+        let is_response = matches!(self.chunks.front(), Some(Chunk::Response(_)));
+        let keep = usize::from(self.taken > 0 || is_response);
         let dropped = self
             .chunks
             .drain(keep.min(self.chunks.len())..)
@@ -161,5 +164,15 @@ mod tests {
         outbound.push(owned(b"xyz"));
         assert_eq!(outbound.drop_untouched(), 3);
         assert!(outbound.is_empty());
+    }
+
+    #[test]
+    fn a_response_stays_and_leaves_first() {
+        let mut outbound = Outbound::default();
+        outbound.push(Chunk::Response(b"101"[..].into()));
+        outbound.push(owned(b"frame"));
+        assert_eq!(outbound.drop_untouched(), 5);
+        outbound.push(owned(b"close"));
+        assert_eq!(content(&outbound), b"101close");
     }
 }

@@ -31,8 +31,11 @@ impl<R: Reactor> Shard<R> {
     /// Ends an open WebSocket with the reason's close frame. What the client has seen nothing of is dropped first: a
     /// client that does not keep up would wait for all of it before it learns why.
     pub(crate) fn end_stream(&mut self, key: Key, reason: CloseReason, now: Now) {
-        if self.hub.connection(key.index).phase != Phase::Open {
-            return self.cut(key, reason, now);
+        match self.hub.connection(key.index).phase {
+            Phase::Open => {}
+            // Two publications of one turn may both have been too much: the first has ended it.
+            Phase::Closing => return,
+            Phase::Handshake | Phase::Joining => return self.cut(key, reason, now),
         }
         self.hub.drop_untouched_outbound(key.index);
         let mut frame = Vec::with_capacity(128);

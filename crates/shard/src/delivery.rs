@@ -3,6 +3,7 @@
 use crate::shard::Shard;
 use myriad_hub::{Chunk, CloseReason, Due, Now, Publication, Target};
 use myriad_reactor::{Reactor, SendOp, Sent, Socket};
+use myriad_wheel::Key;
 use myriad_wire::ws::{Opcode, encode_frame};
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ impl<R: Reactor> Shard<R> {
             else {
                 break;
             };
-            // A slice of members that all leave or wait makes no targets: count it all the same, so that a turn ends.
-            visited += (targets.len() - from).max(1);
+            // At least one: a channel whose members have all left has none to visit, and a turn must end.
+            visited += step.visited.max(1);
             let frame = Arc::clone(step.publication.raw_frame());
             let finished = step.finished.then_some(step.publication);
             runs.push(Run {
@@ -93,16 +94,34 @@ impl<R: Reactor> Shard<R> {
             Sent::Failed(_) => self.handle_failed(key, now),
             Sent::Partly(bytes) => {
                 self.metrics().sent_bytes.add(bytes as u64);
-                match self
-                    .hub
-                    .enqueue_rest(index, Chunk::Shared(Arc::clone(frame)), bytes)
-                {
+                let rest = Chunk::Shared(Arc::clone(frame));
+                match self.hub.enqueue_rest(index, rest.clone(), bytes) {
                     Ok(()) => self.await_writable(key),
-                    // The peer has part of a frame whose rest we may not keep: nothing can follow it.
-                    Err(overflow) => self.cut(key, overflow.into(), now),
+                    Err(overflow) => self.end_in_frame(key, rest, bytes, overflow.into(), now),
                 }
             }
         }
+    }
+
+    /// Ends a connection that has taken `bytes` of a frame whose rest is over a budget.
+    fn end_in_frame(
+        &mut self,
+        key: Key,
+        frame: Chunk,
+        bytes: usize,
+        reason: CloseReason,
+        now: Now,
+    ) {
+        // What came behind the frame in this batch is dropped in any case, and that may be room enough.
+        self.hub.drop_untouched_outbound(key.index);
+        if bytes > 0 {
+            if self.hub.enqueue_rest(key.index, frame, bytes).is_err() {
+                // The peer has part of a frame whose rest we may not keep: nothing can follow it.
+                return self.cut(key, reason, now);
+            }
+            self.await_writable(key);
+        }
+        self.end_stream(key, reason, now);
     }
 
     /// Whatever time asks of connections now.

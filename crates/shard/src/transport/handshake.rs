@@ -3,7 +3,7 @@
 use crate::input::Input;
 use crate::mesh::{Mesh, Message};
 use crate::shard::{Shard, token_of};
-use myriad_hub::{CloseReason, Now, Phase, Subscribed, Transport};
+use myriad_hub::{Chunk, CloseReason, Now, Phase, Subscribed, Transport};
 use myriad_reactor::{Reactor, Socket};
 use myriad_wheel::Key;
 use myriad_wire::handshake::check_upgrade;
@@ -287,9 +287,13 @@ impl<R: Reactor> Shard<R> {
     ) {
         self.hub.admit(key.index, now);
         self.hub.connection_mut(key.index).transport = transport;
+        let response = Chunk::Response(response.into());
+        if let Err(overflow) = self.hub.enqueue(key.index, response) {
+            // Not even the 101 can be said: a close frame would be no answer to a request.
+            return self.cut(key, overflow.into(), now);
+        }
         self.metrics().upgrades.add(1);
-        self.queue(key, response, now);
-        if !early.is_empty() && self.hub.connection(key.index).phase == Phase::Open {
+        if !early.is_empty() {
             self.handle_frames(key, early, now);
         }
     }
