@@ -1,0 +1,177 @@
+//! How a run ends: everybody leaves, or the node drains; and then nothing is left.
+
+use crate::peer::Peer;
+use crate::verdict::{TICK_NS, ns};
+use crate::world::World;
+use myriad_reactor::Reactor;
+use myriad_shard::{CLOSE_REASONS, CloseReason, Holdings, REFUSALS};
+use std::time::Duration;
+
+/// What a drain may take beyond its window and the linger of its last close: some ticks.
+const DRAIN_SLACK_NS: u64 = 10 * TICK_NS;
+
+impl World {
+    /// The peers leave, each in its way; then the node must be as new.
+    pub(crate) fn leave(&mut self) {
+        self.check_quiet();
+        for peer in &mut self.peers {
+            self.net.resume(peer.id);
+            peer.is_stalled = false;
+        }
+        self.check_quiet();
+        self.check_deliveries();
+        let (net, prng) = (&self.net, &mut self.prng);
+        for peer in &mut self.peers {
+            match prng.below(6) {
+                0 if peer.may_speak() => peer.close(prng),
+                1 => break_off(peer, |peer| net.reset(peer.id)),
+                2 => break_off(peer, |peer| net.time_out(peer.id)),
+                3 => break_off(peer, |peer| net.close(peer.id)),
+                _ if !peer.has_sent_fin => peer.fin(net),
+                _ => {}
+            }
+        }
+        self.log(format_args!("everybody leaves"));
+        self.settle();
+        let (net, prng) = (&self.net, &mut self.prng);
+        for peer in &mut self.peers {
+            if prng.one_in(2) && !peer.has_sent_fin {
+                peer.fin(net);
+            }
+        }
+        self.settle();
+        // Some have closed and not ended their side, or never finished their request.
+        let settings = self.scene.plan.settings;
+        let patience = settings.linger_timeout + settings.handshake_timeout;
+        self.control.borrow_mut().give_up();
+        self.walk(patience + Duration::from_millis(200));
+        for peer in &mut self.peers {
+            break_off(peer, |peer| self.net.reset(peer.id));
+        }
+        self.settle();
+        self.check_end();
+    }
+
+    /// The node drains while the crowd goes on; it must come to an end in time, whatever peers do.
+    pub(crate) fn drain(&mut self, over: Duration) {
+        self.log(format_args!("drains over {over:?}"));
+        self.mesh.drain(over);
+        self.scene.is_draining = true;
+        let linger = self.scene.plan.settings.linger_timeout;
+        let deadline = self.scene.now + ns(over) + ns(linger) + DRAIN_SLACK_NS;
+        // Finer steps than the shards' own would only cost time.
+        let pause = Duration::from_millis(20 + self.prng.below(30) as u64);
+        while self.seats.iter().any(|seat| !seat.is_finished) {
+            assert!(self.scene.now <= deadline, "the drain does not end");
+            for _ in 0..self.prng.below(10) {
+                self.step();
+            }
+            // In turn until all sleep, as threads would.
+            for _ in 0..1000 {
+                let mut is_awake = false;
+                for index in 0..self.seats.len() {
+                    is_awake |= self.turn(index);
+                }
+                if !is_awake {
+                    break;
+                }
+            }
+            self.advance(pause);
+        }
+        self.check_drained();
+    }
+
+    fn check_drained(&mut self) {
+        self.log(format_args!("drained"));
+        self.control.borrow_mut().give_up();
+        // What shards said to those that had left already.
+        let now = self.now();
+        while let Some(seat) = self
+            .seats
+            .iter_mut()
+            .find(|seat| seat.shard.timeout(now) == Some(Duration::ZERO))
+        {
+            seat.shard.turn(now);
+        }
+        self.replies += self.ledger.take_replies() as u64;
+        self.ledger.note_quiet();
+        assert_eq!(self.mesh.publication_bytes(), 0);
+        self.settle();
+        for peer in &mut self.peers {
+            break_off(peer, |peer| self.net.close(peer.id));
+        }
+        self.exchange(false);
+        self.check_end();
+    }
+
+    /// Deliveries are what open peers have got; the others may have lost some of theirs on the way.
+    fn check_deliveries(&self) {
+        let seen: u64 = self.peers.iter().map(|peer| peer.deliveries).sum();
+        let deliveries = self.sum(|metrics| &metrics.deliveries);
+        assert!(seen + self.gone.deliveries <= deliveries);
+        let lost = self.closes();
+        let is_exact = lost == 0;
+        assert!(!is_exact || seen + self.gone.deliveries == deliveries);
+    }
+
+    /// Nothing is left, and all figures agree.
+    fn check_end(&mut self) {
+        for seat in &self.seats {
+            seat.shard.check();
+            assert_eq!(seat.shard.connection_count(), 0);
+            assert_eq!(seat.shard.holdings(), Holdings::default());
+            assert!(seat.shard.reactor().capacity() > 0);
+        }
+        assert_eq!(self.net.leaked(), []);
+        assert_eq!(self.net.open_sockets(), 0);
+        assert_eq!(self.net.open_handles(), 0);
+        assert!(self.peers.is_empty() || self.scene.is_draining);
+        self.check_figures();
+        let limits = self.scene.plan.limits;
+        assert_eq!(
+            self.mesh.available().connections_max,
+            limits.connections_max
+        );
+        self.seats.clear();
+        assert_eq!(self.mesh.available(), limits);
+    }
+
+    fn check_figures(&self) {
+        assert_eq!(self.sum(|metrics| &metrics.accepts), self.closes());
+        assert_eq!(self.sum(|metrics| &metrics.connections), 0);
+        assert_eq!(self.sum(|metrics| &metrics.buffered_bytes), 0);
+        assert_eq!(self.sum(|metrics| &metrics.publications), self.replies);
+        assert!(self.gone.deliveries <= self.sum(|metrics| &metrics.deliveries));
+        assert!(self.gone.upgrades <= self.sum(|metrics| &metrics.upgrades));
+        assert!(self.gone.pings <= self.sum(|metrics| &metrics.pings));
+        let taken = self.control.borrow().taken;
+        assert_eq!(self.sum(|metrics| &metrics.handed_over), taken);
+        let closes = |reason: CloseReason| self.sum(|metrics| &metrics.closes[reason as usize]);
+        assert!(taken <= closes(CloseReason::HandedOver));
+        let refusals = |label: &str| {
+            let at = REFUSALS.iter().position(|known| *known == label);
+            let at = at.expect("a known label");
+            self.sum(|metrics| &metrics.refusals[at])
+        };
+        let (late, full, draining) = (
+            refusals("handshake_timeout"),
+            refusals("full"),
+            refusals("draining"),
+        );
+        assert_eq!(late, closes(CloseReason::HandshakeTimeout));
+        assert!(full <= closes(CloseReason::Full));
+        assert!(draining <= closes(CloseReason::Drain));
+        let all: u64 = REFUSALS.iter().map(|label| refusals(label)).sum();
+        assert_eq!(all - late - full - draining, closes(CloseReason::Refused));
+    }
+
+    /// Connections ended so far, by reason.
+    pub(crate) fn closes_by_reason(&self) -> [u64; CLOSE_REASONS.len()] {
+        std::array::from_fn(|reason| self.sum(|metrics| &metrics.closes[reason]))
+    }
+}
+
+fn break_off(peer: &mut Peer, how: impl Fn(&Peer)) {
+    how(peer);
+    peer.is_broken = true;
+}

@@ -1,0 +1,218 @@
+//! What has been published: the content, and the order that homes gave it.
+
+use myriad_reactor::sim::Prng;
+use myriad_shard::{Mesh, Payload, PublishRefused};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+/// The channel whose publications are too small to say which they are. A peer tells them by their size and order.
+pub(crate) const TINY: usize = 0;
+/// Bytes from which on a publication names itself.
+pub(crate) const NAMED_BYTES_MIN: usize = 8;
+
+pub(crate) const CHANNELS: usize = 6;
+
+#[derive(Debug)]
+pub(crate) struct Publication {
+    pub(crate) channel: usize,
+    pub(crate) is_text: bool,
+    pub(crate) content: Vec<u8>,
+    /// Its place in the order of its channel.
+    pub(crate) position: Option<usize>,
+}
+
+impl Publication {
+    /// Bytes of its frame, from RFC 6455, section 5.2.
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        let length = self.content.len() as u64;
+        length
+            + match length {
+                0..=125 => 2,
+                126..=0xffff => 4,
+                _ => 10,
+            }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    name: String,
+    /// Accepted, without a place so far.
+    pending: VecDeque<usize>,
+    order: Vec<usize>,
+    last_offset: u64,
+    /// Frame bytes of the publications before each place.
+    bytes_before: Vec<u64>,
+    /// The place up to which all has been submitted to every subscriber there was.
+    quiet: usize,
+}
+
+/// Replies as they came: publication and offset.
+type Replies = Arc<Mutex<Vec<(usize, u64)>>>;
+
+pub(crate) struct Ledger {
+    channels: Vec<Channel>,
+    publications: Vec<Publication>,
+    replies: Replies,
+}
+
+impl Ledger {
+    /// Channels whose homes differ from seed to seed.
+    pub(crate) fn new(prng: &mut Prng) -> Self {
+        let suffix = prng.below(1000);
+        let channel = |base: &str| Channel {
+            name: format!("{base}{suffix}"),
+            bytes_before: vec![0],
+            ..Channel::default()
+        };
+        Self {
+            channels: ["tiny", "a", "b", "c d", "é&=", "rare"].map(channel).into(),
+            publications: Vec::new(),
+            replies: Replies::default(),
+        }
+    }
+
+    /// A channel's name as a query writes it.
+    pub(crate) fn query_name(&self, channel: usize) -> String {
+        let encode = |byte: u8| match byte {
+            b'a'..=b'z' | b'0'..=b'9' => char::from(byte).to_string(),
+            b' ' => "+".into(),
+            other => format!("%{other:02x}"),
+        };
+        self.channels[channel].name.bytes().map(encode).collect()
+    }
+
+    /// Publishes something new, and checks what becomes of it at once.
+    pub(crate) fn publish(
+        &mut self,
+        mesh: &Mesh,
+        channel: usize,
+        size: usize,
+        limit: u64,
+        is_draining: bool,
+        prng: &mut Prng,
+    ) -> Result<usize, PublishRefused> {
+        let id = self.publications.len();
+        let is_text = prng.one_in(2);
+        let content = content(id, size);
+        let payload = if is_text {
+            Payload::Text(String::from_utf8(content.clone()).expect("ASCII").into())
+        } else {
+            Payload::Binary(content.clone().into())
+        };
+        let replies = Arc::clone(&self.replies);
+        let reply = Box::new(move |position: myriad_shard::Position| {
+            replies
+                .lock()
+                .expect("one thread")
+                .push((id, position.offset));
+        });
+        let cost = 2 * size as u64 + 256;
+        let expected = if is_draining {
+            Err(PublishRefused::Draining)
+        } else if cost > limit {
+            Err(PublishRefused::TooLarge)
+        } else if mesh.publication_bytes() + cost > limit {
+            Err(PublishRefused::Busy)
+        } else {
+            Ok(())
+        };
+        let name = &self.channels[channel].name;
+        assert_eq!(mesh.publish(name, payload, reply), expected);
+        expected?;
+        self.channels[channel].pending.push_back(id);
+        self.publications.push(Publication {
+            channel,
+            is_text,
+            content,
+            position: None,
+        });
+        Ok(id)
+    }
+
+    /// Takes in the replies since the last call: each accepted publication gets one, in the order of publishing, and
+    /// offsets grow, whatever becomes of the channel in between.
+    pub(crate) fn take_replies(&mut self) -> usize {
+        let replies = std::mem::take(&mut *self.replies.lock().expect("one thread"));
+        for &(id, offset) in &replies {
+            let publication = &mut self.publications[id];
+            let channel = &mut self.channels[publication.channel];
+            assert_eq!(
+                channel.pending.pop_front(),
+                Some(id),
+                "a reply out of order"
+            );
+            assert!(
+                offset > channel.last_offset,
+                "{}: offset {offset} after {}",
+                channel.name,
+                channel.last_offset
+            );
+            channel.last_offset = offset;
+            publication.position = Some(channel.order.len());
+            channel.order.push(id);
+            let before = channel.bytes_before.last().expect("begins with 0");
+            channel
+                .bytes_before
+                .push(before + publication.frame_bytes());
+        }
+        replies.len()
+    }
+
+    /// Nothing is under way: everything with a place has been submitted.
+    pub(crate) fn note_quiet(&mut self) {
+        for channel in &mut self.channels {
+            assert!(channel.pending.is_empty(), "{}: no reply", channel.name);
+            channel.quiet = channel.order.len();
+        }
+    }
+
+    pub(crate) fn quiet(&self, channel: usize) -> usize {
+        self.channels[channel].quiet
+    }
+
+    /// Publications with a place.
+    pub(crate) fn len(&self, channel: usize) -> usize {
+        self.channels[channel].order.len()
+    }
+
+    pub(crate) fn at(&self, channel: usize, position: usize) -> &Publication {
+        &self.publications[self.channels[channel].order[position]]
+    }
+
+    /// Frame bytes of everything from a place on.
+    pub(crate) fn bytes_from(&self, channel: usize, position: usize) -> u64 {
+        let before = &self.channels[channel].bytes_before;
+        before.last().expect("begins with 0") - before[position]
+    }
+
+    /// The largest frame from a place on.
+    pub(crate) fn frame_bytes_max_from(&self, channel: usize, position: usize) -> u64 {
+        let order = &self.channels[channel].order[position..];
+        order
+            .iter()
+            .map(|id| self.publications[*id].frame_bytes())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The publication that names itself in this content.
+    pub(crate) fn named_in(&self, content: &[u8]) -> &Publication {
+        let name = str::from_utf8(&content[..7]).expect("digits");
+        let id: usize = name.parse().expect("digits");
+        &self.publications[id]
+    }
+}
+
+/// Begins with the publication's number, and continues so that no part can stand for another.
+fn content(id: usize, size: usize) -> Vec<u8> {
+    let mut content = format!("{id:07}:").into_bytes();
+    if size < NAMED_BYTES_MIN {
+        // The low digits first: they are what little of the number fits.
+        content.pop();
+        content.reverse();
+    }
+    let mut pattern = Prng::new(id as u64);
+    content.resize_with(size, || b' ' + pattern.bits().to_le_bytes()[0] % 95);
+    content
+}

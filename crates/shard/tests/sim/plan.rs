@@ -1,0 +1,156 @@
+//! What a seed decides before anything happens: the size of the node, its limits, its luck, and its crowd.
+
+use myriad_reactor::sim::{Faults, Prng};
+use myriad_shard::{ProcessLimits, Settings};
+use std::time::Duration;
+
+/// How time passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// Before time moves far, everything that is under way arrives: what is late then is the server's fault.
+    Calm,
+    /// Time jumps whenever it likes, as on a machine that was suspended.
+    Wild,
+}
+
+/// How often things happen, in relation to each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weights {
+    pub(crate) turn: usize,
+    pub(crate) act: usize,
+    pub(crate) publish: usize,
+    pub(crate) connect: usize,
+    pub(crate) time: usize,
+}
+
+/// A drain, from some step on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DrainPlan {
+    pub(crate) at_step: usize,
+    pub(crate) over: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) shards: usize,
+    pub(crate) sockets_max: usize,
+    pub(crate) faults: Faults,
+    pub(crate) settings: Settings,
+    pub(crate) limits: ProcessLimits,
+    pub(crate) clock: Clock,
+    pub(crate) weights: Weights,
+    pub(crate) steps: usize,
+    pub(crate) peers_max: usize,
+    pub(crate) payload_bytes_max: usize,
+    pub(crate) drain: Option<DrainPlan>,
+    /// Nanoseconds since the process's epoch.
+    pub(crate) start: u64,
+}
+
+/// Limits above this are never reached here.
+const ROOMY: u64 = 1 << 30;
+
+impl Plan {
+    pub(crate) fn new(prng: &mut Prng) -> Self {
+        let mut faults = Faults::mixed(prng);
+        if prng.one_in(4) {
+            faults = Faults {
+                kernel_bytes: faults.kernel_bytes,
+                ..Faults::NONE
+            };
+        }
+        let settings = settings(prng);
+        let limits = ProcessLimits {
+            connections_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, 30, 5]),
+            buffered_bytes_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 20_000, 4_000]),
+            publication_bytes_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, 20_000, 3_000]),
+        };
+        let steps = prng.between(200, 900);
+        let drain = prng.one_in(4).then(|| DrainPlan {
+            at_step: prng.below(steps),
+            over: *prng.pick(&[0, 300, 3_000, 20_000].map(Duration::from_millis)),
+        });
+        let (_, kernel_bytes) = faults.kernel_bytes;
+        let budget = settings.outbound_bytes_max as usize;
+        Self {
+            shards: prng.between(1, 4),
+            sockets_max: *prng.pick(&[600, 600, 600, 20]),
+            payload_bytes_max: (budget + budget / 4).min(kernel_bytes * 16).min(80_000),
+            faults,
+            settings,
+            limits,
+            clock: *prng.pick(&[Clock::Calm, Clock::Calm, Clock::Wild]),
+            weights: Weights {
+                turn: 100,
+                act: *prng.pick(&[20, 60, 120]),
+                publish: *prng.pick(&[3, 15, 40]),
+                connect: *prng.pick(&[4, 15]),
+                time: *prng.pick(&[5, 20]),
+            },
+            steps,
+            peers_max: *prng.pick(&[6, 20, 45]),
+            drain,
+            start: prng.bits() % 1_000_000_000_000_000,
+        }
+    }
+
+    /// One shard without faults, for scenarios by hand.
+    pub(crate) fn plain() -> Self {
+        Self {
+            shards: 1,
+            sockets_max: 100,
+            faults: Faults::NONE,
+            settings: Settings {
+                echo: true,
+                anonymous: true,
+                ping_interval: Duration::ZERO,
+                ..Settings::default()
+            },
+            limits: ProcessLimits::default(),
+            clock: Clock::Calm,
+            weights: Weights {
+                turn: 1,
+                act: 1,
+                publish: 1,
+                connect: 1,
+                time: 1,
+            },
+            steps: 0,
+            peers_max: 100,
+            payload_bytes_max: 80_000,
+            drain: None,
+            start: 0,
+        }
+    }
+
+    /// Whether the process may run out of buffer memory.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.limits.buffered_bytes_max < ROOMY
+    }
+}
+
+fn settings(prng: &mut Prng) -> Settings {
+    let ms = Duration::from_millis;
+    // Zero where it means "never", and now and then where it means "at once".
+    let mut time = |choices: &[u64]| match prng.below(25) {
+        0 => Duration::ZERO,
+        _ => ms(*prng.pick(choices)),
+    };
+    Settings {
+        handshake_timeout: time(&[10_000, 10_000, 1_000, 200]),
+        ping_interval: time(&[0, 0, 25_000, 5_000, 1_000]),
+        pong_timeout: time(&[10_000, 2_000, 600]),
+        idle_timeout: time(&[0, 0, 0, 60_000, 30_000, 3_000]),
+        linger_timeout: time(&[5_000, 5_000, 1_000, 200]),
+        echo: !prng.one_in(5),
+        anonymous: !prng.one_in(20),
+        hands_over: prng.one_in(2),
+        head_bytes_max: *prng.pick(&[8192, 8192, 512]),
+        headers_max: *prng.pick(&[64, 8]),
+        message_bytes_max: *prng.pick(&[65_536, 4_096, 200]),
+        fragments_max: *prng.pick(&[1024, 4]),
+        outbound_bytes_max: *prng.pick(&[1 << 20, 65_536, 8_192, 2_048, 1_024]),
+        subscriptions_max: *prng.pick(&[128, 4]),
+        slice_max: *prng.pick(&[1, 2, 3, 7, 20, 1024]),
+    }
+}

@@ -1,0 +1,73 @@
+//! What the simulation has found, distilled.
+
+use crate::peer::{Errand, Manners};
+use crate::plan::Plan;
+use crate::world::World;
+use myriad_reactor::sim::{Faults, Prng};
+use myriad_shard::CloseReason;
+
+/// A world in which a connection may be behind by a kilobyte.
+fn narrow(faults: Faults) -> World {
+    let mut plan = Plan::plain();
+    plan.settings.outbound_bytes_max = 1024;
+    plan.faults = faults;
+    World::new(plan, Prng::new(1), false)
+}
+
+/// A subscriber of channel 1 that does nothing wrong.
+fn subscriber(world: &mut World) {
+    world.connect_for(Errand::Stream, &[1]);
+    let peer = world.peers.last_mut().expect("just connected");
+    peer.manners = Manners {
+        is_prompt: true,
+        ends_its_side: true,
+        is_slow_writer: false,
+    };
+    world.settle();
+    assert_eq!(world.peers.last().expect("still there").status, Some(101));
+}
+
+/// Everybody who was upgraded has seen the 101 and been told why it ended, or `check_end` would not have let it pass.
+fn assert_slow_consumer_was_told(world: &mut World) {
+    world.settle();
+    assert_eq!(
+        world.closes_by_reason()[CloseReason::SlowConsumer as usize],
+        1
+    );
+    assert_eq!(world.gone.upgrades, 1);
+    world.leave();
+}
+
+/// The close frame of a connection that was over its budget before its 101 had left took the place of the 101.
+#[test]
+fn a_close_frame_does_not_overtake_the_upgrade() {
+    let mut world = narrow(Faults::NONE);
+    world.connect_for(Errand::Stream, &[1]);
+    let peer = world.peers.last_mut().expect("just connected");
+    let mut prng = Prng::new(1);
+    (0..40).for_each(|_| peer.ping(&mut prng));
+    assert_slow_consumer_was_told(&mut world);
+}
+
+/// The second publication of a turn that was too much reset the connection, and the close frame with it.
+#[test]
+fn two_publications_too_many_are_one_close() {
+    let mut world = narrow(Faults::NONE);
+    subscriber(&mut world);
+    // The first is sent, the second fits the queue.
+    (0..4).for_each(|_| world.publish_to(1, 800));
+    assert_slow_consumer_was_told(&mut world);
+}
+
+/// The rest of a publication that was taken in part did not fit behind the next one, and the connection was reset
+/// although it fits without it.
+#[test]
+fn the_rest_of_a_publication_makes_room_for_itself() {
+    let mut world = narrow(Faults {
+        kernel_bytes: (300, 300),
+        ..Faults::NONE
+    });
+    subscriber(&mut world);
+    (0..2).for_each(|_| world.publish_to(1, 800));
+    assert_slow_consumer_was_told(&mut world);
+}

@@ -1,0 +1,273 @@
+//! What happens in a run: one random thing after another.
+
+use crate::ledger::{CHANNELS, NAMED_BYTES_MIN, TINY};
+use crate::peer::{Errand, Manners, Peer};
+use crate::plan::Clock;
+use crate::request;
+use crate::world::World;
+use std::time::Duration;
+
+impl World {
+    /// One step of the schedule.
+    pub(crate) fn step(&mut self) {
+        let weights = self.scene.plan.weights;
+        let kinds = [
+            weights.turn,
+            weights.act,
+            weights.publish,
+            weights.connect,
+            weights.time,
+        ];
+        let mut at = self.prng.below(kinds.iter().sum());
+        let kind = kinds.iter().position(|weight| {
+            let is_it = at < *weight;
+            at = at.saturating_sub(*weight);
+            is_it
+        });
+        match kind {
+            Some(0) => {
+                let shard = self.prng.below(self.seats.len());
+                self.turn(shard);
+            }
+            Some(1) => self.act(),
+            Some(2) => self.publish(),
+            Some(3) => self.connect(),
+            _ => self.pass_time(),
+        }
+    }
+
+    // Time.
+
+    fn pass_time(&mut self) {
+        let is_calm = self.scene.plan.clock == Clock::Calm;
+        let ms = Duration::from_millis;
+        let small = Duration::from_micros(self.prng.between(1, 2_000) as u64);
+        match self.prng.below(60) {
+            // How long a drain may take is measured: no leaps.
+            _ if self.scene.is_draining => self.advance(small),
+            0 if is_calm => {
+                let jump = [ms(300), ms(3_000), ms(30_000), ms(20_000_000)];
+                let jump = *self.prng.pick(&jump);
+                self.check_quiet();
+                self.advance(jump);
+                self.settle();
+            }
+            1 | 2 if is_calm => {
+                let time = *self.prng.pick(&[ms(120), ms(1_000), ms(11_000)]);
+                self.log(format_args!("walks {time:?}"));
+                self.walk(time);
+            }
+            3 => self.check_pings(),
+            0..8 if !is_calm => {
+                let jump = [ms(50), ms(120), ms(1_000), ms(11_000), ms(20_000_000)];
+                let jump = *self.prng.pick(&jump);
+                self.advance(jump);
+            }
+            _ if is_calm => self.advance(small),
+            _ => self.advance(10 * small),
+        }
+    }
+
+    pub(crate) fn advance(&mut self, duration: Duration) {
+        self.scene.now += crate::verdict::ns(duration);
+        self.log(format_args!("later by {duration:?}"));
+    }
+
+    /// Who answers pings goes on getting them.
+    fn check_pings(&mut self) {
+        let plan = std::rc::Rc::clone(&self.scene.plan);
+        let interval = plan.settings.ping_interval;
+        let is_possible = !interval.is_zero() && plan.clock == Clock::Calm;
+        if !is_possible {
+            return;
+        }
+        self.settle();
+        let answering = |peer: &&Peer| {
+            peer.may_speak()
+                && peer.manners.is_prompt
+                && !peer.manners.is_slow_writer
+                && !peer.is_stalled
+        };
+        let before: Vec<(usize, u64)> = self
+            .peers
+            .iter()
+            .filter(answering)
+            .map(|peer| (peer.number, peer.pings))
+            .collect();
+        let longest = interval.max(plan.settings.pong_timeout) + Duration::from_millis(200);
+        self.log(format_args!("counts pings"));
+        self.walk(3 * longest);
+        for (number, pings) in before {
+            let Some(peer) = self.peers.iter().find(|peer| peer.number == number) else {
+                continue;
+            };
+            let more = peer.pings - pings;
+            assert!(more >= 2, "peer {number}: {more} pings in three intervals");
+        }
+    }
+
+    // Publishing.
+
+    fn publish(&mut self) {
+        for _ in 0..*self.prng.pick(&[1, 1, 1, 3, 12]) {
+            let channel = self.prng.below(CHANNELS);
+            let size = self.payload_size(channel);
+            self.publish_to(channel, size);
+        }
+    }
+
+    pub(crate) fn publish_to(&mut self, channel: usize, size: usize) {
+        let limit = self.scene.plan.limits.publication_bytes_max;
+        let outcome = self.ledger.publish(
+            &self.mesh,
+            channel,
+            size,
+            limit,
+            self.scene.is_draining,
+            &mut self.prng,
+        );
+        self.log(format_args!("publish to {channel}, {size} B: {outcome:?}"));
+    }
+
+    fn payload_size(&mut self, channel: usize) -> usize {
+        if channel == TINY {
+            return self.prng.below(NAMED_BYTES_MIN);
+        }
+        let max = self.scene.plan.payload_bytes_max;
+        let size = match self.prng.below(30) {
+            0 => max,
+            1 => self.prng.between(0, max),
+            2 | 3 => *self.prng.pick(&[123, 124, 125, 126, 127, 65_535, 65_536]),
+            4..10 => self.prng.between(0, 1000),
+            _ => self.prng.between(0, 60),
+        };
+        size.clamp(NAMED_BYTES_MIN, max)
+    }
+
+    // The crowd.
+
+    pub(crate) fn connect(&mut self) {
+        if self.peers.len() >= self.scene.plan.peers_max {
+            return;
+        }
+        let kind = self.prng.below(20);
+        let errand = match kind {
+            0..13 => Errand::Stream,
+            13..15 => Errand::Echo,
+            15 => Errand::Api,
+            16 => Errand::Unfinished,
+            _ => {
+                let bad = request::bad_request(&mut self.prng, &self.scene.plan.settings);
+                let errand = Errand::Refused {
+                    status: bad.status,
+                    is_found_late: bad.is_found_late,
+                };
+                return self.add_peer(errand, &[], bad.bytes);
+            }
+        };
+        let mut channels: Vec<usize> = Vec::new();
+        for _ in 0..*self.prng.pick(&[1, 1, 2, 4]) {
+            let channel = self.prng.below(CHANNELS);
+            if !channels.contains(&channel) {
+                channels.push(channel);
+            }
+        }
+        self.connect_for(errand, &channels);
+    }
+
+    /// A client with a proper request.
+    pub(crate) fn connect_for(&mut self, errand: Errand, channels: &[usize]) {
+        let request = match errand {
+            Errand::Stream => {
+                let pairs: Vec<String> = channels
+                    .iter()
+                    .map(|channel| format!("channel={}", self.ledger.query_name(*channel)))
+                    .collect();
+                request::handshake(&format!("/raw?{}", pairs.join("&")))
+            }
+            Errand::Echo => request::handshake("/echo?x=y"),
+            Errand::Api => request::api_request(&mut self.prng),
+            _ => {
+                let whole = request::handshake("/raw?channel=a");
+                let part = self.prng.below(whole.len());
+                whole[..part].to_vec()
+            }
+        };
+        self.add_peer(errand, channels, request);
+    }
+
+    fn add_peer(&mut self, errand: Errand, channels: &[usize], request: Vec<u8>) {
+        let manners = Manners {
+            is_prompt: !self.prng.one_in(6),
+            ends_its_side: !self.prng.one_in(6),
+            is_slow_writer: self.prng.one_in(12),
+        };
+        let id = self.net.connect();
+        let number = self.connected;
+        self.connected += 1;
+        self.log(format_args!(
+            "peer {number}: {errand:?} {channels:?} {manners:?}"
+        ));
+        let is_stream = matches!(errand, Errand::Stream);
+        let mut peer = Peer::new(id, number, errand, manners, request, self.scene.now);
+        if is_stream {
+            for &channel in channels {
+                peer.subscribe(channel, self.ledger.quiet(channel));
+            }
+            if self.prng.one_in(8) {
+                let frames = *self.prng.pick(&[1, 3, 300]);
+                peer.hurry(&self.scene.plan, frames, &mut self.prng);
+            }
+        }
+        if !self.prng.one_in(4) && !manners.is_slow_writer {
+            peer.write_all(&self.net, self.scene.now);
+        }
+        self.peers.push(peer);
+    }
+
+    /// Some peer does something.
+    fn act(&mut self) {
+        if self.peers.is_empty() {
+            return;
+        }
+        let at = self.prng.below(self.peers.len());
+        let kind = self.prng.below(100);
+        let (net, prng, plan) = (&self.net, &mut self.prng, &self.scene.plan);
+        let peer = &mut self.peers[at];
+        let number = peer.number;
+        match kind {
+            0..40 if peer.has_outbox() => {
+                let most = if peer.manners.is_slow_writer { 2 } else { 500 };
+                peer.write(net, prng.between(1, most), self.scene.now);
+                return;
+            }
+            40..55 => {
+                net.stall(peer.id);
+                (peer.is_stalled, peer.has_stalled) = (true, true);
+            }
+            55..68 => {
+                net.resume(peer.id);
+                peer.is_stalled = false;
+            }
+            68..76 if peer.may_speak() => peer.ping(prng),
+            76..90 if peer.may_speak() => peer.message(plan, prng),
+            90..92 if peer.may_speak() => peer.close(prng),
+            92..94 if peer.may_speak() => peer.break_a_rule(plan, prng),
+            94 if !peer.has_sent_fin => peer.fin(net),
+            95 => {
+                peer.is_broken = true;
+                net.reset(peer.id);
+            }
+            96 => {
+                peer.is_broken = true;
+                net.time_out(peer.id);
+            }
+            97 => {
+                peer.is_broken = true;
+                net.close(peer.id);
+            }
+            _ => return,
+        }
+        self.log(format_args!("peer {number}: does {kind}"));
+    }
+}

@@ -1,0 +1,257 @@
+//! Whether what the server did to a peer is what it should have done: statuses, pings, close codes, ends, and that
+//! nothing is missing.
+
+use crate::ledger::{Ledger, TINY};
+use crate::peer::{Errand, Peer, Scene, Subscription};
+use crate::plan::{Clock, Plan};
+use myriad_reactor::sim::PeerEnd;
+use std::time::Duration;
+
+/// Deadlines are kept to this: the tick of the timing wheel.
+pub(crate) const TICK_NS: u64 = 50_000_000;
+/// Bytes of the largest close frame.
+const CLOSE_BYTES: u64 = 127;
+
+pub(crate) fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).expect("a timeout")
+}
+
+/// Whether a timeout of this length may have ended in this time.
+fn may_have_passed(elapsed: u64, timeout: Duration) -> bool {
+    elapsed + TICK_NS > ns(timeout)
+}
+
+impl Peer {
+    /// Bytes that were ever meant for it, at most.
+    fn addressed_bytes(&self, ledger: &Ledger) -> u64 {
+        let of = |one: &Subscription| ledger.bytes_from(one.channel, one.earliest);
+        let publications: u64 = self.subscriptions.iter().map(of).sum();
+        let pings = 2 * (self.pings + 1);
+        160 + publications + self.replies_bytes.0 + pings + CLOSE_BYTES
+    }
+
+    /// The largest frame that was ever meant for it.
+    fn frame_bytes_max(&self, ledger: &Ledger) -> u64 {
+        let of = |one: &Subscription| ledger.frame_bytes_max_from(one.channel, one.earliest);
+        let publications = self.subscriptions.iter().map(of).max().unwrap_or(0);
+        publications.max(self.replies_bytes.1)
+    }
+
+    /// What was meant for it and has not come.
+    fn behind_bytes(&self, ledger: &Ledger) -> u64 {
+        self.addressed_bytes(ledger)
+            .saturating_sub(self.decoder.total())
+    }
+
+    pub(crate) fn check_response(
+        &self,
+        status: u16,
+        headers: &[(String, String)],
+        body: &[u8],
+        scene: &Scene,
+    ) {
+        let plan = &scene.plan;
+        let settings = &plan.settings;
+        let has = |name: &str| headers.iter().any(|(known, _)| known == name);
+        let is_closing = headers
+            .iter()
+            .any(|(name, value)| name == "connection" && value.contains("close"));
+        assert!(is_closing, "{headers:?}");
+        assert!(body.len() > 20, "an answer says what to do");
+        let asks_for_stream = matches!(
+            self.errand,
+            Errand::Stream
+                | Errand::Echo
+                | Errand::Refused {
+                    is_found_late: true,
+                    ..
+                }
+        );
+        let is_plausible = match (status, &self.errand) {
+            (408, _) => may_have_passed(scene.now - self.connected_at, settings.handshake_timeout),
+            (503, _) => {
+                assert!(has("retry-after"));
+                asks_for_stream && (scene.is_draining || plan.limits.connections_max < 1000)
+            }
+            (200, _) => self.is_sent_to_api(plan),
+            (401, _) => asks_for_stream && !settings.anonymous,
+            (404, Errand::Api) => !settings.hands_over,
+            (404, Errand::Echo) => !settings.echo && !settings.hands_over,
+            (400, Errand::Stream) => self.is_eager,
+            (_, Errand::Refused { status: due, .. }) => status == *due,
+            _ => false,
+        };
+        assert!(is_plausible, "peer {}: status {status}", self.number);
+    }
+
+    /// Pings come no faster than their interval, and not while one is unanswered.
+    pub(crate) fn check_ping(&mut self, scene: &Scene) {
+        let interval = ns(scene.plan.settings.ping_interval);
+        assert!(interval > 0, "no pings were asked for");
+        let elapsed = scene.now - self.connected_at;
+        assert!(
+            self.pings <= elapsed / interval.next_multiple_of(TICK_NS),
+            "{} pings in {elapsed} ns",
+            self.pings + 1
+        );
+        let is_mute = self.writes_when_open == 0 && !self.is_eager && !self.has_outbox();
+        assert!(!is_mute || self.pings == 0, "a second ping without a pong");
+        self.pings += 1;
+    }
+
+    pub(crate) fn check_close(&self, code: Option<u16>, scene: &Scene, ledger: &Ledger) {
+        let plan = &scene.plan;
+        if self.close_sent == Some(code) {
+            return;
+        }
+        let settings = &plan.settings;
+        let behind = self.behind_bytes(ledger);
+        let is_plausible = match code {
+            Some(1001) => {
+                let idle = settings.idle_timeout;
+                scene.is_draining
+                    || !idle.is_zero()
+                        && (plan.clock == Clock::Wild
+                            || may_have_passed(self.silence(scene.now), idle))
+            }
+            Some(1002 | 1007 | 1009) => self.fault_sent == code,
+            Some(1013) => plan.is_tight(),
+            // What the peer had part of was still sent.
+            Some(3008) => {
+                behind + self.frame_bytes_max(ledger) > u64::from(settings.outbound_bytes_max)
+            }
+            Some(3012) => {
+                !settings.ping_interval.is_zero() && (!self.is_well_behaved(plan) || behind > 8_192)
+            }
+            _ => false,
+        };
+        assert!(
+            is_plausible,
+            "peer {}: close {code:?}, {behind} bytes behind",
+            self.number
+        );
+    }
+
+    /// Nothing that happens to it may be for its own fault.
+    fn is_well_behaved(&self, plan: &Plan) -> bool {
+        let (kernel_bytes, _) = plan.faults.kernel_bytes;
+        plan.clock == Clock::Calm
+            && self.manners.is_prompt
+            && !self.manners.is_slow_writer
+            && !self.has_stalled
+            && self.close_sent.is_none()
+            && self.fault_sent.is_none()
+            && kernel_bytes >= 1024
+            && plan.settings.pong_timeout >= Duration::from_millis(500)
+    }
+
+    pub(crate) fn check_end(&self, scene: &Scene, ledger: &Ledger) {
+        match self.end {
+            Some(PeerEnd::Fin) => {
+                assert!(
+                    !self.decoder.is_partial() || self.has_sent_fin,
+                    "ends in the middle"
+                );
+                let has_last_word = match self.status {
+                    Some(101) => self.close_received.is_some(),
+                    Some(_) => true,
+                    None => matches!(self.errand, Errand::Api) || self.is_sent_to_api(&scene.plan),
+                };
+                assert!(has_last_word || self.has_sent_fin, "ends without a word");
+            }
+            Some(PeerEnd::Reset) => {
+                let has_last_word = self.close_received.is_some()
+                    || self.status.is_some_and(|status| status != 101);
+                assert!(
+                    has_last_word || self.may_be_reset(scene, ledger),
+                    "peer {}: reset without a word, {} bytes behind",
+                    self.number,
+                    self.behind_bytes(ledger)
+                );
+            }
+            None => unreachable!("asked at the end"),
+        }
+        self.check_tiny(false, ledger);
+    }
+
+    /// Its request goes to the control plane, which may fail to take it.
+    pub(crate) fn is_sent_to_api(&self, plan: &Plan) -> bool {
+        plan.settings.hands_over
+            && (matches!(self.errand, Errand::Api)
+                || matches!(self.errand, Errand::Echo) && !plan.settings.echo)
+    }
+
+    fn may_be_reset(&self, scene: &Scene, ledger: &Ledger) -> bool {
+        let plan = &scene.plan;
+        let has_lingered =
+            may_have_passed(scene.now - self.connected_at, plan.settings.linger_timeout);
+        let budget = u64::from(plan.settings.outbound_bytes_max);
+        let has_spoken = self.close_sent.is_some() || self.fault_sent.is_some();
+        let last_word_fits = self.frame_bytes_max(ledger) + CLOSE_BYTES <= budget
+            && !(has_spoken && self.behind_bytes(ledger) + CLOSE_BYTES > budget);
+        // While it has not seen the 101, it may still be in its handshake.
+        let may_be_cut = self.status.is_none() && (scene.is_draining || self.is_sent_to_api(plan));
+        has_lingered || plan.is_tight() || may_be_cut || !last_word_fits
+    }
+
+    /// Nothing is under way: whatever this peer is due has come.
+    pub(crate) fn check_quiet(&self, plan: &Plan, is_accepted: bool, ledger: &Ledger) {
+        if self.is_gone() || self.is_stalled || self.has_outbox() {
+            return;
+        }
+        if self.has_sent_fin {
+            let is_kept = self.is_sent_to_api(plan) || !is_accepted;
+            assert!(is_kept, "FIN without an answer");
+            return;
+        }
+        if self.status.is_none() {
+            let waits = matches!(self.errand, Errand::Unfinished) || self.is_sent_to_api(plan);
+            assert!(waits || !is_accepted, "a request without an answer");
+            return;
+        }
+        if self.close_sent.is_some() || self.fault_sent.is_some() {
+            assert!(self.close_received.is_some(), "a close without an answer");
+        }
+        assert!(
+            self.close_received.is_none() && self.status == Some(101),
+            "FIN follows the last word"
+        );
+        assert!(self.expected.is_empty(), "missing: {:?}", self.expected);
+        for subscription in &self.subscriptions {
+            let len = ledger.len(subscription.channel);
+            let next = subscription.next.or(subscription.required);
+            if subscription.channel != TINY {
+                assert_eq!(next, Some(len), "channel {}: lost", subscription.channel);
+            }
+        }
+        self.check_tiny(true, ledger);
+    }
+
+    /// The nameless publications are a run of their channel; of all of its end, when everything has come.
+    pub(crate) fn check_tiny(&self, has_all: bool, ledger: &Ledger) {
+        let Some(tiny) = self.subscriptions.iter().find(|one| one.channel == TINY) else {
+            return;
+        };
+        let Some(required) = tiny.required else {
+            assert!(tiny.tiny.is_empty());
+            return;
+        };
+        let last = ledger.len(TINY).checked_sub(tiny.tiny.len());
+        let last = last.expect("more came than was published");
+        let first = if has_all { last } else { tiny.earliest };
+        let is_run_from = |start: usize| {
+            tiny.tiny
+                .iter()
+                .enumerate()
+                .all(|(at, (is_text, content))| {
+                    let publication = ledger.at(TINY, start + at);
+                    publication.is_text == *is_text && publication.content == *content
+                })
+        };
+        let is_run = (first..=last.min(required)).any(is_run_from);
+        assert!(
+            is_run,
+            "what came of the tiny channel is no run of it: {tiny:?}"
+        );
+    }
+}

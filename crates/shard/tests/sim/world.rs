@@ -1,0 +1,303 @@
+//! The node, its network and its crowd, and what must hold after every turn.
+
+use crate::control::{ControlPlane, Door};
+use crate::ledger::Ledger;
+use crate::peer::{Peer, Scene};
+use crate::plan::Plan;
+use crate::trace::Trace;
+use crate::verdict::ns;
+use myriad_reactor::Waker;
+use myriad_reactor::sim::{Faults, Prng, Sim, SimNet};
+use myriad_shard::{CLOSE_REASONS, Count, Mesh, Metrics, Now, Shard, Turn};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// One shard and whether it has left its loop.
+pub(crate) struct Seat {
+    pub(crate) shard: Shard<Sim>,
+    pub(crate) is_finished: bool,
+    /// When its wait ends if nothing comes.
+    pub(crate) wakes_at: Option<u64>,
+}
+
+impl Seat {
+    /// Begins to wait.
+    fn sleep(&mut self, now: Now) {
+        let timeout = self.shard.timeout(now);
+        self.wakes_at = timeout.map(|timeout| now.0 + ns(timeout));
+    }
+}
+
+/// What peers that are gone have seen.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) deliveries: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) upgrades: u64,
+    pub(crate) pings: u64,
+}
+
+pub(crate) struct World {
+    pub(crate) scene: Scene,
+    pub(crate) net: SimNet,
+    pub(crate) mesh: Mesh,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) connected: usize,
+    pub(crate) ledger: Ledger,
+    pub(crate) replies: u64,
+    pub(crate) control: Rc<RefCell<ControlPlane>>,
+    pub(crate) prng: Prng,
+    pub(crate) trace: Trace,
+    pub(crate) gone: Tally,
+}
+
+/// Rounds in which nothing may happen before the world counts as quiet: longer than any pause of the simulated
+/// listener.
+const QUIET_ROUNDS: usize = 6;
+/// Rounds after which it should be quiet.
+const ROUNDS_MAX: usize = 200_000;
+
+impl World {
+    pub(crate) fn new(plan: Plan, mut prng: Prng, is_printed: bool) -> Self {
+        let net = SimNet::new(prng.bits(), plan.faults);
+        let wakers = (0..plan.shards).map(|_| Waker::silent()).collect();
+        let mesh = Mesh::new(wakers, plan.limits);
+        let control = Rc::new(RefCell::new(ControlPlane::new(prng.fork())));
+        let seat = |index| {
+            let shard = Shard::new(
+                index,
+                net.reactor(plan.sockets_max),
+                mesh.clone(),
+                plan.settings,
+                Box::new(Door(Rc::clone(&control))),
+                prng.bits(),
+                Now(plan.start),
+            );
+            Seat {
+                shard,
+                is_finished: false,
+                wakes_at: None,
+            }
+        };
+        let seats = (0..plan.shards).map(seat).collect();
+        let mut trace = Trace::new(is_printed);
+        trace.line(plan.start, format_args!("{plan:?}"));
+        Self {
+            scene: Scene {
+                now: plan.start,
+                is_draining: false,
+                plan: Rc::new(plan),
+            },
+            net,
+            mesh,
+            seats,
+            peers: Vec::new(),
+            connected: 0,
+            ledger: Ledger::new(&mut prng),
+            replies: 0,
+            control,
+            prng,
+            trace,
+            gone: Tally::default(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now(self.scene.now)
+    }
+
+    pub(crate) fn log(&mut self, line: std::fmt::Arguments<'_>) {
+        self.trace.line(self.scene.now, line);
+    }
+
+    pub(crate) fn sum(&self, figure: impl Fn(&Metrics) -> &Count) -> u64 {
+        self.mesh
+            .metrics()
+            .iter()
+            .map(|metrics| figure(metrics).value())
+            .sum()
+    }
+
+    pub(crate) fn closes(&self) -> u64 {
+        (0..CLOSE_REASONS.len())
+            .map(|reason| self.sum(|metrics| &metrics.closes[reason]))
+            .sum()
+    }
+
+    /// Connections that count against the limit.
+    fn counted_connections(&self) -> usize {
+        let counted = |seat: &Seat| seat.shard.connection_count() - seat.shard.holdings().surplus;
+        self.seats.iter().map(counted).sum()
+    }
+
+    // Turns.
+
+    /// Lets a shard turn if it would be awake: something came, or is left to do, or is due. True when it was.
+    ///
+    /// A shard that sleeps although it should not is a bug that would stay hidden if it were turned all the same.
+    pub(crate) fn turn(&mut self, index: usize) -> bool {
+        if self.seats[index].is_finished {
+            return false;
+        }
+        let now = self.now();
+        let before = self.net.fingerprint();
+        let shard = &mut self.seats[index].shard;
+        shard.wait(now).expect("the simulated reactor always works");
+        let is_awake = self.net.fingerprint() != before
+            || shard.timeout(now) == Some(Duration::ZERO)
+            || self.seats[index].wakes_at.is_some_and(|at| at <= now.0);
+        if is_awake {
+            self.turn_now(index);
+        }
+        is_awake
+    }
+
+    fn turn_now(&mut self, index: usize) {
+        let now = self.now();
+        let counted = self.counted_connections();
+        let surplus = self.seats[index].shard.holdings().surplus;
+        let accepts = self.sum(|metrics| &metrics.accepts);
+        let turn = self.seats[index].shard.turn(now);
+        self.seats[index].is_finished = turn == Turn::Finished;
+        self.seats[index].sleep(now);
+        self.log(format_args!("shard {index}: {turn:?}"));
+        self.replies += self.ledger.take_replies() as u64;
+        self.check_turn(index);
+        let accepted = self.sum(|metrics| &metrics.accepts) - accepts;
+        if self.seats[index].shard.holdings().surplus > surplus {
+            assert!(
+                counted as u64 + accepted > self.scene.plan.limits.connections_max,
+                "full with {counted} connections"
+            );
+        }
+        self.attend_control();
+        self.exchange(false);
+    }
+
+    fn check_turn(&self, index: usize) {
+        let shard = &self.seats[index].shard;
+        shard.check();
+        let limits = self.scene.plan.limits;
+        assert!(self.sum(|metrics| &metrics.buffered_bytes) <= limits.buffered_bytes_max);
+        assert!(self.mesh.publication_bytes() <= limits.publication_bytes_max);
+        assert!(self.counted_connections() as u64 <= limits.connections_max);
+        let open = self
+            .sum(|metrics| &metrics.accepts)
+            .checked_sub(self.closes());
+        let open = open.expect("each connection is closed once");
+        assert!(open <= self.sum(|metrics| &metrics.connections));
+    }
+
+    fn attend_control(&mut self) {
+        let peers = &self.peers;
+        let request_of = |id| {
+            let peer = peers.iter().find(|peer| peer.id == id && !peer.is_gone())?;
+            Some(peer.request.clone())
+        };
+        self.control.borrow_mut().attend(&self.net, request_of);
+    }
+
+    /// Peers read, and write if `writes`. True when anything came or went.
+    pub(crate) fn exchange(&mut self, writes: bool) -> bool {
+        let mut is_moving = false;
+        for peer in &mut self.peers {
+            if peer.is_broken {
+                continue;
+            }
+            let was = (peer.status, peer.close_received, peer.end);
+            is_moving |= peer.receive(&self.net, &self.scene, &self.ledger, &mut self.prng);
+            if writes && !peer.manners.is_slow_writer {
+                is_moving |= peer.write_all(&self.net, self.scene.now);
+            }
+            let is = (peer.status, peer.close_received, peer.end);
+            if is != was {
+                let number = peer.number;
+                self.trace
+                    .line(self.scene.now, format_args!("peer {number}: {is:?}"));
+            }
+        }
+        self.bury();
+        is_moving
+    }
+
+    /// Strikes out peers that are gone.
+    fn bury(&mut self) {
+        let (gone, ledger) = (&mut self.gone, &self.ledger);
+        self.peers.retain(|peer| {
+            if peer.is_gone() {
+                peer.check_tiny(false, ledger);
+                gone.deliveries += peer.deliveries;
+                gone.received_bytes += peer.decoder.total();
+                gone.upgrades += u64::from(peer.status == Some(101));
+                gone.pings += peer.pings;
+            }
+            !peer.is_gone()
+        });
+    }
+
+    // Quiet.
+
+    /// Lets everything that is under way arrive, without time passing.
+    pub(crate) fn settle(&mut self) {
+        let faults = self.scene.plan.faults;
+        self.net.set_faults(Faults {
+            kernel_bytes: faults.kernel_bytes,
+            ..Faults::NONE
+        });
+        let mut quiet = 0;
+        for round in 0.. {
+            assert!(round < ROUNDS_MAX, "it never gets quiet");
+            let mut is_moving = false;
+            for index in 0..self.seats.len() {
+                is_moving |= self.turn(index);
+            }
+            is_moving |= self.exchange(true);
+            quiet = if is_moving { 0 } else { quiet + 1 };
+            if quiet == QUIET_ROUNDS {
+                break;
+            }
+        }
+        self.net.set_faults(faults);
+    }
+
+    /// As [`World::settle`]; then nothing may be missing.
+    pub(crate) fn check_quiet(&mut self) {
+        self.settle();
+        let is_finished = self.seats.iter().any(|seat| seat.is_finished);
+        if !is_finished {
+            assert_eq!(
+                self.mesh.publication_bytes(),
+                0,
+                "all is delivered, whoever is stalled"
+            );
+            self.ledger.note_quiet();
+        }
+        let is_accepted = self.net.backlog() == 0;
+        for peer in &self.peers {
+            peer.check_quiet(&self.scene.plan, is_accepted, &self.ledger);
+        }
+        self.log(format_args!("quiet"));
+    }
+
+    /// Moves time on by `duration`, from one deadline to the next, and lets each of them have its effect.
+    pub(crate) fn walk(&mut self, duration: Duration) {
+        let end = self.scene.now + ns(duration);
+        loop {
+            self.settle();
+            let next = self
+                .seats
+                .iter()
+                .filter(|seat| !seat.is_finished)
+                .filter_map(|seat| seat.wakes_at)
+                .min();
+            match next {
+                Some(next) if next < end => self.scene.now = next,
+                _ => break,
+            }
+        }
+        self.scene.now = end;
+        self.settle();
+    }
+}
