@@ -51,7 +51,7 @@ fn publications_arrive_in_order_on_every_shard(driver: Driver) {
             );
         }
     }
-    assert_eq!(node.sum(|metrics| metrics.deliveries.value()), 800);
+    node.settle(|node| node.sum(|metrics| metrics.deliveries.value()) == 800);
     drop(clients);
     node.settle(|node| node.sum(|metrics| metrics.connections.value()) == 0);
 }
