@@ -276,6 +276,12 @@ fn an_interrupted_run_reports_what_it_has() {
         assert_eq!(report.setup.connected, 30);
         assert!(report.pushes.len() >= 2, "{report:#?}");
         assert_eq!(report.pushes[0].received, 30);
+        let reach = report.fanout.as_ref().and_then(|fanout| fanout.reach_min);
+        assert_eq!(
+            reach,
+            Some(1.0),
+            "what was cut short is held against nobody"
+        );
     }
 }
 

@@ -338,7 +338,10 @@ impl Collector {
             Origin::Own => &mut self.own,
             Origin::Foreign => &mut self.foreign,
         };
-        series.add(&whole, &report);
+        // One that the end of the run cut short says nothing about the server.
+        if ended != Ended::CutShort {
+            series.add(&whole, &report);
+        }
         if self.reports.len() < REPORTS_MAX {
             self.reports.push(report.clone());
         }

@@ -2,7 +2,7 @@
 
 use crate::engine::thread::Tables;
 use crate::failure::Failure;
-use crate::measure::collector::{FanoutTimes, Origin, as_millis, micros_as_millis};
+use crate::measure::collector::{FanoutTimes, Origin, PushReport, as_millis, micros_as_millis};
 use crate::measure::process::LATE_MAX;
 use crate::measure::rates::per_second;
 use crate::report::{CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, text};
@@ -28,7 +28,7 @@ impl Run<'_> {
             messages: self.messages(figures),
             pings: pings(figures, times),
             fanout: self.fanout(),
-            pushes: self.collector.reports.clone(),
+            pushes: self.pushes(),
             crowd: self.crowd(figures),
             thresholds: Vec::new(),
             warnings: self.warnings(figures),
@@ -118,6 +118,13 @@ impl Run<'_> {
             late: self.collector.late,
             unmeasured: totals.unmeasured,
         }
+    }
+
+    /// In the order they were published; they finish in another.
+    fn pushes(&self) -> Vec<PushReport> {
+        let mut pushes = self.collector.reports.clone();
+        pushes.sort_by(|a, b| a.published_s.total_cmp(&b.published_s));
+        pushes
     }
 
     fn fanout(&self) -> Option<Fanout> {

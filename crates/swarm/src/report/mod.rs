@@ -56,7 +56,7 @@ pub struct Report {
     pub pings: Pings,
     /// All publications of one origin together: this run's own, or if it made none, those of others.
     pub fanout: Option<Fanout>,
-    /// Each publication, at most 10,000 of them.
+    /// Each publication in the order they were made, at most 10,000 of them.
     pub pushes: Vec<PushReport>,
     /// The crowd itself.
     pub crowd: CrowdReport,
@@ -171,7 +171,7 @@ pub struct Pings {
 pub struct Fanout {
     /// Whose.
     pub origin: Origin,
-    /// How many.
+    /// How many, without those that the end of the run cut short.
     pub pushes: u64,
     /// Over all arrivals of all of them.
     pub overall: FanoutTimes,

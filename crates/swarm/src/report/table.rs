@@ -57,6 +57,7 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 fn targets(targets: &[String]) -> String {
     match targets {
         [one] => one.clone(),
+        [first, _] => format!("{first} and one more target"),
         [first, rest @ ..] => format!(
             "{first} and {} more targets",
             text::count(rest.len() as u64)
