@@ -5,16 +5,17 @@
 //! drivers and a simulated one run the same code.
 
 use crate::clock::{Clock, Nanos};
+use crate::engine::account::Notes;
 use crate::engine::arrivals::{Arrivals, MessageScan};
+use crate::engine::closing::ClosingAll;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::opening::Opening;
 use crate::engine::outbox::{Broken, Outbox};
 use crate::engine::plan::{Part, Plan};
-use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
+use crate::engine::shared::{Shared, Stage, Totals};
 use crate::engine::terminal::{Phase, Terminal};
 use crate::failure::Failure;
-use crate::measure::process::thread_time;
-use crate::measure::push::{Base, PushKey, Tally, as_micros};
+use crate::measure::push::{Base, PushKey};
 use crate::measure::sequence::Sequence;
 use crate::random::{Random, mix};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Token};
@@ -28,18 +29,6 @@ use std::time::Duration;
 /// a thread, and ten wakes a second are not worth one.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// Connections ended in one turn of the closing, so that their completions do not pile up.
-const CLOSES_PER_TURN: usize = 1024;
-
-/// How long an orderly close waits for the server's side of it.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How often a thread notes its processor time.
-const CPU_NOTED_EVERY: Duration = Duration::from_millis(100);
-
-/// Publications whose base a thread remembers. Forgetting one costs a look into the ledger.
-const BASES_MAX: usize = 1024;
-
 /// A thread's part of the crowd, on its reactor.
 pub(crate) struct Crowd<R> {
     reactor: R,
@@ -51,7 +40,7 @@ pub(crate) struct Crowd<R> {
 pub(super) struct World {
     pub(super) plan: Arc<Plan>,
     pub(super) part: Part,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// One per terminal opened so far, in order; never moved, for its capacity is the whole part.
     pub(super) terminals: Vec<Terminal>,
     /// What terminals have seen of their channels after the first, `more_sequences` each.
@@ -62,16 +51,16 @@ pub(super) struct World {
     pub(super) opening: Opening,
     heartbeat: Option<Heartbeat>,
     pub(super) arrivals: Arrivals,
-    bases: HashMap<PushKey, Base>,
+    pub(super) bases: HashMap<PushKey, Base>,
     pub(super) totals: Totals,
     pub(super) notes: Notes,
     pub(super) random: Random,
     /// Terminals whose close frame went out, by when; oldest first.
-    closing: VecDeque<(Nanos, Token)>,
-    closing_all: Option<ClosingAll>,
+    pub(super) closing: VecDeque<(Nanos, Token)>,
+    pub(super) closing_all: Option<ClosingAll>,
     broken: Vec<Broken>,
     /// When the thread's processor time was last noted.
-    cpu_noted: Nanos,
+    pub(super) cpu_noted: Nanos,
 }
 
 /// Input of one terminal that is not whole yet.
@@ -81,26 +70,6 @@ pub(super) enum Partial {
     Head(Vec<u8>),
     /// A message under way.
     Message(Box<(Decoder, MessageScan)>),
-}
-
-/// Things of one turn that the account counts in maps.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    pub(super) failures: Vec<Failure>,
-    pub(super) closes: Vec<Option<u16>>,
-    pub(super) setup_times: Vec<Duration>,
-    pub(super) pong_times: Vec<Duration>,
-    pub(super) open_by_target: Vec<u32>,
-    open_changed: bool,
-}
-
-/// The end of the crowd, under way.
-#[derive(Clone, Copy, Debug)]
-struct ClosingAll {
-    ending: Ending,
-    next: usize,
-    /// When orderly closes that are still unanswered become resets.
-    deadline: Nanos,
 }
 
 /// Whether a thread has more to do.
@@ -187,21 +156,6 @@ impl<R: Reactor> Crowd<R> {
 }
 
 impl World {
-    /// Looks for an order to close.
-    fn obey(&mut self, now: Nanos) {
-        if self.closing_all.is_some() {
-            return;
-        }
-        if let Order::Close(ending) = self.shared.order() {
-            self.opening.stop();
-            self.closing_all = Some(ClosingAll {
-                ending,
-                next: 0,
-                deadline: now.plus(CLOSE_TIMEOUT),
-            });
-        }
-    }
-
     /// Does what is due by the clock.
     fn act<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
         self.expire_closing(reactor, now);
@@ -349,62 +303,6 @@ impl World {
         self.terminals[index].phase = Phase::Ended;
     }
 
-    /// Leaves the open phase by a close frame of ours, which is already queued.
-    pub(super) fn begin_closing(&mut self, index: usize, now: Nanos) {
-        let terminal = &mut self.terminals[index];
-        assert_eq!(terminal.phase, Phase::Open);
-        terminal.phase = Phase::Closing;
-        let (target, token) = (
-            terminal.target,
-            terminal.token(u32::try_from(index).expect("fits, it is a token")),
-        );
-        self.note_open(target, false);
-        self.closing.push_back((now.plus(CLOSE_TIMEOUT), token));
-    }
-
-    /// Ends terminals whose server does not end the connection after the close handshake.
-    fn expire_closing<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
-        while let Some(&(deadline, token)) = self.closing.front() {
-            let current = self
-                .current(token)
-                .filter(|&index| self.terminals[index].phase == Phase::Closing);
-            if current.is_some() && now < deadline {
-                break;
-            }
-            self.closing.pop_front();
-            if let Some(index) = current {
-                self.end(reactor, index, Close::Reset);
-            }
-        }
-    }
-
-    /// Ends the next terminals of the closing.
-    fn close_some<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
-        let Some(mut all) = self.closing_all else {
-            return;
-        };
-        let end = (all.next + CLOSES_PER_TURN).min(self.terminals.len());
-        for index in all.next..end {
-            let terminal = &self.terminals[index];
-            let orderly = all.ending == Ending::Orderly && now < all.deadline;
-            match terminal.phase {
-                Phase::Open if orderly => self.send_close(index, now),
-                // Its own deadline ends it, if its peer does not.
-                Phase::Closing if orderly => {}
-                _ if terminal.holds_socket() => self.end(reactor, index, Close::Reset),
-                _ => {}
-            }
-        }
-        all.next = end;
-        self.closing_all = Some(all);
-    }
-
-    fn is_done(&self) -> bool {
-        self.closing_all
-            .is_some_and(|all| all.next == self.terminals.len())
-            && self.closing.is_empty()
-    }
-
     fn stage(&self) -> Stage {
         if self.opening.is_finished(self.part) {
             Stage::Holding
@@ -454,70 +352,6 @@ impl World {
                 let stride = self.more_sequences.len() / self.part.count as usize;
                 assert!(more < stride);
                 &mut self.more_sequences[index * stride + more]
-            }
-        }
-    }
-
-    /// Brings the account up to date with this turn.
-    fn settle_account(&mut self, arrived: Nanos, stage: Stage) {
-        self.totals.connecting = u64::from(self.opening.under_way());
-        self.look_up_bases(arrived);
-        let mut account = self.shared.account(self.part.thread as usize);
-        account.stage = stage;
-        for (key, count) in self.arrivals.counts_mut().drain(..) {
-            match self.bases.get(&key) {
-                Some(&Base::Open(base)) => {
-                    account
-                        .tallies
-                        .entry(key)
-                        .or_insert_with(|| Tally::new(base))
-                        .record(arrived, count);
-                }
-                _ => self.totals.unmeasured += count,
-            }
-        }
-        for failure in self.notes.failures.drain(..) {
-            *account.failures.entry(failure).or_default() += 1;
-        }
-        for code in self.notes.closes.drain(..) {
-            *account.closes.entry(code).or_default() += 1;
-        }
-        for time in self.notes.setup_times.drain(..) {
-            account
-                .setup_times
-                .record(as_micros(time))
-                .expect("a histogram that grows takes any value");
-        }
-        for time in self.notes.pong_times.drain(..) {
-            account
-                .pong_times
-                .record(as_micros(time))
-                .expect("a histogram that grows takes any value");
-        }
-        if std::mem::take(&mut self.notes.open_changed) {
-            account
-                .open_by_target
-                .copy_from_slice(&self.notes.open_by_target);
-        }
-        account.totals = self.totals;
-        // A system call, unlike the other clocks: once in a while is enough to see a thread saturated.
-        if arrived.since(self.cpu_noted) >= CPU_NOTED_EVERY {
-            self.cpu_noted = arrived;
-            account.cpu_time = thread_time();
-        }
-    }
-
-    /// Finds out when publications that are new to this thread were made.
-    fn look_up_bases(&mut self, arrived: Nanos) {
-        if self.bases.len() > BASES_MAX {
-            self.bases.clear();
-        }
-        for &(key, _) in self.arrivals.counts_mut().iter() {
-            // A foreign message may return after its measurement has ended, so only the ledger knows.
-            let foreign = matches!(key, PushKey::Foreign(_));
-            if foreign || !self.bases.contains_key(&key) {
-                self.bases
-                    .insert(key, self.shared.ledger.base(key, arrived));
             }
         }
     }

@@ -1,6 +1,8 @@
 //! The crowd itself: terminals on reactors, one thread each.
 
+pub(crate) mod account;
 pub(crate) mod arrivals;
+pub(crate) mod closing;
 pub(crate) mod crowd;
 pub(crate) mod heartbeat;
 pub(crate) mod opening;

@@ -1,0 +1,92 @@
+//! The end of a turn: its figures go into the thread's account.
+
+use crate::clock::Nanos;
+use crate::engine::crowd::World;
+use crate::engine::shared::Stage;
+use crate::failure::Failure;
+use crate::measure::process::thread_time;
+use crate::measure::push::{Base, PushKey, Tally, as_micros};
+use std::time::Duration;
+
+/// Publications whose base a thread remembers. Forgetting one costs a look into the ledger.
+const BASES_MAX: usize = 1024;
+
+/// How often a thread notes its processor time.
+const CPU_NOTED_EVERY: Duration = Duration::from_millis(100);
+
+/// Things of one turn that the account counts in maps.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) failures: Vec<Failure>,
+    pub(super) closes: Vec<Option<u16>>,
+    pub(super) setup_times: Vec<Duration>,
+    pub(super) pong_times: Vec<Duration>,
+    pub(super) open_by_target: Vec<u32>,
+    pub(super) open_changed: bool,
+}
+
+impl World {
+    /// Brings the account up to date with this turn.
+    pub(super) fn settle_account(&mut self, arrived: Nanos, stage: Stage) {
+        self.totals.connecting = u64::from(self.opening.under_way());
+        self.look_up_bases(arrived);
+        let mut account = self.shared.account(self.part.thread as usize);
+        account.stage = stage;
+        for (key, count) in self.arrivals.counts_mut().drain(..) {
+            match self.bases.get(&key) {
+                Some(&Base::Open(base)) => {
+                    account
+                        .tallies
+                        .entry(key)
+                        .or_insert_with(|| Tally::new(base))
+                        .record(arrived, count);
+                }
+                _ => self.totals.unmeasured += count,
+            }
+        }
+        for failure in self.notes.failures.drain(..) {
+            *account.failures.entry(failure).or_default() += 1;
+        }
+        for code in self.notes.closes.drain(..) {
+            *account.closes.entry(code).or_default() += 1;
+        }
+        for time in self.notes.setup_times.drain(..) {
+            account
+                .setup_times
+                .record(as_micros(time))
+                .expect("a histogram that grows takes any value");
+        }
+        for time in self.notes.pong_times.drain(..) {
+            account
+                .pong_times
+                .record(as_micros(time))
+                .expect("a histogram that grows takes any value");
+        }
+        if std::mem::take(&mut self.notes.open_changed) {
+            account
+                .open_by_target
+                .copy_from_slice(&self.notes.open_by_target);
+        }
+        account.totals = self.totals;
+        // A system call, unlike the other clocks: once in a while is enough to see a thread saturated.
+        if arrived.since(self.cpu_noted) >= CPU_NOTED_EVERY {
+            self.cpu_noted = arrived;
+            account.cpu_time = thread_time();
+        }
+    }
+
+    /// Finds out when publications that are new to this thread were made.
+    fn look_up_bases(&mut self, arrived: Nanos) {
+        if self.bases.len() > BASES_MAX {
+            self.bases.clear();
+        }
+        for &(key, _) in self.arrivals.counts_mut().iter() {
+            // A foreign message may return after its measurement has ended, so only the ledger knows.
+            let foreign = matches!(key, PushKey::Foreign(_));
+            if foreign || !self.bases.contains_key(&key) {
+                self.bases
+                    .insert(key, self.shared.ledger.base(key, arrived));
+            }
+        }
+    }
+}

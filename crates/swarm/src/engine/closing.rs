@@ -1,0 +1,96 @@
+//! Ending connections: one after its server's close frame, or all of them at the end of the run.
+
+use crate::clock::Nanos;
+use crate::engine::crowd::World;
+use crate::engine::shared::{Ending, Order};
+use crate::engine::terminal::Phase;
+use myriad_reactor::{Close, Reactor};
+use std::time::Duration;
+
+/// Connections ended in one turn of the closing, so that their completions do not pile up.
+const CLOSES_PER_TURN: usize = 1024;
+
+/// How long an orderly close waits for the server's side of it.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The end of the crowd, under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClosingAll {
+    pub(super) ending: Ending,
+    pub(super) next: usize,
+    /// When orderly closes that are still unanswered become resets.
+    pub(super) deadline: Nanos,
+}
+
+impl World {
+    /// Looks for an order to close.
+    pub(super) fn obey(&mut self, now: Nanos) {
+        if self.closing_all.is_some() {
+            return;
+        }
+        if let Order::Close(ending) = self.shared.order() {
+            self.opening.stop();
+            self.closing_all = Some(ClosingAll {
+                ending,
+                next: 0,
+                deadline: now.plus(CLOSE_TIMEOUT),
+            });
+        }
+    }
+
+    /// Leaves the open phase by a close frame of ours, which is already queued.
+    pub(super) fn begin_closing(&mut self, index: usize, now: Nanos) {
+        let terminal = &mut self.terminals[index];
+        assert_eq!(terminal.phase, Phase::Open);
+        terminal.phase = Phase::Closing;
+        let (target, token) = (
+            terminal.target,
+            terminal.token(u32::try_from(index).expect("fits, it is a token")),
+        );
+        self.note_open(target, false);
+        self.closing.push_back((now.plus(CLOSE_TIMEOUT), token));
+    }
+
+    /// Ends terminals whose server does not end the connection after the close handshake.
+    pub(super) fn expire_closing<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
+        while let Some(&(deadline, token)) = self.closing.front() {
+            let current = self
+                .current(token)
+                .filter(|&index| self.terminals[index].phase == Phase::Closing);
+            if current.is_some() && now < deadline {
+                break;
+            }
+            self.closing.pop_front();
+            if let Some(index) = current {
+                self.end(reactor, index, Close::Reset);
+            }
+        }
+    }
+
+    /// Ends the next terminals of the closing.
+    pub(super) fn close_some<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
+        let Some(mut all) = self.closing_all else {
+            return;
+        };
+        let end = (all.next + CLOSES_PER_TURN).min(self.terminals.len());
+        for index in all.next..end {
+            let terminal = &self.terminals[index];
+            let orderly = all.ending == Ending::Orderly && now < all.deadline;
+            match terminal.phase {
+                Phase::Open if orderly => self.send_close(index, now),
+                // Its own deadline ends it, if its peer does not.
+                Phase::Closing if orderly => {}
+                _ if terminal.holds_socket() => self.end(reactor, index, Close::Reset),
+                _ => {}
+            }
+        }
+        all.next = end;
+        self.closing_all = Some(all);
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.closing_all
+            .is_some_and(|all| all.next == self.terminals.len())
+            && self.closing.is_empty()
+    }
+}
