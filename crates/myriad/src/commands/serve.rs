@@ -14,6 +14,8 @@ const LOG_VARIABLE: &str = "MYRIAD_LOG";
 /// Holds client connections and delivers publications to them.
 #[derive(Args, Clone, Debug)]
 #[command(
+    // A later flag stands over an earlier one, so that scripts can append to a line.
+    args_override_self = true,
     after_help = "Every option can also stand in the config file, under the same name: max-connections = \"50k\".\n\
                   Exit codes: 0 stopped by a signal after draining, 1 failed, 104 bad arguments or config."
 )]

@@ -1,0 +1,140 @@
+// The real binary, and the few words of HTTP that the tests say to it.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { test } from 'node:test';
+import WebSocket from 'ws';
+
+const root = new URL('../../../', import.meta.url);
+
+function binary() {
+  const named = process.env.MYRIAD_BIN ?? process.env.MYRIAD;
+  const built = ['target/release/myriad', 'target/debug/myriad'].map((path) => fileURLToPath(new URL(path, root)));
+  const found = named ?? built.find(existsSync);
+  if (!found) throw new Error('no server: build it (cargo build --release), or name it in MYRIAD_BIN');
+  return found;
+}
+
+export class Server {
+  #child;
+  #log = [];
+
+  // Starts a development server on a port of the kernel's choice, and waits until it accepts.
+  static async start(driver, ...flags) {
+    const server = new Server();
+    const fixed = ['serve', '--listen', '127.0.0.1:0', '--max-connections', '2000', '--drain', '0', '--dev'];
+    server.#child = spawn(binary(), [...fixed, '--driver', driver, ...flags], { stdio: ['ignore', 'ignore', 'pipe'] });
+    server.exited = once(server.#child, 'exit');
+    const lines = createInterface({ input: server.#child.stderr });
+    const ready = new Promise((resolve, reject) => {
+      lines.on('line', (line) => {
+        server.#log.push(line);
+        const address = /^listening on (\S+) \((\w+),/.exec(line);
+        if (address) {
+          server.driver = address[2];
+          resolve(address[1]);
+        }
+      });
+      lines.on('close', () => reject(new Error(server.#log.join('\n'))));
+    });
+    server.address = await ready;
+    return server;
+  }
+
+  get log() {
+    return this.#log.join('\n');
+  }
+
+  signal(name = 'SIGTERM') {
+    this.#child.kill(name);
+  }
+
+  // Ends it and returns its exit code.
+  async stop() {
+    if (this.#child.exitCode === null) this.signal();
+    const [code, signal] = await this.exited;
+    return code ?? signal;
+  }
+
+  // An open WebSocket with its messages, errors and end to wait for.
+  async connect(path, options = {}) {
+    const client = new Client(`ws://${this.address}${path}`, options);
+    await once(client.socket, 'open');
+    return client;
+  }
+
+  async publish(channel, body) {
+    const response = await fetch(`http://${this.address}/api/publish`, {
+      method: 'POST',
+      body: JSON.stringify({ channel, ...body }),
+    });
+    if (response.status !== 200) throw new Error(`${response.status}: ${await response.text()}`);
+    return (await response.json()).offset;
+  }
+
+  async metric(name) {
+    const response = await fetch(`http://${this.address}/metrics`);
+    const line = (await response.text()).split('\n').find((line) => line.startsWith(`${name} `));
+    return line === undefined ? undefined : Number(line.slice(name.length + 1));
+  }
+}
+
+export class Client {
+  #messages = [];
+  #waiting = [];
+
+  constructor(url, options) {
+    this.socket = new WebSocket(url, options);
+    this.pings = 0;
+    this.socket.on('ping', () => this.pings++);
+    this.socket.on('message', (data, isBinary) => {
+      const message = isBinary ? data : data.toString();
+      const waiting = this.#waiting.shift();
+      if (waiting) waiting.resolve(message);
+      else this.#messages.push(message);
+    });
+    // An error is followed by the end, which is what tests look at.
+    this.socket.on('error', () => {});
+    this.closed = once(this.socket, 'close').then(([code, reason]) => ({ code, reason: reason.toString() }));
+    this.closed.then(({ code, reason }) => {
+      for (const { reject } of this.#waiting) reject(new Error(`closed with ${code} ${reason}`));
+    });
+  }
+
+  // The next message: a string, or a Buffer when it was binary.
+  next() {
+    if (this.#messages.length > 0) return Promise.resolve(this.#messages.shift());
+    return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
+  }
+
+  close(code, reason) {
+    this.socket.close(code, reason);
+    return this.closed;
+  }
+}
+
+// One test on each driver. Where the kernel forbids io_uring, its half is skipped with the server's own words.
+export function onBothDrivers(name, flags, body) {
+  for (const driver of ['io_uring', 'epoll']) {
+    test(`${name} (${driver})`, async (context) => {
+      let server;
+      try {
+        server = await Server.start(driver, ...flags);
+      } catch (error) {
+        if (driver === 'io_uring' && error.message.includes('cannot be used here')) {
+          context.skip(error.message);
+          return;
+        }
+        throw error;
+      }
+      try {
+        await body(server, context);
+      } finally {
+        await server.stop();
+      }
+    });
+  }
+}

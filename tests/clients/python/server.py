@@ -1,0 +1,208 @@
+"""Starts the real binary, and speaks plain HTTP to it."""
+
+import contextlib
+import http.client
+import json
+import os
+import queue
+import re
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from websockets.sync.client import connect
+
+ROOT = Path(__file__).resolve().parents[3]
+# A test that waits longer has failed.
+PATIENCE = 30
+
+UPGRADE = (
+    "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+class DriverUnavailable(Exception):
+    """The kernel forbids io_uring here."""
+
+
+class DidNotStart(Exception):
+    """The server ended before it was ready."""
+
+    def __init__(self, code, log):
+        super().__init__(f"exit code {code}: {log}")
+        self.code = code
+        self.log = log
+
+
+def binary():
+    named = os.environ.get("MYRIAD_BIN") or os.environ.get("MYRIAD")
+    built = [ROOT / "target" / profile / "myriad" for profile in ("release", "debug")]
+    for path in [Path(named)] if named else built:
+        if path.exists():
+            return str(path)
+    raise FileNotFoundError("no server: build it (cargo build --release), or name it in MYRIAD_BIN")
+
+
+def run(*arguments, environment=None):
+    """Runs the program to its end: exit code, stdout, stderr."""
+    done = subprocess.run(
+        [binary(), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, **(environment or {})},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def limit_descriptors(count):
+    """For a child between fork and exec: the hard limit, which it cannot raise again without privilege."""
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
+class Answer:
+    """An HTTP answer, read whole."""
+
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read().decode()
+
+    def json(self):
+        return json.loads(self.body)
+
+    def __repr__(self):
+        return f"{self.status} {dict(self.headers)} {self.body}"
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, process):
+        self.process = process
+        self.log = []
+        self.ready = queue.SimpleQueue()
+        self.clients = contextlib.ExitStack()
+        self.host = self.port = self.key = None
+        threading.Thread(target=self._read_log, daemon=True).start()
+
+    @classmethod
+    def start(cls, *flags, dev=True, descriptors=None):
+        """Returns once it accepts. `descriptors` is its hard RLIMIT_NOFILE."""
+        fixed = ["serve", "--listen", "127.0.0.1:0", "--max-connections", "2000", "--drain", "0"]
+        process = subprocess.Popen(
+            [binary(), *fixed, *(["--dev"] if dev else []), *flags],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=limit_descriptors(descriptors) if descriptors else None,
+        )
+        server = cls(process)
+        if not server.ready.get(timeout=PATIENCE):
+            code = process.wait(PATIENCE)
+            log = "\n".join(server.log)
+            raise DriverUnavailable(log) if "cannot be used here" in log else DidNotStart(code, log)
+        return server
+
+    def _read_log(self):
+        for line in self.process.stderr:
+            line = line.rstrip("\n")
+            self.log.append(line)
+            if found := re.match(r"API key for this run: (\S+)", line):
+                self.key = found[1]
+            if found := re.match(r"listening on (\S+):(\d+) \(", line):
+                self.host, self.port = found[1], int(found[2])
+                self.ready.put(True)
+        self.ready.put(False)
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def wait(self):
+        """Its exit code."""
+        return self.process.wait(PATIENCE)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.signal()
+        try:
+            self.clients.close()
+            return self.wait()
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    def client(self, path="/raw?channel=c", **options):
+        """An open client of the `websockets` package, closed with the server if not before."""
+        address = f"ws://{self.host}:{self.port}{path}"
+        return self.clients.enter_context(connect(address, open_timeout=PATIENCE, **options))
+
+    def request(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
+        try:
+            connection.request(method, path, body, headers or {})
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def publish(self, channel, data):
+        answer = self.request("POST", "/api/publish", json.dumps({"channel": channel, "data": data}))
+        assert answer.status == 200, answer
+        return answer.json()["offset"]
+
+    def socket(self, receive_buffer=None):
+        """A bare connection."""
+        plain = socket.socket()
+        if receive_buffer:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        plain.settimeout(PATIENCE)
+        plain.connect((self.host, self.port))
+        return plain
+
+    def raw(self, head):
+        """Sends bytes as they are and reads the answer to its end."""
+        with self.socket() as plain:
+            plain.sendall(head.encode() if isinstance(head, str) else head)
+            return answer_of(plain)
+
+    def metric(self, name):
+        for line in self.request("GET", "/metrics").body.splitlines():
+            if line.startswith(name + " "):
+                return float(line.rsplit(" ", 1)[1])
+        raise KeyError(name)
+
+
+def until(what, so):
+    """Looks until it is so: for what the server does soon and tells nobody when it is done."""
+    end = time.monotonic() + PATIENCE
+    while not so():
+        assert time.monotonic() < end, f"never: {what}"
+
+
+def receive(plain, count):
+    """Exactly that many bytes; an early end is an error, not a loop."""
+    received = b""
+    while len(received) < count:
+        piece = plain.recv(count - len(received))
+        if not piece:
+            raise EOFError(f"the connection ended after {received}")
+        received += piece
+    return received
+
+
+def receive_head(plain):
+    """A response head with its empty line."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += receive(plain, 1)
+    return head
+
+
+def answer_of(plain):
+    response = http.client.HTTPResponse(plain)
+    response.begin()
+    return Answer(response)
