@@ -21,8 +21,8 @@ class RunFailed(Exception):
 class Bench:
     """What all runs share."""
 
-    def __init__(self, myriad, baseline, out):
-        self.myriad, self.baseline, self.out = myriad, baseline, out
+    def __init__(self, myriad, baseline, baseline_processes, out):
+        self.myriad, self.baseline, self.baseline_processes, self.out = myriad, baseline, baseline_processes, out
 
     def server_command(self, kind, connections, ping_interval, ports):
         """The kinds: `baseline`, `io_uring`, `epoll`."""
@@ -31,7 +31,7 @@ class Bench:
         if kind == "baseline":
             return [
                 self.baseline, "--listen", f"127.0.0.1:{ports[0]}", "--control", f"127.0.0.1:{ports[1]}",
-                "--connections", room,
+                "--processes", self.baseline_processes, "--connections", room,
             ]
         return [
             self.myriad, "serve", "--dev", "--listen", f"127.0.0.1:{ports[0]}", "--max-connections", room,
