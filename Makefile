@@ -1,6 +1,7 @@
 # make demo    as many connections as this machine allows, and three pushes to all of them
 # make test    everything CI runs; ends with "N passed, N failed"
 # make bench   the figures of docs/benchmarks.md, beside the plain baseline (an hour, on an idle machine)
+# make sim     10,000 random schedules of several shards; make sim SEED=7 replays one and prints every step
 #
 # Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k'.
 
@@ -10,8 +11,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEMO ?=
 BENCH ?=
 TEST ?=
+SEED ?=
+SEEDS ?= 10000
 
-.PHONY: demo test bench
+.PHONY: demo test bench sim
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -23,3 +26,10 @@ test:
 bench:
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) bench/run.py --hash --myriad $(TARGET)/release/myriad $(BENCH)
+
+sim:
+ifeq ($(SEED),)
+	MYRIAD_SIM_SEEDS=$(SEEDS) $(CARGO) test --locked -p myriad-shard --test sim
+else
+	MYRIAD_SIM_SEED=$(SEED) $(CARGO) test --locked -p myriad-shard --test sim replay -- --nocapture
+endif
