@@ -286,7 +286,9 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             wakers,
             hand_overs_refused,
         };
-        let threads = shards::start(launch, &mesh, &mailbox)?;
+        let started = shards::start(launch, &mesh, &mailbox);
+        // Shards that came up before one did not must not stay behind.
+        let threads = started.inspect_err(|_| mesh.drain(Duration::ZERO))?;
         Supervisor {
             config,
             plan,

@@ -253,6 +253,32 @@ mod tests {
     }
 
     #[test]
+    fn the_documented_file_has_every_key_and_is_good() {
+        let page = include_str!("../../../../docs/serve.md");
+        let (_, rest) = page.split_once("```toml\n").expect("an example");
+        let (example, _) = rest.split_once("```").expect("its end");
+        let options: Options = toml::from_str(example).unwrap();
+        let machine = crate::Machine {
+            memory_available_bytes: Some(20 << 30),
+            cores: 2,
+        };
+        let written = options.resolve(&machine).unwrap();
+        let defaults = Options::default().resolve(&machine).unwrap();
+        assert_eq!(
+            written.limits.buffered_bytes_max,
+            defaults.limits.buffered_bytes_max
+        );
+        assert_eq!(written.drain, defaults.drain);
+        let command = <Options as clap::Args>::augment_args(clap::Command::new("serve"));
+        for flag in command.get_arguments().filter_map(clap::Arg::get_long) {
+            assert!(
+                example.contains(&format!("{flag} = ")),
+                "{flag} is not documented"
+            );
+        }
+    }
+
+    #[test]
     fn flags_stand_over_the_file() {
         let file: Options = toml::from_str(
             "listen = \"127.0.0.1:9000\"\nmax-connections = \"50k\"\ndev = true\nannounce = [\"a=1s\", \"b=2s\"]\n\

@@ -305,3 +305,91 @@ impl AsyncWrite for Rewound {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::publish;
+    use axum::extract::Request;
+    use axum::response::IntoResponse;
+    use axum::routing::{get, post};
+    use std::io::Read;
+    use std::net;
+
+    /// Serves one connection that has sent `received`, on a clock that jumps to the next deadline whenever nothing
+    /// else is left to do. Returns what the client was answered and how long it took.
+    fn serve_until_closed(received: &str) -> (String, Duration) {
+        let listener = net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("its address");
+        let mut client = net::TcpStream::connect(address).expect("a connection");
+        let (stream, _) = listener.accept().expect("its other end");
+        stream.set_nonblocking(true).expect("a socket option");
+        let received = received.as_bytes().to_vec();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build();
+        let took = runtime.expect("a runtime").block_on(async move {
+            let body = async |request: Request| match publish::read(request.into_body()).await {
+                Ok(_) => "read".into_response(),
+                Err(refusal) => refusal.into_response(),
+            };
+            let router = Router::new()
+                .route("/", get(async || "hello"))
+                .route("/body", post(body));
+            let (_sender, stage) = watch::channel(Stage::Serving);
+            let gate = Gate::new(router, stage, 1);
+            let begin = Instant::now();
+            gate.admit(
+                TcpStream::from_std(stream).expect("a socket"),
+                Origin::Shard(received),
+            );
+            gate.emptied().await;
+            begin.elapsed()
+        });
+        let mut answer = String::new();
+        client
+            .read_to_string(&mut answer)
+            .expect("an end, not a reset");
+        (answer, took)
+    }
+
+    #[test]
+    fn a_kept_connection_is_closed_after_its_idle_time() {
+        let (answer, took) = serve_until_closed("GET / HTTP/1.1\r\nHost: here\r\n\r\n");
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"),
+            "{answer}"
+        );
+        let most = KEEP_ALIVE_TIMEOUT + GLANCE_INTERVAL + LINGER_TIMEOUT;
+        assert!(took >= KEEP_ALIVE_TIMEOUT && took <= most, "{took:?}");
+    }
+
+    #[test]
+    fn half_a_head_is_waited_for_within_limits() {
+        let (answer, took) = serve_until_closed("GET / HTTP/1.1\r\nHost: he");
+        assert_eq!(answer, "");
+        assert!(
+            took >= HEAD_TIMEOUT && took <= HEAD_TIMEOUT + GLANCE_INTERVAL + LINGER_TIMEOUT,
+            "{took:?}"
+        );
+    }
+
+    #[test]
+    fn a_body_that_does_not_come_is_answered_408() {
+        let head = "POST /body HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\nhalf";
+        let (answer, took) = serve_until_closed(head);
+        assert!(
+            answer.starts_with("HTTP/1.1 408") && answer.contains("Content-Length"),
+            "{answer}"
+        );
+        assert!(took < REQUEST_TIMEOUT, "{took:?}");
+    }
+
+    #[test]
+    fn a_broken_head_is_answered_400_and_lingers() {
+        let (answer, took) = serve_until_closed("GET / HTTP/1.1\r\nbroken\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        assert!(took <= LINGER_TIMEOUT + GLANCE_INTERVAL, "{took:?}");
+    }
+}

@@ -111,7 +111,8 @@ fn too_long() -> Refusal {
     ))
 }
 
-async fn read(body: Body) -> Result<Bytes, Refusal> {
+/// The whole body.
+pub(super) async fn read(body: Body) -> Result<Bytes, Refusal> {
     let read =
         tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
     match read {
