@@ -243,7 +243,8 @@ impl Mesh {
     }
 
     /// Whether a shard has messages to receive; the simulator's stand-in for the wake.
-    pub(crate) fn has_messages(&self, shard: usize) -> bool {
+    #[must_use]
+    pub fn has_messages(&self, shard: usize) -> bool {
         self.0.inboxes[shard].woken.load(Ordering::Acquire)
     }
 }

@@ -53,6 +53,8 @@ pub struct Shard<R: Reactor> {
     pub(crate) received: Vec<Message>,
     /// Sockets to close at the end of the turn, so that no list under way meets a reused record.
     pub(crate) doomed: Vec<(Key, Close)>,
+    /// Requests for the control plane found among this turn's completions.
+    pub(crate) departing: Vec<(Key, Vec<u8>)>,
     /// Channels that lost their last member here in this turn.
     pub(crate) left: Vec<Arc<str>>,
     /// When publications were accepted whose last delivery was submitted in this turn.
@@ -93,6 +95,7 @@ impl<R: Reactor> Shard<R> {
             loopback: VecDeque::new(),
             received: Vec::new(),
             doomed: Vec::new(),
+            departing: Vec::new(),
             left: Vec::new(),
             completed: Vec::new(),
             turned_at: None,
@@ -160,6 +163,7 @@ impl<R: Reactor> Shard<R> {
         }
         completions.list.clear();
         self.completions = completions;
+        self.hand_over_departing();
         self.handle_messages(now);
         self.handle_timers(now);
         self.deliver(now);
@@ -242,8 +246,8 @@ impl<R: Reactor> Shard<R> {
             Phase::Handshake => self.handle_head_bytes(key, bytes, now),
             Phase::Joining => self.handle_early_bytes(key, bytes, now),
             Phase::Open => self.handle_frames(key, bytes, now),
-            // We have said our last word; the client's go unread (RFC 6455, section 1.4).
-            Phase::Closing => {}
+            // We have said our last word; a client's go unread (RFC 6455, section 1.4).
+            Phase::Closing => self.handle_departing_bytes(key, bytes),
         }
     }
 

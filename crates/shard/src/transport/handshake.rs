@@ -2,9 +2,9 @@
 
 use crate::input::Input;
 use crate::mesh::{Mesh, Message};
-use crate::shard::{Shard, token_of};
+use crate::shard::Shard;
 use myriad_hub::{Chunk, CloseReason, Now, Phase, Subscribed, Transport};
-use myriad_reactor::{Reactor, Socket};
+use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::handshake::check_upgrade;
 use myriad_wire::http::{HeadLimits, RequestHead, parse_request, query_pairs, write_response};
@@ -116,7 +116,7 @@ impl<R: Reactor> Shard<R> {
                 &mut bytes[head_bytes..],
                 now,
             ),
-            Ok(Route::ControlPlane) => self.hand_over_request(key, bytes, now),
+            Ok(Route::ControlPlane) => self.depart(key, bytes, now),
             Err(refused) => self.refuse(key, refused, now),
         }
     }
@@ -309,19 +309,5 @@ impl<R: Reactor> Shard<R> {
             &refused.sentence,
         );
         self.end(key, refused.reason, response, now);
-    }
-
-    /// Passes a request that is no stream to the control plane, with every byte read of it.
-    fn hand_over_request(&mut self, key: Key, bytes: &[u8], now: Now) {
-        self.note_closed(key, CloseReason::HandedOver, now);
-        let socket = Socket::from_bits(self.hub.connection(key.index).socket);
-        let handle = self.reactor.transfer(socket, token_of(key));
-        self.release(key);
-        if handle
-            .and_then(|handle| self.hand_over.hand_over(handle, bytes))
-            .is_ok()
-        {
-            self.metrics().handed_over.add(1);
-        }
     }
 }
