@@ -6,6 +6,9 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
+/// Bytes of an answer, at most.
+pub(crate) const ANSWER_BYTES_MAX: u64 = 200;
+
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     held: Vec<(SimHandle, Vec<u8>)>,
@@ -40,10 +43,18 @@ impl ControlPlane {
         }
     }
 
-    /// Reads on. A request that is what `request_of` says its peer sends is answered.
-    pub(crate) fn attend(&mut self, net: &SimNet, request_of: impl Fn(PeerId) -> Option<Vec<u8>>) {
+    /// Reads on. A request that is what `request_of` says its peer sends is answered. True when anything came.
+    pub(crate) fn attend(
+        &mut self,
+        net: &SimNet,
+        request_of: impl Fn(PeerId) -> Option<Vec<u8>>,
+    ) -> bool {
+        let held = self.held.len();
+        let mut has_come = false;
         self.held.retain_mut(|(handle, received)| {
-            received.extend(net.handle_read(handle));
+            let bytes = net.handle_read(handle);
+            has_come |= !bytes.is_empty();
+            received.extend(bytes);
             let Some(request) = request_of(handle.peer()) else {
                 return false;
             };
@@ -61,10 +72,14 @@ impl ControlPlane {
             }
             *received != request
         });
+        // Asking makes the net notice which handles have been dropped.
+        assert_eq!(net.open_handles(), self.held.len());
+        has_come || self.held.len() != held
     }
 
     /// Drops what never became whole.
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self, net: &SimNet) {
         self.held.clear();
+        assert_eq!(net.open_handles(), 0);
     }
 }

@@ -1,10 +1,11 @@
 //! How a run ends: everybody leaves, or the node drains; and then nothing is left.
 
+use crate::control::ANSWER_BYTES_MAX;
 use crate::peer::Peer;
 use crate::verdict::{TICK_NS, ns};
 use crate::world::World;
 use myriad_reactor::Reactor;
-use myriad_shard::{CLOSE_REASONS, CloseReason, Holdings, REFUSALS};
+use myriad_shard::{CLOSE_REASONS, CloseReason, Holdings, Metrics, REFUSALS};
 use std::time::Duration;
 
 /// What a drain may take beyond its window and the linger of its last close: some ticks.
@@ -43,13 +44,22 @@ impl World {
         // Some have closed and not ended their side, or never finished their request.
         let settings = self.scene.plan.settings;
         let patience = settings.linger_timeout + settings.handshake_timeout;
-        self.control.borrow_mut().give_up();
+        self.control.borrow_mut().give_up(&self.net);
         self.walk(patience + Duration::from_millis(200));
         for peer in &mut self.peers {
             break_off(peer, |peer| self.net.reset(peer.id));
         }
         self.settle();
+        self.check_submits();
         self.check_end();
+    }
+
+    /// Each publication is submitted for the last time once.
+    fn check_submits(&self) {
+        let counted =
+            |metrics: &Metrics| metrics.publish_to_last_submit.counts().iter().sum::<u64>();
+        let submits: u64 = self.mesh.metrics().iter().map(counted).sum();
+        assert_eq!(submits, self.replies);
     }
 
     /// The node drains while the crowd goes on; it must come to an end in time, whatever peers do.
@@ -83,7 +93,8 @@ impl World {
 
     fn check_drained(&mut self) {
         self.log(format_args!("drained"));
-        self.control.borrow_mut().give_up();
+        self.ledger.check_replies();
+        self.control.borrow_mut().give_up(&self.net);
         // What shards said to those that had left already.
         let now = self.now();
         while let Some(seat) = self
@@ -94,9 +105,17 @@ impl World {
             seat.shard.turn(now);
         }
         self.replies += self.ledger.take_replies() as u64;
-        self.ledger.note_quiet();
         assert_eq!(self.mesh.publication_bytes(), 0);
         self.settle();
+        // Only who does not read, or was never accepted, has not seen an end.
+        let is_accepted = self.net.backlog() == 0;
+        for peer in &self.peers {
+            assert!(
+                peer.is_stalled || !is_accepted,
+                "peer {}: no end",
+                peer.number
+            );
+        }
         for peer in &mut self.peers {
             break_off(peer, |peer| self.net.close(peer.id));
         }
@@ -145,6 +164,8 @@ impl World {
         assert!(self.gone.upgrades <= self.sum(|metrics| &metrics.upgrades));
         assert!(self.gone.pings <= self.sum(|metrics| &metrics.pings));
         let taken = self.control.borrow().taken;
+        let from_shards = self.sum(|metrics| &metrics.sent_bytes);
+        assert!(self.gone.received_bytes <= from_shards + taken * ANSWER_BYTES_MAX);
         assert_eq!(self.sum(|metrics| &metrics.handed_over), taken);
         let closes = |reason: CloseReason| self.sum(|metrics| &metrics.closes[reason as usize]);
         assert!(taken <= closes(CloseReason::HandedOver));

@@ -43,8 +43,8 @@ struct Channel {
     last_offset: u64,
     /// Frame bytes of the publications before each place.
     bytes_before: Vec<u64>,
-    /// The place up to which all has been submitted to every subscriber there was.
-    quiet: usize,
+    /// The place up to which everything has come to every shard: who subscribes later gets none of it.
+    known: usize,
 }
 
 /// Replies as they came: publication and offset.
@@ -159,16 +159,23 @@ impl Ledger {
         replies.len()
     }
 
-    /// Nothing is under way: everything with a place has been submitted.
-    pub(crate) fn note_quiet(&mut self) {
+    /// No message is under way: everything accepted has its place, and has come to every shard that wants it.
+    pub(crate) fn note_known(&mut self) {
+        self.check_replies();
         for channel in &mut self.channels {
-            assert!(channel.pending.is_empty(), "{}: no reply", channel.name);
-            channel.quiet = channel.order.len();
+            channel.known = channel.order.len();
         }
     }
 
-    pub(crate) fn quiet(&self, channel: usize) -> usize {
-        self.channels[channel].quiet
+    /// Everything accepted has its place.
+    pub(crate) fn check_replies(&self) {
+        for channel in &self.channels {
+            assert!(channel.pending.is_empty(), "{}: no reply", channel.name);
+        }
+    }
+
+    pub(crate) fn known(&self, channel: usize) -> usize {
+        self.channels[channel].known
     }
 
     /// Publications with a place.

@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) peers_max: usize,
     pub(crate) payload_bytes_max: usize,
     pub(crate) drain: Option<DrainPlan>,
+    /// Hundreds connect at once.
+    pub(crate) has_storms: bool,
     /// Nanoseconds since the process's epoch.
     pub(crate) start: u64,
 }
@@ -72,7 +74,9 @@ impl Plan {
         });
         let (_, kernel_bytes) = faults.kernel_bytes;
         let budget = settings.outbound_bytes_max as usize;
+        let has_storms = limits.connections_max < 10 && prng.one_in(10);
         Self {
+            has_storms,
             shards: prng.between(1, 4),
             sockets_max: *prng.pick(&[600, 600, 600, 20]),
             payload_bytes_max: (budget + budget / 4).min(kernel_bytes * 16).min(80_000),
@@ -119,6 +123,7 @@ impl Plan {
             peers_max: 100,
             payload_bytes_max: 80_000,
             drain: None,
+            has_storms: false,
             start: 0,
         }
     }

@@ -3,7 +3,7 @@
 use crate::peer::{Errand, Manners};
 use crate::plan::Plan;
 use crate::world::World;
-use myriad_reactor::sim::{Faults, Prng};
+use myriad_reactor::sim::{Chance, Faults, Prng};
 use myriad_shard::CloseReason;
 
 /// A world in which a connection may be behind by a kilobyte.
@@ -70,4 +70,24 @@ fn the_rest_of_a_publication_makes_room_for_itself() {
     subscriber(&mut world);
     (0..2).for_each(|_| world.publish_to(1, 800));
     assert_slow_consumer_was_told(&mut world);
+}
+
+/// Of a request that one wait of the reactor brought in pieces, the control plane got the first.
+#[test]
+fn a_request_in_pieces_is_handed_over_whole() {
+    let mut plan = Plan::plain();
+    plan.faults.split_receive = Chance(1000);
+    let mut world = World::new(plan, Prng::new(1), false);
+    for _ in 0..20 {
+        world.connect_for(Errand::Api, &[]);
+        let peer = world.peers.last_mut().expect("just connected");
+        peer.write_all(&world.net, 0);
+        // With the faults, which a settled world does not have.
+        (0..3).for_each(|_| {
+            world.turn(0);
+        });
+    }
+    world.settle();
+    assert_eq!(world.sum(|metrics| &metrics.handed_over), 20);
+    world.leave();
 }

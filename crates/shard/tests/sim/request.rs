@@ -94,7 +94,9 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
 /// A request for the control plane.
 pub(crate) fn api_request(prng: &mut Prng) -> Vec<u8> {
     let size = *prng.pick(&[0, 10, 3000, 20_000]);
-    let body = "b".repeat(size);
+    let body: String = (0..size)
+        .map(|_| char::from(b'a' + prng.bits().to_le_bytes()[0] % 26))
+        .collect();
     format!("POST /api/publish HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n{body}")
         .into_bytes()
 }

@@ -109,6 +109,12 @@ impl World {
     // Publishing.
 
     fn publish(&mut self) {
+        if self.prng.one_in(100) {
+            // More than one gathered send takes, for whoever is behind.
+            let channel = self.prng.between(TINY + 1, CHANNELS - 1);
+            (0..200).for_each(|_| self.publish_to(channel, NAMED_BYTES_MIN));
+            return;
+        }
         for _ in 0..*self.prng.pick(&[1, 1, 1, 3, 12]) {
             let channel = self.prng.below(CHANNELS);
             let size = self.payload_size(channel);
@@ -147,7 +153,14 @@ impl World {
     // The crowd.
 
     pub(crate) fn connect(&mut self) {
-        if self.peers.len() >= self.scene.plan.peers_max {
+        let plan = &self.scene.plan;
+        if plan.has_storms && self.prng.one_in(10) {
+            // More at once than are even told that there is no room.
+            self.log(format_args!("a storm"));
+            (0..300).for_each(|_| self.connect_for(Errand::Stream, &[1]));
+        }
+        let plan = &self.scene.plan;
+        if self.peers.len() >= plan.peers_max {
             return;
         }
         let kind = self.prng.below(20);
@@ -179,8 +192,11 @@ impl World {
     pub(crate) fn connect_for(&mut self, errand: Errand, channels: &[usize]) {
         let request = match errand {
             Errand::Stream => {
+                // Some ask for the same channel twice, which changes nothing.
+                let again = self.prng.below(channels.len() * 4);
                 let pairs: Vec<String> = channels
                     .iter()
+                    .chain(channels.get(again))
                     .map(|channel| format!("channel={}", self.ledger.query_name(*channel)))
                     .collect();
                 request::handshake(&format!("/raw?{}", pairs.join("&")))
@@ -211,8 +227,11 @@ impl World {
         let is_stream = matches!(errand, Errand::Stream);
         let mut peer = Peer::new(id, number, errand, manners, request, self.scene.now);
         if is_stream {
+            if !self.has_messages() {
+                self.ledger.note_known();
+            }
             for &channel in channels {
-                peer.subscribe(channel, self.ledger.quiet(channel));
+                peer.subscribe(channel, self.ledger.known(channel));
             }
             if self.prng.one_in(8) {
                 let frames = *self.prng.pick(&[1, 3, 300]);

@@ -190,7 +190,8 @@ impl Peer {
         let last_word_fits = self.frame_bytes_max(ledger) + CLOSE_BYTES <= budget
             && !(has_spoken && self.behind_bytes(ledger) + CLOSE_BYTES > budget);
         // While it has not seen the 101, it may still be in its handshake.
-        let may_be_cut = self.status.is_none() && (scene.is_draining || self.is_sent_to_api(plan));
+        let may_be_cut = self.status.is_none()
+            && (scene.is_draining || self.is_sent_to_api(plan) || plan.has_storms);
         has_lingered || plan.is_tight() || may_be_cut || !last_word_fits
     }
 
@@ -205,8 +206,8 @@ impl Peer {
             return;
         }
         if self.status.is_none() {
-            let waits = matches!(self.errand, Errand::Unfinished) || self.is_sent_to_api(plan);
-            assert!(waits || !is_accepted, "a request without an answer");
+            let waits = matches!(self.errand, Errand::Unfinished) || !is_accepted;
+            assert!(waits, "peer {}: a request without an answer", self.number);
             return;
         }
         if self.close_sent.is_some() || self.fault_sent.is_some() {

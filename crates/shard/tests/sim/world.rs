@@ -132,6 +132,11 @@ impl World {
         self.seats.iter().map(counted).sum()
     }
 
+    /// Whether messages are under way between shards, or to them.
+    pub(crate) fn has_messages(&self) -> bool {
+        (0..self.seats.len()).any(|shard| self.mesh.has_messages(shard))
+    }
+
     // Turns.
 
     /// Lets a shard turn if it would be awake: something came, or is left to do, or is due. True when it was.
@@ -190,13 +195,13 @@ impl World {
         assert!(open <= self.sum(|metrics| &metrics.connections));
     }
 
-    fn attend_control(&mut self) {
+    fn attend_control(&mut self) -> bool {
         let peers = &self.peers;
         let request_of = |id| {
             let peer = peers.iter().find(|peer| peer.id == id && !peer.is_gone())?;
             Some(peer.request.clone())
         };
-        self.control.borrow_mut().attend(&self.net, request_of);
+        self.control.borrow_mut().attend(&self.net, request_of)
     }
 
     /// Peers read, and write if `writes`. True when anything came or went.
@@ -253,6 +258,7 @@ impl World {
             for index in 0..self.seats.len() {
                 is_moving |= self.turn(index);
             }
+            is_moving |= self.attend_control();
             is_moving |= self.exchange(true);
             quiet = if is_moving { 0 } else { quiet + 1 };
             if quiet == QUIET_ROUNDS {
@@ -272,8 +278,8 @@ impl World {
                 0,
                 "all is delivered, whoever is stalled"
             );
-            self.ledger.note_quiet();
         }
+        self.ledger.note_known();
         let is_accepted = self.net.backlog() == 0;
         for peer in &self.peers {
             peer.check_quiet(&self.scene.plan, is_accepted, &self.ledger);
