@@ -30,8 +30,8 @@ impl Blocked {
             .name("signals".into())
             .spawn(move || {
                 let first = self.fetch();
-                tracing::info!("{first}: stopping; another signal ends the server at once");
                 stop.drain();
+                tracing::info!("{first}: stopping; another signal ends the server at once");
                 let second = self.fetch();
                 tracing::warn!("{second} again: ending at once, without closing connections");
                 std::process::exit(1);

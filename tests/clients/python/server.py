@@ -83,17 +83,18 @@ class Answer:
 class Server:
     """A server in a process of its own."""
 
-    def __init__(self, process):
+    def __init__(self, process, deaf=False):
         self.process = process
         self.log = []
+        self.deaf = deaf
         self.ready = queue.SimpleQueue()
         self.clients = contextlib.ExitStack()
         self.host = self.port = self.key = None
         threading.Thread(target=self._read_log, daemon=True).start()
 
     @classmethod
-    def start(cls, *flags, dev=True, descriptors=None):
-        """Returns once it accepts. `descriptors` is its hard RLIMIT_NOFILE."""
+    def start(cls, *flags, dev=True, descriptors=None, deaf=False):
+        """Returns once it accepts. `descriptors` is its hard RLIMIT_NOFILE; `deaf` closes its log once it accepts."""
         fixed = ["serve", "--listen", "127.0.0.1:0", "--max-connections", "2000", "--drain", "0"]
         process = subprocess.Popen(
             [binary(), *fixed, *(["--dev"] if dev else []), *flags],
@@ -101,7 +102,7 @@ class Server:
             text=True,
             preexec_fn=limit_descriptors(descriptors) if descriptors else None,
         )
-        server = cls(process)
+        server = cls(process, deaf)
         if not server.ready.get(timeout=PATIENCE):
             code = process.wait(PATIENCE)
             log = "\n".join(server.log)
@@ -116,7 +117,11 @@ class Server:
                 self.key = found[1]
             if found := re.match(r"listening on (\S+):(\d+) \(", line):
                 self.host, self.port = found[1], int(found[2])
+                if self.deaf:
+                    self.process.stderr.close()
                 self.ready.put(True)
+                if self.deaf:
+                    return
         self.ready.put(False)
 
     def signal(self, number=signal.SIGTERM):

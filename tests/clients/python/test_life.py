@@ -24,6 +24,19 @@ def test_a_drain_closes_with_1001_and_exits_with_0(serve):
     assert server.wait() == 0, server.log
 
 
+def test_a_log_that_nobody_reads_does_not_end_the_server(serve):
+    server = serve("--log", "debug", deaf=True)
+    client = server.client()
+    server.publish("c", "heard")
+    assert client.recv(timeout=30) == "heard"
+    server.signal(signal.SIGTERM)
+    with pytest.raises(ConnectionClosed) as closed:
+        client.recv(timeout=30)
+    assert closed.value.rcvd.code == 1001
+    client.close()
+    assert server.wait() == 0
+
+
 def test_health_fails_before_anything_is_closed(serve):
     server = serve("--drain", "5s")
     client = server.client()

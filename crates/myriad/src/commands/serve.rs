@@ -3,7 +3,7 @@
 use crate::BAD_ARGUMENTS;
 use clap::{Args, ValueEnum};
 use myriad_server::{ConfigError, LogLevel, Machine, Options, ServerError};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
@@ -33,7 +33,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     match serve(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            // A closed stderr is no reason for another exit code.
+            let _ = writeln!(std::io::stderr(), "error: {error}");
             ExitCode::from(if error.is_configuration() {
                 BAD_ARGUMENTS
             } else {
@@ -81,6 +82,8 @@ fn log_to_stderr(level: LogLevel) {
     tracing_subscriber::fmt()
         .with_max_level(filter)
         .with_target(false)
+        // Otherwise a log that nobody reads any more ends the thread that logs: the complaint about it panics.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
