@@ -116,6 +116,7 @@ def follow(run, crowd, course):
     # A crowd that hangs would block the reading below for ever.
     alarm = threading.Timer(SILENCE_S, crowd.popen.kill)
     alarm.start()
+    told = False
     try:
         for line in crowd.popen.stdout:
             alarm.cancel()
@@ -124,7 +125,9 @@ def follow(run, crowd, course):
             event = json.loads(line)
             if event["event"] == "done":
                 return
-            if course(run, event):
+            # Once: a second signal would end it without its report.
+            if not told and course(run, event):
+                told = True
                 crowd.popen.terminate()
     finally:
         alarm.cancel()
