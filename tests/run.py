@@ -90,7 +90,8 @@ def count_node(output):
 
 def suites():
     myriad = {"MYRIAD": str(TARGET / "debug" / "myriad")}
-    build = [CARGO, "build", "--locked", "--bin", "myriad"]
+    # The profile the Rust tests were built with: nothing is compiled twice.
+    build = [CARGO, "build", "--profile", "test", "--locked", "--bin", "myriad"]
     yield Suite("format", [[CARGO, "fmt", "--all", "--check"]])
     yield Suite(
         "lints", [[CARGO, "clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]]
