@@ -59,6 +59,11 @@ impl<R: Reactor> Shard<R> {
             Phase::Closing => matches!(input, Input::None),
         };
         assert!(allowed, "{:?} with {input:?}", connection.phase);
+        assert!(
+            !connection.is_surplus()
+                || matches!(connection.phase, Phase::Handshake | Phase::Closing),
+            "let in beyond the limit"
+        );
         let lasts = connection.phase == Phase::Open
             && self.settings.ping_interval.is_zero()
             && self.settings.idle_timeout.is_zero();

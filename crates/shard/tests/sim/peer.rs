@@ -68,6 +68,8 @@ pub(crate) struct Peer {
     /// Made and not yet sent.
     outbox: VecDeque<u8>,
     pub(crate) request: Vec<u8>,
+    /// It came when every shard was draining.
+    pub(crate) is_too_late: bool,
     /// Sends much behind its request.
     pub(crate) is_eager: bool,
     pub(crate) status: Option<u16>,
@@ -112,6 +114,7 @@ impl Peer {
             decoder: Decoder::new(),
             outbox: request.iter().copied().collect(),
             request,
+            is_too_late: false,
             is_eager: false,
             status: None,
             subscriptions: Vec::new(),
@@ -315,6 +318,7 @@ impl Peer {
             Item::Upgraded => {
                 assert!(matches!(self.errand, Errand::Stream | Errand::Echo));
                 assert!(scene.plan.settings.anonymous, "a stranger was let in");
+                assert!(!self.is_too_late, "let in while draining");
                 self.status = Some(101);
                 for subscription in &mut self.subscriptions {
                     subscription.required = Some(ledger.len(subscription.channel));

@@ -1,5 +1,6 @@
 //! What a seed decides before anything happens: the size of the node, its limits, its luck, and its crowd.
 
+use crate::ledger::CHANNELS;
 use myriad_reactor::sim::{Faults, Prng};
 use myriad_shard::{ProcessLimits, Settings};
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) peers_max: usize,
     pub(crate) payload_bytes_max: usize,
     pub(crate) drain: Option<DrainPlan>,
+    /// Clients come and go fast, for few channels: a channel that comes back meets messages about its last life.
+    pub(crate) is_churning: bool,
     /// Hundreds connect at once.
     pub(crate) has_storms: bool,
     /// Nanoseconds since the process's epoch.
@@ -75,7 +78,9 @@ impl Plan {
         let (_, kernel_bytes) = faults.kernel_bytes;
         let budget = settings.outbound_bytes_max as usize;
         let has_storms = limits.connections_max < 10 && prng.one_in(10);
+        let is_churning = prng.one_in(4);
         Self {
+            is_churning,
             has_storms,
             shards: prng.between(1, 4),
             sockets_max: *prng.pick(&[600, 600, 600, 20]),
@@ -87,12 +92,24 @@ impl Plan {
             weights: Weights {
                 turn: 100,
                 act: *prng.pick(&[20, 60, 120]),
-                publish: *prng.pick(&[3, 15, 40]),
-                connect: *prng.pick(&[4, 15]),
+                publish: if is_churning {
+                    30
+                } else {
+                    *prng.pick(&[3, 15, 40])
+                },
+                connect: if is_churning {
+                    40
+                } else {
+                    *prng.pick(&[4, 15])
+                },
                 time: *prng.pick(&[5, 20]),
             },
             steps,
-            peers_max: *prng.pick(&[6, 20, 45]),
+            peers_max: if is_churning {
+                10
+            } else {
+                *prng.pick(&[6, 20, 45])
+            },
             drain,
             start: prng.bits() % 1_000_000_000_000_000,
         }
@@ -123,9 +140,15 @@ impl Plan {
             peers_max: 100,
             payload_bytes_max: 80_000,
             drain: None,
+            is_churning: false,
             has_storms: false,
             start: 0,
         }
+    }
+
+    /// Channels in use: the first ones.
+    pub(crate) fn channels(&self) -> usize {
+        if self.is_churning { 3 } else { CHANNELS }
     }
 
     /// Whether the process may run out of buffer memory.

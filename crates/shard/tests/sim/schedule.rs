@@ -1,6 +1,6 @@
 //! What happens in a run: one random thing after another.
 
-use crate::ledger::{CHANNELS, NAMED_BYTES_MIN, TINY};
+use crate::ledger::{NAMED_BYTES_MIN, TINY};
 use crate::peer::{Errand, Manners, Peer};
 use crate::plan::Clock;
 use crate::request;
@@ -111,12 +111,12 @@ impl World {
     fn publish(&mut self) {
         if self.prng.one_in(100) {
             // More than one gathered send takes, for whoever is behind.
-            let channel = self.prng.between(TINY + 1, CHANNELS - 1);
+            let channel = self.prng.between(TINY + 1, self.scene.plan.channels() - 1);
             (0..200).for_each(|_| self.publish_to(channel, NAMED_BYTES_MIN));
             return;
         }
         for _ in 0..*self.prng.pick(&[1, 1, 1, 3, 12]) {
-            let channel = self.prng.below(CHANNELS);
+            let channel = self.prng.below(self.scene.plan.channels());
             let size = self.payload_size(channel);
             self.publish_to(channel, size);
         }
@@ -163,6 +163,9 @@ impl World {
         if self.peers.len() >= plan.peers_max {
             return;
         }
+        if plan.is_churning && self.prng.one_in(3) {
+            return self.churn();
+        }
         let kind = self.prng.below(20);
         let errand = match kind {
             0..13 => Errand::Stream,
@@ -180,12 +183,30 @@ impl World {
         };
         let mut channels: Vec<usize> = Vec::new();
         for _ in 0..*self.prng.pick(&[1, 1, 2, 4]) {
-            let channel = self.prng.below(CHANNELS);
+            let channel = self.prng.below(self.scene.plan.channels());
             if !channels.contains(&channel) {
                 channels.push(channel);
             }
         }
         self.connect_for(errand, &channels);
+    }
+
+    /// Everybody wants the same channel, or has just left it.
+    fn churn(&mut self) {
+        let channel = self.prng.below(self.scene.plan.channels());
+        for _ in 0..12 {
+            match self.prng.below(6) {
+                0 | 1 => self.connect_for(Errand::Stream, &[channel]),
+                2 => {
+                    let size = self.payload_size(channel);
+                    self.publish_to(channel, size);
+                }
+                _ => {
+                    let shard = self.prng.below(self.seats.len());
+                    self.turn(shard);
+                }
+            }
+        }
     }
 
     /// A client with a proper request.
@@ -226,6 +247,7 @@ impl World {
         ));
         let is_stream = matches!(errand, Errand::Stream);
         let mut peer = Peer::new(id, number, errand, manners, request, self.scene.now);
+        peer.is_too_late = self.is_drain_known();
         if is_stream {
             if !self.has_messages() {
                 self.ledger.note_known();
@@ -241,6 +263,11 @@ impl World {
         if !self.prng.one_in(4) && !manners.is_slow_writer {
             peer.write_all(&self.net, self.scene.now);
         }
+        if self.scene.plan.is_churning && self.prng.one_in(2) && !peer.has_outbox() {
+            // Gone again before any answer: what it asked of others is answered to whoever comes next.
+            self.log(format_args!("peer {number}: leaves at once"));
+            peer.fin(&self.net);
+        }
         self.peers.push(peer);
     }
 
@@ -250,7 +277,10 @@ impl World {
             return;
         }
         let at = self.prng.below(self.peers.len());
-        let kind = self.prng.below(100);
+        let mut kind = self.prng.below(100);
+        if self.scene.plan.is_churning && self.prng.one_in(2) {
+            kind = self.prng.between(94, 97);
+        }
         let (net, prng, plan) = (&self.net, &mut self.prng, &self.scene.plan);
         let peer = &mut self.peers[at];
         let number = peer.number;

@@ -51,6 +51,8 @@ pub(crate) struct World {
     pub(crate) prng: Prng,
     pub(crate) trace: Trace,
     pub(crate) gone: Tally,
+    /// Of a drain.
+    has_all_heard: bool,
 }
 
 /// Rounds in which nothing may happen before the world counts as quiet: longer than any pause of the simulated
@@ -101,6 +103,7 @@ impl World {
             prng,
             trace,
             gone: Tally::default(),
+            has_all_heard: false,
         }
     }
 
@@ -135,6 +138,12 @@ impl World {
     /// Whether messages are under way between shards, or to them.
     pub(crate) fn has_messages(&self) -> bool {
         (0..self.seats.len()).any(|shard| self.mesh.has_messages(shard))
+    }
+
+    /// Whether every shard knows that it drains: the inbox of each was empty at some time since.
+    pub(crate) fn is_drain_known(&mut self) -> bool {
+        self.has_all_heard |= self.scene.is_draining && !self.has_messages();
+        self.has_all_heard
     }
 
     // Turns.
