@@ -35,6 +35,11 @@ impl Drain {
         (self.indices.len() as u128 * elapsed.min(over)).div_ceil(over) as usize
     }
 
+    /// Closes are due that one turn was not enough for.
+    pub(crate) fn is_behind(&self, now: Now) -> bool {
+        self.closed < self.due(now)
+    }
+
     fn ends(&self) -> Now {
         Now(self
             .began

@@ -138,6 +138,10 @@ impl<R: Reactor> Shard<R> {
         let busy = !self.loopback.is_empty()
             || self.hub.is_delivering()
             || self.hub.has_flush()
+            || self
+                .drain
+                .as_ref()
+                .is_some_and(|drain| drain.is_behind(now))
             || self.mesh.has_messages(self.index);
         if busy {
             return Some(Duration::ZERO);

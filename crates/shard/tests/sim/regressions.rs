@@ -5,6 +5,7 @@ use crate::plan::Plan;
 use crate::world::World;
 use myriad_reactor::sim::{Chance, Faults, Prng};
 use myriad_shard::CloseReason;
+use std::time::Duration;
 
 /// A world in which a connection may be behind by a kilobyte.
 fn narrow(faults: Faults) -> World {
@@ -90,4 +91,17 @@ fn a_request_in_pieces_is_handed_over_whole() {
     world.settle();
     assert_eq!(world.sum(|metrics| &metrics.handed_over), 20);
     world.leave();
+}
+
+/// A drain that had more to close than one turn does slept before it went on, and outlasted its window.
+#[test]
+fn a_drain_with_much_to_close_keeps_its_time() {
+    let mut plan = Plan::plain();
+    plan.settings.slice_max = 1;
+    plan.peers_max = 200;
+    plan.sockets_max = 200;
+    let mut world = World::new(plan, Prng::new(1), false);
+    (0..200).for_each(|_| world.connect_for(Errand::Stream, &[1]));
+    world.settle();
+    world.drain(Duration::from_millis(100));
 }
