@@ -240,6 +240,16 @@ impl Options {
         }
     }
 
+    fn fragments_max(&self, default: u32) -> Result<u32, ConfigError> {
+        let count = self
+            .message_fragments_max
+            .unwrap_or(Count(u64::from(default)));
+        match u32::try_from(count.0) {
+            Ok(fragments) if (1..=100_000_000).contains(&fragments) => Ok(fragments),
+            _ => Err(refuse("message-fragments-max", count, "choose 1 to 100m")),
+        }
+    }
+
     fn settings(&self, limits: &ProcessLimits) -> Result<Settings, ConfigError> {
         let defaults = Settings::default();
         let outbound = self
@@ -286,6 +296,7 @@ impl Options {
                 Span(defaults.idle_timeout),
             )?,
             message_bytes_max: message.0,
+            fragments_max: self.fragments_max(defaults.fragments_max)?,
             outbound_bytes_max,
             ..defaults
         })
@@ -435,6 +446,10 @@ mod tests {
                 "buffered-bytes-max = 1KiB: choose",
             ),
             ("message-bytes-max = 0", "message-bytes-max = 0B: choose"),
+            (
+                "message-fragments-max = 0",
+                "message-fragments-max = 0: choose 1 to 100m",
+            ),
             ("send-buffer-bytes = 1", "send-buffer-bytes = 1B: choose"),
             (
                 "internal-listen = \"127.0.0.1:8000\"",

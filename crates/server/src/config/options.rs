@@ -84,6 +84,10 @@ pub struct Options {
     #[arg(long, value_name = "SIZE")]
     pub message_bytes_max: Option<Size>,
 
+    /// Fragments (frames) of one message from a client [default: 1024]
+    #[arg(long, value_name = "COUNT")]
+    pub message_fragments_max: Option<Count>,
+
     /// Kernel send buffer (SO_SNDBUF) of each connection [default: 32KiB]
     #[arg(long, value_name = "SIZE")]
     pub send_buffer_bytes: Option<Size>,
@@ -130,6 +134,7 @@ impl Options {
             outbound_bytes_max: self.outbound_bytes_max.or(other.outbound_bytes_max),
             buffered_bytes_max: self.buffered_bytes_max.or(other.buffered_bytes_max),
             message_bytes_max: self.message_bytes_max.or(other.message_bytes_max),
+            message_fragments_max: self.message_fragments_max.or(other.message_fragments_max),
             send_buffer_bytes: self.send_buffer_bytes.or(other.send_buffer_bytes),
             log: self.log.or(other.log),
         }
