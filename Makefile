@@ -1,6 +1,7 @@
 # make demo    as many connections as this machine allows, and three pushes to all of them
 # make test    everything CI runs; ends with "N passed, N failed"
 # make bench   the figures of docs/benchmarks.md, beside the plain baseline (an hour, on an idle machine)
+# make conformance  all 517 cases of the Autobahn test suite, on both drivers (needs Python 2.7; a quarter of an hour)
 # make sim     10,000 random schedules of several shards; make sim SEED=7 replays one and prints every step
 #
 # Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k'.
@@ -11,10 +12,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEMO ?=
 BENCH ?=
 TEST ?=
+CONFORMANCE ?=
 SEED ?=
 SEEDS ?= 10000
 
-.PHONY: demo test bench sim
+.PHONY: demo test bench sim conformance
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -26,6 +28,10 @@ test:
 bench:
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) bench/run.py --hash --myriad $(TARGET)/release/myriad $(BENCH)
+
+conformance:
+	$(CARGO) build --release --locked --bin myriad
+	$(PYTHON) tests/conformance/run.py $(CONFORMANCE)
 
 sim:
 ifeq ($(SEED),)

@@ -19,6 +19,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import conformance.suite
+
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 CARGO = os.environ.get("CARGO", "cargo")
@@ -88,6 +90,21 @@ def count_node(output):
     return Counts(number("pass"), number("fail") + number("cancelled"), number("skipped"))
 
 
+def count_conformance(output):
+    """`498 passed, 0 failed`, the harness's last line."""
+    found = re.findall(r"^(\d+) passed, (\d+) failed$", output, re.M)
+    return Counts(*map(int, found[-1])) if found else Counts()
+
+
+def missing_for_conformance():
+    """Why the Autobahn suite cannot be installed here; nothing if it can."""
+    try:
+        conformance.suite.find_python()
+    except conformance.suite.Missing as missing:
+        return str(missing)
+    return ""
+
+
 def suites():
     myriad = {"MYRIAD": str(TARGET / "debug" / "myriad")}
     # The profile the Rust tests were built with: nothing is compiled twice.
@@ -105,6 +122,16 @@ def suites():
     yield Suite("baseline", [[sys.executable, "-m", "unittest"]], ROOT / "bench" / "baseline", count_unittest)
     yield Suite("bench harness", [[sys.executable, "-m", "unittest"]], ROOT / "bench", count_unittest)
     yield Suite("test runner", [[sys.executable, "-m", "unittest"]], ROOT / "tests", count_unittest)
+
+    autobahn = ROOT / "tests" / "conformance"
+    yield Suite("conformance harness", [[sys.executable, "-m", "unittest"]], autobahn, count_unittest)
+    yield Suite(
+        "conformance",
+        [build, [sys.executable, "run.py", "--quick", "--myriad", myriad["MYRIAD"]]],
+        autobahn,
+        count_conformance,
+        skipped=missing_for_conformance(),
+    )
 
     node = ROOT / "tests" / "clients" / "node"
     if (node / "package.json").exists():

@@ -33,6 +33,11 @@ class CountTest(unittest.TestCase):
         self.assertEqual(run.count_node(tap), Counts(4, 2, 0))
         self.assertEqual(run.count_node("ℹ tests 3\nℹ pass 3\nℹ fail 0\n"), Counts(3, 0, 0))
 
+    def test_conformance(self):
+        output = "epoll: 249 cases: 248 OK, 1 FAILED; closes: 249 OK\n497 passed, 1 failed\n"
+        self.assertEqual(run.count_conformance(output), Counts(497, 1, 0))
+        self.assertEqual(run.count_conformance("installing the suite failed\n"), Counts())
+
 
 class SuiteTest(unittest.TestCase):
     def outcome(self, *programs, count=None):
