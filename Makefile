@@ -2,6 +2,7 @@
 # make test    everything CI runs; ends with "N passed, N failed"
 # make bench   the figures of docs/benchmarks.md, beside the plain baseline (an hour, on an idle machine)
 # make conformance  all 517 cases of the Autobahn test suite, on both drivers (needs Python 2.7; a quarter of an hour)
+# make arena-smoke  builds every contestant of arena/ and holds it to the contract (arena/README.md)
 # make sim     10,000 random schedules of several shards; make sim SEED=7 replays one and prints every step
 #
 # Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k'.
@@ -15,8 +16,9 @@ TEST ?=
 CONFORMANCE ?=
 SEED ?=
 SEEDS ?= 10000
+ARENA ?=
 
-.PHONY: demo test bench sim conformance
+.PHONY: demo test bench sim conformance arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -39,3 +41,11 @@ ifeq ($(SEED),)
 else
 	MYRIAD_SIM_SEED=$(SEED) $(CARGO) test --locked -p myriad-shard --test sim replay -- --nocapture
 endif
+
+arena-smoke: arena/.venv/installed
+	arena/.venv/bin/python arena/smoke.py $(ARENA)
+
+arena/.venv/installed: arena/requirements.txt
+	$(PYTHON) -m venv arena/.venv
+	arena/.venv/bin/python -m pip install --quiet -r $<
+	touch $@

@@ -133,6 +133,19 @@ def suites():
         skipped=missing_for_conformance(),
     )
 
+    arena = ROOT / "arena"
+    venv = arena / ".venv" / "bin" / "python"
+    yield Suite(
+        "arena checker",
+        [
+            [sys.executable, "-m", "venv", arena / ".venv"],
+            [venv, "-m", "pip", "install", "--quiet", "-r", "requirements.txt"],
+            [venv, "-m", "unittest", "discover", "-s", "tests"],
+        ],
+        arena,
+        count_unittest,
+    )
+
     node = ROOT / "tests" / "clients" / "node"
     if (node / "package.json").exists():
         install = ["npm", "ci", "--no-audit", "--no-fund"]

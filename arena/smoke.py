@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Builds every contestant, starts it, holds it to the contract and stops it; a row for each.
+
+    smoke.py [--only NAME,NAME] [--connections 500] [--processes 2] [--port 26000] [--no-build]
+
+Exits with 1 if one fails; its row says why.
+"""
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import check
+import contestants
+import held
+from contestants import Order, Running, Unfit
+
+TICK_MS = 200
+HOLD_MS = (500, 1_500)
+
+
+@dataclass
+class Row:
+    """What became of one contestant."""
+
+    name: str
+    version: str = ""
+    build_s: float = 0
+    start_s: float = 0
+    resident_mb: float = 0
+    checks: int = 0
+    last_broadcast: str = ""
+    reason: str = ""
+
+
+def scenes(contestant):
+    """How the contestant is started, once after the other, and what is checked then: each of its features is seen."""
+    if contestant.kind == "tcp":
+        yield {}, [("hold", held.check_hold)]
+    elif contestant.kind == "longpoll":
+        yield {}, [("counted", held.check_counted)]
+        yield {"hold_ms": HOLD_MS}, [("held", held.held_between(*HOLD_MS))]
+    else:
+        features = contestant.features
+        yield {}, list(check.checks_for(features, "push", 0))
+        if {"echo", "timer"} & set(features):
+            mode = "echo" if "echo" in features else "push"
+            every_ms = TICK_MS if "timer" in features else 0
+            yield {"mode": mode, "push_every_ms": every_ms}, list(check.checks_for(features, mode, every_ms))
+
+
+def run_one(contestant, options):
+    row = Row(contestant.name, contestant.version)
+    try:
+        started = time.monotonic()
+        if not options.no_build:
+            contestants.build(contestant)
+        row.build_s = time.monotonic() - started
+        row.version = contestants.version(contestant)
+        for scene, checks in scenes(contestant):
+            order = Order(options.port, options.connections, options.processes, **scene)
+            started = time.monotonic()
+            with Running(contestant, order) as running:
+                row.start_s = row.start_s or time.monotonic() - started
+                run_checks(row, running, checks, options)
+    except (Unfit, check.Broken, subprocess.SubprocessError) as error:
+        row.reason = str(error)
+    return row
+
+
+def run_checks(row, running, checks, options):
+    def say(name, said):
+        row.checks += 1
+        if name == "push":
+            row.last_broadcast = said.rpartition("last ")[2]
+            row.resident_mb = running.resident_bytes() / 1e6
+        if options.verbose:
+            print(f"  {row.name}: {name}: {said}", flush=True)
+
+    crowd = check.Crowd(running.ports, running.order.host)
+    asyncio.run(check.check(crowd, options.connections, checks, say))
+
+
+HEADINGS = ("contestant", "version", "build", "start", "checks", "last reached", "RSS of all", "")
+WIDTHS = (18, 22, 8, 8, 7, 13, 11, 0)
+
+
+def line(words):
+    return "  ".join(f"{word:<{width}}" for word, width in zip(words, WIDTHS)).rstrip()
+
+
+def cells(row):
+    return (
+        row.name,
+        row.version,
+        f"{row.build_s:.1f} s",
+        f"{row.start_s:.1f} s" if row.start_s else "-",
+        str(row.checks),
+        row.last_broadcast or "-",
+        f"{row.resident_mb:.0f} MB" if row.resident_mb else "-",
+        f"FAILED: {row.reason}" if row.reason else "ok",
+    )
+
+
+def chosen(names):
+    everybody = contestants.load()
+    if not names:
+        return everybody
+    wanted = names.split(",")
+    if unknown := set(wanted) - {contestant.name for contestant in everybody}:
+        known = ", ".join(contestant.name for contestant in everybody)
+        raise Unfit(f"no such contestant: {', '.join(sorted(unknown))}; there are: {known}")
+    return [contestant for contestant in everybody if contestant.name in wanted]
+
+
+def arguments(words=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="names, separated by commas")
+    parser.add_argument("--connections", type=int, default=500)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--port", type=int, default=26000, help="the first; as many follow as there are processes")
+    parser.add_argument("--no-build", action="store_true", help="what is built already")
+    parser.add_argument("--verbose", action="store_true", help="a line for every check")
+    return parser.parse_args(words)
+
+
+def main():
+    options = arguments()
+    try:
+        everybody = chosen(options.only)
+    except Unfit as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(line(HEADINGS), flush=True)
+    rows = []
+    for contestant in everybody:
+        rows.append(run_one(contestant, options))
+        print(line(cells(rows[-1])), flush=True)
+    failed = [row.name for row in rows if row.reason]
+    print(f"{len(rows) - len(failed)} kept the contract, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The checker passes a server that keeps the contract, and names each way of breaking it."""
+
+import asyncio
+import sys
+import unittest
+from pathlib import Path
+from unittest import mock
+
+ARENA = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ARENA), str(ARENA / "tests")]
+
+import check  # noqa: E402
+from reference import Reference  # noqa: E402
+
+CONNECTIONS = 9
+
+
+def outcome(mode="push", push_every_ms=0, fault="", only=None, processes=1):
+    """What the checker says of a reference server: (the checks that passed, the breach or None)."""
+
+    async def run():
+        servers = [await Reference(mode == "echo", fault).serve(0, push_every_ms) for _ in range(processes)]
+        ports = [server.sockets[0].getsockname()[1] for server in servers]
+        checks = [
+            entry
+            for entry in check.checks_for(check.FEATURES, mode, push_every_ms)
+            if only is None or entry[0] in ("upgrade", only)
+        ]
+        passed = []
+        try:
+            await check.check(check.Crowd(ports), CONNECTIONS, checks, lambda name, _: passed.append(name))
+        except check.Broken as broken:
+            return passed, str(broken)
+        finally:
+            for server in servers:
+                server.close()
+        return passed, None
+
+    return asyncio.run(run())
+
+
+class KeptTest(unittest.TestCase):
+    def test_push(self):
+        wanted = ["upgrade", "ping", "push", "burst", "silence", "disconnects", "request", "limits"]
+        self.assertEqual(outcome(), (wanted, None))
+
+    def test_two_processes(self):
+        self.assertIsNone(outcome(processes=2)[1])
+
+    def test_echo_between_ticks(self):
+        wanted = ["upgrade", "ping", "timer", "echo", "request", "limits"]
+        self.assertEqual(outcome("echo", push_every_ms=50), (wanted, None))
+
+    def test_nobody_there(self):
+        crowd = check.Crowd([1])
+        with self.assertRaisesRegex(check.Broken, "upgrade: no WebSocket on port 1"):
+            asyncio.run(check.check(crowd, 1, [("upgrade", check.check_upgrade)], None))
+
+
+class BrokenTest(unittest.TestCase):
+    """Each fault is found by the check that is there for it, in its words."""
+
+    def expect(self, words, fault, only, **options):
+        _, breach = outcome(fault=fault, only=only, **options)
+        self.assertRegex(breach or "kept", f"^{only}: .*{words}")
+
+    def impatient(self):
+        # These faults show only in what never comes.
+        patched = mock.patch.object(check, "PATIENCE_S", 2)
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_altered_broadcast(self):
+        self.expect("arrived as text '!'", "alters broadcasts", "push")
+
+    def test_binary_broadcast(self):
+        self.expect("arrived as binary", "sends binary", "push")
+
+    def test_broadcast_twice(self):
+        self.expect("arrived as text 'x'", "says it twice", "push")
+
+    def test_burst_twice(self):
+        self.expect("50 broadcasts in a row arrived as", "says it twice", "burst")
+
+    def test_count_of_a_broadcast(self):
+        self.expect("answered with 8 connections, 9 are open", "reports fewer", "push")
+
+    def test_lost_broadcast(self):
+        self.impatient()
+        self.expect("got nothing within 2 s", "leaves one out", "push")
+
+    def test_stale_count(self):
+        self.impatient()
+        self.expect("says 6 connections 2 s after there were 3", "forgets no reset", "disconnects")
+
+    def test_count_that_is_no_number(self):
+        self.expect("'0' connections|which is no number", "counts in words", "upgrade")
+
+    def test_compression(self):
+        self.expect("permessage-deflate", "compresses", "upgrade")
+
+    def test_unknown_path(self):
+        self.expect("answered with 200, not 404", "finds everything", "upgrade")
+
+    def test_answer_in_push_mode(self):
+        self.expect("arrived as text 'does anybody listen", "talks back", "silence")
+
+    def test_echo_of_another_kind(self):
+        self.expect("binary .* was echoed as text", "echoes in another kind", "echo", mode="echo")
+
+    def test_missing_ticks(self):
+        self.expect("tick 2.*tick 4", "skips ticks", "timer", push_every_ms=20)
+
+    def test_altered_request(self):
+        self.expect("answered with 200 b'FIRST'", "alters requests", "request")
+
+    def test_request_without_keep_alive(self):
+        self.expect("did not keep|no answer", "hangs up", "request")
+
+    def test_long_message(self):
+        self.impatient()
+        self.expect("did not end its connection", "takes any message", "limits")
+
+    def test_long_message_echoed(self):
+        self.expect("262144 bytes was taken", "takes any message", "limits", mode="echo")
+
+    def test_long_body(self):
+        self.expect("answered with 200, not 413", "takes any body", "limits")
+
+
+if __name__ == "__main__":
+    unittest.main()

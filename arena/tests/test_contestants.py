@@ -1,0 +1,170 @@
+"""The manifest is whole, and what cannot be built or started says why."""
+
+import asyncio
+import contextlib
+import io
+import re
+import socket
+import sys
+import unittest
+from dataclasses import replace
+from pathlib import Path
+
+ARENA = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ARENA)]
+
+import check  # noqa: E402
+import contestants  # noqa: E402
+import smoke  # noqa: E402
+from contestants import Order, Running, Unfit  # noqa: E402
+
+# Where each ecosystem writes the versions that a build takes.
+PINS = ("pom.xml", "package-lock.json", "go.mod", "Cargo.lock")
+# As a lock file names the place a package comes from; anything else would be somebody's mirror.
+REGISTRIES = ("https://registry.npmjs.org/", "registry+https://github.com/rust-lang/crates.io-index")
+
+
+def free_ports(count):
+    """The first of so many neighbouring ports that are free at this moment."""
+    for first in range(27_000, 31_000, count):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                listener = held.enter_context(socket.socket())
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(("127.0.0.1", port))
+            return first
+    raise OSError("no free ports")
+
+
+def reference(**changes):
+    """A contestant that is really there: tests/reference.py."""
+    template = next(contestant for contestant in contestants.load() if contestant.name == "gws")
+    return replace(
+        template,
+        **{
+            "name": "reference",
+            "folder": ARENA / "tests",
+            "needs": [],
+            "build": [],
+            "start": [sys.executable, "reference.py"],
+        }
+        | changes,
+    )
+
+
+class ManifestTest(unittest.TestCase):
+    def test_versions_are_those_that_are_built(self):
+        for contestant in contestants.load():
+            with self.subTest(contestant.name):
+                if contestant.version_command:
+                    continue
+                pins = [path for name in PINS if (path := contestant.folder / name).exists()]
+                pinned = "".join(path.read_text() for path in pins)
+                if contestant.version:
+                    self.assertRegex(pinned, rf"(?<![\d.]){re.escape(contestant.version)}\b")
+
+    def test_lock_files_name_public_registries_only(self):
+        for contestant in contestants.load():
+            for name in ("package-lock.json", "Cargo.lock"):
+                path = contestant.folder / name
+                if not path.exists():
+                    continue
+                for place in re.findall(r'(?:"resolved": |source = )"([^"]*)"', path.read_text()):
+                    with self.subTest(path):
+                        self.assertTrue(place.startswith(REGISTRIES), place)
+
+    def test_placeholders_are_known(self):
+        for contestant in contestants.load():
+            running = Running(contestant, Order(26_000, 1_000, 2))
+            for word in [*contestant.start, *contestant.environment.values()]:
+                self.assertNotIn("{", word.format(**running.placeholders(26_000)))
+
+    def test_heap_grows_with_the_share_of_a_process(self):
+        contestant = reference(heap={"base_mb": 100, "per_1000_connections_mb": 10})
+        running = Running(contestant, Order(26_000, 100_000, 8))
+        self.assertEqual(running.placeholders(26_000)["connections"], 12_500)
+        self.assertEqual(running.placeholders(26_000)["heap_mb"], 225)
+
+    def parse(self, **keys):
+        defaults = contestants.tomllib.loads((ARENA / "arena.toml").read_text())["defaults"]
+        entry = {"name": "it", "title": "It", "language": "c", "version": "1", "start": ["it"]} | keys
+        return contestants.parse(entry, {"defaults": defaults, "jvm": {}}, ARENA)
+
+    def test_an_unknown_key_is_named(self):
+        with self.assertRaisesRegex(Unfit, "it: .*'colour'"):
+            self.parse(colour="blue")
+
+    def test_an_unknown_feature_is_named(self):
+        with self.assertRaisesRegex(Unfit, r"it: `features` is \['teleport'\]; it can be push, timer"):
+            self.parse(features=["teleport"])
+
+    def test_an_own_pool_has_one_port(self):
+        self.assertEqual(Order(26_000, 100, 3).ports(self.parse(processes="own")), [26_000])
+        self.assertEqual(Order(26_000, 100, 3).ports(self.parse()), [26_000, 26_001, 26_002])
+
+
+class UnfitTest(unittest.TestCase):
+    def reason(self, action, contestant):
+        with self.assertRaises(Unfit) as caught:
+            action(contestant)
+        return str(caught.exception)
+
+    def start(self, contestant):
+        with Running(contestant, Order(free_ports(1), 10)):
+            pass
+
+    def test_a_missing_tool(self):
+        contestant = reference(needs=["no-such-compiler"], needs_hint="install it")
+        self.assertEqual(
+            self.reason(contestants.build, contestant), "not on PATH: no-such-compiler; install it"
+        )
+
+    def test_a_build_that_fails(self):
+        contestant = reference(build=[["sh", "-c", "echo 'error: does not compile'; echo bye; exit 3"]])
+        self.assertRegex(self.reason(contestants.build, contestant), "ended with 3: error: does not compile$")
+
+    def test_a_build_without_end(self):
+        contestant = reference(build=[["sleep", "60"]], build_seconds_max=0.1)
+        self.assertEqual(self.reason(contestants.build, contestant), "build: `sleep` took over 0.1 s")
+
+    def test_a_start_that_ends(self):
+        contestant = reference(start=["sh", "-c", "echo 'no such port' >&2; exit 7"])
+        self.assertEqual(self.reason(self.start, contestant), "start: it ended with 7: no such port")
+
+    def test_a_start_without_answer(self):
+        contestant = reference(start=["sleep", "60"], start_seconds_max=0.1)
+        self.assertRegex(self.reason(self.start, contestant), "unanswered after 0.1 s: it said nothing$")
+
+    def test_a_start_of_nothing(self):
+        self.assertEqual(
+            self.reason(self.start, reference(start=["./nothing"])), "start: `./nothing`: No such file or directory"
+        )
+
+
+class SmokeTest(unittest.TestCase):
+    def run_one(self, contestant):
+        arguments = smoke.arguments(["--port", str(free_ports(2)), "--connections", "9"])
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            return smoke.run_one(contestant, arguments)
+
+    def test_a_contestant_from_build_to_stop(self):
+        row = self.run_one(reference())
+        self.assertEqual((row.reason, row.checks), ("", 14))
+        self.assertGreater(row.resident_mb, 1)
+
+    def test_a_failure_is_a_row_with_its_reason(self):
+        row = self.run_one(reference(start=["sh", "-c", "echo 'out of luck'; exit 1"]))
+        self.assertIn("FAILED: start: it ended with 1: out of luck", smoke.line(smoke.cells(row)))
+
+    def test_several_processes_stop_with_the_block(self):
+        order = Order(free_ports(2), 4, 2)
+        with Running(reference(), order) as running:
+            pids = [process.pid for process in running.processes]
+            crowd = check.Crowd(running.ports)
+            self.assertEqual(asyncio.run(crowd.connections()), 0)
+        self.assertEqual([Path(f"/proc/{pid}").exists() for pid in pids], [False, False])
+
+
+if __name__ == "__main__":
+    unittest.main()
