@@ -3,7 +3,8 @@
 # make bench   the figures of docs/benchmarks.md, beside the plain baseline (an hour, on an idle machine)
 # make conformance  all 517 cases of the Autobahn test suite, on both drivers (needs Python 2.7; a quarter of an hour)
 # make arena-smoke  builds every contestant of arena/ and holds it to the contract (arena/README.md)
-# make sim     10,000 random schedules of several shards; make sim SEED=7 replays one and prints every step
+# make sim     100,000 random schedules of several shards or an hour, and what they reached; SEEDS=, MINUTES= and FROM=
+#              change that, make sim SEED=7 replays one and prints every step
 #
 # Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k'.
 
@@ -15,7 +16,9 @@ BENCH ?=
 TEST ?=
 CONFORMANCE ?=
 SEED ?=
-SEEDS ?= 10000
+SEEDS ?= 100000
+FROM ?= 0
+MINUTES ?= 60
 ARENA ?=
 
 .PHONY: demo test bench sim conformance arena-smoke
@@ -35,11 +38,14 @@ conformance:
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) tests/conformance/run.py $(CONFORMANCE)
 
+SIM := $(CARGO) test --locked --profile sim -p myriad-shard --test sim --
+
 sim:
 ifeq ($(SEED),)
-	MYRIAD_SIM_SEEDS=$(SEEDS) $(CARGO) test --locked -p myriad-shard --test sim
+	MYRIAD_SIM_SEEDS=$(SEEDS) MYRIAD_SIM_FROM=$(FROM) MYRIAD_SIM_MINUTES=$(MINUTES) $(SIM) at_length --ignored --nocapture
+	$(PYTHON) tests/coverage.py --lines
 else
-	MYRIAD_SIM_SEED=$(SEED) $(CARGO) test --locked -p myriad-shard --test sim replay -- --nocapture
+	MYRIAD_SIM_SEED=$(SEED) $(SIM) replay --nocapture
 endif
 
 arena-smoke: arena/.venv/installed

@@ -4,6 +4,7 @@ use crate::channel::{Channel, Member, Membership, Subscribed, Subscription};
 use crate::connection::{Connection, Phase, Transport};
 use crate::limits::Lease;
 use crate::outbound::{Chunk, Outbound, Overflow};
+use crate::reach::{HubPlace, Reach};
 use crate::timers::Timing;
 use crate::{CloseReason, Now, Publication};
 use myriad_wheel::{Key, NONE, Slab, Wheel};
@@ -31,6 +32,7 @@ pub struct Hub {
     pub(crate) outbound_bytes_max: u32,
     random: u64,
     join_serial: u64,
+    pub(crate) reach: Reach<HubPlace>,
 }
 
 /// A connection that a slice of a delivery goes to.
@@ -80,6 +82,7 @@ impl Hub {
             outbound_bytes_max,
             random: seed,
             join_serial: 0,
+            reach: Reach::default(),
         }
     }
 
@@ -201,18 +204,24 @@ impl Hub {
             .insert(Subscription::new(channel, position, next))
             .index;
         self.subscriptions[subscription].set_last(record.last_offset);
+        self.reach
+            .note_if(!record.deliveries.is_empty(), HubPlace::SubscribeInDelivery);
         record.members.push(Member {
             connection: index,
             subscription,
         });
         self.connections[index].subscriptions = subscription;
         let Membership::Joining { serial, waiting } = &mut record.membership else {
+            self.reach.note(HubPlace::SubscribeReady);
             return Subscribed::Ready;
         };
         waiting.push(key);
         self.connections[index].joins_pending += 1;
         match known {
-            Some(_) => Subscribed::Pending,
+            Some(_) => {
+                self.reach.note(HubPlace::SubscribePending);
+                Subscribed::Pending
+            }
             None => Subscribed::Ask {
                 name: Arc::clone(&record.name),
                 serial: *serial,
@@ -246,14 +255,14 @@ impl Hub {
     /// channels. An answer to a question that is not the channel's last one is ignored.
     pub fn handle_joined(&mut self, name: &str, answered: u64, offset: u64, ready: &mut Vec<Key>) {
         let Some(&channel) = self.names.get(name) else {
-            return;
+            return self.reach.note(HubPlace::AnswerToNobody);
         };
         let record = &mut self.channels[channel];
         let Membership::Joining { serial, waiting } = &mut record.membership else {
             return;
         };
         if *serial != answered {
-            return;
+            return self.reach.note(HubPlace::AnswerToOlderQuestion);
         }
         let waiting = std::mem::take(waiting);
         record.membership = Membership::Joined;
@@ -282,8 +291,12 @@ impl Hub {
             let record = &mut self.channels[subscription.channel];
             if let Membership::Joining { waiting, .. } = &mut record.membership {
                 waiting.retain(|waiter| Some(*waiter) != key);
+                self.reach.note(HubPlace::LeaveWhileJoining);
             }
+            self.reach
+                .note_if(!record.deliveries.is_empty(), HubPlace::LeaveInDelivery);
             if let Some(moved) = record.remove_member(subscription.position) {
+                self.reach.note(HubPlace::LeaveSwaps);
                 self.subscriptions[moved].position = subscription.position;
             }
             if !record.has_members() && record.deliveries.is_empty() {
@@ -304,11 +317,13 @@ impl Hub {
     /// Takes a publication for this shard's members; false when there are none, and then it is done here.
     pub fn deliver(&mut self, publication: Arc<Publication>) -> bool {
         let Some(&channel) = self.names.get(&**publication.channel()) else {
+            self.reach.note(HubPlace::DeliverToNobody);
             return false;
         };
         let record = &mut self.channels[channel];
         // While joining, a publication can only be of an earlier membership: what counts starts with the answer.
         if matches!(record.membership, Membership::Joining { .. }) {
+            self.reach.note(HubPlace::DeliverWhileJoining);
             return false;
         }
         assert!(
@@ -318,6 +333,8 @@ impl Hub {
         record.last_offset = publication.offset();
         if record.deliveries.is_empty() {
             self.delivering.push_back(channel);
+        } else {
+            self.reach.note(HubPlace::DeliverBehindAnother);
         }
         record.deliveries.push_back(publication);
         true
@@ -348,6 +365,8 @@ impl Hub {
         left: &mut Vec<Arc<str>>,
     ) -> Option<Step> {
         let channel = self.delivering.pop_front()?;
+        self.reach
+            .note_if(!self.delivering.is_empty(), HubPlace::DeliverInTurn);
         let record = &mut self.channels[channel];
         let publication = Arc::clone(
             record
@@ -369,6 +388,7 @@ impl Hub {
         if finished {
             self.finish_delivery(channel, left);
         } else {
+            self.reach.note(HubPlace::DeliverInSlices);
             self.delivering.push_back(channel);
         }
         Some(Step {
@@ -387,11 +407,11 @@ impl Hub {
     ) {
         let subscription = &mut self.subscriptions[member.subscription];
         if subscription.last() >= publication.offset() {
-            return;
+            return self.reach.note(HubPlace::DeliverPastOwn);
         }
         let connection = &mut self.connections[member.connection];
         if connection.phase != Phase::Open {
-            return;
+            return self.reach.note(HubPlace::DeliverBeforeAdmission);
         }
         subscription.set_last(publication.offset());
         self.deliveries += 1;
@@ -408,6 +428,9 @@ impl Hub {
             connection.set(Connection::IN_BATCH, true);
             return;
         }
+        let is_twice = connection.is(Connection::IN_BATCH);
+        self.reach.note_if(is_twice, HubPlace::DeliverTwiceInBatch);
+        self.reach.note_if(!is_twice, HubPlace::DeliverBehind);
         let chunk = Chunk::Shared(Arc::clone(publication.raw_frame()));
         if let Err(overflow) = self.enqueue(member.connection, chunk) {
             overflown.push((member.connection, overflow.into()));
@@ -420,6 +443,7 @@ impl Hub {
         record.cursor = 0;
         if record.holes > 0 && record.deliveries.is_empty() {
             record.holes = 0;
+            self.reach.note(HubPlace::HolesClosed);
             record.members.retain(|member| *member != Member::HOLE);
             for (position, member) in record.members.iter().enumerate() {
                 self.subscriptions[member.subscription].position =
@@ -429,6 +453,7 @@ impl Hub {
         if !record.deliveries.is_empty() {
             self.delivering.push_back(channel);
         } else if !record.has_members() {
+            self.reach.note(HubPlace::LastLeavesInDelivery);
             left.push(self.remove_channel(channel));
         }
     }
@@ -464,7 +489,10 @@ impl Hub {
         chunk: Chunk,
         position: usize,
     ) -> Result<(), Overflow> {
+        let is_behind = self.connections[index].has_outbound();
         let outbound = self.reserve_outbound(index, chunk.bytes().len() - position)?;
+        self.reach.note_if(!is_behind, HubPlace::RestAlone);
+        self.reach.note_if(is_behind, HubPlace::RestInFront);
         self.outbounds[outbound].push_front(chunk, position);
         Ok(())
     }
@@ -477,6 +505,7 @@ impl Hub {
             self.outbounds[outbound].bytes()
         };
         if queued as usize + bytes > self.outbound_bytes_max as usize {
+            self.reach.note(HubPlace::OverConnectionBudget);
             return Err(Overflow::Connection);
         }
         if !self.reserve_buffered(bytes) {
@@ -511,14 +540,16 @@ impl Hub {
         listed.clear();
         std::mem::swap(&mut self.flush, listed);
         // A record that ended, or was reused, since it was listed does not carry the mark.
-        let connections = &mut self.connections;
+        let (connections, reach) = (&mut self.connections, &mut self.reach);
         listed.retain(|&index| {
             if connections.key_of(index).is_none() {
+                reach.note(HubPlace::FlushGone);
                 return false;
             }
             let connection = &mut connections[index];
             let listed = connection.is(Connection::FLUSH_LISTED);
             connection.set(Connection::FLUSH_LISTED, false);
+            reach.note_if(listed && connection.awaits_writable(), HubPlace::FlushWaits);
             listed && !connection.awaits_writable()
         });
     }
@@ -545,8 +576,9 @@ impl Hub {
     pub fn drop_untouched_outbound(&mut self, index: u32) {
         let outbound = self.connections[index].outbound;
         if outbound == NONE {
-            return;
+            return self.reach.note(HubPlace::DropEmpty);
         }
+        self.reach.note(self.outbounds[outbound].place_of_drop());
         let dropped = self.outbounds[outbound].drop_untouched();
         self.release_buffered(dropped as usize);
         if self.outbounds[outbound].is_empty() {
@@ -558,6 +590,7 @@ impl Hub {
     fn drop_outbound(&mut self, index: u32) {
         let outbound = std::mem::replace(&mut self.connections[index].outbound, NONE);
         if outbound != NONE {
+            self.reach.note(HubPlace::ReleaseQueue);
             let dropped = self.outbounds.remove(outbound);
             self.release_buffered(dropped.bytes() as usize);
         }
@@ -569,6 +602,8 @@ impl Hub {
         let granted = self.buffered.spend(bytes as u64);
         if granted {
             self.buffered_bytes += bytes as u64;
+        } else {
+            self.reach.note(HubPlace::OverProcessBudget);
         }
         granted
     }
@@ -577,6 +612,12 @@ impl Hub {
     pub fn release_buffered(&mut self, bytes: usize) {
         self.buffered_bytes -= bytes as u64;
         self.buffered.refund(bytes as u64);
+    }
+
+    /// Which turns of the hub's code have been taken, in builds with debug assertions.
+    #[must_use]
+    pub fn reach(&self) -> &Reach<HubPlace> {
+        &self.reach
     }
 
     /// Subscriptions of all connections.

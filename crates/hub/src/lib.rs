@@ -20,6 +20,7 @@ mod hub;
 mod limits;
 mod outbound;
 mod publication;
+mod reach;
 mod time;
 mod timers;
 
@@ -31,5 +32,6 @@ pub use hub::{Hub, Step, Target};
 pub use limits::{Lease, Permit, Pool};
 pub use outbound::{Chunk, Outbound, Overflow};
 pub use publication::{Payload, Publication};
+pub use reach::{HubPlace, Place, Reach};
 pub use time::Now;
 pub use timers::{Due, Timing};

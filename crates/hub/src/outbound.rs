@@ -1,5 +1,6 @@
 //! What a connection has been given and the kernel has not taken.
 
+use crate::reach::HubPlace;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -108,6 +109,15 @@ impl Outbound {
         let dropped = u32::try_from(dropped).expect("bounded by the outbound budget");
         self.bytes -= dropped;
         dropped
+    }
+
+    /// Which kind of [`Outbound::drop_untouched`] this would be.
+    pub(crate) fn place_of_drop(&self) -> HubPlace {
+        match self.chunks.front() {
+            _ if self.taken > 0 => HubPlace::DropBehindPart,
+            Some(Chunk::Response(_)) => HubPlace::DropBehindResponse,
+            _ => HubPlace::DropQueue,
+        }
     }
 
     /// What [`Outbound::bytes`] must be.

@@ -1,6 +1,7 @@
 //! What time does to connections: one timer each, with the earliest of its deadlines.
 
 use crate::connection::Connection;
+use crate::reach::HubPlace;
 use crate::time::ticks;
 use crate::{Hub, Now, Phase};
 use myriad_wheel::Tick;
@@ -70,6 +71,7 @@ impl Hub {
             }
         }
         self.fired = fired;
+        self.reach.note_if(more, HubPlace::DueInSlices);
         more
     }
 
@@ -121,8 +123,18 @@ impl Hub {
 
     fn handle_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
         match self.connections[index].phase {
-            Phase::Handshake | Phase::Joining => Some(Due::HandshakeTimeout),
-            Phase::Closing => Some(Due::LingerTimeout),
+            Phase::Handshake => {
+                self.reach.note(HubPlace::HandshakeTimeout);
+                Some(Due::HandshakeTimeout)
+            }
+            Phase::Joining => {
+                self.reach.note(HubPlace::JoinTimeout);
+                Some(Due::HandshakeTimeout)
+            }
+            Phase::Closing => {
+                self.reach.note(HubPlace::LingerTimeout);
+                Some(Due::LingerTimeout)
+            }
             Phase::Open => self.handle_open_deadline(index, now),
         }
     }
@@ -132,6 +144,7 @@ impl Hub {
         let timing = self.timing;
         let connection = &mut self.connections[index];
         if timing.idle > 0 && after(connection.last_input, timing.idle) <= now {
+            self.reach.note(HubPlace::IdleTimeout);
             return Some(Due::Idle);
         }
         let mut due = None;
@@ -139,13 +152,16 @@ impl Hub {
             if connection.is(Connection::AWAITS_PONG) {
                 let pinged_at = Tick(connection.ping_at.0.saturating_sub(timing.pong));
                 if connection.last_input < pinged_at {
+                    self.reach.note(HubPlace::PongTimeout);
                     return Some(Due::PongTimeout);
                 }
+                self.reach.note(HubPlace::PongInTime);
                 connection.set(Connection::AWAITS_PONG, false);
                 connection.ping_at = after(pinged_at, timing.ping_interval.max(timing.pong + 1));
             } else {
                 connection.set(Connection::AWAITS_PONG, true);
                 connection.ping_at = after(now, timing.pong);
+                self.reach.note(HubPlace::Ping);
                 due = Some(Due::Ping);
             }
         }

@@ -4,6 +4,7 @@
 //! peer's; [`Shard::cut`] resets; and the peer's own FIN or RST ends it at once. Sockets and records go at the end of
 //! the turn.
 
+use crate::reach::ShardPlace;
 use crate::shard::{Shard, token_of};
 use crate::transport::Refused;
 use myriad_hub::Chunk;
@@ -23,6 +24,7 @@ impl<R: Reactor> Shard<R> {
             .enqueue(key.index, Chunk::Owned(last_word.into()))
             .is_err()
         {
+            self.reach.note(ShardPlace::LastWordTooMuch);
             return self.doom(key, Close::Reset);
         }
         self.hub.connection_mut(key.index).want_fin();
@@ -34,7 +36,7 @@ impl<R: Reactor> Shard<R> {
         match self.hub.connection(key.index).phase {
             Phase::Open => {}
             // Two publications of one turn may both have been too much: the first has ended it.
-            Phase::Closing => return,
+            Phase::Closing => return self.reach.note(ShardPlace::EndAgain),
             Phase::Handshake | Phase::Joining => return self.cut(key, reason, now),
         }
         self.hub.drop_untouched_outbound(key.index);
@@ -124,6 +126,8 @@ impl<R: Reactor> Shard<R> {
                 let socket = Socket::from_bits(self.hub.connection(key.index).socket);
                 self.reactor.close(socket, token_of(key), how);
                 self.release(key);
+            } else {
+                self.reach.note(ShardPlace::DoomedTwice);
             }
         }
         self.doomed = doomed;

@@ -1,5 +1,6 @@
 //! Deliveries: publications and pings, to many connections in few kernel entries.
 
+use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
 use myriad_hub::{Chunk, CloseReason, Due, Now, Publication, Target};
 use myriad_reactor::{Reactor, SendOp, Sent, Socket};
@@ -71,7 +72,10 @@ impl<R: Reactor> Shard<R> {
         for run in runs {
             for position in run.targets.clone() {
                 match ops[position].sent {
-                    Sent::All => sent_bytes += run.frame.len(),
+                    Sent::All => {
+                        sent_bytes += run.frame.len();
+                        self.note_happening(targets[position].connection, Happening::BatchTaken);
+                    }
                     sent => unfinished.push((targets[position].connection, sent, &run.frame)),
                 }
             }
@@ -89,6 +93,13 @@ impl<R: Reactor> Shard<R> {
             .hub
             .key_of(index)
             .expect("closes wait for the end of the turn");
+        let happening = match sent {
+            Sent::All => Happening::BatchTaken,
+            Sent::Partly(0) => Happening::BatchRefused,
+            Sent::Partly(_) => Happening::BatchShort,
+            Sent::Failed(_) => Happening::BatchFailed,
+        };
+        self.note_happening(index, happening);
         match sent {
             Sent::All => {}
             Sent::Failed(_) => self.handle_failed(key, now),
@@ -114,11 +125,14 @@ impl<R: Reactor> Shard<R> {
     ) {
         // What came behind the frame in this batch is dropped in any case, and that may be room enough.
         self.hub.drop_untouched_outbound(key.index);
+        self.reach.note_if(bytes == 0, ShardPlace::EndBeforeFrame);
         if bytes > 0 {
             if self.hub.enqueue_rest(key.index, frame, bytes).is_err() {
                 // The peer has part of a frame whose rest we may not keep: nothing can follow it.
+                self.reach.note(ShardPlace::CutInFrame);
                 return self.cut(key, reason, now);
             }
+            self.reach.note(ShardPlace::EndInFrame);
             self.await_writable(key);
         }
         self.end_stream(key, reason, now);

@@ -1,5 +1,6 @@
 //! Draining: every connection is told to go, evenly over a window, so that the clients' return does not come as a wave.
 
+use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
 use myriad_hub::{CloseReason, Hub, Now, Phase};
 use myriad_reactor::Reactor;
@@ -63,9 +64,15 @@ impl<R: Reactor> Shard<R> {
                 .key_of(index)
                 .is_some_and(|key| self.hub.contains(key))
             {
+                let is_later = self.hub.connection(index).opened > drain.began.tick();
+                self.reach.note_if(is_later, ShardPlace::DrainReused);
                 self.end_draining(index, now);
+            } else {
+                self.reach.note(ShardPlace::DrainGone);
             }
         }
+        self.reach
+            .note_if(due < drain.due(now), ShardPlace::DrainBehind);
         drain.closed = drain.closed.max(due);
         let all_told = drain.closed == drain.indices.len() && now >= drain.ends();
         if all_told && drain.accepting {
@@ -73,6 +80,7 @@ impl<R: Reactor> Shard<R> {
             drain.accepting = false;
             self.reactor.accept(false);
             let late: Vec<u32> = self.hub.connection_indices().collect();
+            self.reach.note_if(!late.is_empty(), ShardPlace::DrainLate);
             for index in late {
                 self.end_draining(index, now);
             }
@@ -82,6 +90,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn end_draining(&mut self, index: u32, now: Now) {
+        self.note_happening(index, Happening::Drained);
         match self.hub.connection(index).phase {
             Phase::Open => self.end_index(index, CloseReason::Drain, now),
             Phase::Handshake | Phase::Joining => {

@@ -2,6 +2,7 @@
 
 use crate::drain::Drain;
 use crate::mesh::{Message, Position, Reply};
+use crate::reach::ShardPlace;
 use crate::shard::Shard;
 use myriad_hub::{Now, Payload, Permit, Publication};
 use myriad_reactor::Reactor;
@@ -67,7 +68,11 @@ impl<R: Reactor> Shard<R> {
             }
             Message::Drain { over } => {
                 if self.drain.is_none() {
+                    let is_empty = self.hub.connection_count() == 0;
+                    self.reach.note_if(is_empty, ShardPlace::DrainEmpty);
                     self.drain = Some(Drain::new(over, now, &self.hub));
+                } else {
+                    self.reach.note(ShardPlace::DrainAgain);
                 }
             }
         }
@@ -86,6 +91,11 @@ impl<R: Reactor> Shard<R> {
             shards.len(),
             Some(permit),
         ));
+        self.reach.note(match shards.len() {
+            0 => ShardPlace::PublishToNobody,
+            1 => ShardPlace::PublishToOne,
+            _ => ShardPlace::PublishToMany,
+        });
         if shards.is_empty() {
             self.completed.push(now);
         }
@@ -106,11 +116,10 @@ impl<R: Reactor> Shard<R> {
     /// because that is only asked in a later turn, or after this in the same loopback.
     pub(crate) fn tell_homes(&mut self) {
         for channel in std::mem::take(&mut self.left) {
-            let shard = self.index;
-            self.tell(
-                self.mesh.home_of(&channel),
-                Message::Leave { channel, shard },
-            );
+            let (shard, home) = (self.index, self.mesh.home_of(&channel));
+            self.reach.note_if(home == shard, ShardPlace::LeaveSelf);
+            self.reach.note_if(home != shard, ShardPlace::LeaveOther);
+            self.tell(home, Message::Leave { channel, shard });
         }
     }
 

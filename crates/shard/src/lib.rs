@@ -22,6 +22,7 @@ mod input;
 mod mesh;
 mod metrics;
 mod outbound;
+mod reach;
 mod settings;
 mod shard;
 mod transport;

@@ -1,5 +1,6 @@
 //! What leaves a connection in its own name: replies, and whatever had to be queued.
 
+use crate::reach::{Happening, ShardPlace};
 use crate::shard::{Shard, token_of};
 use myriad_hub::{Chunk, Now, Phase};
 use myriad_reactor::{GATHER_PARTS_MAX, Parts, Reactor, SendOp, Sent, Socket};
@@ -86,6 +87,15 @@ impl<R: Reactor> Shard<R> {
     fn note_taken(&mut self, outcomes: Vec<(u32, usize, Sent)>) -> Vec<(u32, Sent)> {
         let mut unfinished = Vec::new();
         for (index, bytes, sent) in outcomes {
+            self.note_happening(
+                index,
+                match sent {
+                    Sent::All => Happening::FlushTaken,
+                    Sent::Partly(0) => Happening::FlushRefused,
+                    Sent::Partly(_) => Happening::FlushShort,
+                    Sent::Failed(_) => Happening::FlushFailed,
+                },
+            );
             if let Sent::Failed(_) = sent {
                 unfinished.push((index, sent));
                 continue;
@@ -95,6 +105,7 @@ impl<R: Reactor> Shard<R> {
             if sent != Sent::All {
                 unfinished.push((index, sent));
             } else if self.hub.connection(index).has_outbound() {
+                self.note_happening(index, Happening::FlushMore);
                 self.hub.list_for_flush(index);
             }
         }
@@ -119,6 +130,7 @@ impl<R: Reactor> Shard<R> {
         let finished = connection.is_finished();
         self.reactor.shutdown(socket);
         if finished {
+            self.reach.note(ShardPlace::FinAfterFin);
             self.doom_orderly(index);
         }
     }

@@ -4,6 +4,7 @@ use crate::drain::Drain;
 use crate::input::Inputs;
 use crate::mesh::{Mesh, Message};
 use crate::metrics::Metrics;
+use crate::reach::{Happening, ShardPlace, ShardReach};
 use crate::settings::Settings;
 use myriad_hub::{Home, Hub, Lease, Now, Phase, Timing};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
@@ -60,6 +61,7 @@ pub struct Shard<R: Reactor> {
     /// When publications were accepted whose last delivery was submitted in this turn.
     pub(crate) completed: Vec<Now>,
     turned_at: Option<Now>,
+    pub(crate) reach: ShardReach,
 }
 
 impl<R: Reactor> Shard<R> {
@@ -99,6 +101,7 @@ impl<R: Reactor> Shard<R> {
             left: Vec::new(),
             completed: Vec::new(),
             turned_at: None,
+            reach: ShardReach::default(),
             reactor,
             mesh,
             settings,
@@ -157,6 +160,8 @@ impl<R: Reactor> Shard<R> {
     /// One pass: completions, inbox, timers, deliveries, what they queued, closes.
     pub fn turn(&mut self, now: Now) -> Turn {
         self.turned_at = Some(now);
+        self.reach
+            .note_if(!self.loopback.is_empty(), ShardPlace::LoopbackAfterClose);
         let empty = Completions {
             list: Vec::new(),
             buffer: Vec::new(),
@@ -186,25 +191,28 @@ impl<R: Reactor> Shard<R> {
     fn handle_completion(&mut self, completion: &Completion, buffer: &mut [u8], now: Now) {
         match *completion {
             Completion::Accepted { socket } => self.handle_accepted(socket, now),
-            Completion::AcceptPaused { errno: _ } => self.metrics().accept_pauses.add(1),
+            Completion::AcceptPaused { errno: _ } => {
+                self.reach.note(ShardPlace::AcceptPaused);
+                self.metrics().accept_pauses.add(1);
+            }
             Completion::Received { token, ref range } => {
-                if let Some(key) = self.find(token) {
+                if let Some(key) = self.find(token, Happening::Received) {
                     self.metrics().received_bytes.add(range.len() as u64);
                     self.handle_received(key, &mut buffer[range.clone()], now);
                 }
             }
             Completion::Finished { token } => {
-                if let Some(key) = self.find(token) {
+                if let Some(key) = self.find(token, Happening::Finished) {
                     self.handle_finished(key, now);
                 }
             }
             Completion::Failed { token, errno: _ } => {
-                if let Some(key) = self.find(token) {
+                if let Some(key) = self.find(token, Happening::Failed) {
                     self.handle_failed(key, now);
                 }
             }
             Completion::Writable { token } => {
-                if let Some(key) = self.find(token) {
+                if let Some(key) = self.find(token, Happening::Writable) {
                     self.hub
                         .connection_mut(key.index)
                         .set_awaits_writable(false);
@@ -217,14 +225,30 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// The live record a completion is for; late completions of ended connections find none.
-    fn find(&self, token: Token) -> Option<Key> {
-        self.hub.find(token.index, token.generation)
+    fn find(&mut self, token: Token, happening: Happening) -> Option<Key> {
+        let found = self.hub.find(token.index, token.generation);
+        match found {
+            Some(key) => self.note_happening(key.index, happening),
+            None => self.reach.note(match happening {
+                Happening::Finished => ShardPlace::LateFinished,
+                Happening::Failed => ShardPlace::LateFailed,
+                Happening::Writable => ShardPlace::LateWritable,
+                _ => ShardPlace::LateReceived,
+            }),
+        }
+        found
+    }
+
+    pub(crate) fn note_happening(&mut self, index: u32, happening: Happening) {
+        let phase = self.hub.connection(index).phase;
+        self.reach.happens(happening, phase);
     }
 
     fn handle_accepted(&mut self, socket: Socket, now: Now) {
         self.metrics().accepts.add(1);
         let surplus = !self.credits.spend(1);
         if surplus && self.surplus == SURPLUS_MAX {
+            self.reach.note(ShardPlace::SurplusReset);
             self.metrics().count_close(myriad_hub::CloseReason::Full);
             self.reactor.close(
                 socket,
@@ -239,6 +263,7 @@ impl<R: Reactor> Shard<R> {
         let key = self.hub.open(socket.to_bits(), now);
         if surplus {
             self.surplus += 1;
+            self.reach.note(ShardPlace::Surplus);
             self.hub.connection_mut(key.index).set_surplus();
         }
         self.reactor.register(socket, token_of(key));
@@ -281,6 +306,14 @@ impl<R: Reactor> Shard<R> {
             timers: self.hub.timer_count(),
             surplus: self.surplus,
         }
+    }
+
+    /// Which turns of the shard's and the hub's code have been taken, in builds with debug assertions: for the
+    /// simulator's report.
+    pub fn reach(&self) -> impl Iterator<Item = (String, u64)> + '_ {
+        let hub = self.hub.reach().counts();
+        let hub = hub.map(|(sentence, count)| (sentence.to_owned(), count));
+        self.reach.counts().chain(hub)
     }
 
     /// Its reactor, for checks.

@@ -1,5 +1,6 @@
 //! Requests that are no streams: they leave for the control plane, with every byte read of them.
 
+use crate::reach::ShardPlace;
 use crate::shard::{Shard, token_of};
 use myriad_hub::{CloseReason, Now};
 use myriad_reactor::{Reactor, Socket};
@@ -18,6 +19,7 @@ impl<R: Reactor> Shard<R> {
         let departing = self.departing.iter_mut().find(|(known, _)| *known == key);
         if let Some((_, received)) = departing {
             received.extend_from_slice(bytes);
+            self.reach.note(ShardPlace::HandedOverInPieces);
         }
     }
 
@@ -27,10 +29,18 @@ impl<R: Reactor> Shard<R> {
             let socket = Socket::from_bits(self.hub.connection(key.index).socket);
             let handle = self.reactor.transfer(socket, token_of(key));
             self.release(key);
+            self.reach
+                .note_if(handle.is_err(), ShardPlace::TransferFailed);
+            let is_transferred = handle.is_ok();
             let taken = handle.and_then(|handle| self.hand_over.hand_over(handle, &received));
             if taken.is_ok() {
                 self.metrics().handed_over.add(1);
+                self.reach.note(ShardPlace::HandedOver);
             }
+            self.reach.note_if(
+                is_transferred && taken.is_err(),
+                ShardPlace::HandOverRefused,
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! WebSocket frames from clients, for every transport that speaks them.
 
 use crate::input::{Input, PartialMessage};
+use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
 use myriad_hub::{CloseReason, Now, Phase, Transport};
 use myriad_reactor::Reactor;
@@ -18,7 +19,10 @@ impl<R: Reactor> Shard<R> {
             fragments_max: self.settings.fragments_max,
         };
         let mut partial = match self.inputs.take(&mut self.hub, key.index) {
-            Input::Frames(partial) => *partial,
+            Input::Frames(partial) => {
+                self.reach.note(ShardPlace::MessageInPieces);
+                *partial
+            }
             _ => PartialMessage {
                 decoder: Decoder::new(Role::Server),
                 message: Vec::new(),
@@ -39,6 +43,7 @@ impl<R: Reactor> Shard<R> {
                 .inputs
                 .keep(&mut self.hub, key.index, Input::Frames(partial.into()))
         {
+            self.note_happening(key.index, Happening::Overloaded);
             self.end_stream(key, CloseReason::Overloaded, now);
         }
     }
@@ -52,6 +57,8 @@ impl<R: Reactor> Shard<R> {
                 last,
             } => {
                 self.metrics().messages_received.add(u64::from(last));
+                self.reach
+                    .note_if(first && !last, ShardPlace::MessageFragmented);
                 // What a raw client sends is ignored: the limits above bound it, and nothing of it is kept.
                 if self.hub.connection(key.index).transport == Transport::Echo {
                     self.handle_echo(key, kind, bytes, (first, last), message, now);

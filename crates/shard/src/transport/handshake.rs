@@ -2,6 +2,7 @@
 
 use crate::input::Input;
 use crate::mesh::{Mesh, Message};
+use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
 use myriad_hub::{Chunk, CloseReason, Now, Phase, Subscribed, Transport};
 use myriad_reactor::Reactor;
@@ -70,6 +71,7 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn handle_head_bytes(&mut self, key: Key, bytes: &mut [u8], now: Now) {
         match self.inputs.take(&mut self.hub, key.index) {
             Input::Head(mut head) => {
+                self.reach.note(ShardPlace::HeadInPieces);
                 head.extend_from_slice(bytes);
                 self.handle_request(key, &mut head, now);
             }
@@ -92,6 +94,7 @@ impl<R: Reactor> Shard<R> {
                     .inputs
                     .keep(&mut self.hub, key.index, Input::Head(bytes.to_vec()))
                 {
+                    self.note_happening(key.index, Happening::Overloaded);
                     self.drop_overloaded(key, now);
                 }
                 return;
@@ -218,9 +221,11 @@ impl<R: Reactor> Shard<R> {
                     pending = true;
                     // A leave of the same channel in this turn must not overtake this question.
                     self.tell_homes();
-                    let shard = self.index;
+                    let (shard, home) = (self.index, self.mesh.home_of(&name));
+                    self.reach.note_if(home == shard, ShardPlace::AskSelf);
+                    self.reach.note_if(home != shard, ShardPlace::AskOther);
                     self.tell(
-                        self.mesh.home_of(&name),
+                        home,
                         Message::Join {
                             channel: name,
                             shard,
@@ -231,6 +236,7 @@ impl<R: Reactor> Shard<R> {
             }
         }
         if !pending {
+            self.reach.note(ShardPlace::JoinAtOnce);
             return self.admit(key, Transport::Raw, response, early, now);
         }
         self.hub.connection_mut(key.index).phase = Phase::Joining;
@@ -239,6 +245,7 @@ impl<R: Reactor> Shard<R> {
             early: early.to_vec(),
         };
         if !self.inputs.keep(&mut self.hub, key.index, input) {
+            self.note_happening(key.index, Happening::Overloaded);
             self.drop_overloaded(key, now);
         }
     }
@@ -253,14 +260,17 @@ impl<R: Reactor> Shard<R> {
             unreachable!("a connection that joins has its response waiting");
         };
         if early.len() + bytes.len() > EARLY_BYTES_MAX {
+            self.reach.note(ShardPlace::EarlyTooMuch);
             let sentence = "Too much behind the request: wait for the 101 before you send frames.";
             return self.refuse(key, Refused::new(400, "body", sentence), now);
         }
+        self.reach.note(ShardPlace::EarlyBytes);
         early.extend_from_slice(bytes);
         if !self
             .inputs
             .keep(&mut self.hub, key.index, Input::Joining { response, early })
         {
+            self.note_happening(key.index, Happening::Overloaded);
             self.drop_overloaded(key, now);
         }
     }
@@ -290,10 +300,12 @@ impl<R: Reactor> Shard<R> {
         let response = Chunk::Response(response.into());
         if let Err(overflow) = self.hub.enqueue(key.index, response) {
             // Not even the 101 can be said: a close frame would be no answer to a request.
+            self.reach.note(ShardPlace::ResponseTooMuch);
             return self.cut(key, overflow.into(), now);
         }
         self.metrics().upgrades.add(1);
         if !early.is_empty() {
+            self.reach.note(ShardPlace::EarlyWithRequest);
             self.handle_frames(key, early, now);
         }
     }
@@ -301,6 +313,11 @@ impl<R: Reactor> Shard<R> {
     /// Answers with an error, and lingers so that the answer is not eaten by a reset.
     pub(crate) fn refuse(&mut self, key: Key, refused: Refused, now: Now) {
         self.metrics().count_refusal(refused.label);
+        let reason = refused.reason;
+        self.reach
+            .note_if(reason == CloseReason::Full, ShardPlace::RefusedFull);
+        self.reach
+            .note_if(reason == CloseReason::Drain, ShardPlace::RefusedDraining);
         let mut response = Vec::with_capacity(256);
         write_response(
             &mut response,

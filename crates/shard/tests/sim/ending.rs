@@ -33,6 +33,7 @@ impl World {
             }
         }
         self.log(format_args!("everybody leaves"));
+        self.reach.note("node: everybody leaves");
         self.settle();
         let (net, prng) = (&self.net, &mut self.prng);
         for peer in &mut self.peers {
@@ -65,6 +66,17 @@ impl World {
     /// The node drains while the crowd goes on; it must come to an end in time, whatever peers do.
     pub(crate) fn drain(&mut self, over: Duration) {
         self.log(format_args!("drains over {over:?}"));
+        self.reach.note(if over.is_zero() {
+            "node: drains at once"
+        } else {
+            "node: drains over time"
+        });
+        if self.prng.one_in(2) {
+            // Some are in the middle of asking to be let in.
+            (0..5).for_each(|_| self.connect());
+            let shard = self.prng.below(self.seats.len());
+            self.turn(shard);
+        }
         self.mesh.drain(over);
         self.scene.is_draining = true;
         let linger = self.scene.plan.settings.linger_timeout;
@@ -87,6 +99,10 @@ impl World {
                 }
             }
             self.advance(pause);
+            if self.prng.one_in(50) {
+                // Whoever is impatient says it again, which changes nothing.
+                self.mesh.drain(Duration::ZERO);
+            }
         }
         self.check_drained();
     }
@@ -146,6 +162,11 @@ impl World {
         assert_eq!(self.net.open_handles(), 0);
         assert!(self.peers.is_empty() || self.scene.is_draining);
         self.check_figures();
+        self.note_reach();
+        self.work.clients = self.connected as u64;
+        self.work.publications = self.replies;
+        self.work.deliveries = self.gone.deliveries;
+        self.work.received_bytes = self.gone.received_bytes;
         let limits = self.scene.plan.limits;
         assert_eq!(
             self.mesh.available().connections_max,

@@ -11,7 +11,8 @@
 //! MYRIAD_SIM_SEED=123 cargo test -p myriad-shard --test sim replay -- --nocapture
 //! ```
 //!
-//! `MYRIAD_SIM_SEEDS` is the number of seeds (1000 unless told) and `MYRIAD_SIM_FROM` the first (0).
+//! `MYRIAD_SIM_SEEDS` is the number of seeds (1000 unless told) and `MYRIAD_SIM_FROM` the first (0). `make sim` runs
+//! 100,000 of them or an hour, and reports what they reached (see `reach`).
 
 mod control;
 mod decoder;
@@ -19,6 +20,7 @@ mod ending;
 mod ledger;
 mod peer;
 mod plan;
+mod reach;
 mod regressions;
 mod request;
 mod run;
@@ -27,27 +29,54 @@ mod trace;
 mod verdict;
 mod world;
 
-/// The seeds in parts, so that they run on several cores.
-macro_rules! seeds_in_parts {
-    ($($name:ident: $part:literal),* $(,)?) => {
-        const PARTS: u64 = [$($part),*].len() as u64;
-        $(
-            #[test]
-            fn $name() {
-                run::run_part($part, PARTS);
-            }
-        )*
-    };
+use run::{Campaign, variable};
+use std::time::{Duration, Instant};
+
+/// Seeds of a run in CI.
+const SEEDS: u64 = 1000;
+/// Of a run at length: whichever is first.
+const SEEDS_AT_LENGTH: u64 = 100_000;
+const MINUTES_AT_LENGTH: u64 = 60;
+
+#[test]
+fn seeds() {
+    let from = variable("MYRIAD_SIM_FROM").unwrap_or(0);
+    let count = variable("MYRIAD_SIM_SEEDS").unwrap_or(SEEDS);
+    let summary = Campaign::new(from, count, None).run(false);
+    assert_eq!(summary.failures, [], "seeds that fail");
+    if count >= SEEDS {
+        summary.reach.check();
+    }
 }
 
-seeds_in_parts!(seeds_a: 0, seeds_b: 1, seeds_c: 2, seeds_d: 3);
+/// As many seeds as an hour takes, and a report of what they came through.
+#[test]
+#[ignore = "an hour: make sim"]
+fn at_length() {
+    let from = variable("MYRIAD_SIM_FROM").unwrap_or(0);
+    let count = variable("MYRIAD_SIM_SEEDS").unwrap_or(SEEDS_AT_LENGTH);
+    let minutes = variable("MYRIAD_SIM_MINUTES").unwrap_or(MINUTES_AT_LENGTH);
+    let began = Instant::now();
+    let deadline = began + Duration::from_secs(60 * minutes);
+    let summary = Campaign::new(from, count, Some(deadline)).run(true);
+    let (all, missed) = summary.reach.missed();
+    println!("\nHow often each state was reached, in how many ways a schedule can meet it:\n");
+    println!("{}\n", summary.reach.lines().join("\n"));
+    println!("{}", summary.work);
+    println!("{} s", began.elapsed().as_secs());
+    println!("{} of {all} states reached", all - missed.len());
+    missed
+        .iter()
+        .for_each(|what| println!("not reached: {what}"));
+    assert_eq!(summary.failures, [], "seeds that fail");
+}
 
 /// Runs `MYRIAD_SIM_SEED` and prints every step; does nothing without it.
 #[test]
 fn replay() {
-    if let Some(seed) = run::variable("MYRIAD_SIM_SEED") {
+    if let Some(seed) = variable("MYRIAD_SIM_SEED") {
         let outcome = run::run(seed, true);
-        eprintln!("seed {seed} passes: {outcome:?}");
+        eprintln!("seed {seed} passes: trace {:x}", outcome.trace);
     }
 }
 

@@ -67,7 +67,7 @@ impl Plan {
         let settings = settings(prng);
         let limits = ProcessLimits {
             connections_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, 30, 5]),
-            buffered_bytes_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 20_000, 4_000]),
+            buffered_bytes_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 20_000, 4_000, 400]),
             publication_bytes_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, 20_000, 3_000]),
         };
         let steps = prng.between(200, 900);

@@ -1,22 +1,27 @@
 //! From seeds to runs.
 
 use crate::plan::Plan;
-use crate::world::World;
+use crate::reach::Reach;
+use crate::world::{Work, World};
 use myriad_reactor::sim::Prng;
-use myriad_shard::CLOSE_REASONS;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
-/// Seeds of a run in CI, all parts together.
-const SEEDS: u64 = 1000;
 /// Failing seeds after which a run gives up.
 const FAILURES_MAX: usize = 10;
+/// Time between two lines about a long run's progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a run was, for comparison with another of the same seed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) trace: u64,
     fingerprint: u64,
-    closes: [u64; CLOSE_REASONS.len()],
+    pub(crate) work: Work,
+    pub(crate) reach: Reach,
 }
 
 /// One seed, from beginning to end.
@@ -33,10 +38,12 @@ pub(crate) fn run(seed: u64, is_printed: bool) -> Outcome {
         Some(drain) => world.drain(drain.over),
         None => world.leave(),
     }
+    world.work.seeds = 1;
     Outcome {
         trace: world.trace.hash(),
         fingerprint: world.net.fingerprint(),
-        closes: world.closes_by_reason(),
+        work: world.work,
+        reach: world.reach,
     }
 }
 
@@ -46,37 +53,94 @@ pub(crate) fn variable(name: &str) -> Option<u64> {
     Some(value.parse().expect("a number"))
 }
 
-/// Runs every `parts`-th seed, and says which fail and how to replay them.
-pub(crate) fn run_part(part: u64, parts: u64) {
-    let from = variable("MYRIAD_SIM_FROM").unwrap_or(0);
-    let count = variable("MYRIAD_SIM_SEEDS").unwrap_or(SEEDS);
-    let mut closes = [0; CLOSE_REASONS.len()];
-    let mut failures = Vec::new();
-    for seed in (from..from + count).filter(|seed| seed % parts == part) {
-        match catch_unwind(AssertUnwindSafe(|| run(seed, false))) {
-            Ok(outcome) => {
-                for (sum, more) in closes.iter_mut().zip(outcome.closes) {
-                    *sum += more;
-                }
-            }
-            Err(_) => {
-                eprintln!(
-                    "seed {seed} fails: MYRIAD_SIM_SEED={seed} cargo test -p myriad-shard --test sim replay -- --nocapture"
-                );
-                failures.push(seed);
-            }
-        }
-        if failures.len() == FAILURES_MAX {
-            break;
+/// What many runs were together.
+pub(crate) struct Summary {
+    pub(crate) work: Work,
+    pub(crate) reach: Reach,
+    pub(crate) failures: Vec<u64>,
+}
+
+/// Seeds on their way to all threads of a run.
+pub(crate) struct Campaign {
+    from: u64,
+    count: u64,
+    next: AtomicU64,
+    deadline: Option<Instant>,
+    is_over: AtomicBool,
+    summary: Mutex<Summary>,
+}
+
+impl Campaign {
+    /// `count` seeds from `from` on, or as many as come before `deadline`.
+    pub(crate) fn new(from: u64, count: u64, deadline: Option<Instant>) -> Self {
+        Self {
+            from,
+            count,
+            next: AtomicU64::new(0),
+            deadline,
+            is_over: AtomicBool::new(false),
+            summary: Mutex::new(Summary {
+                work: Work::default(),
+                reach: Reach::new(),
+                failures: Vec::new(),
+            }),
         }
     }
-    assert!(failures.is_empty(), "seeds that fail: {failures:?}");
-    if count >= SEEDS {
-        for (reason, count) in CLOSE_REASONS.iter().zip(closes) {
-            assert!(
-                count > 0,
-                "no connection ends for {reason:?}: the schedules are too tame"
-            );
+
+    /// Runs them on all cores, and says which fail and how to replay them.
+    pub(crate) fn run(self, shows_progress: bool) -> Summary {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work())).collect();
+            let began = Instant::now();
+            let mut said = began;
+            while shows_progress && workers.iter().any(|worker| !worker.is_finished()) {
+                std::thread::park_timeout(Duration::from_millis(200));
+                if said.elapsed() >= PROGRESS_INTERVAL {
+                    said = Instant::now();
+                    self.say_progress(began.elapsed());
+                }
+            }
+        });
+        self.summary.into_inner().expect("no worker panics")
+    }
+
+    fn work(&self) {
+        while !self.is_over.load(Relaxed) && self.deadline.is_none_or(|at| Instant::now() < at) {
+            let at = self.next.fetch_add(1, Relaxed);
+            if at >= self.count {
+                return;
+            }
+            let seed = self.from + at;
+            let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, false)));
+            let mut summary = self.summary.lock().expect("no worker panics");
+            match outcome {
+                Ok(outcome) => {
+                    summary.work.add(&outcome.work);
+                    summary.reach.merge(outcome.reach);
+                }
+                Err(_) => {
+                    eprintln!(
+                        "seed {seed} fails: MYRIAD_SIM_SEED={seed} cargo test -p myriad-shard --test sim replay -- --nocapture"
+                    );
+                    summary.failures.push(seed);
+                }
+            }
+            let is_over = summary.failures.len() >= FAILURES_MAX;
+            self.is_over.fetch_or(is_over, Relaxed);
         }
+    }
+
+    fn say_progress(&self, elapsed: Duration) {
+        let summary = self.summary.lock().expect("no worker panics");
+        let (all, missed) = summary.reach.missed();
+        let (seeds, count) = (summary.work.seeds, self.count);
+        let seconds = elapsed.as_secs();
+        eprintln!(
+            "{seconds:>5} s  {seeds} of {count} seeds, {} failed, {} of {all} states reached",
+            summary.failures.len(),
+            all - missed.len()
+        );
+        std::io::stderr().flush().expect("a standard error");
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 impl World {
     /// One step of the schedule.
     pub(crate) fn step(&mut self) {
+        self.work.steps += 1;
         let weights = self.scene.plan.weights;
         let kinds = [
             weights.turn,
@@ -61,6 +62,10 @@ impl World {
             0..8 if !is_calm => {
                 let jump = [ms(50), ms(120), ms(1_000), ms(11_000), ms(20_000_000)];
                 let jump = *self.prng.pick(&jump);
+                if self.has_messages() {
+                    self.reach
+                        .note("node: time leaps while messages are under way");
+                }
                 self.advance(jump);
             }
             _ if is_calm => self.advance(small),
@@ -133,6 +138,10 @@ impl World {
             &mut self.prng,
         );
         self.log(format_args!("publish to {channel}, {size} B: {outcome:?}"));
+        self.reach.note(match outcome {
+            Ok(_) => "publish: accepted".to_owned(),
+            Err(refused) => format!("publish: {refused:?}"),
+        });
     }
 
     fn payload_size(&mut self, channel: usize) -> usize {
@@ -157,6 +166,7 @@ impl World {
         if plan.has_storms && self.prng.one_in(10) {
             // More at once than are even told that there is no room.
             self.log(format_args!("a storm"));
+            self.reach.note("node: a storm of clients");
             (0..300).for_each(|_| self.connect_for(Errand::Stream, &[1]));
         }
         let plan = &self.scene.plan;

@@ -4,12 +4,14 @@ use crate::control::{ControlPlane, Door};
 use crate::ledger::Ledger;
 use crate::peer::{Peer, Scene};
 use crate::plan::Plan;
+use crate::reach::{Reach, close_read, status_read};
 use crate::trace::Trace;
 use crate::verdict::ns;
 use myriad_reactor::Waker;
-use myriad_reactor::sim::{Faults, Prng, Sim, SimNet};
+use myriad_reactor::sim::{Faults, PeerEnd, Prng, Sim, SimNet};
 use myriad_shard::{CLOSE_REASONS, Count, Mesh, Metrics, Now, Shard, Turn};
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -38,6 +40,58 @@ pub(crate) struct Tally {
     pub(crate) pings: u64,
 }
 
+/// What was done and checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    pub(crate) seeds: u64,
+    pub(crate) steps: u64,
+    /// After each the shard is swept.
+    pub(crate) turns: u64,
+    /// Moments at which nothing may be missing.
+    pub(crate) quiets: u64,
+    pub(crate) clients: u64,
+    pub(crate) publications: u64,
+    /// Publications that clients have read, each in its place and whole.
+    pub(crate) deliveries: u64,
+    pub(crate) received_bytes: u64,
+}
+
+impl Work {
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.seeds += more.seeds;
+        self.steps += more.steps;
+        self.turns += more.turns;
+        self.quiets += more.quiets;
+        self.clients += more.clients;
+        self.publications += more.publications;
+        self.deliveries += more.deliveries;
+        self.received_bytes += more.received_bytes;
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} seeds, {} steps", self.seeds, self.steps)?;
+        writeln!(
+            f,
+            "{} turns, all parts of a shard swept after each",
+            self.turns
+        )?;
+        writeln!(f, "{} quiet moments with nothing missing", self.quiets)?;
+        writeln!(
+            f,
+            "{} clients, {} publications",
+            self.clients, self.publications
+        )?;
+        writeln!(
+            f,
+            "{} deliveries, each in its place and whole",
+            self.deliveries
+        )?;
+        write!(f, "{} bytes read by clients", self.received_bytes)
+    }
+}
+
 pub(crate) struct World {
     pub(crate) scene: Scene,
     pub(crate) net: SimNet,
@@ -51,6 +105,8 @@ pub(crate) struct World {
     pub(crate) prng: Prng,
     pub(crate) trace: Trace,
     pub(crate) gone: Tally,
+    pub(crate) work: Work,
+    pub(crate) reach: Reach,
     /// Of a drain.
     has_all_heard: bool,
 }
@@ -103,6 +159,8 @@ impl World {
             prng,
             trace,
             gone: Tally::default(),
+            work: Work::default(),
+            reach: Reach::new(),
             has_all_heard: false,
         }
     }
@@ -174,11 +232,13 @@ impl World {
         let surplus = self.seats[index].shard.holdings().surplus;
         let accepts = self.sum(|metrics| &metrics.accepts);
         let turn = self.seats[index].shard.turn(now);
+        self.work.turns += 1;
         self.seats[index].is_finished = turn == Turn::Finished;
         self.seats[index].sleep(now);
         self.log(format_args!("shard {index}: {turn:?}"));
         self.replies += self.ledger.take_replies() as u64;
         self.check_turn(index);
+        self.note_limits(index);
         let accepted = self.sum(|metrics| &metrics.accepts) - accepts;
         if self.seats[index].shard.holdings().surplus > surplus {
             assert!(
@@ -204,6 +264,17 @@ impl World {
         assert!(open <= self.sum(|metrics| &metrics.connections));
     }
 
+    fn note_limits(&mut self, index: usize) {
+        let plan = &self.scene.plan;
+        let held = self.seats[index].shard.connection_count();
+        if held == plan.sockets_max {
+            self.reach.note("node: a table is full");
+        }
+        if self.counted_connections() as u64 == plan.limits.connections_max {
+            self.reach.note("node: the limit of connections is reached");
+        }
+    }
+
     fn attend_control(&mut self) -> bool {
         let peers = &self.peers;
         let request_of = |id| {
@@ -226,6 +297,7 @@ impl World {
                 is_moving |= peer.write_all(&self.net, self.scene.now);
             }
             let is = (peer.status, peer.close_received, peer.end);
+            note_change(&mut self.reach, was, is);
             if is != was {
                 let number = peer.number;
                 self.trace
@@ -293,6 +365,7 @@ impl World {
         for peer in &self.peers {
             peer.check_quiet(&self.scene.plan, is_accepted, &self.ledger);
         }
+        self.work.quiets += 1;
         self.log(format_args!("quiet"));
     }
 
@@ -314,5 +387,22 @@ impl World {
         }
         self.scene.now = end;
         self.settle();
+    }
+}
+
+/// What a peer knows of its connection's end: status, close code and how the bytes ended.
+type Known = (Option<u16>, Option<Option<u16>>, Option<PeerEnd>);
+
+fn note_change(reach: &mut Reach, was: Known, is: Known) {
+    if let (None, Some(status)) = (was.0, is.0) {
+        reach.note(status_read(status));
+    }
+    if let (None, Some(code)) = (was.1, is.1) {
+        reach.note(close_read(code.unwrap_or(0)));
+    }
+    match (was.2, is.2) {
+        (None, Some(PeerEnd::Fin)) => reach.note("a client reads FIN"),
+        (None, Some(PeerEnd::Reset)) => reach.note("a client reads RST"),
+        _ => {}
     }
 }

@@ -1,0 +1,135 @@
+//! Which turns of the shard's code a run has come through, for the simulator's report: what happened to connections in
+//! each of their phases, and where the shard's own schedules meet. See [`myriad_hub::Reach`].
+
+use myriad_hub::{Phase, Place, Reach};
+
+myriad_hub::places! {
+    /// What can happen to a connection in some phase.
+    pub(crate) enum Happening {
+        Received = "bytes arrive",
+        Finished = "FIN arrives",
+        Failed = "the connection breaks",
+        FlushTaken = "the queue is taken whole",
+        FlushShort = "the queue is taken in part",
+        FlushRefused = "nothing of the queue is taken",
+        FlushFailed = "a send of the queue fails",
+        FlushMore = "more is queued than one gathered send takes",
+        BatchTaken = "a frame is taken whole",
+        BatchShort = "a frame is taken in part",
+        BatchRefused = "nothing of a frame is taken",
+        BatchFailed = "a send of a frame fails",
+        Writable = "the socket takes bytes again",
+        Overloaded = "there is no buffer memory for its input",
+        Drained = "the drain comes to it",
+    }
+}
+
+myriad_hub::places! {
+    /// Where the shard's schedules meet.
+    pub(crate) enum ShardPlace {
+        LateReceived = "bytes of a connection that has gone",
+        LateFinished = "FIN of a connection that has gone",
+        LateFailed = "the break of a connection that has gone",
+        LateWritable = "room on a connection that has gone",
+        AcceptPaused = "accepting pauses",
+        Surplus = "a connection beyond the limit is kept to be answered",
+        SurplusReset = "a connection beyond the limit is reset at once",
+        HeadInPieces = "a request head comes in pieces",
+        MessageInPieces = "a message comes in pieces",
+        MessageFragmented = "a message comes in fragments",
+        EarlyBytes = "frames come before the 101",
+        EarlyTooMuch = "too much comes before the 101",
+        EarlyWithRequest = "frames come with the request",
+        JoinAtOnce = "all channels of a request are joined already",
+        AskSelf = "a shard asks itself to join",
+        AskOther = "a shard asks another to join",
+        LeaveSelf = "a shard tells itself that it leaves",
+        LeaveOther = "a shard tells another that it leaves",
+        PublishToNobody = "a publication has no subscriber on the node",
+        PublishToOne = "a publication has subscribers on one shard",
+        PublishToMany = "a publication has subscribers on several shards",
+        LoopbackAfterClose = "a shard turns for what it told itself at the end of a turn",
+        EndInFrame = "a connection over its budget keeps the rest of a frame",
+        CutInFrame = "a connection over its budget is reset in the middle of a frame",
+        EndBeforeFrame = "a connection over its budget has seen nothing of the frame",
+        LastWordTooMuch = "not even the last word fits the budget",
+        EndAgain = "a connection that ends is found over its budget again",
+        ResponseTooMuch = "not even the 101 fits the budget",
+        FinAfterFin = "our FIN answers the peer's",
+        DoomedTwice = "a connection is doomed twice in a turn",
+        HandedOver = "a request goes to the control plane",
+        HandedOverInPieces = "more of a request comes in the turn it is handed over",
+        HandOverRefused = "the control plane is full",
+        TransferFailed = "a socket cannot be transferred",
+        DrainAgain = "a shard is told twice to drain",
+        DrainBehind = "a drain has more due than one turn ends",
+        DrainReused = "a drain finds a later connection under an earlier one's number",
+        DrainGone = "a drain finds that a connection has gone",
+        DrainLate = "a drain's end finds newcomers",
+        DrainEmpty = "a drain begins with nobody",
+        RefusedFull = "a newcomer is told that there is no room",
+        RefusedDraining = "a newcomer is told that the server drains",
+    }
+}
+
+/// What of all that a shard has come through.
+#[derive(Debug, Default)]
+pub(crate) struct ShardReach {
+    places: Reach<ShardPlace>,
+    /// By phase, in the order of its discriminants.
+    happenings: [Reach<Happening>; PHASES.len()],
+}
+
+const PHASES: [Phase; 4] = [
+    Phase::Handshake,
+    Phase::Joining,
+    Phase::Open,
+    Phase::Closing,
+];
+
+impl ShardReach {
+    pub(crate) fn note(&mut self, place: ShardPlace) {
+        self.places.note(place);
+    }
+
+    pub(crate) fn note_if(&mut self, is_there: bool, place: ShardPlace) {
+        self.places.note_if(is_there, place);
+    }
+
+    pub(crate) fn happens(&mut self, happening: Happening, phase: Phase) {
+        debug_assert!(
+            may_happen(happening, phase),
+            "{happening:?} while {phase:?}"
+        );
+        self.happenings[phase as usize].note(happening);
+    }
+
+    /// What was reached, how often: every place, and everything that may happen in every phase.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (String, u64)> + '_ {
+        let places = self.places.counts();
+        let places = places.map(|(sentence, count)| (sentence.to_owned(), count));
+        let happenings = PHASES.iter().flat_map(|&phase| {
+            let counts = self.happenings[phase as usize].counts();
+            Happening::ALL
+                .iter()
+                .zip(counts)
+                .filter(move |((happening, _), _)| may_happen(*happening, phase))
+                .map(move |(_, (sentence, count))| (format!("{phase:?}: {sentence}"), count))
+        });
+        places.chain(happenings)
+    }
+}
+
+/// Nothing is sent before the answer to the request, and frames only to open connections.
+fn may_happen(happening: Happening, phase: Phase) -> bool {
+    use Happening::{
+        BatchFailed, BatchRefused, BatchShort, BatchTaken, Drained, Failed, Finished, Overloaded,
+        Received,
+    };
+    match happening {
+        Received | Finished | Failed | Drained => true,
+        Overloaded => phase != Phase::Closing,
+        BatchTaken | BatchShort | BatchRefused | BatchFailed => phase == Phase::Open,
+        _ => matches!(phase, Phase::Open | Phase::Closing),
+    }
+}
