@@ -13,6 +13,7 @@ mod budget;
 mod limits;
 mod machine;
 pub mod measure;
+pub mod plan;
 mod probe;
 pub mod units;
 

@@ -26,6 +26,8 @@ enum Command {
     Swarm(Box<commands::swarm::Arguments>),
     /// Opens as many connections on this machine as it allows, and pushes to all of them
     Demo(Box<commands::demo::Arguments>),
+    /// Works out what a chain of machines carries: its weakest hop, and what more would take
+    Plan(Box<commands::plan::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => commands::serve::run(*arguments),
         Command::Swarm(arguments) => commands::swarm::run(*arguments),
         Command::Demo(arguments) => commands::demo::run(*arguments),
+        Command::Plan(arguments) => commands::plan::run(*arguments),
     }
 }
 

@@ -1,0 +1,171 @@
+//! A plan as text: each number with its formula, and its sources numbered at the end.
+
+use super::figure::Figure;
+use super::resource::{Limit, Resource};
+use super::scale::ScaleOut;
+use super::{HopPlan, Plan};
+use crate::budget::Effect;
+use crate::units::count;
+use std::fmt::Write;
+
+/// The whole plan; lines end with a line feed.
+#[must_use]
+pub fn render(plan: &Plan) -> String {
+    let mut page = Page::default();
+    page.verdict(plan);
+    page.line("");
+    page.line("Traffic");
+    for figure in &plan.traffic {
+        page.figure(figure);
+    }
+    for (index, hop) in plan.hops.iter().enumerate() {
+        page.hop(index + 1, hop);
+    }
+    for scale in &plan.scale_out {
+        page.scale_out(scale);
+    }
+    page.sources();
+    page.text
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+    sources: Vec<&'static str>,
+}
+
+impl Page {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn verdict(&mut self, plan: &Plan) {
+        let wanted = counted(plan.connections, plan.terminals);
+        let verdict = if plan.carries {
+            "carries"
+        } else {
+            "does NOT carry"
+        };
+        self.line(&format!("The chain {verdict} {wanted}."));
+        match &plan.weakest {
+            None => self.line("Nothing we know of limits it: give memory=, cores=, bandwidth=."),
+            Some(weakest) => {
+                self.line(&format!(
+                    "Its weakest hop is {} ({}): {} ends at {}.",
+                    weakest.hop,
+                    weakest.kind,
+                    weakest.resource,
+                    counted(weakest.connections, weakest.terminals)
+                ));
+                self.line(&format!("To get further: {}", weakest.remedy));
+            }
+        }
+    }
+
+    fn hop(&mut self, number: usize, hop: &HopPlan) {
+        self.line("");
+        let spare = match hop.spare {
+            0 => String::new(),
+            spare => format!(", {} of them spare", count(spare)),
+        };
+        self.line(&format!(
+            "Hop {number}: {}, {} node{}{spare}, {} connections on each",
+            hop.kind,
+            count(hop.nodes),
+            if hop.nodes == 1 { "" } else { "s" },
+            count(hop.connections_a_node)
+        ));
+        for resource in &hop.resources {
+            self.resource(resource);
+        }
+        for remark in &hop.remarks {
+            self.line(&format!("  Note: {remark}"));
+        }
+    }
+
+    fn resource(&mut self, resource: &Resource) {
+        self.figure(&resource.need);
+        if let Some(limit) = &resource.limit {
+            self.limit(limit);
+        }
+    }
+
+    fn figure(&mut self, figure: &Figure) {
+        let marks = self.marks(&figure.sources);
+        self.line(&format!("  {:<28} {}", figure.name, figure.shown()));
+        self.line(&format!("      = {}{marks}", figure.formula));
+    }
+
+    fn limit(&mut self, limit: &Limit) {
+        let marks = self.marks(&limit.sources);
+        let word = match limit.effect {
+            Effect::Stops => "ends at",
+            Effect::Degrades => "gets worse at",
+        };
+        self.line(&format!(
+            "      {word} {} connections: {}{marks}",
+            count(limit.connections),
+            limit.formula
+        ));
+    }
+
+    fn scale_out(&mut self, scale: &ScaleOut) {
+        self.line("");
+        self.line(&format!(
+            "Scaled out to {}",
+            counted(scale.connections, scale.terminals)
+        ));
+        self.figure(&scale.regions);
+        for hop in &scale.hops {
+            self.line(&format!(
+                "  {:<28} {} nodes, {} a region",
+                hop.kind,
+                count(hop.nodes),
+                count(hop.nodes_a_region)
+            ));
+            self.line(&format!("      = {}", hop.formula));
+        }
+        for figure in &scale.broker {
+            self.figure(figure);
+        }
+    }
+
+    /// ` [1, 4]`, numbered in the order of first use.
+    fn marks(&mut self, sources: &[&'static str]) -> String {
+        let mut marks = String::new();
+        for source in sources {
+            let known = self.sources.iter().position(|known| known == source);
+            let index = known.unwrap_or_else(|| {
+                self.sources.push(source);
+                self.sources.len() - 1
+            });
+            let separator = if marks.is_empty() { " [" } else { ", " };
+            write!(marks, "{separator}{}", index + 1).expect("a string takes everything");
+        }
+        if !marks.is_empty() {
+            marks.push(']');
+        }
+        marks
+    }
+
+    fn sources(&mut self) {
+        self.line("");
+        self.line("Sources");
+        for index in 0..self.sources.len() {
+            self.line(&format!("  [{}] {}", index + 1, self.sources[index]));
+        }
+    }
+}
+
+fn counted(connections: u64, terminals: u64) -> String {
+    if connections == terminals {
+        format!("{} connections", count(connections))
+    } else {
+        format!(
+            "{} connections ({} terminals)",
+            count(connections),
+            count(terminals)
+        )
+    }
+}

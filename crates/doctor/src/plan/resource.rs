@@ -1,0 +1,378 @@
+//! What a node has to have for its connections, and the number of connections at which it has no more.
+
+use super::chain::{Chain, Hop};
+use super::costs::{self, Cost};
+use super::figure::{Figure, Unit};
+use crate::budget::Effect;
+use crate::units::count;
+use serde::Serialize;
+
+/// Something every node of a hop needs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Resource {
+    /// A few words, unique in a hop.
+    pub name: &'static str,
+    /// For a node, with all connections wanted open.
+    pub need: Figure,
+    /// Where the hop ends for want of it, if it is known how much there is.
+    pub limit: Option<Limit>,
+}
+
+/// Where a hop ends.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limit {
+    /// Connections the whole hop carries at most.
+    pub connections: u64,
+    /// What happens to those beyond.
+    pub effect: Effect,
+    /// How the number came about.
+    pub formula: String,
+    /// Where the constants in the formula come from.
+    pub sources: Vec<&'static str>,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// The connections of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// When all wanted are open and only the nodes that are not spare are up.
+    pub(crate) connections: u64,
+    /// Nodes that carry them.
+    pub(crate) active: u64,
+}
+
+impl Share {
+    pub(crate) fn new(chain: &Chain, hop: &Hop) -> Self {
+        let active = hop.active();
+        Self {
+            connections: chain.connections.div_ceil(active),
+            active,
+        }
+    }
+
+    pub(crate) fn float(self) -> f64 {
+        float(self.connections)
+    }
+}
+
+/// One part of a need that grows with the connections.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Term {
+    /// For each connection.
+    pub(crate) each: f64,
+    /// The most this part takes, however many connections there are.
+    pub(crate) at_most: Option<f64>,
+    /// In a few words.
+    pub(crate) what: &'static str,
+    pub(crate) source: &'static str,
+}
+
+impl Term {
+    pub(crate) fn new(each: f64, what: &'static str, source: &'static str) -> Self {
+        Self {
+            each,
+            at_most: None,
+            what,
+            source,
+        }
+    }
+
+    pub(crate) fn cost(cost: Cost, what: &'static str) -> Self {
+        Self::new(cost.value, what, cost.source)
+    }
+
+    pub(crate) fn at_most(mut self, bound: f64) -> Self {
+        self.at_most = Some(bound);
+        self
+    }
+
+    fn need(&self, connections: f64) -> f64 {
+        let need = connections * self.each;
+        self.at_most.map_or(need, |bound| need.min(bound))
+    }
+}
+
+/// A need that is a fixed part and a sum of terms: memory, bandwidth, cores, descriptors.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Demand {
+    pub(crate) name: &'static str,
+    pub(crate) unit: Unit,
+    pub(crate) fixed: Vec<(f64, String, &'static str)>,
+    pub(crate) terms: Vec<Term>,
+    /// How much there is, in the demand's unit, and how that is called after "fill".
+    pub(crate) supply: Option<(f64, String)>,
+    pub(crate) effect: Effect,
+    pub(crate) remedy: String,
+}
+
+impl Demand {
+    /// A demand of nothing yet, whose supply is unknown.
+    pub(crate) fn new(name: &'static str, unit: Unit) -> Self {
+        Self {
+            name,
+            unit,
+            fixed: Vec::new(),
+            terms: Vec::new(),
+            supply: None,
+            effect: Effect::Stops,
+            remedy: String::new(),
+        }
+    }
+
+    fn need(&self, connections: f64) -> f64 {
+        let fixed: f64 = self.fixed.iter().map(|(value, _, _)| value).sum();
+        fixed
+            + self
+                .terms
+                .iter()
+                .map(|term| term.need(connections))
+                .sum::<f64>()
+    }
+
+    pub(crate) fn resource(self, share: &Share) -> Resource {
+        let sources: Vec<&'static str> = self
+            .terms
+            .iter()
+            .map(|term| term.source)
+            .chain(self.fixed.iter().map(|(_, _, source)| *source))
+            .collect();
+        let need = self.need(share.float());
+        let need =
+            Figure::new(self.name, need, self.unit, self.formula(share.connections)).from(&sources);
+        let limit = self.supply.as_ref().map(|(supply, called)| {
+            let a_node = self.most(*supply);
+            Limit {
+                connections: a_node.saturating_mul(share.active),
+                effect: self.effect,
+                formula: format!(
+                    "{} a node fill {called}{}",
+                    count(a_node),
+                    times(share.active)
+                ),
+                sources: need.sources.clone(),
+                remedy: self.remedy.clone(),
+            }
+        });
+        Resource {
+            name: self.name,
+            need,
+            limit,
+        }
+    }
+
+    /// The most connections for which the need is within the supply. The need never falls, so halving finds it.
+    fn most(&self, supply: f64) -> u64 {
+        let (mut fits, mut fails) = (0, CONNECTIONS_MAX);
+        if self.need(float(fails)) <= supply {
+            return CONNECTIONS_MAX;
+        }
+        while fails - fits > 1 {
+            let middle = fits.midpoint(fails);
+            if self.need(float(middle)) <= supply {
+                fits = middle;
+            } else {
+                fails = middle;
+            }
+        }
+        fits
+    }
+
+    /// `27.6 MB slots + 400,000 × (4.24 KB socket + 99 B record) + min(…)`.
+    fn formula(&self, connections: u64) -> String {
+        let show = |value| self.unit.show(value);
+        let mut parts: Vec<String> = self
+            .fixed
+            .iter()
+            .map(|(value, how, _)| format!("{} {how}", show(*value)))
+            .collect();
+        let unbounded: Vec<String> = self
+            .terms
+            .iter()
+            .filter(|term| term.at_most.is_none())
+            .map(|term| format!("{} {}", small(self.unit, term.each), term.what))
+            .collect();
+        match unbounded.as_slice() {
+            [] => {}
+            [only] => parts.push(format!("{} × {only}", count(connections))),
+            several => parts.push(format!(
+                "{} × ({})",
+                count(connections),
+                several.join(" + ")
+            )),
+        }
+        parts.extend(self.terms.iter().filter_map(|term| {
+            let bound = term.at_most?;
+            Some(format!(
+                "min({} × {} {}, {})",
+                count(connections),
+                small(self.unit, term.each),
+                term.what,
+                show(bound)
+            ))
+        }));
+        parts.join(" + ")
+    }
+}
+
+/// A cost for one connection, in the small unit it is thought of in.
+fn small(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Cores => format!("{} µs/s", super::figure::fine(value * 1e6)),
+        Unit::Bytes if value < 1_000.0 => format!("{} B", super::figure::fine(value)),
+        _ => unit.show(value),
+    }
+}
+
+pub(crate) fn times(nodes: u64) -> String {
+    if nodes == 1 {
+        String::new()
+    } else {
+        format!(", × {} nodes", count(nodes))
+    }
+}
+
+/// More than anybody plans for; and in every product with a cost still exact enough in a float.
+pub(crate) const CONNECTIONS_MAX: u64 = 1_000_000_000_000;
+
+/// Memory with what must stay free of it taken off.
+pub(crate) fn memory_supply(hop: &Hop) -> Option<(f64, String)> {
+    let total = float(hop.memory_bytes?);
+    let kept = (total * costs::MEMORY_KEPT_SHARE.value).max(costs::MEMORY_KEPT_MIN.value);
+    let usable = (total - kept).max(0.0);
+    Some((
+        usable,
+        format!(
+            "{} ({} less {} kept for everything else)",
+            Unit::Bytes.show(usable),
+            Unit::Bytes.show(total),
+            Unit::Bytes.show(kept)
+        ),
+    ))
+}
+
+/// What a contract or a setting allows.
+pub(crate) fn connections_max(
+    hop: &Hop,
+    share: &Share,
+    called: &'static str,
+    source: &'static str,
+) -> Option<Resource> {
+    let most = hop.connections_max?;
+    let formula = format!("{} connections", count(share.connections));
+    Some(Resource {
+        name: called,
+        need: Figure::new(called, share.float(), Unit::Count, formula),
+        limit: Some(Limit {
+            connections: most.saturating_mul(share.active),
+            effect: Effect::Stops,
+            formula: format!("{} a node{}", count(most), times(share.active)),
+            sources: vec![source],
+            remedy: format!("Raise {called}, or add nodes."),
+        }),
+    })
+}
+
+/// The kernel's hash of connections, with that many sockets for each.
+pub(crate) fn connection_hash(hop: &Hop, share: &Share, sockets: u64) -> Resource {
+    let mut demand = Demand::new("connection hash", Unit::Count);
+    demand.terms.push(Term::new(
+        float(sockets),
+        "sockets in the hash",
+        costs::HASH_BUCKETS.source,
+    ));
+    let room = float(hop.hash_buckets) * costs::BUCKET_SOCKETS.value;
+    demand.supply = Some((
+        room,
+        format!(
+            "{} buckets with {} sockets each, beyond which packets search longer",
+            count(hop.hash_buckets),
+            costs::BUCKET_SOCKETS.value
+        ),
+    ));
+    demand.effect = Effect::Degrades;
+    demand.remedy = "Boot with thash_entries=4194304, or more nodes.".into();
+    demand.resource(share)
+}
+
+/// The ports a hop that ends connections needs towards the next.
+pub(crate) fn source_ports(hop: &Hop, next: Option<&Hop>, share: &Share) -> Resource {
+    let tuples = hop.addresses.saturating_mul(hop.ports);
+    let need = |connections: u64, endpoints: u64| {
+        let value = connections.div_ceil(endpoints.max(1));
+        let formula = format!(
+            "{} connections / {} endpoints (address and port) of the next hop",
+            count(connections),
+            count(endpoints)
+        );
+        Figure::new("source ports", float(value), Unit::Count, formula).from(&[costs::PORTS.source])
+    };
+    let Some(next) = next else {
+        // Nobody said what is behind: then what has to be there is the figure.
+        let formula = format!(
+            "{} connections / ({} × {} ports): so many pairs of address and port must be behind it",
+            count(share.connections),
+            addresses(hop),
+            count(hop.ports)
+        );
+        let endpoints = share.connections.div_ceil(tuples.max(1));
+        return Resource {
+            name: "endpoints behind it",
+            need: Figure::new(
+                "endpoints behind it",
+                float(endpoints),
+                Unit::Count,
+                formula,
+            )
+            .from(&[costs::PORTS.source]),
+            limit: None,
+        };
+    };
+    let endpoints = next.endpoints();
+    let a_node = tuples.saturating_mul(endpoints);
+    Resource {
+        name: "source ports",
+        need: need(share.connections, endpoints),
+        limit: Some(Limit {
+            connections: a_node.saturating_mul(share.active),
+            effect: Effect::Stops,
+            formula: format!(
+                "{} × {} ports × {} endpoints of the next hop{}",
+                addresses(hop),
+                count(hop.ports),
+                count(endpoints),
+                times(share.active)
+            ),
+            sources: vec![costs::PORTS.source],
+            remedy: "Give the hop more addresses (addresses=; nginx: proxy_bind from split_clients), the next \
+                     one more ports to listen on (endpoints=), or widen ip_local_port_range (ports=)."
+                .into(),
+        }),
+    }
+}
+
+fn addresses(hop: &Hop) -> String {
+    match hop.addresses {
+        1 => "1 address".to_owned(),
+        several => format!("{} addresses", count(several)),
+    }
+}
+
+/// A count as a float; the counts here are far below 2^53.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts are bounded by what a person plans, far below 2^53"
+)]
+pub(crate) fn float(value: u64) -> f64 {
+    value as f64
+}
+
+/// The whole part of a number that is not negative.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float cast saturates, and the fraction is dropped on purpose"
+)]
+pub(crate) fn whole(value: f64) -> u64 {
+    value as u64
+}

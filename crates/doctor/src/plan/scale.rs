@@ -1,0 +1,198 @@
+//! The same chain for many more connections: how many nodes of each kind, in how many regions, and what a
+//! broker between them carries for each push.
+
+use super::chain::{Chain, Hop, Kind};
+use super::costs;
+use super::figure::{Figure, Unit, fine};
+use super::resource::{CONNECTIONS_MAX, float};
+use super::{HopPlan, hop_plan};
+use crate::units::count;
+use serde::Serialize;
+
+/// A chain at another size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ScaleOut {
+    /// Connections in all regions.
+    pub connections: u64,
+    /// Terminals that is.
+    pub terminals: u64,
+    /// Regions, and how that number came about.
+    pub regions: Figure,
+    /// Nodes of each hop, in the order clients meet them.
+    pub hops: Vec<HopNodes>,
+    /// What a push costs beyond the nodes.
+    pub broker: Vec<Figure>,
+}
+
+/// Nodes of one hop.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HopNodes {
+    /// As in `--hop`.
+    pub kind: &'static str,
+    /// Connections one node carries at most, if anything we know of limits it.
+    pub connections_a_node: Option<u64>,
+    /// What ends first on a node.
+    pub resource: Option<&'static str>,
+    /// Nodes of a region, spares included.
+    pub nodes_a_region: u64,
+    /// Nodes in all regions.
+    pub nodes: u64,
+    /// How that number came about.
+    pub formula: String,
+}
+
+pub(crate) fn scale_out(chain: &Chain, connections: u64) -> ScaleOut {
+    let region = chain.region_connections.clamp(1, CONNECTIONS_MAX);
+    let regions = connections.div_ceil(region).max(1);
+    let here = connections.div_ceil(regions);
+    let hops = nodes(chain, here, regions);
+    let servers = hops
+        .iter()
+        .filter(|hop| hop.kind == "myriad")
+        .map(|hop| hop.nodes)
+        .sum();
+    let formula = format!(
+        "{} connections / {} a region, rounded up",
+        count(connections),
+        count(region)
+    );
+    ScaleOut {
+        connections,
+        terminals: chain.terminals(connections),
+        regions: Figure::new("regions", float(regions), Unit::Count, formula)
+            .from(&["given: --region-connections, what may fail together"]),
+        hops,
+        broker: broker(chain, connections, regions, servers),
+    }
+}
+
+/// From the last hop to the first: how many ports a hop has depends on the nodes behind it.
+fn nodes(chain: &Chain, connections: u64, regions: u64) -> Vec<HopNodes> {
+    let mut region = Chain {
+        connections,
+        ..chain.clone()
+    };
+    // Each connection gets what it got: as if every publication of its own channels went to everybody.
+    region.traffic.messages_per_s = chain.traffic.deliveries_per_s(chain.connections);
+    region.traffic.audience = None;
+    let mut found = Vec::new();
+    for index in (0..chain.hops.len()).rev() {
+        let (hop, planned) = sized(&region, index);
+        found.push(hop_nodes(&hop, &planned, connections, regions));
+        region.hops[index] = hop;
+    }
+    found.reverse();
+    found
+}
+
+/// The hop with the fewest nodes that carry the region, and what one of them carries.
+fn sized(region: &Chain, index: usize) -> (Hop, HopPlan) {
+    let mut chain = region.clone();
+    let hop = &mut chain.hops[index];
+    let spare = hop.spare;
+    hop.nodes = 1;
+    hop.spare = 0;
+    let planned = hop_plan(&chain, index);
+    let hop = &mut chain.hops[index];
+    hop.nodes = match planned.first_stop() {
+        Some((_, limit)) => region.connections.div_ceil(limit.connections.max(1)).max(1),
+        None => region.hops[index].active(),
+    }
+    .saturating_add(spare);
+    hop.spare = spare;
+    (chain.hops.swap_remove(index), planned)
+}
+
+fn hop_nodes(hop: &Hop, planned: &HopPlan, connections: u64, regions: u64) -> HopNodes {
+    let stop = planned.first_stop();
+    let spare = if hop.spare == 0 {
+        String::new()
+    } else {
+        format!(" + {} spare", count(hop.spare))
+    };
+    let formula = match stop {
+        Some((resource, limit)) => format!(
+            "{} regions × ({} / {} a node ({resource}){spare})",
+            count(regions),
+            count(connections),
+            count(limit.connections),
+        ),
+        None => format!(
+            "{} regions × {} as given: nothing we know of limits a node",
+            count(regions),
+            count(hop.nodes)
+        ),
+    };
+    HopNodes {
+        kind: hop.kind.name(),
+        connections_a_node: stop.map(|(_, limit)| limit.connections),
+        resource: stop.map(|(resource, _)| resource),
+        nodes_a_region: hop.nodes,
+        nodes: hop.nodes.saturating_mul(regions),
+        formula,
+    }
+}
+
+/// A push travels once to each region and there once to each server; the servers make the millions of it.
+fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Figure> {
+    if servers == 0
+        || !chain
+            .hops
+            .iter()
+            .any(|hop| matches!(hop.kind, Kind::Myriad(_)))
+    {
+        return Vec::new();
+    }
+    let traffic = &chain.traffic;
+    let message = float(traffic.message_bytes) + costs::BROKER_BYTES.value;
+    let sources = [costs::BROKER_BYTES.source];
+    let between = regions - 1;
+    let figure = |name, copies: u64, to: &str| {
+        let formula = format!(
+            "{} {to} × ({} payload + {} channel, offset and framing)",
+            count(copies),
+            count(traffic.message_bytes),
+            costs::BROKER_BYTES.value
+        );
+        Figure::new(name, float(copies) * message, Unit::Bytes, formula).from(&sources)
+    };
+    // A channel keeps its audience: more connections are more channels. A push to everybody stays one push.
+    let rate = if traffic.audience.is_some() {
+        traffic.messages_per_s * float(connections) / float(chain.connections.max(1))
+    } else {
+        traffic.messages_per_s
+    };
+    let bits = float(between.saturating_add(servers)) * message * 8.0 * rate;
+    let deliveries = traffic.deliveries_per_s(chain.connections) * float(connections);
+    vec![
+        figure("a push between regions", between, "other regions"),
+        figure(
+            "a push to the servers",
+            servers,
+            "servers with a subscriber",
+        ),
+        Figure::new(
+            "the broker sends",
+            bits,
+            Unit::BitsPerSecond,
+            format!(
+                "({} + {}) copies × {} B × 8 × {} publications a second",
+                count(between),
+                count(servers),
+                fine(message),
+                fine(rate)
+            ),
+        )
+        .from(&sources),
+        Figure::new(
+            "deliveries to clients",
+            deliveries,
+            Unit::PerSecond,
+            format!(
+                "{} connections × {} a second each; the broker carries one copy for each server instead",
+                count(connections),
+                fine(traffic.deliveries_per_s(chain.connections))
+            ),
+        ),
+    ]
+}

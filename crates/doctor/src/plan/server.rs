@@ -1,0 +1,192 @@
+//! Myriad as a hop: what our own measurements say it costs.
+
+use super::chain::{Chain, Hop, Myriad};
+use super::costs;
+use super::figure::{Figure, Unit};
+use super::resource::{
+    Demand, Resource, Share, Term, connection_hash, connections_max, float, memory_supply, whole,
+};
+use crate::units::count;
+
+pub(crate) fn resources(
+    chain: &Chain,
+    hop: &Hop,
+    myriad: Myriad,
+    share: &Share,
+) -> (Vec<Resource>, Vec<String>) {
+    let mut resources = vec![
+        descriptors(hop, share),
+        memory(chain, hop, myriad, share),
+        slow_readers(chain, myriad, share),
+        bandwidth(chain, hop, share),
+        processor(chain, hop, share),
+        connection_hash(hop, share, 1),
+        connecting(share),
+    ];
+    resources.extend(connections_max(
+        hop,
+        share,
+        "max-connections",
+        costs::MYRIAD_CONNECTIONS_MAX.source,
+    ));
+    resources.extend(reaching_all(hop, share));
+    (resources, Vec::new())
+}
+
+/// Tables, not descriptors, are the limit: Myriad opens as many as it needs.
+fn descriptors(hop: &Hop, share: &Share) -> Resource {
+    let slots = hop
+        .descriptors
+        .saturating_sub(costs::TABLE_SLOTS_KEPT.value_u64())
+        .max(1);
+    let mut demand = Demand::new("descriptor tables", Unit::Count);
+    demand.terms.push(Term::new(
+        1.0 / float(slots),
+        "tables",
+        costs::TABLE_SLOTS_KEPT.source,
+    ));
+    let tables = costs::TABLES_MAX.value;
+    demand.supply = Some((
+        tables,
+        format!(
+            "{} tables of {} connections (RLIMIT_NOFILE {})",
+            count(costs::TABLES_MAX.value_u64()),
+            count(slots),
+            count(hop.descriptors)
+        ),
+    ));
+    demand.remedy = "Raise the hard RLIMIT_NOFILE.".into();
+    let mut resource = demand.resource(share);
+    resource.need.value = resource.need.value.ceil();
+    resource.need.formula = format!(
+        "{} connections / ({} − {} kept) slots of a table, rounded up",
+        count(share.connections),
+        count(hop.descriptors),
+        costs::TABLE_SLOTS_KEPT.value
+    );
+    resource
+}
+
+fn memory(chain: &Chain, hop: &Hop, myriad: Myriad, share: &Share) -> Resource {
+    let slow = chain.traffic.slow_share;
+    let mut demand = Demand::new("memory", Unit::Bytes);
+    demand.terms.push(Term::cost(
+        costs::CONNECTION_BYTES,
+        "record and subscription",
+    ));
+    demand.terms.push(Term::cost(costs::SOCKET_BYTES, "socket"));
+    demand
+        .terms
+        .push(Term::cost(costs::IN_FLIGHT_BYTES, "packet of a push"));
+    demand.terms.push(Term::new(
+        slow * costs::PARKED_BYTES.value,
+        "parked in the kernel for those that do not read",
+        costs::PARKED_BYTES.source,
+    ));
+    demand.terms.push(
+        Term::new(
+            slow * float(myriad.outbound_bytes),
+            "queued for those that do not read",
+            costs::OUTBOUND_BYTES.source,
+        )
+        .at_most(float(myriad.buffered_bytes)),
+    );
+    demand.supply = memory_supply(hop);
+    demand.remedy = "More memory, or more nodes.".into();
+    demand.resource(share)
+}
+
+fn slow_readers(chain: &Chain, myriad: Myriad, share: &Share) -> Resource {
+    let mut demand = Demand::new("of it under slow readers", Unit::Bytes);
+    demand
+        .terms
+        .push(Term::cost(costs::PARKED_BYTES, "parked in the kernel"));
+    demand.terms.push(
+        Term::new(
+            float(myriad.outbound_bytes),
+            "queued (outbound-bytes-max)",
+            costs::OUTBOUND_BYTES.source,
+        )
+        .at_most(float(myriad.buffered_bytes)),
+    );
+    let slow = Share {
+        connections: whole((share.float() * chain.traffic.slow_share).ceil()),
+        ..*share
+    };
+    demand.resource(&slow)
+}
+
+fn bandwidth(chain: &Chain, hop: &Hop, share: &Share) -> Resource {
+    let mut demand = Demand::new("bandwidth out", Unit::BitsPerSecond);
+    demand.terms.push(Term::new(
+        chain.traffic.down_bits_per_s(chain.connections),
+        "deliveries and pings with all heads",
+        costs::PACKET_BYTES.source,
+    ));
+    demand.supply = hop
+        .bandwidth_bits_per_s
+        .map(|bits| (float(bits), Unit::BitsPerSecond.show(float(bits))));
+    demand.remedy = "A faster network, or more nodes.".into();
+    demand.resource(share)
+}
+
+fn processor(chain: &Chain, hop: &Hop, share: &Share) -> Resource {
+    let traffic = &chain.traffic;
+    let mut demand = Demand::new("processor", Unit::Cores);
+    demand.terms.push(Term::new(
+        traffic.deliveries_per_s(chain.connections) * costs::DELIVERY_S.value,
+        "for deliveries",
+        costs::DELIVERY_S.source,
+    ));
+    demand.terms.push(Term::new(
+        traffic.pings_per_s() * costs::PING_S.value,
+        "for pings",
+        costs::PING_S.source,
+    ));
+    demand.supply = hop
+        .cores
+        .map(|cores| (float(cores), format!("{cores} cores")));
+    demand.remedy = "More cores, or more nodes.".into();
+    demand.resource(share)
+}
+
+/// How long everybody takes to come back after a restart.
+fn connecting(share: &Share) -> Resource {
+    let rate = costs::CONNECTS_PER_S;
+    Resource {
+        name: "time until all are back",
+        need: Figure::new(
+            "time until all are back",
+            share.float() / rate.value,
+            Unit::Seconds,
+            format!(
+                "{} connections / {} a second, both ends on two cores",
+                count(share.connections),
+                count(rate.value_u64())
+            ),
+        )
+        .from(&[rate.source]),
+        limit: None,
+    }
+}
+
+/// The least a push to everybody takes, by the processor alone.
+fn reaching_all(hop: &Hop, share: &Share) -> Option<Resource> {
+    let cores = hop.cores?;
+    let each = costs::DELIVERY_S;
+    Some(Resource {
+        name: "a push to everybody, at least",
+        need: Figure::new(
+            "a push to everybody, at least",
+            share.float() * each.value / float(cores.max(1)),
+            Unit::Seconds,
+            format!(
+                "{} connections × {} µs / {cores} cores",
+                count(share.connections),
+                super::figure::fine(each.value * 1e6)
+            ),
+        )
+        .from(&[each.source]),
+        limit: None,
+    })
+}

@@ -1,0 +1,249 @@
+//! Chains whose numbers can be checked by hand, and the whole text of some.
+
+use super::*;
+use crate::units::count;
+
+fn chain(connections: u64, hops: Vec<Hop>) -> Chain {
+    Chain {
+        connections,
+        connections_per_terminal: 1,
+        traffic: Traffic::default(),
+        hops,
+        region_connections: 10_000_000,
+    }
+}
+
+/// Eight nginx with eight workers of 100,000 `worker_connections`.
+fn eight_nginx() -> Hop {
+    let mut hop = Hop::nginx(8);
+    hop.kind = Kind::Nginx(Nginx {
+        workers: Some(8),
+        worker_connections: 100_000,
+        send_buffer_bytes: None,
+    });
+    hop
+}
+
+fn limit(plan: &Plan, hop: usize, name: &str) -> u64 {
+    plan.hops[hop]
+        .resources
+        .iter()
+        .find(|resource| resource.name == name)
+        .and_then(|resource| resource.limit.as_ref())
+        .unwrap_or_else(|| panic!("no limit called {name}"))
+        .connections
+}
+
+fn need(plan: &Plan, hop: usize, name: &str) -> f64 {
+    plan.hops[hop]
+        .resources
+        .iter()
+        .find(|resource| resource.name == name)
+        .unwrap_or_else(|| panic!("no resource called {name}"))
+        .need
+        .value
+}
+
+#[test]
+fn eight_nginx_end_at_half_their_slots() {
+    let mut chain = chain(5_000_000, vec![eight_nginx()]);
+    let plan = Plan::new(&chain, &[]);
+    let weakest = plan.weakest.clone().unwrap();
+    assert_eq!(weakest.resource, "worker_connections");
+    // 6.4 million slots, two of each worker its own, two for each connection: measured with 102 slots, which carry 50.
+    assert_eq!(weakest.connections, 8 * 8 * ((100_000 - 2) / 2));
+    assert_eq!(count(weakest.connections), "3,199,936");
+    assert!(!plan.carries);
+
+    chain.connections_per_terminal = 2;
+    chain.connections = 3_199_936;
+    let plan = Plan::new(&chain, &[]);
+    assert_eq!(plan.weakest.unwrap().terminals, 1_599_968);
+    assert_eq!(plan.terminals, 1_599_968);
+    assert!(plan.carries);
+}
+
+#[test]
+fn with_one_address_each_eight_nginx_end_much_earlier_at_their_ports() {
+    let plan = Plan::new(&chain(3_000_000, vec![eight_nginx(), Hop::myriad(4)]), &[]);
+    let weakest = plan.weakest.unwrap();
+    assert_eq!((weakest.hop, weakest.resource), (1, "source ports"));
+    assert_eq!(weakest.connections, 8 * 28_232 * 4);
+
+    let mut enough = eight_nginx();
+    enough.addresses = 4;
+    let plan = Plan::new(&chain(3_000_000, vec![enough, Hop::myriad(4)]), &[]);
+    assert_eq!(plan.weakest.unwrap().resource, "worker_connections");
+    assert!(plan.carries);
+}
+
+#[test]
+fn a_million_worker_connections_cost_their_memory_before_the_first_client() {
+    let mut hop = eight_nginx();
+    hop.memory_bytes = Some(4 << 30);
+    let Kind::Nginx(nginx) = &mut hop.kind else {
+        unreachable!()
+    };
+    nginx.worker_connections = 1_000_000;
+    let plan = Plan::new(&chain(1_000_000, vec![hop]), &[]);
+    // 8 × 1,000,000 × 432 B = 3.456 GB of the 3.76 GB that may be used.
+    let weakest = plan.weakest.unwrap();
+    assert_eq!(weakest.resource, "memory");
+    assert!(weakest.connections < 100_000, "{}", weakest.connections);
+    let remarks = plan.hops[0].remarks.join(" ");
+    assert!(
+        remarks.contains("8 × 1,000,000 × 432 B = 3.46 GB on each node, 27.6 GB"),
+        "{remarks}"
+    );
+}
+
+#[test]
+fn the_fullest_of_several_workers_is_full_before_the_mean_is() {
+    let plan = Plan::new(&chain(1_000_000, vec![eight_nginx()]), &[]);
+    let even = limit(&plan, 0, "worker_connections");
+    let fullest = limit(&plan, 0, "fullest worker");
+    // 49,112 + 4 × √49,112 = 49,998 of 49,999.
+    assert_eq!(fullest, 49_112 * 64);
+    assert!(fullest < even);
+    assert!(plan.carries, "being uneven stops nobody by itself");
+}
+
+#[test]
+fn an_ingress_has_a_worker_for_each_core() {
+    let mut hop = Hop::ingress(5);
+    let plan = Plan::new(&chain(100_000, vec![hop.clone()]), &[]);
+    assert_eq!(limit(&plan, 0, "worker_connections"), 5 * 4 * 8_191);
+    assert!(plan.hops[0].remarks[0].contains("4 are assumed"));
+    hop.cores = Some(16);
+    let plan = Plan::new(&chain(100_000, vec![hop]), &[]);
+    assert_eq!(limit(&plan, 0, "worker_connections"), 5 * 16 * 8_191);
+}
+
+#[test]
+fn one_virtual_address_before_a_hop_takes_its_four_tuples() {
+    let mut behind = Hop::myriad(10);
+    behind.endpoints = Some(1);
+    let plan = Plan::new(&chain(100_000, vec![eight_nginx(), behind]), &[]);
+    assert_eq!(limit(&plan, 0, "source ports"), 8 * 28_232);
+}
+
+#[test]
+fn only_a_balancer_that_hides_sources_needs_ports() {
+    for (mode, ports) in [
+        (SlbMode::Dr, false),
+        (SlbMode::Nat, false),
+        (SlbMode::FullNat, true),
+    ] {
+        let hops = vec![Hop::new(Kind::Slb(mode), 2), Hop::myriad(3)];
+        let plan = Plan::new(&chain(1_000_000, hops), &[]);
+        let named = plan.hops[0]
+            .resources
+            .iter()
+            .any(|resource| resource.name == "source ports");
+        assert_eq!(named, ports, "{mode:?}");
+        let expected = if ports { 2 * 28_232 * 3 } else { 3_000_000 };
+        assert_eq!(plan.weakest.unwrap().connections, expected);
+    }
+}
+
+#[test]
+fn a_million_idle_connections_need_what_was_measured() {
+    let mut chain = chain(1_000_000, vec![Hop::myriad(1)]);
+    chain.traffic.messages_per_s = 0.0;
+    chain.traffic.slow_share = 0.0;
+    let plan = Plan::new(&chain, &[]);
+    assert!((need(&plan, 0, "processor") - 0.394).abs() < 1e-9);
+    // 99 B, a socket of 4,240 B, and room for a packet to everybody.
+    assert!((need(&plan, 0, "memory") - 1e6 * (99.0 + 4_240.0 + 1_300.0)).abs() < 1.0);
+    assert_eq!(plan.weakest.unwrap().resource, "max-connections");
+}
+
+#[test]
+fn queues_for_slow_readers_end_at_the_bound_of_all_queues() {
+    let mut chain = chain(1_000_000, vec![Hop::myriad(1)]);
+    chain.traffic.slow_share = 0.01;
+    let plan = Plan::new(&chain, &[]);
+    // 10,000 × 1 MiB would be 10.5 GB; buffered-bytes-max ends it at 2 GiB.
+    let expected = 10_000.0 * 200_000.0 + f64::from(1 << 30) * 2.0;
+    assert!((need(&plan, 0, "of it under slow readers") - expected).abs() < 1.0);
+}
+
+#[test]
+fn a_spare_node_carries_nothing() {
+    let mut hop = Hop::myriad(3);
+    hop.spare = 1;
+    let plan = Plan::new(&chain(2_000_001, vec![hop]), &[]);
+    assert_eq!(plan.weakest.clone().unwrap().connections, 2_000_000);
+    assert_eq!(plan.hops[0].connections_a_node, 1_000_001);
+    assert!(!plan.carries);
+}
+
+#[test]
+fn a_hundred_millions_are_ten_regions() {
+    let hops = vec![eight_nginx(), Hop::myriad(2)];
+    let plan = Plan::new(&chain(1_000_000, hops), &[100_000_000]);
+    let scale = &plan.scale_out[0];
+    assert_eq!(scale.regions.value, 10.0);
+    let [nginx, myriad] = scale.hops.as_slice() else {
+        panic!("a hop is missing")
+    };
+    assert_eq!((myriad.nodes_a_region, myriad.nodes), (10, 100));
+    // Ten servers behind: 282,320 ports, fewer than the 399,992 connections its slots allow.
+    assert_eq!(
+        (nginx.connections_a_node, nginx.resource),
+        (Some(282_320), Some("source ports"))
+    );
+    assert_eq!(nginx.nodes_a_region, 10_000_000_u64.div_ceil(282_320));
+    // 128 B and 100 B around them: to 9 other regions, and to 100 servers.
+    assert_eq!(scale.broker[0].value, 9.0 * 228.0);
+    assert_eq!(scale.broker[1].value, 100.0 * 228.0);
+}
+
+#[test]
+fn with_an_audience_more_connections_are_more_channels() {
+    let mut chain = chain(1_000_000, vec![Hop::myriad(1)]);
+    chain.traffic.messages_per_s = 1_000.0;
+    chain.traffic.audience = Some(100);
+    let plan = Plan::new(&chain, &[10_000_000]);
+    let deliveries = &plan.scale_out[0].broker[3];
+    assert_eq!(deliveries.name, "deliveries to clients");
+    assert!((deliveries.value - 1_000_000.0).abs() < 1e-3);
+}
+
+#[test]
+fn a_plan_reads_well() {
+    let mut proxies = eight_nginx();
+    proxies.memory_bytes = Some(64 << 30);
+    proxies.cores = Some(8);
+    proxies.bandwidth_bits_per_s = Some(10_000_000_000);
+    let mut servers = Hop::myriad(4);
+    servers.cores = Some(8);
+    servers.memory_bytes = Some(32 << 30);
+    servers.spare = 1;
+    let hops = vec![Hop::slb(2), proxies, Hop::ingress(5), servers];
+    let mut chain = chain(1_000_000, hops);
+    chain.connections_per_terminal = 2;
+    insta::assert_snapshot!(
+        "chain",
+        render(&Plan::new(&chain, &[100_000_000, 1_000_000_000]))
+    );
+}
+
+#[test]
+fn the_known_case_reads_well() {
+    let mut chain = chain(3_200_000, vec![eight_nginx()]);
+    chain.connections_per_terminal = 2;
+    insta::assert_snapshot!("eight_nginx", render(&Plan::new(&chain, &[])));
+}
+
+#[test]
+fn a_plan_as_json_has_formulas_and_sources() {
+    let plan = Plan::new(&chain(1_000_000, vec![Hop::myriad(1)]), &[100_000_000]);
+    let json = serde_json::to_value(&plan).unwrap();
+    assert_eq!(json["carries"], true);
+    assert_eq!(json["weakest"]["connections"], 1_000_000);
+    let first = &json["hops"][0]["resources"][0];
+    assert_eq!(first["need"]["unit"], "count");
+    assert!(!first["need"]["formula"].as_str().unwrap().is_empty());
+    assert!(!first["limit"]["sources"][0].as_str().unwrap().is_empty());
+}

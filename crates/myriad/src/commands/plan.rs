@@ -1,0 +1,174 @@
+//! `myriad plan`: arguments in, exit code out.
+
+mod hop;
+
+use clap::Args;
+use hop::hop;
+use myriad_doctor::plan::{Chain, Hop, Plan, Traffic, render};
+use myriad_swarm::quantity::{bytes, count, duration, rate};
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The chain does not carry the connections wanted.
+const NOT_ENOUGH: u8 = 1;
+/// More is nobody's plan.
+const CONNECTIONS_MAX: u64 = 100_000_000_000;
+
+/// Works out what a chain of machines carries: its weakest hop, what each node needs, and what more would take.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Example: myriad plan -c 1m --hop slb:2 --hop nginx:4,workers=16,worker_connections=100k --hop ingress:5 --hop myriad:3\n\
+                  A hop is KIND:NODES[,PARAMETER=VALUE...]; kinds are slb, nginx, ingress and myriad; docs/plan.md lists the parameters.\n\
+                  Exit codes: 0 the chain carries the connections, 1 it does not, 104 bad arguments."
+)]
+pub(crate) struct Arguments {
+    /// Connections wanted, such as 50k or 1m
+    #[arg(long, short = 'c', value_name = "COUNT", value_parser = connections)]
+    connections: u64,
+    /// Connections each terminal opens
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = connections)]
+    connections_per_terminal: u64,
+    /// A hop of the chain, in the order clients meet them; may be repeated [default: myriad, a node for each million]
+    #[arg(long = "hop", value_name = "HOP", value_parser = hop)]
+    hops: Vec<Hop>,
+    /// Publications a second, all channels together; 0 for none
+    #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = message_rate)]
+    message_rate: f64,
+    /// Connections that get each publication [default: everybody]
+    #[arg(long, value_name = "COUNT", value_parser = connections)]
+    audience: Option<u64>,
+    /// Payload of a publication
+    #[arg(long, value_name = "SIZE", default_value = "128", value_parser = message_size)]
+    message_size: u64,
+    /// Time between two pings of a connection; 0 for none
+    #[arg(long, value_name = "TIME", default_value = "25s", value_parser = duration)]
+    ping_interval: Duration,
+    /// Clients that do not read, such as 0.1% or 0
+    #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = share)]
+    slow_readers: f64,
+    /// Work the chain out for this many connections too; may be repeated [default: 100m]
+    #[arg(long, value_name = "COUNT", value_parser = connections)]
+    scale_to: Vec<u64>,
+    /// Connections of one region, when scaled out
+    #[arg(long, value_name = "COUNT", default_value = "10m", value_parser = connections)]
+    region_connections: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Plans, prints, and says by its exit code whether the chain will do.
+pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    let scale_to = match arguments.scale_to.as_slice() {
+        [] => vec![100_000_000],
+        given => given.to_vec(),
+    };
+    let json = arguments.json;
+    let plan = Plan::new(&arguments.into_chain(), &scale_to);
+    let text = if json {
+        serde_json::to_string_pretty(&plan).expect("a plan has no maps and no failing parts") + "\n"
+    } else {
+        render(&plan)
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever read us has read enough; the answer stands.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("error: the plan cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+        _ if plan.carries => ExitCode::SUCCESS,
+        _ => ExitCode::from(NOT_ENOUGH),
+    }
+}
+
+impl Arguments {
+    fn into_chain(self) -> Chain {
+        let default = || vec![Hop::myriad(self.connections.div_ceil(1_000_000))];
+        Chain {
+            connections: self.connections,
+            connections_per_terminal: self.connections_per_terminal,
+            traffic: Traffic {
+                messages_per_s: self.message_rate,
+                audience: self.audience,
+                message_bytes: self.message_size,
+                ping_interval_s: (!self.ping_interval.is_zero())
+                    .then_some(self.ping_interval.as_secs_f64()),
+                slow_share: self.slow_readers,
+            },
+            hops: if self.hops.is_empty() {
+                default()
+            } else {
+                self.hops
+            },
+            region_connections: self.region_connections,
+        }
+    }
+}
+
+fn connections(text: &str) -> Result<u64, String> {
+    match count(text).map_err(|error| error.to_string())? {
+        0 => Err("this must be more than zero".to_owned()),
+        value if value > CONNECTIONS_MAX => Err(format!("at most {CONNECTIONS_MAX}")),
+        value => Ok(value),
+    }
+}
+
+fn message_rate(text: &str) -> Result<f64, String> {
+    const MOST: f64 = 1e9;
+    if text == "0" {
+        return Ok(0.0);
+    }
+    match rate(text).map_err(|error| error.to_string())? {
+        value if value > MOST => Err("at most 1g a second".to_owned()),
+        value => Ok(value),
+    }
+}
+
+fn message_size(text: &str) -> Result<u64, String> {
+    const MOST: u64 = 1 << 30;
+    match bytes(text).map_err(|error| error.to_string())? {
+        value if value > MOST => Err("at most 1GiB".to_owned()),
+        value => Ok(value),
+    }
+}
+
+/// `0.1%`, or `0`.
+fn share(text: &str) -> Result<f64, String> {
+    const EXPECTED: &str = "write a share such as 0.1%, from 0% to 100%";
+    let number = match text.strip_suffix('%') {
+        Some(number) => number,
+        None if text == "0" => text,
+        None => return Err(EXPECTED.to_owned()),
+    };
+    number
+        .parse()
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .map(|percent: f64| percent / 100.0)
+        .ok_or_else(|| EXPECTED.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_percent() {
+        assert_eq!(share("0.1%"), Ok(0.001));
+        assert_eq!(share("100%"), Ok(1.0));
+        assert_eq!(share("0"), Ok(0.0));
+        for text in ["", "0.1", "101%", "-1%", "NaN%", "inf%", "%"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn quantities_have_ends() {
+        assert!(connections("0").unwrap_err().contains("more than zero"));
+        assert!(connections("1000g").is_err());
+        assert_eq!(message_rate("0"), Ok(0.0));
+        assert!(message_rate("2g").is_err());
+        assert!(message_size("2GiB").is_err());
+    }
+}
