@@ -3,6 +3,7 @@
 # make bench   the figures of docs/benchmarks.md, beside the plain baseline (an hour, on an idle machine)
 # make conformance  all 517 cases of the Autobahn test suite, on both drivers (needs Python 2.7; a quarter of an hour)
 # make arena-smoke  builds every contestant of arena/ and holds it to the contract (arena/README.md)
+# make bench-tuning   what kernel settings are worth: docs/tuning.md (some minutes a round)
 # make sim     100,000 random schedules of several shards or an hour, and what they reached; SEEDS=, MINUTES= and FROM=
 #              change that, make sim SEED=7 replays one and prints every step
 #
@@ -13,6 +14,7 @@ PYTHON ?= python3
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEMO ?=
 BENCH ?=
+TUNING ?=
 TEST ?=
 CONFORMANCE ?=
 SEED ?=
@@ -21,7 +23,7 @@ FROM ?= 0
 MINUTES ?= 60
 ARENA ?=
 
-.PHONY: demo test bench sim conformance arena-smoke
+.PHONY: demo test bench bench-tuning sim conformance arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -37,6 +39,10 @@ bench:
 conformance:
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) tests/conformance/run.py $(CONFORMANCE)
+
+bench-tuning:
+	$(CARGO) build --release --locked --bin myriad
+	$(PYTHON) bench/tuning.py --myriad $(TARGET)/release/myriad $(TUNING)
 
 SIM := $(CARGO) test --locked --profile sim -p myriad-shard --test sim --
 

@@ -1,8 +1,8 @@
-"""A network namespace with a larger connection hash, made without root.
+"""A network namespace of one's own, with a larger connection hash if wanted; made without root where that is not there.
 
 The kernel sizes the hash of a new network namespace by the `net.ipv4.tcp_child_ehash_entries` of the one it is
-made from (Linux 6.1). So: a user namespace, in which we may set that; in it a first network namespace to set it
-in; from that a second one, which gets the hash.
+made from (Linux 6.1). So: a user namespace, in which we may set that (root needs none); in it a first network
+namespace to set it in; from that a second one, which gets the hash.
 """
 
 import ctypes
@@ -16,23 +16,29 @@ from pathlib import Path
 
 HASH_BUCKETS = 4_194_304
 
+CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
 SIOCGIFFLAGS = 0x8913
 SIOCSIFFLAGS = 0x8914
 IFF_UP = 1
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def run_inside(work):
-    """Calls `work` in a child process in such a namespace; returns its result, which must be JSON."""
+def run_inside(work, buckets=HASH_BUCKETS):
+    """Calls `work` in a child process in such a namespace; returns its result, which must be JSON.
+
+    Without `buckets` the namespace shares the machine's hash.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         status = 1
         try:
-            _enter()
+            _enter(buckets)
             with os.fdopen(writing, "w") as pipe:
                 json.dump(work(), pipe)
             status = 0
@@ -49,18 +55,41 @@ def run_inside(work):
     return json.loads(text)
 
 
-def _enter():
+def own_sysfs():
+    """Mounts a /sys that shows this namespace's devices, seen by nobody else; returns where."""
+    _unshare(CLONE_NEWNS)
+    _mount(b"none", b"/", None, MS_REC | MS_PRIVATE)
+    _mount(b"none", b"/sys", b"sysfs", 0)
+    return Path("/sys")
+
+
+def _mount(source, target, kind, flags):
+    if _LIBC.mount(source, target, kind, flags, None) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"mount of {target.decode()}: {os.strerror(error)}")
+
+
+def _enter(buckets):
+    try:
+        _unshare(CLONE_NEWNET)
+    except PermissionError:
+        _become_root()
+    if buckets is not None:
+        Path("/proc/sys/net/ipv4/tcp_child_ehash_entries").write_text(str(buckets))
+        _unshare(CLONE_NEWNET)
+        found = abs(int(Path("/proc/sys/net/ipv4/tcp_ehash_entries").read_text()))
+        if found != buckets:
+            raise RuntimeError(f"the namespace has {found} hash buckets")
+    _raise_loopback()
+
+
+def _become_root():
+    """Of a user namespace of one's own, in which network namespaces may be made."""
     user, group = os.geteuid(), os.getegid()
     _unshare(CLONE_NEWUSER | CLONE_NEWNET)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"0 {user} 1")
     Path("/proc/self/gid_map").write_text(f"0 {group} 1")
-    Path("/proc/sys/net/ipv4/tcp_child_ehash_entries").write_text(str(HASH_BUCKETS))
-    _unshare(CLONE_NEWNET)
-    buckets = abs(int(Path("/proc/sys/net/ipv4/tcp_ehash_entries").read_text()))
-    if buckets != HASH_BUCKETS:
-        raise RuntimeError(f"the namespace has {buckets} hash buckets")
-    _raise_loopback()
 
 
 def _unshare(flags):

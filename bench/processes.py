@@ -145,10 +145,12 @@ def busy_share(seconds=1.0):
 
 
 def free_ports(count):
-    """Ports below the range of outgoing connections: the crowd cannot take them."""
-    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    """Ports below the range of outgoing connections, or reserved in it: the crowd cannot take them."""
+    ipv4 = Path("/proc/sys/net/ipv4")
+    first_outgoing = int((ipv4 / "ip_local_port_range").read_text().split()[0])
+    reserved = _ranges((ipv4 / "ip_local_reserved_ports").read_text())
     found = []
-    for port in range(8000, first_outgoing):
+    for port in [*range(8000, first_outgoing), *(port for ports in reserved for port in ports)]:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -159,3 +161,13 @@ def free_ports(count):
         if len(found) == count:
             return found
     raise RuntimeError(f"no {count} free ports below {first_outgoing}")
+
+
+def _ranges(text):
+    """`8000-8009,9000` as ranges."""
+    found = []
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            found.append(range(int(first), int(last or first) + 1))
+    return found

@@ -23,11 +23,11 @@ class Scenario:
     larger_hash: bool = False
 
 
-def broadcast(bench, name, kind, connections):
+def broadcast(bench, name, kind, connections, pushes=None, every_s=None):
     """Connects, holds, pushes several times: setup rate, memory, fan-out times, CPU per delivery."""
-    pushes = 5 if connections <= 200_000 else 3
+    pushes = pushes or (5 if connections <= 200_000 else 3)
     # As long as three times the plain baseline takes here; pushes must not overlap.
-    every_s = 2 + connections // 50_000
+    every_s = every_s or 2 + connections // 50_000
 
     def course(run, event):
         figures = run.figures

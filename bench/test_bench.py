@@ -135,6 +135,10 @@ class ProcessTest(unittest.TestCase):
         self.assertLess(first, second)
         self.assertLess(second, 32_768)
 
+    def test_reserved_ports_are_ranges_and_single_ones(self):
+        self.assertEqual(processes._ranges("8000-8002,9000\n"), [range(8000, 8003), range(9000, 9001)])
+        self.assertEqual(processes._ranges("\n"), [])
+
 
 class NamespaceTest(unittest.TestCase):
     def test_the_hash_is_larger_inside_and_loopback_is_up(self):

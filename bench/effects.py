@@ -1,0 +1,93 @@
+"""From runs to verdicts: what a setting changed, against the runs with defaults before and after it."""
+
+import statistics
+from dataclasses import dataclass
+
+import rows
+
+# Smaller differences are not worth a setting, however sure they are.
+LEAST = 0.05
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    value: object
+    more_is_better: bool = False
+    # A value as a person reads it.
+    shown: object = rows.byte_count
+
+
+METRICS = [
+    Metric("connects a second", rows.setup_rate, more_is_better=True, shown=rows.per_second),
+    Metric("publish to last", rows.last_ms, shown=lambda ms: f"{ms:,.0f} ms"),
+    Metric("CPU per delivery", rows.cpu_per_delivery_us, shown="{:.2f} us".format),
+    Metric("kernel memory", lambda run: run["kernel_bytes_per_connection"]),
+    Metric("user space", rows.user_bytes),
+]
+
+
+def ratios(rounds, name, metric):
+    """Of each round: the setting over the mean of the defaults measured next to it, before and after."""
+    found = []
+    for runs in rounds:
+        for index, run in enumerate(runs):
+            if run["setting"] != name or not rows.whole(run):
+                continue
+            beside = [
+                metric.value(other)
+                for other in (_defaults(runs[:index][::-1]), _defaults(runs[index + 1:]))
+                if other is not None
+            ]
+            if beside:
+                found.append(metric.value(run) / statistics.mean(beside))
+    return found
+
+
+def _defaults(runs):
+    return next((run for run in runs if run["setting"] == "defaults" and rows.whole(run)), None)
+
+
+def noise(rounds, metric):
+    """How far two runs with the same defaults, one after the other, are apart: the median, as a share."""
+    apart = []
+    for runs in rounds:
+        values = [metric.value(run) for run in runs if run["setting"] == "defaults" and rows.whole(run)]
+        apart.extend(abs(later / earlier - 1) for earlier, later in zip(values, values[1:]))
+    return statistics.median(apart) if apart else 0.0
+
+
+def effect(rounds, name, metric):
+    """1 better, -1 worse, 0 neither; None where nothing was measured.
+
+    With so many settings some would look good by chance. So a difference counts only if every round shows it in the
+    same direction and beyond what two runs with defaults differ by, and its median is beyond twice that and LEAST.
+    """
+    found = ratios(rounds, name, metric)
+    if not found:
+        return None
+    median = statistics.median(found)
+    apart = noise(rounds, metric)
+    above = all(value > 1 + apart for value in found)
+    below = all(value < 1 - apart for value in found)
+    if not (above or below) or abs(median - 1) <= max(LEAST, 2 * apart):
+        return 0
+    return 1 if (median > 1) == metric.more_is_better else -1
+
+
+def verdict(rounds, name):
+    """In words, and whether to recommend it."""
+    effects = {metric.name: effect(rounds, name, metric) for metric in METRICS}
+    if all(value is None for value in effects.values()):
+        return "not measured", False
+    if all(len(ratios(rounds, name, metric)) < 2 for metric in METRICS):
+        return "one round: too few to say", False
+    better = [name for name, value in effects.items() if value == 1]
+    worse = [name for name, value in effects.items() if value == -1]
+    if better and worse:
+        return f"better: {', '.join(better)}; worse: {', '.join(worse)}", False
+    if better:
+        return f"better: {', '.join(better)}", True
+    if worse:
+        return f"worse: {', '.join(worse)}", False
+    return "no effect", False

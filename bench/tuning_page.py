@@ -1,0 +1,115 @@
+"""docs/tuning.md, made from the rounds measured so far."""
+
+import json
+import statistics
+
+import effects
+from settings import SETTINGS
+
+HEAD = """# Tuning
+
+Written by `make bench-tuning`; do not edit by hand. What are the settings worth that people change for many
+connections? Each was measured between runs with defaults, in a network namespace of its own, with `myriad serve`
+(io_uring) and `myriad swarm` on the two ends of the loopback: it connects, subscribes, pushes to everybody.
+
+A figure is the setting's over the mean of the defaults measured just before and after it; the median of the rounds,
+with the lowest and the highest. An effect is claimed only where every round shows it in the same direction and beyond
+what two runs with the same defaults differ by, and its median is beyond twice that and 5%: with so many settings some
+would look good by chance. What needs a real network (bandwidth, loss, distance) cannot show here.
+"""
+
+TAIL = """## Settings that are limits, not speeds
+
+These stop connections rather than slow them, and a measured time says nothing of them. `myriad doctor` tells which one
+is the nearest on a machine: descriptors (`RLIMIT_NOFILE`, `fs.nr_open`, `fs.file-max`), `fs.epoll.max_user_watches`,
+`nf_conntrack_max`, `tcp_mem`, `tcp_max_orphans`, and `ip_local_port_range` for the side that connects.
+"""
+
+
+def write(directory, path):
+    """From every round's file in `directory` to the page at `path`."""
+    by_size = {}
+    for file in sorted(directory.glob("*.round.json")):
+        result = json.loads(file.read_text())
+        by_size.setdefault(result["connections"], []).append(result)
+    path.write_text(page(by_size))
+
+
+def page(by_size):
+    parts = [HEAD]
+    for connections, results in sorted(by_size.items()):
+        parts.append(_section(connections, results))
+    parts.append(TAIL)
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def _section(connections, results):
+    rounds = [result["runs"] for result in results]
+    parts = [f"## {connections:,} connections\n", _places(results), "", _defaults(rounds), ""]
+    measured = [setting for setting in SETTINGS if effects.verdict(rounds, setting.name)[0] != "not measured"]
+    parts.append("| setting | value | " + " | ".join(metric.name for metric in effects.METRICS) + " | verdict |")
+    parts.append("| --- " * (len(effects.METRICS) + 3) + "|")
+    parts.extend(_line(rounds, setting) for setting in measured)
+    recommended = [setting.name for setting in measured if effects.verdict(rounds, setting.name)[1]]
+    others = [setting for setting in measured if setting.name not in recommended]
+    parts.append("")
+    parts.append(f"**Recommended:** {', '.join(recommended) or 'none of them'}.")
+    if others:
+        parts.append(f"**Not recommended here:** {'; '.join(f'{s.name} ({s.said})' for s in others)}.")
+    missing = [setting for setting in SETTINGS if setting not in measured]
+    if missing:
+        parts.append("")
+        parts.append("Not measured: " + "; ".join(_missing(setting, results) for setting in missing) + ".")
+    parts.append("")
+    parts.append(_commands(connections, rounds))
+    return "\n".join(parts)
+
+
+def _missing(setting, results):
+    why = next((result["skipped"][setting.name] for result in results if setting.name in result["skipped"]), None)
+    if why is None and setting.machine:
+        why = "the whole machine's, with `--machine`"
+    return setting.name + (f" ({why})" if why else "")
+
+
+def _places(results):
+    places = []
+    for result in results:
+        context = result["context"]
+        place = (
+            f"{context['cores']} cores ({context['processor']}), {context['memory']}, Linux {context['kernel']}, "
+            f"commit {context['commit']}, {context['date']}"
+        )
+        if place not in places:
+            places.append(place)
+    return "Measured on:\n\n" + "\n".join(f"- {place}" for place in places)
+
+
+def _defaults(rounds):
+    runs = [run for round_runs in rounds for run in round_runs if run["setting"] == "defaults"]
+    shown = [
+        f"- {metric.name}: {metric.shown(statistics.median(metric.value(run) for run in runs))}; two runs in a row differ "
+        f"by {effects.noise(rounds, metric):.0%}"
+        for metric in effects.METRICS
+    ]
+    return f"With defaults, the median of {len(runs)} runs:\n\n" + "\n".join(shown)
+
+
+def _line(rounds, setting):
+    run = next(run for runs in rounds for run in runs if run["setting"] == setting.name)
+    value = "; ".join(f"{name} {before} -> {after}" for name, (before, after) in run["changed"].items())
+    cells = [_cell(effects.ratios(rounds, setting.name, metric)) for metric in effects.METRICS]
+    return f"| {setting.name} | {value} | {' | '.join(cells)} | {effects.verdict(rounds, setting.name)[0]} |"
+
+
+def _cell(ratios):
+    if not ratios:
+        return ""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def _commands(connections, rounds):
+    """What one run was, as a person would type it."""
+    size = "" if connections == 100_000 else f" TUNING='--connections {connections}'"
+    commands = next(run["commands"] for runs in rounds for run in runs)
+    return "\n".join([f"`make bench-tuning{size}` runs, for each setting:", "", "```sh", *commands, "```"])
