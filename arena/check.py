@@ -117,7 +117,7 @@ class Crowd:
 
 
 def number_of_connections(what, status, body):
-    if status != 200:
+    if status not in (200, 201, 202):
         raise Broken(f"{what} was answered with {status}")
     try:
         number = json.loads(body)["connections"]
