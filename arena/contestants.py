@@ -18,6 +18,7 @@ from pathlib import Path
 ARENA = Path(__file__).resolve().parent
 KINDS = ("websocket", "longpoll", "tcp")
 FEATURES = ("push", "timer", "echo", "request")
+DEVIATIONS = ("compression", "silence", "limits")
 PROCESSES = ("ports", "own")
 JVM_LANGUAGES = ("java", "scala")
 PR_SET_PDEATHSIG = 1
@@ -55,6 +56,7 @@ class Contestant:
     version_command: tuple = ()
     version_pattern: str = ""
     memory: dict | None = None
+    deviations: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def parse(entry, manifest, directory):
     for key, value, allowed in [
         ("kind", [contestant.kind], KINDS),
         ("features", contestant.features, FEATURES),
+        ("deviations", contestant.deviations, DEVIATIONS),
         ("processes", [contestant.processes], PROCESSES),
     ]:
         if not set(value) <= set(allowed):
@@ -116,7 +119,7 @@ def parse(entry, manifest, directory):
 def last_words(text):
     """What a failed program said last: enough for a row of a table."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if "rror" in line and "[Help" not in line]
+    telling = [line for line in lines if "rror" in line and not line.startswith("NOTE:")]
     return (telling or lines or ["it said nothing"])[0 if telling else -1][:200]
 
 

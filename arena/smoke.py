@@ -44,12 +44,12 @@ def scenes(contestant):
         yield {}, [("counted", held.check_counted)]
         yield {"hold_ms": HOLD_MS}, [("held", held.held_between(*HOLD_MS))]
     else:
-        features = contestant.features
-        yield {}, list(check.checks_for(features, "push", 0))
+        features, deviations = contestant.features, contestant.deviations
+        yield {}, list(check.checks_for(features, "push", 0, deviations))
         if {"echo", "timer"} & set(features):
             mode = "echo" if "echo" in features else "push"
             every_ms = TICK_MS if "timer" in features else 0
-            yield {"mode": mode, "push_every_ms": every_ms}, list(check.checks_for(features, mode, every_ms))
+            yield {"mode": mode, "push_every_ms": every_ms}, list(check.checks_for(features, mode, every_ms, deviations))
 
 
 def run_one(contestant, options):
@@ -80,7 +80,7 @@ def run_checks(row, running, checks, options):
         if options.verbose:
             print(f"  {row.name}: {name}: {said}", flush=True)
 
-    crowd = check.Crowd(running.ports, running.order.host)
+    crowd = check.Crowd(running.ports, running.order.host, running.contestant.deviations)
     asyncio.run(check.check(crowd, options.connections, checks, say))
 
 

@@ -15,7 +15,7 @@ from reference import Reference  # noqa: E402
 CONNECTIONS = 9
 
 
-def outcome(mode="push", push_every_ms=0, fault="", only=None, processes=1):
+def outcome(mode="push", push_every_ms=0, fault="", only=None, processes=1, deviations=()):
     """What the checker says of a reference server: (the checks that passed, the breach or None)."""
 
     async def run():
@@ -23,12 +23,14 @@ def outcome(mode="push", push_every_ms=0, fault="", only=None, processes=1):
         ports = [server.sockets[0].getsockname()[1] for server in servers]
         checks = [
             entry
-            for entry in check.checks_for(check.FEATURES, mode, push_every_ms)
+            for entry in check.checks_for(check.FEATURES, mode, push_every_ms, deviations)
             if only is None or entry[0] in ("upgrade", only)
         ]
         passed = []
         try:
-            await check.check(check.Crowd(ports), CONNECTIONS, checks, lambda name, _: passed.append(name))
+            await check.check(
+                check.Crowd(ports, deviations=deviations), CONNECTIONS, checks, lambda name, _: passed.append(name)
+            )
         except check.Broken as broken:
             return passed, str(broken)
         finally:
@@ -50,6 +52,11 @@ class KeptTest(unittest.TestCase):
     def test_echo_between_ticks(self):
         wanted = ["upgrade", "ping", "timer", "echo", "request", "limits"]
         self.assertEqual(outcome("echo", push_every_ms=50), (wanted, None))
+
+    def test_a_known_deviation_is_not_held_against_it(self):
+        self.assertEqual(outcome(fault="compresses", only="upgrade", deviations=("compression",)), (["upgrade"], None))
+        passed, breach = outcome(fault="talks back", deviations=("silence", "limits"))
+        self.assertEqual((passed, breach), (["upgrade", "ping", "push", "burst", "disconnects", "request"], None))
 
     def test_nobody_there(self):
         crowd = check.Crowd([1])
