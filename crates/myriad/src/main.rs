@@ -5,6 +5,8 @@ mod commands;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Arguments, or a config file, that cannot be used.
@@ -41,6 +43,11 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => commands::demo::run(*arguments),
         Command::Plan(arguments) => commands::plan::run(*arguments),
     }
+}
+
+/// Says something on stderr. That nobody reads it is no reason to end, nor for another exit code.
+fn say(words: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{words}");
 }
 
 /// Help and version are successes, also when whoever reads them has closed the pipe.

@@ -1,8 +1,11 @@
 """The command line and the config file."""
 
+import os
+import subprocess
+
 import pytest
 
-from server import DidNotStart, Server, run
+from server import DidNotStart, Server, binary, run
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,27 @@ def test_bad_arguments_exit_with_104(arguments, words):
     assert code == 104 and not stdout
     for word in words:
         assert word in stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--max-connections", "0"],
+        ["swarm", "ws://127.0.0.1:1/raw", "--connections", "0"],
+        ["swarm", "ws://127.0.0.1:1/raw", "--connections", "1", "--connect-timeout", "1s"],
+        ["demo", "--connections", "0"],
+        ["dance"],
+    ],
+)
+def test_a_closed_stderr_changes_no_exit_code(arguments, tmp_path):
+    expected = run(*arguments)[0]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        deaf = subprocess.run([binary(), *arguments], stderr=writer, stdout=subprocess.DEVNULL, timeout=30, cwd=tmp_path)
+    finally:
+        os.close(writer)
+    assert deaf.returncode == expected and expected in (1, 104)
 
 
 def test_a_bad_log_level_in_the_environment_is_named():

@@ -1,5 +1,6 @@
 //! `myriad demo`: arguments in, exit code out.
 
+use crate::say;
 use clap::{Args, ValueEnum};
 use myriad_demo::{DemoError, Options, Verdict};
 use myriad_server::{Count, DriverChoice, Span};
@@ -68,7 +69,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
             Verdict::Missed(why) => failed(&why),
         },
         Err(DemoError::Interrupted) => {
-            eprintln!("Interrupted; the server and the crowd are stopped.");
+            say("Interrupted; the server and the crowd are stopped.");
             ExitCode::from(INTERRUPTED)
         }
         // Whoever read us has read enough.
@@ -87,6 +88,6 @@ fn name(driver: DriverChoice) -> String {
 }
 
 fn failed(why: &str) -> ExitCode {
-    eprintln!("myriad demo: {why}");
+    say(format_args!("myriad demo: {why}"));
     ExitCode::from(FAILED)
 }

@@ -1,9 +1,9 @@
 //! `myriad serve`: flags over a config file in, exit code out.
 
-use crate::BAD_ARGUMENTS;
+use crate::{BAD_ARGUMENTS, say};
 use clap::{Args, ValueEnum};
 use myriad_server::{ConfigError, LogLevel, Machine, Options, ServerError};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
@@ -33,8 +33,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     match serve(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // A closed stderr is no reason for another exit code.
-            let _ = writeln!(std::io::stderr(), "error: {error}");
+            say(format_args!("error: {error}"));
             ExitCode::from(if error.is_configuration() {
                 BAD_ARGUMENTS
             } else {

@@ -1,6 +1,6 @@
 //! `myriad swarm`: arguments in, exit code out.
 
-use crate::BAD_ARGUMENTS;
+use crate::{BAD_ARGUMENTS, say};
 use clap::{Args, ValueEnum};
 use myriad_swarm::quantity::{bytes, count, duration, rate};
 use myriad_swarm::report::Report;
@@ -158,16 +158,16 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let interrupt = match Interrupt::on_signals() {
         Ok(interrupt) => interrupt,
         Err(error) => {
-            eprintln!(
+            say(format_args!(
                 "error: signals cannot be watched ({error}); raise the descriptor limit (ulimit -n)"
-            );
+            ));
             return ExitCode::FAILURE;
         }
     };
     match myriad_swarm::run(&config, &interrupt) {
         Ok(report) => ExitCode::from(exit_code(&report)),
         Err(error) => {
-            eprintln!("error: {error}");
+            say(format_args!("error: {error}"));
             match error {
                 RunError::Config(_) => ExitCode::from(BAD_ARGUMENTS),
                 _ => ExitCode::FAILURE,
