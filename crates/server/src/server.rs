@@ -358,6 +358,7 @@ impl Supervisor {
         let gate = Gate::new(
             control::router(Arc::clone(&self.control)),
             self.stage.subscribe(),
+            self.control.metrics.requests().clone(),
             connections_max,
         );
         for socket in threads.hand_overs.drain(..) {

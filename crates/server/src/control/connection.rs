@@ -1,20 +1,23 @@
 //! One connection of the control plane, from its arrival to its lingering end.
 
 use super::Stage;
+use super::error::Refusal;
+use super::metrics::RequestCounts;
+use super::rewound::Rewound;
 use axum::Router;
 use axum::body::Body;
+use axum::http::StatusCode;
 use axum::response::Response;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -35,9 +38,6 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of hyper's read buffer: a head must fit, bodies are read in pieces. The default is 400 KiB.
 const READ_BUFFER_BYTES: usize = 32 << 10;
 
-const FULL: &str = "{\"error\":{\"code\":\"busy\",\"message\":\"too many connections to the HTTP API; \
-                    close some, or keep and reuse them\"}}";
-
 /// Where a connection came from, and so what it has already said.
 #[derive(Debug)]
 pub(crate) enum Origin {
@@ -52,16 +52,23 @@ pub(crate) enum Origin {
 pub(crate) struct Gate {
     router: Router,
     stage: watch::Receiver<Stage>,
+    counts: RequestCounts,
     connections: Arc<Semaphore>,
     connections_max: u32,
     refusals: Arc<Semaphore>,
 }
 
 impl Gate {
-    pub(crate) fn new(router: Router, stage: watch::Receiver<Stage>, connections_max: u32) -> Self {
+    pub(crate) fn new(
+        router: Router,
+        stage: watch::Receiver<Stage>,
+        counts: RequestCounts,
+        connections_max: u32,
+    ) -> Self {
         Self {
             router,
             stage,
+            counts,
             connections: Arc::new(Semaphore::new(connections_max as usize)),
             connections_max,
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
@@ -71,15 +78,9 @@ impl Gate {
     /// Serves the connection in a task of its own, or tells it that there are too many.
     pub(crate) fn admit(&self, stream: TcpStream, origin: Origin) {
         if let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() {
-            tokio::spawn(serve(
-                stream,
-                origin,
-                self.router.clone(),
-                self.stage.clone(),
-                permit,
-            ));
+            tokio::spawn(self.clone().serve(stream, origin, permit));
         } else if let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() {
-            tokio::spawn(refuse(stream, permit));
+            tokio::spawn(self.clone().turn_away(stream, permit));
         }
     }
 
@@ -88,66 +89,130 @@ impl Gate {
         // The semaphore is never closed.
         let _ = self.connections.acquire_many(self.connections_max).await;
     }
-}
 
-async fn refuse(mut stream: TcpStream, _permit: OwnedSemaphorePermit) {
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
-         Retry-After: {}\r\nConnection: close\r\n\r\n{FULL}",
-        FULL.len(),
-        super::error::RETRY_AFTER_S,
-    );
-    if matches!(
-        timeout(LINGER_TIMEOUT, stream.write_all(answer.as_bytes())).await,
-        Ok(Ok(()))
-    ) {
+    async fn turn_away(self, mut stream: TcpStream, _permit: OwnedSemaphorePermit) {
+        let refusal = Refusal::busy(
+            "too many connections to the HTTP API; close some, or keep and reuse them",
+        );
+        self.refuse(&mut stream, &refusal).await;
         linger(&mut stream).await;
     }
-}
 
-async fn serve(
-    stream: TcpStream,
-    origin: Origin,
-    router: Router,
-    mut stage: watch::Receiver<Stage>,
-    _permit: OwnedSemaphorePermit,
-) {
-    let progress = Arc::new(Progress::new());
-    let received = match origin {
-        Origin::Shard(received) => received,
-        Origin::Listener => Vec::new(),
-    };
-    let io = TokioIo::new(Rewound::new(received, stream, Arc::clone(&progress)));
-    let requests = Requests {
-        router,
-        progress: Arc::clone(&progress),
-    };
-    let mut connection = http1::Builder::new()
-        .max_buf_size(READ_BUFFER_BYTES)
-        .header_read_timeout(None)
-        .serve_connection(io, requests);
-    let mut stopping = false;
-    loop {
-        // A phase may begin during the sleep and end before it: no sleep is longer than a glance at the clock is cheap.
-        let glance = progress.deadline().min(Instant::now() + GLANCE_INTERVAL);
-        tokio::select! {
-            // With its shutdown: without it, hyper can call a connection done before the answer is flushed
-            // (a 413 to a client that waits for 100 Continue).
-            ended = &mut connection => {
-                if let Err(error) = ended {
-                    tracing::debug!("control connection: {error}");
+    async fn serve(mut self, stream: TcpStream, origin: Origin, _permit: OwnedSemaphorePermit) {
+        let progress = Arc::new(Progress::new());
+        let received = match origin {
+            Origin::Shard(received) => received,
+            Origin::Listener => Vec::new(),
+        };
+        let io = TokioIo::new(Rewound::new(received, stream, Arc::clone(&progress)));
+        let requests = Requests {
+            router: self.router.clone(),
+            progress: Arc::clone(&progress),
+        };
+        let mut connection = http1::Builder::new()
+            .max_buf_size(READ_BUFFER_BYTES)
+            .header_read_timeout(None)
+            // A client that ends its side behind its request (`nc -N`) waits for the answer.
+            .half_close(true)
+            .serve_connection(io, requests);
+        let end = self.watch(&mut connection, &progress).await;
+        let parts = connection.into_parts();
+        let end = match end {
+            // Part of a head came together with the request before it, and nobody saw it begin.
+            End::Idle if !parts.read_buf.is_empty() => End::SlowHead,
+            end => end,
+        };
+        let mut rewound = parts.io.into_inner();
+        // Behind half an answer nothing can be said.
+        if let Some(refusal) = end.refusal(rewound.withheld())
+            && !rewound.is_blocked()
+        {
+            self.refuse(rewound.stream(), &refusal).await;
+        }
+        linger(rewound.stream()).await;
+    }
+
+    /// Drives a connection to its end, or to the end of our patience.
+    async fn watch(&mut self, connection: &mut Connection, progress: &Progress) -> End {
+        let mut stopping = false;
+        loop {
+            // A phase may begin during the sleep and end before it: no sleep is longer than a glance at the clock is cheap.
+            let glance = progress.deadline().min(Instant::now() + GLANCE_INTERVAL);
+            tokio::select! {
+                // With its shutdown: without it, hyper can call a connection done before the answer is flushed
+                // (a 413 to a client that waits for 100 Continue).
+                ended = &mut *connection => return End::of(ended),
+                () = sleep_until(glance) => if progress.deadline() <= Instant::now() {
+                    return progress.end();
+                },
+                _ = self.stage.wait_for(|stage| *stage == Stage::Stopped), if !stopping => {
+                    stopping = true;
+                    Pin::new(&mut *connection).graceful_shutdown();
                 }
-                break;
-            }
-            () = sleep_until(glance) => if progress.deadline() <= Instant::now() { break },
-            _ = stage.wait_for(|stage| *stage == Stage::Stopped), if !stopping => {
-                stopping = true;
-                Pin::new(&mut connection).graceful_shutdown();
             }
         }
     }
-    let mut stream = connection.into_parts().io.into_inner().stream;
-    linger(&mut stream).await;
+
+    /// Says a last word, within limits.
+    async fn refuse(&self, stream: &mut TcpStream, refusal: &Refusal) {
+        self.counts.count("other", refusal.status());
+        let words = refusal.last_words();
+        // A client that does not take it ends the same way.
+        let _ = timeout(LINGER_TIMEOUT, stream.write_all(words.as_bytes())).await;
+    }
+}
+
+type Connection = http1::Connection<TokioIo<Rewound>, Requests>;
+
+/// How serving a connection ended.
+enum End {
+    /// Nothing is left to say.
+    Quiet,
+    /// No further request came in time.
+    Idle,
+    /// The head of a request did not come in time.
+    SlowHead,
+    /// The head of a request could not be read.
+    Unreadable(hyper::Error),
+}
+
+impl End {
+    fn of(ended: Result<(), hyper::Error>) -> Self {
+        match ended {
+            Ok(()) => Self::Quiet,
+            Err(error) if error.is_parse() => Self::Unreadable(error),
+            Err(error) => {
+                tracing::debug!("control connection: {error}");
+                Self::Quiet
+            }
+        }
+    }
+
+    /// What the client is told; `withheld` is the status that hyper answers, without a word.
+    fn refusal(&self, withheld: Option<StatusCode>) -> Option<Refusal> {
+        match self {
+            Self::Quiet | Self::Idle => None,
+            Self::SlowHead => Some(Refusal::timeout(format!(
+                "the request's head did not come within {} s; send it whole, without pauses",
+                HEAD_TIMEOUT.as_secs()
+            ))),
+            Self::Unreadable(error) => {
+                let status = withheld.unwrap_or(StatusCode::BAD_REQUEST);
+                let (code, advice) = match status {
+                    StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+                        ("head_too_long", "send fewer and shorter headers")
+                    }
+                    StatusCode::URI_TOO_LONG => ("head_too_long", "send a shorter target"),
+                    _ => (
+                        "malformed_head",
+                        "send METHOD TARGET HTTP/1.1, lines of NAME: VALUE, and an empty line",
+                    ),
+                };
+                let message = format!("the request's head cannot be read ({error}); {advice}");
+                Some(Refusal::new(status, code, message))
+            }
+        }
+    }
 }
 
 /// Ends our side, then waits for the client to end its own.
@@ -167,7 +232,7 @@ async fn linger(stream: &mut TcpStream) {
 
 /// What the connection is doing, and since when: it bounds each phase by a time of its own.
 #[derive(Debug)]
-struct Progress(Mutex<(Phase, Instant)>);
+pub(super) struct Progress(Mutex<(Phase, Instant)>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -190,10 +255,19 @@ impl Progress {
     }
 
     /// Bytes have come: a head begins, unless they belong to what is under way.
-    fn received(&self) {
+    pub(super) fn received(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.0 == Phase::Idle {
             *state = (Phase::Head, Instant::now());
+        }
+    }
+
+    /// What its deadline means once it has passed.
+    fn end(&self) -> End {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).0 {
+            Phase::Head => End::SlowHead,
+            Phase::Idle => End::Idle,
+            Phase::Request => End::Quiet,
         }
     }
 
@@ -230,82 +304,6 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
     }
 }
 
-/// A stream whose first bytes were already read.
-#[derive(Debug)]
-struct Rewound {
-    received: Vec<u8>,
-    position: usize,
-    stream: TcpStream,
-    progress: Arc<Progress>,
-}
-
-impl Rewound {
-    fn new(received: Vec<u8>, stream: TcpStream, progress: Arc<Progress>) -> Self {
-        Self {
-            received,
-            position: 0,
-            stream,
-            progress,
-        }
-    }
-}
-
-impl AsyncRead for Rewound {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let left = &self.received[self.position..];
-        if !left.is_empty() {
-            let count = left.len().min(buffer.remaining());
-            buffer.put_slice(&left[..count]);
-            self.position += count;
-            if self.position == self.received.len() {
-                self.received = Vec::new();
-                self.position = 0;
-            }
-            return Poll::Ready(Ok(()));
-        }
-        let filled = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > filled {
-            self.progress.received();
-        }
-        polled
-    }
-}
-
-impl AsyncWrite for Rewound {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,6 +313,10 @@ mod tests {
     use axum::routing::{get, post};
     use std::io::Read;
     use std::net;
+
+    const SLOW_HEAD: &str = "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-type: application/json\r\n\
+        content-length: 115\r\n\r\n{\"error\":{\"code\":\"timeout\",\"message\":\"the request's head did not come within \
+        10 s; send it whole, without pauses\"}}";
 
     /// Serves one connection that has sent `received`, on a clock that jumps to the next deadline whenever nothing
     /// else is left to do. Returns what the client was answered and how long it took.
@@ -338,7 +340,7 @@ mod tests {
                 .route("/", get(async || "hello"))
                 .route("/body", post(body));
             let (_sender, stage) = watch::channel(Stage::Serving);
-            let gate = Gate::new(router, stage, 1);
+            let gate = Gate::new(router, stage, RequestCounts::default(), 1);
             let begin = Instant::now();
             gate.admit(
                 TcpStream::from_std(stream).expect("a socket"),
@@ -366,9 +368,9 @@ mod tests {
     }
 
     #[test]
-    fn half_a_head_is_waited_for_within_limits() {
+    fn half_a_head_is_answered_408() {
         let (answer, took) = serve_until_closed("GET / HTTP/1.1\r\nHost: he");
-        assert_eq!(answer, "");
+        assert_eq!(answer, SLOW_HEAD);
         assert!(
             took >= HEAD_TIMEOUT && took <= HEAD_TIMEOUT + GLANCE_INTERVAL + LINGER_TIMEOUT,
             "{took:?}"
@@ -387,9 +389,66 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_head_is_answered_400_and_lingers() {
-        let (answer, took) = serve_until_closed("GET / HTTP/1.1\r\nbroken\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-        assert!(took <= LINGER_TIMEOUT + GLANCE_INTERVAL, "{took:?}");
+    fn half_a_second_head_is_answered_408_behind_the_first_answer() {
+        let heads = "GET / HTTP/1.1\r\nHost: here\r\n\r\nGET / HTTP/1.1\r\nHo";
+        let (answers, took) = serve_until_closed(heads);
+        let (first, second) = answers.split_at(answers.find("hello").expect("a body") + 5);
+        assert!(first.starts_with("HTTP/1.1 200 "), "{first}");
+        assert_eq!(second, SLOW_HEAD);
+        // What came with the first request counts as the time between two: nobody saw it begin.
+        let most = KEEP_ALIVE_TIMEOUT + GLANCE_INTERVAL + LINGER_TIMEOUT;
+        assert!(took >= HEAD_TIMEOUT && took <= most, "{took:?}");
+    }
+
+    #[test]
+    fn a_head_that_cannot_be_read_is_told_what_to_do_and_lingers() {
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(200));
+        let long = format!(
+            "GET / HTTP/1.1\r\na: {}\r\n\r\n",
+            "x".repeat(4 * READ_BUFFER_BYTES)
+        );
+        for (head, status, advice) in [
+            (
+                "GET / HTTP/1.1\r\nbroken\r\n\r\n",
+                "400 Bad Request",
+                "NAME: VALUE",
+            ),
+            ("GET / HTTP/9.9\r\n\r\n", "400 Bad Request", "HTTP/1.1"),
+            ("\u{16}\u{3}\u{1}\r\n\r\n", "400 Bad Request", "METHOD"),
+            (
+                "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                "400 Bad Request",
+                "HTTP/1.1",
+            ),
+            (&many, "431 Request Header Fields Too Large", "fewer"),
+            (&long, "431 Request Header Fields Too Large", "shorter"),
+            (
+                "GET / HTTP/1.1\r\na: \0\r\n\r\n",
+                "400 Bad Request",
+                "NAME: VALUE",
+            ),
+        ] {
+            for before in ["", "GET / HTTP/1.1\r\nHost: here\r\n\r\n"] {
+                let (answers, took) = serve_until_closed(&format!("{before}{head}"));
+                let answer = match before {
+                    "" => &*answers,
+                    _ => answers.split_once("hello").expect("the first answer").1,
+                };
+                assert!(
+                    answer.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+                    "{before:.3} {head:.30}: {answer}"
+                );
+                let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+                assert!(
+                    body.contains("cannot be read (") && body.contains(advice),
+                    "{answer}"
+                );
+                assert!(
+                    answer.contains(&format!("content-length: {}\r\n", body.len())),
+                    "{answer}"
+                );
+                assert!(took <= LINGER_TIMEOUT + GLANCE_INTERVAL, "{took:?}");
+            }
+        }
     }
 }

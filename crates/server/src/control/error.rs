@@ -69,7 +69,7 @@ impl Refusal {
             .with(header::RETRY_AFTER, RETRY_AFTER_S)
     }
 
-    /// 408: the body came too slowly.
+    /// 408: a head or a body came too slowly.
     pub(crate) fn timeout(message: impl Into<String>) -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", message).with(header::CONNECTION, "close")
     }
@@ -87,15 +87,45 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let body = Body {
+impl Refusal {
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    fn body(&self) -> Body<'_> {
+        Body {
             error: Sentence {
                 code: self.code,
                 message: &self.message,
             },
-        };
-        let mut response = (self.status, Json(body)).into_response();
+        }
+    }
+
+    /// The whole answer, for a connection that no HTTP library serves (any more) and that ends with it.
+    pub(crate) fn last_words(&self) -> String {
+        let body = serde_json::to_string(&self.body()).expect("two texts are always JSON");
+        let header = self
+            .header
+            .as_ref()
+            .map_or_else(String::new, |(name, value)| {
+                // The line below says it.
+                if name == header::CONNECTION {
+                    return String::new();
+                }
+                format!("{name}: {value}\r\n")
+            });
+        format!(
+            "HTTP/1.1 {status}\r\n{header}connection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len(),
+            status = self.status,
+        )
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body())).into_response();
         if let Some((name, value)) = self.header {
             response
                 .headers_mut()

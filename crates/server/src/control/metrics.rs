@@ -26,8 +26,23 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 #[derive(Debug)]
 pub(crate) struct Registered {
     registry: Registry,
-    requests: Family<RequestLabels, Counter>,
+    requests: RequestCounts,
     tables: Arc<OnceLock<Vec<Pid>>>,
+}
+
+/// Requests answered, by route and status; all clones count together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestCounts(Family<RequestLabels, Counter>);
+
+impl RequestCounts {
+    pub(crate) fn count(&self, route: &'static str, status: StatusCode) {
+        self.0
+            .get_or_create(&RequestLabels {
+                route,
+                status: status.as_u16(),
+            })
+            .inc();
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -40,13 +55,13 @@ impl Registered {
     /// Everything that is shown. `hand_overs_refused` is counted by the shards' ends of the hand-over sockets.
     pub(crate) fn new(mesh: Mesh, hand_overs_refused: Arc<AtomicU64>) -> Self {
         let mut registry = Registry::default();
-        let requests = Family::<RequestLabels, Counter>::default();
+        let requests = RequestCounts::default();
         let tables = Arc::<OnceLock<Vec<Pid>>>::default();
         let ours = registry.sub_registry_with_prefix("myriad");
         ours.register(
             "api_requests",
             "Requests to the control plane, by route and status",
-            requests.clone(),
+            requests.0.clone(),
         );
         ours.register_collector(Box::new(Shards {
             mesh,
@@ -62,13 +77,9 @@ impl Registered {
         }
     }
 
-    pub(crate) fn count_request(&self, route: &'static str, status: StatusCode) {
-        self.requests
-            .get_or_create(&RequestLabels {
-                route,
-                status: status.as_u16(),
-            })
-            .inc();
+    /// Where requests are counted.
+    pub(crate) fn requests(&self) -> &RequestCounts {
+        &self.requests
     }
 
     /// Says which threads have descriptor tables of their own, once all run.

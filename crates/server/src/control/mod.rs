@@ -7,6 +7,7 @@ mod key;
 mod metrics;
 mod process;
 mod publish;
+mod rewound;
 
 pub(crate) use connection::{Gate, Origin};
 pub(crate) use key::decide as decide_key;
@@ -90,7 +91,7 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
     } else {
         next.run(request).await
     };
-    control.metrics.count_request(route, response.status());
+    control.metrics.requests().count(route, response.status());
     response
 }
 
