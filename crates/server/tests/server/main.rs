@@ -3,6 +3,7 @@
 mod support;
 
 mod hand_over;
+mod hostile;
 mod lifecycle;
 mod metrics;
 mod publish;
