@@ -7,6 +7,10 @@ import rows
 
 # Smaller differences are not worth a setting, however sure they are.
 LEAST = 0.05
+# How busy the machine may be with something else just before a run, for the run to count.
+BUSY_MOST = 0.1
+# Rounds that must agree before a setting is recommended.
+ROUNDS_TO_RECOMMEND = 3
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,17 @@ METRICS = [
 ]
 
 
+def counts(run):
+    """Everybody was reached, and nobody else used the machine when it began."""
+    return rows.whole(run) and run["busy_before"] <= BUSY_MOST
+
+
 def ratios(rounds, name, metric):
     """Of each round: the setting over the mean of the defaults measured next to it, before and after."""
     found = []
     for runs in rounds:
         for index, run in enumerate(runs):
-            if run["setting"] != name or not rows.whole(run):
+            if run["setting"] != name or not counts(run):
                 continue
             beside = [
                 metric.value(other)
@@ -45,14 +54,14 @@ def ratios(rounds, name, metric):
 
 
 def _defaults(runs):
-    return next((run for run in runs if run["setting"] == "defaults" and rows.whole(run)), None)
+    return next((run for run in runs if run["setting"] == "defaults" and counts(run)), None)
 
 
 def noise(rounds, metric):
     """How far two runs with the same defaults, one after the other, are apart: the median, as a share."""
     apart = []
     for runs in rounds:
-        values = [metric.value(run) for run in runs if run["setting"] == "defaults" and rows.whole(run)]
+        values = [metric.value(run) for run in runs if run["setting"] == "defaults" and counts(run)]
         apart.extend(abs(later / earlier - 1) for earlier, later in zip(values, values[1:]))
     return statistics.median(apart) if apart else 0.0
 
@@ -80,14 +89,15 @@ def verdict(rounds, name):
     effects = {metric.name: effect(rounds, name, metric) for metric in METRICS}
     if all(value is None for value in effects.values()):
         return "not measured", False
-    if all(len(ratios(rounds, name, metric)) < 2 for metric in METRICS):
+    taken = max(len(ratios(rounds, name, metric)) for metric in METRICS)
+    if taken < 2:
         return "one round: too few to say", False
     better = [name for name, value in effects.items() if value == 1]
     worse = [name for name, value in effects.items() if value == -1]
     if better and worse:
         return f"better: {', '.join(better)}; worse: {', '.join(worse)}", False
     if better:
-        return f"better: {', '.join(better)}", True
+        return f"better: {', '.join(better)}", taken >= ROUNDS_TO_RECOMMEND
     if worse:
         return f"worse: {', '.join(worse)}", False
-    return "no effect", False
+    return "no effect shown", False

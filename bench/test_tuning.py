@@ -16,9 +16,10 @@ CONTEXT = {
 METRIC = {metric.name: metric for metric in effects.METRICS}
 
 
-def run(name, last_ms=400.0, rate=60_000.0, connected=100, changed=None):
+def run(name, last_ms=400.0, rate=60_000.0, connected=100, changed=None, busy=0.0):
     return {
         "setting": name,
+        "busy_before": busy,
         "pushes": [{"last_ms": last_ms, "received": 100}],
         "server_cpu_s": 0.0004,
         "user_bytes_per_connection": 99.0,
@@ -48,6 +49,8 @@ class EffectTest(unittest.TestCase):
         runs = [run("defaults", 400), run("a", 100, connected=99), run("defaults", 400)]
         self.assertEqual(effects.ratios([runs], "a", METRIC["publish to last"]), [])
         self.assertEqual(effects.verdict([runs], "a"), ("not measured", False))
+        disturbed = [run("defaults", 400), run("a", 100, busy=0.5), run("defaults", 400)]
+        self.assertEqual(effects.ratios([disturbed], "a", METRIC["publish to last"]), [])
         broken = [run("defaults", 100, connected=99), run("a", 300), run("defaults", 600)]
         self.assertEqual(effects.ratios([broken], "a", METRIC["publish to last"]), [0.5])
 
@@ -68,8 +71,10 @@ class EffectTest(unittest.TestCase):
         self.assertIsNone(effects.effect(rounds([0.8]), "b", metric))
 
     def test_more_connects_a_second_are_better_and_more_milliseconds_worse(self):
-        faster = [[run("defaults"), run("a", rate=90_000.0), run("defaults")]] * 2
+        faster = [[run("defaults"), run("a", rate=90_000.0), run("defaults")]] * 3
         self.assertEqual(effects.verdict(faster, "a"), ("better: connects a second", True))
+        words, recommended = effects.verdict(faster[:2], "a")
+        self.assertEqual((words, recommended), ("better: connects a second", False), "two rounds may be chance")
         slower = [[run("defaults"), run("a", last_ms=800.0), run("defaults")]] * 2
         self.assertEqual(effects.verdict(slower, "a"), ("worse: publish to last", False))
         both = [[run("defaults"), run("a", rate=90_000.0, last_ms=800.0), run("defaults")]] * 2
@@ -77,7 +82,7 @@ class EffectTest(unittest.TestCase):
         self.assertIn("better: connects a second; worse: publish to last", words)
         self.assertFalse(recommended)
         nothing = [[run("defaults"), run("a"), run("defaults")]]
-        self.assertEqual(effects.verdict(nothing * 2, "a"), ("no effect", False))
+        self.assertEqual(effects.verdict(nothing * 2, "a"), ("no effect shown", False))
         self.assertEqual(effects.verdict(nothing, "a"), ("one round: too few to say", False))
 
 
@@ -155,7 +160,7 @@ class PageTest(unittest.TestCase):
                 "skipped": {"rps": "not allowed here"},
             }
 
-        page = tuning_page.page({100_000: [result(0), result(1)]})
+        page = tuning_page.page({100_000: [result(0), result(1), result(2)]})
         self.assertIn("**Recommended:** hash.", page)
         self.assertIn("somaxconn (65535, so that no connect waits)", page)
         self.assertIn("| hash | tcp_ehash_entries shared -> 4194304 |", page)

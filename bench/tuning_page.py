@@ -15,7 +15,8 @@ connections? Each was measured between runs with defaults, in a network namespac
 A figure is the setting's over the mean of the defaults measured just before and after it; the median of the rounds,
 with the lowest and the highest. An effect is claimed only where every round shows it in the same direction and beyond
 what two runs with the same defaults differ by, and its median is beyond twice that and 5%: with so many settings some
-would look good by chance. What needs a real network (bandwidth, loss, distance) cannot show here.
+would look good by chance; a recommendation takes three rounds. A run that began while something else used the machine
+does not count. What needs a real network (bandwidth, loss, distance) cannot show here.
 """
 
 TAIL = """## Settings that are limits, not speeds
@@ -51,7 +52,8 @@ def _section(connections, results):
     parts.append("| --- " * (len(effects.METRICS) + 3) + "|")
     parts.extend(_line(rounds, setting) for setting in measured)
     recommended = [setting.name for setting in measured if effects.verdict(rounds, setting.name)[1]]
-    others = [setting for setting in measured if setting.name not in recommended]
+    decided = [setting for setting in measured if not effects.verdict(rounds, setting.name)[0].startswith("one round")]
+    others = [setting for setting in decided if setting.name not in recommended]
     parts.append("")
     parts.append(f"**Recommended:** {', '.join(recommended) or 'none of them'}.")
     if others:
@@ -86,7 +88,7 @@ def _places(results):
 
 
 def _defaults(rounds):
-    runs = [run for round_runs in rounds for run in round_runs if run["setting"] == "defaults"]
+    runs = [run for found in rounds for run in found if run["setting"] == "defaults" and effects.counts(run)]
     shown = [
         f"- {metric.name}: {metric.shown(statistics.median(metric.value(run) for run in runs))}; two runs in a row differ "
         f"by {effects.noise(rounds, metric):.0%}"
