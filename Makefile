@@ -6,6 +6,7 @@
 # make bench-tuning   what kernel settings are worth: docs/tuning.md (some minutes a round)
 # make sim     100,000 random schedules of several shards or an hour, and what they reached; SEEDS=, MINUTES= and FROM=
 #              change that, make sim SEED=7 replays one and prints every step
+# make deny    licences, advisories and sources of what we depend on
 #
 # Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k'.
 
@@ -23,7 +24,7 @@ FROM ?= 0
 MINUTES ?= 60
 ARENA ?=
 
-.PHONY: demo test bench bench-tuning sim conformance arena-smoke
+.PHONY: demo test bench bench-tuning sim deny conformance arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -53,6 +54,10 @@ ifeq ($(SEED),)
 else
 	MYRIAD_SIM_SEED=$(SEED) $(SIM) replay --nocapture
 endif
+
+deny:
+	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny --locked check
 
 arena-smoke: arena/.venv/installed
 	arena/.venv/bin/python arena/smoke.py $(ARENA)

@@ -113,6 +113,7 @@ def suites():
     yield Suite(
         "lints", [[CARGO, "clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]]
     )
+    yield Suite("licences", [[sys.executable, ROOT / "tests" / "licences.py"]])
     yield Suite(
         "licences and advisories",
         [[CARGO, "deny", "--locked", "check"]],

@@ -22,6 +22,9 @@ mod server;
 mod shards;
 mod signals;
 
+#[doc(hidden)]
+pub use control::fuzzing;
+
 pub use config::{
     Announcement, AnnouncementError, ApiKey, Config, ConfigError, DriverChoice, LogLevel, Options,
 };

@@ -45,6 +45,10 @@ impl Refusal {
         }
     }
 
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// 400: the caller's request is at fault; `message` says where and what to send instead.
     pub(crate) fn bad_request(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, message)

@@ -2,6 +2,7 @@
 
 mod connection;
 mod error;
+pub mod fuzzing;
 mod health;
 mod key;
 mod metrics;

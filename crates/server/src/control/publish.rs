@@ -129,7 +129,7 @@ pub(super) async fn read(body: Body) -> Result<Bytes, Refusal> {
     }
 }
 
-fn parse(body: &[u8]) -> Result<(Cow<'_, str>, Payload), Refusal> {
+pub(super) fn parse(body: &[u8]) -> Result<(Cow<'_, str>, Payload), Refusal> {
     let publication = parse_json(body)?;
     let payload = match (publication.data, publication.b64data) {
         (Some(data), None) => text(data)?,
@@ -154,6 +154,10 @@ fn parse_json(body: &[u8]) -> Result<Publication<'_>, Refusal> {
     if body.trim_ascii().is_empty() {
         return Err(malformed("the body is empty"));
     }
+    // A list of the fields' values in their order would be read as well: nobody who sends one means it.
+    if body.trim_ascii_start().starts_with('[') {
+        return Err(malformed("the body is a list"));
+    }
     let mut json = serde_json::Deserializer::from_str(body);
     let publication: Publication<'_> =
         serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -171,7 +175,19 @@ fn parse_json(body: &[u8]) -> Result<Publication<'_>, Refusal> {
 }
 
 fn malformed(what: impl std::fmt::Display) -> Refusal {
+    let what = shortened(what.to_string());
     Refusal::bad_request("malformed", format!("{what}; {FORM}"))
+}
+
+/// Faults quote what they found, which may be a mebibyte: the beginning says what it is, the end where.
+fn shortened(what: String) -> String {
+    const KEPT_BYTES: [usize; 2] = [300, 100];
+    if what.len() <= KEPT_BYTES.iter().sum::<usize>() {
+        return what;
+    }
+    let head = what.floor_char_boundary(KEPT_BYTES[0]);
+    let tail = what.ceil_char_boundary(what.len() - KEPT_BYTES[1]);
+    format!("{} ... {}", &what[..head], &what[tail..])
 }
 
 /// A JSON string is published as its content, any other JSON as the text it was sent as.
@@ -291,7 +307,8 @@ mod tests {
                 &["no Unicode text"],
             ),
             ("channel=c&data=1", &["expected value"]),
-            ("[]", &["line 1"]),
+            ("[]", &["the body is a list"]),
+            (r#"["c", 1]"#, &["the body is a list"]),
         ] {
             let refusal = refusal(body);
             for part in parts {
