@@ -2,6 +2,7 @@
 
 mod hop;
 
+use crate::say;
 use clap::Args;
 use hop::hop;
 use myriad_doctor::plan::{Chain, Hop, Plan, Traffic, render};
@@ -74,7 +75,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Whoever read us has read enough; the answer stands.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("error: the plan cannot be written: {error}");
+            say(format_args!("error: the plan cannot be written: {error}"));
             ExitCode::FAILURE
         }
         _ if plan.carries => ExitCode::SUCCESS,
