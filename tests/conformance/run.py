@@ -27,6 +27,9 @@ DRIVERS = ["io_uring", "epoll"]
 EXIT_MISSING = 3
 # What the suite sends at most: 16 MiB in a message, in 262,144 fragments in a message, and its echo.
 LIMITS = ["--message-bytes-max", "16MiB", "--message-fragments-max", "300k", "--outbound-bytes-max", "64MiB"]
+# Some cases (6.4.4 is one) pause in the middle of a frame, and the suite answers a ping that comes then right there:
+# its pong becomes payload, and the case fails for what the suite has sent.
+LIMITS += ["--ping-interval", "0"]
 # Of one driver. The suite bounds each case itself.
 RUN_SECONDS_MAX = 30 * 60
 # Everything but large messages (9) and most of compression (12 and 13: minutes of it).
