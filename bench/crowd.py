@@ -21,8 +21,19 @@ class RunFailed(Exception):
 class Bench:
     """What all runs share."""
 
-    def __init__(self, myriad, baseline, baseline_processes, out):
-        self.myriad, self.baseline, self.baseline_processes, self.out = myriad, baseline, baseline_processes, out
+    def __init__(self, myriad, baseline, floor, baseline_processes, out):
+        self.myriad, self.baseline, self.floor, self.out = myriad, baseline, floor, out
+        self.baseline_processes = baseline_processes
+
+    def connect_floor_per_s(self, connections):
+        """How many connections a second this machine opens now, when nothing is said on them: `baseline/floor.c`."""
+        in_use, _ = processes.sockets()
+        command = [self.floor, "--connections", connections, "--processes", self.baseline_processes]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=SILENCE_S * 2)
+        if done.returncode != 0:
+            raise RunFailed(f"the floor under connecting could not be measured: {done.stderr.strip()}")
+        processes.wait_until_drained(in_use)
+        return json.loads(done.stdout)["rate_per_s"]
 
     def server_command(self, kind, connections, ping_interval, ports):
         """The kinds: `baseline`, `io_uring`, `epoll`."""

@@ -9,7 +9,8 @@ HEAD = """# Benchmarks
 
 Written by `make bench`; do not edit by hand. Server and crowd share the machine: every figure contains the cost of
 both ends. The baseline is `bench/baseline/push.c`, a plain epoll program with one `send()` per connection and no
-protocol beyond the upgrade, run between the others with the same crowd. A ratio is taken per round, against the
+protocol beyond the upgrade, run between the others with the same crowd. The *floor* under connecting is
+`bench/baseline/floor.c`: the same number of connections with nothing said on them. A ratio is taken per round, against the
 baseline of the same round; the median of the rounds is shown, with the lowest and the highest. A round in which
 somebody was not connected or not reached does not count.
 """
@@ -102,6 +103,9 @@ def _other(run):
     notes = []
     if not rows.whole(run):
         notes.append("does not count: not everybody was connected or reached")
+    if "connect_floor_per_s" in run:
+        floor = rows.per_second(run["connect_floor_per_s"])
+        notes.append(f"connects at {rows.setup_share_of_floor(run):.2f} of the floor of {floor}")
     if "server_cpu_share" in run:
         notes.append(f"server CPU {rows.share(run['server_cpu_share'])} of a core")
     if "probe" in run:

@@ -103,6 +103,11 @@ def setup_rate(run):
     return run["report"]["setup"]["rate_per_s"]
 
 
+def setup_share_of_floor(run):
+    """Of the rate at which this machine opens connections that say nothing, measured right before."""
+    return setup_rate(run) / run["connect_floor_per_s"]
+
+
 def setup_seconds(run):
     return run["report"]["setup"]["elapsed_s"]
 

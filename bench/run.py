@@ -48,9 +48,10 @@ def arguments():
     return parser.parse_args()
 
 
-def build_baseline(out):
-    program = out / "push"
-    source = ROOT / "bench/baseline/push.c"
+def build(name, out):
+    """One of the plain C programs of `bench/baseline`."""
+    program = out / name
+    source = ROOT / f"bench/baseline/{name}.c"
     subprocess.run(["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-o", program, source], check=True)
     return program
 
@@ -116,7 +117,8 @@ def main():
             sys.exit(f"{options.myriad} is not there; cargo build --release")
         # Terminating the measurement must end its processes: turned into an exception, it does.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        bench = Bench(options.myriad.resolve(), build_baseline(out), options.baseline_processes, out)
+        baseline, floor = build("push", out), build("floor", out)
+        bench = Bench(options.myriad.resolve(), baseline, floor, options.baseline_processes, out)
         for scenario in chosen(options, connections, rounds):
             print(f"{scenario.name}: {scenario.connections:,} connections, {scenario.rounds} rounds", flush=True)
             try:

@@ -76,6 +76,11 @@ class RowTest(unittest.TestCase):
         outcome = row("memory-100k-io_uring").outcome(runs)
         self.assertEqual((outcome.measured, outcome.reached), ("131 B", "within the most allowed"))
 
+    def test_connecting_is_shown_beside_its_floor(self):
+        measured = run("io_uring", 0, [1]) | {"connect_floor_per_s": 120_000.0}
+        result = {"scenario": "broadcast-100k", "connections": 100, "context": CONTEXT, "runs": [measured]}
+        self.assertIn("connects at 0.75 of the floor of 120,000/s", report.page({"broadcast-100k": result}))
+
     def test_names_are_unique_and_found(self):
         names = [row.name for row in rows.ROWS]
         self.assertEqual(len(names), len(set(names)))
