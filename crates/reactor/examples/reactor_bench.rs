@@ -60,6 +60,7 @@ fn run<R: Reactor>(
         waker: Waker::new()?,
         listener: Some(listener),
         sockets_max: count as usize + 1,
+        reactors: 1,
     };
     let shared = progress.clone();
     let crowd = std::thread::spawn(move || {
@@ -215,6 +216,7 @@ fn crowd<R: Reactor>(
         waker: Waker::new()?,
         listener: None,
         sockets_max: count as usize,
+        reactors: 1,
     };
     let mut reactor = make(setup)?;
     let mut completions = Completions::new();

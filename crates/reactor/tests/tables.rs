@@ -68,6 +68,7 @@ fn epoll_threads_with_their_own_tables_each_have_the_limit() {
                         waker,
                         listener: Some(listener),
                         sockets_max: 1000,
+                        reactors: 1,
                     };
                     let mut reactor = Epoll::new(setup).unwrap();
                     assert!(reactor.capacity() >= EACH);

@@ -102,6 +102,7 @@ fn silent_wakers_are_refused() {
         waker: Waker::silent(),
         listener: None,
         sockets_max: 1,
+        reactors: 1,
     };
     assert!(Epoll::new(setup()).is_err());
     if Driver::probe_io_uring().is_ok() {

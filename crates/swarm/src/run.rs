@@ -62,7 +62,7 @@ impl fmt::Display for RunError {
             Self::Reactor(reason) => {
                 write!(
                     f,
-                    "a thread of the crowd could not go on ({reason}); try --driver epoll or fewer connections"
+                    "a thread of the crowd could not go on ({reason}); try --driver epoll, fewer connections, or more locked memory (ulimit -l)"
                 )
             }
             Self::Write { path, error } => {

@@ -147,6 +147,9 @@ pub struct Setup {
     pub listener: Option<TcpListener>,
     /// Sockets it must be able to hold. io_uring makes rings as they fill; epoll is bounded by its one table.
     pub sockets_max: usize,
+    /// Reactors of this process, this one included. They share what its user may lock in memory (RLIMIT_MEMLOCK),
+    /// which bounds io_uring's queues.
+    pub reactors: usize,
 }
 
 /// A listening socket as the drivers want it: SO_REUSEADDR, TCP_NODELAY (inherited by accepted sockets),

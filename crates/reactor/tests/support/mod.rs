@@ -154,6 +154,7 @@ impl<R: Real> World<R> {
             waker: waker.clone(),
             listener,
             sockets_max,
+            reactors: 1,
         })
         .unwrap();
         Self {

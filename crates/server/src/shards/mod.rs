@@ -170,6 +170,7 @@ impl Seat {
             waker: self.waker.clone(),
             listener: Some(listener),
             sockets_max: self.plan.sockets_per_shard,
+            reactors: self.plan.shards,
         };
         let index = self.index;
         let unusable = ServerError::system("make a shard's event loop");

@@ -91,6 +91,7 @@ impl Node {
                 waker,
                 listener: Some(listener),
                 sockets_max: 2000,
+                reactors: 1,
             };
             let (mesh, passer) = (mesh.clone(), Box::new(Passer(sender.clone())));
             threads.push(std::thread::spawn(move || match driver {

@@ -16,6 +16,7 @@ mod close;
 mod connect;
 mod operations;
 pub(super) mod probe;
+mod queues;
 mod receive;
 mod ring;
 mod send;
@@ -23,7 +24,8 @@ mod state;
 
 use self::accept::Acceptor;
 use self::connect::Outgoing;
-use self::ring::{QueueSizes, Ring};
+use self::queues::QueueSizes;
+use self::ring::Ring;
 use self::send::Headers;
 use self::state::State;
 use super::slots::Fact;
@@ -88,7 +90,7 @@ impl Uring {
     /// # Errors
     /// The kernel refused.
     pub fn new(setup: Setup) -> io::Result<Self> {
-        Self::with_queues(setup, QueueSizes::default())
+        Self::with_queues(setup, None)
     }
 
     /// The same with other queues, for tests that must see them overflow. Both are powers of two, and
@@ -97,22 +99,24 @@ impl Uring {
     /// # Errors
     /// The kernel refused.
     pub fn with_queue_sizes(setup: Setup, submissions: u32, completions: u32) -> io::Result<Self> {
-        Self::with_queues(
-            setup,
-            QueueSizes {
-                submissions,
-                completions,
-            },
-        )
+        let sizes = QueueSizes {
+            submissions,
+            completions,
+        };
+        Self::with_queues(setup, Some(sizes))
     }
 
-    fn with_queues(setup: Setup, queue_sizes: QueueSizes) -> io::Result<Self> {
+    fn with_queues(setup: Setup, queue_sizes: Option<QueueSizes>) -> io::Result<Self> {
         let limit = descriptor_limit()?;
         let table_size = limit.min(Socket::SLOTS_MAX);
         // Each ring takes an ordinary descriptor.
         let rings_max = limit
             .saturating_sub(table::open_descriptors()? + DESCRIPTORS_RESERVED)
             .clamp(1, TABLES_MAX);
+        let sockets_max = setup
+            .sockets_max
+            .clamp(1, rings_max.saturating_mul(table_size));
+        let rings_wanted = sockets_max.div_ceil(table_size) * setup.reactors.max(1);
         let mut uring = Self {
             rings: Vec::new(),
             state: State::default(),
@@ -122,11 +126,9 @@ impl Uring {
             touched: Vec::new(),
             shutdowns: Vec::new(),
             waker: setup.waker,
-            sockets_max: setup
-                .sockets_max
-                .clamp(1, rings_max.saturating_mul(table_size)),
+            sockets_max,
             table_size,
-            queue_sizes,
+            queue_sizes: queue_sizes.unwrap_or_else(|| QueueSizes::affordable(rings_wanted)),
             filling: 0,
             turn: 0,
         };
@@ -142,13 +144,22 @@ impl Uring {
             return Err(Errno::MFILE.into());
         }
         let size = u32::try_from(wanted).expect("a table has at most 2^20 slots");
-        self.rings.push(Ring::new(
-            self.rings.len(),
-            size,
-            self.waker.fd()?,
-            self.queue_sizes,
-        )?);
+        let ring = self.make_ring(size)?;
+        self.rings.push(ring);
         Ok(())
+    }
+
+    /// With shorter queues where there is no memory for long ones: others of the same user may have locked it.
+    fn make_ring(&mut self, size: u32) -> io::Result<Ring> {
+        loop {
+            let eventfd = self.waker.fd()?;
+            match Ring::new(self.rings.len(), size, eventfd, self.queue_sizes) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+                    self.queue_sizes = self.queue_sizes.smaller().ok_or(error)?;
+                }
+                made => return made,
+            }
+        }
     }
 
     /// The table to put the next socket in. Tables are filled one after the other, so that none is made

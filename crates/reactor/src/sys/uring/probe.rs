@@ -1,6 +1,7 @@
 //! Whether the driver can work here: every flag and operation is used once, on a small ring.
 
-use super::ring::{QueueSizes, Ring};
+use super::queues::QueueSizes;
+use super::ring::Ring;
 use super::state::State;
 use crate::Token;
 use crate::sys::slots::Fact;

@@ -6,6 +6,7 @@
 
 use super::super::slots::Slots;
 use super::super::tag::Tag;
+use super::queues::QueueSizes;
 use super::state::State;
 use io_uring::squeue::Entry;
 use io_uring::{EnterFlags, IoUring, Probe};
@@ -13,27 +14,6 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-
-/// Entries of a ring's queues.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct QueueSizes {
-    /// Submissions one kernel entry takes. A power of two.
-    pub(super) submissions: u32,
-    /// Completions that fit before the kernel sets the rest aside. A power of two, at least `submissions`.
-    ///
-    /// The kernel also sizes its hash of armed requests by this (256 buckets from 8192 on), which is what
-    /// cancelling one of 20,000 polls walks through.
-    pub(super) completions: u32,
-}
-
-impl Default for QueueSizes {
-    fn default() -> Self {
-        Self {
-            submissions: 256,
-            completions: 8192,
-        }
-    }
-}
 
 /// Attempts at a submission that the kernel refuses for want of memory or completion space.
 const SUBMIT_ATTEMPTS: u32 = 16;
