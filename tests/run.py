@@ -153,11 +153,13 @@ def suites():
         missing = "" if shutil.which("npm") else "npm is not installed"
         yield Suite("node clients", [build, install, ["npm", "test"]], node, count_node, myriad, missing)
 
-    python = ROOT / "tests" / "clients" / "python"
-    if (python / "requirements.txt").exists():
+    for name, folder in [("python clients", "clients/python"), ("doctor's predictions", "doctor")]:
+        python = ROOT / "tests" / folder
+        if not (python / "requirements.txt").exists():
+            continue
         venv = python / ".venv" / "bin" / "python"
         yield Suite(
-            "python clients",
+            name,
             [
                 build,
                 [sys.executable, "-m", "venv", python / ".venv"],

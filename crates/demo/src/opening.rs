@@ -1,7 +1,7 @@
 //! What is said before anything is started: the machine, its limits, the plan.
 
 use myriad_doctor::units::{bytes, count};
-use myriad_doctor::{Budget, CostSource, Decision, Effect, Machine};
+use myriad_doctor::{Budget, CostSource, Decision, Effect, Machine, Weight};
 use std::io::{self, Write};
 
 /// Limits further away than this many times the plan are not worth a line.
@@ -38,7 +38,9 @@ pub(crate) fn describe(
         }
     }
     for remark in &budget.remarks {
-        writeln!(out, "{}. {}", remark.finding, remark.consequence)?;
+        if remark.weight == Weight::Warning {
+            writeln!(out, "{}. {}", remark.finding, remark.consequence)?;
+        }
     }
     writeln!(out, "\nIts limits, the nearest first:")?;
     let furthest = decision.connections.saturating_mul(LIMITS_SHOWN_UP_TO);
@@ -49,6 +51,9 @@ pub(crate) fn describe(
         let effect = match limit.effect {
             Effect::Stops => "stops at",
             Effect::Degrades => "slows from",
+            Effect::DelaysBursts => "at once",
+            // Both ends are closed at a pace.
+            Effect::CutsMassCloses => continue,
         };
         let connections = count(limit.connections);
         writeln!(

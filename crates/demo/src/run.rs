@@ -9,7 +9,7 @@ use crate::report::{MemoryUse, Report, Snapshot, Verdict, unix_seconds_now};
 use crate::watch::{Stall, Step, Watch};
 use crate::{health, opening, port, table};
 use myriad_doctor::units::{count, milliseconds};
-use myriad_doctor::{Budget, Decision, Load, Machine, Probe, ProbeError, Role, measure};
+use myriad_doctor::{Budget, Decision, Load, Machine, Probe, ProbeError, Role, examine};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, BufRead, BufReader, Write};
@@ -132,7 +132,7 @@ pub enum DemoError {
 /// error but a [`Verdict`].
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Report, DemoError> {
     let probe = Probe::system();
-    let machine = probe.machine(measure::connection_cost(&probe))?;
+    let machine = examine(&probe)?;
     let budget = Budget::new(&machine, Load::broadcast(Role::BothEnds));
     let decision = decide(&budget, options.connections);
     opening::describe(&machine, &budget, &decision, out)?;

@@ -1,7 +1,8 @@
 //! From limits to a decision.
 
 use crate::limits::{self, Load};
-use crate::machine::{IoUring, Machine};
+use crate::machine::Machine;
+use crate::remarks::{self, Remark};
 use crate::units::count;
 use serde::Serialize;
 
@@ -13,6 +14,10 @@ pub enum Effect {
     Stops,
     /// They can be opened; something gets slower or less polite.
     Degrades,
+    /// That many that come in the same moment: further ones wait for a retry.
+    DelaysBursts,
+    /// That many that end in the same moment: further ones end less politely.
+    CutsMassCloses,
 }
 
 /// One limit of a machine.
@@ -28,17 +33,38 @@ pub struct Limit {
     pub effect: Effect,
     /// The figures behind [`Limit::connections`], in a sentence.
     pub evidence: String,
+    /// The file it was read from, or the trial made.
+    pub read_from: &'static str,
     /// What to do about it.
     pub remedy: String,
 }
 
-/// Something worth knowing about a machine that is not a number of connections.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Remark {
-    /// What was found.
-    pub finding: String,
-    /// What it means here and what to do.
-    pub consequence: String,
+/// What a limit means for a number of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Concern {
+    /// Nothing.
+    None,
+    /// Something gets worse.
+    Worse,
+    /// They cannot all be opened.
+    Stops,
+}
+
+/// An accept queue shorter than this overflows when tens of thousands connect in a second.
+const BURST_MIN: u64 = 1_024;
+
+impl Limit {
+    /// What it means for `wanted` connections.
+    #[must_use]
+    pub fn concern(&self, wanted: u64) -> Concern {
+        match self.effect {
+            Effect::Stops if self.connections < wanted => Concern::Stops,
+            Effect::Degrades if self.connections < wanted => Concern::Worse,
+            Effect::DelaysBursts if self.connections < wanted.min(BURST_MIN) => Concern::Worse,
+            _ => Concern::None,
+        }
+    }
 }
 
 /// The limits of a machine, and what they come to.
@@ -46,7 +72,7 @@ pub struct Remark {
 pub struct Budget {
     /// The nearest first.
     pub limits: Vec<Limit>,
-    /// Findings that are not limits.
+    /// Findings that are not limits, those to act on first.
     pub remarks: Vec<Remark>,
 }
 
@@ -67,7 +93,7 @@ impl Budget {
         limits.sort_by_key(|limit| limit.connections);
         Self {
             limits,
-            remarks: remarks(machine),
+            remarks: remarks::all(machine, load),
         }
     }
 
@@ -120,43 +146,7 @@ impl Budget {
     }
 }
 
-/// An accept queue shorter than this overflows when tens of thousands connect in a second; each overflow
-/// costs a client the second until it repeats its SYN.
-const BACKLOG_MIN: u64 = 1_024;
-
-fn remarks(machine: &Machine) -> Vec<Remark> {
-    let mut remarks = Vec::new();
-    match machine.io_uring {
-        IoUring::Allowed => {}
-        IoUring::KernelTooOld => remarks.push(Remark {
-            finding: format!("Linux {} is older than 6.8", machine.kernel.release),
-            consequence: "The epoll driver is used; io_uring needs about a third less CPU per message.".into(),
-        }),
-        IoUring::Disabled => remarks.push(Remark {
-            finding: "kernel.io_uring_disabled forbids io_uring to this process".into(),
-            consequence: "The epoll driver is used; sysctl -w kernel.io_uring_disabled=0 allows the faster one.".into(),
-        }),
-    }
-    if machine.tcp.backlog_max < BACKLOG_MIN {
-        remarks.push(Remark {
-            finding: format!("net.core.somaxconn is {}", machine.tcp.backlog_max),
-            consequence: "Clients that connect all at once wait a second or more; sysctl -w net.core.somaxconn=4096."
-                .into(),
-        });
-    }
-    if machine.cores.usable < machine.cores.online {
-        remarks.push(Remark {
-            finding: format!(
-                "{} of {} cores may be used",
-                machine.cores.usable, machine.cores.online
-            ),
-            consequence: "Affinity or a control group's CPU quota holds the others back.".into(),
-        });
-    }
-    remarks
-}
-
-fn capitalised(text: &str) -> String {
+pub(crate) fn capitalised(text: &str) -> String {
     let mut characters = text.chars();
     characters.next().map_or_else(String::new, |first| {
         first.to_uppercase().chain(characters).collect()

@@ -10,17 +10,34 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod changes;
+mod examination;
+pub mod fix;
 mod limits;
 mod machine;
 pub mod measure;
+mod paint;
 pub mod plan;
 mod probe;
+mod remarks;
+pub mod report;
+pub mod startup;
+pub mod tables;
+#[cfg(test)]
+mod testing;
+mod trials;
 pub mod units;
 
-pub use budget::{Budget, Decision, Effect, Limit, Remark};
-pub use limits::{Load, Role};
+pub use budget::{Budget, Concern, Decision, Effect, Limit};
+pub use changes::{Change, Setting, changes};
+pub use examination::{Examination, JudgedLimit};
+pub use limits::{Load, Paths, Program, Role};
 pub use machine::{
-    Cgroup, CgroupVersion, ConnectionCost, Conntrack, Cores, CostSource, Descriptors, IoUring,
-    Kernel, Machine, Memory, Ports, Tcp,
+    Addresses, Cgroup, CgroupVersion, Charged, ConnectionCost, Conntrack, Cores, CostSource,
+    Descriptors, Interface, IoUring, Kernel, Listening, Machine, Memory, OldAdvice, Ports, Rights,
+    Surroundings, Tcp,
 };
-pub use probe::{Probe, ProbeError};
+pub use paint::Paint;
+pub use probe::{LISTENING_PORT, Probe, ProbeError};
+pub use remarks::{Remark, Weight};
+pub use trials::{Trials, examine};

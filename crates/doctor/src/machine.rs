@@ -15,8 +15,16 @@ pub struct Machine {
     pub cgroup: Option<Cgroup>,
     /// Descriptors, per table and machine-wide.
     pub descriptors: Descriptors,
+    /// What this process may do beyond an ordinary one.
+    pub rights: Rights,
     /// Local ports for outgoing connections.
     pub ports: Ports,
+    /// `net.ipv4.ip_local_reserved_ports`, as it is written.
+    pub reserved_ports: String,
+    /// The port a server would listen on, against those ports.
+    pub listening: Listening,
+    /// Addresses of this machine that outgoing connections can start from.
+    pub addresses: Addresses,
     /// TCP's own limits.
     pub tcp: Tcp,
     /// Connection tracking, when the module is loaded.
@@ -25,8 +33,17 @@ pub struct Machine {
     pub epoll_watches_max: Option<u64>,
     /// Whether io_uring may be used.
     pub io_uring: IoUring,
+    /// What surrounds this process and the network's cards.
+    pub surroundings: Surroundings,
     /// What one loopback connection costs the kernel.
     pub connection_cost: ConnectionCost,
+}
+
+impl Machine {
+    /// The same machine for a server on another port.
+    pub fn listen_on(&mut self, port: u16) {
+        self.listening = Listening::of(port, self.ports, &self.reserved_ports);
+    }
 }
 
 /// The running kernel, from `kernel.osrelease`.
@@ -138,17 +155,76 @@ impl Ports {
     }
 }
 
-/// TCP's limits.
+/// Where a server would listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// The port.
+    pub port: u16,
+    /// `ip_local_reserved_ports` keeps outgoing connections away from it.
+    pub is_reserved: bool,
+    /// It lies in the range for outgoing connections and is not reserved: one of them can take it.
+    pub can_be_taken: bool,
+}
+
+impl Listening {
+    /// A port against the range of outgoing connections and the list of reserved ones (`8000,9000-9010`).
+    #[must_use]
+    pub fn of(port: u16, ports: Ports, reserved: &str) -> Self {
+        let is_reserved = reserved.split(',').any(|item| {
+            let (first, last) = item.split_once('-').unwrap_or((item, item));
+            let ends = (first.parse::<u16>(), last.parse::<u16>());
+            matches!(ends, (Ok(first), Ok(last)) if (first..=last).contains(&port))
+        });
+        let in_range = (ports.first..=ports.last).contains(&port);
+        Self {
+            port,
+            is_reserved,
+            can_be_taken: in_range && !is_reserved,
+        }
+    }
+}
+
+/// IPv4 addresses of this machine, as the routing table has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addresses {
+    /// Outside 127.0.0.0/8; none where the table cannot be read.
+    pub outside: Option<u64>,
+}
+
+/// Capabilities that matter here, effective ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rights {
+    /// CAP_SYS_RESOURCE: may raise its own hard limits, up to `fs.nr_open`.
+    pub raises_hard_limits: bool,
+    /// CAP_NET_ADMIN: may change the network's settings.
+    pub administers_network: bool,
+}
+
+/// TCP's limits. What a kernel tells only in its first network namespace is none in others, although it binds there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tcp {
     /// `net.ipv4.tcp_mem`: buffer pages where TCP is content, starts to save, and refuses.
-    pub memory_pages: [u64; 3],
+    pub memory_pages: Option<[u64; 3]>,
     /// `net.core.somaxconn`: the longest accept queue.
     pub backlog_max: u64,
+    /// `net.ipv4.tcp_max_syn_backlog`: handshakes begun and not finished, where there are no cookies.
+    pub handshakes_max: u64,
+    /// `net.ipv4.tcp_syncookies` is not 0: handshakes beyond any queue go on without a record.
+    pub syn_cookies: bool,
     /// `net.ipv4.tcp_max_orphans`: closed sockets that still have something to send.
-    pub orphans_max: u64,
+    pub orphans_max: Option<u64>,
+    /// `net.ipv4.tcp_max_tw_buckets`: closed connections that wait for stragglers.
+    pub time_wait_max: u64,
     /// Buckets of the established table (`net.ipv4.tcp_ehash_entries`); none before Linux 6.1.
     pub hash_buckets: Option<u64>,
+    /// `net.ipv4.tcp_child_ehash_entries`: buckets that new network namespaces get; 0 if they share the first one's.
+    pub child_hash_buckets: Option<u64>,
+    /// `net.ipv4.tcp_rmem`: smallest, first and largest receive buffer, in bytes.
+    pub receive_buffer_bytes: [u64; 3],
+    /// `net.ipv4.tcp_wmem`: smallest, first and largest send buffer, in bytes.
+    pub send_buffer_bytes: [u64; 3],
+    /// `tcp_keepalive_time`, `tcp_keepalive_intvl` and `tcp_keepalive_probes`: seconds, seconds, count.
+    pub keepalive: [u64; 3],
 }
 
 /// `nf_conntrack`.
@@ -158,19 +234,86 @@ pub struct Conntrack {
     pub entries_max: u64,
     /// `net.netfilter.nf_conntrack_count`. Zero on a machine that has the module but no rule that uses it.
     pub entries: u64,
+    /// `net.netfilter.nf_conntrack_buckets`.
+    pub buckets: Option<u64>,
+    /// `nf_conntrack_tcp_timeout_established`: how long a silent connection is remembered.
+    pub established_timeout_s: Option<u64>,
+    /// Whether connections opened here were tracked; none where nothing was tried.
+    pub tracks: Option<bool>,
 }
 
-/// Whether io_uring may be used, as far as the kernel's version and `kernel.io_uring_disabled` tell.
-/// A seccomp filter can still forbid it; only trying shows that, and the server tries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+impl Conntrack {
+    /// Whether connections take entries: by trial, or else because there are any.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        self.tracks.unwrap_or(self.entries > 0)
+    }
+}
+
+/// Whether io_uring may be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoUring {
-    /// Nothing speaks against it.
+    /// Nothing speaks against it, or it was tried and works.
     Allowed,
-    /// The kernel is older than 6.8, from which on the driver's operations are complete.
+    /// Not tried; the kernel is older than 6.13, from which on closed sockets leave a ring at once.
     KernelTooOld,
-    /// `kernel.io_uring_disabled` is 1 and this process has no CAP_SYS_ADMIN (or its group is not let in), or 2.
+    /// Not tried; `kernel.io_uring_disabled` is 1 and this process has no CAP_SYS_ADMIN (or its group is not let in), or 2.
     Disabled,
+    /// It was tried and does not work.
+    Refused {
+        /// What the trial met: a seccomp filter, the sysctl, an old kernel.
+        reason: String,
+    },
+}
+
+impl IoUring {
+    /// Whether the driver works, as far as is known.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        *self == Self::Allowed
+    }
+}
+
+/// What is around the process and its sockets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// What contains this process: `docker`, `podman`, `kubernetes`, `lxc`, or what `container=` says.
+    pub container: Option<String>,
+    /// Threads the control group may have, and has (`pids.max`, `pids.current`).
+    pub threads: Option<[u64; 2]>,
+    /// `/proc/self/oom_score_adj`: -1000 is never killed, 1000 first.
+    pub oom_score_adjustment: Option<i64>,
+    /// The mode of transparent huge pages: `always`, `madvise` or `never`.
+    pub huge_pages: Option<String>,
+    /// Cards, loopback and other purely virtual ones left out.
+    pub interfaces: Vec<Interface>,
+    /// Settings in sysctl's files that no longer do anything, or never did.
+    pub old_advice: Vec<OldAdvice>,
+}
+
+/// A network card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Receive queues, each with an interrupt of its own.
+    pub receive_queues: usize,
+    /// Transmit queues.
+    pub transmit_queues: usize,
+    /// Some queue spreads its packets over cores (`rps_cpus` is not 0).
+    pub spreads_packets: bool,
+}
+
+/// A line somebody wrote into sysctl's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OldAdvice {
+    /// The file.
+    pub file: String,
+    /// Its line, from 1.
+    pub line: usize,
+    /// The setting, with dots.
+    pub key: String,
 }
 
 /// Kernel memory of one loopback connection, both ends.
@@ -178,8 +321,21 @@ pub enum IoUring {
 pub struct ConnectionCost {
     /// Sockets, files, inodes, ports: everything in the slab caches for the two ends.
     pub sockets_bytes: u64,
+    /// What of it is charged to the control group that limits this process; none where there is no such group or
+    /// it was not measured.
+    #[serde(default)]
+    pub charged: Option<Charged>,
     /// How that is known.
     pub source: CostSource,
+}
+
+/// What the two ends of a loopback connection cost a control group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charged {
+    /// The connecting end.
+    pub connecting_bytes: u64,
+    /// The accepted end.
+    pub accepted_bytes: u64,
 }
 
 /// Where a cost comes from.
@@ -210,6 +366,7 @@ impl ConnectionCost {
     pub fn assumed(reason: impl Into<String>) -> Self {
         Self {
             sockets_bytes: 2 * Self::SOCKET_BYTES,
+            charged: None,
             source: CostSource::Assumed {
                 reason: reason.into(),
             },

@@ -4,10 +4,11 @@
 //! lost: with 2,000 pairs its noise is as large as the thing measured. `/proc/slabinfo` names the caches,
 //! but only root may read it.
 
-use crate::machine::{ConnectionCost, CostSource};
+use crate::machine::{Charged, ConnectionCost, CostSource};
 use crate::probe::{Probe, ProbeError};
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// Batches measured one by one: their median does not mind another process that opens or closes sockets
@@ -17,20 +18,60 @@ const BATCHES: usize = 5;
 const BATCH_PAIRS: u64 = 400;
 /// Below this the slab caches grow by less than the kernel's own counters are behind (some 50 pages a core).
 const BATCH_PAIRS_MIN: u64 = 75;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4_096;
+/// Connections from one source address.
+const PAIRS_PER_SOURCE: usize = 100;
 /// Descriptors left for everybody else in this process.
 const DESCRIPTORS_KEPT: u64 = 64;
 
-/// Opens and closes up to 2,400 loopback connections (a fifth of a second) and returns what one costs.
+/// Opens and closes up to 4,400 loopback connections (a fifth of a second) and returns what one costs.
 ///
 /// Where that is not possible, or the figures contradict each other or the sizes of the structures known,
 /// returns [`ConnectionCost::assumed`] with the reason. Sockets are closed with a reset, so that none
 /// stays behind in TIME_WAIT.
 #[must_use]
 pub fn connection_cost(probe: &Probe) -> ConnectionCost {
-    match measure(probe) {
-        Ok(cost) => cost,
-        Err(failure) => ConnectionCost::assumed(failure.to_string()),
+    connections(probe).cost
+}
+
+/// What opening connections showed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// What one costs.
+    pub cost: ConnectionCost,
+    /// Whether connection tracking noticed them; none where it is not loaded or nothing was opened.
+    pub conntrack_tracks: Option<bool>,
+}
+
+/// As [`connection_cost`], and watches connection tracking meanwhile.
+#[must_use]
+pub fn connections(probe: &Probe) -> Measured {
+    let mut seen = Seen::default();
+    let sockets_bytes = measure(probe, &mut seen);
+    // What the control group was charged stands, whatever made the machine's caches unsteady.
+    let cost = match sockets_bytes {
+        Ok((sockets_bytes, pairs)) => ConnectionCost {
+            sockets_bytes,
+            charged: seen.charged,
+            source: CostSource::Measured { pairs },
+        },
+        Err(failure) => ConnectionCost {
+            charged: seen.charged,
+            ..ConnectionCost::assumed(failure.to_string())
+        },
+    };
+    Measured {
+        cost,
+        conntrack_tracks: seen.conntrack_tracks,
     }
+}
+
+/// What a measurement notices beside the kernel's caches, kept when those say nothing.
+#[derive(Default)]
+struct Seen {
+    charged: Option<Charged>,
+    conntrack_tracks: Option<bool>,
 }
 
 /// Why a measurement was given up.
@@ -38,6 +79,8 @@ pub fn connection_cost(probe: &Probe) -> ConnectionCost {
 enum Failure {
     #[error("only {free} descriptors are free, too few to measure with")]
     Descriptors { free: u64 },
+    #[error("the control group has {free_bytes} bytes left, too few to measure with")]
+    Memory { free_bytes: u64 },
     #[error(transparent)]
     Probe(#[from] ProbeError),
     #[error("opening loopback connections failed: {0}")]
@@ -48,11 +91,15 @@ enum Failure {
     Implausible { bytes: u64 },
 }
 
-fn measure(probe: &Probe) -> Result<ConnectionCost, Failure> {
-    let batch = batch_pairs(free_descriptors(probe)?)?;
-    let mut pairs = Pairs::new()?;
+/// The bytes of a connection, and the pairs behind that figure.
+fn measure(probe: &Probe, seen: &mut Seen) -> Result<(u64, u64), Failure> {
+    let batch = batch_pairs(free_descriptors(probe)?, free_bytes(probe)?)?;
+    let measured = batch * BATCHES as u64;
+    let tracked_before = probe.conntrack_entries()?;
+    let mut pairs = Pairs::new(batch + 2 * measured)?;
     // The first ones fill holes that earlier sockets left in the caches' slabs; they would look free.
     pairs.open(batch)?;
+    seen.charged = measure_charge(probe, &mut pairs, measured)?;
     let mut slab_bytes = probe.memory()?.slab_bytes;
     let mut costs = [0; BATCHES];
     for cost in &mut costs {
@@ -61,7 +108,58 @@ fn measure(probe: &Probe) -> Result<ConnectionCost, Failure> {
         *cost = grown.saturating_sub(slab_bytes) / batch;
         slab_bytes = grown;
     }
-    judge(costs, batch * BATCHES as u64)
+    let tracked = tracked_before.zip(probe.conntrack_entries()?);
+    // Half of them, because entries of others end meanwhile.
+    seen.conntrack_tracks =
+        tracked.map(|(before, after)| after.saturating_sub(before) > measured / 2);
+    Ok((judge(costs)?, measured))
+}
+
+/// What the two ends cost the control group, if one limits this process.
+///
+/// They differ: an accepted socket is made while its peer's packet is handled, for which the kernel charges
+/// nobody, and before Linux 6.12, or with version 1 of control groups, it is not charged later either. Each
+/// end is measured in as few steps as the accept queue allows, because the kernel charges in portions of 64
+/// pages a core, and every step is wrong by up to one of them.
+fn measure_charge(
+    probe: &Probe,
+    pairs: &mut Pairs,
+    count: u64,
+) -> Result<Option<Charged>, Failure> {
+    let Some(mut charged) = probe.charged_bytes()? else {
+        return Ok(None);
+    };
+    let mut growth = |probe: &Probe| -> Result<u64, Failure> {
+        let now = probe.charged_bytes()?.unwrap_or(charged);
+        let grown = now.saturating_sub(charged);
+        charged = now;
+        Ok(grown)
+    };
+    let step = probe.accept_queue()?.clamp(1, count);
+    let (mut connecting, mut accepted, mut opened) = (0, 0, 0);
+    while opened < count {
+        let now = step.min(count - opened);
+        pairs.connect(now)?;
+        connecting += growth(probe)?;
+        pairs.accept(now)?;
+        accepted += growth(probe)?;
+        opened += now;
+    }
+    let charged = Charged {
+        connecting_bytes: connecting / count,
+        accepted_bytes: accepted / count,
+    };
+    // Neighbours in the group take and give too.
+    let plausible = (ConnectionCost::SOCKET_BYTES / 2..=4 * ConnectionCost::SOCKET_BYTES)
+        .contains(&(charged.connecting_bytes + charged.accepted_bytes));
+    Ok(plausible.then_some(charged))
+}
+
+/// Room in the control group, which sockets of a measurement must not use up.
+fn free_bytes(probe: &Probe) -> Result<u64, Failure> {
+    Ok(probe
+        .cgroup()?
+        .map_or(u64::MAX, |group| group.available_bytes()))
 }
 
 fn free_descriptors(probe: &Probe) -> Result<u64, Failure> {
@@ -72,19 +170,24 @@ fn free_descriptors(probe: &Probe) -> Result<u64, Failure> {
         .saturating_sub(open + DESCRIPTORS_KEPT))
 }
 
-/// All batches and the one that fills holes, two descriptors a pair, must fit.
-fn batch_pairs(free: u64) -> Result<u64, Failure> {
-    let batch = (free / (2 * (BATCHES as u64 + 1))).min(BATCH_PAIRS);
+/// All batches, as many again for the control group's part, and the one that fills holes, two descriptors a pair,
+/// must fit, and into half of the memory.
+fn batch_pairs(free: u64, free_bytes: u64) -> Result<u64, Failure> {
+    let batches = 2 * BATCHES as u64 + 1;
+    let batch = (free / (2 * batches)).min(BATCH_PAIRS);
     if batch < BATCH_PAIRS_MIN {
-        Err(Failure::Descriptors { free })
-    } else {
-        Ok(batch)
+        return Err(Failure::Descriptors { free });
     }
+    let batch = batch.min(free_bytes / 2 / (2 * ConnectionCost::SOCKET_BYTES) / batches);
+    if batch < BATCH_PAIRS_MIN {
+        return Err(Failure::Memory { free_bytes });
+    }
+    Ok(batch)
 }
 
 /// The middle three batches must agree within a third, and no kernel's two sockets fit into less than half,
 /// nor (short of a debugging kernel, or neighbours that open as many) need more than twice, what 6.18's do.
-fn judge(mut costs: [u64; BATCHES], pairs: u64) -> Result<ConnectionCost, Failure> {
+fn judge(mut costs: [u64; BATCHES]) -> Result<u64, Failure> {
     costs.sort_unstable();
     let [_, low, bytes, high, _] = costs;
     if (high - low) * 3 > high {
@@ -94,48 +197,67 @@ fn judge(mut costs: [u64; BATCHES], pairs: u64) -> Result<ConnectionCost, Failur
     if bytes < assumed / 2 || bytes > assumed * 2 {
         return Err(Failure::Implausible { bytes });
     }
-    Ok(ConnectionCost {
-        sockets_bytes: bytes,
-        source: CostSource::Measured { pairs },
-    })
+    Ok(bytes)
 }
 
 /// Loopback connections, both ends ours.
 struct Pairs {
-    listener: TcpListener,
-    address: SocketAddr,
-    open: Vec<(TcpStream, TcpStream)>,
+    listener: Socket,
+    address: SockAddr,
+    near: Vec<Socket>,
+    far: Vec<Socket>,
 }
 
 impl Pairs {
-    fn new() -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let address = listener.local_addr()?;
+    /// With room for that many, so that a growing list is not taken for sockets.
+    fn new(most: u64) -> io::Result<Self> {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+        listener.listen(BACKLOG)?;
+        let most = usize::try_from(most).expect("some thousands");
         Ok(Self {
+            address: listener.local_addr()?,
             listener,
-            address,
-            open: Vec::new(),
+            near: Vec::with_capacity(most),
+            far: Vec::with_capacity(most),
         })
     }
 
     fn open(&mut self, count: u64) -> io::Result<()> {
         for _ in 0..count {
-            let near = TcpStream::connect(self.address)?;
-            let (far, _) = self.listener.accept()?;
-            socket2::SockRef::from(&near).set_linger(Some(Duration::ZERO))?;
-            self.open.push((near, far));
+            self.connect(1)?;
+            self.accept(1)?;
+        }
+        Ok(())
+    }
+
+    /// From another address every hundred connections, so that a narrow range of ports does for all of them.
+    fn connect(&mut self, count: u64) -> io::Result<()> {
+        for _ in 0..count {
+            let nth = u8::try_from(self.near.len() / PAIRS_PER_SOURCE % 200).expect("below 200");
+            let source = SocketAddr::from((Ipv4Addr::new(127, 77, 0, 1 + nth), 0));
+            let near = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            near.bind(&source.into())?;
+            near.connect(&self.address)?;
+            near.set_linger(Some(Duration::ZERO))?;
+            self.near.push(near);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, count: u64) -> io::Result<()> {
+        for _ in 0..count {
+            self.far.push(self.listener.accept()?.0);
         }
         Ok(())
     }
 }
 
 impl Drop for Pairs {
-    /// The near end goes first: its reset takes the far end along, and nobody waits in TIME_WAIT.
+    /// The near ends go first: their resets take the far ends along, and nobody waits in TIME_WAIT.
     fn drop(&mut self) {
-        for (near, far) in self.open.drain(..) {
-            drop(near);
-            drop(far);
-        }
+        self.near.clear();
+        self.far.clear();
     }
 }
 
@@ -157,24 +279,32 @@ mod tests {
 
     #[test]
     fn batches_shrink_with_the_descriptor_limit() {
-        assert_eq!(batch_pairs(19_900).unwrap(), 400);
-        assert_eq!(batch_pairs(1_024 - 80).unwrap(), 78);
+        assert_eq!(batch_pairs(19_900, u64::MAX).unwrap(), 400);
+        assert_eq!(batch_pairs(2_048 - 80, u64::MAX).unwrap(), 89);
         assert!(matches!(
-            batch_pairs(256),
+            batch_pairs(256, u64::MAX),
             Err(Failure::Descriptors { free: 256 })
         ));
     }
 
     #[test]
+    fn batches_shrink_with_the_memory_of_the_group() {
+        assert_eq!(batch_pairs(19_900, 16 << 20).unwrap(), 112);
+        assert!(matches!(
+            batch_pairs(19_900, 1 << 20),
+            Err(Failure::Memory { .. })
+        ));
+    }
+
+    #[test]
     fn the_median_ignores_a_neighbour_in_one_batch_and_another_in_the_next() {
-        let cost = judge([8_100, 40_000, 7_900, 0, 8_000], 2_000).unwrap();
-        assert_eq!(cost.sockets_bytes, 8_000);
-        assert_eq!(cost.source, CostSource::Measured { pairs: 2_000 });
+        let cost = judge([8_100, 40_000, 7_900, 0, 8_000]).unwrap();
+        assert_eq!(cost, 8_000);
     }
 
     #[test]
     fn noise_and_nonsense_are_refused() {
-        let noise = judge([8_000, 4_000, 8_000, 4_000, 15_000], 2_000);
+        let noise = judge([8_000, 4_000, 8_000, 4_000, 15_000]);
         assert!(matches!(
             noise,
             Err(Failure::Unsteady {
@@ -184,7 +314,7 @@ mod tests {
         ));
         for bytes in [0, 100, 90_000] {
             assert!(matches!(
-                judge([bytes; BATCHES], 2_000),
+                judge([bytes; BATCHES]),
                 Err(Failure::Implausible { .. })
             ));
         }
@@ -192,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_failed_measurement_falls_back_to_the_constants_and_says_why() {
-        let nowhere = Probe::at("/nonexistent/proc", "/nonexistent/cgroup");
+        let nowhere = Probe::under("/nonexistent");
         let cost = connection_cost(&nowhere);
         assert_eq!(cost.sockets_bytes, 6_800);
         let CostSource::Assumed { reason } = cost.source else {

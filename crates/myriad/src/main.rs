@@ -26,6 +26,8 @@ enum Command {
     Serve(Box<commands::serve::Arguments>),
     /// A crowd of terminals for any WebSocket server: connects, receives, and reports what it saw
     Swarm(Box<commands::swarm::Arguments>),
+    /// What this machine allows, what stops you first, and what to do about it
+    Doctor(Box<commands::doctor::Arguments>),
     /// Opens as many connections on this machine as it allows, and pushes to all of them
     Demo(Box<commands::demo::Arguments>),
     /// Works out what a chain of machines carries: its weakest hop, and what more would take
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     match line.command {
         Command::Serve(arguments) => commands::serve::run(*arguments),
         Command::Swarm(arguments) => commands::swarm::run(*arguments),
+        Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Demo(arguments) => commands::demo::run(*arguments),
         Command::Plan(arguments) => commands::plan::run(*arguments),
     }

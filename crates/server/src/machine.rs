@@ -1,24 +1,30 @@
 //! The few facts of the machine that the server decides by. What `doctor` knows is asked there.
 
-use myriad_doctor::{ConnectionCost, Probe};
+use crate::config::DriverChoice;
+use myriad_doctor::{Budget, ConnectionCost, IoUring, Load, Probe, Role, Trials};
+use myriad_reactor::Driver;
 
 /// What defaults and plans depend on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Machine {
     /// Memory that can be had without swapping, within the control group's limit; none where `/proc` is not readable.
     pub memory_available_bytes: Option<u64>,
     /// Processors this process may use.
     pub cores: usize,
+    /// All that doctor read of it; none where `/proc` is not readable.
+    pub probed: Option<Box<myriad_doctor::Machine>>,
 }
 
 impl Machine {
     /// This machine, now.
     #[must_use]
     pub fn here() -> Self {
-        // The cost of a connection is not asked for: measuring it opens hundreds of sockets, and a start must be quick.
-        let probed = Probe::system()
-            .machine(ConnectionCost::assumed("not asked for"))
-            .ok();
+        // The cost of a connection is not measured: that opens thousands of sockets, and a start must be quick.
+        let trials = Trials {
+            io_uring: Some(Driver::probe_io_uring().map_err(|unavailable| unavailable.0)),
+            ..ConnectionCost::assumed("a start must be quick").into()
+        };
+        let probed = Probe::system().machine(trials).ok();
         let memory_available_bytes = probed.as_ref().map(|machine| {
             let group = machine
                 .cgroup
@@ -30,41 +36,27 @@ impl Machine {
         Self {
             memory_available_bytes,
             cores,
+            probed: probed.map(Box::new),
         }
+    }
+
+    /// What it allows a server on that port with that driver; none where `/proc` is not readable.
+    pub(crate) fn budget(&self, port: u16, driver: DriverChoice) -> Option<Budget> {
+        let mut machine = self.probed.as_deref()?.clone();
+        machine.listen_on(port);
+        if driver == DriverChoice::Epoll {
+            machine.io_uring = IoUring::Refused {
+                reason: "another driver was chosen".into(),
+            };
+        }
+        Some(Budget::new(&machine, Load::idle(Role::Server)))
     }
 }
 
 /// The longest accept queue the kernel gives (`net.core.somaxconn`); none where it cannot be read.
 pub(crate) fn backlog_max() -> Option<u32> {
-    number_at("/proc/sys/net/core/somaxconn")
-}
-
-/// True when the kernel may give `port` to an outgoing connection, which would then keep a restarted server from
-/// listening on it.
-pub(crate) fn port_can_be_taken(port: u16) -> bool {
-    let range =
-        std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let reserved =
-        std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();
-    port_in_range(port, &range) && !port_in_list(port, &reserved)
-}
-
-/// `range` is the sysctl's two numbers.
-fn port_in_range(port: u16, range: &str) -> bool {
-    let mut ends = range.split_whitespace().map(str::parse::<u16>);
-    matches!((ends.next(), ends.next()), (Some(Ok(first)), Some(Ok(last))) if (first..=last).contains(&port))
-}
-
-/// `list` is the sysctl's list of ports and ranges: `8080,9000-9010`.
-fn port_in_list(port: u16, list: &str) -> bool {
-    list.trim().split(',').any(|entry| {
-        let (first, last) = entry.split_once('-').unwrap_or((entry, entry));
-        matches!((first.parse::<u16>(), last.parse::<u16>()), (Ok(first), Ok(last)) if (first..=last).contains(&port))
-    })
-}
-
-fn number_at(path: &str) -> Option<u32> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?;
+    text.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -76,16 +68,5 @@ mod tests {
         let machine = Machine::here();
         assert!(machine.cores > 0);
         assert!(machine.memory_available_bytes.is_none_or(|bytes| bytes > 0));
-    }
-
-    #[test]
-    fn a_port_in_the_range_is_safe_only_when_reserved() {
-        assert!(port_in_range(40_000, "32768\t60999\n"));
-        assert!(!port_in_range(8_000, "32768\t60999\n"));
-        assert!(!port_in_range(8_000, ""));
-        assert!(port_in_list(40_000, "8080,39000-40000\n"));
-        assert!(port_in_list(8_080, "8080\n"));
-        assert!(!port_in_list(40_001, "8080,39000-40000\n"));
-        assert!(!port_in_list(40_000, "\n"));
     }
 }

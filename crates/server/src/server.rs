@@ -8,7 +8,7 @@ use crate::handover::Receiver;
 use crate::mailbox::{Note, Notes, mailbox};
 use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
-    choose_driver, refusal, warn_of_ephemeral_port,
+    choose_driver, refusal,
 };
 use myriad_doctor::units;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
@@ -78,9 +78,6 @@ impl Server {
         }
         let plan = plan(&config)?;
         let held = HeldAddress::take(config.listen, "listen")?;
-        if config.listen.port() != 0 {
-            warn_of_ephemeral_port(config.listen);
-        }
         let internal = config.internal_listen.map(listen_internally).transpose()?;
         let key =
             control::decide_key(&config.api_key).map_err(ServerError::system("make an API key"))?;

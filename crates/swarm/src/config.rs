@@ -4,7 +4,7 @@ use crate::engine::plan::{Plan, PlannedTarget};
 use crate::engine::shared::Ending;
 use crate::engine::sources::{SourceChoice, SourceError, Sources};
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
-use crate::measure::process::port_count;
+use crate::machine::Here;
 use crate::measure::threshold::Threshold;
 use crate::random;
 use crate::stamp::{PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
@@ -325,7 +325,10 @@ impl Config {
         let driver = self.choose_driver(&mut notices)?;
         let (threads, tables) = self.choose_threads(driver, &mut notices)?;
         let channels = self.publish_channels()?;
-        let sources = Sources::plan(&self.sources, &self.targets, self.connections, port_count())?;
+        let here = Here::probe(driver);
+        let ports = here.ports_per_source();
+        let sources = Sources::plan(&self.sources, &self.targets, self.connections, ports)?;
+        notices.extend(here.warnings(&self.targets, &sources, self.connections));
         let seed = random::seed();
         let [run_low, run_high, ..] = random::mix(seed).to_le_bytes();
         let plan = Plan {

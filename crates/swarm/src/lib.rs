@@ -19,6 +19,7 @@ mod config;
 mod engine;
 mod failure;
 mod interrupt;
+mod machine;
 mod measure;
 mod publisher;
 pub mod quantity;

@@ -1,64 +1,10 @@
 //! Budgets of machines that do not exist.
 
 use super::*;
-use crate::limits::Role;
-use crate::machine::{
-    Cgroup, CgroupVersion, ConnectionCost, Conntrack, Cores, CostSource, Descriptors, Kernel,
-    Memory, Ports, Tcp,
-};
-
-const GIB: u64 = 1 << 30;
-
-/// Two cores, 24 GiB, a hard limit of 20,000 descriptors, everything else as Linux sets it.
-fn small_machine() -> Machine {
-    Machine {
-        kernel: Kernel {
-            release: "6.18.44".into(),
-            major: 6,
-            minor: 18,
-        },
-        cores: Cores {
-            online: 2,
-            usable: 2,
-        },
-        memory: Memory {
-            total_bytes: 24 * GIB,
-            available_bytes: 23 * GIB,
-            slab_bytes: 80 << 20,
-            page_bytes: 4096,
-        },
-        cgroup: None,
-        descriptors: Descriptors {
-            table_soft: 20_000,
-            table_hard: 20_000,
-            table_ceiling: 1_048_576,
-            files_max: 2_465_610,
-            files_open: 483,
-            files_max_exempt: false,
-        },
-        ports: Ports {
-            first: 32_768,
-            last: 60_999,
-            reserved: 0,
-        },
-        tcp: Tcp {
-            memory_pages: [287_832, 383_779, 575_664],
-            backlog_max: 4_096,
-            orphans_max: 131_072,
-            hash_buckets: Some(262_144),
-        },
-        conntrack: Some(Conntrack {
-            entries_max: 262_144,
-            entries: 0,
-        }),
-        epoll_watches_max: Some(5_490_265),
-        io_uring: IoUring::Allowed,
-        connection_cost: ConnectionCost {
-            sockets_bytes: 7_900,
-            source: CostSource::Measured { pairs: 2_000 },
-        },
-    }
-}
+use crate::limits::{Load, Paths, Program, Role};
+use crate::machine::{Cgroup, CgroupVersion, Conntrack, IoUring, OldAdvice};
+use crate::remarks::Weight;
+use crate::testing::{GIB, small_machine};
 
 fn both_ends(machine: &Machine) -> Budget {
     Budget::new(machine, Load::broadcast(Role::BothEnds))
@@ -96,12 +42,12 @@ fn memory_decides_where_it_is_scarce() {
     machine.memory.total_bytes = 4 * GIB;
     machine.memory.available_bytes = 3 * GIB;
     let budget = both_ends(&machine);
-    // 3 GiB less half a gibibyte kept, over 7,900 + 2 * (250 + 200) + 1,300 bytes.
-    let expected = (3 * GIB - GIB / 2) / 10_100;
+    // 3 GiB less half a gibibyte kept, over 7,900 + 2 * (250 + 100) + 1,300 bytes.
+    let expected = (3 * GIB - GIB / 2) / 9_900;
     let decision = budget.connections(1_000_000);
     assert_eq!(decision.connections, expected);
     assert!(
-        decision.why.starts_with("Memory allows 265,"),
+        decision.why.starts_with("Memory allows 271,"),
         "{}",
         decision.why
     );
@@ -134,7 +80,7 @@ fn a_control_group_is_a_tighter_limit_than_the_machine() {
     assert_eq!(budget.first_stop().name, "memory of the control group");
     assert_eq!(
         budget.first_stop().connections,
-        (2 * GIB - GIB / 4 - GIB / 2) / 10_100
+        (2 * GIB - GIB / 4 - (3 << 20)) / 9_900
     );
     assert!(
         budget
@@ -162,9 +108,9 @@ fn connection_tracking_stops_only_where_it_tracks() {
             .iter()
             .all(|limit| limit.name != "connection tracking")
     );
-    machine.conntrack = Some(Conntrack {
-        entries_max: 262_144,
+    machine.conntrack = machine.conntrack.map(|tracking| Conntrack {
         entries: 144,
+        ..tracking
     });
     let budget = both_ends(&machine);
     assert_eq!(budget.first_stop().name, "connection tracking");
@@ -197,17 +143,75 @@ fn a_low_descriptor_limit_is_not_a_low_number_of_connections() {
     machine.descriptors.table_hard = 700;
     let budget = both_ends(&machine);
     assert_eq!(budget.first_stop().name, "descriptor tables");
-    assert_eq!(budget.first_stop().connections, 100 * 4_096);
+    assert_eq!(budget.first_stop().connections, (700 - 64) * 700);
+    machine.io_uring = IoUring::Disabled;
+    let epoll = both_ends(&machine).first_stop().connections;
+    assert_eq!(epoll, crate::tables::epoll_connections_max(700));
 }
 
 #[test]
 fn a_crowd_elsewhere_is_bound_by_its_source_ports() {
     let budget = Budget::new(
         &small_machine(),
-        Load::broadcast(Role::Crowd { sources: 2 }),
+        Load::broadcast(Role::Crowd(Paths {
+            sources: 2,
+            destinations: 3,
+        })),
     );
     assert_eq!(budget.first_stop().name, "source ports");
-    assert_eq!(budget.first_stop().connections, 2 * 28_232);
+    assert_eq!(budget.first_stop().connections, 2 * 3 * 28_232);
+    assert!(
+        budget
+            .limits
+            .iter()
+            .all(|limit| limit.name != "accept queue")
+    );
+}
+
+#[test]
+fn an_ordinary_process_ends_at_its_descriptors_and_a_proxy_at_half_of_them() {
+    let stop = |role, processes| {
+        let load = Load::broadcast(role).on(Program::Ordinary { processes });
+        let budget = Budget::new(&small_machine(), load);
+        (budget.first_stop().name, budget.first_stop().connections)
+    };
+    let of_a_process = "descriptors of a process";
+    assert_eq!(stop(Role::Server, 1), (of_a_process, 19_988));
+    assert_eq!(stop(Role::Server, 4), (of_a_process, 4 * 19_988));
+    let proxy = Role::Proxy(Paths {
+        sources: 1,
+        destinations: 4,
+    });
+    assert_eq!(stop(proxy, 1), (of_a_process, 9_994));
+    assert_eq!(
+        stop(Role::Proxy(Paths::SINGLE), 8),
+        ("source ports", 28_232)
+    );
+    // An ordinary client starts all of them from 127.0.0.1.
+    assert_eq!(stop(Role::BothEnds, 2), ("source ports", 28_232));
+}
+
+#[test]
+fn bursts_matter_when_the_queue_is_short_and_cookies_end_the_other_one() {
+    let mut machine = small_machine();
+    let concern = |machine: &Machine, name| {
+        let budget = both_ends(machine);
+        let limit = budget.limits.iter().find(|limit| limit.name == name);
+        limit.map(|limit| (limit.connections, limit.concern(1_000_000)))
+    };
+    assert_eq!(
+        concern(&machine, "accept queue"),
+        Some((4_097, Concern::None))
+    );
+    assert_eq!(concern(&machine, "SYN backlog"), None);
+    machine.tcp.backlog_max = 128;
+    machine.tcp.syn_cookies = false;
+    machine.tcp.handshakes_max = 100;
+    assert_eq!(
+        concern(&machine, "accept queue"),
+        Some((129, Concern::Worse))
+    );
+    assert_eq!(concern(&machine, "SYN backlog"), Some((75, Concern::Worse)));
 }
 
 #[test]
@@ -225,8 +229,8 @@ fn a_server_alone_pays_for_one_end() {
         .iter()
         .find(|limit| limit.name == "memory")
         .unwrap();
-    // 23 GiB less a sixteenth of 24, over 3,950 + 250 + 200 + 1,300 bytes.
-    assert_eq!(memory.connections, (23 * GIB - 24 * GIB / 16) / 5_700);
+    // 23 GiB less a sixteenth of 24, over 3,950 + 250 + 100 + 1,300 bytes.
+    assert_eq!(memory.connections, (23 * GIB - 24 * GIB / 16) / 5_600);
 }
 
 #[test]
@@ -239,35 +243,37 @@ fn what_degrades_is_told_once_it_is_passed() {
             .collect::<Vec<_>>()
     };
     assert_eq!(names(100_000), Vec::<&str>::new());
-    assert_eq!(
-        names(1_000_000),
-        ["orphaned sockets", "TCP buffers", "connection hash"]
-    );
+    assert_eq!(names(1_000_000), ["TCP buffers", "connection hash"]);
 }
 
 #[test]
-fn remarks_name_what_is_not_a_number_of_connections() {
+fn remarks_to_act_on_come_first() {
     let mut machine = small_machine();
-    assert_eq!(both_ends(&machine).remarks, []);
-    machine.tcp.backlog_max = 128;
-    machine.cores.usable = 1;
-    machine.kernel = Kernel {
-        release: "5.15.0".into(),
-        major: 5,
-        minor: 15,
+    let warnings = |machine: &Machine| -> Vec<String> {
+        let remarks = both_ends(machine).remarks;
+        assert!(remarks.is_sorted_by_key(|remark| remark.weight == Weight::Note));
+        let warnings = remarks
+            .into_iter()
+            .filter(|remark| remark.weight == Weight::Warning);
+        warnings.map(|remark| remark.finding).collect()
     };
+    assert_eq!(warnings(&machine), Vec::<String>::new());
+    machine.cores.usable = 1;
+    machine.kernel.release = "5.15.0".into();
     machine.io_uring = IoUring::KernelTooOld;
-    let findings: Vec<String> = both_ends(&machine)
-        .remarks
-        .into_iter()
-        .map(|remark| remark.finding)
-        .collect();
+    machine.surroundings.threads = Some([100, 20]);
+    machine.surroundings.old_advice = vec![OldAdvice {
+        file: "/etc/sysctl.conf".into(),
+        line: 3,
+        key: "net.ipv4.tcp_tw_recycle".into(),
+    }];
     assert_eq!(
-        findings,
+        warnings(&machine),
         [
-            "Linux 5.15.0 is older than 6.8",
-            "net.core.somaxconn is 128",
-            "1 of 2 cores may be used"
+            "Linux 5.15.0 is older than 6.13",
+            "1 of 2 cores may be used",
+            "net.ipv4.tcp_tw_recycle (/etc/sysctl.conf:3): removed in Linux 4.12; it broke clients behind NAT",
+            "the control group allows 100 threads, 20 exist",
         ]
     );
 }

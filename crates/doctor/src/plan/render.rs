@@ -101,7 +101,7 @@ impl Page {
         let marks = self.marks(&limit.sources);
         let word = match limit.effect {
             Effect::Stops => "ends at",
-            Effect::Degrades => "gets worse at",
+            Effect::Degrades | Effect::DelaysBursts | Effect::CutsMassCloses => "gets worse at",
         };
         self.line(&format!(
             "      {word} {} connections: {}{marks}",

@@ -1,7 +1,7 @@
-//! Memory limits of the control groups this process is in, both hierarchies.
+//! Limits of the control groups this process is in, both hierarchies: memory, cores, threads.
 //!
 //! A limit on any ancestor binds, so every level up to the root is read. Kernel memory of sockets is
-//! charged to the group, so this limit stops connections like the machine's own memory does.
+//! charged to the group, so its memory limit stops connections like the machine's own memory does.
 
 use super::files::{ProbeError, Tree};
 use crate::machine::{Cgroup, CgroupVersion};
@@ -12,40 +12,111 @@ const UNLIMITED_BYTES: u64 = 1 << 60;
 
 /// The group with the least room, or nothing when no group has a limit.
 pub(super) fn tightest(proc: &Tree, mount: &Path) -> Result<Option<Cgroup>, ProbeError> {
-    let Some(membership) = proc.text_if_present("self/cgroup")? else {
-        return Ok(None);
-    };
     let mut tightest: Option<Cgroup> = None;
-    for line in membership.lines() {
-        let Some((hierarchy, path)) = Hierarchy::of(line, mount) else {
+    for level in levels(proc, mount, "memory")? {
+        let Some(group) = memory_limit(&level)? else {
             continue;
         };
-        for level in Path::new(path).ancestors() {
-            let Some(group) = hierarchy.group(level)? else {
-                continue;
-            };
-            if tightest
-                .as_ref()
-                .is_none_or(|known| group.available_bytes() < known.available_bytes())
-            {
-                tightest = Some(group);
-            }
+        if tightest
+            .as_ref()
+            .is_none_or(|known| group.available_bytes() < known.available_bytes())
+        {
+            tightest = Some(group);
         }
     }
     Ok(tightest)
 }
 
-struct Hierarchy {
-    version: CgroupVersion,
-    root: PathBuf,
+/// Memory charged to the innermost group with a limit, page cache included; nothing when none has one.
+pub(super) fn charged_bytes(proc: &Tree, mount: &Path) -> Result<Option<u64>, ProbeError> {
+    for level in levels(proc, mount, "memory")? {
+        if memory_limit(&level)?.is_some() {
+            return level.files.number_if_present(level.memory_files().1);
+        }
+    }
+    Ok(None)
 }
 
-impl Hierarchy {
-    /// A line of `/proc/self/cgroup` is `id:controllers:path`; version 2 has id 0 and no controllers.
-    fn of<'a>(line: &'a str, mount: &Path) -> Option<(Self, &'a str)> {
+/// Cores that the tightest quota comes to, at least one; nothing when no group has a quota.
+pub(super) fn cores(proc: &Tree, mount: &Path) -> Result<Option<usize>, ProbeError> {
+    let mut least = None;
+    for level in levels(proc, mount, "cpu")? {
+        let text = match level.version {
+            CgroupVersion::V2 => level.files.text_if_present("cpu.max")?,
+            CgroupVersion::V1 => {
+                let quota = level.files.text_if_present("cpu.cfs_quota_us")?;
+                let period = level.files.text_if_present("cpu.cfs_period_us")?;
+                quota
+                    .zip(period)
+                    .map(|(quota, period)| format!("{quota} {period}"))
+            }
+        };
+        // `max`, or -1, is no quota.
+        let mut words = text.iter().flat_map(|text| text.split_whitespace());
+        let numbers = (words.next().map(str::parse), words.next().map(str::parse));
+        if let (Some(Ok(quota)), Some(Ok(period))) = numbers {
+            let (quota, period): (u64, u64) = (quota, period);
+            let cores = quota.checked_div(period).unwrap_or(u64::MAX).max(1);
+            let cores = usize::try_from(cores).unwrap_or(usize::MAX);
+            least = Some(least.map_or(cores, |known: usize| known.min(cores)));
+        }
+    }
+    Ok(least)
+}
+
+/// The tightest limit on threads, and how many there are of it; nothing when no group has one.
+pub(super) fn threads(proc: &Tree, mount: &Path) -> Result<Option<[u64; 2]>, ProbeError> {
+    let mut tightest: Option<[u64; 2]> = None;
+    for level in levels(proc, mount, "pids")? {
+        let most = level.files.text_if_present("pids.max")?;
+        let Some(most) = most.and_then(|text| text.trim().parse::<u64>().ok()) else {
+            continue;
+        };
+        let now = level.files.number_if_present("pids.current")?.unwrap_or(0);
+        if tightest
+            .is_none_or(|[known, used]| most.saturating_sub(now) < known.saturating_sub(used))
+        {
+            tightest = Some([most, now]);
+        }
+    }
+    Ok(tightest)
+}
+
+/// One group of the way from this process's own to the root.
+struct Level {
+    version: CgroupVersion,
+    path: PathBuf,
+    files: Tree,
+}
+
+impl Level {
+    /// Names of the limit's and the usage's files.
+    fn memory_files(&self) -> (&'static str, &'static str) {
+        match self.version {
+            CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+            CgroupVersion::V2 => ("memory.max", "memory.current"),
+        }
+    }
+}
+
+/// Groups that could limit what the controller controls, the innermost first.
+///
+/// A container often sees its own group mounted as the root while `/proc/self/cgroup` tells the host's path:
+/// the ancestors end at the root, so that group is read too.
+fn levels(proc: &Tree, mount: &Path, controller: &str) -> Result<Vec<Level>, ProbeError> {
+    let Some(membership) = proc.text_if_present("self/cgroup")? else {
+        return Ok(Vec::new());
+    };
+    let mut levels = Vec::new();
+    for line in membership.lines() {
+        // `id:controllers:path`; version 2 has id 0 and no controllers.
         let mut fields = line.splitn(3, ':');
-        let (_id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        if controllers.is_empty() {
+        let (Some(_), Some(controllers), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let (version, root) = if controllers.is_empty() {
             // On a machine with both, version 2 is mounted beside the controllers of version 1.
             let unified = mount.join("unified");
             let root = if unified.is_dir() {
@@ -53,57 +124,48 @@ impl Hierarchy {
             } else {
                 mount.to_path_buf()
             };
-            return Some((
-                Self {
-                    version: CgroupVersion::V2,
-                    root,
-                },
-                path,
-            ));
+            (CgroupVersion::V2, root)
+        } else if controllers.split(',').any(|name| name == controller) {
+            (CgroupVersion::V1, mount.join(controller))
+        } else {
+            continue;
+        };
+        for level in Path::new(path).ancestors() {
+            let inside = level.strip_prefix("/").unwrap_or(level);
+            levels.push(Level {
+                version,
+                path: level.to_path_buf(),
+                files: Tree::new(root.join(inside)),
+            });
         }
-        let memory = controllers.split(',').any(|name| name == "memory");
-        memory.then(|| {
-            (
-                Self {
-                    version: CgroupVersion::V1,
-                    root: mount.join("memory"),
-                },
-                path,
-            )
-        })
     }
+    Ok(levels)
+}
 
-    /// The limit of one level; nothing where the level has none or is not visible. A container often sees
-    /// its own group mounted as the root while `/proc/self/cgroup` tells the host's path: the ancestors end
-    /// at the root, so that group is read too.
-    fn group(&self, level: &Path) -> Result<Option<Cgroup>, ProbeError> {
-        let (limit_file, used_file) = match self.version {
-            CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-            CgroupVersion::V2 => ("memory.max", "memory.current"),
-        };
-        let inside = level.strip_prefix("/").unwrap_or(level);
-        let files = Tree::new(self.root.join(inside));
-        let Some(limit) = files.text_if_present(limit_file)? else {
-            return Ok(None);
-        };
-        if limit.trim() == "max" {
-            return Ok(None);
-        }
-        let Ok(limit_bytes) = limit.trim().parse::<u64>() else {
-            return Err(files.malformed(limit_file, "a number of bytes or 'max'", &limit));
-        };
-        if limit_bytes >= UNLIMITED_BYTES {
-            return Ok(None);
-        }
-        let used = files.number(used_file)?;
-        let cache = droppable_cache(&files)?;
-        Ok(Some(Cgroup {
-            version: self.version,
-            path: level.display().to_string(),
-            limit_bytes,
-            used_bytes: used.saturating_sub(cache),
-        }))
+/// The limit of one level; nothing where the level has none or is not visible.
+fn memory_limit(level: &Level) -> Result<Option<Cgroup>, ProbeError> {
+    let (limit_file, used_file) = level.memory_files();
+    let Some(limit) = level.files.text_if_present(limit_file)? else {
+        return Ok(None);
+    };
+    if limit.trim() == "max" {
+        return Ok(None);
     }
+    let Ok(limit_bytes) = limit.trim().parse::<u64>() else {
+        return Err(level
+            .files
+            .malformed(limit_file, "a number of bytes or 'max'", &limit));
+    };
+    if limit_bytes >= UNLIMITED_BYTES {
+        return Ok(None);
+    }
+    let used = level.files.number(used_file)?;
+    Ok(Some(Cgroup {
+        version: level.version,
+        path: level.path.display().to_string(),
+        limit_bytes,
+        used_bytes: used.saturating_sub(droppable_cache(&level.files)?),
+    }))
 }
 
 /// Page cache the kernel would give up before it refuses memory: the group's file lists. The names with

@@ -77,6 +77,47 @@ impl Tree {
         }
     }
 
+    /// Whether there is anything of that name.
+    pub(super) fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.root.join(path).exists()
+    }
+
+    /// Names in a directory, sorted; none where there is no such directory.
+    pub(super) fn names_in(&self, path: impl AsRef<Path>) -> Result<Vec<String>, ProbeError> {
+        let path = self.root.join(path);
+        let entries = match std::fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(ProbeError::Unreadable { path, source }),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|source| ProbeError::Unreadable {
+                path: path.clone(),
+                source,
+            })?;
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Exactly `N` numbers, or nothing where there is no such file.
+    pub(super) fn numbers_if_present<const N: usize>(
+        &self,
+        path: &str,
+    ) -> Result<Option<[u64; N]>, ProbeError> {
+        match self.numbers(path) {
+            Ok(numbers) => Ok(Some(numbers)),
+            Err(ProbeError::Unreadable { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Exactly `N` numbers.
     pub(super) fn numbers<const N: usize>(&self, path: &str) -> Result<[u64; N], ProbeError> {
         let text = self.text(path)?;

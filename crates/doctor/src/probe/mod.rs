@@ -3,22 +3,32 @@
 mod cgroup;
 mod files;
 mod meminfo;
+mod network;
+mod surroundings;
 
 pub use files::ProbeError;
 
 use crate::machine::{
-    ConnectionCost, Conntrack, Cores, Descriptors, IoUring, Kernel, Machine, Memory, Ports, Tcp,
+    Cgroup, Cores, Descriptors, IoUring, Kernel, Listening, Machine, Memory, Rights,
 };
+use crate::trials::Trials;
 use files::Tree;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// CAP_SYS_ADMIN is bit 21 of the capability masks in `/proc/self/status` (capabilities(7)).
+// Bits of the capability masks in `/proc/self/status` (capabilities(7)).
+const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
+const CAP_SYS_RESOURCE: u32 = 24;
+
+/// Where a server listens unless it is told otherwise.
+pub const LISTENING_PORT: u16 = 8000;
 
 /// Where to look. Production looks at [`Probe::system`]; tests bring directories of their own.
 #[derive(Clone, Debug)]
 pub struct Probe {
     proc: Tree,
+    /// `/`, for what is neither in `/proc` nor a control group.
+    root: Tree,
     cgroups: PathBuf,
 }
 
@@ -26,39 +36,69 @@ impl Probe {
     /// This machine.
     #[must_use]
     pub fn system() -> Self {
-        Self::at("/proc", "/sys/fs/cgroup")
+        Self::under("/")
     }
 
-    /// A machine described by files under other directories.
-    pub fn at(proc: impl Into<PathBuf>, cgroups: impl Into<PathBuf>) -> Self {
+    /// A machine described by files under another root: its `proc`, `sys` and `etc`.
+    pub fn under(root: impl AsRef<Path>) -> Self {
+        let root = root.as_ref();
         Self {
-            proc: Tree::new(proc.into()),
-            cgroups: cgroups.into(),
+            proc: Tree::new(root.join("proc")),
+            cgroups: root.join("sys/fs/cgroup"),
+            root: Tree::new(root.to_path_buf()),
         }
     }
 
-    /// Everything, with the given cost of a connection (see [`crate::measure`]).
+    /// Everything, with what was found by trying: [`Trials`], or only the cost of a connection. A server is taken to
+    /// listen on [`LISTENING_PORT`]; [`Machine::listen_on`] changes that.
     ///
     /// # Errors
     /// A file every supported kernel has is missing, unreadable or has another form.
-    pub fn machine(&self, connection_cost: ConnectionCost) -> Result<Machine, ProbeError> {
+    pub fn machine(&self, trials: impl Into<Trials>) -> Result<Machine, ProbeError> {
+        let trials = trials.into();
         let kernel = self.kernel()?;
         let descriptors = self.descriptors()?;
+        let (ports, reserved_ports) = (self.ports()?, self.reserved_list()?);
         Ok(Machine {
-            io_uring: self.io_uring(&kernel, descriptors.files_max_exempt)?,
+            io_uring: self.io_uring(
+                &kernel,
+                descriptors.files_max_exempt,
+                trials.io_uring.as_ref(),
+            )?,
             kernel,
             cores: self.cores()?,
             memory: self.memory()?,
-            cgroup: cgroup::tightest(&self.proc, &self.cgroups)?,
+            cgroup: self.cgroup()?,
             descriptors,
-            ports: self.ports()?,
+            rights: self.rights()?,
+            listening: Listening::of(LISTENING_PORT, ports, &reserved_ports),
+            ports,
+            reserved_ports,
+            addresses: self.addresses()?,
             tcp: self.tcp()?,
-            conntrack: self.conntrack()?,
+            conntrack: self.conntrack(trials.conntrack_tracks)?,
             epoll_watches_max: self
                 .proc
                 .number_if_present("sys/fs/epoll/max_user_watches")?,
-            connection_cost,
+            surroundings: surroundings::read(&self.proc, &self.root, &self.cgroups)?,
+            connection_cost: trials.connection_cost,
         })
+    }
+
+    /// The tightest memory limit among this process's control groups.
+    ///
+    /// # Errors
+    /// A file is there and has another form.
+    pub fn cgroup(&self) -> Result<Option<Cgroup>, ProbeError> {
+        cgroup::tightest(&self.proc, &self.cgroups)
+    }
+
+    /// Bytes charged to the control group whose limit binds this process, if one does.
+    ///
+    /// # Errors
+    /// A file is there and has another form.
+    pub fn charged_bytes(&self) -> Result<Option<u64>, ProbeError> {
+        cgroup::charged_bytes(&self.proc, &self.cgroups)
     }
 
     /// The running kernel.
@@ -131,24 +171,50 @@ impl Probe {
     /// True when `fs.file-max` does not bind us: CAP_SYS_ADMIN, and in the first user namespace, whose
     /// map covers all ids. A capability inside a user namespace of our own does not count for the kernel.
     fn administers_machine(&self) -> Result<bool, ProbeError> {
-        const PATH: &str = "self/status";
-        let text = self.proc.text(PATH)?;
-        let mask = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        let mask = mask.ok_or_else(|| {
-            self.proc
-                .malformed(PATH, "a line 'CapEff:' with a mask", &text)
-        })?;
         let first_namespace = match self.proc.text_if_present("self/uid_map")? {
             None => true,
             Some(map) => map.split_whitespace().eq(["0", "0", "4294967295"]),
         };
-        Ok(first_namespace && mask >> CAP_SYS_ADMIN & 1 == 1)
+        Ok(first_namespace && self.capabilities()? >> CAP_SYS_ADMIN & 1 == 1)
     }
 
-    fn io_uring(&self, kernel: &Kernel, administers_machine: bool) -> Result<IoUring, ProbeError> {
-        if !kernel.at_least(6, 8) {
-            return Ok(IoUring::KernelTooOld);
+    fn rights(&self) -> Result<Rights, ProbeError> {
+        let capabilities = self.capabilities()?;
+        let has = |bit: u32| capabilities >> bit & 1 == 1;
+        Ok(Rights {
+            raises_hard_limits: has(CAP_SYS_RESOURCE),
+            administers_network: has(CAP_NET_ADMIN),
+        })
+    }
+
+    /// The mask of effective capabilities.
+    fn capabilities(&self) -> Result<u64, ProbeError> {
+        const PATH: &str = "self/status";
+        let text = self.proc.text(PATH)?;
+        let mask = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .ok_or_else(|| {
+                self.proc
+                    .malformed(PATH, "a line 'CapEff:' with a mask", &text)
+            })
+    }
+
+    /// What a trial said, or else what the kernel's version and settings say.
+    fn io_uring(
+        &self,
+        kernel: &Kernel,
+        administers_machine: bool,
+        trial: Option<&Result<(), String>>,
+    ) -> Result<IoUring, ProbeError> {
+        match trial {
+            Some(Ok(())) => return Ok(IoUring::Allowed),
+            Some(Err(reason)) => {
+                return Ok(IoUring::Refused {
+                    reason: reason.clone(),
+                });
+            }
+            None if !kernel.at_least(6, 13) => return Ok(IoUring::KernelTooOld),
+            None => {}
         }
         // 0: everybody; 1: CAP_SYS_ADMIN or members of kernel.io_uring_group; 2: nobody (Linux 6.6).
         Ok(
@@ -176,81 +242,35 @@ impl Probe {
         if online == 0 {
             return Err(self.proc.malformed(PATH, "lines cpu0, cpu1, ...", &text));
         }
-        let usable = std::thread::available_parallelism().map_or(online, |n| n.get().min(online));
+        let allowed = self.cores_allowed()?.unwrap_or(online);
+        let quota = cgroup::cores(&self.proc, &self.cgroups)?.unwrap_or(online);
+        let usable = online.min(allowed).min(quota).max(1);
         Ok(Cores { online, usable })
     }
 
-    /// Ports for outgoing connections.
-    ///
-    /// # Errors
-    /// The range or the reserved list cannot be read or has another form.
-    pub fn ports(&self) -> Result<Ports, ProbeError> {
-        const RANGE: &str = "sys/net/ipv4/ip_local_port_range";
-        let [first, last] = self.proc.numbers(RANGE)?;
-        let (Ok(first), Ok(last)) = (u16::try_from(first), u16::try_from(last)) else {
-            return Err(self
-                .proc
-                .malformed(RANGE, "two ports", &format!("{first} {last}")));
+    /// Cores of this process's affinity, a list such as `0-3,8`; none where it is not told.
+    fn cores_allowed(&self) -> Result<Option<usize>, ProbeError> {
+        const PATH: &str = "self/status";
+        let text = self.proc.text(PATH)?;
+        let Some(list) = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        else {
+            return Ok(None);
         };
-        Ok(Ports {
-            first,
-            last,
-            reserved: self.reserved_ports(first, last)?,
-        })
-    }
-
-    /// `ip_local_reserved_ports` is a list such as `8000,9000-9010`; only what lies in the range counts.
-    fn reserved_ports(&self, first: u16, last: u16) -> Result<u32, ProbeError> {
-        const PATH: &str = "sys/net/ipv4/ip_local_reserved_ports";
-        let Some(text) = self.proc.text_if_present(PATH)? else {
-            return Ok(0);
-        };
-        let mut reserved = 0;
-        for item in text.trim().split(',').filter(|item| !item.is_empty()) {
-            let (from, to) = item.split_once('-').unwrap_or((item, item));
-            let (Ok(from), Ok(to)) = (from.parse::<u16>(), to.parse::<u16>()) else {
-                return Err(self
-                    .proc
-                    .malformed(PATH, "ports and ranges of ports", &text));
-            };
-            let (from, to) = (u32::from(from.max(first)), u32::from(to.min(last)));
-            reserved += (to + 1).saturating_sub(from);
+        let mut cores = 0;
+        for item in list.trim().split(',') {
+            let (first, last) = item.split_once('-').unwrap_or((item, item));
+            match (first.parse::<usize>(), last.parse::<usize>()) {
+                (Ok(first), Ok(last)) if first <= last => cores += last - first + 1,
+                _ => {
+                    return Err(self
+                        .proc
+                        .malformed(PATH, "a list of cores such as 0-3,8", list));
+                }
+            }
         }
-        Ok(reserved)
-    }
-
-    fn tcp(&self) -> Result<Tcp, ProbeError> {
-        // Negative in a network namespace that shares the first one's table; the size is the same table's.
-        let buckets = self
-            .proc
-            .text_if_present("sys/net/ipv4/tcp_ehash_entries")?;
-        let buckets = buckets.and_then(|text| text.trim().parse::<i64>().ok());
-        Ok(Tcp {
-            memory_pages: self.proc.numbers("sys/net/ipv4/tcp_mem")?,
-            backlog_max: self.proc.number("sys/net/core/somaxconn")?,
-            orphans_max: self.proc.number("sys/net/ipv4/tcp_max_orphans")?,
-            hash_buckets: buckets.map(i64::unsigned_abs),
-        })
-    }
-
-    /// Connection tracking, or nothing where the module is not loaded.
-    ///
-    /// # Errors
-    /// A file is there and has another form.
-    pub fn conntrack(&self) -> Result<Option<Conntrack>, ProbeError> {
-        let entries_max = self
-            .proc
-            .number_if_present("sys/net/netfilter/nf_conntrack_max")?;
-        let entries = self
-            .proc
-            .number_if_present("sys/net/netfilter/nf_conntrack_count")?;
-        Ok(match (entries_max, entries) {
-            (Some(entries_max), Some(entries)) => Some(Conntrack {
-                entries_max,
-                entries,
-            }),
-            _ => None,
-        })
+        Ok(Some(cores))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Machines made of files.
 
 use super::*;
-use crate::machine::CgroupVersion;
+use crate::machine::{CgroupVersion, ConnectionCost};
 use std::path::Path;
 
 /// A `/proc` and a `/sys/fs/cgroup` in a directory that goes away with the value.
@@ -29,6 +29,14 @@ impl Files {
             ("proc/sys/net/ipv4/tcp_mem", "287832\t383779\t575664\n"),
             ("proc/sys/net/core/somaxconn", "4096\n"),
             ("proc/sys/net/ipv4/tcp_max_orphans", "131072\n"),
+            ("proc/sys/net/ipv4/tcp_max_syn_backlog", "2048\n"),
+            ("proc/sys/net/ipv4/tcp_syncookies", "1\n"),
+            ("proc/sys/net/ipv4/tcp_max_tw_buckets", "131072\n"),
+            ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
+            ("proc/sys/net/ipv4/tcp_wmem", "4096\t16384\t4194304\n"),
+            ("proc/sys/net/ipv4/tcp_keepalive_time", "7200\n"),
+            ("proc/sys/net/ipv4/tcp_keepalive_intvl", "75\n"),
+            ("proc/sys/net/ipv4/tcp_keepalive_probes", "9\n"),
         ] {
             files.write(path, text);
         }
@@ -42,7 +50,7 @@ impl Files {
     }
 
     fn probe(&self) -> Probe {
-        Probe::at(self.0.join("proc"), self.0.join("cgroup"))
+        Probe::under(&self.0)
     }
 
     fn machine(&self) -> Machine {
@@ -132,6 +140,94 @@ fn reserved_ports_count_only_inside_the_range() {
 }
 
 #[test]
+fn a_listening_port_is_safe_outside_the_range_or_reserved() {
+    let files = Files::new("listening");
+    let mut machine = files.machine();
+    assert!(!machine.listening.can_be_taken);
+    machine.listen_on(40_000);
+    assert!(machine.listening.can_be_taken);
+    files.write(
+        "proc/sys/net/ipv4/ip_local_reserved_ports",
+        "8080,39000-40000\n",
+    );
+    let mut machine = files.machine();
+    machine.listen_on(40_000);
+    assert!(machine.listening.is_reserved && !machine.listening.can_be_taken);
+    machine.listen_on(40_001);
+    assert!(machine.listening.can_be_taken);
+}
+
+#[test]
+fn a_namespace_that_is_not_the_first_hides_some_limits() {
+    let files = Files::new("namespace");
+    for name in ["tcp_mem", "tcp_max_orphans"] {
+        std::fs::remove_file(files.0.join("proc/sys/net/ipv4").join(name)).unwrap();
+    }
+    let tcp = files.machine().tcp;
+    assert_eq!((tcp.memory_pages, tcp.orphans_max), (None, None));
+}
+
+#[test]
+fn surroundings_are_read() {
+    let files = Files::new("surroundings");
+    for (path, text) in [
+        (".dockerenv", ""),
+        ("proc/self/cgroup", "0::/\n"),
+        ("sys/fs/cgroup/pids.max", "100\n"),
+        ("sys/fs/cgroup/pids.current", "7\n"),
+        ("sys/fs/cgroup/cpu.max", "100000 100000\n"),
+        ("proc/self/oom_score_adj", "500\n"),
+        (
+            "sys/kernel/mm/transparent_hugepage/enabled",
+            "[always] madvise never\n",
+        ),
+        ("sys/class/net/eth0/device/vendor", "0x1af4\n"),
+        (
+            "sys/class/net/eth0/queues/rx-0/rps_cpus",
+            "00000000,00000002\n",
+        ),
+        ("sys/class/net/eth0/queues/rx-1/rps_cpus", "0\n"),
+        ("sys/class/net/eth0/queues/tx-0/xps_cpus", "0\n"),
+        ("sys/class/net/lo/queues/rx-0/rps_cpus", "0\n"),
+        (
+            "etc/sysctl.conf",
+            "# net.ipv4.tcp_tw_recycle = 1\n\nnet.ipv4.tcp_tw_recycle=1\nnet.core.somaxconn = 4096\n",
+        ),
+        ("etc/sysctl.d/10-old.conf", "-net/ipv4/tcp_fack = 1\n"),
+        ("etc/sysctl.d/README", "net.ipv4.tcp_fack = 1\n"),
+        (
+            "proc/net/fib_trie",
+            "Local:\n  |-- 10.0.0.5\n     /32 host LOCAL\n  |-- 127.0.0.1\n     /32 host LOCAL\n  \
+             |-- 10.0.0.255\n     /32 link BROADCAST\n  |-- 10.0.0.5\n     /32 host LOCAL\n",
+        ),
+    ] {
+        files.write(path, text);
+    }
+    let machine = files.machine();
+    assert_eq!(machine.cores.usable, 1);
+    assert_eq!(machine.addresses.outside, Some(1));
+    let surroundings = machine.surroundings;
+    assert_eq!(surroundings.container.as_deref(), Some("docker"));
+    assert_eq!(surroundings.threads, Some([100, 7]));
+    assert_eq!(surroundings.oom_score_adjustment, Some(500));
+    assert_eq!(surroundings.huge_pages.as_deref(), Some("always"));
+    let [card] = &surroundings.interfaces[..] else {
+        panic!("{surroundings:?}")
+    };
+    assert_eq!((card.receive_queues, card.transmit_queues), (2, 1));
+    assert!(card.spreads_packets);
+    let old: Vec<(&str, usize)> = surroundings
+        .old_advice
+        .iter()
+        .map(|advice| (advice.file.as_str(), advice.line))
+        .collect();
+    assert_eq!(
+        old,
+        [("/etc/sysctl.conf", 3), ("/etc/sysctl.d/10-old.conf", 1)]
+    );
+}
+
+#[test]
 fn the_size_of_a_shared_hash_is_told_as_a_negative_number() {
     let files = Files::new("hash");
     files.write("proc/sys/net/ipv4/tcp_ehash_entries", "-262144\n");
@@ -156,7 +252,7 @@ fn io_uring_depends_on_version_sysctl_and_rights() {
     assert_eq!(files.machine().io_uring, IoUring::Allowed);
     files.write("proc/sys/kernel/io_uring_disabled", "2\n");
     assert_eq!(files.machine().io_uring, IoUring::Disabled);
-    files.write("proc/sys/kernel/osrelease", "6.5.0-1-amd64\n");
+    files.write("proc/sys/kernel/osrelease", "6.8.0-1-amd64\n");
     assert_eq!(files.machine().io_uring, IoUring::KernelTooOld);
 }
 
@@ -164,11 +260,14 @@ fn io_uring_depends_on_version_sysctl_and_rights() {
 fn the_tightest_ancestor_of_version_two_counts() {
     let files = Files::new("v2");
     files.write("proc/self/cgroup", "0::/system.slice/demo.service\n");
-    files.write("cgroup/system.slice/demo.service/memory.max", "max\n");
-    files.write("cgroup/system.slice/memory.max", "4294967296\n");
-    files.write("cgroup/system.slice/memory.current", "1073741824\n");
     files.write(
-        "cgroup/system.slice/memory.stat",
+        "sys/fs/cgroup/system.slice/demo.service/memory.max",
+        "max\n",
+    );
+    files.write("sys/fs/cgroup/system.slice/memory.max", "4294967296\n");
+    files.write("sys/fs/cgroup/system.slice/memory.current", "1073741824\n");
+    files.write(
+        "sys/fs/cgroup/system.slice/memory.stat",
         "anon 5\ninactive_file 536870912\nactive_file 268435456\n",
     );
     let group = files.machine().cgroup.expect("the slice has a limit");
@@ -187,8 +286,8 @@ fn a_container_of_version_one_sees_its_group_as_the_root() {
         "proc/self/cgroup",
         "4:cpu,memory:/docker/0123\n1:name=systemd:/docker/0123\n0::/\n",
     );
-    files.write("cgroup/memory/memory.limit_in_bytes", "2147483648\n");
-    files.write("cgroup/memory/memory.usage_in_bytes", "1048576\n");
+    files.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n");
+    files.write("sys/fs/cgroup/memory/memory.usage_in_bytes", "1048576\n");
     let group = files
         .machine()
         .cgroup
@@ -199,7 +298,7 @@ fn a_container_of_version_one_sees_its_group_as_the_root() {
     );
     assert_eq!(group.available_bytes(), (2 << 30) - (1 << 20));
     files.write(
-        "cgroup/memory/memory.limit_in_bytes",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes",
         "9223372036854771712\n",
     );
     assert_eq!(files.machine().cgroup, None);

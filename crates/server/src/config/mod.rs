@@ -6,7 +6,7 @@ pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Optio
 
 use crate::machine::Machine;
 use crate::quantity::{Count, Size, Span};
-use myriad_doctor::{ConnectionCost, units};
+use myriad_doctor::{Budget, LISTENING_PORT, startup, units};
 use myriad_shard::{Mesh, ProcessLimits, Settings};
 use std::fmt::Display;
 use std::io;
@@ -97,8 +97,6 @@ pub enum ApiKey {
 
 /// Connections a server is made for unless it is told otherwise.
 const MAX_CONNECTIONS_DEFAULT: u64 = 1_000_000;
-/// Memory one idle connection takes, the kernel's part and ours, rounded up.
-const BYTES_PER_CONNECTION: u64 = ConnectionCost::SOCKET_BYTES + ConnectionCost::WATCH_BYTES + 200;
 /// More than anybody waits; far below where ticks overflow.
 const SPAN_MAX: Duration = Duration::from_hours(30 * 24);
 /// Below this a connection could not be told a sentence about why it is closed.
@@ -112,10 +110,12 @@ impl Options {
     /// The first value that cannot be used.
     pub fn resolve(self, machine: &Machine) -> Result<Config, ConfigError> {
         let mut remarks = Vec::new();
-        let max_connections = self.max_connections(machine, &mut remarks)?;
         let listen = self
             .listen
-            .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8000)));
+            .unwrap_or(SocketAddr::from(([127, 0, 0, 1], LISTENING_PORT)));
+        let driver = self.driver.unwrap_or_default();
+        let budget = machine.budget(listen.port(), driver);
+        let max_connections = self.max_connections(budget.as_ref(), &mut remarks)?;
         if let Some(internal) = self.internal_listen
             && internal == listen
             && internal.port() != 0
@@ -131,7 +131,7 @@ impl Options {
             listen,
             internal_listen: self.internal_listen,
             max_connections,
-            driver: self.driver.unwrap_or_default(),
+            driver,
             shards: self.shard_count()?,
             api_key: self.key()?,
             drain: span("drain", self.drain, Span(Duration::from_secs(10)))?,
@@ -143,39 +143,35 @@ impl Options {
         })
     }
 
-    /// A value that was written is kept, with a remark when memory will not do; the default shrinks to what will.
+    /// A value that was written is kept, with a remark when the machine will not do; the default shrinks to what will.
     fn max_connections(
         &self,
-        machine: &Machine,
+        budget: Option<&Budget>,
         remarks: &mut Vec<String>,
     ) -> Result<u64, ConfigError> {
-        let fits = machine
-            .memory_available_bytes
-            .map(|bytes| (bytes / BYTES_PER_CONNECTION).max(1));
-        match (self.max_connections, fits) {
-            (Some(Count(0)), _) => Err(refuse("max-connections", 0, "choose at least 1")),
-            (Some(Count(wanted)), Some(fits)) if wanted > fits => {
-                remarks.push(format!(
-                    "max-connections is {}, but the memory available now ({}) holds about {} idle ones",
-                    units::count(wanted),
-                    units::bytes(fits * BYTES_PER_CONNECTION),
-                    units::count(fits),
-                ));
-                Ok(wanted)
-            }
-            (Some(Count(wanted)), _) => Ok(wanted),
-            (None, Some(fits)) if fits < MAX_CONNECTIONS_DEFAULT => {
-                remarks.push(format!(
-                    "max-connections is {} instead of {}: the memory available now ({}) holds no more; \
-                     set it to have another bound",
-                    units::count(fits),
-                    units::count(MAX_CONNECTIONS_DEFAULT),
-                    units::bytes(fits * BYTES_PER_CONNECTION),
-                ));
-                Ok(fits)
-            }
-            (None, _) => Ok(MAX_CONNECTIONS_DEFAULT),
+        let wanted = match self.max_connections {
+            Some(Count(0)) => return Err(refuse("max-connections", 0, "choose at least 1")),
+            Some(Count(wanted)) => wanted,
+            None => MAX_CONNECTIONS_DEFAULT,
+        };
+        let Some(budget) = budget else {
+            return Ok(wanted);
+        };
+        let fits = budget.connections(wanted).connections.max(1);
+        let taken = if self.max_connections.is_none() {
+            fits
+        } else {
+            wanted
+        };
+        if taken < wanted {
+            remarks.push(format!(
+                "max-connections is {} instead of {}; set it to have another bound",
+                units::count(taken),
+                units::count(wanted),
+            ));
         }
+        remarks.extend(startup::warnings(budget, wanted));
+        Ok(taken)
     }
 
     fn limits(
@@ -336,6 +332,7 @@ mod tests {
     const ROOMY: Machine = Machine {
         memory_available_bytes: Some(20 << 30),
         cores: 2,
+        probed: None,
     };
 
     #[test]
@@ -354,16 +351,21 @@ mod tests {
 
     #[test]
     fn the_default_shrinks_to_memory_and_a_written_value_does_not() {
-        let small = Machine {
-            memory_available_bytes: Some(BYTES_PER_CONNECTION * 5_000),
-            cores: 1,
-        };
+        let mut small = Machine::here();
+        let probed = small.probed.as_mut().expect("a /proc");
+        probed.cgroup = None;
+        probed.memory.total_bytes = 1 << 30;
+        // Half a gibibyte is kept, and an idle connection is taken to cost 3,400 + 250 + 100 bytes.
+        probed.memory.available_bytes = (512 << 20) + 5_000 * 3_750;
         let config = Options::default().resolve(&small).unwrap();
         assert_eq!(config.max_connections, 5_000);
+        let [taken, why, ..] = &config.remarks[..] else {
+            panic!("{:?}", config.remarks)
+        };
+        assert!(taken.contains("5,000 instead of 1,000,000"), "{taken}");
         assert!(
-            config.remarks[0].contains("5,000 instead of 1,000,000"),
-            "{:?}",
-            config.remarks
+            why.starts_with("Memory allows 5,000 of the 1,000,000 wanted: "),
+            "{why}"
         );
 
         let written = Options {
@@ -372,10 +374,10 @@ mod tests {
         };
         let config = written.resolve(&small).unwrap();
         assert_eq!(config.max_connections, 6_000);
+        let why = &config.remarks[0];
         assert!(
-            config.remarks[0].contains("holds about 5,000"),
-            "{:?}",
-            config.remarks
+            why.starts_with("Memory allows 5,000 of the 6,000 wanted: "),
+            "{why}"
         );
     }
 

@@ -266,6 +266,7 @@ mod tests {
         let machine = crate::Machine {
             memory_available_bytes: Some(20 << 30),
             cores: 2,
+            probed: None,
         };
         let written = options.resolve(&machine).unwrap();
         let defaults = Options::default().resolve(&machine).unwrap();

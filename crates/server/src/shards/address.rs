@@ -70,29 +70,9 @@ pub(crate) fn refusal(address: SocketAddr, flag: &'static str, source: io::Error
     }
 }
 
-/// The backlog to ask for, with a warning when the kernel gives less.
+/// The backlog to ask for. That the kernel gives less is said when the server starts, with the machine's other limits.
 pub(crate) fn backlog() -> u32 {
-    match machine::backlog_max() {
-        Some(most) if most < BACKLOG => {
-            tracing::warn!(
-                "net.core.somaxconn is {most}: bursts of more than {most} connections per shard will wait for a \
-                 retry; set it to {BACKLOG}"
-            );
-            most
-        }
-        _ => BACKLOG,
-    }
-}
-
-/// Warns about a port that an outgoing connection can take while the server is down.
-pub(crate) fn warn_of_ephemeral_port(address: SocketAddr) {
-    if machine::port_can_be_taken(address.port()) {
-        let port = address.port();
-        tracing::warn!(
-            "port {port} lies in net.ipv4.ip_local_port_range: an outgoing connection can take it while the server \
-             is down; choose a port below the range, or reserve it (net.ipv4.ip_local_reserved_ports={port})"
-        );
-    }
+    machine::backlog_max().map_or(BACKLOG, |most| most.min(BACKLOG))
 }
 
 #[cfg(test)]

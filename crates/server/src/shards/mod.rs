@@ -3,7 +3,7 @@
 mod address;
 mod plan;
 
-pub(crate) use address::{HeldAddress, backlog, refusal, warn_of_ephemeral_port};
+pub(crate) use address::{HeldAddress, backlog, refusal};
 pub(crate) use plan::{CONTROL_CONNECTIONS_MAX, Plan, Tables, Wanted, choose_driver, plan};
 
 use crate::error::ServerError;

@@ -2,6 +2,7 @@
 
 use crate::config::DriverChoice;
 use crate::error::ServerError;
+use myriad_doctor::tables::{self, REFUSAL_SLOTS, epoll_tables_needed, own_descriptors};
 use myriad_reactor::Driver;
 use myriad_shard::Mesh;
 
@@ -35,10 +36,8 @@ pub(crate) struct Plan {
     pub(crate) sockets_per_shard: usize,
 }
 
-/// Sockets beyond the connections' limit that a shard can hold while it answers them 503.
-const REFUSAL_SLOTS: u64 = 256;
-/// Descriptors of a table that are no client: stdio, listener, epoll, wakers of the runtime, the files of one moment.
-const OWN_DESCRIPTORS: u64 = 64;
+// The machine's budget counts with as many shards.
+const _: () = assert!(tables::EPOLL_TABLES_MAX == Mesh::SHARDS_MAX);
 /// Connections the control plane may hold in the process's own table.
 pub(crate) const CONTROL_CONNECTIONS_MAX: u64 = 1024;
 
@@ -83,7 +82,7 @@ fn plan_epoll(wanted: Wanted) -> Result<Plan, ServerError> {
             sockets_per_shard: to_usize(wanted.connections + REFUSAL_SLOTS),
         });
     }
-    let shards = tables_needed(wanted.connections, table)
+    let shards = epoll_tables_needed(wanted.connections, table)
         .ok_or_else(|| too_many(wanted))?
         .max(shards);
     Ok(Plan {
@@ -94,55 +93,12 @@ fn plan_epoll(wanted: Wanted) -> Result<Plan, ServerError> {
     })
 }
 
-/// Descriptors in a table that are not connections: every shard's waker is in every table, and both ends of the pair.
-fn own_descriptors(shards: usize) -> u64 {
-    OWN_DESCRIPTORS + 3 * shards as u64
-}
-
-/// The fewest tables that hold all connections although SO_REUSEPORT spreads them by hash.
-fn tables_needed(connections: u64, table: u64) -> Option<usize> {
-    (1..=Mesh::SHARDS_MAX).find(|&tables| {
-        fullest_table(connections, tables) + own_descriptors(tables) + REFUSAL_SLOTS <= table
-    })
-}
-
-/// Connections in the fullest table: the mean, and four standard deviations of the binomial spread.
-///
-/// Among 256 tables, one goes past that in a hundred starts at most; a client that meets it is answered 503.
-fn fullest_table(connections: u64, tables: usize) -> u64 {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a spread is an estimate; connections are far below 2^52"
-    )]
-    let (connections_f, share) = (connections as f64, 1.0 / tables as f64);
-    let deviation = (connections_f * share * (1.0 - share)).sqrt();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "positive and far below 2^52"
-    )]
-    let spread = (4.0 * deviation).ceil() as u64;
-    connections.div_ceil(tables as u64) + spread
-}
-
 fn too_many(wanted: Wanted) -> ServerError {
-    let tables_max = Mesh::SHARDS_MAX;
-    let fits = |connections| tables_needed(connections, wanted.table as u64).is_some();
-    // Halving finds the most that fits; nothing fits when a table cannot even hold its own descriptors.
-    let (mut low, mut high) = (0, wanted.connections);
-    while high - low > 1 {
-        let middle = low.midpoint(high);
-        if fits(middle) {
-            low = middle
-        } else {
-            high = middle
-        }
-    }
     ServerError::Descriptors {
         wanted: wanted.connections,
-        tables_max,
+        tables_max: Mesh::SHARDS_MAX,
         table: wanted.table,
-        fits: low,
+        fits: tables::epoll_connections_max(wanted.table as u64),
     }
 }
 
@@ -206,9 +162,8 @@ mod tests {
         assert_eq!(plan.tables, Tables::PerShard);
         // 51 tables would hold the mean, but not four standard deviations of 137 beside what is no connection.
         assert!((52..=54).contains(&plan.shards), "{plan:?}");
-        assert!(
-            plan.sockets_per_shard as u64 >= fullest_table(1_000_000, plan.shards) + REFUSAL_SLOTS
-        );
+        // 20,000 in the mean of 50, and the four standard deviations.
+        assert!(plan.sockets_per_shard as u64 >= 1_000_000 / plan.shards as u64 + 550);
         assert!(plan.sockets_per_shard < 20_000);
     }
 
@@ -225,9 +180,9 @@ mod tests {
                         assert!(connections + CONTROL_CONNECTIONS_MAX + own <= table as u64)
                     }
                     Tables::PerShard => {
-                        let fullest = fullest_table(connections, plan.shards);
+                        let mean = connections.div_ceil(plan.shards as u64);
                         assert!(
-                            fullest + own + REFUSAL_SLOTS <= table as u64,
+                            mean + own + REFUSAL_SLOTS < table as u64,
                             "{connections} {table} {plan:?}"
                         );
                     }
@@ -245,7 +200,7 @@ mod tests {
         else {
             panic!("{error}")
         };
-        assert!(fits == 0 || tables_needed(fits, 1_024).is_some());
+        assert!(fits == 0 || epoll_tables_needed(fits, 1_024).is_some());
         assert!(plan(Driver::Epoll, wanted(1_000, 300)).is_err());
     }
 

@@ -1,6 +1,7 @@
 //! Near-end addresses: each pair of addresses has one port range, so a large crowd needs many of its own.
 
 use crate::target::Target;
+use myriad_doctor::units::count;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -48,6 +49,8 @@ pub enum SourceError {
         wanted: u64,
         /// What the sources allow.
         allowed: u64,
+        /// What one of them allows.
+        each: u64,
         /// What to do about it.
         remedy: Remedy,
     },
@@ -85,11 +88,14 @@ impl fmt::Display for SourceError {
                 destination,
                 wanted,
                 allowed,
+                each,
                 remedy,
             } => {
                 write!(
                     f,
-                    "{wanted} connections to {destination} are more than the {allowed} that its source addresses have ports for; "
+                    "Source ports allow {} of the {} wanted to {destination}: each source address has one range of them. To get further: ",
+                    count(*allowed),
+                    count(*wanted)
                 )?;
                 match remedy {
                     Remedy::GiveSources => {
@@ -99,7 +105,11 @@ impl fmt::Display for SourceError {
                         )
                     }
                     Remedy::MoreSources => {
-                        write!(f, "give {} addresses", wanted.div_ceil(PER_SOURCE_MAX))
+                        write!(
+                            f,
+                            "give {} addresses or widen net.ipv4.ip_local_port_range",
+                            wanted.div_ceil((*each).max(1))
+                        )
                     }
                     Remedy::OtherLoopback => write!(
                         f,
@@ -239,10 +249,11 @@ impl Sources {
         port_count: u64,
     ) -> Result<Self, SourceError> {
         let (destination, wanted) = busiest(targets, connections);
-        let too_few = |allowed, remedy| SourceError::TooFew {
+        let too_few = |allowed, each, remedy| SourceError::TooFew {
             destination,
             wanted,
             allowed,
+            each,
             remedy,
         };
         match choice {
@@ -254,18 +265,21 @@ impl Sources {
                 {
                     return Err(SourceError::Family(target.address));
                 }
-                let allowed = ranges.count().saturating_mul(PER_SOURCE_MAX);
+                let each = PER_SOURCE_MAX.min(port_count);
+                let allowed = ranges.count().saturating_mul(each);
                 if wanted > allowed {
-                    return Err(too_few(allowed, Remedy::MoreSources));
+                    return Err(too_few(allowed, each, Remedy::MoreSources));
                 }
                 Ok(Self::Ranges(ranges.clone()))
             }
             SourceChoice::Automatic
                 if targets.iter().all(|target| is_loopback_v4(target.address)) =>
             {
-                // All of 127.0.0.0/8 times a port range is beyond the count of connections a process can name.
-                let count = wanted.div_ceil(PER_LOOPBACK_SOURCE).max(1);
-                assert!(count <= loopback_count());
+                let each = PER_LOOPBACK_SOURCE.min(port_count).max(1);
+                let count = wanted.div_ceil(each).max(1);
+                if count > loopback_count() {
+                    return Err(too_few(loopback_count() * each, each, Remedy::GiveSources));
+                }
                 Ok(Self::Loopback { count })
             }
             SourceChoice::Automatic => {
@@ -274,6 +288,7 @@ impl Sources {
                     let alone = destination.ip() == IpAddr::V6(Ipv6Addr::LOCALHOST);
                     return Err(too_few(
                         allowed,
+                        port_count,
                         if alone {
                             Remedy::OtherLoopback
                         } else {
@@ -294,6 +309,15 @@ impl Sources {
             Self::Ranges(ranges) => ranges.nth(ordinal % ranges.count()),
         };
         Some(SocketAddr::new(address, 0))
+    }
+
+    /// How many addresses; one where the kernel chooses.
+    pub(crate) fn count(&self) -> u64 {
+        match self {
+            Self::Kernel => 1,
+            Self::Loopback { count } => *count,
+            Self::Ranges(ranges) => ranges.count(),
+        }
     }
 
     /// In words, for the report.
@@ -424,6 +448,23 @@ mod tests {
         let six = targets(&["ws://[::1]:80/"]);
         let error = Sources::plan(&SourceChoice::Automatic, &six, 30_000, 28_232).unwrap_err();
         assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    }
+
+    #[test]
+    fn a_narrow_range_of_ports_allows_no_more_than_it_has() {
+        let near = targets(&["ws://127.0.0.1:8000/"]);
+        let one = ranges("127.0.1.1");
+        assert!(Sources::plan(&one, &near, 2_000, 2_000).is_ok());
+        let error = Sources::plan(&one, &near, 5_000, 2_000).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("Source ports allow 2,000 of the 5,000 wanted to 127.0.0.1:8000:")
+                && text.contains("give 3 addresses"),
+            "{text}"
+        );
+        // Left to choose, the crowd takes more of them.
+        let chosen = Sources::plan(&SourceChoice::Automatic, &near, 5_000, 2_000).unwrap();
+        assert_eq!(chosen.count(), 3);
     }
 
     #[test]

@@ -1,0 +1,76 @@
+use super::*;
+use crate::limits::Paths;
+use crate::testing::small_machine;
+
+fn keys(changes: &[Change]) -> Vec<&Setting> {
+    changes.iter().map(|change| &change.setting).collect()
+}
+
+#[test]
+fn a_machine_that_suffices_is_left_alone() {
+    let load = Load::broadcast(Role::BothEnds);
+    assert_eq!(changes(&small_machine(), load, 1_000_000), []);
+}
+
+#[test]
+fn only_what_binds_is_changed() {
+    let mut machine = small_machine();
+    machine.tcp.backlog_max = 128;
+    let load = Load::broadcast(Role::BothEnds);
+    let changes = changes(&machine, load, 2_000_000);
+    assert_eq!(
+        keys(&changes),
+        [
+            &Setting::Sysctl("fs.file-max"),
+            &Setting::Sysctl("net.core.somaxconn")
+        ]
+    );
+    // Two ends each, those that are open already, a fifth more, in hundred thousands.
+    assert_eq!(changes[0].to, "4900000");
+}
+
+#[test]
+fn a_proxy_of_one_process_gets_descriptors_and_ports() {
+    let paths = Paths {
+        sources: 1,
+        destinations: 4,
+    };
+    let load = Load::broadcast(Role::Proxy(paths)).on(Program::Ordinary { processes: 1 });
+    let found = changes(&small_machine(), load, 200_000);
+    assert_eq!(
+        keys(&found),
+        [
+            &Setting::DescriptorLimit,
+            &Setting::Sysctl("net.ipv4.ip_local_port_range"),
+            &Setting::Sysctl("net.ipv4.ip_local_reserved_ports")
+        ]
+    );
+    assert_eq!(found[0].to, "500000");
+    assert_eq!(
+        (found[1].from.as_str(), found[1].to.as_str()),
+        ("32768 60999", "1024 65535")
+    );
+    assert_eq!(found[2].to, "8000");
+    let million = changes(&small_machine(), load, 1_000_000);
+    assert_eq!(keys(&million)[0], &Setting::Sysctl("fs.nr_open"));
+}
+
+#[test]
+fn ports_already_reserved_are_kept() {
+    let mut machine = small_machine();
+    machine.reserved_ports = "9000-9010".into();
+    machine.listening.port = 40_000;
+    machine.listening.can_be_taken = true;
+    let load = Load::broadcast(Role::Server);
+    let changes = changes(&machine, load, 1_000);
+    assert_eq!(changes[0].to, "9000-9010,40000");
+    assert_eq!(changes.len(), 1);
+}
+
+#[test]
+fn what_would_not_help_is_not_changed() {
+    let mut machine = small_machine();
+    (machine.ports.first, machine.ports.last) = (1_024, 65_535);
+    let load = Load::broadcast(Role::Crowd(Paths::SINGLE));
+    assert_eq!(changes(&machine, load, 1_000_000), []);
+}

@@ -1,0 +1,218 @@
+//! From changes to what is written where.
+
+use super::Root;
+use super::print::{limits_conf, merged_sysctl_conf, systemd_drop_in};
+use crate::changes::{Change, Setting};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::PathBuf;
+
+/// How long changes should last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    /// Only what is in force now.
+    UntilReboot,
+    /// Also in the files that are read when the machine starts.
+    Persistent,
+}
+
+/// What a step writes to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// A setting of the running kernel, by its name with dots.
+    Sysctl(String),
+    /// A file of a configuration.
+    File(PathBuf),
+}
+
+impl Target {
+    /// The file it is.
+    pub(super) fn path(&self, root: &Root) -> PathBuf {
+        match self {
+            Self::Sysctl(key) => {
+                root.place(&PathBuf::from("/proc/sys").join(key.replace('.', "/")))
+            }
+            Self::File(path) => root.place(path),
+        }
+    }
+
+    /// What it holds; none where there is no such file. A setting's final line end is not part of it.
+    pub(super) fn read(&self, root: &Root) -> io::Result<Option<String>> {
+        match std::fs::read_to_string(self.path(root)) {
+            Ok(text) if matches!(self, Self::Sysctl(_)) => Ok(Some(text.trim_end().to_owned())),
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether two values are the same to the kernel, which writes tabs where it was given spaces.
+    pub(super) fn same(&self, one: Option<&str>, other: Option<&str>) -> bool {
+        match self {
+            Self::Sysctl(_) => {
+                let words = |text: Option<&str>| {
+                    text.map(|text| {
+                        text.split_whitespace()
+                            .map(str::to_owned)
+                            .collect::<Vec<_>>()
+                    })
+                };
+                words(one) == words(other)
+            }
+            Self::File(_) => one == other,
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sysctl(key) => f.write_str(key),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Where.
+    pub target: Target,
+    /// What is there now; none where there is nothing.
+    pub before: Option<String>,
+    /// What will be there.
+    pub after: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What will be written, and what nobody but the user can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Writes, in order.
+    pub steps: Vec<Step>,
+    /// Sentences.
+    pub by_hand: Vec<String>,
+}
+
+const SYSCTL_FILE: &str = "/etc/sysctl.d/90-myriad.conf";
+const LIMITS_FILE: &str = "/etc/security/limits.d/90-myriad.conf";
+
+impl Plan {
+    /// Plans the changes. `unit` is the systemd unit whose program gets descriptors, such as `nginx.service`.
+    ///
+    /// # Errors
+    /// Something that would be changed cannot be read.
+    pub fn new(
+        root: &Root,
+        changes: &[Change],
+        persistence: Persistence,
+        unit: Option<&str>,
+    ) -> io::Result<Self> {
+        let mut plan = Self::default();
+        let mut files = Vec::new();
+        for change in changes {
+            match change.setting {
+                Setting::Sysctl(key) => {
+                    let target = Target::Sysctl(key.to_owned());
+                    plan.add(root, target, change.to.clone(), &change.why)?;
+                }
+                Setting::DescriptorLimit => plan.descriptors(&mut files, change, persistence, unit),
+            }
+        }
+        let lasting = changes
+            .iter()
+            .any(|change| matches!(change.setting, Setting::Sysctl(_)));
+        if lasting && persistence == Persistence::Persistent {
+            let target = Target::File(SYSCTL_FILE.into());
+            let existing = target.read(root)?.unwrap_or_default();
+            let contents = merged_sysctl_conf(&existing, changes);
+            plan.add(root, target, contents, "so that it lasts beyond a reboot")?;
+        }
+        for (path, contents, why) in files {
+            plan.add(root, Target::File(path), contents, why)?;
+        }
+        Ok(plan)
+    }
+
+    fn add(&mut self, root: &Root, target: Target, after: String, why: &str) -> io::Result<()> {
+        let before = target.read(root)?;
+        if !target.same(before.as_deref(), Some(&after)) {
+            self.steps.push(Step {
+                target,
+                before,
+                after,
+                why: why.to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// A limit of a program is inherited from whoever starts it, so that there is nothing to change in the kernel.
+    fn descriptors(
+        &mut self,
+        files: &mut Vec<(PathBuf, String, &'static str)>,
+        change: &Change,
+        persistence: Persistence,
+        unit: Option<&str>,
+    ) {
+        let limit = &change.to;
+        if let Some(unit) = unit {
+            let folder = match persistence {
+                Persistence::Persistent => "/etc/systemd/system",
+                Persistence::UntilReboot => "/run/systemd/system",
+            };
+            let path = PathBuf::from(format!("{folder}/{unit}.d/90-myriad.conf"));
+            files.push((
+                path,
+                systemd_drop_in(limit),
+                "the unit's processes get that many descriptors",
+            ));
+            self.by_hand.push(format!(
+                "systemctl daemon-reload && systemctl restart {unit}"
+            ));
+        } else if persistence == Persistence::Persistent {
+            files.push((
+                LIMITS_FILE.into(),
+                limits_conf(limit),
+                "logins get that many descriptors",
+            ));
+            self.by_hand.push(
+                "log in again, and start the program from there (services need --unit)".into(),
+            );
+        } else {
+            self.by_hand.push(format!(
+                "ulimit -n {limit} in the shell that starts the program (or --unit NAME for a service)"
+            ));
+        }
+    }
+
+    /// What will be written, as a person should see it before it is.
+    #[must_use]
+    pub fn listed(&self) -> String {
+        use std::fmt::Write;
+        let mut out = String::new();
+        for step in &self.steps {
+            let _ = match (&step.target, &step.before) {
+                (Target::Sysctl(key), before) => {
+                    let before = before.as_deref().filter(|text| !text.is_empty());
+                    let before = before.unwrap_or("(empty)").replace('\t', " ");
+                    writeln!(out, "  {key:<36}{before:>14}  →  {}", step.after)
+                }
+                (Target::File(path), None) => writeln!(out, "  {}: new file", path.display()),
+                (Target::File(path), Some(_)) => writeln!(out, "  {}: replaced", path.display()),
+            };
+            if let Target::File(_) = step.target {
+                for line in step.after.lines() {
+                    let _ = writeln!(out, "      | {line}");
+                }
+            }
+            let _ = writeln!(out, "      because {}", step.why);
+        }
+        for task in &self.by_hand {
+            let _ = writeln!(out, "  by hand: {task}");
+        }
+        out
+    }
+}

@@ -1,0 +1,281 @@
+use super::journal::{Intent, Record};
+use super::*;
+use crate::changes::{Change, Setting};
+use std::collections::BTreeMap;
+
+/// A machine made of files, and a journal beside it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("myriad-fix-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        let folder = Self(path);
+        for (path, text) in [
+            ("proc/sys/kernel/random/boot_id", "boot-1\n"),
+            ("proc/sys/net/core/somaxconn", "128\n"),
+            ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+            ("proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
+            (
+                "etc/sysctl.d/90-myriad.conf",
+                "net.core.somaxconn = 64\nvm.swappiness = 1\n",
+            ),
+        ] {
+            folder.write(path, text);
+        }
+        folder
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().expect("inside")).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn root(&self) -> Root {
+        Root::new(&self.0)
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.0.join("journal")
+    }
+
+    /// Everything but the journal.
+    fn files(&self) -> BTreeMap<PathBuf, String> {
+        let mut files = BTreeMap::new();
+        let mut folders = vec![self.0.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path != self.journal() {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    files.insert(path, text);
+                }
+            }
+        }
+        files
+    }
+
+    fn fix(&self, changes: &[Change], persistence: Persistence) -> Plan {
+        let plan = Plan::new(&self.root(), changes, persistence, Some("nginx.service")).unwrap();
+        let mut journal = Journal::open(&self.journal()).unwrap();
+        apply(&self.root(), &plan.steps, &mut journal, |step, applied| {
+            assert!(matches!(applied, Applied::Made), "{step:?}: {applied:?}");
+        })
+        .unwrap();
+        plan
+    }
+
+    fn undo(&self) -> (Vec<Restored>, bool) {
+        let journal = Journal::open_existing(&self.journal()).unwrap().unwrap();
+        let undo = Undo::new(self.root(), journal);
+        let listed = undo.entries().cloned().collect();
+        (listed, undo.run(|_, done| done.unwrap()).unwrap())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn change(setting: Setting, from: &str, to: &str) -> Change {
+    Change {
+        setting,
+        from: from.into(),
+        to: to.into(),
+        why: "of a test".into(),
+    }
+}
+
+fn changes() -> [Change; 4] {
+    [
+        change(Setting::DescriptorLimit, "1024", "500000"),
+        change(
+            Setting::Sysctl("net.ipv4.ip_local_port_range"),
+            "32768 60999",
+            "1024 65535",
+        ),
+        change(
+            Setting::Sysctl("net.ipv4.ip_local_reserved_ports"),
+            "",
+            "8000",
+        ),
+        change(Setting::Sysctl("net.core.somaxconn"), "128", "4096"),
+    ]
+}
+
+#[test]
+fn what_was_changed_is_taken_back_to_the_letter() {
+    let folder = Folder::new("round");
+    let before = folder.files();
+    let plan = folder.fix(&changes(), Persistence::Persistent);
+    assert_eq!(plan.steps.len(), 5);
+    let changed = folder.files();
+    let of = |path: &str| changed[&folder.0.join(path)].as_str();
+    assert_eq!(of("proc/sys/net/core/somaxconn"), "4096\n");
+    assert_eq!(
+        of("etc/systemd/system/nginx.service.d/90-myriad.conf"),
+        "# Written by myriad doctor.\n[Service]\nLimitNOFILE=500000\n"
+    );
+    let lasting = of("etc/sysctl.d/90-myriad.conf");
+    assert!(
+        lasting.starts_with("vm.swappiness = 1\n") && lasting.contains("somaxconn = 4096\n"),
+        "{lasting}"
+    );
+    assert!(!lasting.contains("somaxconn = 64"), "{lasting}");
+    let (listed, whole) = folder.undo();
+    assert!(whole && listed.len() == 5);
+    assert_eq!(folder.files(), before);
+    assert!(!folder.journal().exists());
+    assert!(!folder.0.join("etc/systemd/system/nginx.service.d").exists());
+}
+
+#[test]
+fn two_fixes_are_taken_back_to_before_the_first() {
+    let folder = Folder::new("twice");
+    let before = folder.files();
+    folder.fix(&changes()[3..], Persistence::UntilReboot);
+    let more = [change(
+        Setting::Sysctl("net.core.somaxconn"),
+        "4096",
+        "9000",
+    )];
+    folder.fix(&more, Persistence::UntilReboot);
+    let (listed, whole) = folder.undo();
+    assert!(whole);
+    let values: Vec<_> = listed.iter().map(|one| one.before.as_deref()).collect();
+    assert_eq!(values, [Some("4096"), Some("128")]);
+    assert_eq!(folder.files(), before);
+}
+
+/// Whatever byte of the journal a kill cut it at, and whether its change was made or not.
+#[test]
+fn a_journal_cut_anywhere_still_takes_everything_back() {
+    let folder = Folder::new("cut");
+    let before = folder.files();
+    folder.fix(&changes(), Persistence::Persistent);
+    let whole = std::fs::read(folder.journal()).unwrap();
+    let made = folder.files();
+    for cut in 0..=whole.len() {
+        let kept = &whole[..cut];
+        // Changes whose line is whole may have been made; later ones cannot have been.
+        let intents = String::from_utf8_lossy(kept);
+        let intents = intents
+            .split_inclusive('\n')
+            .filter(|line| line.starts_with(r#"{"intent""#) && line.ends_with('\n'));
+        let written: Vec<PathBuf> = intents
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .map(|record| match record {
+                Record::Intent(Intent { target, .. }) => target.path(&folder.root()),
+                _ => unreachable!("chosen above"),
+            })
+            .collect();
+        for (path, text) in &made {
+            match before.get(path) {
+                _ if written.contains(path) => std::fs::write(path, text).unwrap(),
+                Some(old) => std::fs::write(path, old).unwrap(),
+                None => drop(std::fs::remove_file(path)),
+            }
+        }
+        std::fs::write(folder.journal(), kept).unwrap();
+        let (_, whole) = folder.undo();
+        assert!(whole, "cut at {cut}");
+        assert_eq!(folder.files(), before, "cut at {cut}");
+        std::fs::create_dir_all(folder.0.join("etc/systemd/system/nginx.service.d")).unwrap();
+    }
+}
+
+#[test]
+fn what_somebody_else_changed_since_is_left_alone() {
+    let folder = Folder::new("foreign");
+    folder.fix(&changes()[1..], Persistence::UntilReboot);
+    folder.write("proc/sys/net/core/somaxconn", "777\n");
+    let (listed, whole) = folder.undo();
+    assert!(!whole);
+    assert_eq!(listed[0].undone, Undone::ChangedSince);
+    assert_eq!(
+        folder.files()[&folder.0.join("proc/sys/net/core/somaxconn")],
+        "777\n"
+    );
+    let range = &folder.files()[&folder.0.join("proc/sys/net/ipv4/ip_local_port_range")];
+    assert_eq!(range, "32768\t60999\n");
+    // The rest of the journal stays, for when it is as we left it.
+    assert!(folder.journal().exists());
+    folder.write("proc/sys/net/core/somaxconn", "4096\n");
+    assert!(folder.undo().1);
+    assert!(!folder.journal().exists());
+}
+
+#[test]
+fn a_reboot_ends_what_was_only_in_force() {
+    let folder = Folder::new("reboot");
+    folder.fix(&changes()[3..], Persistence::UntilReboot);
+    folder.write("proc/sys/kernel/random/boot_id", "boot-2\n");
+    folder.write("proc/sys/net/core/somaxconn", "4096\n");
+    let (listed, whole) = folder.undo();
+    assert!(whole);
+    assert_eq!(listed[0].undone, Undone::Rebooted);
+    assert_eq!(
+        folder.files()[&folder.0.join("proc/sys/net/core/somaxconn")],
+        "4096\n"
+    );
+}
+
+#[test]
+fn one_change_that_is_refused_does_not_stop_the_others() {
+    let folder = Folder::new("refused");
+    let changes = changes();
+    let mut plan = Plan::new(
+        &folder.root(),
+        &changes[3..],
+        Persistence::UntilReboot,
+        None,
+    )
+    .unwrap();
+    plan.steps.insert(
+        0,
+        Step {
+            target: Target::Sysctl("net.netfilter.nf_conntrack_max".into()),
+            before: None,
+            after: "5".into(),
+            why: "of a test".into(),
+        },
+    );
+    let mut journal = Journal::open(&folder.journal()).unwrap();
+    let mut outcomes = Vec::new();
+    apply(&folder.root(), &plan.steps, &mut journal, |_, applied| {
+        outcomes.push(applied)
+    })
+    .unwrap();
+    assert!(
+        matches!(outcomes[..], [Applied::Refused(_), Applied::Made]),
+        "{outcomes:?}"
+    );
+    drop(journal);
+    assert!(folder.undo().1);
+}
+
+#[test]
+fn a_journal_is_for_one_at_a_time_and_says_what_is_wrong_with_it() {
+    let folder = Folder::new("journal");
+    let held = Journal::open(&folder.journal()).unwrap();
+    let error = Journal::open(&folder.journal()).unwrap_err();
+    assert!(matches!(error, JournalError::Busy { .. }), "{error}");
+    drop(held);
+    std::fs::write(
+        folder.journal(),
+        "{\"done\":{\"number\":1}}\nnonsense\n{}\n",
+    )
+    .unwrap();
+    let error = Journal::open(&folder.journal()).unwrap_err().to_string();
+    assert!(error.contains("line 2 of the journal"), "{error}");
+    assert!(
+        Journal::open_existing(&folder.0.join("none"))
+            .unwrap()
+            .is_none()
+    );
+}

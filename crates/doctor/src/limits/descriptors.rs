@@ -1,0 +1,148 @@
+//! Descriptors: of the machine, of a table, watched by epoll.
+
+use super::{Load, Program, Role};
+use crate::budget::{Effect, Limit};
+use crate::machine::Machine;
+use crate::tables::{self, EPOLL_TABLES_MAX, RING_TABLES_MAX};
+use crate::units::count;
+
+/// Files other programs need room for under `fs.file-max`.
+const FILES_KEPT: u64 = 4_096;
+/// Descriptors of an ordinary process that are no connections: stdio, listener, epoll, timers, a log.
+const ORDINARY_KEPT: u64 = 12;
+
+pub(super) fn open_files(machine: &Machine, load: Load) -> Option<Limit> {
+    let descriptors = machine.descriptors;
+    if descriptors.files_max_exempt {
+        return None;
+    }
+    let free = descriptors
+        .files_max
+        .saturating_sub(descriptors.files_open + FILES_KEPT);
+    Some(Limit {
+        name: "open files of the machine",
+        value: files(descriptors.files_max),
+        connections: free / load.role.ends(),
+        effect: Effect::Stops,
+        evidence: format!(
+            "fs.file-max is {}, {} are open, {} a connection",
+            files(descriptors.files_max),
+            count(descriptors.files_open),
+            load.role.ends()
+        ),
+        read_from: "/proc/sys/fs/file-nr",
+        remedy: "sysctl -w fs.file-max=20000000".into(),
+    })
+}
+
+/// Some systems set the largest number there is.
+fn files(most: u64) -> String {
+    if most >= 1 << 60 {
+        "unlimited".into()
+    } else {
+        count(most)
+    }
+}
+
+/// For Myriad this is hardly a limit, but the first thing everybody asks about; an ordinary program ends here.
+pub(super) fn tables(machine: &Machine, load: Load) -> Limit {
+    match load.program {
+        Program::Ordinary { processes } => process_descriptors(machine, load, processes),
+        Program::Myriad => myriad_tables(machine),
+    }
+}
+
+fn myriad_tables(machine: &Machine) -> Limit {
+    let descriptors = machine.descriptors;
+    let table = descriptors.table_hard.min(descriptors.table_ceiling);
+    let (connections, how) = if machine.io_uring.is_usable() {
+        let how = format!(
+            "Myriad adds io_uring tables of that size as they fill, up to {}",
+            count(RING_TABLES_MAX)
+        );
+        (tables::ring_connections_max(table), how)
+    } else {
+        let how = format!("Myriad's epoll threads take a table each, up to {EPOLL_TABLES_MAX}");
+        (tables::epoll_connections_max(table), how)
+    };
+    Limit {
+        name: "descriptor tables",
+        value: format!("{} a table", count(table)),
+        connections,
+        effect: Effect::Stops,
+        evidence: format!(
+            "hard RLIMIT_NOFILE bounds one table, not a program; {how}. An ordinary process would stop at {}",
+            count(descriptors.table_soft.saturating_sub(ORDINARY_KEPT)),
+        ),
+        read_from: "/proc/self/limits, /proc/sys/fs/nr_open",
+        remedy: raise(machine),
+    }
+}
+
+fn process_descriptors(machine: &Machine, load: Load, processes: u64) -> Limit {
+    let descriptors = machine.descriptors;
+    // Server and crowd are programs of their own, each with one end; a proxy's process has both.
+    let each = if matches!(load.role, Role::Proxy(_)) {
+        2
+    } else {
+        1
+    };
+    let slots = |limit: u64| limit.saturating_sub(ORDINARY_KEPT) / each * processes;
+    let several = if processes == 1 {
+        "one process".to_owned()
+    } else {
+        format!("{} processes", count(processes))
+    };
+    Limit {
+        name: "descriptors of a process",
+        value: format!("{} soft", count(descriptors.table_soft)),
+        connections: slots(descriptors.table_soft),
+        effect: Effect::Stops,
+        evidence: format!(
+            "RLIMIT_NOFILE is {} soft and {} hard; {several}, {each} a connection. One that raises its soft limit \
+             itself gets to {}",
+            count(descriptors.table_soft),
+            count(descriptors.table_hard),
+            count(slots(descriptors.table_hard)),
+        ),
+        read_from: "/proc/self/limits",
+        remedy: raise(machine),
+    }
+}
+
+/// How this process's children would get a higher limit, by who may raise it how far.
+fn raise(machine: &Machine) -> String {
+    let descriptors = machine.descriptors;
+    let who = if machine.rights.raises_hard_limits {
+        "ulimit -Hn works here (CAP_SYS_RESOURCE)"
+    } else {
+        "this process may not (no CAP_SYS_RESOURCE): have whoever starts it do it"
+    };
+    format!(
+        "Raise the limit up to fs.nr_open, {}: {who}, LimitNOFILE= in a systemd unit, --ulimit nofile= of a container.",
+        count(descriptors.table_ceiling)
+    )
+}
+
+pub(super) fn epoll_watches(machine: &Machine, load: Load) -> Option<Limit> {
+    if !load.uses_epoll(machine) {
+        return None;
+    }
+    let watches = machine.epoll_watches_max?;
+    Some(Limit {
+        name: "epoll watches of one user",
+        value: count(watches),
+        connections: watches / load.role.ends(),
+        effect: Effect::Stops,
+        evidence: format!(
+            "fs.epoll.max_user_watches is {}, {} a connection",
+            count(watches),
+            load.role.ends()
+        ),
+        read_from: "/proc/sys/fs/epoll/max_user_watches",
+        remedy: format!(
+            "sysctl -w fs.epoll.max_user_watches={}",
+            watches.saturating_mul(4)
+        ),
+    })
+}

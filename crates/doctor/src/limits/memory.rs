@@ -1,0 +1,111 @@
+//! Memory: the machine's, the control group's, and what TCP may take for buffers.
+
+use super::Load;
+use crate::budget::{Effect, Limit};
+use crate::machine::{CgroupVersion, CostSource, Machine};
+use crate::units::{bytes, count};
+
+/// Memory nobody should plan with: a sixteenth of the machine, at least half a gibibyte.
+fn memory_kept(total_bytes: u64) -> u64 {
+    (total_bytes / 16).max(512 << 20)
+}
+
+/// What a program takes of its control group before its first connection: code, rings, buffers, threads.
+pub(crate) const PROGRAM_BYTES: u64 = 3 << 20;
+
+/// One sentence on a connection's cost, for every limit that divides memory by it.
+fn cost_evidence(load: Load, all: u64, sockets: u64, source: &str) -> String {
+    let rest = if load.in_flight_bytes == 0 {
+        "to watch and remember it"
+    } else {
+        "to watch, remember and push to it"
+    };
+    format!(
+        "{} a connection: {} in kernel sockets ({source}), the rest {rest}",
+        bytes(all),
+        bytes(sockets),
+    )
+}
+
+fn source(source: &CostSource) -> String {
+    match source {
+        CostSource::Measured { pairs } => format!("measured here with {} pairs", count(*pairs)),
+        CostSource::Assumed { reason } => format!("assumed, because {reason}"),
+    }
+}
+
+pub(super) fn machine(machine: &Machine, load: Load) -> Limit {
+    let memory = machine.memory;
+    let kept = memory_kept(memory.total_bytes);
+    let usable = memory.available_bytes.saturating_sub(kept);
+    let cost = &machine.connection_cost;
+    let each = load.connection_bytes(cost);
+    Limit {
+        name: "memory",
+        value: bytes(memory.available_bytes),
+        connections: usable / each,
+        effect: Effect::Stops,
+        evidence: format!(
+            "{} available, {} of it kept for everything else; {}",
+            bytes(memory.available_bytes),
+            bytes(kept),
+            cost_evidence(
+                load,
+                each,
+                cost.sockets_bytes * load.role.ends() / 2,
+                &source(&cost.source)
+            )
+        ),
+        read_from: "/proc/meminfo; opening loopback connections",
+        remedy: "Use a machine with more memory, or end what else uses it.".into(),
+    }
+}
+
+/// Nearly all of it can be planned with: a group has no other tenants than those of [`PROGRAM_BYTES`].
+pub(super) fn cgroup(machine: &Machine, load: Load) -> Option<Limit> {
+    let group = machine.cgroup.as_ref()?;
+    let usable = group.available_bytes().saturating_sub(PROGRAM_BYTES);
+    let file = match group.version {
+        CgroupVersion::V1 => "memory.limit_in_bytes",
+        CgroupVersion::V2 => "memory.max",
+    };
+    let cost = &machine.connection_cost;
+    let each = load.charged_bytes(cost);
+    let how = match cost.charged {
+        Some(_) => "as charged to the group for connections opened here".to_owned(),
+        None => source(&cost.source),
+    };
+    Some(Limit {
+        name: "memory of the control group",
+        value: bytes(group.limit_bytes),
+        connections: usable / each,
+        effect: Effect::Stops,
+        evidence: format!(
+            "{file} of {} is {}, {} of it in use, {} for the program; {}",
+            group.path,
+            bytes(group.limit_bytes),
+            bytes(group.used_bytes),
+            bytes(PROGRAM_BYTES),
+            cost_evidence(load, each, load.charged_sockets_bytes(cost), &how)
+        ),
+        read_from: "/proc/self/cgroup, /sys/fs/cgroup; opening loopback connections",
+        remedy: "Give the container or service a higher memory limit.".into(),
+    })
+}
+
+pub(super) fn tcp(machine: &Machine, load: Load) -> Option<Limit> {
+    let [_, _, refused] = machine.tcp.memory_pages?;
+    Some(Limit {
+        name: "TCP buffers",
+        value: bytes(refused.saturating_mul(machine.memory.page_bytes)),
+        connections: refused / load.role.ends(),
+        effect: Effect::Degrades,
+        evidence: format!(
+            "tcp_mem ends at {} pages, and a socket with unread bytes takes at least one; \
+             idle connections take none, a broadcast to more than this waits for readers",
+            count(refused)
+        ),
+        read_from: "/proc/sys/net/ipv4/tcp_mem",
+        remedy: "If readers are slow: sysctl -w net.ipv4.tcp_mem='2000000 4000000 8000000'.".into(),
+    })
+}

@@ -1,0 +1,221 @@
+//! Ports, connection tracking, the kernel's tables and queues.
+
+use super::{Load, Program, Role};
+use crate::budget::{Effect, Limit};
+use crate::machine::Machine;
+use crate::units::count;
+
+/// 127.0.0.0/8 without its network and broadcast addresses.
+const LOOPBACK_SOURCES: u64 = (1 << 24) - 2;
+/// Sockets a hash bucket may hold before finding one costs visibly: at 2 there is no loss, at 8 a
+/// broadcast took a quarter longer (Linux 6.18, 262,144 buckets, 1M loopback pairs).
+const BUCKET_SOCKETS: u64 = 4;
+/// The backlog Myriad asks for.
+pub(crate) const BACKLOG_WANTED: u64 = 4_096;
+
+/// An accepted connection takes no port of its own, so that this is nothing to a server.
+pub(super) fn ports(machine: &Machine, load: Load) -> Option<Limit> {
+    let per_source = machine.ports.per_source();
+    let range = format!(
+        "ip_local_port_range is {}-{}, {} of them reserved",
+        machine.ports.first, machine.ports.last, machine.ports.reserved
+    );
+    let (ways, evidence) = match (load.role, load.program) {
+        (Role::Server, _) => return None,
+        (Role::BothEnds, Program::Myriad) => (
+            LOOPBACK_SOURCES,
+            format!("{range}; on loopback every address of 127.0.0.0/8 is a source"),
+        ),
+        (Role::BothEnds, Program::Ordinary { .. }) => (
+            1,
+            format!(
+                "{range}; an ordinary client starts all from 127.0.0.1, although loopback has 16 million addresses"
+            ),
+        ),
+        (Role::Crowd(paths) | Role::Proxy(paths), _) => (
+            paths.sources.saturating_mul(paths.destinations),
+            format!(
+                "{range}; for each of {} to {}{}",
+                counted(paths.sources, "source address", "source addresses"),
+                counted(paths.destinations, "destination", "destinations"),
+                spare_addresses(machine, paths.sources),
+            ),
+        ),
+    };
+    Some(Limit {
+        name: "source ports",
+        value: format!("{} a source", count(per_source)),
+        connections: per_source.saturating_mul(ways),
+        effect: Effect::Stops,
+        evidence,
+        read_from: "/proc/sys/net/ipv4/ip_local_port_range, ip_local_reserved_ports",
+        remedy: "More source addresses or destinations, or sysctl -w net.ipv4.ip_local_port_range='1024 65535'."
+            .into(),
+    })
+}
+
+fn spare_addresses(machine: &Machine, sources: u64) -> String {
+    match machine.addresses.outside {
+        Some(addresses) if addresses > sources => {
+            format!("; this machine has {} addresses", count(addresses))
+        }
+        _ => String::new(),
+    }
+}
+
+fn counted(number: u64, one: &str, several: &str) -> String {
+    format!(
+        "{} {}",
+        count(number),
+        if number == 1 { one } else { several }
+    )
+}
+
+pub(super) fn conntrack(machine: &Machine, load: Load) -> Option<Limit> {
+    let tracking = machine.conntrack?;
+    // The module may be loaded without any rule that makes it look at packets; then it counts nothing.
+    if !tracking.is_in_use() {
+        return None;
+    }
+    // Over loopback both ends see the same entry; a proxy has two connections.
+    let each = if matches!(load.role, Role::Proxy(_)) {
+        2
+    } else {
+        1
+    };
+    let how = match tracking.tracks {
+        Some(_) => "connections opened here were counted",
+        None => "it counts connections",
+    };
+    let timeout = tracking
+        .established_timeout_s
+        .map_or(String::new(), |seconds| {
+            format!("; a silent one is remembered for {} s", count(seconds))
+        });
+    let buckets = tracking.buckets.map_or(String::new(), |buckets| {
+        format!(" in {} buckets", count(buckets))
+    });
+    Some(Limit {
+        name: "connection tracking",
+        value: count(tracking.entries_max),
+        connections: tracking.entries_max.saturating_sub(tracking.entries) / each,
+        effect: Effect::Stops,
+        evidence: format!(
+            "nf_conntrack_max is {}{buckets}, {} in use; {how}, {each} a connection, and a full table drops packets{timeout}",
+            count(tracking.entries_max),
+            count(tracking.entries)
+        ),
+        read_from: "/proc/sys/net/netfilter; opening loopback connections",
+        remedy: "Exempt the port (nft: notrack; iptables -t raw -j CT --notrack), or \
+                 sysctl -w net.netfilter.nf_conntrack_max=4000000"
+            .into(),
+    })
+}
+
+pub(super) fn hash_buckets(machine: &Machine, load: Load) -> Option<Limit> {
+    let buckets = machine.tcp.hash_buckets?;
+    let child = match machine.tcp.child_hash_buckets {
+        Some(0) | None => "new network namespaces share it".to_owned(),
+        Some(child) => format!("new network namespaces get {} of their own", count(child)),
+    };
+    Some(Limit {
+        name: "connection hash",
+        value: format!("{} buckets", count(buckets)),
+        connections: buckets.saturating_mul(BUCKET_SOCKETS) / load.role.ends(),
+        effect: Effect::Degrades,
+        evidence: format!(
+            "tcp_ehash_entries is {}; beyond {BUCKET_SOCKETS} sockets a bucket every packet searches longer; {child}",
+            count(buckets)
+        ),
+        read_from: "/proc/sys/net/ipv4/tcp_ehash_entries, tcp_child_ehash_entries",
+        remedy: "Boot with thash_entries=4194304, or run in a network namespace made after \
+                 sysctl -w net.ipv4.tcp_child_ehash_entries=4194304."
+            .into(),
+    })
+}
+
+/// The kernel lets one more wait than it was told.
+pub(super) fn accept_queue(machine: &Machine, load: Load) -> Option<Limit> {
+    if !load.role.accepts() {
+        return None;
+    }
+    let most = machine.tcp.backlog_max;
+    let (queue, whose) = match load.program {
+        Program::Myriad => (
+            most.min(BACKLOG_WANTED),
+            "each shard of Myriad has such a queue",
+        ),
+        Program::Ordinary { .. } => (most, "a program may ask for less when it listens"),
+    };
+    Some(Limit {
+        name: "accept queue",
+        value: count(most),
+        connections: queue + 1,
+        effect: Effect::DelaysBursts,
+        evidence: format!(
+            "somaxconn is {}; {whose}. What comes while it is full waits a second or more for its next SYN",
+            count(most)
+        ),
+        read_from: "/proc/sys/net/core/somaxconn",
+        remedy: format!("sysctl -w net.core.somaxconn={BACKLOG_WANTED}, before the server starts."),
+    })
+}
+
+/// With cookies, handshakes beyond the queue go on without a record, and nothing is lost.
+pub(super) fn handshakes(machine: &Machine, load: Load) -> Option<Limit> {
+    if !load.role.accepts() || machine.tcp.syn_cookies {
+        return None;
+    }
+    let most = machine.tcp.handshakes_max;
+    Some(Limit {
+        name: "SYN backlog",
+        value: count(most),
+        // The kernel keeps the last quarter for peers it knows.
+        connections: (most - most / 4).min(machine.tcp.backlog_max),
+        effect: Effect::DelaysBursts,
+        evidence: format!(
+            "tcp_max_syn_backlog is {} and tcp_syncookies is 0: more handshakes at once are dropped",
+            count(most)
+        ),
+        read_from: "/proc/sys/net/ipv4/tcp_max_syn_backlog, tcp_syncookies",
+        remedy: "sysctl -w net.ipv4.tcp_syncookies=1".into(),
+    })
+}
+
+pub(super) fn orphans(machine: &Machine) -> Option<Limit> {
+    let most = machine.tcp.orphans_max?;
+    Some(Limit {
+        name: "orphaned sockets",
+        value: count(most),
+        connections: most,
+        effect: Effect::CutsMassCloses,
+        evidence: format!(
+            "tcp_max_orphans is {}; closing more than this at once, with bytes still unsent, resets the rest",
+            count(most)
+        ),
+        read_from: "/proc/sys/net/ipv4/tcp_max_orphans",
+        remedy: "Close at a pace (Myriad does when it drains).".into(),
+    })
+}
+
+/// Only the side that closes first keeps such a record.
+pub(super) fn time_wait(machine: &Machine, load: Load) -> Limit {
+    let most = machine.tcp.time_wait_max;
+    let consequence = match load.role {
+        Role::Crowd(_) | Role::Proxy(_) => "each keeps its port for a minute",
+        Role::Server | Role::BothEnds => "it takes neither port nor descriptor of a server",
+    };
+    Limit {
+        name: "TIME_WAIT records",
+        value: count(most),
+        connections: most,
+        effect: Effect::CutsMassCloses,
+        evidence: format!(
+            "tcp_max_tw_buckets is {}; the side that closes first keeps one for a minute, {consequence}; \
+             beyond it connections end without one, which is logged and otherwise harmless",
+            count(most)
+        ),
+        read_from: "/proc/sys/net/ipv4/tcp_max_tw_buckets",
+        remedy: "Nothing to change.".into(),
+    }
+}

@@ -1,0 +1,151 @@
+//! Ports, addresses, TCP's limits, connection tracking.
+//!
+//! Most of these files belong to this process's network namespace. In one that is not the machine's first,
+//! `tcp_mem` and `tcp_max_orphans` do not exist, although the first one's values bind there too.
+
+use super::Probe;
+use super::files::ProbeError;
+use crate::machine::{Addresses, Conntrack, Ports, Tcp};
+use std::collections::BTreeSet;
+
+const RESERVED: &str = "sys/net/ipv4/ip_local_reserved_ports";
+
+impl Probe {
+    /// Ports for outgoing connections.
+    ///
+    /// # Errors
+    /// The range or the reserved list cannot be read or has another form.
+    pub fn ports(&self) -> Result<Ports, ProbeError> {
+        const RANGE: &str = "sys/net/ipv4/ip_local_port_range";
+        let [first, last] = self.proc.numbers(RANGE)?;
+        let (Ok(first), Ok(last)) = (u16::try_from(first), u16::try_from(last)) else {
+            return Err(self
+                .proc
+                .malformed(RANGE, "two ports", &format!("{first} {last}")));
+        };
+        let reserved = self.reserved_ports()?.into_iter();
+        // Only what lies in the range counts.
+        let reserved = reserved.map(|(from, to)| {
+            let (from, to) = (u32::from(from.max(first)), u32::from(to.min(last)));
+            (to + 1).saturating_sub(from)
+        });
+        Ok(Ports {
+            first,
+            last,
+            reserved: reserved.sum(),
+        })
+    }
+
+    /// `ip_local_reserved_ports` as it is written; empty where the kernel has none.
+    pub(super) fn reserved_list(&self) -> Result<String, ProbeError> {
+        let text = self.proc.text_if_present(RESERVED)?.unwrap_or_default();
+        Ok(text.trim().to_owned())
+    }
+
+    /// It is a list such as `8000,9000-9010`.
+    fn reserved_ports(&self) -> Result<Vec<(u16, u16)>, ProbeError> {
+        let text = self.reserved_list()?;
+        let items = text.trim().split(',').filter(|item| !item.is_empty());
+        items
+            .map(|item| {
+                let (from, to) = item.split_once('-').unwrap_or((item, item));
+                match (from.parse(), to.parse()) {
+                    (Ok(from), Ok(to)) => Ok((from, to)),
+                    _ => Err(self
+                        .proc
+                        .malformed(RESERVED, "ports and ranges of ports", &text)),
+                }
+            })
+            .collect()
+    }
+
+    /// `/proc/net/fib_trie` names each address, and on the next line what it is to this machine. Local ones
+    /// stand in two tables.
+    pub(super) fn addresses(&self) -> Result<Addresses, ProbeError> {
+        let Some(text) = self.proc.text_if_present("net/fib_trie")? else {
+            return Ok(Addresses { outside: None });
+        };
+        let mut local = BTreeSet::new();
+        let mut address = "";
+        for line in text.lines() {
+            if let Some((_, name)) = line.split_once("|-- ") {
+                address = name.trim();
+            } else if line.contains("/32 host LOCAL") && !address.starts_with("127.") {
+                local.insert(address);
+            }
+        }
+        Ok(Addresses {
+            outside: Some(local.len() as u64),
+        })
+    }
+
+    pub(super) fn tcp(&self) -> Result<Tcp, ProbeError> {
+        let of_first_namespace = |path| self.proc.number_if_present(path);
+        Ok(Tcp {
+            memory_pages: self.proc.numbers_if_present("sys/net/ipv4/tcp_mem")?,
+            backlog_max: self.accept_queue()?,
+            handshakes_max: self.proc.number("sys/net/ipv4/tcp_max_syn_backlog")?,
+            // Missing where the kernel is built without cookies.
+            syn_cookies: self
+                .proc
+                .number_if_present("sys/net/ipv4/tcp_syncookies")?
+                .is_some_and(|value| value != 0),
+            orphans_max: of_first_namespace("sys/net/ipv4/tcp_max_orphans")?,
+            time_wait_max: self.proc.number("sys/net/ipv4/tcp_max_tw_buckets")?,
+            hash_buckets: self.hash_buckets()?,
+            child_hash_buckets: of_first_namespace("sys/net/ipv4/tcp_child_ehash_entries")?,
+            receive_buffer_bytes: self.proc.numbers("sys/net/ipv4/tcp_rmem")?,
+            send_buffer_bytes: self.proc.numbers("sys/net/ipv4/tcp_wmem")?,
+            keepalive: [
+                self.proc.number("sys/net/ipv4/tcp_keepalive_time")?,
+                self.proc.number("sys/net/ipv4/tcp_keepalive_intvl")?,
+                self.proc.number("sys/net/ipv4/tcp_keepalive_probes")?,
+            ],
+        })
+    }
+
+    /// Negative in a network namespace that shares the first one's table; the size is the same table's.
+    fn hash_buckets(&self) -> Result<Option<u64>, ProbeError> {
+        let text = self
+            .proc
+            .text_if_present("sys/net/ipv4/tcp_ehash_entries")?;
+        Ok(text
+            .and_then(|text| text.trim().parse::<i64>().ok())
+            .map(i64::unsigned_abs))
+    }
+
+    /// Connection tracking, or nothing where the module is not loaded.
+    pub(super) fn conntrack(&self, tracks: Option<bool>) -> Result<Option<Conntrack>, ProbeError> {
+        let setting = |name: &str| {
+            self.proc
+                .number_if_present(format!("sys/net/netfilter/nf_conntrack_{name}"))
+        };
+        let (Some(entries_max), Some(entries)) = (setting("max")?, setting("count")?) else {
+            return Ok(None);
+        };
+        Ok(Some(Conntrack {
+            entries_max,
+            entries,
+            buckets: setting("buckets")?,
+            established_timeout_s: setting("tcp_timeout_established")?,
+            tracks,
+        }))
+    }
+
+    /// `net.core.somaxconn`.
+    ///
+    /// # Errors
+    /// The file cannot be read or has another form.
+    pub fn accept_queue(&self) -> Result<u64, ProbeError> {
+        self.proc.number("sys/net/core/somaxconn")
+    }
+
+    /// Connections tracked now; none where the module is not loaded.
+    ///
+    /// # Errors
+    /// The file is there and has another form.
+    pub fn conntrack_entries(&self) -> Result<Option<u64>, ProbeError> {
+        self.proc
+            .number_if_present("sys/net/netfilter/nf_conntrack_count")
+    }
+}

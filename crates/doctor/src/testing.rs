@@ -1,0 +1,82 @@
+//! A machine that does not exist, for tests.
+
+use crate::machine::{
+    Addresses, ConnectionCost, Conntrack, Cores, CostSource, Descriptors, IoUring, Kernel,
+    Listening, Machine, Memory, Ports, Rights, Surroundings, Tcp,
+};
+
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// Two cores, 24 GiB, a hard limit of 20,000 descriptors, everything else as Linux sets it.
+pub(crate) fn small_machine() -> Machine {
+    Machine {
+        kernel: Kernel {
+            release: "6.18.44".into(),
+            major: 6,
+            minor: 18,
+        },
+        cores: Cores {
+            online: 2,
+            usable: 2,
+        },
+        memory: Memory {
+            total_bytes: 24 * GIB,
+            available_bytes: 23 * GIB,
+            slab_bytes: 80 << 20,
+            page_bytes: 4096,
+        },
+        cgroup: None,
+        descriptors: Descriptors {
+            table_soft: 20_000,
+            table_hard: 20_000,
+            table_ceiling: 1_048_576,
+            files_max: 2_465_610,
+            files_open: 483,
+            files_max_exempt: false,
+        },
+        rights: Rights {
+            raises_hard_limits: false,
+            administers_network: false,
+        },
+        ports: Ports {
+            first: 32_768,
+            last: 60_999,
+            reserved: 0,
+        },
+        reserved_ports: String::new(),
+        listening: Listening {
+            port: 8_000,
+            is_reserved: false,
+            can_be_taken: false,
+        },
+        addresses: Addresses { outside: Some(1) },
+        tcp: Tcp {
+            memory_pages: Some([287_832, 383_779, 575_664]),
+            backlog_max: 4_096,
+            handshakes_max: 2_048,
+            syn_cookies: true,
+            orphans_max: Some(131_072),
+            time_wait_max: 131_072,
+            hash_buckets: Some(262_144),
+            child_hash_buckets: Some(0),
+            receive_buffer_bytes: [4_096, 131_072, 6_291_456],
+            send_buffer_bytes: [4_096, 16_384, 4_194_304],
+            keepalive: [7_200, 75, 9],
+        },
+        conntrack: Some(Conntrack {
+            entries_max: 262_144,
+            entries: 0,
+            buckets: Some(262_144),
+            established_timeout_s: Some(432_000),
+            tracks: None,
+        }),
+        epoll_watches_max: Some(5_490_265),
+        io_uring: IoUring::Allowed,
+        surroundings: Surroundings::default(),
+        connection_cost: ConnectionCost {
+            sockets_bytes: 7_900,
+            charged: None,
+            source: CostSource::Measured { pairs: 2_000 },
+        },
+    }
+}

@@ -1,0 +1,285 @@
+//! `myriad doctor`: arguments in, exit code out.
+
+mod changing;
+
+use crate::BAD_ARGUMENTS;
+use clap::{Args, ValueEnum};
+use myriad_doctor::{
+    ConnectionCost, Examination, IoUring, LISTENING_PORT, Load, Paint, Paths, Probe, ProbeError,
+    Program, Role, Trials, examine, fix, report,
+};
+use myriad_swarm::quantity::{bytes, count};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The machine does not suffice, or could not be read.
+const NOT_ENOUGH: u8 = 1;
+
+/// Says what this machine allows, what stops you first, and what to do about it.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples: myriad doctor --connections 1m --role both\n\
+                  \x20         myriad doctor --role proxy --processes 8 --destinations 4 --connections 200k\n\
+                  \x20         myriad doctor --fix --connections 2m, and later myriad doctor --undo\n\
+                  Exit codes: 0 the machine allows that many (--undo: all is as it was), 1 it does not or something failed, 104 bad arguments.")]
+pub(crate) struct Arguments {
+    /// Connections wanted
+    #[arg(long, short = 'c', value_name = "COUNT", default_value = "1m", value_parser = at_least_one)]
+    connections: u64,
+    /// Which ends of them are on this machine
+    #[arg(long, value_enum, default_value = "server")]
+    role: RoleName,
+    /// Whose they are: Myriad's, or an ordinary program's, whose processes have one descriptor table each [default: myriad, a proxy's ordinary]
+    #[arg(long, value_enum)]
+    program: Option<ProgramName>,
+    /// Processes (workers) of the ordinary program
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = at_least_one)]
+    processes: u64,
+    /// Source addresses that outgoing connections are spread over
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = at_least_one)]
+    sources: u64,
+    /// Addresses and ports that outgoing connections are spread over
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = at_least_one)]
+    destinations: u64,
+    /// Port the server listens on
+    #[arg(long, value_name = "PORT", default_value_t = LISTENING_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// What the connections do
+    #[arg(long, value_enum, default_value = "broadcast")]
+    load: LoadName,
+    /// User space of the program per connection's end [default: 100B, Myriad's]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    memory_per_connection: Option<u64>,
+    /// Write everything as JSON (docs/doctor.schema.json)
+    #[arg(long)]
+    json: bool,
+    /// Write a file for others to apply, instead of the report
+    #[arg(long, value_enum, value_name = "FORM", conflicts_with = "json")]
+    print: Option<FormatName>,
+    /// Show what would have to be changed, ask, and change it
+    #[arg(long, conflicts_with_all = ["json", "print", "undo", "root"])]
+    fix: bool,
+    /// Take back what --fix changed
+    #[arg(long, conflicts_with_all = ["json", "print", "root"])]
+    undo: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// Change also the files that are read when the machine starts [default: until the next reboot]
+    #[arg(long, requires = "fix")]
+    persistent: bool,
+    /// The systemd unit whose program gets descriptors, such as nginx.service
+    #[arg(long, value_name = "UNIT", requires = "fix", value_parser = unit_name)]
+    unit: Option<String>,
+    /// Where changes are written down before they are made
+    #[arg(long, value_name = "FILE", default_value = fix::JOURNAL)]
+    journal: PathBuf,
+    /// Judge a copy of another machine's /proc, /sys and /etc in this folder; nothing is tried then
+    #[arg(long, value_name = "FOLDER")]
+    root: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RoleName {
+    /// Accepted connections
+    Server,
+    /// Outgoing ones, to servers elsewhere
+    Client,
+    /// Server and clients, over loopback
+    Both,
+    /// Each is accepted, and passed on over another
+    Proxy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ProgramName {
+    /// serve or swarm
+    Myriad,
+    /// Any other
+    Ordinary,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LoadName {
+    /// Nothing
+    Idle,
+    /// All receive a small message at the same time
+    Broadcast,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FormatName {
+    /// For /etc/sysctl.d
+    #[value(name = "sysctl.conf")]
+    SysctlConf,
+    /// For /etc/security/limits.d
+    #[value(name = "limits.conf")]
+    LimitsConf,
+    /// A drop-in of a unit
+    Systemd,
+    /// Options of docker run
+    Docker,
+    /// Part of a pod's manifest
+    Kubernetes,
+}
+
+impl From<FormatName> for fix::Format {
+    fn from(name: FormatName) -> Self {
+        match name {
+            FormatName::SysctlConf => Self::SysctlConf,
+            FormatName::LimitsConf => Self::LimitsConf,
+            FormatName::Systemd => Self::Systemd,
+            FormatName::Docker => Self::Docker,
+            FormatName::Kubernetes => Self::Kubernetes,
+        }
+    }
+}
+
+/// It becomes part of a path.
+fn unit_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
+    if !text.is_empty() && !text.starts_with('.') && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("a unit is named like nginx.service".into())
+    }
+}
+
+fn at_least_one(text: &str) -> Result<u64, String> {
+    match count(text).map_err(|error| error.to_string())? {
+        0 => Err("choose at least 1".into()),
+        number => Ok(number),
+    }
+}
+
+/// Examines the machine, and says what was found or does something about it.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    if arguments.undo {
+        return changing::undo(&arguments.journal, arguments.yes);
+    }
+    let load = match arguments.load() {
+        Ok(load) => load,
+        Err(why) => return refuse(&why),
+    };
+    let examination = match arguments.examine(load) {
+        Ok(examination) => examination,
+        Err(error) => return failed(&format!("this machine cannot be judged: {error}")),
+    };
+    if arguments.fix {
+        return changing::fix(arguments, examination);
+    }
+    let text = match arguments.print {
+        Some(format) => fix::print(&examination, format.into()),
+        None if arguments.json => examination.json() + "\n",
+        None => report::text(&examination, paint()),
+    };
+    // A file that was asked for is there, whatever the machine is like.
+    let suffices = examination.enough || arguments.print.is_some();
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever read us has read enough.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            failed(&format!("the report cannot be written: {error}"))
+        }
+        _ => verdict(suffices),
+    }
+}
+
+fn verdict(enough: bool) -> ExitCode {
+    if enough {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(NOT_ENOUGH)
+    }
+}
+
+fn failed(why: &str) -> ExitCode {
+    eprintln!("error: {why}");
+    ExitCode::from(NOT_ENOUGH)
+}
+
+fn refuse(why: &str) -> ExitCode {
+    eprintln!("error: {why}");
+    ExitCode::from(BAD_ARGUMENTS)
+}
+
+fn paint() -> Paint {
+    let no_color = std::env::var("NO_COLOR").ok();
+    let term = std::env::var("TERM").ok();
+    Paint::choose(
+        io::stdout().is_terminal(),
+        no_color.as_deref(),
+        term.as_deref(),
+    )
+}
+
+impl Arguments {
+    fn load(&self) -> Result<Load, String> {
+        let paths = Paths {
+            sources: self.sources,
+            destinations: self.destinations,
+        };
+        let role = match self.role {
+            RoleName::Server => Role::Server,
+            RoleName::Client => Role::Crowd(paths),
+            RoleName::Both => Role::BothEnds,
+            RoleName::Proxy => Role::Proxy(paths),
+        };
+        if paths != Paths::SINGLE && !matches!(role, Role::Crowd(_) | Role::Proxy(_)) {
+            return Err(
+                "--sources and --destinations are about --role client and --role proxy".into(),
+            );
+        }
+        let ordinary = Program::Ordinary {
+            processes: self.processes,
+        };
+        let program = match (self.program, self.role) {
+            (Some(ProgramName::Myriad), RoleName::Proxy) => {
+                return Err("Myriad is no proxy; --role proxy is for other programs".into());
+            }
+            (Some(ProgramName::Ordinary), _) | (None, RoleName::Proxy) => ordinary,
+            (Some(ProgramName::Myriad) | None, _) if self.processes > 1 => {
+                return Err("--processes is about --program ordinary".into());
+            }
+            (Some(ProgramName::Myriad) | None, _) => Program::Myriad,
+        };
+        let load = match self.load {
+            LoadName::Idle => Load::idle(role),
+            LoadName::Broadcast => Load::broadcast(role),
+        };
+        Ok(Load {
+            user_bytes: self.memory_per_connection.unwrap_or(load.user_bytes),
+            ..load.on(program)
+        })
+    }
+
+    /// Asked again after changes: nothing is measured twice.
+    fn examine_again(&self, examination: &Examination) -> Result<Examination, ProbeError> {
+        let trials = Trials {
+            connection_cost: examination.machine.connection_cost.clone(),
+            io_uring: Some(match &examination.machine.io_uring {
+                IoUring::Refused { reason } => Err(reason.clone()),
+                _ => Ok(()),
+            }),
+            conntrack_tracks: examination.machine.conntrack.and_then(|it| it.tracks),
+        };
+        let mut machine = Probe::system().machine(trials)?;
+        machine.listen_on(self.port);
+        Ok(Examination::new(
+            machine,
+            examination.load,
+            self.connections,
+        ))
+    }
+
+    fn examine(&self, load: Load) -> Result<Examination, ProbeError> {
+        let mut machine = match &self.root {
+            None => examine(&Probe::system())?,
+            Some(root) => {
+                let cost = ConnectionCost::assumed("it is not this machine");
+                Probe::under(root).machine(cost)?
+            }
+        };
+        machine.listen_on(self.port);
+        Ok(Examination::new(machine, load, self.connections))
+    }
+}

@@ -1,0 +1,142 @@
+//! `--fix` and `--undo`: what is shown, what is asked, what came of it.
+
+use super::{Arguments, failed, verdict};
+use myriad_doctor::Examination;
+use myriad_doctor::fix::{
+    Applied, Journal, Persistence, Plan, Restored, Root, Step, Undo, Undone, apply,
+};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Lists the changes, asks, makes them, and judges the machine again.
+pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
+    println!("{}", examination.headline);
+    let persistence = if arguments.persistent {
+        Persistence::Persistent
+    } else {
+        Persistence::UntilReboot
+    };
+    let root = Root::new("/");
+    let unit = arguments.unit.as_deref();
+    let plan = match Plan::new(&root, &examination.changes, persistence, unit) {
+        Ok(plan) => plan,
+        Err(error) => return failed(&format!("a setting to change cannot be read: {error}")),
+    };
+    if plan == Plan::default() {
+        println!("There is no setting to change.");
+        return verdict(examination.enough);
+    }
+    println!("\nTo change:\n{}", plan.listed());
+    if plan.steps.is_empty() {
+        return verdict(examination.enough);
+    }
+    if !(arguments.yes || confirmed(&format!("Change {} of them now?", plan.steps.len()))) {
+        println!("Nothing was changed.");
+        return verdict(examination.enough);
+    }
+    match change(&root, &plan.steps, &arguments.journal) {
+        Ok(()) => {}
+        Err(error) => return failed(&error),
+    }
+    match arguments.examine_again(&examination) {
+        Ok(now) => {
+            println!("\n{}", now.headline);
+            verdict(now.enough)
+        }
+        Err(error) => failed(&format!("the machine cannot be judged any more: {error}")),
+    }
+}
+
+fn change(root: &Root, steps: &[Step], journal: &Path) -> Result<(), String> {
+    let mut journal = Journal::open(journal).map_err(|error| error.to_string())?;
+    let place = journal.path().display().to_string();
+    let mut refused = 0;
+    let applied = apply(root, steps, &mut journal, |step, applied| match applied {
+        Applied::Made => println!("  changed {}", step.target),
+        Applied::Became(value) => println!("  changed {}; the kernel made it {value}", step.target),
+        Applied::Refused(error) => {
+            refused += 1;
+            println!("  not changed {}: {error}", step.target);
+        }
+    });
+    applied.map_err(|error| error.to_string())?;
+    if refused > 0 {
+        println!(
+            "{refused} could not be changed: run as root of the machine, or have them changed with --print."
+        );
+    }
+    println!("What it was is in {place}; myriad doctor --undo takes it back.");
+    Ok(())
+}
+
+/// Lists what was changed, asks, and takes it back.
+pub(super) fn undo(journal: &Path, yes: bool) -> ExitCode {
+    let place = journal.display().to_string();
+    let journal = match Journal::open_existing(journal) {
+        Ok(Some(journal)) => journal,
+        Ok(None) => {
+            println!("There is nothing to take back: no journal at {place}.");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return failed(&error.to_string()),
+    };
+    let undo = Undo::new(Root::new("/"), journal);
+    println!("To take back:");
+    let mut restores = 0;
+    for entry in undo.entries() {
+        println!("  {}", described(entry));
+        restores += usize::from(entry.undone == Undone::Restore);
+    }
+    if restores > 0 && !(yes || confirmed(&format!("Restore {restores} of them now?"))) {
+        println!("Nothing was changed.");
+        return verdict(false);
+    }
+    let done = undo.run(|entry, done| match done {
+        Err(error) => println!("  not restored {}: {error}", entry.target),
+        Ok(()) if entry.undone == Undone::Restore => println!("  restored {}", entry.target),
+        Ok(()) => {}
+    });
+    match done {
+        Ok(true) => {
+            println!("Everything is as it was.");
+            ExitCode::SUCCESS
+        }
+        Ok(false) => failed(&format!(
+            "some of it is not as it was; {place} still says what that would be"
+        )),
+        Err(error) => failed(&error.to_string()),
+    }
+}
+
+fn described(entry: &Restored) -> String {
+    let shown = |value: &Option<String>| match value.as_deref() {
+        None => "(nothing)".to_owned(),
+        Some("") => "(empty)".to_owned(),
+        Some(text) if text.contains('\n') => format!("{} lines", text.lines().count()),
+        Some(text) => text.replace('\t', " "),
+    };
+    let (target, now, before) = (&entry.target, shown(&entry.now), shown(&entry.before));
+    match &entry.undone {
+        Undone::Restore => format!("{target}: {now}  →  {before}"),
+        Undone::AsItWas => format!("{target}: is {before}, as it was"),
+        Undone::Rebooted => format!("{target}: ended with the reboot since"),
+        Undone::Elsewhere => format!(
+            "{target}: was changed in another network namespace; run --undo there to make it {before}"
+        ),
+        Undone::ChangedSince => {
+            format!("{target}: is {now}, which somebody else made it; it was {before} before")
+        }
+        Undone::Unreadable(why) => format!("{target}: cannot be read ({why}); it was {before}"),
+    }
+}
+
+/// Whether a person said yes. Nobody there is no.
+fn confirmed(question: &str) -> bool {
+    print!("{question} [y/N] ");
+    let mut answer = String::new();
+    let asked = io::stdout().flush();
+    asked.is_ok()
+        && io::stdin().read_line(&mut answer).is_ok()
+        && matches!(answer.trim(), "y" | "Y" | "yes")
+}
