@@ -16,6 +16,8 @@ pub enum CloseReason {
     Protocol,
     /// Text was not UTF-8.
     InvalidPayload,
+    /// A compressed message was not DEFLATE data.
+    InvalidDeflate,
     /// A frame, message or its number of fragments was over the limit.
     TooBig,
     /// No pong, nor anything else, within the time allowed after a ping.
@@ -36,13 +38,14 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
         Self::Overloaded,
         Self::Protocol,
         Self::InvalidPayload,
+        Self::InvalidDeflate,
         Self::TooBig,
         Self::PongTimeout,
         Self::Idle,
@@ -63,6 +66,7 @@ impl CloseReason {
             Self::Overloaded => "overloaded",
             Self::Protocol => "protocol_error",
             Self::InvalidPayload => "invalid_payload",
+            Self::InvalidDeflate => "invalid_deflate",
             Self::TooBig => "too_big",
             Self::PongTimeout => "pong_timeout",
             Self::Idle => "idle_timeout",
@@ -83,7 +87,7 @@ impl CloseReason {
             Self::SlowConsumer => 3008,
             Self::Overloaded | Self::Full => 1013,
             Self::Protocol => 1002,
-            Self::InvalidPayload => 1007,
+            Self::InvalidPayload | Self::InvalidDeflate => 1007,
             Self::TooBig => 1009,
             Self::PongTimeout => 3012,
             Self::Idle | Self::HandshakeTimeout | Self::Drain => 1001,
@@ -102,6 +106,7 @@ impl CloseReason {
             Self::Full => "server full: reconnect after a pause",
             Self::Protocol => "protocol error",
             Self::InvalidPayload => "text was not UTF-8",
+            Self::InvalidDeflate => "a compressed message was not DEFLATE data",
             Self::TooBig => "message over the limit",
             Self::PongTimeout => "no pong: answer pings, then reconnect",
             Self::Idle => "idle: nothing received within the idle timeout",

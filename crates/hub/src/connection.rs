@@ -1,6 +1,7 @@
 //! The record of one connection: what an idle client costs.
 
 use myriad_wheel::{NONE, Tick, Timed, Timer};
+use myriad_wire::deflate::Window;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -30,6 +31,11 @@ pub enum Transport {
     Echo,
 }
 
+impl Transport {
+    /// In the order of their numbers.
+    const ALL: [Self; 3] = [Self::Http, Self::Raw, Self::Echo];
+}
+
 /// One connection, plain data: indices, never pointers, so that another process could read it.
 #[derive(Debug)]
 pub struct Connection {
@@ -50,8 +56,8 @@ pub struct Connection {
     pub input: u32,
     /// Where it is in its life.
     pub phase: Phase,
-    /// What it speaks.
-    pub transport: Transport,
+    /// What it speaks, in the low four bits; the window it takes compressed messages with, in the high ones, or 0.
+    speech: u8,
     pub(crate) flags: u8,
     /// Channels whose home has not confirmed yet.
     pub(crate) joins_pending: u8,
@@ -78,6 +84,28 @@ impl Connection {
             opened: now,
             ..Self::default()
         }
+    }
+
+    /// What it speaks.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        Transport::ALL[usize::from(self.speech & 0x0f)]
+    }
+
+    /// Sets what it speaks.
+    pub fn set_transport(&mut self, transport: Transport) {
+        self.speech = self.speech & 0xf0 | transport as u8;
+    }
+
+    /// The window it takes compressed messages with (RFC 7692); none where it takes none.
+    #[must_use]
+    pub fn window(&self) -> Option<Window> {
+        Window::new(self.speech >> 4)
+    }
+
+    /// Sets what was negotiated of compression.
+    pub fn set_window(&mut self, window: Option<Window>) {
+        self.speech = self.speech & 0x0f | window.map_or(0, Window::bits) << 4;
     }
 
     pub(crate) fn is(&self, flag: u8) -> bool {
@@ -160,7 +188,7 @@ impl Default for Connection {
             outbound: NONE,
             input: NONE,
             phase: Phase::Handshake,
-            transport: Transport::Http,
+            speech: 0,
             flags: 0,
             joins_pending: 0,
         }
@@ -174,5 +202,38 @@ impl Timed for Connection {
 
     fn timer_mut(&mut self) -> &mut Timer {
         &mut self.timer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Connection, Transport};
+    use myriad_wheel::Tick;
+    use myriad_wire::deflate::Window;
+
+    #[test]
+    fn transport_and_window_share_a_byte_and_do_not_meet() {
+        let mut connection = Connection::new(7, Tick(0));
+        assert_eq!(
+            (connection.transport(), connection.window()),
+            (Transport::Http, None)
+        );
+        for (number, transport) in Transport::ALL.into_iter().enumerate() {
+            assert_eq!(transport as usize, number);
+            for window in (9..=15).map(Window::new).chain([None]) {
+                connection.set_window(window);
+                connection.set_transport(transport);
+                assert_eq!(
+                    (connection.transport(), connection.window()),
+                    (transport, window)
+                );
+                connection.set_window(None);
+                connection.set_window(window);
+                assert_eq!(
+                    (connection.transport(), connection.window()),
+                    (transport, window)
+                );
+            }
+        }
     }
 }

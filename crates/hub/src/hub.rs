@@ -1,6 +1,7 @@
 //! The hub itself: connections, their subscriptions, deliveries and queues.
 
 use crate::channel::{Channel, Member, Membership, Subscribed, Subscription};
+use crate::compression::Compressor;
 use crate::connection::{Connection, Phase, Transport};
 use crate::limits::Lease;
 use crate::outbound::{Chunk, Outbound, Overflow};
@@ -8,6 +9,7 @@ use crate::reach::{HubPlace, Reach};
 use crate::timers::Timing;
 use crate::{CloseReason, Now, Publication};
 use myriad_wheel::{Key, NONE, Slab, Wheel};
+use myriad_wire::deflate::Window;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -27,6 +29,8 @@ pub struct Hub {
     /// Connections with something to send that does not wait for their socket, each once.
     flush: Vec<u32>,
     deliveries: u64,
+    compressor: Compressor,
+    saved_bytes: u64,
     buffered: Lease,
     pub(crate) buffered_bytes: u64,
     pub(crate) outbound_bytes_max: u32,
@@ -42,6 +46,8 @@ pub struct Target {
     pub connection: u32,
     /// The reactor's name of its socket.
     pub socket: u32,
+    /// The window it takes compressed messages with.
+    pub window: Option<Window>,
 }
 
 /// One slice of a delivery.
@@ -77,6 +83,8 @@ impl Hub {
             delivering: VecDeque::new(),
             flush: Vec::new(),
             deliveries: 0,
+            compressor: Compressor::default(),
+            saved_bytes: 0,
             buffered,
             buffered_bytes: 0,
             outbound_bytes_max,
@@ -352,6 +360,35 @@ impl Hub {
         self.deliveries
     }
 
+    /// The frame of a publication for `targets` targets that take compressed messages with this window, or none.
+    pub fn frame_for(
+        &mut self,
+        publication: &Publication,
+        window: Option<Window>,
+        targets: usize,
+    ) -> Arc<[u8]> {
+        let frame = publication.frame(window, &mut self.compressor);
+        self.saved_bytes += publication.saved_bytes(frame) * targets as u64;
+        Arc::clone(frame)
+    }
+
+    /// The shard's compressor.
+    #[must_use]
+    pub fn compressor(&self) -> &Compressor {
+        &self.compressor
+    }
+
+    /// The shard's compressor, to use.
+    pub fn compressor_mut(&mut self) -> &mut Compressor {
+        &mut self.compressor
+    }
+
+    /// Bytes that deliveries did not take because they were compressed, ever.
+    #[must_use]
+    pub fn saved_bytes(&self) -> u64 {
+        self.saved_bytes
+    }
+
     /// The next slice of the next channel in turn: `max` members at most.
     ///
     /// `targets` gets those whose queue is empty and that are not in it already: they can be sent to at once, in one
@@ -416,7 +453,7 @@ impl Hub {
         subscription.set_last(publication.offset());
         self.deliveries += 1;
         debug_assert_eq!(
-            connection.transport,
+            connection.transport(),
             Transport::Raw,
             "only raw connections subscribe so far"
         );
@@ -424,6 +461,7 @@ impl Hub {
             targets.push(Target {
                 connection: member.connection,
                 socket: connection.socket,
+                window: connection.window(),
             });
             connection.set(Connection::IN_BATCH, true);
             return;
@@ -431,7 +469,9 @@ impl Hub {
         let is_twice = connection.is(Connection::IN_BATCH);
         self.reach.note_if(is_twice, HubPlace::DeliverTwiceInBatch);
         self.reach.note_if(!is_twice, HubPlace::DeliverBehind);
-        let chunk = Chunk::Shared(Arc::clone(publication.raw_frame()));
+        let frame = publication.frame(connection.window(), &mut self.compressor);
+        self.saved_bytes += publication.saved_bytes(frame);
+        let chunk = Chunk::Shared(Arc::clone(frame));
         if let Err(overflow) = self.enqueue(member.connection, chunk) {
             overflown.push((member.connection, overflow.into()));
         }

@@ -14,6 +14,7 @@
 mod channel;
 mod check;
 mod close;
+mod compression;
 mod connection;
 mod home;
 mod hub;
@@ -26,6 +27,7 @@ mod timers;
 
 pub use channel::Subscribed;
 pub use close::CloseReason;
+pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};
 pub use home::{Home, ShardSet};
 pub use hub::{Hub, Step, Target};

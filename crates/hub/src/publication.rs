@@ -1,7 +1,9 @@
 //! One message of a channel, encoded once for all its subscribers.
 
+use crate::compression::{Compression, Compressor};
 use crate::{Now, Permit};
-use myriad_wire::ws::{Opcode, encode_frame};
+use myriad_wire::deflate::{DEFLATED_BYTES_MIN, Window};
+use myriad_wire::ws::{Kind, Opcode, encode_frame, frame_header};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -23,7 +25,17 @@ impl Payload {
             Self::Binary(bytes) => bytes,
         }
     }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Text(_) => Kind::Text,
+            Self::Binary(_) => Kind::Binary,
+        }
+    }
 }
+
+/// The compressed frames of a publication, by window; none where compressing gains nothing.
+type CompressedFrames = [OnceLock<Option<Arc<[u8]>>>; Window::COUNT];
 
 /// A publication with its place in its channel, shared by every shard that delivers it.
 ///
@@ -36,6 +48,8 @@ pub struct Publication {
     payload: Payload,
     published_at: Now,
     raw_frame: OnceLock<Arc<[u8]>>,
+    /// Boxed, because most publications have nobody to compress them for.
+    compressed: OnceLock<Box<CompressedFrames>>,
     shards_left: AtomicUsize,
     _permit: Option<Permit>,
 }
@@ -57,6 +71,7 @@ impl Publication {
             payload,
             published_at,
             raw_frame: OnceLock::new(),
+            compressed: OnceLock::new(),
             shards_left: AtomicUsize::new(shards),
             _permit: permit,
         }
@@ -80,21 +95,154 @@ impl Publication {
         self.published_at
     }
 
+    /// What a publication of so many bytes can come to hold, its permit's size: the data, its frame, and with
+    /// compression one frame more for each window that makes a difference.
+    #[must_use]
+    pub fn bytes_max(payload_bytes: usize, compression: Compression) -> u64 {
+        /// Its record, the heads of its frames, its places in inboxes.
+        const OVERHEAD_BYTES: u64 = 256;
+        let windows = match compression {
+            Compression::Shared if payload_bytes >= DEFLATED_BYTES_MIN => {
+                1 + Window::MAX.fitting(payload_bytes).index()
+            }
+            Compression::Shared | Compression::Off => 0,
+        };
+        (2 + windows as u64) * payload_bytes as u64 + OVERHEAD_BYTES
+    }
+
     /// As one unmasked WebSocket frame, text or binary.
     pub fn raw_frame(&self) -> &Arc<[u8]> {
         self.raw_frame.get_or_init(|| {
-            let opcode = match self.payload {
-                Payload::Text(_) => Opcode::Text,
-                Payload::Binary(_) => Opcode::Binary,
-            };
             let mut frame = Vec::with_capacity(self.payload.bytes().len() + 10);
+            let opcode = self.payload.kind().into();
             encode_frame(&mut frame, opcode, true, None, self.payload.bytes());
             frame.into()
         })
     }
 
+    /// As one WebSocket frame for a peer that takes compressed messages with this window, or none: compressed, where
+    /// that gains anything. A shard that asks for what another one is making waits for it, which is no longer than
+    /// making it.
+    pub fn frame(&self, window: Option<Window>, compressor: &mut Compressor) -> &Arc<[u8]> {
+        let bytes = self.payload.bytes();
+        let Some(window) = window.filter(|_| bytes.len() >= DEFLATED_BYTES_MIN) else {
+            return self.raw_frame();
+        };
+        let window = window.fitting(bytes.len());
+        let frame = self.compressed.get_or_init(Box::default)[window.index()].get_or_init(|| {
+            let frame = compressor.compress(window, self.payload.kind(), bytes)?;
+            Some(frame.into())
+        });
+        frame.as_ref().unwrap_or_else(|| self.raw_frame())
+    }
+
+    /// Bytes that one delivery of `frame`, which is one of this publication's, saves by being compressed.
+    #[must_use]
+    pub fn saved_bytes(&self, frame: &[u8]) -> u64 {
+        let bytes = self.payload.bytes().len() as u64;
+        let plain = frame_header(Opcode::Binary, true, None, bytes).len() as u64 + bytes;
+        plain - frame.len() as u64
+    }
+
     /// Notes that one shard has submitted its last delivery; true for the last shard of all.
     pub fn note_shard_done(&self) -> bool {
         self.shards_left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Payload, Publication};
+    use crate::Now;
+    use crate::compression::{Compression, Compressor};
+    use myriad_wire::deflate::{Inflater, Window};
+    use myriad_wire::ws::Kind;
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    fn publication(text: &str) -> Publication {
+        let payload = Payload::Text(text.into());
+        Publication::new("x".into(), 1, payload, Now(0), 1, None)
+    }
+
+    fn windows() -> impl Iterator<Item = Window> {
+        (9..=15).filter_map(Window::new)
+    }
+
+    #[test]
+    fn peers_of_one_window_share_a_frame_that_inflates_to_the_data() {
+        let text = (0..500)
+            .map(|n| format!("{n} {}, ", n * n))
+            .collect::<String>();
+        let publication = publication(&text);
+        let mut compressor = Compressor::default();
+        for window in windows() {
+            let frame = Arc::clone(publication.frame(Some(window), &mut compressor));
+            assert!(Arc::ptr_eq(
+                &frame,
+                publication.frame(Some(window), &mut compressor)
+            ));
+            assert_eq!(frame[..2], [0xc1, 126], "a compressed text");
+            let mut inflated = Vec::new();
+            let inflating =
+                Inflater::default().inflate(Kind::Text, &frame[4..], 1 << 20, &mut inflated);
+            assert_eq!((inflating, inflated), (Ok(()), text.clone().into_bytes()));
+            let saved = publication.raw_frame().len() - frame.len();
+            assert_eq!(publication.saved_bytes(&frame), saved as u64);
+        }
+        assert!(Arc::ptr_eq(
+            publication.frame(None, &mut compressor),
+            publication.raw_frame()
+        ));
+        assert_eq!(publication.saved_bytes(publication.raw_frame()), 0);
+        // No larger window than 13 bits is of use to some 5 KiB.
+        assert!((4097 - 262..=8192 - 262).contains(&text.len()));
+        assert_eq!(compressor.frames(), 5);
+    }
+
+    #[test]
+    fn what_gains_nothing_goes_as_it_is() {
+        let mut compressor = Compressor::default();
+        let short = publication("a short text");
+        let payload = Payload::Binary(random_bytes(2000).into());
+        let random = Publication::new("x".into(), 1, payload, Now(0), 1, None);
+        for publication in [&short, &random] {
+            for window in windows() {
+                let frame = publication.frame(Some(window), &mut compressor);
+                assert!(Arc::ptr_eq(frame, publication.raw_frame()));
+            }
+        }
+        assert_eq!(compressor.frames(), 0);
+    }
+
+    fn random_bytes(count: usize) -> Vec<u8> {
+        let mut seed = 1_u64;
+        let mut next = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            seed.to_be_bytes()[0]
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn a_permit_covers_every_frame_there_can_be() {
+        for bytes in [0, 1, 255, 256, 1024, 5000, 100_000] {
+            let publication = publication(&"ab".repeat(bytes / 2));
+            let mut compressor = Compressor::default();
+            let frames: HashSet<*const u8> = windows()
+                .map(|window| publication.frame(Some(window), &mut compressor).as_ptr())
+                .chain([publication.raw_frame().as_ptr()])
+                .collect();
+            let held = (1 + frames.len()) as u64 * bytes as u64;
+            assert_eq!(
+                Publication::bytes_max(bytes, Compression::Shared),
+                held + 256,
+                "{bytes}"
+            );
+            assert_eq!(
+                Publication::bytes_max(bytes, Compression::Off),
+                2 * bytes as u64 + 256
+            );
+        }
     }
 }

@@ -13,8 +13,6 @@ use std::sync::Arc;
 struct Run {
     targets: Range<usize>,
     frame: Arc<[u8]>,
-    /// Submitted to every member once this batch has gone out.
-    finished: Option<Arc<Publication>>,
 }
 
 impl<R: Reactor> Shard<R> {
@@ -27,6 +25,8 @@ impl<R: Reactor> Shard<R> {
         let mut targets = Vec::with_capacity(slice_max);
         let mut overflown = Vec::new();
         let mut runs = Vec::new();
+        // Submitted to every member once this batch has gone out.
+        let mut finished = Vec::new();
         let mut visited = 0;
         while visited < slice_max {
             let from = targets.len();
@@ -39,21 +39,41 @@ impl<R: Reactor> Shard<R> {
             };
             // At least one: a channel whose members have all left has none to visit, and a turn must end.
             visited += step.visited.max(1);
-            let frame = Arc::clone(step.publication.raw_frame());
-            let finished = step.finished.then_some(step.publication);
-            runs.push(Run {
-                targets: from..targets.len(),
-                frame,
-                finished,
-            });
+            self.add_runs(&step.publication, from, &mut targets, &mut runs);
+            if step.finished {
+                finished.push(step.publication);
+            }
         }
         self.send_runs(&targets, &runs, now);
         self.hub.end_batch(&targets);
         for (index, reason) in overflown {
             self.end_index(index, reason, now);
         }
-        for publication in runs.into_iter().filter_map(|run| run.finished) {
+        for publication in finished {
             self.note_submitted(&publication);
+        }
+    }
+
+    /// The targets from `from` on, which get the same publication, as runs of those that get the same frame.
+    fn add_runs(
+        &mut self,
+        publication: &Publication,
+        from: usize,
+        targets: &mut [Target],
+        runs: &mut Vec<Run>,
+    ) {
+        // A batch has no order among connections. Where all take the same, as they do without compression, this is one
+        // look at each.
+        targets[from..].sort_unstable_by_key(|target| target.window);
+        let mut start = from;
+        while let Some(first) = targets.get(start) {
+            let window = first.window;
+            let count = targets[start..].partition_point(|target| target.window == window);
+            runs.push(Run {
+                targets: start..start + count,
+                frame: self.hub.frame_for(publication, window, count),
+            });
+            start += count;
         }
     }
 
@@ -171,6 +191,7 @@ impl<R: Reactor> Shard<R> {
                 targets.push(Target {
                     connection: index,
                     socket: connection.socket,
+                    window: None,
                 });
             } else if let Err(overflow) = self.hub.enqueue(index, Chunk::Shared(Arc::clone(&frame)))
             {
@@ -180,7 +201,6 @@ impl<R: Reactor> Shard<R> {
         let run = Run {
             targets: 0..targets.len(),
             frame,
-            finished: None,
         };
         self.send_runs(&targets, &[run], now);
     }

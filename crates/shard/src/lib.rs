@@ -32,4 +32,4 @@ pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 
-pub use myriad_hub::{CloseReason, Now, Payload};
+pub use myriad_hub::{CloseReason, Compression, Now, Payload};

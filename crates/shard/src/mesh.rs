@@ -88,9 +88,6 @@ impl Mesh {
     pub const CHANNEL_BYTES_MAX: usize = 255;
     /// Shards of a process.
     pub const SHARDS_MAX: usize = ShardSet::SHARDS_MAX;
-    /// What a publication takes of the limit besides its data: its record, its frame, its places in inboxes.
-    const PUBLICATION_OVERHEAD_BYTES: u64 = 256;
-
     /// A mesh of as many shards as there are wakers.
     ///
     /// # Panics
@@ -137,8 +134,7 @@ impl Mesh {
         if self.0.draining.load(Ordering::Relaxed) {
             return Err(PublishRefused::Draining);
         }
-        // Twice the data: the payload itself and its encoded frame.
-        let bytes = 2 * payload.bytes().len() as u64 + Self::PUBLICATION_OVERHEAD_BYTES;
+        let bytes = Publication::bytes_max(payload.bytes().len(), self.0.limits.compression);
         if bytes > self.0.limits.publication_bytes_max {
             return Err(PublishRefused::TooLarge);
         }
@@ -183,6 +179,7 @@ impl Mesh {
             connections_max: self.0.connections.available(),
             buffered_bytes_max: self.0.buffered.available(),
             publication_bytes_max: self.0.publications.available(),
+            compression: self.0.limits.compression,
         }
     }
 

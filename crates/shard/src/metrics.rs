@@ -4,7 +4,7 @@ use myriad_hub::CloseReason;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The reasons `closes` is indexed by.
-pub const CLOSE_REASONS: [CloseReason; 14] = CloseReason::ALL;
+pub const CLOSE_REASONS: [CloseReason; 15] = CloseReason::ALL;
 
 /// A counter or gauge with one writer: no locked instruction is needed to add.
 #[derive(Debug, Default)]
@@ -74,6 +74,8 @@ pub struct Metrics {
     pub accept_pauses: Count,
     /// WebSocket upgrades answered with 101.
     pub upgrades: Count,
+    /// Of those, the ones that agreed to compression.
+    pub compressed_upgrades: Count,
     /// Requests answered with an error by the shard, by [`REFUSALS`].
     pub refusals: [Count; REFUSALS.len()],
     /// Requests handed over to the control plane.
@@ -82,8 +84,14 @@ pub struct Metrics {
     pub publications: Count,
     /// Publications submitted to one subscriber each.
     pub deliveries: Count,
+    /// Compressed frames made: of publications, each shared by all clients of its window, and of echoes.
+    pub compressed_frames: Count,
+    /// Bytes that deliveries did not take because they were compressed.
+    pub compression_saved_bytes: Count,
     /// Messages from clients.
     pub messages_received: Count,
+    /// Of those, the compressed ones.
+    pub compressed_messages_received: Count,
     /// Bytes from clients.
     pub received_bytes: Count,
     /// Bytes the kernel took for clients.

@@ -1,5 +1,6 @@
 //! What a shard is told at its start; plain data.
 
+use myriad_hub::Compression;
 use std::time::Duration;
 
 /// Limits of the whole process, owned by the [`crate::Mesh`] and leased to shards in portions.
@@ -11,6 +12,8 @@ pub struct ProcessLimits {
     pub buffered_bytes_max: u64,
     /// Bytes of publications accepted and not yet submitted to every subscriber.
     pub publication_bytes_max: u64,
+    /// As in [`Settings`]: with compression a publication may hold more frames of its data than one.
+    pub compression: Compression,
 }
 
 impl Default for ProcessLimits {
@@ -19,6 +22,7 @@ impl Default for ProcessLimits {
             connections_max: 1_000_000,
             buffered_bytes_max: 2 << 30,
             publication_bytes_max: 256 << 20,
+            compression: Compression::default(),
         }
     }
 }
@@ -30,6 +34,8 @@ pub struct Settings {
     pub echo: bool,
     /// Lets clients in that have not proved who they are; without it `/raw` answers 401.
     pub anonymous: bool,
+    /// What is agreed to when a client offers to compress messages.
+    pub compression: Compression,
     /// Requests other than streams are handed over to the control plane; without it they are answered 404.
     pub hands_over: bool,
     /// A connection that has not finished its request head by then is answered 408.
@@ -64,6 +70,7 @@ impl Default for Settings {
         Self {
             echo: false,
             anonymous: false,
+            compression: Compression::default(),
             hands_over: true,
             handshake_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(25),

@@ -9,6 +9,7 @@ use crate::settings::Settings;
 use myriad_hub::{Home, Hub, Lease, Now, Phase, Timing};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::{Key, TICK_MS};
+use myriad_wire::deflate::Inflater;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub struct Shard<R: Reactor> {
     pub(crate) hub: Hub,
     pub(crate) home: Home,
     pub(crate) inputs: Inputs,
+    /// For the compressed messages of all connections, one at a time.
+    pub(crate) inflater: Inflater,
     pub(crate) hand_over: Box<dyn HandOver<R::Handle>>,
     pub(crate) credits: Lease,
     pub(crate) surplus: usize,
@@ -89,6 +92,7 @@ impl<R: Reactor> Shard<R> {
             hub: Hub::new(timing, settings.outbound_bytes_max, buffered, seed, now),
             home: Home::new(),
             inputs: Inputs::new(),
+            inflater: Inflater::default(),
             hand_over,
             credits: Lease::new(mesh.connections().clone(), 0),
             surplus: 0,
@@ -285,6 +289,10 @@ impl<R: Reactor> Shard<R> {
         metrics.connections.set(self.hub.connection_count() as u64);
         metrics.buffered_bytes.set(self.hub.buffered_bytes());
         metrics.deliveries.set(self.hub.delivery_count());
+        metrics
+            .compressed_frames
+            .set(self.hub.compressor().frames());
+        metrics.compression_saved_bytes.set(self.hub.saved_bytes());
     }
 
     /// Connections with a record, for checks.

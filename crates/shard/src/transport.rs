@@ -1,5 +1,6 @@
 //! What connections speak: the request head first, then one transport each.
 
+mod compressed;
 mod control_plane;
 mod echo;
 mod frames;

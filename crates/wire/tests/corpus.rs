@@ -32,10 +32,15 @@ fn http_head() {
 
 #[test]
 fn ws_decoder() {
-    replay("ws_decoder", 39, myriad_wire::fuzzing::ws_decoder);
+    replay("ws_decoder", 46, myriad_wire::fuzzing::ws_decoder);
 }
 
 #[test]
 fn handshake() {
-    replay("handshake", 25, myriad_wire::fuzzing::handshake);
+    replay("handshake", 28, myriad_wire::fuzzing::handshake);
+}
+
+#[test]
+fn deflate() {
+    replay("deflate", 34, myriad_wire::fuzzing::deflate);
 }

@@ -34,7 +34,7 @@ fn verdict(from: &str, to: &str) -> Option<Refusal> {
 fn the_example_is_accepted_as_the_rfc_answers_it() {
     let upgrade = check_upgrade(&head(REQUEST)).unwrap();
     let mut answer = Vec::new();
-    upgrade.write_response(Some("chat"), &mut answer);
+    upgrade.write_response(Some("chat"), None, &mut answer);
     let answer = parse_response(&answer, HeadLimits::default())
         .unwrap()
         .unwrap();
@@ -51,7 +51,7 @@ fn without_a_chosen_protocol_none_is_answered() {
     let mut answer = Vec::new();
     check_upgrade(&head(REQUEST))
         .unwrap()
-        .write_response(None, &mut answer);
+        .write_response(None, None, &mut answer);
     let answer = parse_response(&answer, HeadLimits::default())
         .unwrap()
         .unwrap();

@@ -134,6 +134,7 @@ mod framing {
         match decoder.next_event(&Limits::default(), &mut input) {
             Ok(Some(Event::Data {
                 kind: Kind::Text,
+                compressed: false,
                 bytes: b"Hello",
                 first: true,
                 last: true,

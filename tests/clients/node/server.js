@@ -90,6 +90,10 @@ export class Client {
     this.socket = new WebSocket(url, options);
     this.pings = 0;
     this.socket.on('ping', () => this.pings++);
+    this.socket.on('upgrade', ({ headers }) => {
+      // What was agreed to, with its parameters; the socket itself tells names only.
+      this.extensions = headers['sec-websocket-extensions'];
+    });
     this.socket.on('message', (data, isBinary) => {
       const message = isBinary ? data : data.toString();
       const waiting = this.#waiting.shift();

@@ -48,7 +48,7 @@ fn member(hub: &mut Hub, channel: &str) -> u32 {
 
 fn admit(hub: &mut Hub, index: u32) {
     hub.admit(index, Now(0));
-    hub.connection_mut(index).transport = Transport::Raw;
+    hub.connection_mut(index).set_transport(Transport::Raw);
 }
 
 fn step(hub: &mut Hub, max: usize) -> (Vec<u32>, bool) {

@@ -193,6 +193,7 @@ impl Options {
             connections_max,
             buffered_bytes_max,
             publication_bytes_max,
+            compression: self.compression.unwrap_or_default().into(),
         })
     }
 
@@ -275,6 +276,7 @@ impl Options {
             echo: self.dev.unwrap_or(false),
             anonymous: self.anonymous.or(self.dev).unwrap_or(false),
             hands_over: self.internal_listen.is_none(),
+            compression: limits.compression,
             handshake_timeout: positive(
                 "handshake-timeout",
                 self.handshake_timeout,

@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 use crate::quantity::{Count, QuantityError, Size, Span};
-use myriad_shard::Mesh;
+use myriad_shard::{Compression, Mesh};
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -88,6 +88,10 @@ pub struct Options {
     #[arg(long, value_name = "COUNT")]
     pub message_fragments_max: Option<Count>,
 
+    /// Compress messages for clients that offer it (permessage-deflate) [default: shared]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub compression: Option<CompressionChoice>,
+
     /// Kernel send buffer (SO_SNDBUF) of each connection [default: 32KiB]
     #[arg(long, value_name = "SIZE")]
     pub send_buffer_bytes: Option<Size>,
@@ -135,6 +139,7 @@ impl Options {
             buffered_bytes_max: self.buffered_bytes_max.or(other.buffered_bytes_max),
             message_bytes_max: self.message_bytes_max.or(other.message_bytes_max),
             message_fragments_max: self.message_fragments_max.or(other.message_fragments_max),
+            compression: self.compression.or(other.compression),
             send_buffer_bytes: self.send_buffer_bytes.or(other.send_buffer_bytes),
             log: self.log.or(other.log),
         }
@@ -155,6 +160,26 @@ pub enum DriverChoice {
     /// epoll
     #[serde(rename = "epoll")]
     Epoll,
+}
+
+/// Whether to compress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum CompressionChoice {
+    /// Never
+    Off,
+    /// Each message by itself, once for all its subscribers: no memory per connection
+    #[default]
+    Shared,
+}
+
+impl From<CompressionChoice> for Compression {
+    fn from(choice: CompressionChoice) -> Self {
+        match choice {
+            CompressionChoice::Off => Self::Off,
+            CompressionChoice::Shared => Self::Shared,
+        }
+    }
 }
 
 /// What to log.

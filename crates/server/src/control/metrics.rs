@@ -121,7 +121,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Where a shard has it.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 10] = [
+const COUNTERS: [(Description, Field); 14] = [
     (("accepts", None, "Connections accepted"), |shard| {
         &shard.accepts
     }),
@@ -136,6 +136,14 @@ const COUNTERS: [(Description, Field); 10] = [
     (
         ("upgrades", None, "WebSocket upgrades answered with 101"),
         |shard| &shard.upgrades,
+    ),
+    (
+        (
+            "compressed_upgrades",
+            None,
+            "WebSocket upgrades that agreed to compress messages",
+        ),
+        |shard| &shard.compressed_upgrades,
     ),
     (
         (
@@ -164,6 +172,30 @@ const COUNTERS: [(Description, Field); 10] = [
     (
         ("messages_received", None, "Messages from clients"),
         |shard| &shard.messages_received,
+    ),
+    (
+        (
+            "compressed_messages_received",
+            None,
+            "Compressed messages from clients",
+        ),
+        |shard| &shard.compressed_messages_received,
+    ),
+    (
+        (
+            "compressed_frames",
+            None,
+            "Compressed frames made, each for all clients of its window",
+        ),
+        |shard| &shard.compressed_frames,
+    ),
+    (
+        (
+            "compression_saved",
+            Some(Unit::Bytes),
+            "Bytes that deliveries did not take because they were compressed",
+        ),
+        |shard| &shard.compression_saved_bytes,
     ),
     (
         ("received", Some(Unit::Bytes), "Bytes from clients"),

@@ -7,7 +7,8 @@ use myriad_hub::{CloseReason, Now, Phase, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::ws::{
-    CloseCode, Decoder, Event, Limits, Opcode, ProtocolError, Role, encode_close, encode_frame,
+    CloseCode, Decoder, Event, Extension, Limits, Opcode, ProtocolError, Role, encode_close,
+    encode_frame,
 };
 
 impl<R: Reactor> Shard<R> {
@@ -24,14 +25,19 @@ impl<R: Reactor> Shard<R> {
                 *partial
             }
             _ => PartialMessage {
-                decoder: Decoder::new(Role::Server),
+                decoder: self.new_decoder(key),
                 message: Vec::new(),
             },
         };
         let mut input = bytes;
         while self.hub.connection(key.index).phase == Phase::Open {
             match partial.decoder.next_event(&limits, &mut input) {
-                Ok(Some(event)) => self.handle_event(key, event, &mut partial.message, now),
+                Ok(Some(event)) => {
+                    let handled = self.handle_event(key, event, &mut partial.message, now);
+                    if let Err(error) = handled {
+                        self.fail(key, error, now);
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => self.fail(key, error, now),
             }
@@ -48,10 +54,34 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    fn handle_event(&mut self, key: Key, event: Event<'_>, message: &mut Vec<u8>, now: Now) {
+    fn new_decoder(&self, key: Key) -> Decoder {
+        let extension = match self.hub.connection(key.index).window() {
+            Some(_) => Extension::Deflate,
+            None => Extension::None,
+        };
+        Decoder::with_extension(Role::Server, extension)
+    }
+
+    /// Acts on what a client said; an error when a message is not what it says it is, which shows only here when it is
+    /// compressed.
+    fn handle_event(
+        &mut self,
+        key: Key,
+        event: Event<'_>,
+        message: &mut Vec<u8>,
+        now: Now,
+    ) -> Result<(), ProtocolError> {
         match event {
             Event::Data {
                 kind,
+                compressed: true,
+                bytes,
+                first,
+                last,
+            } => self.handle_compressed(key, kind, bytes, (first, last), message, now)?,
+            Event::Data {
+                kind,
+                compressed: false,
                 bytes,
                 first,
                 last,
@@ -60,7 +90,7 @@ impl<R: Reactor> Shard<R> {
                 self.reach
                     .note_if(first && !last, ShardPlace::MessageFragmented);
                 // What a raw client sends is ignored: the limits above bound it, and nothing of it is kept.
-                if self.hub.connection(key.index).transport == Transport::Echo {
+                if self.hub.connection(key.index).transport() == Transport::Echo {
                     self.handle_echo(key, kind, bytes, (first, last), message, now);
                 }
             }
@@ -71,6 +101,7 @@ impl<R: Reactor> Shard<R> {
                 self.answer_close(key, code, now);
             }
         }
+        Ok(())
     }
 
     pub(crate) fn send_frame(&mut self, key: Key, opcode: Opcode, payload: &[u8], now: Now) {
@@ -91,6 +122,9 @@ impl<R: Reactor> Shard<R> {
 
     fn fail(&mut self, key: Key, error: ProtocolError, now: Now) {
         let reason = match error.code() {
+            CloseCode::INVALID_PAYLOAD if error == ProtocolError::InvalidDeflate => {
+                CloseReason::InvalidDeflate
+            }
             CloseCode::INVALID_PAYLOAD => CloseReason::InvalidPayload,
             CloseCode::TOO_BIG => CloseReason::TooBig,
             _ => CloseReason::Protocol,

@@ -4,9 +4,10 @@ use crate::input::Input;
 use crate::mesh::{Mesh, Message};
 use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
-use myriad_hub::{Chunk, CloseReason, Now, Phase, Subscribed, Transport};
+use myriad_hub::{Chunk, CloseReason, Compression, Now, Phase, Subscribed, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
+use myriad_wire::deflate::Window;
 use myriad_wire::handshake::check_upgrade;
 use myriad_wire::http::{HeadLimits, RequestHead, parse_request, query_pairs, write_response};
 
@@ -56,14 +57,18 @@ impl Refused {
 
 /// What a request head asks for.
 enum Route {
-    Raw {
+    Stream {
         response: Vec<u8>,
-        channels: Vec<String>,
-    },
-    Echo {
-        response: Vec<u8>,
+        /// What was agreed to of compression.
+        window: Option<Window>,
+        stream: Stream,
     },
     ControlPlane,
+}
+
+enum Stream {
+    Raw { channels: Vec<String> },
+    Echo,
 }
 
 impl<R: Reactor> Shard<R> {
@@ -109,16 +114,18 @@ impl<R: Reactor> Shard<R> {
             ),
         };
         match route {
-            Ok(Route::Raw { response, channels }) => {
-                self.join(key, response, &channels, &mut bytes[head_bytes..], now)
-            }
-            Ok(Route::Echo { response }) => self.admit(
-                key,
-                Transport::Echo,
+            Ok(Route::Stream {
                 response,
-                &mut bytes[head_bytes..],
-                now,
-            ),
+                window,
+                stream,
+            }) => {
+                self.hub.connection_mut(key.index).set_window(window);
+                let early = &mut bytes[head_bytes..];
+                match stream {
+                    Stream::Raw { channels } => self.join(key, response, &channels, early, now),
+                    Stream::Echo => self.admit(key, Transport::Echo, response, early, now),
+                }
+            }
             Ok(Route::ControlPlane) => self.depart(key, bytes, now),
             Err(refused) => self.refuse(key, refused, now),
         }
@@ -156,13 +163,23 @@ impl<R: Reactor> Shard<R> {
             let sentence = "Anonymous clients are not let in here: start the server with --dev or --anonymous.";
             return Err(Refused::new(401, "anonymous", sentence));
         }
-        let mut response = Vec::with_capacity(160);
-        upgrade.write_response(None, &mut response);
-        if echo {
-            return Ok(Route::Echo { response });
-        }
-        let channels = self.channels_of(head.query().unwrap_or_default())?;
-        Ok(Route::Raw { response, channels })
+        let stream = if echo {
+            Stream::Echo
+        } else {
+            let channels = self.channels_of(head.query().unwrap_or_default())?;
+            Stream::Raw { channels }
+        };
+        let deflate = match self.settings.compression {
+            Compression::Off => None,
+            Compression::Shared => upgrade.deflate(),
+        };
+        let mut response = Vec::with_capacity(256);
+        upgrade.write_response(None, deflate.as_ref(), &mut response);
+        Ok(Route::Stream {
+            response,
+            window: deflate.map(|deflate| deflate.window()),
+            stream,
+        })
     }
 
     fn channels_of(&self, query: &str) -> Result<Vec<String>, Refused> {
@@ -296,7 +313,9 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) {
         self.hub.admit(key.index, now);
-        self.hub.connection_mut(key.index).transport = transport;
+        let connection = self.hub.connection_mut(key.index);
+        connection.set_transport(transport);
+        let compresses = connection.window().is_some();
         let response = Chunk::Response(response.into());
         if let Err(overflow) = self.hub.enqueue(key.index, response) {
             // Not even the 101 can be said: a close frame would be no answer to a request.
@@ -304,6 +323,9 @@ impl<R: Reactor> Shard<R> {
             return self.cut(key, overflow.into(), now);
         }
         self.metrics().upgrades.add(1);
+        self.metrics()
+            .compressed_upgrades
+            .add(u64::from(compresses));
         if !early.is_empty() {
             self.reach.note(ShardPlace::EarlyWithRequest);
             self.handle_frames(key, early, now);

@@ -3,13 +3,18 @@
 //! A decoder of its own, written from RFC 9112 and RFC 6455 and stricter than a client need be, so that a mistake in
 //! the server's codec cannot hide itself.
 
+use crate::compression::inflate;
+
 /// What `Sec-WebSocket-Accept` must be for the key that all peers send (RFC 6455, section 1.3).
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 /// Something whole that came from the server.
 #[derive(Debug)]
 pub(crate) enum Item {
-    Upgraded,
+    Upgraded {
+        /// The value of `Sec-WebSocket-Extensions`.
+        extension: Option<String>,
+    },
     Response {
         status: u16,
         headers: Vec<(String, String)>,
@@ -34,6 +39,8 @@ pub(crate) struct Decoder {
     bytes: Vec<u8>,
     total: u64,
     stage: Stage,
+    /// The window agreed to for compressed messages.
+    window: Option<u8>,
 }
 
 impl Decoder {
@@ -42,7 +49,17 @@ impl Decoder {
             bytes: Vec::new(),
             total: 0,
             stage: Stage::Head,
+            window: None,
         }
+    }
+
+    /// Compressed messages may come from now on.
+    pub(crate) fn agree(&mut self, window: Option<u8>) {
+        self.window = window;
+    }
+
+    pub(crate) fn window(&self) -> Option<u8> {
+        self.window
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
@@ -101,9 +118,10 @@ impl Decoder {
         if status == 101 {
             assert_eq!(header("sec-websocket-accept"), Some(ACCEPT));
             assert_eq!(header("upgrade"), Some("websocket"));
+            let extension = header("sec-websocket-extensions").map(str::to_owned);
             self.bytes.drain(..end);
             self.stage = Stage::Frames;
-            return Some(Item::Upgraded);
+            return Some(Item::Upgraded { extension });
         }
         let length: usize = header("content-length")
             .expect("a length")
@@ -125,10 +143,11 @@ impl Decoder {
         let &[first, second, ..] = &self.bytes[..] else {
             return None;
         };
-        assert_eq!(
-            first & 0xf0,
-            0x80,
-            "the server neither fragments nor extends"
+        let is_compressed = first & 0x40 != 0;
+        assert_eq!(first & 0xb0, 0x80, "the server does not fragment");
+        assert!(
+            !is_compressed || self.window.is_some() && matches!(first & 0x0f, 1 | 2),
+            "compressed though that was not agreed to"
         );
         assert_eq!(second & 0x80, 0, "the server does not mask");
         let number = |range: std::ops::Range<usize>| {
@@ -154,7 +173,10 @@ impl Decoder {
         if self.bytes.len() < end {
             return None;
         }
-        let payload: Vec<u8> = self.bytes.drain(..end).skip(header).collect();
+        let mut payload: Vec<u8> = self.bytes.drain(..end).skip(header).collect();
+        if let Some(window) = self.window.filter(|_| is_compressed) {
+            payload = inflate(&payload, window);
+        }
         let opcode = first & 0x0f;
         match opcode {
             1 => assert!(str::from_utf8(&payload).is_ok(), "text is UTF-8"),

@@ -1,7 +1,7 @@
 //! What has been published: the content, and the order that homes gave it.
 
 use myriad_reactor::sim::Prng;
-use myriad_shard::{Mesh, Payload, PublishRefused};
+use myriad_shard::{Compression, Mesh, Payload, ProcessLimits, PublishRefused};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -88,7 +88,7 @@ impl Ledger {
         mesh: &Mesh,
         channel: usize,
         size: usize,
-        limit: u64,
+        limits: ProcessLimits,
         is_draining: bool,
         prng: &mut Prng,
     ) -> Result<usize, PublishRefused> {
@@ -107,7 +107,8 @@ impl Ledger {
                 .expect("one thread")
                 .push((id, position.offset));
         });
-        let cost = 2 * size as u64 + 256;
+        let limit = limits.publication_bytes_max;
+        let cost = cost(size, limits.compression);
         let expected = if is_draining {
             Err(PublishRefused::Draining)
         } else if cost > limit {
@@ -211,6 +212,19 @@ impl Ledger {
     }
 }
 
+/// Its data, its frame, and a compressed frame for each window that differs: a larger one does where the data, and what
+/// zlib never looks back to, are not within the smaller.
+fn cost(size: usize, compression: Compression) -> u64 {
+    let windows = if compression == Compression::Off || size < 256 {
+        0
+    } else {
+        1 + (10..=15)
+            .filter(|bits| size + 262 > 1 << (bits - 1))
+            .count()
+    };
+    (2 + windows as u64) * size as u64 + 256
+}
+
 /// Begins with the publication's number, and continues so that no part can stand for another.
 fn content(id: usize, size: usize) -> Vec<u8> {
     let mut content = format!("{id:07}:").into_bytes();
@@ -218,8 +232,21 @@ fn content(id: usize, size: usize) -> Vec<u8> {
         // The low digits first: they are what little of the number fits.
         content.pop();
         content.reverse();
+        content.truncate(size);
     }
     let mut pattern = Prng::new(id as u64);
-    content.resize_with(size, || b' ' + pattern.bits().to_le_bytes()[0] % 95);
+    // Some repeat themselves at a distance that the smallest windows do not reach, and so can be compressed.
+    let period = if id.is_multiple_of(2) {
+        600
+    } else {
+        usize::MAX
+    };
+    while content.len() < size {
+        let byte = match content.len().checked_sub(period) {
+            Some(at) if content.len() % 50 > 9 => content[at],
+            _ => b' ' + pattern.bits().to_le_bytes()[0] % 95,
+        };
+        content.push(byte);
+    }
     content
 }

@@ -1,10 +1,12 @@
 //! A virtual client: what it wants, how it behaves, what it has sent, and what it must and may get.
 
+use crate::compression::{self, Offer};
 use crate::decoder::{Decoder, Item, close_of};
 use crate::ledger::{Ledger, NAMED_BYTES_MIN, TINY};
 use crate::plan::Plan;
 use crate::request;
 use myriad_reactor::sim::{PeerEnd, PeerId, Prng, SimNet};
+use myriad_shard::Compression;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -68,6 +70,8 @@ pub(crate) struct Peer {
     /// Made and not yet sent.
     outbox: VecDeque<u8>,
     pub(crate) request: Vec<u8>,
+    /// What it offers of compression.
+    pub(crate) offer: Option<Offer>,
     /// It came when every shard was draining.
     pub(crate) is_too_late: bool,
     /// Sends much behind its request.
@@ -114,6 +118,7 @@ impl Peer {
             decoder: Decoder::new(),
             outbox: request.iter().copied().collect(),
             request,
+            offer: None,
             is_too_late: false,
             is_eager: false,
             status: None,
@@ -232,17 +237,24 @@ impl Peer {
         let is_text = prng.one_in(2);
         let opcode = if is_text { 1 } else { 2 };
         let content = request::message(is_text, size, prng);
+        let mut mark = 0;
+        let mut payload = content.clone();
+        if self.decoder.window().is_some() && prng.one_in(2) {
+            mark = 0x40;
+            payload = compression::deflate(&content, prng);
+        }
         let fragments = prng.between(1, (settings.fragments_max as usize).min(5));
         let mut from = 0;
         for fragment in 1..=fragments {
             let is_last = fragment == fragments;
             let to = if is_last {
-                size
+                payload.len()
             } else {
-                prng.between(from, size)
+                prng.between(from, payload.len())
             };
-            let first = if fragment == 1 { opcode } else { 0 } | if is_last { 0x80 } else { 0 };
-            self.say(first, &content[from..to], prng);
+            let begin = if fragment == 1 { opcode | mark } else { 0 };
+            let first = begin | if is_last { 0x80 } else { 0 };
+            self.say(first, &payload[from..to], prng);
             from = to;
             if !is_last && prng.one_in(3) {
                 self.ping(prng);
@@ -264,7 +276,8 @@ impl Peer {
     }
 
     pub(crate) fn break_a_rule(&mut self, plan: &Plan, prng: &mut Prng) {
-        let (bytes, code) = request::bad_frames(prng, &plan.settings);
+        let (bytes, code) =
+            request::bad_frames(prng, &plan.settings, self.decoder.window().is_some());
         self.outbox.extend(bytes);
         self.fault_sent = Some(code);
     }
@@ -315,7 +328,8 @@ impl Peer {
 
     fn take(&mut self, item: Item, scene: &Scene, ledger: &Ledger, prng: &mut Prng) {
         match item {
-            Item::Upgraded => {
+            Item::Upgraded { extension } => {
+                self.agree(extension.as_deref(), scene);
                 assert!(matches!(self.errand, Errand::Stream | Errand::Echo));
                 assert!(scene.plan.settings.anonymous, "a stranger was let in");
                 assert!(!self.is_too_late, "let in while draining");
@@ -335,6 +349,15 @@ impl Peer {
             Item::Frame { opcode, payload } => {
                 self.take_frame(opcode, payload, scene, ledger, prng)
             }
+        }
+    }
+
+    /// What was agreed to of compression is what the offer allows.
+    fn agree(&mut self, extension: Option<&str>, scene: &Scene) {
+        let is_off = scene.plan.settings.compression == Compression::Off;
+        match self.offer.filter(|_| !is_off) {
+            Some(offer) => self.decoder.agree(offer.judge(extension)),
+            None => assert_eq!(extension, None, "agreed to what was not offered"),
         }
     }
 

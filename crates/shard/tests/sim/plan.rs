@@ -2,7 +2,7 @@
 
 use crate::ledger::CHANNELS;
 use myriad_reactor::sim::{Faults, Prng};
-use myriad_shard::{ProcessLimits, Settings};
+use myriad_shard::{Compression, ProcessLimits, Settings};
 use std::time::Duration;
 
 /// How time passes.
@@ -46,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) drain: Option<DrainPlan>,
     /// Clients come and go fast, for few channels: a channel that comes back meets messages about its last life.
     pub(crate) is_churning: bool,
+    /// Clients offer to compress.
+    pub(crate) has_offers: bool,
     /// Hundreds connect at once.
     pub(crate) has_storms: bool,
     /// Nanoseconds since the process's epoch.
@@ -69,6 +71,7 @@ impl Plan {
             connections_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, 30, 5]),
             buffered_bytes_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 20_000, 4_000, 400]),
             publication_bytes_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, 20_000, 3_000]),
+            compression: settings.compression,
         };
         let steps = prng.between(200, 900);
         let drain = prng.one_in(4).then(|| DrainPlan {
@@ -81,6 +84,7 @@ impl Plan {
         let is_churning = prng.one_in(4);
         Self {
             is_churning,
+            has_offers: true,
             has_storms,
             shards: prng.between(1, 4),
             sockets_max: *prng.pick(&[600, 600, 600, 20]),
@@ -141,6 +145,7 @@ impl Plan {
             payload_bytes_max: 80_000,
             drain: None,
             is_churning: false,
+            has_offers: false,
             has_storms: false,
             start: 0,
         }
@@ -173,6 +178,7 @@ fn settings(prng: &mut Prng) -> Settings {
         echo: !prng.one_in(5),
         anonymous: !prng.one_in(20),
         hands_over: prng.one_in(2),
+        compression: *prng.pick(&[Compression::Shared, Compression::Shared, Compression::Off]),
         head_bytes_max: *prng.pick(&[8192, 8192, 512]),
         headers_max: *prng.pick(&[64, 8]),
         message_bytes_max: *prng.pick(&[65_536, 4_096, 200]),

@@ -1,5 +1,6 @@
 //! What peers send: request heads, good and bad, and frames, good and bad.
 
+use crate::compression::{Offer, deflate};
 use myriad_reactor::sim::Prng;
 use myriad_shard::Settings;
 
@@ -10,6 +11,14 @@ const HANDSHAKE: &str = "Host: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\
 /// The head of a handshake for a target.
 pub(crate) fn handshake(target: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\n{HANDSHAKE}\r\n").into_bytes()
+}
+
+/// The same, with an offer to compress.
+pub(crate) fn handshake_with(target: &str, offer: Option<Offer>) -> Vec<u8> {
+    let extensions = offer.map_or(String::new(), |offer| {
+        format!("Sec-WebSocket-Extensions: {}\r\n", offer.header)
+    });
+    format!("GET {target} HTTP/1.1\r\n{HANDSHAKE}{extensions}\r\n").into_bytes()
 }
 
 /// A request that must be refused.
@@ -148,8 +157,53 @@ pub(crate) fn message(is_text: bool, size: usize, prng: &mut Prng) -> Vec<u8> {
     content
 }
 
+/// Frames that break a rule of compression, where that was agreed to, and the code that answers them.
+fn bad_compressed_frames(prng: &mut Prng, settings: &Settings) -> (Vec<u8>, u16) {
+    let mut out = Vec::new();
+    let code = match prng.below(7) {
+        0 => {
+            frame(&mut out, 0xc9, b"", prng);
+            1002
+        }
+        1 => {
+            frame(&mut out, 0x42, &[0], prng);
+            frame(&mut out, 0xc0, &[0], prng);
+            1002
+        }
+        2 => {
+            frame(&mut out, 0xc2, b"no DEFLATE data", prng);
+            1007
+        }
+        3 => {
+            let whole = deflate(b"to be cut off, to be cut off", prng);
+            frame(&mut out, 0xc2, &whole[..whole.len() - 2], prng);
+            1007
+        }
+        4 => {
+            let payload = deflate(b"ok \xff", prng);
+            frame(&mut out, 0xc1, &payload, prng);
+            1007
+        }
+        // The second message of RFC 7692, section 7.2.3.2, which refers to the first.
+        5 => {
+            frame(&mut out, 0xc2, &[0xf2, 0x00, 0x11, 0x00, 0x00], prng);
+            1007
+        }
+        _ => {
+            let max = usize::try_from(settings.message_bytes_max).expect("a small limit");
+            let bomb = deflate(&vec![b'x'; max + 1], prng);
+            frame(&mut out, 0xc2, &bomb, prng);
+            1009
+        }
+    };
+    (out, code)
+}
+
 /// Frames that break a rule, and the code that answers them.
-pub(crate) fn bad_frames(prng: &mut Prng, settings: &Settings) -> (Vec<u8>, u16) {
+pub(crate) fn bad_frames(prng: &mut Prng, settings: &Settings, compresses: bool) -> (Vec<u8>, u16) {
+    if compresses && prng.one_in(2) {
+        return bad_compressed_frames(prng, settings);
+    }
     let mut out = Vec::new();
     let max = settings.message_bytes_max;
     let code = match prng.below(14) {
@@ -158,7 +212,7 @@ pub(crate) fn bad_frames(prng: &mut Prng, settings: &Settings) -> (Vec<u8>, u16)
             1002
         }
         1 => {
-            frame(&mut out, 0xc1, b"x", prng);
+            frame(&mut out, if compresses { 0xe1 } else { 0xc1 }, b"x", prng);
             1002
         }
         2 => {

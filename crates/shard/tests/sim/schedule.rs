@@ -1,5 +1,6 @@
 //! What happens in a run: one random thing after another.
 
+use crate::compression::Offer;
 use crate::ledger::{NAMED_BYTES_MIN, TINY};
 use crate::peer::{Errand, Manners, Peer};
 use crate::plan::Clock;
@@ -128,12 +129,12 @@ impl World {
     }
 
     pub(crate) fn publish_to(&mut self, channel: usize, size: usize) {
-        let limit = self.scene.plan.limits.publication_bytes_max;
+        let limits = self.scene.plan.limits;
         let outcome = self.ledger.publish(
             &self.mesh,
             channel,
             size,
-            limit,
+            limits,
             self.scene.is_draining,
             &mut self.prng,
         );
@@ -188,7 +189,7 @@ impl World {
                     status: bad.status,
                     is_found_late: bad.is_found_late,
                 };
-                return self.add_peer(errand, &[], bad.bytes);
+                return self.add_peer(errand, &[], bad.bytes, None);
             }
         };
         let mut channels: Vec<usize> = Vec::new();
@@ -221,6 +222,9 @@ impl World {
 
     /// A client with a proper request.
     pub(crate) fn connect_for(&mut self, errand: Errand, channels: &[usize]) {
+        let may_offer =
+            self.scene.plan.has_offers && matches!(errand, Errand::Stream | Errand::Echo);
+        let offer = (may_offer && self.prng.one_in(2)).then(|| Offer::random(&mut self.prng));
         let request = match errand {
             Errand::Stream => {
                 // Some ask for the same channel twice, which changes nothing.
@@ -230,9 +234,9 @@ impl World {
                     .chain(channels.get(again))
                     .map(|channel| format!("channel={}", self.ledger.query_name(*channel)))
                     .collect();
-                request::handshake(&format!("/raw?{}", pairs.join("&")))
+                request::handshake_with(&format!("/raw?{}", pairs.join("&")), offer)
             }
-            Errand::Echo => request::handshake("/echo?x=y"),
+            Errand::Echo => request::handshake_with("/echo?x=y", offer),
             Errand::Api => request::api_request(&mut self.prng),
             _ => {
                 let whole = request::handshake("/raw?channel=a");
@@ -240,10 +244,16 @@ impl World {
                 whole[..part].to_vec()
             }
         };
-        self.add_peer(errand, channels, request);
+        self.add_peer(errand, channels, request, offer);
     }
 
-    fn add_peer(&mut self, errand: Errand, channels: &[usize], request: Vec<u8>) {
+    fn add_peer(
+        &mut self,
+        errand: Errand,
+        channels: &[usize],
+        request: Vec<u8>,
+        offer: Option<Offer>,
+    ) {
         let manners = Manners {
             is_prompt: !self.prng.one_in(6),
             ends_its_side: !self.prng.one_in(6),
@@ -253,11 +263,12 @@ impl World {
         let number = self.connected;
         self.connected += 1;
         self.log(format_args!(
-            "peer {number}: {errand:?} {channels:?} {manners:?}"
+            "peer {number}: {errand:?} {channels:?} {manners:?} {offer:?}"
         ));
         let is_stream = matches!(errand, Errand::Stream);
         let mut peer = Peer::new(id, number, errand, manners, request, self.scene.now);
         peer.is_too_late = self.is_drain_known();
+        peer.offer = offer;
         if is_stream {
             if !self.has_messages() {
                 self.ledger.note_known();

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Deadlines are kept to this: the tick of the timing wheel.
 pub(crate) const TICK_NS: u64 = 50_000_000;
+/// Bytes of the longest answer to a handshake.
+const HEAD_BYTES: u64 = 300;
 /// Bytes of the largest close frame.
 const CLOSE_BYTES: u64 = 127;
 
@@ -22,12 +24,12 @@ fn may_have_passed(elapsed: u64, timeout: Duration) -> bool {
 }
 
 impl Peer {
-    /// Bytes that were ever meant for it, at most.
+    /// Bytes that were ever meant for it, at most: nothing is taken to be compressed.
     fn addressed_bytes(&self, ledger: &Ledger) -> u64 {
         let of = |one: &Subscription| ledger.bytes_from(one.channel, one.earliest);
         let publications: u64 = self.subscriptions.iter().map(of).sum();
         let pings = 2 * (self.pings + 1);
-        160 + publications + self.replies_bytes.0 + pings + CLOSE_BYTES
+        HEAD_BYTES + publications + self.replies_bytes.0 + pings + CLOSE_BYTES
     }
 
     /// The largest frame that was ever meant for it.

@@ -206,7 +206,7 @@ impl World {
             assert_eq!(head.path(), "/raw");
             let upgrade = check_upgrade(&head).unwrap();
             let mut answer = Vec::new();
-            upgrade.write_response(None, &mut answer);
+            upgrade.write_response(None, None, &mut answer);
             assert_eq!(
                 peer.head.len(),
                 head.head_bytes(),

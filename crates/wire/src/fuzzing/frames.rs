@@ -1,7 +1,8 @@
 //! What a decoder makes of some bytes, however they are cut.
 
 use super::model::read_by_the_book;
-use crate::ws::{CloseCode, Decoder, Event, Kind, Limits, ProtocolError, Role};
+use crate::deflate::Inflater;
+use crate::ws::{CloseCode, Decoder, Event, Extension, Kind, Limits, ProtocolError, Role};
 
 /// One thing the peer said, its pieces joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum Item {
 pub struct Transcript {
     /// In the order they were completed.
     pub items: Vec<Item>,
-    /// The pieces of the message that was not completed.
+    /// The pieces of the message that was not completed; of a compressed one, its DEFLATE data.
     pub unfinished: Option<(Kind, Vec<u8>)>,
     /// How it ended, when badly.
     pub error: Option<ProtocolError>,
@@ -43,10 +44,11 @@ impl Transcript {
         self.items == other.items && self.error == other.error && unfinished_agrees
     }
 
-    fn take(&mut self, event: Event<'_>) {
+    fn take(&mut self, event: Event<'_>, limits: &Limits) -> Result<(), ProtocolError> {
         let item = match event {
             Event::Data {
                 kind,
+                compressed,
                 bytes,
                 first,
                 last,
@@ -64,9 +66,15 @@ impl Transcript {
                 assert_eq!(*begun_as, kind, "a message keeps its kind");
                 message.extend_from_slice(bytes);
                 if !last {
-                    return;
+                    return Ok(());
                 }
-                let (kind, message) = self.unfinished.take().expect("just filled");
+                let (kind, mut message) = self.unfinished.take().expect("just filled");
+                if compressed {
+                    let payload = std::mem::take(&mut message);
+                    let bytes_max = limits.message_bytes_max;
+                    Inflater::default().inflate(kind, &payload, bytes_max, &mut message)?;
+                    assert!(message.len() as u64 <= bytes_max, "no more than the limit");
+                }
                 assert!(
                     kind == Kind::Binary || str::from_utf8(&message).is_ok(),
                     "a whole text is UTF-8"
@@ -80,6 +88,22 @@ impl Transcript {
             }
         };
         self.items.push(item);
+        Ok(())
+    }
+
+    /// With one name for the faults of a compressed message: which of several is told depends on the steps in which
+    /// it is inflated.
+    fn in_general(&self) -> Self {
+        let general = |error| match error {
+            ProtocolError::MessageTooBig | ProtocolError::InvalidText => {
+                ProtocolError::InvalidDeflate
+            }
+            other => other,
+        };
+        Self {
+            error: self.error.map(general),
+            ..self.clone()
+        }
     }
 
     fn data_bytes(&self) -> usize {
@@ -120,9 +144,15 @@ impl Cuts {
 ///
 /// The decoder is thrown away and made anew whenever it is idle, as its callers do.
 #[must_use]
-pub fn read_frames(role: Role, limits: &Limits, bytes: &[u8], cuts: &Cuts) -> Transcript {
+pub fn read_frames(
+    role: Role,
+    extension: Extension,
+    limits: &Limits,
+    bytes: &[u8],
+    cuts: &Cuts,
+) -> Transcript {
     let mut transcript = Transcript::default();
-    let mut decoder = Decoder::new(role);
+    let mut decoder = Decoder::with_extension(role, extension);
     let mut bytes = bytes.to_vec();
     let mut rest = &mut bytes[..];
     let mut sizes = cuts.sizes();
@@ -134,7 +164,10 @@ pub fn read_frames(role: Role, limits: &Limits, bytes: &[u8], cuts: &Cuts) -> Tr
             match decoder.next_event(limits, &mut piece) {
                 Ok(Some(event)) => {
                     let closed = matches!(event, Event::Close(_));
-                    transcript.take(event);
+                    if let Err(error) = transcript.take(event, limits) {
+                        transcript.error = Some(error);
+                        return transcript;
+                    }
                     if closed {
                         assert_silent(&mut decoder, limits);
                     }
@@ -151,7 +184,7 @@ pub fn read_frames(role: Role, limits: &Limits, bytes: &[u8], cuts: &Cuts) -> Tr
         assert!(piece.is_empty(), "no event left means no input left");
         if decoder.is_idle() {
             assert_eq!(transcript.unfinished, None, "idle is between messages");
-            decoder = Decoder::new(role);
+            decoder = Decoder::with_extension(role, extension);
         }
     }
     transcript
@@ -174,16 +207,30 @@ const EVERY_CUT_BYTES_MAX: usize = 384;
 /// # Panics
 /// When a property does not hold.
 pub fn check_frames(role: Role, limits: &Limits, bytes: &[u8]) -> Transcript {
-    let whole = read_frames(role, limits, bytes, &Cuts::None);
+    check_extended_frames(role, Extension::None, limits, bytes)
+}
+
+/// As [`check_frames`], where an extension was negotiated.
+///
+/// # Panics
+/// When a property does not hold.
+pub fn check_extended_frames(
+    role: Role,
+    extension: Extension,
+    limits: &Limits,
+    bytes: &[u8],
+) -> Transcript {
+    let whole = read_frames(role, extension, limits, bytes, &Cuts::None);
     assert!(
-        whole.data_bytes() <= bytes.len(),
+        extension == Extension::Deflate || whole.data_bytes() <= bytes.len(),
         "never more data than input"
     );
-    let by_the_book = read_by_the_book(role, limits, bytes);
-    assert!(
-        whole.agrees_with(&by_the_book),
-        "by the book: {by_the_book:?}\ndecoded: {whole:?}"
-    );
+    let by_the_book = read_by_the_book(role, extension, limits, bytes);
+    let agrees = match extension {
+        Extension::None => whole.agrees_with(&by_the_book),
+        Extension::Deflate => whole.in_general().agrees_with(&by_the_book.in_general()),
+    };
+    assert!(agrees, "by the book: {by_the_book:?}\ndecoded: {whole:?}");
 
     let step = bytes.len() / EVERY_CUT_BYTES_MAX + 1;
     let cuts = (1..bytes.len()).step_by(step).map(Cuts::At);
@@ -192,7 +239,7 @@ pub fn check_frames(role: Role, limits: &Limits, bytes: &[u8]) -> Transcript {
         .chain([Cuts::Everywhere])
         .chain(sizes.into_iter().map(Cuts::Sizes))
     {
-        let pieces = read_frames(role, limits, bytes, &cut);
+        let pieces = read_frames(role, extension, limits, bytes, &cut);
         assert!(
             whole.agrees_with(&pieces),
             "cut {cut:?}: {pieces:?}\nwhole: {whole:?}"

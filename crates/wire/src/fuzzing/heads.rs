@@ -1,6 +1,9 @@
 //! What must hold for heads and handshakes.
 
-use crate::handshake::{Key, check_response, check_upgrade, write_request};
+use crate::handshake::{
+    Agreed, DEFLATE_OFFER, Key, check_response, check_response_to_offer, check_upgrade,
+    write_request,
+};
 use crate::http::{HEADERS_MAX, HeadError, HeadLimits, parse_request, parse_response, query_pairs};
 
 /// Bytes up to which every prefix is tried.
@@ -108,9 +111,18 @@ pub fn handshake(bytes: &[u8]) {
                     .header("sec-websocket-key")
                     .and_then(Key::parse)
                     .expect("it was accepted");
+                if let Some(deflate) = upgrade.deflate() {
+                    let mut answer = Vec::new();
+                    upgrade.write_response(None, Some(&deflate), &mut answer);
+                    let answer = parse_response(&answer, limits)
+                        .expect("well-formed")
+                        .expect("whole");
+                    let agreed = check_response_to_offer(&answer, &key.accept());
+                    assert_eq!(agreed, Ok(Agreed::Deflate));
+                }
                 for protocol in upgrade.protocols().map(Some).chain([None]) {
                     let mut answer = Vec::new();
-                    upgrade.write_response(protocol, &mut answer);
+                    upgrade.write_response(protocol, None, &mut answer);
                     let answer = parse_response(&answer, limits)
                         .expect("well-formed")
                         .expect("whole");
@@ -138,18 +150,25 @@ fn check_request(key: &Key, text: &str) {
     let (host, rest) = text.split_once('\n').unwrap_or((text, ""));
     let (target, value) = rest.split_once('\n').unwrap_or((rest, ""));
     let mut request = Vec::new();
-    write_request(&mut request, host, target, key, &[("x-any", value)]);
+    let extra = [("x-any", value), DEFLATE_OFFER];
+    write_request(&mut request, host, target, key, &extra);
     let head = parse_request(&request, limits)
         .expect("well-formed")
         .expect("whole");
     assert_eq!(head.head_bytes(), request.len());
-    assert_eq!(head.header_lines().count(), 6);
+    assert_eq!(head.header_lines().count(), 7);
     assert!(head.path().starts_with('/'));
     let upgrade = check_upgrade(&head).expect("what our client asks, our server accepts");
     let mut answer = Vec::new();
-    upgrade.write_response(None, &mut answer);
+    let deflate = upgrade.deflate();
+    assert!(
+        deflate.is_some(),
+        "what our client offers, our server takes"
+    );
+    upgrade.write_response(None, deflate.as_ref(), &mut answer);
     let answer = parse_response(&answer, limits)
         .expect("well-formed")
         .expect("whole");
-    assert_eq!(check_response(&answer, &key.accept()), Ok(()));
+    let agreed = check_response_to_offer(&answer, &key.accept());
+    assert_eq!(agreed, Ok(Agreed::Deflate));
 }

@@ -6,17 +6,21 @@
 //!
 //! Not part of the crate's interface.
 
+mod deflate;
 mod frames;
 mod heads;
+mod inflate;
 mod model;
 
-pub use frames::{Cuts, Item, Transcript, check_frames, read_frames};
+pub use deflate::{check_deflated, check_inflated, deflate};
+pub use frames::{Cuts, Item, Transcript, check_extended_frames, check_frames, read_frames};
 pub use heads::{handshake, http_head};
+pub use inflate::{Inflated, inflate_by_the_book};
 pub use model::read_by_the_book;
 
-use crate::ws::{Limits, Role};
+use crate::ws::{Extension, Limits, Role};
 
-/// Fuzz target: any bytes as frames. The first byte chooses role and limits, the rest is the input.
+/// Fuzz target: any bytes as frames. The first byte chooses role, limits and extension, the rest is the input.
 pub fn ws_decoder(bytes: &[u8]) {
     let Some((setting, input)) = bytes.split_first() else {
         return;
@@ -44,5 +48,10 @@ pub fn ws_decoder(bytes: &[u8]) {
             fragments_max: 1,
         },
     };
-    check_frames(role, &limits, input);
+    let extension = if setting & 8 == 0 {
+        Extension::None
+    } else {
+        Extension::Deflate
+    };
+    check_extended_frames(role, extension, &limits, input);
 }

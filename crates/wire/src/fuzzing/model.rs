@@ -1,20 +1,26 @@
 //! A second reading of RFC 6455, slow and without state machines, to compare the decoder with.
 
-use super::{Item, Transcript};
-use crate::ws::{CloseCode, Kind, Limits, ProtocolError, Role};
+use super::{Item, Transcript, inflate_by_the_book};
+use crate::ws::{CloseCode, Extension, Kind, Limits, ProtocolError, Role};
 
 /// Reads all the bytes at once, frame by frame, by indices into them.
 #[must_use]
-pub fn read_by_the_book(role: Role, limits: &Limits, bytes: &[u8]) -> Transcript {
+pub fn read_by_the_book(
+    role: Role,
+    extension: Extension,
+    limits: &Limits,
+    bytes: &[u8],
+) -> Transcript {
     let mut reading = Reading {
         transcript: Transcript::default(),
         fragments: 0,
         announced: 0,
+        compressed: false,
         closed: false,
     };
     let mut position = 0;
     while !reading.closed {
-        match reading.frame(role, limits, &bytes[position..]) {
+        match reading.frame(role, extension, limits, &bytes[position..]) {
             Ok(Some(frame_bytes)) => position += frame_bytes,
             Ok(None) => break,
             Err(error) => {
@@ -35,6 +41,7 @@ struct Reading {
     transcript: Transcript,
     fragments: u64,
     announced: u128,
+    compressed: bool,
     closed: bool,
 }
 
@@ -43,6 +50,7 @@ impl Reading {
     fn frame(
         &mut self,
         role: Role,
+        extension: Extension,
         limits: &Limits,
         bytes: &[u8],
     ) -> Result<Option<usize>, ProtocolError> {
@@ -50,7 +58,10 @@ impl Reading {
             return Ok(None);
         };
         let (fin, opcode) = (first >> 7 == 1, first & 15);
-        if first >> 4 & 7 != 0 {
+        let reserved = first >> 4 & 7;
+        let is_marked =
+            reserved == 4 && extension == Extension::Deflate && [1, 2].contains(&opcode);
+        if reserved != 0 && !is_marked {
             return Err(ProtocolError::ReservedBits);
         }
         if ![0, 1, 2, 8, 9, 10].contains(&opcode) {
@@ -104,15 +115,21 @@ impl Reading {
             *byte ^= mask[index % 4];
         }
         if opcode < 8 {
-            self.announce(opcode, length, limits)?;
-            self.data(&payload, fin && whole)?;
+            self.announce(opcode, is_marked, length, limits)?;
+            self.data(&payload, fin && whole, limits)?;
         } else if whole {
             self.control(opcode, payload)?;
         }
         Ok(whole.then_some(end))
     }
 
-    fn announce(&mut self, opcode: u8, length: u64, limits: &Limits) -> Result<(), ProtocolError> {
+    fn announce(
+        &mut self,
+        opcode: u8,
+        is_marked: bool,
+        length: u64,
+        limits: &Limits,
+    ) -> Result<(), ProtocolError> {
         match (opcode, &self.transcript.unfinished) {
             (0, None) => return Err(ProtocolError::UnexpectedContinuation),
             (1 | 2, Some(_)) => return Err(ProtocolError::ExpectedContinuation),
@@ -120,10 +137,15 @@ impl Reading {
         }
         self.announced += u128::from(length);
         self.fragments += 1;
-        if length > limits.frame_bytes_max {
+        self.compressed |= is_marked;
+        let wire_max = |bytes: u64| match self.compressed {
+            true => u128::from(bytes) + u128::from(bytes) / 16 + 64,
+            false => u128::from(bytes),
+        };
+        if u128::from(length) > wire_max(limits.frame_bytes_max) {
             return Err(ProtocolError::FrameTooBig);
         }
-        if self.announced > u128::from(limits.message_bytes_max) {
+        if self.announced > wire_max(limits.message_bytes_max) {
             return Err(ProtocolError::MessageTooBig);
         }
         if self.fragments > u64::from(limits.fragments_max) {
@@ -140,13 +162,24 @@ impl Reading {
         Ok(())
     }
 
-    fn data(&mut self, payload: &[u8], ends_message: bool) -> Result<(), ProtocolError> {
+    fn data(
+        &mut self,
+        payload: &[u8],
+        ends_message: bool,
+        limits: &Limits,
+    ) -> Result<(), ProtocolError> {
         let (kind, message) = self
             .transcript
             .unfinished
             .as_mut()
             .expect("a data frame was announced");
         message.extend_from_slice(payload);
+        if self.compressed {
+            if !ends_message {
+                return Ok(());
+            }
+            *message = inflate_by_the_book(message, limits.message_bytes_max)?.bytes;
+        }
         if *kind == Kind::Text
             && let Err(error) = str::from_utf8(message)
             && (ends_message || error.error_len().is_some())
@@ -156,7 +189,7 @@ impl Reading {
         if ends_message {
             let (kind, message) = self.transcript.unfinished.take().expect("seen above");
             self.transcript.items.push(Item::Message(kind, message));
-            (self.fragments, self.announced) = (0, 0);
+            (self.fragments, self.announced, self.compressed) = (0, 0, false);
         }
         Ok(())
     }

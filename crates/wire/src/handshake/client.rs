@@ -1,5 +1,6 @@
 //! The client's side: asking, and judging the answer.
 
+use super::extensions::{EXTENSIONS, agrees_to_offer};
 use super::key::ACCEPT_BYTES;
 use super::{Key, VERSION};
 use crate::http::{ResponseHead, list_has_token, push_field};
@@ -14,7 +15,8 @@ const TARGET_ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'#');
 ///
 /// `host` is the name and, unless it is the scheme's own, the port of the server. `target` is the path
 /// with its query; characters it cannot have are percent-encoded. `extra` headers come last;
-/// control characters in them become spaces. No extension may be asked for with them, as none could be spoken.
+/// control characters in them become spaces. The only extension that may be asked for with them is
+/// [`super::DEFLATE_OFFER`]; the answer is then judged by [`check_response_to_offer`].
 pub fn write_request(
     out: &mut Vec<u8>,
     host: &str,
@@ -40,6 +42,32 @@ pub fn write_request(
     out.extend_from_slice(b"\r\n");
 }
 
+/// What client and server agreed to beyond RFC 6455.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreed {
+    /// Nothing.
+    Plain,
+    /// permessage-deflate without context takeover.
+    Deflate,
+}
+
+/// As [`check_response`], for a request that had [`super::DEFLATE_OFFER`] among its headers.
+///
+/// # Errors
+/// As [`check_response`]; an answer that is none to that offer is [`ResponseRefused::Extension`].
+pub fn check_response_to_offer(
+    head: &ResponseHead<'_>,
+    expected: &[u8; ACCEPT_BYTES],
+) -> Result<Agreed, ResponseRefused> {
+    check_switch(head, expected)?;
+    let mut answers = head.headers(EXTENSIONS).filter(|value| !value.is_empty());
+    match (answers.next(), answers.next()) {
+        (None, _) => Ok(Agreed::Plain),
+        (Some(answer), None) if agrees_to_offer(answer) => Ok(Agreed::Deflate),
+        _ => Err(ResponseRefused::Extension),
+    }
+}
+
 /// Judges the answer to a handshake; `expected` is the [`Key::accept`] of the key that was sent.
 ///
 /// Whether a subprotocol in it was among those offered is left to the caller, who knows them.
@@ -47,6 +75,18 @@ pub fn write_request(
 /// # Errors
 /// The server refused, or its answer is none to this request.
 pub fn check_response(
+    head: &ResponseHead<'_>,
+    expected: &[u8; ACCEPT_BYTES],
+) -> Result<(), ResponseRefused> {
+    check_switch(head, expected)?;
+    if head.headers(EXTENSIONS).any(|value| !value.is_empty()) {
+        return Err(ResponseRefused::Extension);
+    }
+    Ok(())
+}
+
+/// Judges all of the answer but its extensions.
+fn check_switch(
     head: &ResponseHead<'_>,
     expected: &[u8; ACCEPT_BYTES],
 ) -> Result<(), ResponseRefused> {
@@ -69,12 +109,6 @@ pub fn check_response(
     if accepts.next() != Some(expected) || accepts.next().is_some() {
         return Err(ResponseRefused::Accept);
     }
-    if head
-        .headers("sec-websocket-extensions")
-        .any(|value| !value.is_empty())
-    {
-        return Err(ResponseRefused::Extension);
-    }
     Ok(())
 }
 
@@ -89,7 +123,7 @@ pub enum ResponseRefused {
     Connection,
     /// Not the answer to the key that was sent.
     Accept,
-    /// An extension that was not asked for.
+    /// An extension that was not asked for, or not in this form.
     Extension,
 }
 
@@ -126,7 +160,7 @@ impl ResponseRefused {
                 "The answer's Sec-WebSocket-Accept does not fit the key: something in between may be caching."
             }
             Self::Extension => {
-                "The server chose an extension that was not asked for: check the server."
+                "The server chose an extension that was not asked for, or with other parameters: check the server."
             }
         }
     }

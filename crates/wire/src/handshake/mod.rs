@@ -1,4 +1,5 @@
-//! The WebSocket opening handshake (RFC 6455, section 4), both ends of it, without extensions.
+//! The WebSocket opening handshake (RFC 6455, section 4), both ends of it, with the negotiation of compression
+//! (RFC 7692, section 7.1).
 //!
 //! ```
 //! use myriad_wire::handshake::{Key, check_response, check_upgrade, write_request};
@@ -10,7 +11,7 @@
 //!
 //! let head = parse_request(&asked, HeadLimits::default())?.expect("it came whole");
 //! match check_upgrade(&head) {
-//!     Ok(upgrade) => upgrade.write_response(None, &mut answered),
+//!     Ok(upgrade) => upgrade.write_response(None, None, &mut answered),
 //!     Err(no) => write_response(&mut answered, no.status(), no.headers(), no.sentence()),
 //! }
 //!
@@ -20,11 +21,13 @@
 //! ```
 
 mod client;
+mod extensions;
 mod key;
 mod refusal;
 mod server;
 
-pub use client::{ResponseRefused, check_response, write_request};
+pub use client::{Agreed, ResponseRefused, check_response, check_response_to_offer, write_request};
+pub use extensions::{DEFLATE_OFFER, Deflate};
 pub use key::Key;
 pub use refusal::Refusal;
 pub use server::{Upgrade, check_upgrade};

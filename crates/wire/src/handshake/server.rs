@@ -1,5 +1,6 @@
 //! The server's side: judging a request, accepting it.
 
+use super::extensions::{Deflate, EXTENSIONS, choose};
 use super::key::ACCEPT_BYTES;
 use super::{Key, Refusal, VERSION};
 use crate::http::{RequestHead, is_token, list_has_token, list_tokens, push_field};
@@ -57,14 +58,30 @@ impl<'a> Upgrade<'a> {
     /// The subprotocols the client offers, in its order of preference, from all its headers together
     /// (RFC 6455, section 11.3.4).
     pub fn protocols(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.head
-            .split(|byte| *byte == b'\n')
-            .filter_map(protocol_line)
-            .flat_map(list_tokens)
+        self.values_of(PROTOCOL).flat_map(list_tokens)
     }
 
-    /// Appends the 101 response. `protocol` is the one chosen of [`Upgrade::protocols`], or none.
-    pub fn write_response(&self, protocol: Option<&str>, out: &mut Vec<u8>) {
+    /// The client's first acceptable offer of permessage-deflate, if it made one.
+    #[must_use]
+    pub fn deflate(&self) -> Option<Deflate> {
+        // Headers of one name are one list (RFC 9110, section 5.3); an element cut by a line's end is none.
+        self.values_of(EXTENSIONS).find_map(choose)
+    }
+
+    fn values_of(&self, name: &'static str) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.head
+            .split(|byte| *byte == b'\n')
+            .filter_map(move |line| value_of(name, line))
+    }
+
+    /// Appends the 101 response. `protocol` is the one chosen of [`Upgrade::protocols`], or none; `deflate` is
+    /// [`Upgrade::deflate`], or none.
+    pub fn write_response(
+        &self,
+        protocol: Option<&str>,
+        deflate: Option<&Deflate>,
+        out: &mut Vec<u8>,
+    ) {
         out.extend_from_slice(
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: ",
         );
@@ -74,15 +91,18 @@ impl<'a> Upgrade<'a> {
             debug_assert!(is_token(protocol.as_bytes()), "a subprotocol is a token");
             push_field(out, PROTOCOL, protocol);
         }
+        if let Some(deflate) = deflate {
+            push_field(out, EXTENSIONS, &deflate.answer());
+        }
         out.extend_from_slice(b"\r\n");
     }
 }
 
-/// The value of a line of the head if it offers subprotocols.
-fn protocol_line(line: &[u8]) -> Option<&[u8]> {
-    let (name, rest) = line.split_at_checked(PROTOCOL.len())?;
+/// The value of a line of the head if it is this header.
+fn value_of<'a>(wanted: &str, line: &'a [u8]) -> Option<&'a [u8]> {
+    let (name, rest) = line.split_at_checked(wanted.len())?;
     let value = rest.strip_prefix(b":")?;
-    name.eq_ignore_ascii_case(PROTOCOL.as_bytes())
+    name.eq_ignore_ascii_case(wanted.as_bytes())
         .then_some(value)
 }
 

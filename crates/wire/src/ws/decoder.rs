@@ -4,8 +4,8 @@ use super::encode::HEADER_BYTES_MAX;
 use super::header::Header;
 use super::utf8::Utf8;
 use super::{
-    CONTROL_BYTES_MAX, CloseCode, Control, Kind, Limits, Opcode, ProtocolError, Reason, Role,
-    apply_mask,
+    CONTROL_BYTES_MAX, CloseCode, Control, Extension, Kind, Limits, Opcode, ProtocolError, Reason,
+    Role, apply_mask,
 };
 
 /// Something the peer said.
@@ -19,6 +19,9 @@ pub enum Event<'i> {
     Data {
         /// What the message is; the same in all its pieces.
         kind: Kind,
+        /// The message is compressed, and what this piece and the others have is its DEFLATE data
+        /// (RFC 7692, section 7.2.1), which has not been looked at.
+        compressed: bool,
         /// The piece, unmasked.
         bytes: &'i [u8],
         /// The message begins with this piece.
@@ -58,6 +61,7 @@ pub struct Decoder {
     message: Message,
     phase: Phase,
     role: Role,
+    compression: Compression,
     saved_length: u8,
     /// The beginning of a header or of a control payload whose rest has not come. Never both at once.
     saved: [u8; CONTROL_BYTES_MAX],
@@ -74,6 +78,16 @@ enum Message {
     Fresh(Kind),
     /// Begun, and a piece of it given out.
     Flowing(Kind),
+}
+
+/// What RSV1 may mean, and does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compression {
+    NotNegotiated,
+    /// Negotiated; the current message, if any, does not use it.
+    Idle,
+    /// The current message is compressed.
+    Current,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +118,12 @@ impl Decoder {
     /// A decoder at the beginning of a connection, or between two messages.
     #[must_use]
     pub fn new(role: Role) -> Self {
+        Self::with_extension(role, Extension::None)
+    }
+
+    /// The same for a connection that has negotiated an extension.
+    #[must_use]
+    pub fn with_extension(role: Role, extension: Extension) -> Self {
         Self {
             frame_bytes_left: 0,
             message_bytes: 0,
@@ -113,6 +133,10 @@ impl Decoder {
             message: Message::None,
             phase: Phase::Header,
             role,
+            compression: match extension {
+                Extension::None => Compression::NotNegotiated,
+                Extension::Deflate => Compression::Idle,
+            },
             saved_length: 0,
             saved: [0; CONTROL_BYTES_MAX],
         }
@@ -179,14 +203,18 @@ impl Decoder {
         input: &mut &mut [u8],
     ) -> Result<Option<Payload>, ProtocolError> {
         let saved = usize::from(self.saved_length);
+        let extension = match self.compression {
+            Compression::NotNegotiated => Extension::None,
+            Compression::Idle | Compression::Current => Extension::Deflate,
+        };
         let header = if saved == 0 {
-            Header::read(input, self.role)?
+            Header::read(input, self.role, extension)?
         } else {
             let mut joined = [0; HEADER_BYTES_MAX];
             let more = input.len().min(HEADER_BYTES_MAX - saved);
             joined[..saved].copy_from_slice(&self.saved[..saved]);
             joined[saved..saved + more].copy_from_slice(&input[..more]);
-            Header::read(&joined[..saved + more], self.role)?
+            Header::read(&joined[..saved + more], self.role, extension)?
         };
         let Some(header) = header else {
             let rest = take_front(input, input.len());
@@ -226,6 +254,10 @@ impl Decoder {
             (_, Message::None) => Message::Fresh(Kind::Binary),
             (_, _) => return Err(ProtocolError::ExpectedContinuation),
         };
+        if header.is_compressed {
+            self.compression = Compression::Current;
+        }
+        let limits = self.wire_limits(limits);
         if header.payload_bytes > limits.frame_bytes_max {
             return Err(ProtocolError::FrameTooBig);
         }
@@ -240,6 +272,19 @@ impl Decoder {
         Ok(())
     }
 
+    /// What the current message may have on the wire.
+    fn wire_limits(&self, limits: &Limits) -> Limits {
+        if self.compression != Compression::Current {
+            return *limits;
+        }
+        let more = |bytes: u64| bytes.saturating_add(bytes / 16).saturating_add(64);
+        Limits {
+            frame_bytes_max: more(limits.frame_bytes_max),
+            message_bytes_max: more(limits.message_bytes_max),
+            fragments_max: limits.fragments_max,
+        }
+    }
+
     /// Gives out what the input has of the current data frame; `None` when that is nothing worth an event.
     fn read_data<'i>(
         &mut self,
@@ -252,7 +297,8 @@ impl Decoder {
         let bytes = self.take_payload(input);
         let frame_ended = self.frame_bytes_left == 0;
         let last = frame_ended && last_frame;
-        if kind == Kind::Text {
+        let compressed = self.compression == Compression::Current;
+        if kind == Kind::Text && !compressed {
             self.utf8
                 .check(bytes)
                 .map_err(|_| ProtocolError::InvalidText)?;
@@ -271,11 +317,15 @@ impl Decoder {
             self.message = Message::None;
             self.message_bytes = 0;
             self.fragments = 0;
+            if compressed {
+                self.compression = Compression::Idle;
+            }
         } else {
             self.message = Message::Flowing(kind);
         }
         Ok(Some(Event::Data {
             kind,
+            compressed,
             bytes,
             first,
             last,

@@ -1,6 +1,7 @@
 //! Frames to send.
 
-use super::{CloseCode, Opcode, REASON_BYTES_MAX, apply_mask};
+use super::header::RSV1;
+use super::{CloseCode, Kind, Opcode, REASON_BYTES_MAX, apply_mask};
 use std::ops::Deref;
 
 /// Bytes of the longest header: two, a 64-bit length, a mask.
@@ -93,6 +94,18 @@ pub fn encode_frame(
     if let Some(mask) = mask {
         apply_mask(&mut out[start..], mask, 0);
     }
+}
+
+/// Appends a whole frame that has a compressed message (RFC 7692, section 7.2.1), to a peer that has agreed to it.
+pub fn encode_compressed_frame(
+    out: &mut Vec<u8>,
+    kind: Kind,
+    mask: Option<[u8; 4]>,
+    payload: &[u8],
+) {
+    let start = out.len();
+    encode_frame(out, kind.into(), true, mask, payload);
+    out[start] |= RSV1;
 }
 
 /// Appends a close frame. A reason past [`REASON_BYTES_MAX`] is cut before the code point that does not fit.

@@ -6,7 +6,8 @@ use std::fmt;
 /// A frame that ends the connection. Always the peer's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProtocolError {
-    /// RSV1, RSV2 or RSV3 is set and no extension was negotiated that gives it a meaning.
+    /// RSV1, RSV2 or RSV3 is set and no extension was negotiated that gives it a meaning there. With
+    /// permessage-deflate RSV1 has one on the first frame of a message (RFC 7692, section 6).
     ReservedBits,
     /// Opcode 3 to 7 or 11 to 15.
     ReservedOpcode,
@@ -32,6 +33,8 @@ pub enum ProtocolError {
     MessageTooBig,
     /// More than [`super::Limits::fragments_max`].
     TooManyFragments,
+    /// A compressed message that is no DEFLATE data, or is cut off.
+    InvalidDeflate,
     /// A text message that is no UTF-8.
     InvalidText,
     /// A close reason that is no UTF-8.
@@ -44,7 +47,7 @@ pub enum ProtocolError {
 
 impl ProtocolError {
     /// Every error there is, for metrics that list their labels beforehand.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::ReservedBits,
         Self::ReservedOpcode,
         Self::FragmentedControl,
@@ -58,6 +61,7 @@ impl ProtocolError {
         Self::FrameTooBig,
         Self::MessageTooBig,
         Self::TooManyFragments,
+        Self::InvalidDeflate,
         Self::InvalidText,
         Self::InvalidCloseReason,
         Self::InvalidCloseCode,
@@ -69,7 +73,10 @@ impl ProtocolError {
     pub fn code(self) -> CloseCode {
         match self {
             Self::FrameTooBig | Self::MessageTooBig | Self::TooManyFragments => CloseCode::TOO_BIG,
-            Self::InvalidText | Self::InvalidCloseReason => CloseCode::INVALID_PAYLOAD,
+            // RFC 7692 names no code; the data is not what RSV1 says it is.
+            Self::InvalidDeflate | Self::InvalidText | Self::InvalidCloseReason => {
+                CloseCode::INVALID_PAYLOAD
+            }
             Self::ReservedBits
             | Self::ReservedOpcode
             | Self::FragmentedControl
@@ -90,7 +97,7 @@ impl ProtocolError {
     pub fn sentence(self) -> &'static str {
         match self {
             Self::ReservedBits => {
-                "Reserved bits are set but no extension was negotiated: send RSV1 to RSV3 as 0."
+                "Reserved bits are set where no negotiated extension has a use for them: send them as 0."
             }
             Self::ReservedOpcode => "The opcode is reserved: send 0, 1, 2, 8, 9 or 10.",
             Self::FragmentedControl => {
@@ -117,6 +124,9 @@ impl ProtocolError {
             }
             Self::TooManyFragments => {
                 "The message has too many fragments: send it in fewer frames."
+            }
+            Self::InvalidDeflate => {
+                "The message has RSV1 but is not DEFLATE data: compress it whole, without context."
             }
             Self::InvalidText => "The text message is not UTF-8: send other bytes as binary.",
             Self::InvalidCloseReason => "The close reason is not UTF-8: send text.",
@@ -146,6 +156,7 @@ impl ProtocolError {
             Self::FrameTooBig => "frame_too_big",
             Self::MessageTooBig => "message_too_big",
             Self::TooManyFragments => "too_many_fragments",
+            Self::InvalidDeflate => "invalid_deflate",
             Self::InvalidText => "invalid_text",
             Self::InvalidCloseReason => "invalid_close_reason",
             Self::InvalidCloseCode => "invalid_close_code",

@@ -1,12 +1,18 @@
 //! Reading a frame's header: what can be judged without knowing the frames before it.
 
-use super::{CONTROL_BYTES_MAX, Opcode, ProtocolError, Role};
+use super::{CONTROL_BYTES_MAX, Extension, Opcode, ProtocolError, Role};
+
+const RESERVED_BITS: u8 = 0x70;
+/// The mark of a compressed message.
+pub(super) const RSV1: u8 = 0x40;
 
 /// A frame's header as it was on the wire, already lawful by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) opcode: Opcode,
     pub(super) fin: bool,
+    /// RSV1 of a message's first frame, where permessage-deflate was negotiated.
+    pub(super) is_compressed: bool,
     /// Zeros when the frame is not masked: unmasking is then skipped by role, not by value.
     pub(super) mask: [u8; 4],
     pub(super) payload_bytes: u64,
@@ -19,12 +25,16 @@ impl Header {
     ///
     /// Judged byte by byte in the order of the wire, and again from the start with each call, so that
     /// the verdict comes at the first byte that is wrong and is the same however the bytes were cut.
-    pub(super) fn read(bytes: &[u8], role: Role) -> Result<Option<Self>, ProtocolError> {
+    pub(super) fn read(
+        bytes: &[u8],
+        role: Role,
+        extension: Extension,
+    ) -> Result<Option<Self>, ProtocolError> {
         let [first, after_first @ ..] = bytes else {
             return Ok(None);
         };
         let fin = first & 0x80 != 0;
-        let opcode = judge_first(*first, fin)?;
+        let opcode = judge_first(*first, fin, extension)?;
         let [second, rest @ ..] = after_first else {
             return Ok(None);
         };
@@ -42,6 +52,7 @@ impl Header {
         Ok(Some(Self {
             opcode,
             fin,
+            is_compressed: first & RSV1 != 0,
             mask,
             payload_bytes,
             header_bytes: bytes.len() - rest.len(),
@@ -49,19 +60,29 @@ impl Header {
     }
 }
 
-fn judge_first(first: u8, fin: bool) -> Result<Opcode, ProtocolError> {
-    judge_reserved_bits(first)?;
-    let opcode = Opcode::from_bits(first & 0x0f).ok_or(ProtocolError::ReservedOpcode)?;
+fn judge_first(first: u8, fin: bool, extension: Extension) -> Result<Opcode, ProtocolError> {
+    let opcode = Opcode::from_bits(first & 0x0f);
+    judge_reserved_bits(first, opcode, extension)?;
+    let opcode = opcode.ok_or(ProtocolError::ReservedOpcode)?;
     if opcode.is_control() && !fin {
         return Err(ProtocolError::FragmentedControl);
     }
     Ok(opcode)
 }
 
-/// The one place where RSV1 to RSV3 get their meaning. permessage-deflate (RFC 7692, section 6) will
-/// allow RSV1 on the first frame of a message, and change nothing else about headers.
-fn judge_reserved_bits(first: u8) -> Result<(), ProtocolError> {
-    if first & 0x70 == 0 {
+/// The one place where RSV1 to RSV3 get their meaning: permessage-deflate allows RSV1 on the first frame of a
+/// message, and neither on its other frames nor on control frames (RFC 7692, section 6.1).
+fn judge_reserved_bits(
+    first: u8,
+    opcode: Option<Opcode>,
+    extension: Extension,
+) -> Result<(), ProtocolError> {
+    let begins_message = matches!(opcode, Some(Opcode::Text | Opcode::Binary));
+    let allowed = match extension {
+        Extension::Deflate if begins_message => RSV1,
+        Extension::Deflate | Extension::None => 0,
+    };
+    if first & RESERVED_BITS & !allowed == 0 {
         Ok(())
     } else {
         Err(ProtocolError::ReservedBits)
@@ -126,18 +147,25 @@ mod tests {
                 for (role, mask) in [(Role::Server, Some([9, 8, 7, 6])), (Role::Client, None)] {
                     let written = frame_header(opcode, true, mask, length);
                     for cut in 0..written.len() {
-                        assert_eq!(Header::read(&written[..cut], role), Ok(None));
+                        assert_eq!(
+                            Header::read(&written[..cut], role, Extension::None),
+                            Ok(None)
+                        );
                     }
                     let mut followed = written.to_vec();
                     followed.extend_from_slice(b"payload");
                     let expected = Header {
                         opcode,
                         fin: true,
+                        is_compressed: false,
                         mask: mask.unwrap_or_default(),
                         payload_bytes: length,
                         header_bytes: written.len(),
                     };
-                    assert_eq!(Header::read(&followed, role), Ok(Some(expected)));
+                    assert_eq!(
+                        Header::read(&followed, role, Extension::None),
+                        Ok(Some(expected))
+                    );
                 }
             }
         }
@@ -173,12 +201,30 @@ mod tests {
             ),
         ];
         for (bytes, role, error) in cases {
-            assert_eq!(Header::read(bytes, role), Err(error), "{bytes:x?}");
             assert_eq!(
-                Header::read(&bytes[..bytes.len() - 1], role),
+                Header::read(bytes, role, Extension::None),
+                Err(error),
+                "{bytes:x?}"
+            );
+            assert_eq!(
+                Header::read(&bytes[..bytes.len() - 1], role, Extension::None),
                 Ok(None),
                 "{bytes:x?}"
             );
+        }
+    }
+
+    #[test]
+    fn rsv1_means_something_on_the_first_frame_of_a_message_only() {
+        let read = |first: u8| Header::read(&[first, 0], Role::Client, Extension::Deflate);
+        for first in [0x41, 0x42, 0xc1, 0xc2] {
+            assert!(read(first).unwrap().unwrap().is_compressed, "{first:x}");
+        }
+        for first in [0x01, 0x82, 0x80, 0x89] {
+            assert!(!read(first).unwrap().unwrap().is_compressed, "{first:x}");
+        }
+        for first in [0x40, 0xc0, 0xc8, 0xc9, 0xca, 0xc3, 0xa1, 0x91, 0xe1, 0xf2] {
+            assert_eq!(read(first), Err(ProtocolError::ReservedBits), "{first:x}");
         }
     }
 }

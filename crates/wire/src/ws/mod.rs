@@ -1,8 +1,9 @@
-//! WebSocket frames (RFC 6455, sections 5 to 8), without extensions.
+//! WebSocket frames (RFC 6455, sections 5 to 8), and the mark of compressed messages (RFC 7692, section 6).
 //!
 //! Received bytes go through a [`Decoder`], which gives out [`Event`]s that point into them. Bytes to
 //! send are made by [`encode_frame`] and [`encode_close`], or by [`frame_header`] where the payload
-//! lies elsewhere and both leave in one gathered write.
+//! lies elsewhere and both leave in one gathered write. The data of compressed messages goes through
+//! [`crate::deflate`] once it is whole.
 //!
 //! ```
 //! use myriad_wire::ws::{Decoder, Event, Kind, Limits, Opcode, Role, encode_frame};
@@ -33,12 +34,12 @@ mod encode;
 mod error;
 mod header;
 mod mask;
-mod utf8;
+pub(crate) mod utf8;
 
 pub use close::CloseCode;
 pub use control::{Control, Reason};
 pub use decoder::{Decoder, Event};
-pub use encode::{FrameHeader, encode_close, encode_frame, frame_header};
+pub use encode::{FrameHeader, encode_close, encode_compressed_frame, encode_frame, frame_header};
 pub use error::ProtocolError;
 pub use mask::apply_mask;
 
@@ -127,10 +128,22 @@ pub enum Role {
     Client,
 }
 
+/// What was negotiated beyond RFC 6455.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Extension {
+    /// Nothing.
+    None,
+    /// permessage-deflate (RFC 7692) without context takeover: messages may be compressed.
+    Deflate,
+}
+
 /// What a peer may send. Past any of these the connection ends with 1009.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Payload bytes of one data frame.
+    ///
+    /// For this limit and the next a compressed message may have a sixteenth and 64 bytes more on the wire, as what
+    /// does not compress comes out larger. [`crate::deflate::Inflater`] holds it to the limit itself.
     pub frame_bytes_max: u64,
     /// Payload bytes of one message, all its frames together.
     pub message_bytes_max: u64,

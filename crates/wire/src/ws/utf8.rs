@@ -2,7 +2,7 @@
 
 /// The bytes are no UTF-8, whatever follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InvalidUtf8;
+pub(crate) struct InvalidUtf8;
 
 /// Where a text stands: between two code points, or inside one.
 ///
@@ -10,19 +10,19 @@ pub(super) struct InvalidUtf8;
 /// prefix of a code point is judged by the same rules as a whole one: `ED A0` is refused at its second
 /// byte, since only surrogates begin so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Utf8 {
+pub(crate) struct Utf8 {
     open: [u8; 3],
     open_length: u8,
 }
 
 impl Utf8 {
-    pub(super) const START: Self = Self {
+    pub(crate) const START: Self = Self {
         open: [0; 3],
         open_length: 0,
     };
 
     /// Takes the next bytes of the text.
-    pub(super) fn check(&mut self, bytes: &[u8]) -> Result<(), InvalidUtf8> {
+    pub(crate) fn check(&mut self, bytes: &[u8]) -> Result<(), InvalidUtf8> {
         let rest = self.close_code_point(bytes)?;
         match simdutf8::compat::from_utf8(rest) {
             Ok(_) => Ok(()),
@@ -35,7 +35,7 @@ impl Utf8 {
     }
 
     /// Ends the text, which must not happen inside a code point; ready for another one.
-    pub(super) fn finish(&mut self) -> Result<(), InvalidUtf8> {
+    pub(crate) fn finish(&mut self) -> Result<(), InvalidUtf8> {
         let open_length = std::mem::replace(self, Self::START).open_length;
         if open_length == 0 {
             Ok(())

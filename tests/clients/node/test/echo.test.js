@@ -36,10 +36,3 @@ onBothDrivers('fragments are one message, with a ping between them', [], async (
   assert.equal((await pong)[0].toString(), 'between');
   assert.equal(await client.next(), 'one, two, three');
 });
-
-onBothDrivers('compression is declined and not needed', [], async (server) => {
-  const client = await server.connect('/echo', { perMessageDeflate: true });
-  assert.equal(client.socket.extensions, '');
-  client.socket.send('a'.repeat(10_000));
-  assert.equal(await client.next(), 'a'.repeat(10_000));
-});

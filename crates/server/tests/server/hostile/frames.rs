@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 type Case = (Vec<u8>, u16, &'static str, &'static str);
 
 const RESERVED_BITS: &str =
-    "Reserved bits are set but no extension was negotiated: send RSV1 to RSV3 as 0.";
+    "Reserved bits are set where no negotiated extension has a use for them: send them as 0.";
 const RESERVED_OPCODE: &str = "The opcode is reserved: send 0, 1, 2, 8, 9 or 10.";
 const UNMASKED: &str = "The frame has no mask: a client must mask every frame.";
 const CONTROL_TOO_LONG: &str =

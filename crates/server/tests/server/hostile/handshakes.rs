@@ -87,7 +87,7 @@ on_both_drivers! {
 
     fn what_is_no_frame_behind_the_request_is_told_so(driver) {
         let mut scene = Scene::start(options(driver));
-        let sentence = "Reserved bits are set but no extension was negotiated: send RSV1 to RSV3 as 0.";
+        let sentence = "Reserved bits are set where no negotiated extension has a use for them: send them as 0.";
         for path in ["/echo", "/raw?channel=x"] {
             let mut stream = scene.connect();
             // A second request, in the belief that this is still HTTP.
