@@ -98,6 +98,13 @@ class Run:
     def cpu_seconds(self):
         return processes.cpu_seconds(self.pids)
 
+    def metric(self, name):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[0]}/metrics", timeout=30) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith(f"{name} "):
+                    return float(line.rpartition(" ")[2])
+        raise RunFailed(f"the server has no metric {name}")
+
     def measure_memory(self, connected):
         connected = max(connected, 1)
         grown = processes.anonymous_bytes(self.pids) - self.anonymous_before

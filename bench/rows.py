@@ -71,11 +71,11 @@ def figure(kind, value):
     return lambda runs: [value(run) if whole(run) else None for run in of_kind(runs, kind)]
 
 
-def ratio(kind, value):
-    """Of each round: that kind's value over the baseline's of the same round."""
+def ratio(kind, value, against="baseline"):
+    """Of each round: that kind's value over the baseline's, or another's, of the same round."""
 
     def values(runs):
-        baselines = {run["round"]: run for run in of_kind(runs, "baseline")}
+        baselines = {run["round"]: run for run in of_kind(runs, against)}
         found = []
         for run in of_kind(runs, kind):
             baseline = baselines.get(run["round"])
@@ -93,6 +93,10 @@ def last_ms(run):
 
 def cpu_per_delivery_us(run):
     return run["server_cpu_s"] * 1e6 / sum(push["received"] for push in run["pushes"])
+
+
+def bytes_per_delivery(run):
+    return run["sent_bytes"] / sum(push["received"] for push in run["pushes"])
 
 
 def user_bytes(run):
@@ -161,6 +165,14 @@ ROWS = [
     Row("cpu-100k-epoll", "broadcast-100k",
         "server CPU per delivered message in that broadcast, against the baseline, epoll",
         "at most 1.1", ratio("epoll", cpu_per_delivery_us), 1.1),
+    Row("compressed-100k-cpu", "compressed-100k",
+        "server CPU per delivery of 1 KiB of JSON to 100k that take it compressed, against 100k that do not, io_uring",
+        "at most 1.1", ratio("compressed", cpu_per_delivery_us, against="plain"), 1.1),
+    Row("compressed-100k-bytes", "compressed-100k", "bytes on the wire in that broadcast, against uncompressed",
+        "at most 0.5", ratio("compressed", bytes_per_delivery, against="plain"), 0.5),
+    Row("compressed-100k-memory", "compressed-100k",
+        "user space per idle connection that negotiated compression, against one that did not",
+        "at most 1.05", ratio("compressed", user_bytes, against="plain"), 1.05),
     Row("broadcast-1m-io_uring", "broadcast-1m",
         "broadcast to 1M, publish to last client, against the baseline",
         "at most 0.9", ratio("io_uring", last_ms), 0.9),

@@ -56,6 +56,36 @@ def broadcast(bench, name, kind, connections, pushes=None, every_s=None):
     return figures
 
 
+def compressed(bench, name, kind, connections):
+    """Pushes a kibibyte of JSON to clients that take it compressed, or to clients that do not, on the same driver."""
+    pushes = 5
+    every_s = 2 + connections // 50_000
+
+    def course(run, event):
+        figures = run.figures
+        if event["event"] == "progress":
+            run.connected = event["connected"]
+        elif event["event"] == "phase" and event["phase"] == "connected":
+            run.measure_memory(run.connected)
+        elif event["event"] == "phase" and event["phase"] == "pushing":
+            time.sleep(1)
+            run.cpu_before, run.sent_before = run.cpu_seconds(), run.metric("myriad_sent_bytes_total")
+        elif event["event"] == "push":
+            figures.setdefault("pushes", []).append(event)
+            if len(figures["pushes"]) == pushes:
+                figures["server_cpu_s"] = run.cpu_seconds() - run.cpu_before
+                figures["sent_bytes"] = run.metric("myriad_sent_bytes_total") - run.sent_before
+
+    def crowd_options(_, ports):
+        options = bench.publish_options("io_uring", ports, pushes, f"{every_s}s")
+        options += ["--payload", "json", "--payload-size", "1024"]
+        return options + ["--compression"] if kind == "compressed" else options
+
+    figures = bench.run(name, "io_uring", connections, "0", crowd_options, course)
+    figures["kind"] = kind
+    return figures
+
+
 def idle(bench, name, kind, connections):
     """Holds the crowd with pings every 25 s and measures the server's CPU over two of those intervals."""
     settle_s, watched_s = 30, 50
@@ -109,6 +139,7 @@ def everything(connections, rounds, hash_too):
     million = connections or 1_000_000
     scenarios = [
         Scenario("broadcast-100k", connections or 100_000, rounds or 5, tuple(KINDS), broadcast),
+        Scenario("compressed-100k", connections or 100_000, rounds or 5, ("plain", "compressed"), compressed),
         Scenario("broadcast-1m", million, rounds or 3, tuple(KINDS), broadcast),
         Scenario("idle-1m", million, 1, ("io_uring", "epoll"), idle),
         Scenario("latency-1m", million, 1, ("io_uring", "epoll"), latency),
@@ -151,6 +182,8 @@ def summary(figures):
     text = f"{setup['connected']:,} at {setup['rate_per_s']:,.0f}/s"
     if "pushes" in figures:
         text += ", last after " + " ".join(f"{push['last_ms'] or 0:.0f}" for push in figures["pushes"]) + " ms"
+    if "sent_bytes" in figures:
+        text += f", {figures['sent_bytes'] / 1e6:.0f} MB sent, server CPU {figures['server_cpu_s']:.2f} s"
     if "server_cpu_share" in figures:
         text += f", server CPU {figures['server_cpu_share']:.1%}"
     if "probe" in figures:

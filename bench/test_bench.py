@@ -81,6 +81,15 @@ class RowTest(unittest.TestCase):
         result = {"scenario": "broadcast-100k", "connections": 100, "context": CONTEXT, "runs": [measured]}
         self.assertIn("connects at 0.75 of the floor of 120,000/s", report.page({"broadcast-100k": result}))
 
+    def test_compression_is_held_against_the_plain_run(self):
+        runs = [run("plain", 0, [1, 1], cpu_s=2.0), run("compressed", 0, [1], cpu_s=1.2)]
+        for found, sent_bytes in zip(runs, [2000, 400]):
+            found["sent_bytes"] = sent_bytes
+        # 1.2 s over 100 deliveries against 2 s over 200; 4 bytes a delivery against 10.
+        self.assertAlmostEqual(row("compressed-100k-cpu").outcome(runs).median, 1.2)
+        self.assertEqual(row("compressed-100k-bytes").outcome(runs).median, 0.4)
+        self.assertEqual(row("compressed-100k-memory").outcome(runs).median, 1.0)
+
     def test_names_are_unique_and_found(self):
         names = [row.name for row in rows.ROWS]
         self.assertEqual(len(names), len(set(names)))

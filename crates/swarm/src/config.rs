@@ -7,9 +7,10 @@ use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
 use crate::machine::Here;
 use crate::measure::threshold::Threshold;
 use crate::random;
-use crate::stamp::{PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
+use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
 use crate::target::{Target, UrlError, UrlParts, UrlProblem};
 use myriad_reactor::{Driver, descriptor_limit};
+use myriad_wire::ws::Extension;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -61,6 +62,8 @@ pub struct Config {
     pub heartbeat: Option<Duration>,
     /// More headers of the upgrade request.
     pub headers: Vec<(String, String)>,
+    /// Offer to take compressed messages (permessage-deflate), each compressed by itself.
+    pub compression: bool,
     /// Makes the crowd its own publisher.
     pub publish: Option<Publish>,
     /// How long a publication waits for the next arrival before it is taken to be over.
@@ -88,6 +91,8 @@ pub struct Publish {
     pub pushes: Option<u32>,
     /// Payload size, stamp included.
     pub payload_bytes: usize,
+    /// What a payload has beside its stamp.
+    pub filler: Filler,
     /// The request's body.
     pub body: PublishBody,
     /// Channels to publish to; empty: those of the targets.
@@ -150,6 +155,7 @@ impl Publish {
             every,
             pushes: None,
             payload_bytes: PAYLOAD_BYTES_DEFAULT,
+            filler: Filler::default(),
             body: PublishBody::default(),
             channels: Vec::new(),
             api_key: None,
@@ -308,6 +314,7 @@ impl Config {
             retries: 2,
             heartbeat: None,
             headers: Vec::new(),
+            compression: false,
             publish: None,
             settle: Duration::from_secs(30),
             live: LiveStyle::default(),
@@ -341,6 +348,11 @@ impl Config {
                 .collect(),
             sources,
             headers: self.headers.clone(),
+            extension: if self.compression {
+                Extension::Deflate
+            } else {
+                Extension::None
+            },
             connect_rate_per_s: self.connect_rate_per_s,
             connecting_max: self.connecting_max.max(1),
             connect_timeout: self.connect_timeout,

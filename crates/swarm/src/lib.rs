@@ -42,5 +42,6 @@ pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem
 pub use myriad_reactor::Driver;
 pub use report::{Outcome, Report};
 pub use run::{RunError, run};
+pub use stamp::Filler;
 pub use stamp::{PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
 pub use target::{Target, UrlError, UrlProblem};

@@ -234,7 +234,7 @@ impl Rounds {
             stream,
             sequence,
         };
-        let payload = stamp.payload(self.publish.payload_bytes);
+        let payload = stamp.filled(self.publish.payload_bytes, self.publish.filler);
         let (body, content_type) = match self.publish.body {
             PublishBody::Api => {
                 let channel = &self.channels[usize::from(stream)];

@@ -5,6 +5,7 @@
 //! publication in the [`crate::measure`] ledger holds the time it was published. Its characters survive JSON strings
 //! unescaped, so a terminal finds it by searching for the prefix, whatever the server wraps around it.
 
+use crate::random::Random;
 use memchr::memmem;
 
 /// What every stamp begins with.
@@ -19,6 +20,16 @@ pub const PAYLOAD_BYTES_DEFAULT: usize = 32;
 /// Largest sequence: terminals keep 24 bits of it.
 pub(crate) const SEQUENCE_MAX: u32 = (1 << 24) - 1;
 
+/// What a payload has beside its stamp.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filler {
+    /// Dots: nearly nothing, once compressed.
+    #[default]
+    Dots,
+    /// JSON records, which compress as such data does.
+    Json,
+}
+
 /// One publication's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Stamp {
@@ -31,7 +42,38 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// The payload: the stamp, padded with dots to `size` bytes (at least [`STAMP_BYTES`]).
+    /// The payload: the stamp, filled up to `size` bytes (at least [`STAMP_BYTES`]).
+    pub(crate) fn filled(self, size: usize, filler: Filler) -> String {
+        match filler {
+            Filler::Dots => self.payload(size),
+            Filler::Json => self.records(size),
+        }
+    }
+
+    /// The stamp, and then JSON records as a price feed has them, which differ from one publication to the next; cut at
+    /// `size`.
+    fn records(self, size: usize) -> String {
+        let mut payload = self.payload(STAMP_BYTES);
+        let mut random = Random::new(u64::from(self.sequence) << 16 | u64::from(self.stream));
+        while payload.len() < size {
+            let [a, b, c, d] = random.mask().map(u32::from);
+            let record = format!(
+                r#"{{"id":{},"symbol":"{}{}","price":{}.{:02},"volume":{},"side":"{}"}},"#,
+                100_000 + a * 256 + b,
+                ["EUR", "USD", "GBP", "JPY"][(a % 4) as usize],
+                ["CHF", "SEK", "NOK"][(b % 3) as usize],
+                c * 2 + 1,
+                d % 100,
+                c * 256 + d,
+                if d < 128 { "buy" } else { "sell" },
+            );
+            payload.push_str(&record);
+        }
+        payload.truncate(size.max(STAMP_BYTES));
+        payload
+    }
+
+    /// The stamp, padded with dots to `size` bytes (at least [`STAMP_BYTES`]).
     pub(crate) fn payload(self, size: usize) -> String {
         let mut payload = format!(
             "myriad/{:04x}/{:04x}/{:08x}/",
@@ -90,6 +132,24 @@ mod tests {
         assert_eq!(payload, "myriad/beef/0012/000abcde/......");
         assert_eq!(Stamp::find(payload.as_bytes()), Some(STAMP));
         assert_eq!(STAMP.payload(0).len(), STAMP_BYTES);
+    }
+
+    #[test]
+    fn records_are_as_long_as_asked_and_differ() {
+        for size in [0, 30, 200, 1024, 50_000] {
+            let payload = STAMP.filled(size, Filler::Json);
+            assert_eq!(payload.len(), size.max(STAMP_BYTES));
+            assert_eq!(Stamp::find(payload.as_bytes()), Some(STAMP));
+        }
+        let next = Stamp {
+            sequence: STAMP.sequence + 1,
+            ..STAMP
+        };
+        let tail = |stamp: Stamp| stamp.filled(1024, Filler::Json)[STAMP_BYTES..].to_owned();
+        assert_ne!(tail(STAMP), tail(next));
+        let record = tail(STAMP);
+        let (record, _) = record.split_once("},").expect("several records");
+        serde_json::from_str::<serde_json::Value>(&format!("{record}}}")).expect("JSON");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use clap::{Args, ValueEnum};
 use myriad_swarm::quantity::{bytes, count, duration, rate};
 use myriad_swarm::report::Report;
 use myriad_swarm::{
-    Config, Driver, EXIT_INTERRUPTED, Ending, Endpoint, Interrupt, LiveStyle, Outcome, Publish,
-    PublishBody, RunError, SourceChoice, SourceRanges, Target, Threshold,
+    Config, Driver, EXIT_INTERRUPTED, Ending, Endpoint, Filler, Interrupt, LiveStyle, Outcome,
+    Publish, PublishBody, RunError, SourceChoice, SourceRanges, Target, Threshold,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -62,6 +62,9 @@ pub(crate) struct Arguments {
     /// A header of the upgrade request, as 'Name: value'; may be repeated
     #[arg(long, value_name = "HEADER", value_parser = header)]
     header: Vec<(String, String)>,
+    /// Offer to take compressed messages (permessage-deflate, without context takeover)
+    #[arg(long)]
+    compression: bool,
     /// Publish to this URL too, for instance http://127.0.0.1:8000/api/publish
     #[arg(long, value_name = "URL", value_parser = Endpoint::parse)]
     publish: Option<Endpoint>,
@@ -74,6 +77,9 @@ pub(crate) struct Arguments {
     /// Bytes of a push, its stamp included
     #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "publish")]
     payload_size: Option<u64>,
+    /// What a push has beside its stamp
+    #[arg(long, value_enum, default_value = "dots", requires = "publish")]
+    payload: Payload,
     /// Form of the publish request: the API's JSON, or the payload itself
     #[arg(long, value_enum, default_value = "api", requires = "publish")]
     publish_body: Body,
@@ -123,6 +129,14 @@ enum Body {
     Api,
     /// The payload itself
     Plain,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Payload {
+    /// Dots
+    Dots,
+    /// JSON records, which compress as such data does
+    Json,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -201,6 +215,7 @@ impl Arguments {
         }
         config.heartbeat = self.heartbeat;
         config.headers = self.header;
+        config.compression = self.compression;
         config.json = self.json;
         config.hgrm = self.hgrm;
         config.thresholds = self.threshold;
@@ -229,6 +244,10 @@ impl Arguments {
             publish.body = match self.publish_body {
                 Body::Api => PublishBody::Api,
                 Body::Plain => PublishBody::Plain,
+            };
+            publish.filler = match self.payload {
+                Payload::Dots => Filler::Dots,
+                Payload::Json => Filler::Json,
             };
             publish.warmup = self.warmup.unwrap_or(publish.warmup);
             if let Some(size) = self.payload_size {

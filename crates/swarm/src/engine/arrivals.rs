@@ -4,8 +4,8 @@ use crate::measure::push::PushKey;
 use crate::stamp::{PREFIX, SEQUENCE_MAX, STAMP_BYTES, Stamp};
 use std::hash::{DefaultHasher, Hasher as _};
 
-/// Frames up to this size are remembered whole.
-const REMEMBERED_BYTES_MAX: usize = 1024;
+/// Frames up to this size are remembered whole: comparing one is cheaper than reading it, and inflating costs more yet.
+const REMEMBERED_BYTES_MAX: usize = 16 * 1024;
 
 /// The arrivals of one turn, and the frame seen last.
 ///

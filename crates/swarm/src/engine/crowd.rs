@@ -19,6 +19,7 @@ use crate::measure::push::{Base, PushKey};
 use crate::measure::sequence::Sequence;
 use crate::random::{Random, mix};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Token};
+use myriad_wire::deflate::Inflater;
 use myriad_wire::ws::Decoder;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -51,6 +52,8 @@ pub(super) struct World {
     pub(super) opening: Opening,
     heartbeat: Option<Heartbeat>,
     pub(super) arrivals: Arrivals,
+    /// For the compressed messages of all terminals, one at a time: no server may take context over.
+    pub(super) inflater: Inflater,
     pub(super) bases: HashMap<PushKey, Base>,
     pub(super) totals: Totals,
     pub(super) notes: Notes,
@@ -69,7 +72,16 @@ pub(super) enum Partial {
     /// The beginning of the upgrade's answer.
     Head(Vec<u8>),
     /// A message under way.
-    Message(Box<(Decoder, MessageScan)>),
+    Message(Box<PartialMessage>),
+}
+
+/// A message under way.
+#[derive(Debug)]
+pub(super) struct PartialMessage {
+    pub(super) decoder: Decoder,
+    pub(super) scan: MessageScan,
+    /// The DEFLATE data of a compressed one so far.
+    pub(super) compressed: Vec<u8>,
 }
 
 /// Whether a thread has more to do.
@@ -100,6 +112,7 @@ impl<R: Reactor> Crowd<R> {
             opening: Opening::new(&plan, part, now),
             heartbeat,
             arrivals: Arrivals::new(plan.run),
+            inflater: Inflater::default(),
             bases: HashMap::new(),
             totals: Totals::default(),
             notes: Notes {

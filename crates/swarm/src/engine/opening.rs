@@ -7,6 +7,8 @@ use crate::engine::plan::{Part, Plan};
 use crate::engine::terminal::{Phase, Terminal};
 use crate::failure::Failure;
 use myriad_reactor::{Close, Reactor, Token};
+use myriad_wire::handshake::DEFLATE_OFFER;
+use myriad_wire::ws::Extension;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -185,10 +187,15 @@ impl World {
         terminal.phase = Phase::Upgrading;
         let plan = &self.plan;
         let target = &plan.targets[usize::from(terminal.target)];
+        let offer = match plan.extension {
+            Extension::None => None,
+            Extension::Deflate => Some(DEFLATE_OFFER),
+        };
         let headers: Vec<(&str, &str)> = plan
             .headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
+            .chain(offer)
             .collect();
         self.outbox.push(token.index, token.generation, |out| {
             myriad_wire::handshake::write_request(out, &target.host, &target.path, &key, &headers);

@@ -3,6 +3,7 @@
 use crate::engine::sources::Sources;
 use crate::random::mix;
 use myriad_wire::handshake::Key;
+use myriad_wire::ws::Extension;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ pub(crate) struct Plan {
     pub sources: Sources,
     /// Sent with every upgrade request, after the protocol's own.
     pub headers: Vec<(String, String)>,
+    /// What is offered with every upgrade request.
+    pub extension: Extension,
     /// Connections a second over all threads; none when only the window bounds them.
     pub connect_rate_per_s: Option<f64>,
     /// Connections under way at once over all threads.

@@ -6,16 +6,17 @@
 
 use crate::clock::{Nanos, Ticks};
 use crate::engine::arrivals::MessageScan;
-use crate::engine::crowd::{Partial, World};
+use crate::engine::crowd::{Partial, PartialMessage, World};
 use crate::engine::terminal::Phase;
 use crate::failure::Failure;
 use crate::measure::push::PushKey;
 use crate::measure::sequence::Observed;
 use myriad_reactor::{Close, Reactor, Token};
-use myriad_wire::handshake::{ResponseRefused, check_response};
+use myriad_wire::handshake::{Agreed, ResponseRefused, check_response, check_response_to_offer};
 use myriad_wire::http::{HeadLimits, parse_response};
 use myriad_wire::ws::{
-    CONTROL_BYTES_MAX, CloseCode, Decoder, Event, Opcode, Role, encode_close, encode_frame,
+    CONTROL_BYTES_MAX, CloseCode, Decoder, Event, Extension, Kind, Opcode, ProtocolError, Role,
+    encode_close, encode_frame,
 };
 
 impl World {
@@ -52,7 +53,8 @@ impl World {
                     self.partials
                         .insert(token.index, Partial::Head(bytes.to_vec()));
                 }
-                Answer::Accepted { head_bytes } => {
+                Answer::Accepted { head_bytes, agreed } => {
+                    self.note_agreed(agreed);
                     self.note_opened(index, now);
                     self.handle_frames(reactor, token, &mut bytes[head_bytes..], now);
                 }
@@ -64,12 +66,17 @@ impl World {
             Answer::Incomplete => {
                 self.partials.insert(token.index, Partial::Head(head));
             }
-            Answer::Accepted { head_bytes } => {
+            Answer::Accepted { head_bytes, agreed } => {
+                self.note_agreed(agreed);
                 self.note_opened(index, now);
                 self.handle_frames(reactor, token, &mut head[head_bytes..], now);
             }
             Answer::Refused(failure) => self.fail_attempt(reactor, index, failure, now),
         }
+    }
+
+    fn note_agreed(&mut self, agreed: Agreed) {
+        self.totals.compressed += u64::from(agreed == Agreed::Deflate);
     }
 
     fn judge_answer(&self, token: Token, bytes: &[u8]) -> Answer {
@@ -81,9 +88,14 @@ impl World {
         let key = self
             .plan
             .key(self.plan.number(self.part, token.index), token.generation);
-        match check_response(&head, &key.accept()) {
-            Ok(()) => Answer::Accepted {
+        let judged = match self.plan.extension {
+            Extension::None => check_response(&head, &key.accept()).map(|()| Agreed::Plain),
+            Extension::Deflate => check_response_to_offer(&head, &key.accept()),
+        };
+        match judged {
+            Ok(agreed) => Answer::Accepted {
                 head_bytes: head.head_bytes(),
+                agreed,
             },
             Err(ResponseRefused::Status(status)) => {
                 Answer::Refused(Failure::HandshakeStatus(status))
@@ -107,11 +119,20 @@ impl World {
                     self.note_message(token, key, payload_bytes);
                     return;
                 }
-                let Some(frame) = PlainFrame::read(rest) else {
+                let Some(frame) = PlainFrame::read(rest, self.plan.extension) else {
                     break;
                 };
                 let (whole, after) = rest.split_at_mut(frame.frame_bytes);
                 let payload = &whole[frame.header_bytes..];
+                if let Some(kind) = frame.compressed {
+                    let Ok(message) = self.inflate(kind, payload) else {
+                        return self.fail_open(reactor, token);
+                    };
+                    let key = self.arrivals.recognise_frame(whole, &message);
+                    self.note_message(token, key, message.len());
+                    rest = after;
+                    continue;
+                }
                 match frame.opcode {
                     Opcode::Ping => self.answer_ping(token, payload),
                     Opcode::Pong => self.note_pong(token, now),
@@ -132,14 +153,38 @@ impl World {
     fn decode<R: Reactor>(&mut self, reactor: &mut R, token: Token, bytes: &mut [u8], now: Nanos) {
         let mut partial = match self.partials.remove(&token.index) {
             Some(Partial::Message(partial)) => partial,
-            _ => Box::new((Decoder::new(Role::Client), MessageScan::default())),
+            _ => Box::new(PartialMessage {
+                decoder: Decoder::with_extension(Role::Client, self.plan.extension),
+                scan: MessageScan::default(),
+                compressed: Vec::new(),
+            }),
         };
-        let (decoder, scan) = &mut *partial;
+        let PartialMessage {
+            decoder,
+            scan,
+            compressed: data,
+        } = &mut *partial;
         let mut input = bytes;
         loop {
             match decoder.next_event(&self.plan.limits, &mut input) {
-                Ok(Some(Event::Data { bytes, last, .. })) => {
-                    scan.feed(bytes);
+                Ok(Some(Event::Data {
+                    kind,
+                    compressed,
+                    bytes,
+                    last,
+                    ..
+                })) => {
+                    if !compressed {
+                        scan.feed(bytes);
+                    } else if last {
+                        data.extend_from_slice(bytes);
+                        let Ok(message) = self.inflate(kind, &std::mem::take(data)) else {
+                            return self.fail_open(reactor, token);
+                        };
+                        scan.feed(&message);
+                    } else {
+                        data.extend_from_slice(bytes);
+                    }
                     if last {
                         let (key, payload_bytes) = (scan.finish(self.arrivals.run()), scan.bytes());
                         *scan = MessageScan::default();
@@ -153,16 +198,27 @@ impl World {
                     return;
                 }
                 Ok(None) => break,
-                Err(_) => {
-                    self.note_failure(Failure::Protocol);
-                    self.end(reactor, token.index as usize, Close::Reset);
-                    return;
-                }
+                Err(_) => return self.fail_open(reactor, token),
             }
         }
         if !decoder.is_idle() {
             self.partials.insert(token.index, Partial::Message(partial));
         }
+    }
+
+    /// A compressed message, within the limit of one.
+    fn inflate(&mut self, kind: Kind, payload: &[u8]) -> Result<Vec<u8>, ProtocolError> {
+        let mut message = Vec::new();
+        let bytes_max = self.plan.limits.message_bytes_max;
+        self.inflater
+            .inflate(kind, payload, bytes_max, &mut message)?;
+        Ok(message)
+    }
+
+    /// Ends a terminal whose server broke the protocol.
+    fn fail_open<R: Reactor>(&mut self, reactor: &mut R, token: Token) {
+        self.note_failure(Failure::Protocol);
+        self.end(reactor, token.index as usize, Close::Reset);
     }
 
     /// Counts a message of one terminal.
@@ -242,6 +298,7 @@ enum Answer {
     /// A WebSocket; frames begin after so many bytes.
     Accepted {
         head_bytes: usize,
+        agreed: Agreed,
     },
     Refused(Failure),
 }
@@ -250,6 +307,8 @@ enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PlainFrame {
     opcode: Opcode,
+    /// A compressed message of this kind: its payload has not been looked at.
+    compressed: Option<Kind>,
     header_bytes: usize,
     frame_bytes: usize,
 }
@@ -257,15 +316,18 @@ struct PlainFrame {
 impl PlainFrame {
     /// Reads the frame at the front of `bytes` (RFC 6455, section 5.2). `None` leaves it to the decoder:
     /// whether it is incomplete, a fragment, large, a close, or against the protocol.
-    fn read(bytes: &[u8]) -> Option<Self> {
+    fn read(bytes: &[u8], extension: Extension) -> Option<Self> {
         let &[first, second, ..] = bytes else {
             return None;
         };
-        // FIN set and RSV1 to RSV3 clear; MASK clear, which lets the second byte be the length alone.
-        if first & 0xf0 != 0x80 {
-            return None;
-        }
         let opcode = Opcode::from_bits(first & 0x0f)?;
+        // FIN set, RSV2 and RSV3 clear; MASK clear, which lets the second byte be the length alone.
+        let compressed = match (first & 0xf0, extension, opcode) {
+            (0x80, ..) => None,
+            (0xc0, Extension::Deflate, Opcode::Text) => Some(Kind::Text),
+            (0xc0, Extension::Deflate, Opcode::Binary) => Some(Kind::Binary),
+            _ => return None,
+        };
         let (header_bytes, payload_bytes) = match second {
             0..=125 => (2, usize::from(second)),
             126 => {
@@ -281,13 +343,14 @@ impl PlainFrame {
         let frame_bytes = header_bytes + payload_bytes;
         let payload = bytes.get(header_bytes..frame_bytes)?;
         let plain = match opcode {
-            Opcode::Text => std::str::from_utf8(payload).is_ok(),
+            Opcode::Text => compressed.is_some() || std::str::from_utf8(payload).is_ok(),
             Opcode::Binary => true,
             Opcode::Ping | Opcode::Pong => payload_bytes <= CONTROL_BYTES_MAX,
             Opcode::Continuation | Opcode::Close => false,
         };
         plain.then_some(Self {
             opcode,
+            compressed,
             header_bytes,
             frame_bytes,
         })
@@ -297,6 +360,7 @@ impl PlainFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use myriad_wire::ws::encode_compressed_frame;
 
     fn frame(opcode: Opcode, fin: bool, mask: Option<[u8; 4]>, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -311,50 +375,58 @@ mod tests {
             let frame_bytes = bytes.len();
             bytes.extend_from_slice(b"more");
             assert_eq!(
-                PlainFrame::read(&bytes),
+                PlainFrame::read(&bytes, Extension::None),
                 Some(PlainFrame {
                     opcode: Opcode::Text,
+                    compressed: None,
                     header_bytes,
                     frame_bytes
                 })
             );
-            assert_eq!(PlainFrame::read(&bytes[..frame_bytes - 1]), None);
+            assert_eq!(
+                PlainFrame::read(&bytes[..frame_bytes - 1], Extension::None),
+                None
+            );
         }
     }
 
     #[test]
     fn everything_else_is_left_to_the_decoder() {
+        let read = |bytes: &[u8]| PlainFrame::read(bytes, Extension::None);
+        assert_eq!(read(&frame(Opcode::Text, false, None, b"a")), None);
+        assert_eq!(read(&frame(Opcode::Continuation, true, None, b"a")), None);
+        assert_eq!(read(&frame(Opcode::Close, true, None, b"")), None);
         assert_eq!(
-            PlainFrame::read(&frame(Opcode::Text, false, None, b"a")),
+            read(&frame(Opcode::Text, true, Some([1, 2, 3, 4]), b"a")),
             None
         );
+        assert_eq!(read(&frame(Opcode::Text, true, None, b"\xff")), None);
+        assert_eq!(read(&[0xc1, 0]), None, "a reserved bit");
         assert_eq!(
-            PlainFrame::read(&frame(Opcode::Continuation, true, None, b"a")),
-            None
-        );
-        assert_eq!(
-            PlainFrame::read(&frame(Opcode::Close, true, None, b"")),
-            None
-        );
-        assert_eq!(
-            PlainFrame::read(&frame(Opcode::Text, true, Some([1, 2, 3, 4]), b"a")),
-            None
-        );
-        assert_eq!(
-            PlainFrame::read(&frame(Opcode::Text, true, None, b"\xff")),
-            None
-        );
-        assert_eq!(PlainFrame::read(&[0xc1, 0]), None, "a reserved bit");
-        assert_eq!(
-            PlainFrame::read(&[0x81, 126, 0, 5, 1, 2, 3, 4, 5]),
+            read(&[0x81, 126, 0, 5, 1, 2, 3, 4, 5]),
             None,
             "a length in a longer form than needed"
         );
         assert_eq!(
-            PlainFrame::read(&[0x89, 126, 0, 126]),
+            read(&[0x89, 126, 0, 126]),
             None,
             "a control frame that is too long"
         );
-        assert_eq!(PlainFrame::read(&[0x81]), None);
+        assert_eq!(read(&[0x81]), None);
+    }
+
+    #[test]
+    fn compressed_frames_are_plain_where_they_were_offered() {
+        let mut bytes = Vec::new();
+        encode_compressed_frame(&mut bytes, Kind::Text, None, &[0xff; 5]);
+        let read = |extension| PlainFrame::read(&bytes, extension);
+        assert_eq!(read(Extension::None), None);
+        let frame = read(Extension::Deflate).expect("whole");
+        assert_eq!((frame.compressed, frame.frame_bytes), (Some(Kind::Text), 7));
+        assert_eq!(
+            PlainFrame::read(&[0xc9, 0], Extension::Deflate),
+            None,
+            "a marked ping"
+        );
     }
 }

@@ -48,6 +48,8 @@ pub enum Ending {
 pub(crate) struct Totals {
     /// Upgrades that succeeded.
     pub opened: u64,
+    /// Of those, the ones whose server agreed to compress.
+    pub compressed: u64,
     /// Terminals that are open now.
     pub open: u64,
     /// Connections under way now.
@@ -86,6 +88,7 @@ impl Totals {
     /// Adds another thread's.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.opened += other.opened;
+        self.compressed += other.compressed;
         self.open += other.open;
         self.connecting += other.connecting;
         self.given_up += other.given_up;

@@ -12,10 +12,12 @@ use crate::stamp::Stamp;
 use crate::target::Target;
 use myriad_reactor::Driver;
 use myriad_reactor::sim::{Faults, PeerId, Prng, Sim, SimNet};
+use myriad_wire::deflate::{Deflater, Window};
 use myriad_wire::handshake::check_upgrade;
 use myriad_wire::http::{HeadLimits, parse_request};
 use myriad_wire::ws::{
-    CloseCode, Decoder, Event, Limits, Opcode, Role, encode_close, encode_frame,
+    CloseCode, Decoder, Event, Extension, Kind, Limits, Opcode, Role, encode_close,
+    encode_compressed_frame, encode_frame,
 };
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -50,6 +52,8 @@ struct Peer {
     head: Vec<u8>,
     decoder: Decoder,
     state: State,
+    /// It agreed to take compressed messages with this window.
+    window: Option<Window>,
     pings: VecDeque<Vec<u8>>,
     published: u32,
 }
@@ -187,6 +191,7 @@ impl World {
                 head: Vec::new(),
                 decoder: Decoder::new(Role::Server),
                 state: State::Upgrading,
+                window: None,
                 pings: VecDeque::new(),
                 published: 0,
             });
@@ -205,8 +210,12 @@ impl World {
             };
             assert_eq!(head.path(), "/raw");
             let upgrade = check_upgrade(&head).unwrap();
+            // A server may decline.
+            let deflate = upgrade.deflate().filter(|_| self.prng.one_in(2));
+            assert!(upgrade.deflate().is_some() == (self.plan.extension == Extension::Deflate));
+            peer.window = deflate.map(|deflate| deflate.window());
             let mut answer = Vec::new();
-            upgrade.write_response(None, None, &mut answer);
+            upgrade.write_response(None, deflate.as_ref(), &mut answer);
             assert_eq!(
                 peer.head.len(),
                 head.head_bytes(),
@@ -286,7 +295,22 @@ impl World {
                 continue;
             }
             let mut frames = Vec::new();
-            if self.prng.one_in(3) {
+            let window = peer.window.filter(|_| self.prng.one_in(2));
+            let mut compressed = Vec::new();
+            if let Some(window) = window
+                && Deflater::default().deflate(window, payload.as_bytes(), &mut compressed)
+            {
+                encode_compressed_frame(&mut frames, Kind::Text, None, &compressed);
+                if self.prng.one_in(2) {
+                    // As two fragments.
+                    let cut = self.prng.below(compressed.len());
+                    frames.clear();
+                    encode_frame(&mut frames, Opcode::Text, false, None, &compressed[..cut]);
+                    frames[0] |= 0x40;
+                    let last = &compressed[cut..];
+                    encode_frame(&mut frames, Opcode::Continuation, true, None, last);
+                }
+            } else if self.prng.one_in(3) {
                 let cut = self.prng.below(payload.len());
                 let (first, last) = payload.as_bytes().split_at(cut);
                 encode_frame(&mut frames, Opcode::Text, false, None, first);
@@ -461,6 +485,7 @@ fn plan(seed: u64, prng: &mut Prng) -> Plan {
     config.connecting_max = u32::try_from(prng.between(1, 40)).unwrap();
     config.connect_rate_per_s = prng.one_in(2).then_some(50.0);
     config.retries = u8::try_from(prng.below(3)).unwrap();
+    config.compression = prng.one_in(2);
     config.heartbeat = prng.one_in(2).then_some(Duration::from_secs(1));
     let endpoint = Endpoint::parse("http://127.0.0.1:8000/publish").unwrap();
     let mut publish = Publish::new(endpoint, Duration::from_secs(1));

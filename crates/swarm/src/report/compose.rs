@@ -85,6 +85,7 @@ impl Run<'_> {
         };
         Setup {
             connected: totals.opened,
+            compressed: self.config.compression.then_some(totals.compressed),
             connections_wanted: self.config.connections,
             given_up: totals.given_up,
             elapsed_s: elapsed.as_secs_f64(),

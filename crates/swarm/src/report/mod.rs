@@ -104,6 +104,8 @@ pub struct Settings {
 pub struct Setup {
     /// Terminals that connected and were upgraded.
     pub connected: u64,
+    /// Of those, the ones whose server agreed to compress; absent when that was not offered.
+    pub compressed: Option<u64>,
     /// Terminals wanted.
     pub connections_wanted: u64,
     /// Terminals given up after their retries.
