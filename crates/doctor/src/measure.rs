@@ -118,41 +118,73 @@ fn measure(probe: &Probe, seen: &mut Seen) -> Result<(u64, u64), Failure> {
 /// What the two ends cost the control group, if one limits this process.
 ///
 /// They differ: an accepted socket is made while its peer's packet is handled, for which the kernel charges
-/// nobody, and before Linux 6.12, or with version 1 of control groups, it is not charged later either. Each
-/// end is measured in as few steps as the accept queue allows, because the kernel charges in portions of 64
-/// pages a core, and every step is wrong by up to one of them.
+/// nobody, and before Linux 6.12, or with version 1 of control groups, it is not charged later either.
 fn measure_charge(
     probe: &Probe,
     pairs: &mut Pairs,
     count: u64,
 ) -> Result<Option<Charged>, Failure> {
-    let Some(mut charged) = probe.charged_bytes()? else {
+    let Some(before) = probe.charged_bytes()? else {
         return Ok(None);
     };
-    let mut growth = |probe: &Probe| -> Result<u64, Failure> {
-        let now = probe.charged_bytes()?.unwrap_or(charged);
-        let grown = now.saturating_sub(charged);
-        charged = now;
-        Ok(grown)
-    };
-    let step = probe.accept_queue()?.clamp(1, count);
-    let (mut connecting, mut accepted, mut opened) = (0, 0, 0);
-    while opened < count {
-        let now = step.min(count - opened);
-        pairs.connect(now)?;
-        connecting += growth(probe)?;
-        pairs.accept(now)?;
-        accepted += growth(probe)?;
-        opened += now;
+    let queue = probe.accept_queue()?.clamp(1, count);
+    let (mut connecting, mut accepted) = (Steps::default(), Steps::default());
+    let mut charged = before;
+    while accepted.sockets < count {
+        let now = queue.min(count - accepted.sockets);
+        for (end, open) in [
+            (&mut connecting, Pairs::connect as fn(&mut Pairs, u64) -> _),
+            (&mut accepted, Pairs::accept),
+        ] {
+            let wanted = end.sockets + now;
+            while end.sockets < wanted {
+                let few = READ_EVERY.min(wanted - end.sockets);
+                open(pairs, few)?;
+                let grown = probe.charged_bytes()?.unwrap_or(charged);
+                end.add(few, grown.saturating_sub(charged));
+                charged = grown;
+            }
+        }
     }
     let charged = Charged {
-        connecting_bytes: connecting / count,
-        accepted_bytes: accepted / count,
+        connecting_bytes: connecting.bytes_each(),
+        accepted_bytes: accepted.bytes_each(),
     };
     // Neighbours in the group take and give too.
     let plausible = (ConnectionCost::SOCKET_BYTES / 2..=4 * ConnectionCost::SOCKET_BYTES)
         .contains(&(charged.connecting_bytes + charged.accepted_bytes));
     Ok(plausible.then_some(charged))
+}
+
+/// Sockets between two looks at the charge.
+const READ_EVERY: u64 = 10;
+
+/// A charge that grows in steps: the kernel charges 64 pages a core at once, which is some two hundred sockets.
+/// From the first step to the last one it tells far more exactly what one costs than from begin to end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Steps {
+    sockets: u64,
+    bytes: u64,
+    first: Option<(u64, u64)>,
+    last: (u64, u64),
+}
+
+impl Steps {
+    fn add(&mut self, sockets: u64, bytes: u64) {
+        self.sockets += sockets;
+        self.bytes += bytes;
+        if bytes > 0 {
+            self.last = (self.sockets, self.bytes);
+            self.first.get_or_insert(self.last);
+        }
+    }
+
+    fn bytes_each(&self) -> u64 {
+        match (self.first, self.last) {
+            (Some((from, low)), (to, high)) if to > from => (high - low) / (to - from),
+            _ => self.bytes / self.sockets.max(1),
+        }
+    }
 }
 
 /// Room in the control group, which sockets of a measurement must not use up.
@@ -300,6 +332,25 @@ mod tests {
     fn the_median_ignores_a_neighbour_in_one_batch_and_another_in_the_next() {
         let cost = judge([8_100, 40_000, 7_900, 0, 8_000]).unwrap();
         assert_eq!(cost, 8_000);
+    }
+
+    #[test]
+    fn a_charge_in_steps_is_measured_from_step_to_step() {
+        let mut steps = Steps::default();
+        // 1,250 bytes each, charged 262,144 at a time, the first one after 15 sockets.
+        let mut credit = 20_000_i64;
+        for _ in 0..200 {
+            credit -= 10 * 1_250;
+            let mut charged = 0;
+            while credit < 0 {
+                credit += 262_144;
+                charged += 262_144;
+            }
+            steps.add(10, charged);
+        }
+        let each = steps.bytes_each();
+        assert!((1_230..=1_270).contains(&each), "{each}");
+        assert_eq!(Steps::default().bytes_each(), 0);
     }
 
     #[test]
