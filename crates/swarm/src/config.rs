@@ -1,5 +1,6 @@
 //! What a run is asked to do, checked.
 
+use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::plan::{Plan, PlannedTarget};
 use crate::engine::shared::Ending;
 use crate::engine::sources::{SourceChoice, SourceError, Sources};
@@ -60,6 +61,8 @@ pub struct Config {
     pub retries: u8,
     /// Interval of the terminals' own pings; none: they only answer the server's.
     pub heartbeat: Option<Duration>,
+    /// Share of the crowd that leaves and is replaced each second, once all are connected; none: nobody leaves.
+    pub churn_per_s: Option<f64>,
     /// More headers of the upgrade request.
     pub headers: Vec<(String, String)>,
     /// Offer to take compressed messages (permessage-deflate), each compressed by itself.
@@ -76,7 +79,7 @@ pub struct Config {
     pub hgrm: Option<PathBuf>,
     /// Conditions that decide the outcome.
     pub thresholds: Vec<Threshold>,
-    /// How terminals leave.
+    /// How terminals leave, in between and at the end.
     pub ending: Ending,
 }
 
@@ -179,7 +182,7 @@ pub enum LiveStyle {
 }
 
 /// A run that cannot be begun.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ConfigError {
     /// There is no target.
     NoTarget,
@@ -191,6 +194,8 @@ pub enum ConfigError {
     Retries(u8),
     /// A duration that must not be zero is.
     Zero(&'static str),
+    /// Nobody leaves, or everybody more than once a second.
+    Churn(f64),
     /// The payload is shorter than the stamp or longer than 16 MiB.
     Payload(usize),
     /// The API key holds characters that a header cannot carry.
@@ -237,6 +242,11 @@ impl fmt::Display for ConfigError {
             Self::Zero(option) => {
                 write!(f, "{option} must not be zero; give a duration such as 10s")
             }
+            Self::Churn(share_per_s) => write!(
+                f,
+                "--churn {}%/s is out of range; give more than 0 and at most 100%/s, such as 1%/m",
+                share_per_s * 100.0
+            ),
             Self::Payload(bytes) => {
                 write!(
                     f,
@@ -313,6 +323,7 @@ impl Config {
             handshake_timeout: Duration::from_secs(10),
             retries: 2,
             heartbeat: None,
+            churn_per_s: None,
             headers: Vec::new(),
             compression: false,
             publish: None,
@@ -359,6 +370,7 @@ impl Config {
             handshake_timeout: self.handshake_timeout,
             retries: self.retries,
             heartbeat: self.heartbeat,
+            churn_per_s: self.churn_per_s,
             limits: myriad_wire::ws::Limits {
                 frame_bytes_max: MESSAGE_BYTES_MAX,
                 message_bytes_max: MESSAGE_BYTES_MAX,
@@ -388,6 +400,11 @@ impl Config {
         }
         if self.retries > RETRIES_MAX {
             return Err(ConfigError::Retries(self.retries));
+        }
+        if let Some(share) = self.churn_per_s
+            && !(share > 0.0 && share <= 1.0)
+        {
+            return Err(ConfigError::Churn(share));
         }
         let mut durations = vec![
             ("--connect-timeout", self.connect_timeout),
@@ -448,11 +465,12 @@ impl Config {
         let threads = self.threads.unwrap_or(default).clamp(1, most);
         let limit =
             descriptor_limit().map_err(|error| ConfigError::DescriptorLimit(error.to_string()))?;
-        let spare = DESCRIPTORS_SPARE + 4 * threads as usize;
+        let churn_spare = self.churn_per_s.map_or(0, |_| SOCKETS_SPARE as usize);
+        let spare = DESCRIPTORS_SPARE + (4 + churn_spare) * threads as usize;
         if driver == Driver::IoUring || connections + spare <= limit {
             return Ok((threads, Tables::Shared));
         }
-        let per_table = limit.saturating_sub(DESCRIPTORS_SPARE).max(1);
+        let per_table = limit.saturating_sub(DESCRIPTORS_SPARE + churn_spare).max(1);
         let needed = connections.div_ceil(per_table);
         let holds = threads as usize * per_table;
         if holds >= connections {

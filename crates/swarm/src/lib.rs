@@ -11,6 +11,14 @@
 //! What is measured: the clock of a publication starts when its request is handed to the kernel and stops
 //! at each terminal when the batch with its message has been received. A publication of somebody else has
 //! no stamp of ours; its clock starts with its first arrival anywhere, and is reported as such.
+//!
+//! With churn, terminals leave on purpose and are replaced by new connections, all the time. A publication of this
+//! run is expected at exactly those terminals that were open when the roll was called, before its request was
+//! written; one that leaves before it comes is struck from them (`left`), one that joined after the roll call is
+//! no part of its reach even if it gets it (`ahead`). A replacement has seen nothing yet, so that what was published
+//! while nobody was there is no gap. A connection that ends without having been told to is `lost`: it counts
+//! against the reach, and is not replaced. For publications of somebody else there is no roll call, so that under
+//! churn their reach is an estimate.
 
 #![forbid(unsafe_code)]
 

@@ -178,13 +178,14 @@ impl Rounds {
         let request = self.request(stream, sequence);
         let connection = self.connected().await;
         let key = PushKey::Own { stream, sequence };
-        let expected = self
-            .shared
-            .open_terminals(|target| self.plan.targets[target].slot(stream).is_some());
+        let number = self.plan.number_of(stream, sequence);
+        let expected = self.shared.call_roll(number, |target| {
+            self.plan.targets[target].slot(stream).is_some()
+        });
         lock(&self.progress).published += 1;
 
         let published = self.clock.now();
-        self.shared.ledger.publish(key, expected, published);
+        self.shared.ledger.publish(key, number, expected, published);
         let outcome = match connection {
             Some(connection) => self.send(connection, request).await,
             None => Err(Failure::Publish(0)),

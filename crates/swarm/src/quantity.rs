@@ -31,6 +31,8 @@ pub enum Problem {
     NotWhole,
     /// Zero, where at least something is needed.
     Zero,
+    /// A share without its percent sign.
+    NoPercent,
 }
 
 impl fmt::Display for QuantityError {
@@ -42,6 +44,7 @@ impl fmt::Display for QuantityError {
             Problem::TooLarge => "the value is too large",
             Problem::NotWhole => "this must be a whole number",
             Problem::Zero => "this must be more than zero",
+            Problem::NoPercent => "the percent sign is missing",
         };
         write!(
             f,
@@ -56,6 +59,7 @@ impl std::error::Error for QuantityError {}
 const COUNT: &str = "a count such as 250, 50k or 1m";
 const DURATION: &str = "a duration such as 250ms, 10s, 5m or 1h30m";
 const BYTES: &str = "a size such as 32, 16KiB or 1MiB";
+const SHARE_RATE: &str = "a share and a time, at most 100% a second, such as 1%/m, 0.5%/s or 10%/h";
 const RATE: &str = "a rate such as 500, 50k or 50k/s";
 
 /// Largest value accepted anywhere: whole numbers up to here are exact in an `f64`.
@@ -96,6 +100,38 @@ pub fn rate(text: &str) -> Result<f64, QuantityError> {
         return Err(error(1, Problem::Zero));
     }
     Ok(value * factor)
+}
+
+/// A share that changes over a time, as a fraction a second: `1%/m`, `0.5%/s`, `10%/h`; at most `100%/s`.
+///
+/// # Errors
+/// The percent sign or the time is missing or unknown, or the share is zero or more than everything a second.
+pub fn share_rate(text: &str) -> Result<f64, QuantityError> {
+    let error = |column, problem| QuantityError {
+        text: text.to_owned(),
+        column,
+        problem,
+        expected: SHARE_RATE,
+    };
+    let (percent, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
+    let time = rest
+        .strip_prefix('%')
+        .ok_or_else(|| error(column_of(text, rest), Problem::NoPercent))?;
+    let seconds = match time {
+        "/s" => 1.0,
+        "/m" | "/min" => 60.0,
+        "/h" => 3600.0,
+        "" => return Err(error(column_of(text, time), Problem::NoUnit)),
+        _ => return Err(error(column_of(text, time), Problem::UnknownUnit)),
+    };
+    let share_per_s = percent / 100.0 / seconds;
+    if share_per_s == 0.0 {
+        return Err(error(1, Problem::Zero));
+    }
+    if share_per_s > 1.0 {
+        return Err(error(1, Problem::TooLarge));
+    }
+    Ok(share_per_s)
 }
 
 /// A size in bytes: `32`, `32B`, `10KB` (1,000), `16KiB` (1,024), `1MiB`.
@@ -268,6 +304,25 @@ mod tests {
         assert_eq!(bytes("1MiB"), Ok(1 << 20));
         assert_eq!(bytes("10KB"), Ok(10_000));
         assert_eq!(bytes("1TiB").unwrap_err().problem, Problem::UnknownUnit);
+    }
+
+    #[test]
+    fn shares_need_their_percent_sign_and_their_time() {
+        assert_eq!(share_rate("6%/m"), Ok(0.001));
+        assert_eq!(share_rate("100%/s"), Ok(1.0));
+        assert_eq!(share_rate("36%/h"), Ok(0.0001));
+        let problem = |text: &str| {
+            let error = share_rate(text).unwrap_err();
+            (error.column, error.problem)
+        };
+        assert_eq!(problem("1/m"), (2, Problem::NoPercent));
+        assert_eq!(problem("1"), (2, Problem::NoPercent));
+        assert_eq!(problem("1%"), (3, Problem::NoUnit));
+        assert_eq!(problem("1%/d"), (3, Problem::UnknownUnit));
+        assert_eq!(problem("0%/m"), (1, Problem::Zero));
+        assert_eq!(problem("101%/s"), (1, Problem::TooLarge));
+        assert_eq!(problem("%/m"), (1, Problem::NoNumber));
+        assert_eq!(problem("-1%/m"), (1, Problem::NoNumber));
     }
 
     #[test]

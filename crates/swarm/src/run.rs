@@ -245,6 +245,9 @@ impl Run<'_> {
         let connected_at = self.clock.now();
         self.measure_memory();
         self.enter(Phase::Connected);
+        if self.config.churn_per_s.is_some() {
+            self.shared.give(Order::Churn(self.config.ending));
+        }
         if let Some(publish) = self.config.publish.clone() {
             let (plan, shared) = (Arc::clone(&self.plan), Arc::clone(&self.shared));
             let publisher =
@@ -343,6 +346,9 @@ impl Run<'_> {
             connecting: figures.totals.connecting,
             connections_wanted: self.config.connections,
             setup_rate_per_s: self.setup_peak.latest(),
+            churned: figures.totals.churned,
+            reconnected: figures.totals.reconnected,
+            lost: figures.totals.lost,
             errors: self.errors(figures),
             closes: closes(figures),
             messages: figures.totals.messages,

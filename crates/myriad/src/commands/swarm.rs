@@ -2,7 +2,7 @@
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::{Args, ValueEnum};
-use myriad_swarm::quantity::{bytes, count, duration, rate};
+use myriad_swarm::quantity::{bytes, count, duration, rate, share_rate};
 use myriad_swarm::report::Report;
 use myriad_swarm::{
     Config, Driver, EXIT_INTERRUPTED, Ending, Endpoint, Filler, Interrupt, LiveStyle, Outcome,
@@ -19,7 +19,7 @@ const EXIT_THRESHOLD: u8 = 99;
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=1'\n\
-                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; gaps; duplicates; messages; messages:rate.\n\
+                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; gaps; duplicates; messages; messages:rate.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
@@ -59,6 +59,9 @@ pub(crate) struct Arguments {
     /// Each terminal pings at this interval [default: it only answers pings]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     heartbeat: Option<Duration>,
+    /// Share of the crowd that leaves and is replaced, such as 1%/m, once all are connected [default: nobody leaves]
+    #[arg(long, value_name = "SHARE", value_parser = share_rate)]
+    churn: Option<f64>,
     /// A header of the upgrade request, as 'Name: value'; may be repeated
     #[arg(long, value_name = "HEADER", value_parser = header)]
     header: Vec<(String, String)>,
@@ -107,7 +110,7 @@ pub(crate) struct Arguments {
     /// A condition such as 'fanout:last<5s' or 'reach>=1'; may be repeated
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     threshold: Vec<Threshold>,
-    /// How terminals leave
+    /// How terminals leave, at the end and by --churn
     #[arg(long, value_enum, default_value = "reset")]
     close: CloseName,
 }
@@ -214,6 +217,7 @@ impl Arguments {
             config.sources = SourceChoice::Ranges(ranges);
         }
         config.heartbeat = self.heartbeat;
+        config.churn_per_s = self.churn;
         config.headers = self.header;
         config.compression = self.compression;
         config.json = self.json;

@@ -1,11 +1,13 @@
 //! The end of a turn: its figures go into the thread's account.
 
 use crate::clock::Nanos;
+use crate::engine::churn::Churn;
 use crate::engine::crowd::World;
 use crate::engine::shared::Stage;
 use crate::failure::Failure;
 use crate::measure::process::thread_time;
 use crate::measure::push::{Base, PushKey, Tally, as_micros};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Publications whose base a thread remembers. Forgetting one costs a look into the ledger.
@@ -30,8 +32,14 @@ impl World {
     pub(super) fn settle_account(&mut self, arrived: Nanos, stage: Stage) {
         self.totals.connecting = u64::from(self.opening.under_way());
         self.look_up_bases(arrived);
-        let mut account = self.shared.account(self.part.thread as usize);
+        let shared = Arc::clone(&self.shared);
+        let churned = self.churn.as_ref().is_some_and(Churn::is_unsettled);
+        let measured_from = churned.then(|| shared.ledger.measured_from());
+        let mut account = shared.account(self.part.thread as usize);
         account.stage = stage;
+        if let Some(measured_from) = measured_from {
+            self.enrol(&mut account, measured_from);
+        }
         for (key, count) in self.arrivals.counts_mut().drain(..) {
             match self.bases.get(&key) {
                 Some(&Base::Open(base)) => {

@@ -39,10 +39,11 @@ impl World {
     }
 
     /// Leaves the open phase by a close frame of ours, which is already queued.
-    pub(super) fn begin_closing(&mut self, index: usize, now: Nanos) {
+    pub(super) fn begin_closing(&mut self, index: usize, phase: Phase, now: Nanos) {
+        assert!(matches!(phase, Phase::Closing | Phase::Leaving));
         let terminal = &mut self.terminals[index];
         assert_eq!(terminal.phase, Phase::Open);
-        terminal.phase = Phase::Closing;
+        terminal.phase = phase;
         let (target, token) = (
             terminal.target,
             terminal.token(u32::try_from(index).expect("fits, it is a token")),
@@ -54,16 +55,31 @@ impl World {
     /// Ends terminals whose server does not end the connection after the close handshake.
     pub(super) fn expire_closing<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
         while let Some(&(deadline, token)) = self.closing.front() {
-            let current = self
-                .current(token)
-                .filter(|&index| self.terminals[index].phase == Phase::Closing);
+            let current = self.current(token).filter(|&index| {
+                matches!(self.terminals[index].phase, Phase::Closing | Phase::Leaving)
+            });
             if current.is_some() && now < deadline {
                 break;
             }
             self.closing.pop_front();
             if let Some(index) = current {
-                self.end(reactor, index, Close::Reset);
+                self.end_closing(reactor, index, Close::Reset, now);
             }
+        }
+    }
+
+    /// Ends a terminal whose close frame went out.
+    pub(super) fn end_closing<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        index: usize,
+        how: Close,
+        now: Nanos,
+    ) {
+        if self.terminals[index].phase == Phase::Leaving {
+            self.replace(reactor, index, how, now);
+        } else {
+            self.end(reactor, index, how);
         }
     }
 
@@ -77,9 +93,9 @@ impl World {
             let terminal = &self.terminals[index];
             let orderly = all.ending == Ending::Orderly && now < all.deadline;
             match terminal.phase {
-                Phase::Open if orderly => self.send_close(index, now),
+                Phase::Open if orderly => self.send_close(index, Phase::Closing, now),
                 // Its own deadline ends it, if its peer does not.
-                Phase::Closing if orderly => {}
+                Phase::Closing | Phase::Leaving if orderly => {}
                 _ if terminal.holds_socket() => self.end(reactor, index, Close::Reset),
                 _ => {}
             }

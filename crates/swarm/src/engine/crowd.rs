@@ -7,6 +7,7 @@
 use crate::clock::{Clock, Nanos};
 use crate::engine::account::Notes;
 use crate::engine::arrivals::{Arrivals, MessageScan};
+use crate::engine::churn::Churn;
 use crate::engine::closing::ClosingAll;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::opening::Opening;
@@ -51,6 +52,7 @@ pub(super) struct World {
     pub(super) outbox: Outbox,
     pub(super) opening: Opening,
     heartbeat: Option<Heartbeat>,
+    pub(super) churn: Option<Churn>,
     pub(super) arrivals: Arrivals,
     /// For the compressed messages of all terminals, one at a time: no server may take context over.
     pub(super) inflater: Inflater,
@@ -111,6 +113,7 @@ impl<R: Reactor> Crowd<R> {
             outbox: Outbox::default(),
             opening: Opening::new(&plan, part, now),
             heartbeat,
+            churn: Churn::new(&plan, part),
             arrivals: Arrivals::new(plan.run),
             inflater: Inflater::default(),
             bases: HashMap::new(),
@@ -178,6 +181,7 @@ impl World {
         }
         self.expire_attempts(reactor, now);
         self.open_due(reactor, now);
+        self.churn(reactor, now);
         self.send_heartbeats(now);
     }
 
@@ -192,6 +196,7 @@ impl World {
         self.opening
             .wait(&self.plan, self.part, now)
             .min(heartbeat)
+            .min(self.churn.as_ref().map_or(WAIT_MAX, Churn::wait))
             .min(WAIT_MAX)
     }
 
@@ -231,10 +236,12 @@ impl World {
         };
         match self.terminals[index].phase {
             Phase::Open => {
-                self.note_failure(Failure::LostEnd);
+                self.note_lost(Failure::LostEnd);
                 self.end(reactor, index, Close::Orderly);
             }
-            Phase::Closing => self.end(reactor, index, Close::Orderly),
+            Phase::Closing | Phase::Leaving => {
+                self.end_closing(reactor, index, Close::Orderly, now);
+            }
             _ => self.fail_attempt(reactor, index, Failure::HandshakeEnded, now),
         }
     }
@@ -245,10 +252,12 @@ impl World {
         };
         match self.terminals[index].phase {
             Phase::Open => {
-                self.note_failure(Failure::of_open(errno));
+                self.note_lost(Failure::of_open(errno));
                 self.end(reactor, index, Close::Reset);
             }
-            Phase::Closing => self.end(reactor, index, Close::Reset),
+            Phase::Closing | Phase::Leaving => {
+                self.end_closing(reactor, index, Close::Reset, now);
+            }
             _ => self.fail_attempt(reactor, index, Failure::of_upgrade(errno), now),
         }
     }
@@ -280,6 +289,12 @@ impl World {
         self.notes.failures.push(failure);
     }
 
+    /// Notes that an open connection is no more, and nobody on this side wanted it.
+    pub(super) fn note_lost(&mut self, failure: Failure) {
+        self.totals.lost += 1;
+        self.note_failure(failure);
+    }
+
     /// Notes that a terminal became a WebSocket, or is none any more.
     pub(super) fn note_open(&mut self, target: u16, opened: bool) {
         let open = &mut self.notes.open_by_target[usize::from(target)];
@@ -302,7 +317,7 @@ impl World {
         match terminal.phase {
             Phase::Open => self.note_open(terminal.target, false),
             Phase::Connecting | Phase::Upgrading => self.opening.note_ended(),
-            Phase::Closing | Phase::Waiting | Phase::Ended => {}
+            Phase::Closing | Phase::Leaving | Phase::Waiting | Phase::Ended => {}
         }
         if !self.partials.is_empty() {
             self.partials.remove(&token.index);
@@ -317,7 +332,7 @@ impl World {
     }
 
     fn stage(&self) -> Stage {
-        if self.opening.is_finished(self.part) {
+        if self.is_replacing() || self.opening.is_finished(self.part) {
             Stage::Holding
         } else {
             Stage::Connecting
@@ -355,6 +370,13 @@ impl World {
                 );
             });
         }
+    }
+
+    /// Begins a terminal's record of what it has seen afresh: another connection is another subscriber.
+    pub(super) fn forget_sequences(&mut self, index: usize) {
+        let stride = self.more_sequences.len() / self.part.count as usize;
+        self.terminals[index].sequence = Sequence::NONE;
+        self.more_sequences[index * stride..(index + 1) * stride].fill(Sequence::NONE);
     }
 
     /// Where a terminal keeps what it has seen of the channel in one of its slots.

@@ -2,6 +2,7 @@
 
 pub(crate) mod account;
 pub(crate) mod arrivals;
+pub(crate) mod churn;
 pub(crate) mod closing;
 pub(crate) mod crowd;
 pub(crate) mod heartbeat;

@@ -10,7 +10,7 @@ use myriad_reactor::{Close, Reactor, Token};
 use myriad_wire::handshake::DEFLATE_OFFER;
 use myriad_wire::ws::Extension;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
 /// Connections begun in one turn, so that answers are handled in between.
@@ -30,8 +30,10 @@ pub(crate) struct Opening {
     begun: u32,
     /// Attempts under way.
     under_way: u32,
-    /// Failed terminals, by when they are tried again.
+    /// Failed terminals, by when they are tried again; and those that are replaced, at once.
     retries: BinaryHeap<Reverse<(Nanos, u32)>>,
+    /// How often in a row terminals have failed: those that have, until they succeed or are given up.
+    failed: HashMap<u32, u8>,
     /// Attempts in the order they began to wait; those that are through are dropped when they reach the front.
     connecting: VecDeque<(Ticks, Token)>,
     upgrading: VecDeque<(Ticks, Token)>,
@@ -51,6 +53,7 @@ impl Opening {
             begun: 0,
             under_way: 0,
             retries: BinaryHeap::new(),
+            failed: HashMap::new(),
             connecting: VecDeque::new(),
             upgrading: VecDeque::new(),
             stopped: false,
@@ -61,6 +64,21 @@ impl Opening {
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
         self.retries.clear();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Has a terminal connect again as soon as there is room.
+    pub(super) fn open_again(&mut self, index: u32, now: Nanos) {
+        self.retries.push(Reverse((now, index)));
+    }
+
+    /// Connections that may be begun beside those that are under way or wait for their turn.
+    pub(super) fn room(&self, part: Part) -> u64 {
+        let spoken_for = u64::from(self.under_way) + self.retries.len() as u64;
+        u64::from(part.connecting_max).saturating_sub(spoken_for)
     }
 
     /// Attempts under way.
@@ -144,19 +162,19 @@ impl World {
         let number = self.plan.number(self.part, index);
         let (target, ordinal) = self.plan.target_of(number);
         let terminal = &mut self.terminals[index as usize];
-        assert_eq!(terminal.phase, Phase::Waiting);
-        terminal.attempt += 1;
+        terminal.begin_attempt();
         let token = terminal.token(index);
+        let destination = self.plan.targets[usize::from(target)].address;
         // Another attempt comes from another address: the port range of the first may be what failed it.
         let source = self
             .plan
             .sources
-            .of(ordinal + u64::from(terminal.attempt) - 1);
-        let destination = self.plan.targets[usize::from(target)].address;
+            .of(ordinal + u64::from(terminal.attempts_before()));
+        self.forget_sequences(index as usize);
         self.totals.first_attempt.get_or_insert(now);
         match reactor.connect(token, source, destination) {
             Ok(socket) => {
-                terminal.begin_connecting(socket, now);
+                self.terminals[index as usize].begin_connecting(socket, now);
                 self.opening.under_way += 1;
                 self.opening.connecting.push_back((now.ticks(), token));
             }
@@ -218,15 +236,24 @@ impl World {
     pub(super) fn note_opened(&mut self, index: usize, now: Nanos) {
         let terminal = &mut self.terminals[index];
         terminal.phase = Phase::Open;
-        self.notes
-            .setup_times
-            .push(now.ticks().since(terminal.waiting_since));
+        let setup_time = now.ticks().since(terminal.waiting_since);
         terminal.waiting_since = Ticks(0);
         let target = terminal.target;
+        let index = u32::try_from(index).expect("terminals are at most 2^32");
         self.opening.note_ended();
-        self.totals.opened += 1;
-        self.totals.last_opened = Some(now);
+        self.opening.failed.remove(&index);
         self.note_open(target, true);
+        match &mut self.churn {
+            Some(churn) if churn.is_begun() => {
+                churn.note_joined(index);
+                self.totals.reconnected += 1;
+            }
+            _ => {
+                self.notes.setup_times.push(setup_time);
+                self.totals.opened += 1;
+                self.totals.last_opened = Some(now);
+            }
+        }
     }
 
     /// Ends an attempt whose socket is still ours.
@@ -248,13 +275,20 @@ impl World {
     fn retry_or_give_up(&mut self, index: u32, failure: Failure, now: Nanos) {
         self.note_failure(failure);
         let terminal = &mut self.terminals[index as usize];
-        if terminal.attempt > self.plan.retries || self.opening.stopped {
+        let failed = self.opening.failed.entry(index).or_default();
+        *failed += 1;
+        if *failed > self.plan.retries || self.opening.stopped {
             terminal.phase = Phase::Ended;
-            self.totals.given_up += 1;
+            self.opening.failed.remove(&index);
+            if self.is_replacing() {
+                self.totals.replacements_given_up += 1;
+            } else {
+                self.totals.given_up += 1;
+            }
             return;
         }
         terminal.phase = Phase::Waiting;
-        let wait = RETRY_AFTER * (1 << (terminal.attempt - 1).min(5));
+        let wait = RETRY_AFTER * (1 << (*failed - 1).min(5));
         // Up to a quarter more, so that what failed together does not come back together.
         let jitter = wait.mul_f64(f64::from(self.random.mask()[0]) / 1024.0);
         self.opening

@@ -1,6 +1,8 @@
 //! What every thread must know before it begins: the crowd, dealt to threads.
 
+use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::sources::Sources;
+use crate::measure::push::PushKey;
 use crate::random::mix;
 use myriad_wire::handshake::Key;
 use myriad_wire::ws::Extension;
@@ -27,6 +29,8 @@ pub(crate) struct Plan {
     /// Attempts after the first that failed.
     pub retries: u8,
     pub heartbeat: Option<Duration>,
+    /// Share of the crowd that leaves and is replaced each second; none: nobody leaves.
+    pub churn_per_s: Option<f64>,
     pub limits: myriad_wire::ws::Limits,
     /// Identifies the run in stamps and seeds what is random in it.
     pub run: u16,
@@ -81,6 +85,16 @@ impl Plan {
         }
     }
 
+    /// Sockets the thread of a part may have at once.
+    pub(crate) fn sockets_max(&self, part: Part) -> usize {
+        let spare = if self.churn_per_s.is_some() {
+            SOCKETS_SPARE.min(part.count)
+        } else {
+            0
+        };
+        part.count as usize + spare as usize
+    }
+
     /// The run-wide number of a thread's terminal.
     pub(crate) fn number(&self, part: Part, index: u32) -> u64 {
         u64::from(index) * u64::from(self.threads) + u64::from(part.thread)
@@ -91,6 +105,28 @@ impl Plan {
         let targets = self.targets.len() as u64;
         let target = u16::try_from(number % targets).expect("targets are at most 65,536");
         (target, number / targets)
+    }
+
+    /// The place of a publication of this run in the order they are made, from 1: rounds of all streams.
+    pub(crate) fn number_of(&self, stream: u16, sequence: u32) -> u64 {
+        u64::from(sequence - 1) * self.stream_count() + u64::from(stream) + 1
+    }
+
+    /// The publication of a number.
+    pub(crate) fn key_of_number(&self, number: u64) -> PushKey {
+        let fits = "numbers are made of a stream and a sequence";
+        let (round, stream) = (
+            (number - 1) / self.stream_count(),
+            (number - 1) % self.stream_count(),
+        );
+        PushKey::Own {
+            stream: u16::try_from(stream).expect(fits),
+            sequence: u32::try_from(round + 1).expect(fits),
+        }
+    }
+
+    fn stream_count(&self) -> u64 {
+        (self.targets[0].slots.len() as u64).max(1)
     }
 
     /// The key of one attempt. Made again when the answer comes, instead of being kept.

@@ -76,7 +76,10 @@ impl World {
     }
 
     fn note_agreed(&mut self, agreed: Agreed) {
-        self.totals.compressed += u64::from(agreed == Agreed::Deflate);
+        // As `opened` does, it counts the crowd and not those that replace some of it later.
+        if !self.is_replacing() {
+            self.totals.compressed += u64::from(agreed == Agreed::Deflate);
+        }
     }
 
     fn judge_answer(&self, token: Token, bytes: &[u8]) -> Answer {
@@ -217,7 +220,7 @@ impl World {
 
     /// Ends a terminal whose server broke the protocol.
     fn fail_open<R: Reactor>(&mut self, reactor: &mut R, token: Token) {
-        self.note_failure(Failure::Protocol);
+        self.note_lost(Failure::Protocol);
         self.end(reactor, token.index as usize, Close::Reset);
     }
 
@@ -244,7 +247,11 @@ impl World {
                 return;
             }
         }
-        self.arrivals.count(key);
+        if self.was_called(token, stream, sequence) {
+            self.arrivals.count(key);
+        } else {
+            self.totals.ahead += 1;
+        }
     }
 
     fn answer_ping(&mut self, token: Token, payload: &[u8]) {
@@ -276,18 +283,19 @@ impl World {
                 Some(code) => encode_close(out, code, "", mask),
                 None => encode_frame(out, Opcode::Close, true, mask, b""),
             });
-        self.begin_closing(token.index as usize, now);
+        self.totals.lost += 1;
+        self.begin_closing(token.index as usize, Phase::Closing, now);
     }
 
     /// Leaves by a close frame of our own.
-    pub(super) fn send_close(&mut self, index: usize, now: Nanos) {
+    pub(super) fn send_close(&mut self, index: usize, phase: Phase, now: Nanos) {
         let terminal = &self.terminals[index];
         let mask = Some(self.random.mask());
         let number = u32::try_from(index).expect("terminals are at most 2^32");
         self.outbox.push(number, terminal.attempt, |out| {
             encode_close(out, CloseCode::NORMAL, "", mask)
         });
-        self.begin_closing(index, now);
+        self.begin_closing(index, phase, now);
     }
 }
 

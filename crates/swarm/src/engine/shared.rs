@@ -29,6 +29,8 @@ pub(crate) enum Stage {
 pub(crate) enum Order {
     /// Connect and hold.
     Run,
+    /// Hold, and replace terminals, which leave so.
+    Churn(Ending),
     /// Close everything: with a close frame and its answer, or at once.
     Close(Ending),
 }
@@ -56,6 +58,12 @@ pub(crate) struct Totals {
     pub connecting: u64,
     /// Terminals that will not be tried again.
     pub given_up: u64,
+    /// Terminals that left on purpose, the connections that replaced them, and those of them that were given up.
+    pub churned: u64,
+    pub reconnected: u64,
+    pub replacements_given_up: u64,
+    /// Open connections that the server or the network ended.
+    pub lost: u64,
     /// Data messages, and their payload bytes.
     pub messages: u64,
     pub message_bytes: u64,
@@ -74,6 +82,8 @@ pub(crate) struct Totals {
     pub unexpected: u64,
     /// Messages that belong to no measured publication.
     pub unmeasured: u64,
+    /// Publications that came to terminals which had joined after the roll call.
+    pub ahead: u64,
     /// Largest lateness of the connect schedule that is this side's fault, and the server's (a full window). Merged by maximum.
     pub schedule_late: Duration,
     pub window_late: Duration,
@@ -92,6 +102,10 @@ impl Totals {
         self.open += other.open;
         self.connecting += other.connecting;
         self.given_up += other.given_up;
+        self.churned += other.churned;
+        self.reconnected += other.reconnected;
+        self.replacements_given_up += other.replacements_given_up;
+        self.lost += other.lost;
         self.messages += other.messages;
         self.message_bytes += other.message_bytes;
         self.pings_answered += other.pings_answered;
@@ -102,6 +116,7 @@ impl Totals {
         self.duplicates += other.duplicates;
         self.unexpected += other.unexpected;
         self.unmeasured += other.unmeasured;
+        self.ahead += other.ahead;
         self.schedule_late = self.schedule_late.max(other.schedule_late);
         self.window_late = self.window_late.max(other.window_late);
         self.turn_max = self.turn_max.max(other.turn_max);
@@ -128,6 +143,10 @@ pub(crate) struct Account {
     /// From an own heartbeat to its pong, in microseconds.
     pub pong_times: Histogram<u64>,
     pub tallies: HashMap<PushKey, Tally>,
+    /// Number of the last publication whose roll call has passed here; zero before the first.
+    pub called: u64,
+    /// By number of a publication: terminals that were counted at its roll call and left before it came.
+    pub left: BTreeMap<u64, u64>,
     /// Processor time of the thread, as of a moment ago.
     pub cpu_time: Duration,
     /// Why the thread ended before it was told to.
@@ -145,9 +164,20 @@ impl Account {
             setup_times: microseconds(),
             pong_times: microseconds(),
             tallies: HashMap::new(),
+            called: 0,
+            left: BTreeMap::new(),
             cpu_time: Duration::ZERO,
             fatal: None,
         }
+    }
+
+    fn open_terminals(&self, wanted: impl Fn(usize) -> bool) -> u64 {
+        self.open_by_target
+            .iter()
+            .enumerate()
+            .filter(|&(target, _)| wanted(target))
+            .map(|(_, &count)| u64::from(count))
+            .sum()
     }
 }
 
@@ -182,16 +212,21 @@ impl Shared {
 
     /// Open terminals of the targets that `wanted` names by index.
     pub(crate) fn open_terminals(&self, wanted: impl Fn(usize) -> bool) -> u64 {
-        let of_account = |account: &Account| -> u64 {
-            account
-                .open_by_target
-                .iter()
-                .enumerate()
-                .filter(|&(i, _)| wanted(i))
-                .map(|(_, &n)| u64::from(n))
-                .sum()
-        };
-        self.accounts().map(|account| of_account(&account)).sum()
+        self.accounts()
+            .map(|account| account.open_terminals(&wanted))
+            .sum()
+    }
+
+    /// The same, for the publication of that number: from now on each thread knows who was counted for it. Numbers
+    /// are called in order.
+    pub(crate) fn call_roll(&self, number: u64, wanted: impl Fn(usize) -> bool) -> u64 {
+        self.accounts()
+            .map(|mut account| {
+                assert!(account.called < number);
+                account.called = number;
+                account.open_terminals(&wanted)
+            })
+            .sum()
     }
 
     pub(crate) fn give(&self, order: Order) {
@@ -199,6 +234,8 @@ impl Shared {
             Order::Run => 0,
             Order::Close(Ending::Reset) => 1,
             Order::Close(Ending::Orderly) => 2,
+            Order::Churn(Ending::Reset) => 3,
+            Order::Churn(Ending::Orderly) => 4,
         };
         self.order.store(code, Ordering::Relaxed);
     }
@@ -207,7 +244,9 @@ impl Shared {
         match self.order.load(Ordering::Relaxed) {
             0 => Order::Run,
             1 => Order::Close(Ending::Reset),
-            _ => Order::Close(Ending::Orderly),
+            2 => Order::Close(Ending::Orderly),
+            3 => Order::Churn(Ending::Reset),
+            _ => Order::Churn(Ending::Orderly),
         }
     }
 }

@@ -72,13 +72,15 @@ struct World {
     prng: Prng,
     clock: Manual,
     temper: Temper,
+    ending: Ending,
     plan: Arc<Plan>,
     shared: Arc<Shared>,
     crowds: Vec<Option<Crowd<Sim>>>,
     peers: Vec<Peer>,
     sequence: u32,
-    /// By sequence: connections it was written to.
+    /// By sequence: connections it was written to, and terminals that the roll call counted.
     sent: HashMap<u32, u64>,
+    expected: HashMap<u32, u64>,
     close_frames: u64,
 }
 
@@ -118,13 +120,18 @@ impl World {
         } else {
             Temper::Unkind
         };
+        let ending = if prng.one_in(2) {
+            Ending::Orderly
+        } else {
+            Ending::Reset
+        };
         let plan = Arc::new(plan(seed, &mut prng));
         let net = SimNet::new(seed, faults);
         let shared = Arc::new(Shared::new(plan.threads as usize, 1));
         let clock = Manual::default();
         let crowds = (0..plan.threads).map(|thread| {
             let part = plan.part(thread);
-            let reactor = net.reactor(part.count as usize);
+            let reactor = net.reactor(plan.sockets_max(part));
             Some(Crowd::new(
                 reactor,
                 Arc::clone(&plan),
@@ -139,11 +146,13 @@ impl World {
             prng,
             clock,
             temper,
+            ending,
             plan,
             shared,
             peers: Vec::new(),
             sequence: 0,
             sent: HashMap::new(),
+            expected: HashMap::new(),
             close_frames: 0,
         }
     }
@@ -163,6 +172,7 @@ impl World {
             }
         }
         self.turn();
+        self.begin_churn();
         let jump = if self.prng.one_in(100) {
             12_000
         } else {
@@ -179,6 +189,17 @@ impl World {
             if running.turn(&self.clock).unwrap() == Turned::Done {
                 *crowd = None;
             }
+        }
+    }
+
+    /// As a run does: once every thread holds its terminals.
+    fn begin_churn(&mut self) {
+        let holding = self
+            .shared
+            .accounts()
+            .all(|account| account.stage == Stage::Holding);
+        if holding && self.shared.order() == Order::Run {
+            self.shared.give(Order::Churn(self.ending));
         }
     }
 
@@ -282,8 +303,11 @@ impl World {
             stream: 0,
             sequence: self.sequence,
         };
-        let expected = self.shared.open_terminals(|_| true);
-        self.shared.ledger.publish(key, expected, self.clock.now());
+        let number = u64::from(self.sequence);
+        let expected = self.shared.call_roll(number, |_| true);
+        self.expected.insert(self.sequence, expected);
+        let now = self.clock.now();
+        self.shared.ledger.publish(key, number, expected, now);
         let stamp = Stamp {
             run: self.plan.run,
             stream: 0,
@@ -362,6 +386,7 @@ impl World {
     /// Lets everything that is under way arrive, on a quiet network.
     fn settle(&mut self) {
         self.net.set_faults(Faults::NONE);
+        self.shared.give(Order::Run);
         for peer in &self.peers {
             self.net.resume(peer.id);
         }
@@ -422,7 +447,18 @@ impl World {
                 *received.entry(*key).or_default() += tally.received;
             }
         }
-        assert_eq!(received.values().sum::<u64>(), totals.messages);
+        assert_eq!(
+            received.values().sum::<u64>() + totals.ahead,
+            totals.messages
+        );
+        assert_eq!(
+            totals.churned,
+            totals.reconnected + totals.replacements_given_up
+        );
+        assert!(self.plan.churn_per_s.is_some() || totals.churned + totals.ahead == 0);
+        if self.temper == Temper::Kind {
+            assert_eq!(totals.lost, 0);
+        }
         for (&sequence, &sent) in &self.sent {
             let received = received
                 .get(&PushKey::Own {
@@ -432,6 +468,14 @@ impl World {
                 .copied()
                 .unwrap_or(0);
             assert!(received <= sent);
+            let left: u64 = self
+                .shared
+                .accounts()
+                .filter_map(|account| account.left.get(&u64::from(sequence)).copied())
+                .sum();
+            // Whoever was counted got it or left before it came; nobody else is in the figures.
+            assert!(received + left <= self.expected[&sequence]);
+            assert!(self.temper == Temper::Unkind || received + left == self.expected[&sequence]);
             // A connection that was given up while its answer was under way was never a terminal's.
             assert!(self.temper == Temper::Unkind || received == sent || self.any_ended());
         }
@@ -449,12 +493,7 @@ impl World {
 
     /// Ends the crowd: nothing may stay open.
     fn close(&mut self) {
-        let ending = if self.prng.one_in(2) {
-            Ending::Orderly
-        } else {
-            Ending::Reset
-        };
-        self.shared.give(Order::Close(ending));
+        self.shared.give(Order::Close(self.ending));
         for _ in 0..1000 {
             if self.crowds.iter().all(Option::is_none) {
                 break;
@@ -486,6 +525,7 @@ fn plan(seed: u64, prng: &mut Prng) -> Plan {
     config.connect_rate_per_s = prng.one_in(2).then_some(50.0);
     config.retries = u8::try_from(prng.below(3)).unwrap();
     config.compression = prng.one_in(2);
+    config.churn_per_s = prng.one_in(2).then_some(0.2);
     config.heartbeat = prng.one_in(2).then_some(Duration::from_secs(1));
     let endpoint = Endpoint::parse("http://127.0.0.1:8000/publish").unwrap();
     let mut publish = Publish::new(endpoint, Duration::from_secs(1));

@@ -18,6 +18,8 @@ pub(crate) enum Phase {
     Open,
     /// A close frame went out; the peer's end is awaited.
     Closing,
+    /// The same, but on purpose and to be replaced.
+    Leaving,
     /// Over, one way or another.
     Ended,
 }
@@ -28,7 +30,7 @@ pub(crate) enum Phase {
 /// name the reactor gave out: nothing here assumes that the kernel knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Terminal {
-    /// [`Socket::to_bits`]; meaningful from `Connecting` to `Closing`.
+    /// [`Socket::to_bits`]; meaningful from `Connecting` to `Leaving`.
     socket: u32,
     /// When it began to wait for what its phase waits for: the connection, the upgrade, the peer's close.
     /// While open, when its own heartbeat went out unanswered; zero when it did not.
@@ -38,7 +40,8 @@ pub(crate) struct Terminal {
     /// Index into the run's targets.
     pub target: u16,
     pub phase: Phase,
-    /// Counts its connections, from 1; the token's generation, so that a completion of a previous attempt is known as such.
+    /// Counts its connections, from 1 and over again after 255; the token's generation, so that a completion of a
+    /// previous attempt is known as such.
     pub attempt: u8,
 }
 
@@ -69,6 +72,17 @@ impl Terminal {
         }
     }
 
+    /// Begins another connection.
+    pub(crate) fn begin_attempt(&mut self) {
+        assert_eq!(self.phase, Phase::Waiting);
+        self.attempt = self.attempt.wrapping_add(1);
+    }
+
+    /// Connections before this one, as far as they are counted.
+    pub(crate) fn attempts_before(&self) -> u8 {
+        self.attempt.wrapping_sub(1)
+    }
+
     /// Enters `Connecting` with the socket that is being connected.
     pub(crate) fn begin_connecting(&mut self, socket: Socket, now: Nanos) {
         self.socket = socket.to_bits();
@@ -80,7 +94,7 @@ impl Terminal {
     pub(crate) fn holds_socket(&self) -> bool {
         matches!(
             self.phase,
-            Phase::Connecting | Phase::Upgrading | Phase::Open | Phase::Closing
+            Phase::Connecting | Phase::Upgrading | Phase::Open | Phase::Closing | Phase::Leaving
         )
     }
 }

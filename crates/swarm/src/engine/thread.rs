@@ -54,7 +54,7 @@ fn run(
     // Made after the table is this thread's own, or it would be lost with the old one. Nobody else holds
     // it: orders come through an atomic that every turn looks at.
     let waker = Waker::new()?;
-    let sockets_max = plan.part(thread).count as usize;
+    let sockets_max = plan.sockets_max(plan.part(thread));
     let setup = Setup {
         waker,
         listener: None,

@@ -104,8 +104,10 @@ pub struct PushReport {
     pub sequence: u32,
     /// When it was published (foreign: first seen), in seconds since the run began.
     pub published_s: f64,
-    /// Terminals that were up and subscribed then.
+    /// Terminals that were up and subscribed then, without those that left on purpose before it came.
     pub expected: u64,
+    /// Those that did.
+    pub left: u64,
     /// Terminals it reached.
     pub received: u64,
     /// Received / expected; absent when nobody was expected or the server refused it.
@@ -188,6 +190,7 @@ pub(crate) struct Collector {
 #[derive(Clone, Copy, Default)]
 struct Progress {
     received: u64,
+    left: u64,
     last: Duration,
 }
 
@@ -212,8 +215,10 @@ impl Collector {
         now: Nanos,
         run_over: bool,
     ) -> Vec<PushReport> {
+        // Before the open ones: what is called but not entered yet must not be taken for measured.
+        let measured_from = shared.ledger.measured_from();
         let open = shared.ledger.open();
-        let progress = self.progress(shared, &open);
+        let progress = self.progress(shared, &open, measured_from);
         let mut finished = Vec::new();
         for mut entry in open {
             if entry.expected.is_none() {
@@ -236,12 +241,26 @@ impl Collector {
     }
 
     /// Sums what threads have of open publications, and clears away what came after a measurement's end.
-    fn progress(&mut self, shared: &Shared, open: &[Entry]) -> HashMap<PushKey, Progress> {
+    fn progress(
+        &mut self,
+        shared: &Shared,
+        open: &[Entry],
+        measured_from: u64,
+    ) -> HashMap<PushKey, Progress> {
         let mut progress: HashMap<PushKey, Progress> = open
             .iter()
             .map(|entry| (entry.key, Progress::default()))
             .collect();
         for mut account in shared.accounts() {
+            account.left.retain(|&number, _| number >= measured_from);
+            for entry in open {
+                if let (Some(progress), Some(left)) = (
+                    progress.get_mut(&entry.key),
+                    account.left.get(&entry.number),
+                ) {
+                    progress.left += left;
+                }
+            }
             account.tallies.retain(|key, tally| {
                 let Some(progress) = progress.get_mut(key) else {
                     self.late += tally.received;
@@ -267,7 +286,7 @@ impl Collector {
             return Some(Ended::Refused);
         }
         let quiet = now.since(entry.base.plus(progress.last));
-        let expected = entry.expected.unwrap_or(0);
+        let expected = entry.expected.unwrap_or(0).saturating_sub(progress.left);
         match entry.key {
             PushKey::Own { stream, .. } => {
                 // The answer to the request may come after the last arrival, and belongs to the figures.
@@ -296,12 +315,14 @@ impl Collector {
     /// terminal alone got: that was a greeting, not a publication.
     fn finish(&mut self, shared: &Shared, entry: &Entry, ended: Ended) -> Option<PushReport> {
         let mut whole = Tally::new(entry.base);
+        let mut left = 0;
         for mut account in shared.accounts() {
             if let Some(tally) = account.tallies.remove(&entry.key) {
                 whole.merge(&tally);
             }
+            left += account.left.get(&entry.number).copied().unwrap_or(0);
         }
-        let expected = entry.expected.unwrap_or(0);
+        let expected = entry.expected.unwrap_or(0).saturating_sub(left);
         let (origin, channel, sequence) = match entry.key {
             PushKey::Own { stream, sequence } => (
                 Origin::Own,
@@ -324,6 +345,7 @@ impl Collector {
             sequence,
             published_s: entry.base.since(Nanos(0)).as_secs_f64(),
             expected,
+            left,
             received: whole.received,
             reach: if ended == Ended::Refused {
                 None

@@ -89,6 +89,8 @@ pub(crate) struct Ledger(Mutex<Entries>);
 #[derive(Debug, Default)]
 struct Entries {
     open: HashMap<PushKey, Entry>,
+    /// Number of the latest publication of this run.
+    published: u64,
     foreign_open: usize,
     /// Foreign messages whose measurement ended with some terminals missing: what still comes of them
     /// until then belongs to nothing new.
@@ -99,6 +101,8 @@ struct Entries {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub key: PushKey,
+    /// Its place in the order of this run's publications, from 1; zero of a foreign one.
+    pub number: u64,
     /// When it was published; of a foreign one, when it was first seen.
     pub base: Nanos,
     /// Terminals that should get it: those up at `base`. Unknown of a foreign one until somebody counts.
@@ -133,14 +137,26 @@ impl Ledger {
     }
 
     /// Enters a publication of this run, before its first byte is written.
-    pub(crate) fn publish(&self, key: PushKey, expected: u64, now: Nanos) {
+    pub(crate) fn publish(&self, key: PushKey, number: u64, expected: u64, now: Nanos) {
         let entry = Entry {
             key,
+            number,
             base: now,
             expected: Some(expected),
             acceptance: Acceptance::Unknown,
         };
-        self.entries().open.insert(key, entry);
+        let mut entries = self.entries();
+        entries.published = number;
+        entries.open.insert(key, entry);
+    }
+
+    /// Number of the oldest publication of this run that is still being measured, or of the next one.
+    pub(crate) fn measured_from(&self) -> u64 {
+        let entries = self.entries();
+        let open = entries.open.values().map(|entry| entry.number);
+        open.filter(|&number| number > 0)
+            .min()
+            .unwrap_or(entries.published + 1)
     }
 
     /// Notes the answer to its request.
@@ -172,6 +188,7 @@ impl Ledger {
             key,
             Entry {
                 key,
+                number: 0,
                 base: now,
                 expected: None,
                 acceptance: Acceptance::Unknown,
@@ -250,12 +267,15 @@ mod tests {
     fn an_own_publication_is_measured_from_publish_to_close() {
         let ledger = Ledger::default();
         assert_eq!(ledger.base(OWN, at(1)), Base::Closed);
-        ledger.publish(OWN, 10, at(2));
+        assert_eq!(ledger.measured_from(), 1);
+        ledger.publish(OWN, 1, 10, at(2));
+        assert_eq!(ledger.measured_from(), 1);
         ledger.answer(OWN, Acceptance::After(Duration::from_millis(1)));
         assert_eq!(ledger.base(OWN, at(9)), Base::Open(at(2)));
         let open = ledger.open();
         assert_eq!((open.len(), open[0].expected), (1, Some(10)));
         ledger.close(OWN, None);
+        assert_eq!(ledger.measured_from(), 2);
         assert_eq!(ledger.base(OWN, at(10)), Base::Closed);
         assert!(ledger.open().is_empty());
     }

@@ -27,6 +27,11 @@ impl Sequence {
     /// Nothing seen.
     pub(crate) const NONE: Self = Self(0);
 
+    /// The newest seen; zero before the first.
+    pub(crate) fn newest(self) -> u32 {
+        self.0 >> WINDOW
+    }
+
     /// Takes note of one publication; `sequence` counts from 1 and fits 24 bits.
     pub(crate) fn observe(&mut self, sequence: u32) -> Observed {
         let (newest, missing) = (self.0 >> WINDOW, self.0 & 0xff);

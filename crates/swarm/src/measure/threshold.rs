@@ -46,6 +46,10 @@ pub enum Metric {
     Errors,
     /// Close frames from the server.
     Closes,
+    /// Terminals that left on purpose.
+    Churned,
+    /// Open connections that the server or the network ended.
+    Lost,
     /// Publications missing before a later one.
     Gaps,
     /// Publications given to a terminal again.
@@ -65,7 +69,7 @@ enum Unit {
 }
 
 /// Every metric by name; the names are part of the command line's interface.
-const METRICS: [(&str, Metric); 18] = [
+const METRICS: [(&str, Metric); 20] = [
     ("fanout:first", Metric::FanoutFirst),
     ("fanout:p50", Metric::FanoutP50),
     ("fanout:p90", Metric::FanoutP90),
@@ -80,6 +84,8 @@ const METRICS: [(&str, Metric); 18] = [
     ("setup:p99", Metric::SetupP99),
     ("errors", Metric::Errors),
     ("closes", Metric::Closes),
+    ("churned", Metric::Churned),
+    ("lost", Metric::Lost),
     ("gaps", Metric::Gaps),
     ("duplicates", Metric::Duplicates),
     ("messages", Metric::Messages),
@@ -102,6 +108,8 @@ impl Metric {
             Self::SetupConnected
             | Self::Errors
             | Self::Closes
+            | Self::Churned
+            | Self::Lost
             | Self::Gaps
             | Self::Duplicates
             | Self::Messages => Unit::Count,

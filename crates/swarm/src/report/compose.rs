@@ -5,7 +5,9 @@ use crate::failure::Failure;
 use crate::measure::collector::{FanoutTimes, Origin, PushReport, as_millis, micros_as_millis};
 use crate::measure::process::LATE_MAX;
 use crate::measure::rates::per_second;
-use crate::report::{CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, text};
+use crate::report::{
+    ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, text,
+};
 use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
@@ -22,6 +24,12 @@ impl Run<'_> {
             elapsed_s: self.elapsed_s(),
             outcome,
             settings: self.settings(),
+            churn: ChurnReport {
+                churned: figures.totals.churned,
+                reconnected: figures.totals.reconnected,
+                given_up: figures.totals.replacements_given_up,
+                lost: figures.totals.lost,
+            },
             setup: self.setup(figures, times),
             errors: self.errors(figures),
             closes: closes(figures),
@@ -68,6 +76,7 @@ impl Run<'_> {
                 Tables::Own => "own",
             },
             sources: self.plan.sources.describe(),
+            churn_per_s: config.churn_per_s,
             heartbeat_s: config.heartbeat.map(|interval| interval.as_secs_f64()),
             publish_url: publish.map(|publish| publish.endpoint.url.clone()),
             publish_every_s: publish.map(|publish| publish.every.as_secs_f64()),
@@ -118,6 +127,7 @@ impl Run<'_> {
             unexpected: totals.unexpected,
             late: self.collector.late,
             unmeasured: totals.unmeasured,
+            ahead: totals.ahead,
         }
     }
 
@@ -199,6 +209,12 @@ impl Run<'_> {
             warnings.push(format!(
                 "only {connected} of {} connected",
                 text::count(self.config.connections)
+            ));
+        }
+        if totals.replacements_given_up > 0 {
+            warnings.push(format!(
+                "{} of those that left could not be replaced; see the errors",
+                text::count(totals.replacements_given_up)
             ));
         }
         warnings.extend(

@@ -5,13 +5,14 @@
 //! | event | fields |
 //! | --- | --- |
 //! | `phase` | `phase`: `connecting`, `connected` (every terminal is open or given up), `pushing`, `draining`; `elapsed_s` |
-//! | `progress` | twice a second and before each phase: `elapsed_s`, `connected` (open now), `connecting`, `connections_wanted`, `setup_rate_per_s` (last second), `errors` (counts by kind), `closes` (counts by code), `messages`, `message_rate_per_s` (last second), `cpu_share` (of the processors its threads can use, last second), `rss_anon_bytes`, `user_bytes_per_terminal` |
-//! | `push` | a publication whose measurement has ended: `origin` (`own`, `foreign`), `channel`, `sequence`, `published_s`, `expected`, `received`, `reach`, `first_ms`, `p50_ms`, `p90_ms`, `p99_ms`, `p999_ms`, `last_ms`, `accepted_ms`, `ended` (`complete`, `settled`, `refused`, `cut_short`) |
+//! | `progress` | twice a second and before each phase: `elapsed_s`, `connected` (open now), `connecting`, `connections_wanted`, `setup_rate_per_s` (last second), `churned` (left on purpose), `reconnected` (the connections that replaced them), `lost` (open connections that the server or the network ended), `errors` (counts by kind), `closes` (counts by code), `messages`, `message_rate_per_s` (last second), `cpu_share` (of the processors its threads can use, last second), `rss_anon_bytes`, `user_bytes_per_terminal` |
+//! | `push` | a publication whose measurement has ended: `origin` (`own`, `foreign`), `channel`, `sequence`, `published_s`, `expected`, `left`, `received`, `reach`, `first_ms`, `p50_ms`, `p90_ms`, `p99_ms`, `p999_ms`, `last_ms`, `accepted_ms`, `ended` (`complete`, `settled`, `refused`, `cut_short`) |
 //! | `notice` | `message`: a choice that was made, such as falling back to epoll |
 //! | `warning` | `message`: something that makes the figures less trustworthy |
 //! | `done` | `outcome` (`finished`, `thresholds_failed`, `interrupted`, `nobody_connected`), `elapsed_s`; the last line |
 //!
-//! `elapsed_s` and `published_s` count from the beginning of the run. What is unknown is `null`. More
+//! `left` are terminals that were counted when it was published and left on purpose before it came; `expected` is
+//! without them. `elapsed_s` and `published_s` count from the beginning of the run. What is unknown is `null`. More
 //! events and fields may come; readers should skip what they do not know.
 
 use crate::config::LiveStyle;
@@ -83,6 +84,12 @@ pub struct Progress {
     pub connections_wanted: u64,
     /// Successes in the last second.
     pub setup_rate_per_s: f64,
+    /// Terminals that left on purpose.
+    pub churned: u64,
+    /// Connections that replaced them.
+    pub reconnected: u64,
+    /// Open connections that the server or the network ended.
+    pub lost: u64,
     /// Failures by kind.
     pub errors: BTreeMap<String, u64>,
     /// Close frames from the server by code.
@@ -230,6 +237,12 @@ fn progress_line(progress: &Progress) -> String {
             text::rate(progress.message_rate_per_s)
         ));
     }
+    if progress.churned > 0 {
+        line.push_str(&format!("  {} replaced", text::count(progress.reconnected)));
+    }
+    if progress.lost > 0 {
+        line.push_str(&format!("  {} lost", text::count(progress.lost)));
+    }
     let errors: u64 = progress.errors.values().sum();
     if errors > 0 {
         let kinds: Vec<String> = progress
@@ -316,6 +329,7 @@ mod tests {
             sequence: 2,
             published_s: 1.5,
             expected: 10,
+            left: 0,
             received: 0,
             reach: Some(0.0),
             times: FanoutTimes::default(),

@@ -46,6 +46,8 @@ pub struct Report {
     pub settings: Settings,
     /// Making connections.
     pub setup: Setup,
+    /// Who left after connecting: on purpose, or not.
+    pub churn: ChurnReport,
     /// Failures by kind.
     pub errors: BTreeMap<String, u64>,
     /// Close frames from the server by code; `none` without one.
@@ -85,6 +87,8 @@ pub struct Settings {
     pub tables: &'static str,
     /// Near-end addresses, in words.
     pub sources: String,
+    /// Share of the crowd that left and was replaced each second.
+    pub churn_per_s: Option<f64>,
     /// Interval of own pings.
     pub heartbeat_s: Option<f64>,
     /// Where publications were posted.
@@ -124,6 +128,19 @@ pub struct Setup {
     pub slowest_ms: Option<f64>,
 }
 
+/// Who left after connecting.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ChurnReport {
+    /// Terminals that left on purpose.
+    pub churned: u64,
+    /// Connections that replaced them; fewer while some are under way.
+    pub reconnected: u64,
+    /// Of them, those that could not be replaced after their retries.
+    pub given_up: u64,
+    /// Open connections that the server or the network ended, replacements among them. They are not replaced.
+    pub lost: u64,
+}
+
 /// What was received.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Messages {
@@ -151,6 +168,8 @@ pub struct Messages {
     pub late: u64,
     /// Messages that belong to no publication: greetings, or more different ones at once than are measured.
     pub unmeasured: u64,
+    /// Publications that came to terminals which had joined after they were made: no part of their reach.
+    pub ahead: u64,
 }
 
 /// Pings both ways.
@@ -238,6 +257,8 @@ impl Report {
             Metric::SetupP99 => self.setup.p99_ms,
             Metric::Errors => Some(float(self.errors.values().sum())),
             Metric::Closes => Some(float(self.closes.values().sum())),
+            Metric::Churned => Some(float(self.churn.churned)),
+            Metric::Lost => Some(float(self.churn.lost)),
             Metric::Gaps => Some(float(self.messages.gaps)),
             Metric::Duplicates => Some(float(self.messages.duplicates)),
             Metric::Messages => Some(float(self.messages.count)),

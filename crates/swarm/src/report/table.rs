@@ -100,6 +100,16 @@ fn write_setup(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     if !report.closes.is_empty() {
         writeln!(out, "  closed by the server  {}", kinds(&report.closes))?;
     }
+    let churn = &report.churn;
+    if report.settings.churn_per_s.is_some() || churn.lost > 0 {
+        writeln!(
+            out,
+            "  churn        {} left on purpose, {} replaced, {} lost",
+            text::count(churn.churned),
+            text::count(churn.reconnected),
+            text::count(churn.lost)
+        )?;
+    }
     Ok(())
 }
 
@@ -136,6 +146,7 @@ fn write_messages(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         ("unexpected", messages.unexpected),
         ("late", messages.late),
         ("unmeasured", messages.unmeasured),
+        ("ahead", messages.ahead),
     ];
     for (name, value) in rarer.into_iter().filter(|&(_, value)| value > 0) {
         write!(out, ", {name} {}", text::count(value))?;

@@ -85,11 +85,13 @@ fn accept(listener: &TcpListener, clients: &Clients, admit: impl Fn(usize) -> Ad
         let mut stream = stream.unwrap();
         match admit(number) {
             Admission::Upgrade => {
+                // Locked before it is told that it is a client: a push made after that must find it here.
+                let mut list = clients.list.lock().unwrap();
                 // A terminal that gave up meanwhile is no client.
                 let Ok(client) = tungstenite::accept(stream) else {
                     continue;
                 };
-                clients.list.lock().unwrap().push(client);
+                list.push(client);
                 clients.more.notify_all();
             }
             Admission::Refuse(status) => {
