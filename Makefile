@@ -1,6 +1,9 @@
 # make demo    as many connections as this machine allows, and three pushes to all of them
 # make test    everything CI runs; ends with "N passed, N failed"
 # make bench   the figures of docs/benchmarks.md, beside the plain baseline (an hour, on an idle machine)
+# make bench-2m       two million connections, both ends, with pushes (20 GB of memory)
+# make bench-1m-hash  a million with a larger connection hash, in a network namespace made without root
+# make soak    an hour at 500,000 connections with churn, pushes and pings: nothing lost, nothing grown
 # make conformance  all 517 cases of the Autobahn test suite, on both drivers (needs Python 2.7; a quarter of an hour)
 # make arena-smoke  builds every contestant of arena/ and holds it to the contract (arena/README.md)
 # make bench-tuning   what kernel settings are worth: docs/tuning.md (some minutes a round)
@@ -8,7 +11,8 @@
 #              change that, make sim SEED=7 replays one and prints every step
 # make deny    licences, advisories and sources of what we depend on
 #
-# Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k'.
+# Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k',
+# make soak SOAK='--connections 20k --minutes 2'.
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -16,6 +20,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEMO ?=
 BENCH ?=
 TUNING ?=
+SOAK ?=
 TEST ?=
 CONFORMANCE ?=
 SEED ?=
@@ -24,7 +29,7 @@ FROM ?= 0
 MINUTES ?= 60
 ARENA ?=
 
-.PHONY: demo test bench bench-tuning sim deny conformance arena-smoke
+.PHONY: demo test bench bench-tuning bench-2m bench-1m-hash soak sim deny conformance arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -36,6 +41,15 @@ test:
 bench:
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) bench/run.py --hash --myriad $(TARGET)/release/myriad $(BENCH)
+
+# Scenarios by a short name.
+bench-2m bench-1m-hash:
+	$(CARGO) build --release --locked --bin myriad
+	$(PYTHON) bench/run.py --only $(@:bench-%=broadcast-%) --myriad $(TARGET)/release/myriad $(BENCH)
+
+soak:
+	$(CARGO) build --release --locked --bin myriad
+	$(PYTHON) bench/soak.py --myriad $(TARGET)/release/myriad $(SOAK)
 
 conformance:
 	$(CARGO) build --release --locked --bin myriad

@@ -76,6 +76,7 @@ class Bench:
             wait_until_ready(server, ports[1] if kind == "baseline" else ports[0], kind)
             run = Run(self, server, ports, figures)
             with Process(crowd_command, self.out / f"{name}.crowd.log", subprocess.PIPE) as crowd:
+                run.crowd = crowd
                 follow(run, crowd, course)
                 # The crowd writes its report once it has closed its connections.
                 crowd.popen.wait(SILENCE_S)

@@ -98,6 +98,15 @@ def anonymous_bytes(pids):
     return sum(_kilobytes(f"/proc/{pid}/status", "RssAnon") * 1024 for pid in pids)
 
 
+def memory(pid):
+    """Resident, private, and with its share of what is shared (PSS)."""
+    return {
+        "rss_bytes": _kilobytes(f"/proc/{pid}/status", "VmRSS") * 1024,
+        "anonymous_bytes": _kilobytes(f"/proc/{pid}/status", "RssAnon") * 1024,
+        "pss_bytes": _kilobytes(f"/proc/{pid}/smaps_rollup", "Pss") * 1024,
+    }
+
+
 def slab_bytes():
     return (_kilobytes("/proc/meminfo", "SReclaimable") + _kilobytes("/proc/meminfo", "SUnreclaim")) * 1024
 
@@ -134,14 +143,16 @@ def wait_until_drained(in_use_before, patience_s=180):
 def busy_share(seconds=1.0):
     """How busy all cores together are, between 0 and 1."""
 
-    def sample():
-        numbers = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        return sum(numbers), numbers[3] + numbers[4]
-
-    total, idle = sample()
+    busy, total = processor_ticks()
     time.sleep(seconds)
-    total_after, idle_after = sample()
-    return 1 - (idle_after - idle) / max(total_after - total, 1)
+    busy_after, total_after = processor_ticks()
+    return (busy_after - busy) / max(total_after - total, 1)
+
+
+def processor_ticks():
+    """Of all processors since the machine started: (busy, all)."""
+    numbers = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(numbers) - numbers[3] - numbers[4], sum(numbers)
 
 
 def free_ports(count):

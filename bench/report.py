@@ -1,9 +1,14 @@
-"""docs/benchmarks.md, made from the JSON files of all scenarios measured so far."""
+"""docs/benchmarks.md, made from the JSON files of all scenarios measured so far.
+
+What was measured elsewhere stands in the page alone: of a scenario without a file, the page's section, its place of
+measurement and its rows in the table of targets stay as they are.
+"""
 
 import json
 import statistics
 
 import rows
+from earlier import Earlier
 
 HEAD = """# Benchmarks
 
@@ -22,20 +27,27 @@ def write(directory, path):
     for file in sorted(directory.glob("*.scenario.json")):
         result = json.loads(file.read_text())
         results[result["scenario"]] = result
-    path.write_text(page(results))
+    earlier = Earlier.read(path.read_text()) if path.exists() else Earlier()
+    path.write_text(page(results, earlier))
 
 
-def page(results):
-    parts = [HEAD, _machines(results), "## Targets\n", _targets(results)]
-    for row_scenario in dict.fromkeys(row.scenario for row in rows.ROWS):
-        if row_scenario in results:
-            parts.append(_scenario(results[row_scenario]))
+def page(results, earlier=Earlier()):
+    parts = [HEAD, _machines(results, earlier), "## Targets\n", _targets(results, earlier)]
+    for scenario in dict.fromkeys(row.scenario for row in rows.ROWS):
+        if scenario in results:
+            section = _soak if scenario == "soak" else _scenario
+            parts.append(section(results[scenario]))
+        elif scenario in earlier.sections:
+            parts.append(earlier.sections[scenario])
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
-def _machines(results):
+def _machines(results, earlier):
     """One line where all was measured in the same place, one per scenario otherwise."""
     places = {}
+    for name, place in earlier.places.items():
+        if name not in results:
+            places.setdefault(place, []).append(name)
     for name, result in results.items():
         context = result["context"]
         place = (
@@ -47,9 +59,15 @@ def _machines(results):
     return "Measured on:\n\n" + "\n".join(lines)
 
 
-def _targets(results):
+def _targets(results, earlier):
     lines = ["| | target | measured | reached |", "| --- | --- | --- | --- |"]
+    above = ""
     for row in rows.ROWS:
+        kept = earlier.targets.get((above, row.title, row.target))
+        above = row.title
+        if row.scenario not in results and row.scenario in earlier.sections and kept:
+            lines.append(kept)
+            continue
         outcome = row.outcome(results[row.scenario]["runs"]) if row.scenario in results else None
         if outcome is None:
             # Also when every round was invalid: then the section below shows why.
@@ -83,12 +101,63 @@ def _scenario(result):
     return "\n".join(parts)
 
 
+def _soak(result):
+    """What was judged, and how things stood every tenth of the time."""
+    [run] = result["runs"]
+    parts = ["## soak\n"]
+    parts.append(
+        f"{result['connections']:,} connections for {run['minutes']:g} minutes, {run['churn_percent_per_min']:g}% of "
+        "them leaving by close frame and replaced each minute. `make soak` runs:\n"
+    )
+    parts.extend(["```sh", *run["commands"], "```\n"])
+    parts.extend(["| | must be | was | holds |", "| --- | --- | --- | --- |"])
+    for check in run["checks"]:
+        parts.append(f"| {check['name']} | {check['target']} | {check['seen']} | {'yes' if check['holds'] else 'no'} |")
+    parts.append("\nHow things stood:\n")
+    parts.append(
+        "| at | connections | replaced so far | server, resident | crowd, resident | server's buffers | "
+        "kernel slabs, whole machine |"
+    )
+    parts.append("| --- " * 7 + "|")
+    samples = run["samples"]
+    for place in sorted({round(tenth * (len(samples) - 1) / 10) for tenth in range(11)}):
+        sample = samples[place]
+        parts.append(
+            f"| {sample['at_s'] / 60:.1f} min | {sample['connections']:,} | {sample['reconnected']:,} | "
+            f"{sample['server']['rss_bytes'] / 1e6:.2f} MB | {sample['crowd']['rss_bytes'] / 1e6:.2f} MB | "
+            f"{sample['buffered_bytes']:,} B | {sample['slab_bytes'] / 1e9:.3f} GB |"
+        )
+    parts.append("\n" + _soak_notes(run))
+    return "\n".join(parts)
+
+
+def _soak_notes(run):
+    pushes = [push["last_ms"] for push in run["report"]["pushes"] if push["last_ms"] is not None]
+    left = sum(push["left"] for push in run["report"]["pushes"])
+    hours = run["samples"][-1]["at_s"] - run["samples"][0]["at_s"]
+    shares = [
+        (run["samples"][-1][f"{who}_cpu_s"] - run["samples"][0][f"{who}_cpu_s"]) / hours for who in ("server", "crowd")
+    ]
+    return (
+        "A terminal that is counted when a push is made and leaves on purpose before the push comes is not expected to "
+        f"get it ({left:,} times in all pushes); one that joins after it was made is not counted if it gets it "
+        f"({run['report']['messages']['ahead']:,} times). Drift compares the medians of the first and the last tenth of "
+        "the samples, one every ten seconds, after a warm-up of 5 minutes: server "
+        f"{run['server_rss_bytes_drift']:+.2%} resident, {run['server_anonymous_bytes_drift']:+.2%} private; crowd "
+        f"{run['crowd_rss_bytes_drift']:+.2%} and {run['crowd_anonymous_bytes_drift']:+.2%}. The server used "
+        f"{rows.share(shares[0])} of a core, the crowd {rows.share(shares[1])}. This is no measurement of time: other "
+        f"programs used {rows.share(run['others_share'])} of the machine meanwhile. With that, pushes took "
+        f"{statistics.median(pushes) / 1000:.2f} s to the last client (median; the slowest {max(pushes) / 1000:.2f} s)."
+    )
+
+
 def _run_line(run):
     setup = run["report"]["setup"]
     cells = [str(run["round"] + 1), run["kind"], rows.seconds(setup["elapsed_s"]), rows.per_second(setup["rate_per_s"])]
     cells.append(rows.byte_count(run["user_bytes_per_connection"]) if "user_bytes_per_connection" in run else "")
     kernel = run.get("kernel_bytes_per_connection")
-    cells.append(f"{kernel / 1000:.2f} KB" if kernel else "")
+    total = kernel * setup["connected"] / 1e9 if kernel else 0
+    cells.append(f"{kernel / 1000:.2f} KB, {total:.1f} GB in all" if kernel else "")
     times = [push["last_ms"] for push in run.get("pushes", []) if push["last_ms"] is not None]
     if times:
         cells.append(f"{statistics.median(times) / 1000:.2f} s ({min(times) / 1000:.2f} to {max(times) / 1000:.2f})")
@@ -106,6 +175,8 @@ def _other(run):
     if "connect_floor_per_s" in run:
         floor = rows.per_second(run["connect_floor_per_s"])
         notes.append(f"connects at {rows.setup_share_of_floor(run):.2f} of the floor of {floor}")
+    if "server_cpu_s" in run:
+        notes.append(f"server CPU {run['server_cpu_s']:.1f} s for {len(run['pushes'])} pushes")
     if "server_cpu_share" in run:
         notes.append(f"server CPU {rows.share(run['server_cpu_share'])} of a core")
     if "probe" in run:

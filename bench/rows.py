@@ -116,6 +116,13 @@ def setup_seconds(run):
     return run["report"]["setup"]["elapsed_s"]
 
 
+def missed(run):
+    """Gaps and repeats, and deliveries that a push should have had and had not."""
+    messages = run["report"]["messages"]
+    short = sum(push["expected"] - push["received"] for push in run["report"]["pushes"])
+    return messages["gaps"] + messages["duplicates"] + short
+
+
 def byte_count(value):
     return f"{value:.0f} B"
 
@@ -185,12 +192,23 @@ ROWS = [
         "4.7 s", figure("io_uring", lambda run: last_ms(run) / 1000), 4.7, shown=seconds),
     Row("connect-1m", "broadcast-1m", "1M connections open and subscribed, both ends here",
         "40 s", figure("io_uring", setup_seconds), 40, shown=seconds),
+    Row("connect-2m", "broadcast-2m", "2M connections open and subscribed, both ends here",
+        "50 s", figure("io_uring", setup_seconds), 50, shown=seconds),
+    Row("broadcast-2m-seconds", "broadcast-2m", "broadcast to 2M, publish to last client",
+        "at most 18 s", figure("io_uring", lambda run: last_ms(run) / 1000), 18, shown=seconds),
+    _memory("2m", "io_uring", "2M"),
     Row("idle-1m", "idle-1m", "a million connections idle with 25 s pings answered: server's share of one core",
         "at most 45%", figure("io_uring", lambda run: run["server_cpu_share"]), 0.45, shown=share),
     Row("latency-1m", "latency-1m",
         "publish to a 1-subscriber channel while 1M idle connections are open, pings off, p99",
         "under 2 ms", figure("io_uring", lambda run: run["probe"]["fanout"]["overall"]["p99_ms"]), 2.0,
         shown=milliseconds),
+    Row("soak-lost", "soak", "an hour at 500,000 connections, 1% of them replaced a minute: connections lost",
+        "none", lambda runs: [run["report"]["churn"]["lost"] for run in runs], 0, shown="{:,.0f}".format),
+    Row("soak-gaps", "soak", "in that hour, publications missing or repeated at any client",
+        "none", lambda runs: [missed(run) for run in runs], 0, shown="{:,.0f}".format),
+    Row("soak-drift", "soak", "in that hour, growth of the server's resident memory",
+        "under 1%", lambda runs: [run["server_rss_bytes_drift"] for run in runs], 0.01, shown="{:+.2%}".format),
 ]
 
 

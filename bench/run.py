@@ -9,11 +9,7 @@ Everything runs one after the other on an otherwise idle machine. Raw results ar
 """
 
 import argparse
-import datetime
 import json
-import os
-import platform
-import resource
 import signal
 import subprocess
 import sys
@@ -24,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import report
 import rows
 import scenarios
+from context import ROOT, context
 from crowd import Bench, RunFailed
 
-ROOT = Path(__file__).resolve().parent.parent
 QUICK_CONNECTIONS = 20_000
 
 
@@ -56,41 +52,19 @@ def build(name, out):
     return program
 
 
-def context():
-    """Where and what: without it a figure means nothing."""
-    memory_kb = int(Path("/proc/meminfo").read_text().split()[1])
-    processor = "unknown processor"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            processor = line.partition(":")[2].strip()
-            break
-    commit = git("rev-parse", "--short", "HEAD") or "unknown"
-    if git("status", "--porcelain", "--untracked-files=no"):
-        commit += " with uncommitted changes"
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "processor": processor,
-        "memory": f"{memory_kb / (1 << 20):.1f} GiB",
-        "kernel": platform.release(),
-        "descriptors": f"{resource.getrlimit(resource.RLIMIT_NOFILE)[1]:,}",
-        "commit": commit,
-        "date": datetime.date.today().isoformat(),
-    }
-
-
-def git(*words):
-    done = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
 def chosen(options, connections, rounds):
-    everything = scenarios.everything(connections, rounds, options.hash or any("hash" in name for name in options.only))
+    everything = scenarios.everything(connections, rounds)
     if not options.only:
-        return everything
+        return [
+            scenario for scenario in everything
+            if not scenario.when_named and (options.hash or not scenario.larger_hash)
+        ]
     wanted = {row.scenario for name in options.only for row in rows.named(name)}
     unknown = [name for name in options.only if not rows.named(name)]
     if unknown:
         sys.exit(f"no row or scenario is called {', '.join(unknown)}; see --list")
+    if "soak" in wanted:
+        sys.exit("a soak is no measurement of time and takes an hour: make soak")
     return [scenario for scenario in everything if scenario.name in wanted]
 
 

@@ -1,5 +1,6 @@
 """The arithmetic of the benchmark: a wrong median is a wrong claim. No server is started here."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -12,6 +13,9 @@ import namespace
 import processes
 import report
 import rows
+import scenarios
+import soak
+from earlier import Earlier
 
 
 def run(kind, turn, last_ms, cpu_s=1.0, received=100, wanted=100):
@@ -97,6 +101,10 @@ class RowTest(unittest.TestCase):
         self.assertEqual([row.name for row in rows.named("idle-1m")], ["idle-1m"])
         self.assertEqual(rows.named("nonsense"), [])
 
+    def test_every_row_has_its_scenario(self):
+        measured = {scenario.name for scenario in scenarios.everything(None, None)} | {"soak"}
+        self.assertEqual({row.scenario for row in rows.ROWS}, measured)
+
 
 class PageTest(unittest.TestCase):
     def test_the_page_has_targets_commands_and_runs(self):
@@ -108,7 +116,7 @@ class PageTest(unittest.TestCase):
         self.assertIn("- 2 cores (some), 24.0 GiB, Linux 6.18.0, descriptor limit 20,000, commit abc, 2026-01-02\n", page)
         self.assertIn("| at most 0.95 | not measured |  |", page)
         self.assertIn("```sh\nserve baseline\nswarm 'ws://x?y'\nserve io_uring\n", page)
-        self.assertIn("| 1 | baseline | 1.2 s | 90,000/s | 131 B | 8.10 KB | 0.10 s (0.10 to 0.10) | 10000.00 us |", page)
+        self.assertIn("| 1 | baseline | 1.2 s | 90,000/s | 131 B | 8.10 KB, 0.0 GB in all | 0.10 s (0.10 to 0.10) | 10000.00 us |", page)
         self.assertIn("does not count: not everybody was connected or reached", page)
 
     def test_scenarios_measured_elsewhere_say_so(self):
@@ -118,6 +126,96 @@ class PageTest(unittest.TestCase):
         page = report.page({"idle-1m": result("idle-1m", "abc"), "latency-1m": result("latency-1m", "def")})
         self.assertIn("commit abc, 2026-01-02: idle-1m\n", page)
         self.assertIn("commit def, 2026-01-02: latency-1m\n", page)
+
+
+    def test_what_was_measured_elsewhere_stays(self):
+        def result(name, commit, runs):
+            return {"scenario": name, "connections": 100, "context": {**CONTEXT, "commit": commit}, "runs": runs}
+
+        runs = [run("baseline", 0, [100]), run("io_uring", 0, [80])]
+        old = report.page({
+            "broadcast-100k": result("broadcast-100k", "abc", runs),
+            "broadcast-1m": result("broadcast-1m", "abc", runs),
+        })
+        slower = [run("baseline", 0, [100]), run("io_uring", 0, [90])]
+        new = {"broadcast-1m": result("broadcast-1m", "def", slower)}
+        page = report.page(new, Earlier.read(old))
+        section = old[old.index("## broadcast-100k"):old.index("## broadcast-1m")]
+        self.assertIn(section, page)
+        self.assertIn("commit abc, 2026-01-02: broadcast-100k\n", page)
+        self.assertIn("commit def, 2026-01-02: broadcast-1m\n", page)
+        self.assertIn("publish to last client, against the baseline, io_uring | at most 0.95 | 0.80 | yes |", page)
+        self.assertIn("| broadcast to 1M, publish to last client, against the baseline | at most 0.9 | 0.90 | yes |", page)
+        # Both rows below are called the same.
+        self.assertEqual(page.count("| the same in seconds | about 6 s | 0.1 s | yes |"), 1)
+        self.assertEqual(report.page({}, Earlier.read(page)), page)
+
+
+class SoakTest(unittest.TestCase):
+    OPTIONS = argparse.Namespace(connections=1000, minutes=10, churn=1.0)
+
+    def figures(self, rss=lambda place: 50_000_000):
+        samples = [
+            {
+                "at_s": place * 10.0, "server": {"rss_bytes": rss(place)}, "connections": 1000,
+                "closes": {"client": 7 + place, "handed_over": place},
+            }
+            for place in range(61)
+        ]
+        return {
+            "samples": samples,
+            "report": {
+                "setup": {"connected": 1000},
+                "churn": {"churned": 100, "reconnected": 100, "given_up": 0, "lost": 0},
+                "errors": {}, "closes": {}, "pings": {"answered": 24_000},
+                "messages": {"gaps": 0, "duplicates": 0, "overtaken": 0, "late": 0, "unexpected": 0, "ahead": 1},
+                "pushes": [{"reach": 1.0, "expected": 999, "received": 999, "left": 1, "last_ms": 5.0}] * 20,
+            },
+        }
+
+    def failed(self, figures):
+        return [check["name"] for check in soak.judge(figures, self.OPTIONS) if not check["holds"]]
+
+    def test_a_good_hour_passes(self):
+        self.assertEqual(self.failed(self.figures()), [])
+
+    def test_each_thing_that_goes_wrong_is_named(self):
+        def spoil(change):
+            figures = self.figures()
+            change(figures)
+            return self.failed(figures)
+
+        self.assertEqual(spoil(lambda f: f["report"]["churn"].update(lost=1)), ["connections lost"])
+        self.assertEqual(spoil(lambda f: f["report"]["messages"].update(gaps=1)), ["publications gaps"])
+        self.assertEqual(spoil(lambda f: f["report"]["churn"].update(given_up=1)), ["of those, replaced"])
+        self.assertEqual(spoil(lambda f: f["report"]["churn"].update(churned=50, reconnected=50)),
+                         ["terminals that left on purpose"])
+        self.assertEqual(spoil(lambda f: f["report"]["pushes"].append({"reach": 0.999})), ["reach of each push"])
+        self.assertEqual(spoil(lambda f: f["samples"][-1]["closes"].update(slow_consumer=2)),
+                         ["connections the server ended by itself"])
+        self.assertEqual(spoil(lambda f: f["report"]["pings"].update(answered=10)), ["pings answered"])
+
+    def test_growth_is_judged_after_the_warm_up(self):
+        self.assertEqual(self.failed(self.figures(lambda place: 40_000_000 if place < 10 else 50_000_000)), [])
+        grows = self.figures(lambda place: 50_000_000 + place * 20_000)
+        self.assertEqual(self.failed(grows), ["resident memory of the server, last tenth against first"])
+        # A single peak is no growth.
+        self.assertEqual(self.failed(self.figures(lambda place: 90_000_000 if place == 58 else 50_000_000)), [])
+
+    def test_the_metrics_are_read(self):
+        text = (
+            '# TYPE myriad_closes counter\nmyriad_closes_total{reason="client"} 12\n'
+            'myriad_closes_total{reason="reset"} 0\nmyriad_connections 500\n'
+        )
+        self.assertEqual(soak.closes(text), {"client": 12, "reset": 0})
+        self.assertEqual(soak.gauge(text, "myriad_connections"), 500)
+
+    def test_counts_and_shares_are_read_or_refused(self):
+        self.assertEqual([soak.count(text) for text in ("250", "500k", "1.5m")], [250, 500_000, 1_500_000])
+        self.assertEqual([soak.percent(text) for text in ("1", "0.5%")], [1.0, 0.5])
+        for text in ("", "k", "0", "5x"):
+            with self.assertRaises(argparse.ArgumentTypeError):
+                soak.count(text)
 
 
 class CommandTest(unittest.TestCase):

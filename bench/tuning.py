@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import namespace
 import scenarios
 import tuning_page
+from context import ROOT, context
 from crowd import Bench, RunFailed
-from run import ROOT, context
 from settings import DEFAULTS, SETTINGS, SYSCTL
 
 # Settings between two runs with defaults: the machine's own drift is slower than that.

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Holds a crowd for an hour, with churn, pushes and pings, and judges whether anything was lost or grew.
+
+    make soak                                            500,000 connections, an hour, 1% of them replaced a minute
+    make soak SOAK='--connections 20k --minutes 2'       does it work? writes no page
+
+This is no measurement of time: other programs may run on the machine meanwhile, and what they used of it is said
+beside the figures. Raw results are kept in bench-out/; the exit code is 1 if anything judged did not hold.
+"""
+
+import argparse
+import json
+import re
+import signal
+import statistics
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import processes
+import report
+from context import ROOT, context
+from crowd import Bench, RunFailed
+
+# What the page shows; figures of anything smaller are a trial.
+CONNECTIONS, MINUTES = 500_000, 60
+EVERY_S = 30
+SAMPLE_EVERY_S = 10
+PING_INTERVAL_S = 25
+# Allocators and page tables settle first: 5 minutes of the hour, less of a shorter trial.
+WARMUP_SHARE, WARMUP_MAX_S = 0.25, 300
+DRIFT_MAX = 0.01
+# Ends that the soak itself causes: terminals that leave by close frame, and requests handed to the control plane.
+EXPECTED_CLOSES = {"client", "handed_over"}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--myriad", type=Path, default=ROOT / "target/release/myriad", help="the program to soak")
+    parser.add_argument("--connections", type=count, default=CONNECTIONS, help="such as 500k")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="from the last connection on")
+    parser.add_argument("--churn", type=percent, default=1.0, metavar="PERCENT", help="replaced each minute")
+    parser.add_argument("--driver", choices=["io_uring", "epoll"], default="io_uring", help="of the server")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench-out", help="where raw results go")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs/benchmarks.md", help="where the page is")
+    return parser.parse_args()
+
+
+def count(text):
+    found = re.fullmatch(r"([0-9.]+)([km]?)", text)
+    if not found or not float(found[1]) > 0:
+        raise argparse.ArgumentTypeError(f"{text}: write a count such as 250, 50k or 1m")
+    return round(float(found[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[found[2]])
+
+
+def percent(text):
+    value = float(text.removesuffix("%"))
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError(f"{text}: write a share of the crowd such as 1%")
+    return value
+
+
+def closes(metrics):
+    """Ended connections by reason, from the text of /metrics."""
+    found = re.findall(r'^myriad_closes_total\{reason="(\w+)"\} (\d+)', metrics, re.M)
+    return {reason: int(number) for reason, number in found}
+
+
+def gauge(metrics, name):
+    return float(re.search(rf"^{name} (\S+)", metrics, re.M)[1])
+
+
+class Sampler:
+    """Looks at both processes, the kernel and /metrics every ten seconds, from the time everybody is connected."""
+
+    def __init__(self, run, crowd_pid):
+        self.run, self.crowd_pid = run, crowd_pid
+        self.started = self.due = time.monotonic()
+        self.samples = []
+
+    def look(self, progress):
+        now = time.monotonic()
+        if now < self.due:
+            return
+        # Looks that were missed, on a machine that stood still, are not made up for.
+        self.due = max(self.due + SAMPLE_EVERY_S, now)
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.run.ports[0]}/metrics", timeout=60) as answer:
+            metrics = answer.read().decode()
+        busy, total = processes.processor_ticks()
+        in_use, waiting = processes.sockets()
+        self.samples.append({
+            "at_s": round(now - self.started, 1),
+            "server": processes.memory(self.run.server.pid),
+            "crowd": processes.memory(self.crowd_pid),
+            "server_cpu_s": processes.cpu_seconds([self.run.server.pid]),
+            "crowd_cpu_s": processes.cpu_seconds([self.crowd_pid]),
+            "machine_busy_ticks": busy,
+            "machine_ticks": total,
+            "slab_bytes": processes.slab_bytes(),
+            "sockets": in_use,
+            "time_wait": waiting,
+            "connections": int(gauge(metrics, "myriad_connections")),
+            "buffered_bytes": int(gauge(metrics, "myriad_buffered_bytes")),
+            "closes": closes(metrics),
+            **{name: progress[name] for name in ("connected", "connecting", "churned", "reconnected", "lost")},
+        })
+
+
+def soak(bench, options):
+    """The run; returns its figures."""
+    sampler = None
+
+    def course(run, event):
+        nonlocal sampler
+        if event["event"] == "phase" and event["phase"] == "pushing":
+            run.measure_memory(options.connections)
+            sampler = Sampler(run, run.crowd.pid)
+            print(f"connected after {event['elapsed_s']:.1f} s", flush=True)
+        elif event["event"] == "phase" and event["phase"] == "draining":
+            sampler.finished = True
+        elif event["event"] == "push":
+            print(
+                f"push {event['sequence']}: {event['received']:,} of {event['expected']:,} "
+                f"({event['left']} left before it came), last after {event['last_ms'] or 0:.0f} ms", flush=True,
+            )
+        elif event["event"] == "progress" and sampler and not getattr(sampler, "finished", False):
+            sampler.look(event)
+        return False
+
+    def crowd_options(kind, ports):
+        return [
+            "--churn", f"{options.churn:g}%/m", "--close", "orderly", "--duration", f"{round(options.minutes * 60)}s",
+            "--publish", f"http://127.0.0.1:{ports[0]}/api/publish", "--every", f"{EVERY_S}s",
+        ]
+
+    figures = bench.run(
+        "soak", options.driver, options.connections, f"{PING_INTERVAL_S}s", crowd_options, course
+    )
+    figures["samples"] = sampler.samples
+    return figures
+
+
+def settled(samples):
+    """Those after the warm-up."""
+    warmup_s = min(samples[-1]["at_s"] * WARMUP_SHARE, WARMUP_MAX_S)
+    return [sample for sample in samples if sample["at_s"] >= warmup_s]
+
+
+def drift(samples, value):
+    """How much larger the median of the last tenth is than that of the first, as a share."""
+    tenth = max(len(samples) // 10, 1)
+    first = statistics.median(value(sample) for sample in samples[:tenth])
+    last = statistics.median(value(sample) for sample in samples[-tenth:])
+    return (last - first) / first
+
+
+def judge(figures, options):
+    """A list of checks: what, what must hold, what was seen, whether it holds."""
+    result, samples = figures["report"], figures["samples"]
+    churn, messages, pushes = result["churn"], result["messages"], result["pushes"]
+    checks = []
+
+    def check(name, target, seen, holds):
+        checks.append({"name": name, "target": target, "seen": seen, "holds": bool(holds)})
+
+    check("terminals connected", f"{options.connections:,}", f"{result['setup']['connected']:,}",
+          result["setup"]["connected"] == options.connections)
+    check("connections lost", "0", f"{churn['lost']:,}", churn["lost"] == 0)
+    errors = sum(result["errors"].values())
+    check("errors of any other kind", "0", f"{errors:,}", errors == 0 and not result["closes"])
+    # The share of the crowd times the minutes; some of the last second may be missing.
+    wanted = options.connections * options.churn / 100 * options.minutes
+    check("terminals that left on purpose", f"about {wanted:,.0f}", f"{churn['churned']:,}",
+          abs(churn["churned"] - wanted) <= max(0.02 * wanted, 5))
+    # Those that left in the last moments are on their way.
+    under_way = churn["churned"] - churn["reconnected"]
+    check("of those, replaced", "all but the last second's", f"{churn['reconnected']:,}",
+          churn["given_up"] == 0 and under_way <= max(options.connections * options.churn / 100 / 60 * 2, 5))
+    ended = {reason: n - samples[0]["closes"].get(reason, 0) for reason, n in samples[-1]["closes"].items()}
+    other = {reason: n for reason, n in ended.items() if n and reason not in EXPECTED_CLOSES}
+    check("connections the server ended by itself", "0",
+          ", ".join(f"{reason} {n:,}" for reason, n in other.items()) or "0", not other)
+    check("pushes", f"one every {EVERY_S} s", f"{len(pushes):,}",
+          len(pushes) >= options.minutes * 60 // EVERY_S - 1)
+    reach = min((push["reach"] or 0 for push in pushes), default=0)
+    check("reach of each push", "100%", f"at least {reach:.4%}", reach == 1)
+    for name, field in (("gaps", "gaps"), ("repeated", "duplicates"), ("out of order", "overtaken"),
+                        ("late", "late"), ("not asked for", "unexpected")):
+        check(f"publications {name}", "0", f"{messages[field]:,}", messages[field] == 0)
+    # Each connection is pinged once an interval, the first time within one; whoever is replaced begins anew.
+    floor = options.connections * max(options.minutes * 60 / PING_INTERVAL_S - 1, 0) * 0.95
+    check("pings answered", f"at least {floor:,.0f}", f"{result['pings']['answered']:,}",
+          result["pings"]["answered"] >= floor)
+    grown = drift(settled(samples), lambda sample: sample["server"]["rss_bytes"])
+    check("resident memory of the server, last tenth against first", f"under {DRIFT_MAX:.0%} more", f"{grown:+.2%}",
+          grown < DRIFT_MAX)
+    return checks
+
+
+def others_share(samples):
+    """What of the machine programs other than server and crowd used."""
+    first, last = samples[0], samples[-1]
+    total = (last["machine_ticks"] - first["machine_ticks"]) / processes.CLOCK_TICKS_PER_S
+    busy = (last["machine_busy_ticks"] - first["machine_busy_ticks"]) / processes.CLOCK_TICKS_PER_S
+    own = sum(last[name] - first[name] for name in ("server_cpu_s", "crowd_cpu_s"))
+    return max(busy - own, 0) / max(total, 1)
+
+
+def main():
+    options = arguments()
+    if not options.myriad.exists():
+        sys.exit(f"{options.myriad} is not there; cargo build --release")
+    trial = (options.connections, options.minutes) != (CONNECTIONS, MINUTES)
+    out = options.out / "trial" if trial else options.out
+    out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    where = context()
+    bench = Bench(options.myriad.resolve(), None, None, 0, out)
+    try:
+        figures = soak(bench, options)
+    except (RunFailed, TimeoutError) as failure:
+        sys.exit(f"the soak could not be done: {failure}")
+    figures["round"] = 0
+    figures["minutes"], figures["churn_percent_per_min"] = options.minutes, options.churn
+    figures["checks"] = judge(figures, options)
+    figures["others_share"] = others_share(figures["samples"])
+    for memory in ("rss_bytes", "anonymous_bytes", "pss_bytes"):
+        for who in ("server", "crowd"):
+            figures[f"{who}_{memory}_drift"] = drift(settled(figures["samples"]), lambda s: s[who][memory])
+    result = {"scenario": "soak", "connections": options.connections, "context": where, "runs": [figures]}
+    (out / "soak.scenario.json").write_text(json.dumps(result, indent=1) + "\n")
+    for check in figures["checks"]:
+        mark = "ok  " if check["holds"] else "FAIL"
+        print(f"{mark}  {check['name']}: {check['seen']} (wanted: {check['target']})")
+    if not trial:
+        report.write(out, options.page)
+        print(f"{options.page} is written.")
+    return 0 if all(check["holds"] for check in figures["checks"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
