@@ -165,7 +165,7 @@ class SoakTest(unittest.TestCase):
         return {
             "samples": samples,
             "report": {
-                "setup": {"connected": 1000},
+                "outcome": "finished", "setup": {"connected": 1000},
                 "churn": {"churned": 100, "reconnected": 100, "given_up": 0, "lost": 0},
                 "errors": {}, "closes": {}, "pings": {"answered": 24_000},
                 "messages": {"gaps": 0, "duplicates": 0, "overtaken": 0, "late": 0, "unexpected": 0, "ahead": 1},
@@ -192,7 +192,10 @@ class SoakTest(unittest.TestCase):
                          ["terminals that left on purpose"])
         self.assertEqual(spoil(lambda f: f["report"]["pushes"].append({"reach": 0.999})), ["reach of each push"])
         self.assertEqual(spoil(lambda f: f["samples"][-1]["closes"].update(slow_consumer=2)),
-                         ["connections the server ended by itself"])
+                         ["connections that ended otherwise than by their client's close frame"])
+        self.assertEqual(spoil(lambda f: f["report"]["errors"].update(handshake_timeout=8)),
+                         ["errors of any other kind"])
+        self.assertEqual(spoil(lambda f: f["report"].update(outcome="interrupted")), ["the end"])
         self.assertEqual(spoil(lambda f: f["report"]["pings"].update(answered=10)), ["pings answered"])
 
     def test_growth_is_judged_after_the_warm_up(self):

@@ -124,7 +124,7 @@ pub fn share_rate(text: &str) -> Result<f64, QuantityError> {
         "" => return Err(error(column_of(text, time), Problem::NoUnit)),
         _ => return Err(error(column_of(text, time), Problem::UnknownUnit)),
     };
-    let share_per_s = percent / 100.0 / seconds;
+    let share_per_s = percent / (100.0 * seconds);
     if share_per_s == 0.0 {
         return Err(error(1, Problem::Zero));
     }
