@@ -202,7 +202,7 @@ def main():
         if not options.myriad.exists():
             sys.exit(f"{options.myriad} is not there; cargo build --release")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        bench = Bench(options.myriad.resolve(), None, 0, options.out)
+        bench = Bench(options.myriad.resolve(), None, None, 0, options.out)
         settings = chosen(options)
         first = 1 + max((int(path.name.split(".")[1]) for path in earlier), default=-1)
         for turn in range(first, first + options.rounds):
