@@ -455,14 +455,7 @@ impl World {
             received.values().sum::<u64>() + totals.ahead,
             totals.messages
         );
-        assert_eq!(
-            totals.churned,
-            totals.reconnected + totals.replacements_given_up
-        );
-        assert!(self.plan.churn_per_s.is_some() || totals.churned + totals.ahead == 0);
-        if self.temper == Temper::Kind {
-            assert_eq!(totals.lost, 0);
-        }
+        self.check_churn(&totals);
         for (&sequence, &sent) in &self.sent {
             let received = received
                 .get(&PushKey::Own {
@@ -492,6 +485,17 @@ impl World {
             .map(|a| a.closes.values().sum::<u64>())
             .sum();
         assert!(closes <= self.close_frames);
+    }
+
+    fn check_churn(&self, totals: &Totals) {
+        assert_eq!(
+            totals.churned,
+            totals.reconnected + totals.replacements_given_up
+        );
+        assert!(self.plan.churn_per_s.is_some() || totals.churned + totals.ahead == 0);
+        if self.temper == Temper::Kind {
+            assert_eq!(totals.lost, 0);
+        }
     }
 
     fn any_ended(&self) -> bool {
