@@ -9,6 +9,8 @@
 # make bench-tuning   what kernel settings are worth: docs/tuning.md (some minutes a round)
 # make sim     100,000 random schedules of several shards or an hour, and what they reached; SEEDS=, MINUTES= and FROM=
 #              change that, make sim SEED=7 replays one and prints every step
+# make fuzz    every fuzz target for an hour; MINUTES=, FUZZ='--target NAME' (needs a nightly toolchain)
+# make miri    wire, wheel and hub under Miri (needs a nightly toolchain; some minutes)
 # make deny    licences, advisories and sources of what we depend on
 #
 # Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k',
@@ -19,6 +21,7 @@ PYTHON ?= python3
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEMO ?=
 BENCH ?=
+FUZZ ?=
 TUNING ?=
 SOAK ?=
 TEST ?=
@@ -29,7 +32,7 @@ FROM ?= 0
 MINUTES ?= 60
 ARENA ?=
 
-.PHONY: demo test bench bench-tuning bench-2m bench-1m-hash soak sim deny conformance arena-smoke
+.PHONY: demo test bench bench-tuning bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -68,6 +71,12 @@ ifeq ($(SEED),)
 else
 	MYRIAD_SIM_SEED=$(SEED) $(SIM) replay --nocapture
 endif
+
+fuzz:
+	$(PYTHON) tests/fuzz.py --minutes $(MINUTES) $(FUZZ)
+
+miri:
+	$(PYTHON) tests/miri.py
 
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny

@@ -325,7 +325,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 48 }))]
 
         #[test]
         fn behaves_as_a_map_with_the_lowest_index_first(steps in prop::collection::vec(step(), 1..24)) {

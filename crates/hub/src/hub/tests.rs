@@ -433,6 +433,8 @@ fn name(channel: usize) -> String {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 256 }))]
+
     #[test]
     fn every_client_gets_every_publication_once_in_order(ops in prop::collection::vec(op(), 1..200)) {
         let hub = Hub::new(timing(0, 1, 0), 200, Lease::new(Pool::new(1 << 20), 100), 7, Now(0));

@@ -236,7 +236,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 5 } else { 1500 }))]
 
     #[test]
     fn behaves_as_a_map_of_deadlines(start in prop_oneof![Just(0), any::<u32>()], steps in prop::collection::vec(step(), 1..80)) {
