@@ -133,6 +133,9 @@ pub struct Descriptors {
     pub files_open: u64,
     /// True with CAP_SYS_ADMIN in the first user namespace: the kernel does not apply `fs.file-max` then.
     pub files_max_exempt: bool,
+    /// Hard RLIMIT_MEMLOCK where the kernel counts io_uring's queues by it (Linux 6.14); none where nothing bounds them:
+    /// unlimited, an older kernel, or CAP_IPC_LOCK in the first user namespace.
+    pub locked_bytes_max: Option<u64>,
 }
 
 /// Ports the kernel gives to outgoing connections.

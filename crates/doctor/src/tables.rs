@@ -4,6 +4,8 @@
 pub const EPOLL_TABLES_MAX: usize = 256;
 /// Tables a server can have under io_uring: a socket's name has 12 bits for its ring.
 pub const RING_TABLES_MAX: u64 = 4_096;
+/// What the kernel counts for the smallest ring the driver makes: three pages of completions, four of submissions.
+pub const RING_BYTES_MIN: u64 = 7 * 4_096;
 /// Sockets beyond the connections' limit that a shard can hold while it answers them 503.
 pub const REFUSAL_SLOTS: u64 = 256;
 /// Descriptors of a table that are no client: stdio, listener, epoll, wakers of the runtime, the files of one moment.
@@ -48,6 +50,12 @@ pub fn epoll_connections_max(table: u64) -> u64 {
 pub fn ring_connections_max(table: u64) -> u64 {
     let rings = table.saturating_sub(OWN_DESCRIPTORS).min(RING_TABLES_MAX);
     rings.saturating_mul(table)
+}
+
+/// Sockets that rings hold whose queues are counted as their user's locked memory, each ring as small as it can be.
+#[must_use]
+pub fn locked_ring_sockets_max(table: u64, locked_bytes: u64) -> u64 {
+    (locked_bytes / RING_BYTES_MIN).saturating_mul(table)
 }
 
 /// Connections in the fullest table: the mean, and four standard deviations of the binomial spread.

@@ -8,6 +8,7 @@ use crate::machine::{
 pub(crate) const GIB: u64 = 1 << 30;
 
 /// Two cores, 24 GiB, a hard limit of 20,000 descriptors, everything else as Linux sets it.
+#[expect(clippy::too_many_lines, reason = "one line a field of plain data")]
 pub(crate) fn small_machine() -> Machine {
     Machine {
         kernel: Kernel {
@@ -33,6 +34,7 @@ pub(crate) fn small_machine() -> Machine {
             files_max: 2_465_610,
             files_open: 483,
             files_max_exempt: false,
+            locked_bytes_max: None,
         },
         rights: Rights {
             raises_hard_limits: false,

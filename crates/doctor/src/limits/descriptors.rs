@@ -4,7 +4,7 @@ use super::{Load, Program, Role};
 use crate::budget::{Effect, Limit};
 use crate::machine::Machine;
 use crate::tables::{self, EPOLL_TABLES_MAX, RING_TABLES_MAX};
-use crate::units::count;
+use crate::units::{bytes, count};
 
 /// Files other programs need room for under `fs.file-max`.
 const FILES_KEPT: u64 = 4_096;
@@ -77,6 +77,32 @@ fn myriad_tables(machine: &Machine) -> Limit {
         read_from: "/proc/self/limits, /proc/sys/fs/nr_open",
         remedy: raise(machine),
     }
+}
+
+/// The account is the user's, so that both ends on one machine share it.
+pub(super) fn locked_memory(machine: &Machine, load: Load) -> Option<Limit> {
+    if load.program != Program::Myriad || !machine.io_uring.is_usable() {
+        return None;
+    }
+    let descriptors = machine.descriptors;
+    let locked_bytes = descriptors.locked_bytes_max?;
+    let table = descriptors.table_hard.min(descriptors.table_ceiling);
+    Some(Limit {
+        name: "locked memory of one user",
+        value: bytes(locked_bytes),
+        connections: tables::locked_ring_sockets_max(table, locked_bytes) / load.role.ends(),
+        effect: Effect::Stops,
+        evidence: format!(
+            "hard RLIMIT_MEMLOCK bounds the queues of io_uring, at least {} a table of {}, in all processes of a user \
+             without CAP_IPC_LOCK",
+            bytes(tables::RING_BYTES_MIN),
+            count(table),
+        ),
+        read_from: "/proc/self/limits, /proc/self/status",
+        remedy: "Raise it (LimitMEMLOCK= in a systemd unit, --ulimit memlock= of a container), or raise the descriptor \
+                 limit, which makes tables larger and rings fewer; or use --driver epoll."
+            .into(),
+    })
 }
 
 fn process_descriptors(machine: &Machine, load: Load, processes: u64) -> Limit {

@@ -161,6 +161,7 @@ pub(crate) fn all(machine: &Machine, load: Load) -> Vec<Limit> {
         memory::cgroup(machine, load),
         descriptors::open_files(machine, load),
         Some(descriptors::tables(machine, load)),
+        descriptors::locked_memory(machine, load),
         descriptors::epoll_watches(machine, load),
         network::ports(machine, load),
         network::conntrack(machine, load),

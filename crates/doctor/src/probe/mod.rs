@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 // Bits of the capability masks in `/proc/self/status` (capabilities(7)).
 const CAP_NET_ADMIN: u32 = 12;
+const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
 
@@ -134,7 +135,8 @@ impl Probe {
     /// # Errors
     /// One of the files cannot be read or has another form.
     pub fn descriptors(&self) -> Result<Descriptors, ProbeError> {
-        let (table_soft, table_hard) = self.table_limits()?;
+        let (table_soft, table_hard) =
+            self.limits("Max open files", "a line 'Max open files' with two limits")?;
         let [files_open, _free, files_max] = self.proc.numbers("sys/fs/file-nr")?;
         Ok(Descriptors {
             table_soft,
@@ -142,17 +144,27 @@ impl Probe {
             table_ceiling: self.proc.number("sys/fs/nr_open")?,
             files_max,
             files_open,
-            files_max_exempt: self.administers_machine()?,
+            files_max_exempt: self.has_in_first_namespace(CAP_SYS_ADMIN)?,
+            locked_bytes_max: self.locked_bytes_max()?,
         })
     }
 
-    /// The `Max open files` line of `/proc/self/limits`: soft, hard.
-    fn table_limits(&self) -> Result<(u64, u64), ProbeError> {
+    fn locked_bytes_max(&self) -> Result<Option<u64>, ProbeError> {
+        if !self.kernel()?.at_least(6, 14) || self.has_in_first_namespace(CAP_IPC_LOCK)? {
+            return Ok(None);
+        }
+        let (_, hard) = self.limits(
+            "Max locked memory",
+            "a line 'Max locked memory' with two limits",
+        )?;
+        Ok((hard != u64::MAX).then_some(hard))
+    }
+
+    /// The line of `/proc/self/limits` that begins so: soft, hard.
+    fn limits(&self, name: &str, expected: &'static str) -> Result<(u64, u64), ProbeError> {
         const PATH: &str = "self/limits";
         let text = self.proc.text(PATH)?;
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("Max open files"));
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
         let mut words = line
             .unwrap_or_default()
             .split_whitespace()
@@ -162,20 +174,18 @@ impl Probe {
             });
         match (words.next().flatten(), words.next().flatten()) {
             (Some(soft), Some(hard)) => Ok((soft, hard)),
-            _ => Err(self
-                .proc
-                .malformed(PATH, "a line 'Max open files' with two limits", &text)),
+            _ => Err(self.proc.malformed(PATH, expected, &text)),
         }
     }
 
-    /// True when `fs.file-max` does not bind us: CAP_SYS_ADMIN, and in the first user namespace, whose
-    /// map covers all ids. A capability inside a user namespace of our own does not count for the kernel.
-    fn administers_machine(&self) -> Result<bool, ProbeError> {
+    /// True when a bound of the whole machine does not bind us: with that capability, and in the first user namespace,
+    /// whose map covers all ids. A capability inside a user namespace of our own does not count for the kernel.
+    fn has_in_first_namespace(&self, capability: u32) -> Result<bool, ProbeError> {
         let first_namespace = match self.proc.text_if_present("self/uid_map")? {
             None => true,
             Some(map) => map.split_whitespace().eq(["0", "0", "4294967295"]),
         };
-        Ok(first_namespace && self.capabilities()? >> CAP_SYS_ADMIN & 1 == 1)
+        Ok(first_namespace && self.capabilities()? >> capability & 1 == 1)
     }
 
     fn rights(&self) -> Result<Rights, ProbeError> {

@@ -70,7 +70,8 @@ const MEMINFO: &str = "MemTotal:       24682416 kB\nMemFree:        24414592 kB\
                        Slab:              81940 kB\nSReclaimable:      59932 kB\nSUnreclaim:        22008 kB\n";
 const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units     \n\
                       Max processes             96343                96343                processes \n\
-                      Max open files            1024                 20000                files     \n";
+                      Max open files            1024                 20000                files     \n\
+                      Max locked memory         65536                8388608              bytes     \n";
 
 #[test]
 fn a_plain_machine_is_read_whole() {
@@ -123,7 +124,8 @@ fn an_unlimited_descriptor_limit_is_a_large_one() {
     let files = Files::new("unlimited");
     files.write(
         "proc/self/limits",
-        "Max open files            unlimited            unlimited            files \n",
+        "Max open files            unlimited            unlimited            files \n\
+         Max locked memory         unlimited            unlimited            bytes \n",
     );
     assert_eq!(files.machine().descriptors.table_hard, u64::MAX);
 }
@@ -241,6 +243,27 @@ fn root_is_exempt_from_the_file_limit_unless_its_namespace_is_its_own() {
     assert!(files.machine().descriptors.files_max_exempt);
     files.write("proc/self/uid_map", "         0       1000          1\n");
     assert!(!files.machine().descriptors.files_max_exempt);
+}
+
+#[test]
+fn locked_memory_bounds_rings_from_one_version_on_without_the_capability() {
+    let files = Files::new("locked");
+    let locked = |release: &str, status: &str| {
+        files.write("proc/sys/kernel/osrelease", release);
+        files.write("proc/self/status", status);
+        files.machine().descriptors.locked_bytes_max
+    };
+    let (nobody, root) = ("CapEff:\t0000000000000000\n", "CapEff:\t0000000000004000\n");
+    assert_eq!(locked("6.14.0\n", nobody), Some(8 << 20));
+    assert_eq!(locked("6.13.9\n", nobody), None);
+    assert_eq!(locked("6.14.0\n", root), None);
+    files.write("proc/self/uid_map", "         0       1000          1\n");
+    assert_eq!(locked("6.14.0\n", root), Some(8 << 20));
+    files.write(
+        "proc/self/limits",
+        "Max open files 1 2 files\nMax locked memory unlimited unlimited bytes\n",
+    );
+    assert_eq!(locked("6.14.0\n", nobody), None);
 }
 
 #[test]
