@@ -71,8 +71,8 @@ def test_too_big_a_message_is_closed_with_1009(serve):
     assert closed.value.rcvd.reason
 
 
-def test_the_offered_compression_is_declined(serve):
-    server = serve()
+def test_switched_off_the_offered_compression_is_declined(serve):
+    server = serve("--compression", "off")
     with server.client("/echo", compression="deflate") as client:
         assert "Sec-WebSocket-Extensions" not in client.response.headers
         client.send("a" * 10_000)
