@@ -1,6 +1,7 @@
 """One measured run: a server, the crowd, and what both used."""
 
 import json
+import re
 import subprocess
 import threading
 import time
@@ -19,11 +20,11 @@ class RunFailed(Exception):
 
 
 class Bench:
-    """What all runs share."""
+    """What all runs share: the programs they start, and where their raw results go."""
 
-    def __init__(self, myriad, baseline, floor, baseline_processes, out):
-        self.myriad, self.baseline, self.floor, self.out = myriad, baseline, floor, out
-        self.baseline_processes = baseline_processes
+    def __init__(self, myriad, out, baseline=None, floor=None, baseline_processes=16):
+        self.myriad, self.out = myriad, out
+        self.baseline, self.floor, self.baseline_processes = baseline, floor, baseline_processes
 
     def connect_floor_per_s(self, connections):
         """How many connections a second this machine opens now, when nothing is said on them: `baseline/floor.c`."""
@@ -99,18 +100,26 @@ class Run:
     def cpu_seconds(self):
         return processes.cpu_seconds(self.pids)
 
-    def metric(self, name):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[0]}/metrics", timeout=30) as answer:
-            for line in answer.read().decode().splitlines():
-                if line.startswith(f"{name} "):
-                    return float(line.rpartition(" ")[2])
-        raise RunFailed(f"the server has no metric {name}")
+    def metrics(self):
+        """All of the server's metrics now, as text."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[0]}/metrics", timeout=60) as answer:
+            return answer.read().decode()
+
+    def sent_bytes(self):
+        return metric(self.metrics(), "myriad_sent_bytes_total")
 
     def measure_memory(self, connected):
         connected = max(connected, 1)
         grown = processes.anonymous_bytes(self.pids) - self.anonymous_before
         self.figures["user_bytes_per_connection"] = grown / connected
         self.figures["kernel_bytes_per_connection"] = (processes.slab_bytes() - self.slab_before) / connected
+
+
+def metric(metrics, name):
+    """The value of a metric without labels."""
+    if found := re.search(rf"^{name} (\S+)", metrics, re.M):
+        return float(found[1])
+    raise RunFailed(f"the server has no metric {name}")
 
 
 def wait_until_ready(server, port, kind):

@@ -9,7 +9,7 @@ class Earlier:
     # By scenario: its whole section, and where it was measured.
     sections: dict = field(default_factory=dict)
     places: dict = field(default_factory=dict)
-    # By (title of the row above, title, target): the line. Some titles only say "the same", of the one above.
+    # By (title, target): the line. Some titles only say "the same", of the one above; no two of those have one target.
     targets: dict = field(default_factory=dict)
 
     @classmethod
@@ -33,9 +33,8 @@ def _places(head, scenarios):
 
 
 def _targets(section):
-    targets, above = {}, ""
+    targets = {}
     for line in re.findall(r"^\| (?!\||---).*$", section, re.M):
         title, target, *_ = [cell.strip() for cell in line.strip("|").split(" | ")]
-        targets[above, title, target] = line
-        above = title
+        targets[title, target] = line
     return targets

@@ -61,10 +61,8 @@ def _machines(results, earlier):
 
 def _targets(results, earlier):
     lines = ["| | target | measured | reached |", "| --- | --- | --- | --- |"]
-    above = ""
     for row in rows.ROWS:
-        kept = earlier.targets.get((above, row.title, row.target))
-        above = row.title
+        kept = earlier.targets.get((row.title, row.target))
         if row.scenario not in results and row.scenario in earlier.sections and kept:
             lines.append(kept)
             continue

@@ -92,7 +92,7 @@ def main():
         # Terminating the measurement must end its processes: turned into an exception, it does.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         baseline, floor = build("push", out), build("floor", out)
-        bench = Bench(options.myriad.resolve(), baseline, floor, options.baseline_processes, out)
+        bench = Bench(options.myriad.resolve(), out, baseline, floor, options.baseline_processes)
         for scenario in chosen(options, connections, rounds):
             print(f"{scenario.name}: {scenario.connections:,} connections, {scenario.rounds} rounds", flush=True)
             try:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 import namespace
-from crowd import displayed
+from crowd import Run, displayed
 
 KINDS = ["baseline", "io_uring", "epoll"]
 
@@ -25,11 +25,9 @@ class Scenario:
     when_named: bool = False
 
 
-def broadcast(bench, name, kind, connections, pushes=None, every_s=None):
-    """Connects, holds, pushes several times: setup rate, memory, fan-out times, CPU per delivery."""
-    pushes = pushes or (5 if connections <= 200_000 else 3 if connections <= 1_000_000 else 2)
-    # As long as three times the plain baseline takes here; pushes must not overlap.
-    every_s = every_s or 2 + connections // 50_000
+def through_pushes(pushes, **counters):
+    """A course: the memory of those connected, and by how much `counters`, functions of the run, rise while it pushes."""
+    before = {}
 
     def course(run, event):
         figures = run.figures
@@ -40,22 +38,32 @@ def broadcast(bench, name, kind, connections, pushes=None, every_s=None):
         elif event["event"] == "phase" and event["phase"] == "pushing":
             # The publisher waits two seconds before the first push; connecting has calmed down by then.
             time.sleep(1)
-            run.cpu_before = run.cpu_seconds()
+            before.update({name: read(run) for name, read in counters.items()})
         elif event["event"] == "push":
             figures.setdefault("pushes", []).append(event)
             if len(figures["pushes"]) == pushes:
-                figures["server_cpu_s"] = run.cpu_seconds() - run.cpu_before
+                figures.update({name: read(run) - before[name] for name, read in counters.items()})
 
-    # Right before the run: what else uses the machine, or its host, changes within minutes.
-    floor_per_s = bench.connect_floor_per_s(connections) if connections <= 200_000 else None
-    figures = bench.run(
+    return course
+
+
+def broadcast(bench, name, kind, connections, pushes=None, every_s=None):
+    """Connects, holds, pushes several times: setup rate, memory, fan-out times, CPU per delivery."""
+    pushes = pushes or (5 if connections <= 200_000 else 3 if connections <= 1_000_000 else 2)
+    # As long as three times the plain baseline takes here; pushes must not overlap.
+    every_s = every_s or 2 + connections // 50_000
+    return bench.run(
         name, kind, connections, "0",
         lambda kind, ports: bench.publish_options(kind, ports, pushes, f"{every_s}s"),
-        course,
+        through_pushes(pushes, server_cpu_s=Run.cpu_seconds),
     )
-    if floor_per_s is not None:
-        figures["connect_floor_per_s"] = floor_per_s
-    return figures
+
+
+def broadcast_over_floor(bench, name, kind, connections):
+    """The same, with the floor under connecting beside it."""
+    # Right before the run: what else uses the machine, or its host, changes within minutes.
+    floor_per_s = bench.connect_floor_per_s(connections)
+    return broadcast(bench, name, kind, connections) | {"connect_floor_per_s": floor_per_s}
 
 
 def compressed(bench, name, kind, connections):
@@ -63,29 +71,13 @@ def compressed(bench, name, kind, connections):
     pushes = 5
     every_s = 2 + connections // 50_000
 
-    def course(run, event):
-        figures = run.figures
-        if event["event"] == "progress":
-            run.connected = event["connected"]
-        elif event["event"] == "phase" and event["phase"] == "connected":
-            run.measure_memory(run.connected)
-        elif event["event"] == "phase" and event["phase"] == "pushing":
-            time.sleep(1)
-            run.cpu_before, run.sent_before = run.cpu_seconds(), run.metric("myriad_sent_bytes_total")
-        elif event["event"] == "push":
-            figures.setdefault("pushes", []).append(event)
-            if len(figures["pushes"]) == pushes:
-                figures["server_cpu_s"] = run.cpu_seconds() - run.cpu_before
-                figures["sent_bytes"] = run.metric("myriad_sent_bytes_total") - run.sent_before
-
     def crowd_options(_, ports):
         options = bench.publish_options("io_uring", ports, pushes, f"{every_s}s")
         options += ["--payload", "json", "--payload-size", "1024"]
         return options + ["--compression"] if kind == "compressed" else options
 
-    figures = bench.run(name, "io_uring", connections, "0", crowd_options, course)
-    figures["kind"] = kind
-    return figures
+    course = through_pushes(pushes, server_cpu_s=Run.cpu_seconds, sent_bytes=Run.sent_bytes)
+    return bench.run(name, "io_uring", connections, "0", crowd_options, course) | {"kind": kind}
 
 
 def idle(bench, name, kind, connections):
@@ -140,7 +132,7 @@ def everything(connections, rounds):
     """All scenarios; `connections` and `rounds` stand over the usual ones when given."""
     million = connections or 1_000_000
     return [
-        Scenario("broadcast-100k", connections or 100_000, rounds or 5, tuple(KINDS), broadcast),
+        Scenario("broadcast-100k", connections or 100_000, rounds or 5, tuple(KINDS), broadcast_over_floor),
         Scenario("compressed-100k", connections or 100_000, rounds or 5, ("plain", "compressed"), compressed),
         Scenario("broadcast-1m", million, rounds or 3, tuple(KINDS), broadcast),
         Scenario("idle-1m", million, 1, ("io_uring", "epoll"), idle),

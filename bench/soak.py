@@ -15,7 +15,6 @@ import signal
 import statistics
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -23,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import processes
 import report
 from context import ROOT, context
-from crowd import Bench, RunFailed
+from crowd import Bench, RunFailed, metric
+from quantity import count
 
 # What the page shows; figures of anything smaller are a trial.
 CONNECTIONS, MINUTES = 500_000, 60
@@ -49,13 +49,6 @@ def arguments():
     return parser.parse_args()
 
 
-def count(text):
-    found = re.fullmatch(r"([0-9.]+)([km]?)", text)
-    if not found or not float(found[1]) > 0:
-        raise argparse.ArgumentTypeError(f"{text}: write a count such as 250, 50k or 1m")
-    return round(float(found[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[found[2]])
-
-
 def percent(text):
     value = float(text.removesuffix("%"))
     if not 0 < value <= 100:
@@ -67,10 +60,6 @@ def closes(metrics):
     """Ended connections by reason, from the text of /metrics."""
     found = re.findall(r'^myriad_closes_total\{reason="(\w+)"\} (\d+)', metrics, re.M)
     return {reason: int(number) for reason, number in found}
-
-
-def gauge(metrics, name):
-    return float(re.search(rf"^{name} (\S+)", metrics, re.M)[1])
 
 
 class Sampler:
@@ -87,8 +76,7 @@ class Sampler:
             return
         # Looks that were missed, on a machine that stood still, are not made up for.
         self.due = max(self.due + SAMPLE_EVERY_S, now)
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.run.ports[0]}/metrics", timeout=60) as answer:
-            metrics = answer.read().decode()
+        metrics = self.run.metrics()
         busy, total = processes.processor_ticks()
         in_use, waiting = processes.sockets()
         self.samples.append({
@@ -102,8 +90,8 @@ class Sampler:
             "slab_bytes": processes.slab_bytes(),
             "sockets": in_use,
             "time_wait": waiting,
-            "connections": int(gauge(metrics, "myriad_connections")),
-            "buffered_bytes": int(gauge(metrics, "myriad_buffered_bytes")),
+            "connections": int(metric(metrics, "myriad_connections")),
+            "buffered_bytes": int(metric(metrics, "myriad_buffered_bytes")),
             "closes": closes(metrics),
             **{name: progress[name] for name in ("connected", "connecting", "churned", "reconnected", "lost")},
         })
@@ -224,7 +212,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     where = context()
-    bench = Bench(options.myriad.resolve(), None, None, 0, out)
+    bench = Bench(options.myriad.resolve(), out)
     try:
         figures = soak(bench, options)
     except (RunFailed, TimeoutError) as failure:

@@ -151,6 +151,27 @@ class PageTest(unittest.TestCase):
         self.assertEqual(report.page({}, Earlier.read(page)), page)
 
 
+class RowsTest(unittest.TestCase):
+    def test_no_two_rows_are_kept_as_one(self):
+        self.assertEqual(len({(row.title, row.target) for row in rows.ROWS}), len(rows.ROWS))
+
+
+class FloorTest(unittest.TestCase):
+    def test_only_the_measure_that_shows_the_floor_asks_for_it(self):
+        class Bench:
+            """Without a floor program, as a measurement of settings has it."""
+
+            def run(self, name, kind, connections, ping_interval, crowd_options, course):
+                return {"kind": kind}
+
+            def connect_floor_per_s(self, connections):
+                return 120_000.0
+
+        self.assertEqual(scenarios.broadcast(Bench(), "run", "epoll", 1000), {"kind": "epoll"})
+        [first] = [one for one in scenarios.everything(None, None) if one.name == "broadcast-100k"]
+        self.assertEqual(first.measure(Bench(), "run", "epoll", 1000)["connect_floor_per_s"], 120_000.0)
+
+
 class SoakTest(unittest.TestCase):
     OPTIONS = argparse.Namespace(connections=1000, minutes=10, churn=1.0)
 
@@ -211,7 +232,7 @@ class SoakTest(unittest.TestCase):
             'myriad_closes_total{reason="reset"} 0\nmyriad_connections 500\n'
         )
         self.assertEqual(soak.closes(text), {"client": 12, "reset": 0})
-        self.assertEqual(soak.gauge(text, "myriad_connections"), 500)
+        self.assertEqual(soak.metric(text, "myriad_connections"), 500)
 
     def test_counts_and_shares_are_read_or_refused(self):
         self.assertEqual([soak.count(text) for text in ("250", "500k", "1.5m")], [250, 500_000, 1_500_000])

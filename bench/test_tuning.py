@@ -149,6 +149,19 @@ class NamespaceTest(unittest.TestCase):
 
 
 class PageTest(unittest.TestCase):
+    def test_a_size_measured_elsewhere_keeps_its_section(self):
+        old = f"{tuning_page.HEAD}\n## 1,000 connections\n\nas it was\n\n{tuning_page.TAIL}"
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "tuning.md"
+            page.write_text(old)
+            tuning_page.write(Path(folder), page)
+            self.assertEqual(page.read_text().count("## 1,000 connections\n\nas it was\n"), 1)
+            self.assertEqual(page.read_text().count(tuning_page.TAIL.rstrip()), 1)
+
+    def test_rounds_of_which_none_counts_have_no_median(self):
+        busy = [[run("defaults") | {"busy_before": 0.9}]]
+        self.assertIn("No run with defaults counts", tuning_page._defaults(busy))
+
     def test_the_page_recommends_what_helped_and_names_what_did_not(self):
         def result(turn):
             runs = [

@@ -25,16 +25,11 @@ import scenarios
 import tuning_page
 from context import ROOT, context
 from crowd import Bench, RunFailed
+from quantity import count
 from settings import DEFAULTS, SETTINGS, SYSCTL
 
 # Settings between two runs with defaults: the machine's own drift is slower than that.
 STRIDE = 3
-
-
-def count(text):
-    """A number, or one with k or m."""
-    factor = {"k": 1_000, "m": 1_000_000}.get(text[-1:].lower(), 1)
-    return int(float(text.rstrip("kKmM")) * factor)
 
 
 def arguments():
@@ -202,7 +197,7 @@ def main():
         if not options.myriad.exists():
             sys.exit(f"{options.myriad} is not there; cargo build --release")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        bench = Bench(options.myriad.resolve(), None, None, 0, options.out)
+        bench = Bench(options.myriad.resolve(), options.out)
         settings = chosen(options)
         first = 1 + max((int(path.name.split(".")[1]) for path in earlier), default=-1)
         for turn in range(first, first + options.rounds):

@@ -1,6 +1,7 @@
 """docs/tuning.md, made from the rounds measured so far."""
 
 import json
+import re
 import statistics
 
 import effects
@@ -28,19 +29,24 @@ is the nearest on a machine: descriptors (`RLIMIT_NOFILE`, `fs.nr_open`, `fs.fil
 
 
 def write(directory, path):
-    """From every round's file in `directory` to the page at `path`."""
+    """From every round's file in `directory` to the page at `path`; a size measured elsewhere keeps its section."""
     by_size = {}
     for file in sorted(directory.glob("*.round.json")):
         result = json.loads(file.read_text())
         by_size.setdefault(result["connections"], []).append(result)
-    path.write_text(page(by_size))
+    path.write_text(page(by_size, earlier_sections(path.read_text()) if path.exists() else {}))
 
 
-def page(by_size):
-    parts = [HEAD]
-    for connections, results in sorted(by_size.items()):
-        parts.append(_section(connections, results))
-    parts.append(TAIL)
+def earlier_sections(text):
+    """The sections of a page by their number of connections."""
+    sections = re.findall(r"^(## ([\d,]+) connections\n.*?)(?=^## |\Z)", text, re.M | re.S)
+    return {int(connections.replace(",", "")): section for section, connections in sections}
+
+
+def page(by_size, earlier=()):
+    """`by_size`: the rounds of each number of connections; `earlier`: what an earlier page says of others."""
+    sections = dict(earlier) | {connections: _section(connections, results) for connections, results in by_size.items()}
+    parts = [HEAD, *(section for _, section in sorted(sections.items())), TAIL]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
@@ -89,6 +95,8 @@ def _places(results):
 
 def _defaults(rounds):
     runs = [run for found in rounds for run in found if run["setting"] == "defaults" and effects.counts(run)]
+    if not runs:
+        return "No run with defaults counts: in each the machine was busy with something else, or somebody was not reached."
     shown = [
         f"- {metric.name}: {metric.shown(statistics.median(metric.value(run) for run in runs))}; two runs in a row differ "
         f"by {effects.noise(rounds, metric):.0%}"
