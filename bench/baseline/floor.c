@@ -17,23 +17,20 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "descriptors.h"
+
 enum {
     CONNECTIONS_DEFAULT = 100000,
     PROCESSES_DEFAULT = 16,
-    PROCESSES_MAX = 256,
     // Connects a client process has under way: enough that it never waits for one answer.
     WINDOW = 64,
     EVENTS_PER_WAIT = 256,
     BACKLOG = 65535,
-    DESCRIPTORS_KEPT = 32,
-    // As in `push.c`: the fullest of the listeners has this many standard deviations more than the mean.
-    DEVIATIONS_KEPT = 5,
 };
 
 enum stage { WAITING, CONNECTING, OVER };
@@ -141,20 +138,16 @@ static long option(int count, char **words, const char *name, long value, long l
     return value;
 }
 
-static long processes_needed(long connections, long processes) {
-    struct rlimit limit;
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    for (;; processes++) {
-        if (processes > PROCESSES_MAX) {
-            fprintf(stderr, "floor: %ld connections need more than %d processes\n", connections, PROCESSES_MAX);
-            exit(1);
-        }
-        long mean = connections / processes + 1, deviation = 1;
-        while (deviation * deviation < mean) deviation++;
-        if (mean + DEVIATIONS_KEPT * deviation + DESCRIPTORS_KEPT < (long)limit.rlim_max) return processes;
+static long processes_needed(long connections, long at_least) {
+    int descriptors = descriptor_limit_raise();
+    if (descriptors < 0) fail("the descriptor limit");
+    long processes = processes_for(connections, descriptors, (int)at_least);
+    if (processes == 0) {
+        fprintf(stderr, "floor: %ld connections need more than %d processes of %d descriptors each\n", connections,
+                PROCESSES_MAX, descriptors);
+        exit(1);
     }
+    return processes;
 }
 
 static pid_t child(void) {

@@ -33,19 +33,15 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "descriptors.h"
+
 enum {
     PROCESSES_DEFAULT = 16,
-    PROCESSES_MAX = 1024,
     CONNECTIONS_DEFAULT = 100000,
-    // Descriptors a worker needs besides connections: epoll, listener, its end of the socket pair, stdio.
-    DESCRIPTORS_KEPT = 32,
-    // SO_REUSEPORT spreads by hash: the fullest listener has this many standard deviations more than the mean.
-    DEVIATIONS_KEPT = 5,
     EVENTS_PER_WAIT = 1024,
     BACKLOG = 65535,
     HEAD_BYTES_MAX = 8192,
@@ -466,33 +462,6 @@ static struct sockaddr_in parse_address(const char *text) {
     return address;
 }
 
-// The soft limit raised to the hard one.
-static int raise_descriptor_limit(void) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-        fail("getrlimit");
-    limit.rlim_cur = limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-        fail("setrlimit");
-    return limit.rlim_cur > INT_MAX ? INT_MAX : (int)limit.rlim_cur;
-}
-
-// How many processes hold the connections, with room for an uneven spread: mean + 5 standard deviations of a
-// binomial spread must fit one table.
-static int processes_for(long connections, int descriptor_limit, int at_least) {
-    int room = descriptor_limit - DESCRIPTORS_KEPT;
-    int processes = at_least;
-    while (processes < PROCESSES_MAX) {
-        double mean = (double)connections / processes, deviation = 1;
-        while (deviation * deviation < mean)
-            deviation++;
-        if (mean + DEVIATIONS_KEPT * deviation <= room)
-            break;
-        processes++;
-    }
-    return processes;
-}
-
 static volatile sig_atomic_t ending;
 
 static void handle_end(int signal) {
@@ -552,8 +521,15 @@ int main(int count, char **arguments) {
         fprintf(stderr, "between 1 and %d processes, at least 1 connection\n", PROCESSES_MAX);
         return 2;
     }
-    int descriptor_limit = raise_descriptor_limit();
+    int descriptor_limit = descriptor_limit_raise();
+    if (descriptor_limit < 0)
+        fail("the descriptor limit");
     process_count = processes_for(connections, descriptor_limit, process_count);
+    if (process_count == 0) {
+        fprintf(stderr, "%ld connections need more than %d processes of %d descriptors each\n", connections, PROCESSES_MAX,
+                descriptor_limit);
+        return 1;
+    }
     counters = mmap(NULL, sizeof *counters * (size_t)process_count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (counters == MAP_FAILED)
         fail("mmap");
