@@ -2,7 +2,7 @@
 
 use crate::compression::{Compression, Compressor};
 use crate::{Now, Permit};
-use myriad_wire::deflate::{DEFLATED_BYTES_MIN, Window};
+use myriad_wire::deflate::Window;
 use myriad_wire::ws::{Kind, Opcode, encode_frame, frame_header};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -102,10 +102,10 @@ impl Publication {
         /// Its record, the heads of its frames, its places in inboxes.
         const OVERHEAD_BYTES: u64 = 256;
         let windows = match compression {
-            Compression::Shared if payload_bytes >= DEFLATED_BYTES_MIN => {
-                1 + Window::MAX.fitting(payload_bytes).index()
-            }
-            Compression::Shared | Compression::Off => 0,
+            Compression::Shared => Window::MAX
+                .worthwhile(payload_bytes)
+                .map_or(0, |largest| 1 + largest.index()),
+            Compression::Off => 0,
         };
         (2 + windows as u64) * payload_bytes as u64 + OVERHEAD_BYTES
     }
@@ -125,10 +125,9 @@ impl Publication {
     /// making it.
     pub fn frame(&self, window: Option<Window>, compressor: &mut Compressor) -> &Arc<[u8]> {
         let bytes = self.payload.bytes();
-        let Some(window) = window.filter(|_| bytes.len() >= DEFLATED_BYTES_MIN) else {
+        let Some(window) = window.and_then(|window| window.worthwhile(bytes.len())) else {
             return self.raw_frame();
         };
-        let window = window.fitting(bytes.len());
         let frame = self.compressed.get_or_init(Box::default)[window.index()].get_or_init(|| {
             let frame = compressor.compress(window, self.payload.kind(), bytes)?;
             Some(frame.into())

@@ -1,6 +1,7 @@
 //! Compressed messages from clients (RFC 7692), for every transport that speaks WebSocket.
 
 use crate::shard::Shard;
+use crate::transport::frames::gathered;
 use myriad_hub::{Now, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
@@ -20,17 +21,9 @@ impl<R: Reactor> Shard<R> {
         message: &mut Vec<u8>,
         now: Now,
     ) -> Result<(), ProtocolError> {
-        match ends {
-            (true, true) => self.inflate(key, kind, bytes, now),
-            (_, false) => {
-                message.extend_from_slice(bytes);
-                Ok(())
-            }
-            (false, true) => {
-                message.extend_from_slice(bytes);
-                let payload = std::mem::take(message);
-                self.inflate(key, kind, &payload, now)
-            }
+        match gathered(bytes, ends, message) {
+            Some(payload) => self.inflate(key, kind, &payload, now),
+            None => Ok(()),
         }
     }
 

@@ -10,6 +10,23 @@ use myriad_wire::ws::{
     CloseCode, Decoder, Event, Extension, Limits, Opcode, ProtocolError, Role, encode_close,
     encode_frame,
 };
+use std::borrow::Cow;
+
+/// The whole message once its last piece has come; `ends` says whether this one is the first, and the last. Until then
+/// the pieces are kept in `message`; what came in one piece is never copied there.
+pub(crate) fn gathered<'a>(
+    piece: &'a [u8],
+    ends: (bool, bool),
+    message: &mut Vec<u8>,
+) -> Option<Cow<'a, [u8]>> {
+    if ends == (true, true) {
+        return Some(Cow::Borrowed(piece));
+    }
+    message.extend_from_slice(piece);
+    let (_, last) = ends;
+    // Taken: a client that once sent a large message would hold its memory through the next.
+    last.then(|| Cow::Owned(std::mem::take(message)))
+}
 
 impl<R: Reactor> Shard<R> {
     /// Bytes of an open connection.

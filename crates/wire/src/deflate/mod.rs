@@ -82,6 +82,12 @@ impl Window {
         let bits = u8::try_from(bits).unwrap_or(u8::MAX);
         Self::new(bits.clamp(Self::MIN.bits(), self.bits())).expect("between two windows")
     }
+
+    /// The same, or none for a payload too small to gain by it: below [`DEFLATED_BYTES_MIN`].
+    #[must_use]
+    pub fn worthwhile(self, payload_bytes: usize) -> Option<Self> {
+        (payload_bytes >= DEFLATED_BYTES_MIN).then(|| self.fitting(payload_bytes))
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +106,15 @@ mod tests {
             (0, Window::COUNT)
         );
         assert_eq!(size_of::<Option<Window>>(), 1);
+    }
+
+    #[test]
+    fn a_small_payload_is_not_worth_compressing() {
+        assert_eq!(Window::MAX.worthwhile(DEFLATED_BYTES_MIN - 1), None);
+        assert_eq!(
+            Window::MAX.worthwhile(DEFLATED_BYTES_MIN),
+            Some(Window::MAX.fitting(DEFLATED_BYTES_MIN))
+        );
     }
 
     #[test]
