@@ -6,7 +6,7 @@ use crate::connection::{Connection, Phase, Transport};
 use crate::limits::Lease;
 use crate::outbound::{Chunk, Outbound, Overflow};
 use crate::reach::{HubPlace, Reach};
-use crate::timers::Timing;
+use crate::timers::{Behind, Timing};
 use crate::{CloseReason, Now, Publication};
 use myriad_wheel::{Key, NONE, Slab, Wheel};
 use myriad_wire::deflate::Window;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub struct Hub {
     pub(crate) connections: Slab<Connection>,
     pub(crate) wheel: Wheel,
+    pub(crate) behind: Behind,
     pub(crate) timing: Timing,
     pub(crate) fired: Vec<u32>,
     pub(crate) subscriptions: Slab<Subscription>,
@@ -74,6 +75,7 @@ impl Hub {
         Self {
             connections: Slab::new(),
             wheel: Wheel::new(now.tick()),
+            behind: Behind::new(now),
             timing,
             fired: Vec::new(),
             subscriptions: Slab::new(),

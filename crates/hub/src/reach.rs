@@ -109,6 +109,8 @@ places! {
         Ping = "a ping is due",
         PongInTime = "something came after a ping",
         PongTimeout = "nothing came after a ping",
+        LateDoubted = "a peer seems late while input is left unread",
+        LateBehind = "a peer is late although input is left unread",
         IdleTimeout = "nothing came for the idle timeout",
         LingerTimeout = "a peer does not end its side",
         DueInSlices = "more timers are due than one turn handles",

@@ -38,6 +38,40 @@ impl Timing {
     }
 }
 
+/// How long a verdict on a silent peer waits for a shard that has not read everything. Bounded: what is dead must go from
+/// a shard that never catches up, too.
+const DOUBT_MAX: Duration = Duration::from_secs(30);
+
+/// Whether a shard has read what its peers sent.
+///
+/// Behind a flood of other work the pongs of thousands lie unread in the kernel; by the clock alone their senders would
+/// be closed for a silence that is the shard's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Behind {
+    /// The last time at which nothing was left to read; none while nothing is.
+    since: Option<Tick>,
+    turned_at: Tick,
+}
+
+impl Behind {
+    pub(crate) fn new(now: Now) -> Self {
+        Self {
+            since: None,
+            turned_at: now.tick(),
+        }
+    }
+
+    fn note(&mut self, input_left: bool, now: Tick) {
+        self.since = input_left.then(|| self.since.unwrap_or(self.turned_at));
+        self.turned_at = now;
+    }
+
+    /// What a peer sent before `deadline` may still be unread, and it is not too long ago.
+    fn doubts(&self, deadline: Tick, now: Tick) -> bool {
+        self.since.is_some_and(|since| since < deadline) && now < after(deadline, ticks(DOUBT_MAX))
+    }
+}
+
 /// What a connection's deadline asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
@@ -73,6 +107,24 @@ impl Hub {
         self.fired = fired;
         self.reach.note_if(more, HubPlace::DueInSlices);
         more
+    }
+
+    /// Says at each turn whether the reactor left input unread: until it has caught up, silence proves nothing.
+    pub fn note_input_left(&mut self, input_left: bool, now: Now) {
+        self.behind.note(input_left, now.tick());
+    }
+
+    /// Whether a peer of which nothing was read by `deadline` is late. If that is in doubt, its timer fires again soon.
+    fn is_late(&mut self, index: u32, deadline: Tick, now: Tick) -> bool {
+        let doubted = self.behind.doubts(deadline, now);
+        if doubted {
+            self.reach.note(HubPlace::LateDoubted);
+            self.wheel.arm(&mut self.connections, index, after(now, 1));
+        } else {
+            self.reach
+                .note_if(self.behind.since.is_some(), HubPlace::LateBehind);
+        }
+        !doubted
     }
 
     /// The earliest tick at which [`Hub::poll_due`] may have something, or a tick before it.
@@ -124,8 +176,11 @@ impl Hub {
     fn handle_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
         match self.connections[index].phase {
             Phase::Handshake => {
-                self.reach.note(HubPlace::HandshakeTimeout);
-                Some(Due::HandshakeTimeout)
+                let deadline = after(self.connections[index].opened, self.timing.handshake);
+                self.is_late(index, deadline, now).then(|| {
+                    self.reach.note(HubPlace::HandshakeTimeout);
+                    Due::HandshakeTimeout
+                })
             }
             Phase::Joining => {
                 self.reach.note(HubPlace::JoinTimeout);
@@ -142,23 +197,31 @@ impl Hub {
     /// Input only notes its time; what it changes is worked out here, when the timer fires.
     fn handle_open_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
         let timing = self.timing;
-        let connection = &mut self.connections[index];
-        if timing.idle > 0 && after(connection.last_input, timing.idle) <= now {
-            self.reach.note(HubPlace::IdleTimeout);
-            return Some(Due::Idle);
+        let last_input = self.connections[index].last_input;
+        let idle_at = after(last_input, timing.idle);
+        if timing.idle > 0 && idle_at <= now {
+            return self.is_late(index, idle_at, now).then(|| {
+                self.reach.note(HubPlace::IdleTimeout);
+                Due::Idle
+            });
         }
         let mut due = None;
-        if timing.ping_interval > 0 && connection.ping_at <= now {
-            if connection.is(Connection::AWAITS_PONG) {
-                let pinged_at = Tick(connection.ping_at.0.saturating_sub(timing.pong));
-                if connection.last_input < pinged_at {
-                    self.reach.note(HubPlace::PongTimeout);
-                    return Some(Due::PongTimeout);
+        let ping_at = self.connections[index].ping_at;
+        if timing.ping_interval > 0 && ping_at <= now {
+            if self.connections[index].is(Connection::AWAITS_PONG) {
+                let pinged_at = Tick(ping_at.0.saturating_sub(timing.pong));
+                if last_input < pinged_at {
+                    return self.is_late(index, ping_at, now).then(|| {
+                        self.reach.note(HubPlace::PongTimeout);
+                        Due::PongTimeout
+                    });
                 }
+                let connection = &mut self.connections[index];
                 self.reach.note(HubPlace::PongInTime);
                 connection.set(Connection::AWAITS_PONG, false);
                 connection.ping_at = after(pinged_at, timing.ping_interval.max(timing.pong + 1));
             } else {
+                let connection = &mut self.connections[index];
                 connection.set(Connection::AWAITS_PONG, true);
                 connection.ping_at = after(now, timing.pong);
                 self.reach.note(HubPlace::Ping);

@@ -64,6 +64,8 @@ pub struct Completions {
     /// Shared by all connections of the shard; valid until the next wait. Mutable, so that frames can be
     /// unmasked in place.
     pub buffer: Vec<u8>,
+    /// Sockets had more to give than this wait took: of those that seem silent, some are not.
+    pub input_left: bool,
 }
 
 impl Completions {
@@ -78,6 +80,7 @@ impl Completions {
         Self {
             list: Vec::with_capacity(1024),
             buffer: vec![0; Self::BUFFER_BYTES],
+            input_left: false,
         }
     }
 }

@@ -15,6 +15,7 @@ on_both!(
     traffic_is_not_a_wake,
     timeouts_end_a_wait,
     wakes_are_never_lost,
+    input_that_is_left_is_told,
 );
 
 fn a_wake_from_another_thread_ends_an_endless_wait<R: Real>() {
@@ -93,6 +94,36 @@ fn wakes_are_never_lost<R: Real>() {
         }
     }
     thread.join().unwrap();
+}
+
+/// All of it waits in the kernel before the first wait; a wait takes one piece of a socket.
+fn input_that_is_left_is_told<R: Real>() {
+    const BYTES: usize = 8 * Completions::RECEIVE_BYTES_MAX;
+    let mut world = World::<R>::listening(8);
+    let (mut stream, _) = world.pair(token(1));
+    world.turn(Duration::ZERO);
+    std::io::Write::write_all(&mut stream, &[7; BYTES]).unwrap();
+    let mut completions = Completions::new();
+    let mut bytes = 0;
+    while bytes < BYTES || completions.input_left {
+        let patience = Some(Duration::from_secs(60));
+        world.reactor.wait(patience, &mut completions).unwrap();
+        for completion in &completions.list {
+            if let Completion::Received { range, .. } = completion {
+                bytes += range.len();
+            }
+        }
+        let begun = bytes > 0;
+        assert!(!begun || bytes == BYTES || completions.input_left);
+        // Whoever was told in vain finds that out by the next wait.
+        if bytes == BYTES && completions.input_left {
+            world
+                .reactor
+                .wait(Some(Duration::ZERO), &mut completions)
+                .unwrap();
+            assert!(!completions.input_left);
+        }
+    }
 }
 
 /// A simulation's waker has no eventfd, so no real driver can sleep on it.

@@ -198,6 +198,54 @@ fn pings_come_every_interval_and_a_lost_pong_ends_it() {
     assert!((100..=101).contains(&(silent[1].0 - silent[0].0)));
 }
 
+/// What is due of one member and one handshake, on a shard that has not read everything from `behind` on, in tenths.
+fn due_behind(timing: Timing, behind: std::ops::Range<u64>) -> Vec<(u64, Due)> {
+    let mut hub = hub(timing);
+    member(&mut hub, "x");
+    hub.open(0, Now(0));
+    let mut seen = Vec::new();
+    for tenth in 0..1000 {
+        let now = Now(tenth * SECOND / 10);
+        hub.note_input_left(behind.contains(&tenth), now);
+        let mut due = Vec::new();
+        while hub.poll_due(now, 1, &mut due) {}
+        seen.extend(due.into_iter().map(|(_, what)| (tenth, what)));
+    }
+    seen.retain(|(_, what)| *what != Due::Ping);
+    seen
+}
+
+#[test]
+fn nobody_is_late_while_the_shard_is() {
+    let never = due_behind(timing(5, 2, 0), 0..0);
+    let (pong_at, handshake_at) = (never[0].0, never[1].0);
+    assert_eq!(never[0].1, Due::PongTimeout);
+    assert_eq!(never[1].1, Due::HandshakeTimeout);
+    // Behind from before the deadlines until 5 s after the later one: both are decided once it has caught up.
+    let until = handshake_at + 50;
+    let late = due_behind(timing(5, 2, 0), pong_at - 5..until);
+    assert!(
+        late.iter()
+            .all(|(tenth, _)| (until..=until + 1).contains(tenth)),
+        "{late:?}"
+    );
+    assert_eq!(late.len(), 2);
+    // Behind, but only since after the deadline: what came by then has been read.
+    assert_eq!(due_behind(timing(5, 2, 0), pong_at + 2..pong_at + 4), never);
+    // Never caught up: the dead go in the end.
+    let forever = due_behind(timing(5, 2, 0), 0..1000);
+    assert_eq!(forever.len(), 2);
+    for ((tenth, what), (due, same)) in forever.iter().zip(&never) {
+        assert_eq!(what, same);
+        assert!((due + 300..=due + 302).contains(tenth), "{forever:?}");
+    }
+    let idle = due_behind(timing(0, 1, 30), 290..400);
+    assert!(
+        idle.contains(&(400, Due::Idle)) || idle.contains(&(401, Due::Idle)),
+        "{idle:?}"
+    );
+}
+
 #[test]
 fn idle_and_handshake_timeouts_fire_on_time() {
     let mut hub = hub(timing(0, 1, 30));

@@ -188,6 +188,7 @@ impl Reactor for Sim {
         let mut world = world.borrow_mut();
         completions.list.clear();
         self.filled = self.happen(&mut world, completions);
+        completions.input_left = !world.ports[self.shard].ready.is_empty();
         Ok(())
     }
 

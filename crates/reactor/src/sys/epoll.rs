@@ -432,9 +432,12 @@ impl Reactor for Epoll {
         for &event in &events {
             self.handle_event(event, &mut completions.list);
         }
+        // A full batch: the kernel may have more.
+        let events_left = events.len() == events.capacity();
         self.events = events;
         self.receive(completions);
         completions.list.append(&mut self.ready);
+        completions.input_left = events_left || !self.readable.is_empty();
         Ok(())
     }
 

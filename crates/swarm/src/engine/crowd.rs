@@ -156,7 +156,7 @@ impl<R: Reactor> Crowd<R> {
 
         // The arrival time of the whole batch: after it was received, before any of it is looked at.
         let arrived = clock.now();
-        let Completions { list, buffer } = completions;
+        let Completions { list, buffer, .. } = completions;
         let busy = !list.is_empty();
         for completion in list.drain(..) {
             world.handle(reactor, completion, buffer, arrived);

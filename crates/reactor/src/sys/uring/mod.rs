@@ -372,6 +372,7 @@ impl Reactor for Uring {
         self.settle();
         self.reuse_vacated();
         completions.list.append(&mut self.state.ready);
+        completions.input_left = !self.state.readable.is_empty();
         Ok(())
     }
 
