@@ -118,8 +118,8 @@ def parse(entry, manifest, directory):
 
 def last_words(text):
     """What a failed program said last: enough for a row of a table."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if "rror" in line and not line.startswith("NOTE:")]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("NOTE: Picked up")]
+    telling = [line for line in lines if "rror" in line and "[Help" not in line]
     return (telling or lines or ["it said nothing"])[0 if telling else -1][:200]
 
 

@@ -73,6 +73,11 @@ class ManifestTest(unittest.TestCase):
                     with self.subTest(path):
                         self.assertTrue(place.startswith(REGISTRIES), place)
 
+    def test_a_large_crowd_gets_no_more_ticks_than_its_client_takes(self):
+        for connections, every_ms in ((500, smoke.TICK_MS), (5_000, 1_000)):
+            *_, (scene, _) = smoke.scenes(reference(), connections)
+            self.assertEqual(scene["push_every_ms"], every_ms)
+
     def test_placeholders_are_known(self):
         for contestant in contestants.load():
             running = Running(contestant, Order(26_000, 1_000, 2))
