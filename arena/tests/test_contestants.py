@@ -73,6 +73,11 @@ class ManifestTest(unittest.TestCase):
                     with self.subTest(path):
                         self.assertTrue(place.startswith(REGISTRIES), place)
 
+    def test_the_readme_lists_everybody(self):
+        readme = (ARENA / "README.md").read_text()
+        for contestant in contestants.load():
+            self.assertIn(f"`{contestant.name}`", readme)
+
     def test_a_large_crowd_gets_no_more_ticks_than_its_client_takes(self):
         for connections, every_ms in ((500, smoke.TICK_MS), (5_000, 1_000)):
             *_, (scene, _) = smoke.scenes(reference(), connections)
