@@ -17,6 +17,7 @@ on_both!(
     a_broken_connection_fails_alone,
     one_thread_many_gathered_sends,
     writable_is_told_once_per_request,
+    a_bufferful_is_more_than_one_segment,
 );
 
 /// Small enough that a megabyte never fits.
@@ -68,6 +69,17 @@ fn gathered_short_writes_resume_at_the_right_byte<R: Real>() {
     assert!(reader.join().unwrap().unwrap() == bytes);
 }
 
+/// Else the peer's kernel would wait 40 ms before it acknowledges each; loopback's own segments are 65,483 bytes long.
+fn a_bufferful_is_more_than_one_segment<R: Real>() {
+    for (buffer, segment_max) in [(SEND_BUFFER_BYTES, 8 * 1024), (512, 536), (1 << 20, 32_767)] {
+        let mut world = World::<R>::listening_with(8, Some(buffer));
+        let (stream, _) = world.pair(token(1));
+        // What the listener announced bounds both directions.
+        let segment = socket2::SockRef::from(&stream).tcp_mss().unwrap();
+        assert!(segment <= segment_max, "{segment} with {buffer}");
+    }
+}
+
 /// Sends until the socket takes nothing more; returns what it took.
 fn fill<R: Real>(world: &mut World<R>, socket: myriad_reactor::Socket, chunk: &[u8]) -> usize {
     let mut taken = 0;
@@ -94,11 +106,14 @@ fn a_full_socket_takes_nothing_and_disturbs_nobody<R: Real>() {
     let stalled = 250;
     fill(&mut world, pairs[stalled].1, &pattern(100_000));
     let message = pattern(333);
+    // The kernel may find room for some bytes after all, a moment later; for a megabyte it never does.
+    let hopeless = pattern(1_000_000);
     for _ in 0..3 {
         let mut ops: Vec<_> = pairs
             .iter()
             .map(|(_, socket)| SendOp::new(*socket, &message))
             .collect();
+        ops[stalled].parts = Parts::One(&hopeless);
         world.reactor.send_batch(&mut ops);
         for (place, op) in ops.iter().enumerate() {
             if place == stalled {
