@@ -1,7 +1,8 @@
 //! What a run is asked to do, checked.
 
+use crate::echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
 use crate::engine::churn::SOCKETS_SPARE;
-use crate::engine::plan::{Plan, PlannedTarget};
+use crate::engine::plan::{EchoPlan, Plan, PlannedTarget};
 use crate::engine::shared::Ending;
 use crate::engine::sources::{SourceChoice, SourceError, Sources};
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
@@ -33,6 +34,20 @@ const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// Largest payload of the publisher.
 const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+
+/// Largest message for the server to send back.
+const ECHO_BYTES_MAX: usize = 1 << 20;
+
+/// Most messages a second, to send back or to answer.
+const LOAD_RATE_MAX: f64 = 10e6;
+
+/// Messages that may be unanswered at once in the whole crowd, and their bytes: a server that stops answering must
+/// not fill this machine's memory, and at 100,000 a second this is still what falls due in two and a half seconds.
+const OUTSTANDING_MAX: usize = 1 << 18;
+const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
+
+/// Time between the end of connecting and the first message or push.
+const WARMUP_DEFAULT: Duration = Duration::from_secs(2);
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -69,7 +84,10 @@ pub struct Config {
     pub compression: bool,
     /// Makes the crowd its own publisher.
     pub publish: Option<Publish>,
-    /// How long a publication waits for the next arrival before it is taken to be over.
+    /// Has terminals send messages that the server sends back.
+    pub echo: Option<Echo>,
+    /// How long a publication waits for the next arrival before it is taken to be over, and an echo for its answer
+    /// before it is taken to be lost.
     pub settle: Duration,
     /// What is shown meanwhile.
     pub live: LiveStyle,
@@ -104,6 +122,38 @@ pub struct Publish {
     pub api_key: Option<String>,
     /// Time between the end of connecting and the first push.
     pub warmup: Duration,
+}
+
+/// Messages that the server sends back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Echo {
+    /// Messages a second over the whole crowd, by schedule.
+    pub rate_per_s: f64,
+    /// Of a message, its stamp included.
+    pub payload_bytes: usize,
+    /// Time between the end of connecting and the first one. They end with the duration.
+    pub warmup: Duration,
+}
+
+impl Echo {
+    /// So many a second, with defaults for the rest.
+    #[must_use]
+    pub fn new(rate_per_s: f64) -> Self {
+        Self {
+            rate_per_s,
+            payload_bytes: ECHO_BYTES_DEFAULT,
+            warmup: WARMUP_DEFAULT,
+        }
+    }
+
+    fn plan(self, settle: Duration) -> EchoPlan {
+        EchoPlan {
+            rate_per_s: self.rate_per_s,
+            payload_bytes: self.payload_bytes,
+            settle,
+            outstanding_max: OUTSTANDING_MAX.min(OUTSTANDING_BYTES_MAX / self.payload_bytes),
+        }
+    }
 }
 
 /// The form of a publish request.
@@ -162,7 +212,7 @@ impl Publish {
             body: PublishBody::default(),
             channels: Vec::new(),
             api_key: None,
-            warmup: Duration::from_secs(2),
+            warmup: WARMUP_DEFAULT,
         }
     }
 }
@@ -198,6 +248,17 @@ pub enum ConfigError {
     Churn(f64),
     /// The payload is shorter than the stamp or longer than 16 MiB.
     Payload(usize),
+    /// A rate that is zero, or more than can be kept.
+    Rate(&'static str, f64),
+    /// A message to send back is shorter than its stamp or longer than 1 MiB.
+    EchoSize(usize),
+    /// The run is over before the warm-up is.
+    Warmup {
+        /// How long the crowd is held.
+        duration: Duration,
+        /// As demanded.
+        warmup: Duration,
+    },
     /// The API key holds characters that a header cannot carry.
     ApiKey,
     /// No channel to publish to is known.
@@ -253,6 +314,18 @@ impl fmt::Display for ConfigError {
                     "--payload-size {bytes} is out of range; the stamp needs {STAMP_BYTES} bytes, and {PAYLOAD_BYTES_MAX} is the most"
                 )
             }
+            Self::Rate(option, rate) => write!(
+                f,
+                "{option} {rate}/s is out of range; give more than 0 and at most {LOAD_RATE_MAX}/s, such as 5k/s"
+            ),
+            Self::EchoSize(bytes) => write!(
+                f,
+                "--echo-size {bytes} is out of range; the stamp needs {ECHO_STAMP_BYTES} bytes, and {ECHO_BYTES_MAX} is the most"
+            ),
+            Self::Warmup { duration, warmup } => write!(
+                f,
+                "--duration {duration:?} is over before the --warmup of {warmup:?} is; give a longer --duration or a shorter --warmup"
+            ),
             Self::ApiKey => write!(
                 f,
                 "--api-key holds characters that a header cannot carry; check it for line breaks"
@@ -327,6 +400,7 @@ impl Config {
             headers: Vec::new(),
             compression: false,
             publish: None,
+            echo: None,
             settle: Duration::from_secs(30),
             live: LiveStyle::default(),
             json: None,
@@ -371,6 +445,7 @@ impl Config {
             retries: self.retries,
             heartbeat: self.heartbeat,
             churn_per_s: self.churn_per_s,
+            echo: self.echo.map(|echo| echo.plan(self.settle)),
             limits: myriad_wire::ws::Limits {
                 frame_bytes_max: MESSAGE_BYTES_MAX,
                 message_bytes_max: MESSAGE_BYTES_MAX,
@@ -420,6 +495,7 @@ impl Config {
         if let Some((option, _)) = durations.iter().find(|(_, duration)| duration.is_zero()) {
             return Err(ConfigError::Zero(option));
         }
+        self.check_echo()?;
         let key = self
             .publish
             .as_ref()
@@ -434,6 +510,34 @@ impl Config {
                 Err(ConfigError::Payload(publish.payload_bytes))
             }
             _ => Ok(()),
+        }
+    }
+
+    fn check_echo(&self) -> Result<(), ConfigError> {
+        let Some(echo) = self.echo else {
+            return Ok(());
+        };
+        if !(echo.rate_per_s > 0.0 && echo.rate_per_s <= LOAD_RATE_MAX) {
+            return Err(ConfigError::Rate("--echo", echo.rate_per_s));
+        }
+        if !(ECHO_STAMP_BYTES..=ECHO_BYTES_MAX).contains(&echo.payload_bytes) {
+            return Err(ConfigError::EchoSize(echo.payload_bytes));
+        }
+        match self.held_for() {
+            Some(duration) if duration <= echo.warmup => Err(ConfigError::Warmup {
+                duration,
+                warmup: echo.warmup,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// How long the crowd is held once it is connected; none: until the pushes are over.
+    pub(crate) fn held_for(&self) -> Option<Duration> {
+        let counted = self.publish.as_ref().and_then(|publish| publish.pushes);
+        match (self.duration, counted) {
+            (None, Some(_)) => None,
+            (duration, _) => Some(duration.unwrap_or(DURATION_DEFAULT)),
         }
     }
 

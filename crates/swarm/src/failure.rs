@@ -41,6 +41,10 @@ pub enum Failure {
     LostTimeout,
     /// The server left a terminal's heartbeat unanswered for a whole interval.
     HeartbeatUnanswered,
+    /// An answer to an echo was not what was sent.
+    EchoWrong,
+    /// An echo's answer came twice, on another connection, or after the settle time.
+    EchoUnknown,
     /// A publication was answered with this status, or not at all (0).
     Publish(u16),
 }
@@ -110,6 +114,12 @@ impl Failure {
             Self::NoMemory => {
                 "the kernel's memory for sockets ran out: open fewer connections, see net.ipv4.tcp_mem"
             }
+            Self::EchoWrong => {
+                "the server must send each text message back as it is: is this its echo path?"
+            }
+            Self::EchoUnknown => {
+                "the server answered an echo twice, to somebody else, or later than --settle"
+            }
             Self::Publish(401 | 403) => "the publish URL wants a key: give it with --api-key",
             Self::Publish(404 | 405) => "check the path of the publish URL, and --publish-body",
             Self::Publish(0) => {
@@ -141,6 +151,8 @@ impl fmt::Display for Failure {
             Self::LostReset => "lost_reset",
             Self::LostTimeout => "lost_timeout",
             Self::HeartbeatUnanswered => "heartbeat_unanswered",
+            Self::EchoWrong => "echo_wrong",
+            Self::EchoUnknown => "echo_unknown",
             Self::Publish(0) => "publish_unanswered",
             Self::Publish(status) => return write!(f, "publish_{status}"),
         })

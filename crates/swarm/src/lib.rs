@@ -19,11 +19,15 @@
 //! while nobody was there is no gap. A connection that ends without having been told to is `lost`: it counts
 //! against the reach, and is not replaced. For publications of somebody else there is no roll call, so that under
 //! churn their reach is an estimate.
+//!
+//! Echoes are an open-loop schedule over the whole crowd. The clock of one starts when it is due, whether or not it
+//! could be sent then, and stops when its answer has been received.
 
 #![forbid(unsafe_code)]
 
 mod clock;
 mod config;
+mod echo_stamp;
 mod engine;
 mod failure;
 mod interrupt;
@@ -38,15 +42,17 @@ mod stamp;
 mod target;
 
 pub use config::{
-    CONNECTING_DEFAULT, Config, ConfigError, DURATION_DEFAULT, Endpoint, LiveStyle, Publish,
+    CONNECTING_DEFAULT, Config, ConfigError, DURATION_DEFAULT, Echo, Endpoint, LiveStyle, Publish,
     PublishBody,
 };
+pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
 pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
 pub use failure::Failure;
 pub use interrupt::{EXIT_INTERRUPTED, Interrupt};
 pub use measure::collector::{Ended, FanoutTimes, Origin, PushReport};
-pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Verdict};
+pub use measure::round_trip::{RoundTripReport, RoundTripTimes};
+pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Trip, Verdict};
 pub use myriad_reactor::Driver;
 pub use report::{Outcome, Report};
 pub use run::{RunError, run};

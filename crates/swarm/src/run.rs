@@ -1,7 +1,7 @@
 //! One run from beginning to end: starts the crowd and the publisher, watches both, writes the report.
 
 use crate::clock::{Clock as _, Nanos, RunClock};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Echo};
 use crate::engine::plan::Plan;
 use crate::engine::shared::{Order, Shared, Stage, Totals};
 use crate::engine::thread::{Tables, spawn};
@@ -11,8 +11,9 @@ use crate::measure::collector::{Collector, Origin};
 use crate::measure::process::{Watch, anonymous_bytes};
 use crate::measure::push::{PushKey, microseconds};
 use crate::measure::rates::{Peak, Rates};
+use crate::measure::round_trip::{Counts, RoundTrips};
 use crate::publisher::Publisher;
-use crate::report::live::{Event, Live, Phase, Progress};
+use crate::report::live::{Event, Live, Phase, Progress, RoundTripProgress};
 use crate::report::{Outcome, Report, float};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
@@ -29,6 +30,9 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// How long closing may take before the run goes on without it; the process's end closes the rest.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
+
+/// How far ahead echoes are told to begin, so that every thread knows in time: twice as long as one sleeps.
+const ECHO_AHEAD: Duration = Duration::from_millis(200);
 
 /// Terminals that gave up before any connected, after which none is expected to.
 const HOPELESS: u64 = 1000;
@@ -84,6 +88,7 @@ pub(crate) struct Figures {
     pub totals: Totals,
     pub failures: BTreeMap<Failure, u64>,
     pub closes: BTreeMap<Option<u16>, u64>,
+    pub echo: Counts,
     /// The least advanced thread's.
     pub stage: Stage,
     pub fatal: Option<String>,
@@ -95,11 +100,13 @@ impl Figures {
             totals: Totals::default(),
             failures: BTreeMap::new(),
             closes: BTreeMap::new(),
+            echo: Counts::default(),
             stage: Stage::Gone,
             fatal: None,
         };
         for account in shared.accounts() {
             figures.totals.merge(&account.totals);
+            figures.echo.merge(&account.echo.counts);
             for (failure, count) in &account.failures {
                 *figures.failures.entry(*failure).or_default() += count;
             }
@@ -118,6 +125,8 @@ impl Figures {
 pub(crate) struct Times {
     pub setup: Histogram<u64>,
     pub pong: Histogram<u64>,
+    /// With their counts.
+    pub echo: RoundTrips,
 }
 
 impl Times {
@@ -125,11 +134,13 @@ impl Times {
         let mut times = Self {
             setup: microseconds(),
             pong: microseconds(),
+            echo: RoundTrips::default(),
         };
         let grows = "a histogram that grows takes any other of its precision";
         for account in shared.accounts() {
             times.setup.add(&account.setup_times).expect(grows);
             times.pong.add(&account.pong_times).expect(grows);
+            times.echo.merge(&account.echo);
         }
         times
     }
@@ -143,7 +154,7 @@ pub(crate) struct Run<'a> {
     pub tables: Tables,
     pub started_unix_s: u64,
     channels: Vec<String>,
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
     clock: RunClock,
     interrupt: &'a Interrupt,
     threads: Vec<JoinHandle<()>>,
@@ -154,6 +165,7 @@ pub(crate) struct Run<'a> {
     next_watch: Nanos,
     pub message_rates: Option<Rates>,
     message_peak: Peak,
+    echo_peak: Peak,
     pub setup_peak: Peak,
     memory_before: u64,
     /// Anonymous memory, and what of it was gained per terminal, when connecting had finished.
@@ -198,6 +210,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         next_watch: clock.now().plus(Duration::from_secs(1)),
         message_rates: None,
         message_peak: Peak::default(),
+        echo_peak: Peak::default(),
         setup_peak: Peak::default(),
         memory_before: anonymous_bytes(),
         memory_connected: None,
@@ -248,6 +261,9 @@ impl Run<'_> {
         if self.config.churn_per_s.is_some() {
             self.shared.give(Order::Churn(self.config.ending));
         }
+        if let Some(echo) = self.config.echo {
+            self.begin_echoes(echo, connected_at);
+        }
         if let Some(publish) = self.config.publish.clone() {
             let (plan, shared) = (Arc::clone(&self.plan), Arc::clone(&self.shared));
             let publisher =
@@ -260,12 +276,11 @@ impl Run<'_> {
 
     /// Holds the crowd for as long as was asked, and until its pushes are measured.
     fn hold(&mut self, connected_at: Nanos) -> Result<Passed, RunError> {
-        let duration = match (self.config.duration, &self.config.publish) {
-            (None, Some(publish)) if publish.pushes.is_some() => None,
-            (duration, _) => Some(duration.unwrap_or(crate::config::DURATION_DEFAULT)),
-        };
-        let deadline = duration.map(|duration| connected_at.plus(duration));
-        self.ticks_until(|run, _| {
+        let deadline = self
+            .config
+            .held_for()
+            .map(|duration| connected_at.plus(duration));
+        let passed = self.ticks_until(|run, _| {
             let time_over = deadline.is_none_or(|deadline| run.clock.now() >= deadline);
             if !time_over {
                 return None;
@@ -280,7 +295,26 @@ impl Run<'_> {
                 }
             }
             Some(Passed::AsPlanned)
+        })?;
+        if passed != Passed::AsPlanned || self.config.echo.is_none() {
+            return Ok(passed);
+        }
+        self.shared.end_echoes(self.clock.now());
+        self.ticks_until(|run, _| {
+            let ended = run.shared.accounts().all(|account| account.echo_ended);
+            ended.then_some(Passed::AsPlanned)
         })
+    }
+
+    /// Has every thread send echoes from one time on.
+    fn begin_echoes(&self, echo: Echo, connected_at: Nanos) {
+        let soonest = self.clock.now().plus(ECHO_AHEAD);
+        let from = connected_at.plus(echo.warmup).max(soonest);
+        let until = self
+            .config
+            .held_for()
+            .map(|duration| connected_at.plus(duration).max(from));
+        self.shared.begin_echoes(from, until);
     }
 
     fn measures_own_push(&self) -> bool {
@@ -319,6 +353,7 @@ impl Run<'_> {
         let totals = &figures.totals;
         self.setup_peak.sample(now, totals.opened);
         self.message_peak.sample(now, totals.messages);
+        self.echo_peak.sample(now, figures.echo.received);
         if totals.opened > 0 {
             let rates = self
                 .message_rates
@@ -353,6 +388,10 @@ impl Run<'_> {
             closes: closes(figures),
             messages: figures.totals.messages,
             message_rate_per_s: self.message_peak.latest(),
+            echo: self
+                .config
+                .echo
+                .map(|_| RoundTripProgress::of(&figures.echo, &self.echo_peak)),
             cpu_share: self.watch.share,
             rss_anon_bytes: memory,
             user_bytes_per_terminal: self.bytes_per_terminal(memory, figures.totals.open),
@@ -414,6 +453,7 @@ impl Run<'_> {
             publisher.stop();
         }
         let now = self.clock.now();
+        self.shared.end_echoes(now);
         for push in self.collector.collect(&self.shared, &self.plan, now, true) {
             self.live.show(&Event::Push(&push));
         }

@@ -1,12 +1,12 @@
 //! `myriad swarm`: arguments in, exit code out.
 
 use crate::{BAD_ARGUMENTS, say};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use myriad_swarm::quantity::{bytes, count, duration, rate, share_rate};
 use myriad_swarm::report::Report;
 use myriad_swarm::{
-    Config, Driver, EXIT_INTERRUPTED, Ending, Endpoint, Filler, Interrupt, LiveStyle, Outcome,
-    Publish, PublishBody, RunError, SourceChoice, SourceRanges, Target, Threshold,
+    Config, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler, Interrupt, LiveStyle,
+    Outcome, Publish, PublishBody, RunError, SourceChoice, SourceRanges, Target, Threshold,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,8 +18,9 @@ const EXIT_THRESHOLD: u8 = 99;
 /// Opens a crowd of connections to a WebSocket server, and reports what they saw.
 #[derive(Args, Clone, Debug)]
 #[command(
+    group = ArgGroup::new("load").multiple(true),
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=1'\n\
-                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; gaps; duplicates; messages; messages:rate.\n\
+                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; gaps; duplicates; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
@@ -68,8 +69,15 @@ pub(crate) struct Arguments {
     /// Offer to take compressed messages (permessage-deflate, without context takeover)
     #[arg(long)]
     compression: bool,
+    /// Send text messages at this rate over the whole crowd, such as 5k/s, until the duration is over; the server is to
+    /// send each back. Times count from when a message was due
+    #[arg(long, value_name = "RATE", value_parser = rate, group = "load")]
+    echo: Option<f64>,
+    /// Bytes of such a message, its stamp included [default: 64]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "echo")]
+    echo_size: Option<u64>,
     /// Publish to this URL too, for instance http://127.0.0.1:8000/api/publish
-    #[arg(long, value_name = "URL", value_parser = Endpoint::parse)]
+    #[arg(long, value_name = "URL", value_parser = Endpoint::parse, group = "load")]
     publish: Option<Endpoint>,
     /// Time between pushes
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "publish")]
@@ -92,10 +100,10 @@ pub(crate) struct Arguments {
     /// Key of the publish API
     #[arg(long, value_name = "KEY", requires = "publish")]
     api_key: Option<String>,
-    /// Time between the end of connecting and the first push
-    #[arg(long, value_name = "TIME", value_parser = duration, requires = "publish")]
+    /// Time between the end of connecting and the first push or echo [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "load")]
     warmup: Option<Duration>,
-    /// Time a push waits for its next arrival before it counts as over
+    /// Time a push waits for its next arrival before it counts as over, and an echo for its answer before it is lost
     #[arg(long, value_name = "TIME", value_parser = duration)]
     settle: Option<Duration>,
     /// What to show meanwhile
@@ -240,6 +248,14 @@ impl Arguments {
         config.handshake_timeout = self.handshake_timeout.unwrap_or(config.handshake_timeout);
         config.retries = self.retries.unwrap_or(config.retries);
         config.settle = self.settle.unwrap_or(config.settle);
+        config.echo = self.echo.map(|rate_per_s| {
+            let mut echo = Echo::new(rate_per_s);
+            echo.warmup = self.warmup.unwrap_or(echo.warmup);
+            if let Some(size) = self.echo_size {
+                echo.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
+            }
+            echo
+        });
         config.publish = self.publish.map(|endpoint| {
             let mut publish = Publish::new(endpoint, self.every);
             publish.pushes = self.pushes;

@@ -23,6 +23,7 @@ pub(super) struct Notes {
     pub(super) closes: Vec<Option<u16>>,
     pub(super) setup_times: Vec<Duration>,
     pub(super) pong_times: Vec<Duration>,
+    pub(super) echo_times: Vec<Duration>,
     pub(super) open_by_target: Vec<u32>,
     pub(super) open_changed: bool,
 }
@@ -69,6 +70,12 @@ impl World {
                 .pong_times
                 .record(as_micros(time))
                 .expect("a histogram that grows takes any value");
+        }
+        if let Some(echo) = &self.echo {
+            (account.echo.counts, account.echo_ended) = echo.account();
+            for time in self.notes.echo_times.drain(..) {
+                account.echo.record(time);
+            }
         }
         if std::mem::take(&mut self.notes.open_changed) {
             account

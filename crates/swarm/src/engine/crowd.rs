@@ -9,6 +9,7 @@ use crate::engine::account::Notes;
 use crate::engine::arrivals::{Arrivals, MessageScan};
 use crate::engine::churn::Churn;
 use crate::engine::closing::ClosingAll;
+use crate::engine::echo::Echo;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::opening::Opening;
 use crate::engine::outbox::{Broken, Outbox};
@@ -53,6 +54,7 @@ pub(super) struct World {
     pub(super) opening: Opening,
     heartbeat: Option<Heartbeat>,
     pub(super) churn: Option<Churn>,
+    pub(super) echo: Option<Box<Echo>>,
     pub(super) arrivals: Arrivals,
     /// For the compressed messages of all terminals, one at a time: no server may take context over.
     pub(super) inflater: Inflater,
@@ -81,9 +83,27 @@ pub(super) enum Partial {
 #[derive(Debug)]
 pub(super) struct PartialMessage {
     pub(super) decoder: Decoder,
+    pub(super) body: MessageBody,
+}
+
+/// What came of a message so far.
+#[derive(Debug, Default)]
+pub(super) struct MessageBody {
     pub(super) scan: MessageScan,
-    /// The DEFLATE data of a compressed one so far.
+    /// The DEFLATE data of a compressed one.
     pub(super) compressed: Vec<u8>,
+    /// The beginning of any other, as far as it can be an echo; empty where nobody sends any.
+    pub(super) echoed: Vec<u8>,
+}
+
+impl MessageBody {
+    /// Takes the next piece.
+    pub(super) fn feed(&mut self, piece: &[u8], echo_bytes_max: usize) {
+        self.scan.feed(piece);
+        let room = echo_bytes_max.saturating_sub(self.echoed.len());
+        self.echoed
+            .extend_from_slice(&piece[..piece.len().min(room)]);
+    }
 }
 
 /// Whether a thread has more to do.
@@ -114,6 +134,7 @@ impl<R: Reactor> Crowd<R> {
             opening: Opening::new(&plan, part, now),
             heartbeat,
             churn: Churn::new(&plan, part),
+            echo: Echo::new(&plan, part),
             arrivals: Arrivals::new(plan.run),
             inflater: Inflater::default(),
             bases: HashMap::new(),
@@ -182,6 +203,8 @@ impl World {
         self.expire_attempts(reactor, now);
         self.open_due(reactor, now);
         self.churn(reactor, now);
+        // First in the batch: behind a short send, what is too large to wait would be dropped.
+        self.send_echoes(now);
         self.send_heartbeats(now);
     }
 
@@ -197,6 +220,7 @@ impl World {
             .wait(&self.plan, self.part, now)
             .min(heartbeat)
             .min(self.churn.as_ref().map_or(WAIT_MAX, Churn::wait))
+            .min(self.echo.as_ref().map_or(WAIT_MAX, |echo| echo.wait(now)))
             .min(WAIT_MAX)
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod arrivals;
 pub(crate) mod churn;
 pub(crate) mod closing;
 pub(crate) mod crowd;
+pub(crate) mod echo;
 pub(crate) mod heartbeat;
 pub(crate) mod opening;
 pub(crate) mod outbox;

@@ -155,6 +155,11 @@ impl Outbox {
         }
     }
 
+    /// Whether a terminal is behind with anything.
+    pub(crate) fn is_behind(&self, index: u32) -> bool {
+        !self.behind.is_empty() && self.behind.contains_key(&index)
+    }
+
     /// Drops what a terminal that lost its socket is behind with.
     pub(crate) fn forget(&mut self, index: u32) {
         if !self.behind.is_empty() {
@@ -304,6 +309,7 @@ mod tests {
             outbox.flush(&mut reactor, &terminals(), &mut broken);
         }
         assert!(outbox.behind[&0].len() <= BEHIND_BYTES_MAX);
+        assert!(outbox.is_behind(0) && !outbox.is_behind(1));
         outbox.forget(0);
         assert!(outbox.behind.is_empty());
     }

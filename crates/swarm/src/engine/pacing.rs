@@ -1,13 +1,16 @@
-//! When the next connection is due: an open-loop schedule, so that a slow server shows as lateness and not as a slower test.
+//! When the next connection or message is due: an open-loop schedule, so that a slow server shows as lateness and not as a slower test.
 
 use crate::clock::Nanos;
 use crate::quantity::truncate;
 use std::time::Duration;
 
-/// The schedule of one thread's connections.
+/// Intervals by which the product of two floats may miss its whole number, which must not delay a connection.
+const HAIR: f64 = 1e-6;
+
+/// The schedule of one thread's connections, or of its messages.
 #[derive(Debug)]
 pub(crate) struct Pacing {
-    /// Connections a second; none when only the window bounds them.
+    /// How many a second; none when only the window bounds them.
     rate_per_s: Option<f64>,
     started: Nanos,
     issued: u64,
@@ -30,15 +33,39 @@ impl Pacing {
         if now < self.started {
             return 0;
         }
-        // The product of two floats may miss its whole number by a hair, which must not delay a connection.
-        let intervals = now.since(self.started).as_secs_f64() * rate + 1e-6;
+        let intervals = now.since(self.started).as_secs_f64() * rate + HAIR;
         let scheduled = truncate(intervals) + 1;
         scheduled.saturating_sub(self.issued)
+    }
+
+    /// How many more are due before `until`, of an open-loop schedule that ends there.
+    pub(crate) fn due_before(&self, until: Nanos, now: Nanos) -> u64 {
+        let Some(rate) = self.rate_per_s else {
+            return self.due(now);
+        };
+        let intervals = until.since(self.started).as_secs_f64() * rate - HAIR;
+        let scheduled = truncate(intervals.ceil().max(0.0));
+        self.due(now).min(scheduled.saturating_sub(self.issued))
     }
 
     /// Notes that `count` were opened.
     pub(crate) fn issue(&mut self, count: u64) {
         self.issued += count;
+    }
+
+    /// How many were.
+    pub(crate) fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    /// When the one that so many come before is due; without a schedule, at once.
+    pub(crate) fn at(&self, place: u64) -> Nanos {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "connections and messages of a run are far fewer than 2^52"
+        )]
+        let seconds = self.rate_per_s.map_or(0.0, |rate| place as f64 / rate);
+        self.started.plus(Duration::from_secs_f64(seconds))
     }
 
     /// How long until the next one is due; zero when one already is.
@@ -52,13 +79,7 @@ impl Pacing {
     }
 
     fn next_at(&self) -> Option<Nanos> {
-        let rate = self.rate_per_s?;
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "connections are far fewer than 2^52"
-        )]
-        let seconds = self.issued as f64 / rate;
-        Some(self.started.plus(Duration::from_secs_f64(seconds)))
+        self.rate_per_s.map(|_| self.at(self.issued))
     }
 }
 
@@ -86,6 +107,21 @@ mod tests {
         pacing.issue(51);
         assert_eq!(pacing.due(at(1510)), 0);
         assert_eq!(pacing.lateness(at(1510)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_schedule_that_ends_has_as_many_as_its_rate_says() {
+        for (rate, seconds) in [(1.0, 1), (3.0, 10), (100.0, 7), (33_333.0, 60)] {
+            let mut pacing = Pacing::new(Some(rate), at(500));
+            let until = at(500 + seconds * 1000);
+            let whole = truncate(rate) * seconds;
+            assert_eq!(pacing.due_before(until, until), whole);
+            assert!(pacing.at(whole - 1) < until && pacing.at(whole) >= until);
+            assert_eq!(pacing.due_before(until, at(500)), 1);
+            pacing.issue(whole);
+            assert_eq!(pacing.due_before(until, at(900_000)), 0);
+            assert_eq!(pacing.due_before(at(500), at(900_000)), 0);
+        }
     }
 
     #[test]

@@ -31,10 +31,25 @@ pub(crate) struct Plan {
     pub heartbeat: Option<Duration>,
     /// Share of the crowd that leaves and is replaced each second; none: nobody leaves.
     pub churn_per_s: Option<f64>,
+    /// Messages that the server is to send back; none: terminals only listen.
+    pub echo: Option<EchoPlan>,
     pub limits: myriad_wire::ws::Limits,
     /// Identifies the run in stamps and seeds what is random in it.
     pub run: u16,
     pub seed: u64,
+}
+
+/// What terminals send for the server to send back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct EchoPlan {
+    /// Messages a second over the whole crowd.
+    pub rate_per_s: f64,
+    /// Of a message, its stamp included.
+    pub payload_bytes: usize,
+    /// How long an answer may take.
+    pub settle: Duration,
+    /// Unanswered messages over all threads; past it, those that fall due are held back.
+    pub outstanding_max: usize,
 }
 
 /// A target as terminals need it.

@@ -5,8 +5,7 @@
 //! fragmented or unusual gets a decoder, and the terminal keeps it only while it is needed.
 
 use crate::clock::{Nanos, Ticks};
-use crate::engine::arrivals::MessageScan;
-use crate::engine::crowd::{Partial, PartialMessage, World};
+use crate::engine::crowd::{MessageBody, Partial, PartialMessage, World};
 use crate::engine::terminal::Phase;
 use crate::failure::Failure;
 use crate::measure::push::PushKey;
@@ -131,17 +130,25 @@ impl World {
                     let Ok(message) = self.inflate(kind, payload) else {
                         return self.fail_open(reactor, token);
                     };
-                    let key = self.arrivals.recognise_frame(whole, &message);
-                    self.note_message(token, key, message.len());
+                    if !self.hear_echo(token, kind, &message, now) {
+                        let key = self.arrivals.recognise_frame(whole, &message);
+                        self.note_message(token, key, message.len());
+                    }
                     rest = after;
                     continue;
                 }
                 match frame.opcode {
                     Opcode::Ping => self.answer_ping(token, payload),
                     Opcode::Pong => self.note_pong(token, now),
-                    _ => {
-                        let key = self.arrivals.recognise_frame(whole, payload);
-                        self.note_message(token, key, payload.len());
+                    opcode => {
+                        let kind = match opcode {
+                            Opcode::Binary => Kind::Binary,
+                            _ => Kind::Text,
+                        };
+                        if !self.hear_echo(token, kind, payload, now) {
+                            let key = self.arrivals.recognise_frame(whole, payload);
+                            self.note_message(token, key, payload.len());
+                        }
                     }
                 }
                 rest = after;
@@ -158,18 +165,13 @@ impl World {
             Some(Partial::Message(partial)) => partial,
             _ => Box::new(PartialMessage {
                 decoder: Decoder::with_extension(Role::Client, self.plan.extension),
-                scan: MessageScan::default(),
-                compressed: Vec::new(),
+                body: MessageBody::default(),
             }),
         };
-        let PartialMessage {
-            decoder,
-            scan,
-            compressed: data,
-        } = &mut *partial;
+        let echo_bytes_max = self.echo.as_ref().map_or(0, |echo| echo.answer_bytes_max());
         let mut input = bytes;
         loop {
-            match decoder.next_event(&self.plan.limits, &mut input) {
+            match partial.decoder.next_event(&self.plan.limits, &mut input) {
                 Ok(Some(Event::Data {
                     kind,
                     compressed,
@@ -177,22 +179,23 @@ impl World {
                     last,
                     ..
                 })) => {
-                    if !compressed {
-                        scan.feed(bytes);
-                    } else if last {
-                        data.extend_from_slice(bytes);
-                        let Ok(message) = self.inflate(kind, &std::mem::take(data)) else {
+                    let body = &mut partial.body;
+                    if compressed {
+                        body.compressed.extend_from_slice(bytes);
+                    } else {
+                        body.feed(bytes, echo_bytes_max);
+                    }
+                    if !last {
+                        continue;
+                    }
+                    let mut body = std::mem::take(body);
+                    if compressed {
+                        let Ok(message) = self.inflate(kind, &body.compressed) else {
                             return self.fail_open(reactor, token);
                         };
-                        scan.feed(&message);
-                    } else {
-                        data.extend_from_slice(bytes);
+                        body.feed(&message, echo_bytes_max);
                     }
-                    if last {
-                        let (key, payload_bytes) = (scan.finish(self.arrivals.run()), scan.bytes());
-                        *scan = MessageScan::default();
-                        self.note_message(token, key, payload_bytes);
-                    }
+                    self.finish_message(token, kind, &body, now);
                 }
                 Ok(Some(Event::Ping(payload))) => self.answer_ping(token, &payload),
                 Ok(Some(Event::Pong(_))) => self.note_pong(token, now),
@@ -204,8 +207,19 @@ impl World {
                 Err(_) => return self.fail_open(reactor, token),
             }
         }
-        if !decoder.is_idle() {
+        if !partial.decoder.is_idle() {
             self.partials.insert(token.index, Partial::Message(partial));
+        }
+    }
+
+    /// Notes a message that came in pieces.
+    fn finish_message(&mut self, token: Token, kind: Kind, body: &MessageBody, now: Nanos) {
+        if self.hear_echo(token, kind, &body.echoed, now) {
+            let cut = body.scan.bytes() - body.echoed.len();
+            self.totals.message_bytes += cut as u64;
+        } else {
+            let key = body.scan.finish(self.arrivals.run());
+            self.note_message(token, key, body.scan.bytes());
         }
     }
 

@@ -6,9 +6,10 @@
 use crate::clock::Nanos;
 use crate::failure::Failure;
 use crate::measure::push::{Ledger, PushKey, Tally, microseconds};
+use crate::measure::round_trip::RoundTrips;
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -143,6 +144,9 @@ pub(crate) struct Account {
     /// From an own heartbeat to its pong, in microseconds.
     pub pong_times: Histogram<u64>,
     pub tallies: HashMap<PushKey, Tally>,
+    pub echo: RoundTrips,
+    /// The schedule of echoes is over, and none of them is awaited any more.
+    pub echo_ended: bool,
     /// Number of the last publication whose roll call has passed here; zero before the first.
     pub called: u64,
     /// By number of a publication: terminals that were counted at its roll call and left before it came.
@@ -164,6 +168,8 @@ impl Account {
             setup_times: microseconds(),
             pong_times: microseconds(),
             tallies: HashMap::new(),
+            echo: RoundTrips::default(),
+            echo_ended: false,
             called: 0,
             left: BTreeMap::new(),
             cpu_time: Duration::ZERO,
@@ -187,6 +193,16 @@ pub(crate) struct Shared {
     accounts: Vec<Mutex<Account>>,
     pub ledger: Ledger,
     order: AtomicU8,
+    echo_from: AtomicU64,
+    echo_until: AtomicU64,
+}
+
+/// When a schedule begins and ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub from: Nanos,
+    /// Not included.
+    pub until: Nanos,
 }
 
 impl Shared {
@@ -197,6 +213,8 @@ impl Shared {
                 .collect(),
             ledger: Ledger::default(),
             order: AtomicU8::new(0),
+            echo_from: AtomicU64::new(u64::MAX),
+            echo_until: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -238,6 +256,28 @@ impl Shared {
             Order::Churn(Ending::Orderly) => 4,
         };
         self.order.store(code, Ordering::Relaxed);
+    }
+
+    /// Lets echoes begin; without an end, until [`Self::end_echoes`].
+    pub(crate) fn begin_echoes(&self, from: Nanos, until: Option<Nanos>) {
+        let until = until.unwrap_or(Nanos(u64::MAX));
+        self.echo_until.store(until.0, Ordering::Relaxed);
+        // Last and released: whoever sees the beginning sees the end too.
+        self.echo_from.store(from.0, Ordering::Release);
+    }
+
+    /// Ends the schedule of echoes now, unless it ended before; answers are still awaited.
+    pub(crate) fn end_echoes(&self, now: Nanos) {
+        self.echo_until.fetch_min(now.0, Ordering::Relaxed);
+    }
+
+    /// The schedule of echoes; none before it is known.
+    pub(crate) fn echo_window(&self) -> Option<Window> {
+        let from = Nanos(self.echo_from.load(Ordering::Acquire));
+        (from.0 < u64::MAX).then(|| Window {
+            from,
+            until: Nanos(self.echo_until.load(Ordering::Relaxed)),
+        })
     }
 
     pub(crate) fn order(&self) -> Order {

@@ -1,11 +1,15 @@
 //! The crowd against a simulated server, on a simulated network: odd pieces, short sends, resets, clock jumps.
 //!
+//! Half the crowds send echoes too; what becomes of those is in `echoes`.
+//!
 //! A failing seed is printed; `MYRIAD_SEED=<seed> cargo test -p myriad-swarm simulation` replays it alone.
+
+mod echoes;
 
 use crate::clock::{Clock, Nanos};
 use crate::config::{Config, Endpoint, Publish, PublishBody};
 use crate::engine::crowd::{Crowd, Turned};
-use crate::engine::plan::Plan;
+use crate::engine::plan::{EchoPlan, Plan};
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
 use crate::measure::push::PushKey;
 use crate::stamp::Stamp;
@@ -46,6 +50,20 @@ enum Temper {
     Unkind,
 }
 
+/// How the server answers echoes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manners {
+    /// As it likes: sooner or later, and when it is unkind twice, wrong, to somebody else or never.
+    Any,
+    AtOnce,
+    /// Not now.
+    Stalled,
+    Twice,
+    Wrong,
+    /// All to the first connection.
+    ToOne,
+}
+
 /// The server's end of one connection.
 struct Peer {
     id: PeerId,
@@ -56,6 +74,10 @@ struct Peer {
     window: Option<Window>,
     pings: VecDeque<Vec<u8>>,
     published: u32,
+    /// Text of the message under way, and answers that are still to be given.
+    text: Vec<u8>,
+    answers: VecDeque<Vec<u8>>,
+    echoes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +104,9 @@ struct World {
     sent: HashMap<u32, u64>,
     expected: HashMap<u32, u64>,
     close_frames: u64,
+    manners: Manners,
+    /// Answers beside the right ones.
+    wrong_answers: u64,
 }
 
 #[test]
@@ -125,8 +150,12 @@ impl World {
         } else {
             Ending::Reset
         };
-        let plan = Arc::new(plan(seed, &mut prng));
-        let net = SimNet::new(seed, faults);
+        let plan = plan(seed, temper, &mut prng);
+        Self::of(plan, SimNet::new(seed, faults), prng, temper, ending)
+    }
+
+    fn of(plan: Plan, net: SimNet, prng: Prng, temper: Temper, ending: Ending) -> Self {
+        let plan = Arc::new(plan);
         let shared = Arc::new(Shared::new(plan.threads as usize, 1));
         let clock = Manual::default();
         let crowds = (0..plan.threads).map(|thread| {
@@ -154,6 +183,8 @@ impl World {
             sent: HashMap::new(),
             expected: HashMap::new(),
             close_frames: 0,
+            manners: Manners::Any,
+            wrong_answers: 0,
         }
     }
 
@@ -196,6 +227,7 @@ impl World {
     fn begin_churn(&mut self) {
         if self.all_hold() && self.shared.order() == Order::Run {
             self.shared.give(Order::Churn(self.ending));
+            self.shared.begin_echoes(self.clock.now(), None);
         }
     }
 
@@ -217,6 +249,9 @@ impl World {
                 window: None,
                 pings: VecDeque::new(),
                 published: 0,
+                text: Vec::new(),
+                answers: VecDeque::new(),
+                echoes: 0,
             });
         }
     }
@@ -285,9 +320,20 @@ impl World {
                     peer.state = State::Ended;
                     self.net.close(peer.id);
                 }
-                Event::Data { .. } => panic!("terminals have nothing to say"),
+                Event::Data {
+                    kind, bytes, last, ..
+                } => {
+                    assert_eq!(kind, Kind::Text);
+                    peer.text.extend_from_slice(bytes);
+                    if last {
+                        let text = std::mem::take(&mut peer.text);
+                        peer.echoes += 1;
+                        peer.answers.push_back(text);
+                    }
+                }
             }
         }
+        self.answer_echoes(index);
     }
 
     fn notice_end(&mut self, index: usize) {
@@ -391,6 +437,7 @@ impl World {
     fn settle(&mut self) {
         self.net.set_faults(Faults::NONE);
         self.shared.give(Order::Run);
+        self.shared.end_echoes(self.clock.now());
         for peer in &self.peers {
             self.net.resume(peer.id);
         }
@@ -433,14 +480,14 @@ impl World {
             (0, 0, 0)
         );
         assert_eq!((totals.unexpected, totals.unmeasured), (0, 0));
+        let publications = totals.messages - self.check_echoes();
         // All that survivors were given arrived; of what the others were given, some.
         let alive = self.peers.iter().filter(|peer| peer.state == State::Open);
         let least: u64 = alive.clone().map(|peer| u64::from(peer.published)).sum();
         let most: u64 = self.sent.values().sum();
         assert!(
-            (least..=most).contains(&totals.messages),
-            "{least} <= {} <= {most}",
-            totals.messages
+            (least..=most).contains(&publications),
+            "{least} <= {publications} <= {most}"
         );
         for peer in alive {
             assert!(peer.pings.is_empty(), "every ping is answered");
@@ -451,10 +498,7 @@ impl World {
                 *received.entry(*key).or_default() += tally.received;
             }
         }
-        assert_eq!(
-            received.values().sum::<u64>() + totals.ahead,
-            totals.messages
-        );
+        assert_eq!(received.values().sum::<u64>() + totals.ahead, publications);
         self.check_churn(&totals);
         for (&sequence, &sent) in &self.sent {
             let received = received
@@ -527,7 +571,7 @@ impl World {
     }
 }
 
-fn plan(seed: u64, prng: &mut Prng) -> Plan {
+fn plan(seed: u64, temper: Temper, prng: &mut Prng) -> Plan {
     let target = Target::parse("ws://127.0.0.1:8000/raw?channel=x").unwrap();
     let mut config = Config::new(vec![target], prng.between(1, 60) as u64);
     config.driver = Some(Driver::Epoll);
@@ -544,5 +588,12 @@ fn plan(seed: u64, prng: &mut Prng) -> Plan {
     config.publish = Some(publish);
     let mut plan = config.prepare().unwrap().plan;
     plan.seed = seed;
+    plan.echo = prng.one_in(2).then(|| EchoPlan {
+        rate_per_s: prng.between(5, 200) as f64,
+        payload_bytes: prng.between(30, 300),
+        // A kind server answers everything, a jump of the clock later at times.
+        settle: Duration::from_secs(if temper == Temper::Kind { 1000 } else { 20 }),
+        outstanding_max: prng.between(1, 200),
+    });
     plan
 }

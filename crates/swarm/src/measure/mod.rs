@@ -4,5 +4,6 @@ pub(crate) mod collector;
 pub(crate) mod process;
 pub(crate) mod push;
 pub(crate) mod rates;
+pub(crate) mod round_trip;
 pub(crate) mod sequence;
 pub(crate) mod threshold;

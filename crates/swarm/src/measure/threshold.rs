@@ -1,6 +1,8 @@
 //! Conditions that decide the exit code: `fanout:last<5s`, `reach>=1`, `errors<=0`.
 
+use crate::measure::round_trip::RoundTripReport;
 use crate::quantity::{self, QuantityError};
+use crate::report::float;
 use serde::Serialize;
 use std::fmt;
 
@@ -58,6 +60,65 @@ pub enum Metric {
     Messages,
     /// Data messages a second, overall.
     MessagesRate,
+    /// Of the messages that the server sends back.
+    Echo(Trip),
+}
+
+/// A figure of what is to come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trip {
+    /// From due to answer, the mean.
+    Mean,
+    /// Half of them.
+    P50,
+    /// 90% of them.
+    P90,
+    /// 99% of them.
+    P99,
+    /// 99.9% of them.
+    P999,
+    /// The slowest.
+    Max,
+    /// Answers a second.
+    Rate,
+    /// Answers.
+    Received,
+    /// Without an answer.
+    Lost,
+    /// Wrong answers, and answers to nothing.
+    Errors,
+    /// Never sent.
+    Unsent,
+}
+
+impl Trip {
+    /// The figure of this name.
+    pub(crate) fn of(self, report: &RoundTripReport) -> Option<f64> {
+        let times = report.round_trip_ms;
+        match self {
+            Self::Mean => times.mean,
+            Self::P50 => times.p50,
+            Self::P90 => times.p90,
+            Self::P99 => times.p99,
+            Self::P999 => times.p999,
+            Self::Max => times.max,
+            Self::Rate => Some(report.received_per_s),
+            Self::Received => Some(float(report.received)),
+            Self::Lost => Some(float(report.lost)),
+            Self::Errors => Some(float(report.errors)),
+            Self::Unsent => Some(float(report.unsent)),
+        }
+    }
+
+    fn unit(self) -> Unit {
+        match self {
+            Self::Mean | Self::P50 | Self::P90 | Self::P99 | Self::P999 | Self::Max => {
+                Unit::Milliseconds
+            }
+            Self::Rate => Unit::PerSecond,
+            Self::Received | Self::Lost | Self::Errors | Self::Unsent => Unit::Count,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +130,7 @@ enum Unit {
 }
 
 /// Every metric by name; the names are part of the command line's interface.
-const METRICS: [(&str, Metric); 20] = [
+const METRICS: [(&str, Metric); 31] = [
     ("fanout:first", Metric::FanoutFirst),
     ("fanout:p50", Metric::FanoutP50),
     ("fanout:p90", Metric::FanoutP90),
@@ -90,6 +151,17 @@ const METRICS: [(&str, Metric); 20] = [
     ("duplicates", Metric::Duplicates),
     ("messages", Metric::Messages),
     ("messages:rate", Metric::MessagesRate),
+    ("echo:mean", Metric::Echo(Trip::Mean)),
+    ("echo:p50", Metric::Echo(Trip::P50)),
+    ("echo:p90", Metric::Echo(Trip::P90)),
+    ("echo:p99", Metric::Echo(Trip::P99)),
+    ("echo:p99.9", Metric::Echo(Trip::P999)),
+    ("echo:max", Metric::Echo(Trip::Max)),
+    ("echo:rate", Metric::Echo(Trip::Rate)),
+    ("echo:received", Metric::Echo(Trip::Received)),
+    ("echo:lost", Metric::Echo(Trip::Lost)),
+    ("echo:errors", Metric::Echo(Trip::Errors)),
+    ("echo:unsent", Metric::Echo(Trip::Unsent)),
 ];
 
 impl Metric {
@@ -105,6 +177,7 @@ impl Metric {
             | Self::SetupP99 => Unit::Milliseconds,
             Self::Reach => Unit::Ratio,
             Self::SetupRate | Self::SetupPeak | Self::MessagesRate => Unit::PerSecond,
+            Self::Echo(trip) => trip.unit(),
             Self::SetupConnected
             | Self::Errors
             | Self::Closes

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::measure::collector::{FanoutTimes, Origin, PushReport, as_millis, micros_as_millis};
 use crate::measure::process::LATE_MAX;
 use crate::measure::rates::per_second;
+use crate::measure::round_trip::RoundTripReport;
 use crate::report::{
     ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, text,
 };
@@ -35,6 +36,7 @@ impl Run<'_> {
             closes: closes(figures),
             messages: self.messages(figures),
             pings: pings(figures, times),
+            echo: self.echo(times),
             fanout: self.fanout(),
             pushes: self.pushes(),
             crowd: self.crowd(figures),
@@ -81,6 +83,7 @@ impl Run<'_> {
             publish_url: publish.map(|publish| publish.endpoint.url.clone()),
             publish_every_s: publish.map(|publish| publish.every.as_secs_f64()),
             payload_bytes: publish.map(|publish| publish.payload_bytes),
+            echo_bytes: config.echo.map(|echo| echo.payload_bytes),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: kernel.trim().to_owned(),
         }
@@ -131,6 +134,13 @@ impl Run<'_> {
         }
     }
 
+    fn echo(&self, times: &Times) -> Option<RoundTripReport> {
+        let rate_per_s = self.config.echo?.rate_per_s;
+        // Without a beginning nobody connected, or the run was interrupted before.
+        let window = self.shared.echo_window().unwrap_or_default();
+        Some(times.echo.report(rate_per_s, window.from, window.until))
+    }
+
     /// In the order they were published; they finish in another.
     fn pushes(&self) -> Vec<PushReport> {
         let mut pushes = self.collector.reports.clone();
@@ -170,6 +180,8 @@ impl Run<'_> {
             turn_max_ms: as_millis(totals.turn_max),
             connect_late_ms: as_millis(totals.schedule_late),
             connect_window_late_ms: as_millis(totals.window_late),
+            echo_late_ms: as_millis(figures.echo.late),
+            echo_held_ms: as_millis(figures.echo.held),
             publish_late_ms: as_millis(
                 self.publisher
                     .as_ref()
@@ -223,6 +235,7 @@ impl Run<'_> {
                 .keys()
                 .filter_map(|failure| advice(*failure)),
         );
+        self.warn_of_echoes(figures, &mut warnings);
         self.warn_of_publisher(&mut warnings);
         if self.drain_timed_out {
             warnings.push(
@@ -230,6 +243,29 @@ impl Run<'_> {
             );
         }
         warnings
+    }
+
+    fn warn_of_echoes(&self, figures: &Figures, warnings: &mut Vec<String>) {
+        let counts = &figures.echo;
+        let late = |duration: Duration| text::time(as_millis(duration));
+        if counts.late > LATE_MAX {
+            warnings.push(format!(
+                "echoes were sent up to {} after they were due because the crowd had no CPU for them, and that is part of their times; lower --echo, or give it more cores",
+                late(counts.late)
+            ));
+        }
+        if counts.held > LATE_MAX {
+            warnings.push(format!(
+                "echoes were held back up to {} because too many were unanswered or unsent: the server is slower than --echo",
+                late(counts.held)
+            ));
+        }
+        if counts.unsent() > 0 {
+            warnings.push(format!(
+                "{} echoes fell due and were never sent, and are in no time: the times are those of a lower load than asked for",
+                text::count(counts.unsent())
+            ));
+        }
     }
 
     fn warn_of_publisher(&self, warnings: &mut Vec<String>) {

@@ -5,7 +5,7 @@
 //! | event | fields |
 //! | --- | --- |
 //! | `phase` | `phase`: `connecting`, `connected` (every terminal is open or given up), `pushing`, `draining`; `elapsed_s` |
-//! | `progress` | twice a second and before each phase: `elapsed_s`, `connected` (open now), `connecting`, `connections_wanted`, `setup_rate_per_s` (last second), `churned` (left on purpose), `reconnected` (the connections that replaced them), `lost` (open connections that the server or the network ended), `errors` (counts by kind), `closes` (counts by code), `messages`, `message_rate_per_s` (last second), `cpu_share` (of the processors its threads can use, last second), `rss_anon_bytes`, `user_bytes_per_terminal` |
+//! | `progress` | twice a second and before each phase: `elapsed_s`, `connected` (open now), `connecting`, `connections_wanted`, `setup_rate_per_s` (last second), `churned` (left on purpose), `reconnected` (the connections that replaced them), `lost` (open connections that the server or the network ended), `errors` (counts by kind), `closes` (counts by code), `messages`, `message_rate_per_s` (last second), `echo` (`sent`, `received`, `lost`, `errors`, `received_per_s` in the last second; `null` without `--echo`), `cpu_share` (of the processors its threads can use, last second), `rss_anon_bytes`, `user_bytes_per_terminal` |
 //! | `push` | a publication whose measurement has ended: `origin` (`own`, `foreign`), `channel`, `sequence`, `published_s`, `expected`, `left`, `received`, `reach`, `first_ms`, `p50_ms`, `p90_ms`, `p99_ms`, `p999_ms`, `last_ms`, `accepted_ms`, `ended` (`complete`, `settled`, `refused`, `cut_short`) |
 //! | `notice` | `message`: a choice that was made, such as falling back to epoll |
 //! | `warning` | `message`: something that makes the figures less trustworthy |
@@ -17,6 +17,8 @@
 
 use crate::config::LiveStyle;
 use crate::measure::collector::{Origin, PushReport};
+use crate::measure::rates::Peak;
+use crate::measure::round_trip::Counts;
 use crate::report::{Outcome, text};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -98,12 +100,55 @@ pub struct Progress {
     pub messages: u64,
     /// Data messages in the last second.
     pub message_rate_per_s: f64,
+    /// Messages that the server sends back; absent when there are none.
+    pub echo: Option<RoundTripProgress>,
     /// Of the processors the crowd's threads can use, in the last second.
     pub cpu_share: f64,
     /// Anonymous memory of the process.
     pub rss_anon_bytes: u64,
     /// What of it was gained since the beginning, per open terminal.
     pub user_bytes_per_terminal: Option<f64>,
+}
+
+/// What came back so far of what was sent.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct RoundTripProgress {
+    /// Written.
+    pub sent: u64,
+    /// Came back as they were.
+    pub received: u64,
+    /// Were given up.
+    pub lost: u64,
+    /// Wrong answers, and answers to nothing that was asked.
+    pub errors: u64,
+    /// Came back in the last second.
+    pub received_per_s: f64,
+}
+
+impl RoundTripProgress {
+    pub(crate) fn of(counts: &Counts, received: &Peak) -> Self {
+        Self {
+            sent: counts.sent - counts.left,
+            received: counts.received,
+            lost: counts.lost,
+            errors: counts.errors,
+            received_per_s: received.latest(),
+        }
+    }
+
+    /// In words, where it has begun.
+    fn words(&self, name: &str) -> Option<String> {
+        if self.sent == 0 {
+            return None;
+        }
+        let mut words = format!("  {name} {}", text::rate(self.received_per_s));
+        for (kind, count) in [("lost", self.lost), ("wrong", self.errors)] {
+            if count > 0 {
+                words.push_str(&format!(", {} {kind}", text::count(count)));
+            }
+        }
+        Some(words)
+    }
 }
 
 /// Shows events in one of several styles.
@@ -237,6 +282,9 @@ fn progress_line(progress: &Progress) -> String {
             text::rate(progress.message_rate_per_s)
         ));
     }
+    if let Some(echo) = progress.echo.and_then(|echo| echo.words("echo")) {
+        line.push_str(&echo);
+    }
     if progress.churned > 0 {
         line.push_str(&format!("  {} replaced", text::count(progress.reconnected)));
     }
@@ -266,6 +314,8 @@ fn short_line(progress: &Progress) -> String {
     // Both rates together are never of interest: connecting is over when publishing begins.
     if progress.setup_rate_per_s > 0.0 {
         line.push_str(&format!("  {}", text::rate(progress.setup_rate_per_s)));
+    } else if let Some(echo) = progress.echo.and_then(|echo| echo.words("echo")) {
+        line.push_str(&echo);
     } else if progress.messages > 0 {
         let rate = text::rate(progress.message_rate_per_s);
         line.push_str(&format!(

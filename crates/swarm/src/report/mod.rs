@@ -9,6 +9,7 @@ pub(crate) mod table;
 pub(crate) mod text;
 
 use crate::measure::collector::{FanoutTimes, Origin, PushReport};
+use crate::measure::round_trip::RoundTripReport;
 use crate::measure::threshold::{Metric, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -56,6 +57,8 @@ pub struct Report {
     pub messages: Messages,
     /// Pings both ways.
     pub pings: Pings,
+    /// Messages that the server sent back; absent without `--echo`.
+    pub echo: Option<RoundTripReport>,
     /// All publications of one origin together: this run's own, or if it made none, those of others.
     pub fanout: Option<Fanout>,
     /// Each publication in the order they were made, at most 10,000 of them.
@@ -97,6 +100,8 @@ pub struct Settings {
     pub publish_every_s: Option<f64>,
     /// Payload of each.
     pub payload_bytes: Option<usize>,
+    /// Size of a message that the server was to send back.
+    pub echo_bytes: Option<usize>,
     /// Processors this process may use.
     pub processors: usize,
     /// The kernel's release.
@@ -229,6 +234,10 @@ pub struct CrowdReport {
     pub connect_window_late_ms: f64,
     /// Largest lateness of the publish schedule.
     pub publish_late_ms: f64,
+    /// Largest lateness of the echo schedule. It is part of the round trips.
+    pub echo_late_ms: f64,
+    /// Largest lateness of the echo schedule while too much was unanswered: the server was slower than the schedule.
+    pub echo_held_ms: f64,
 }
 
 impl Report {
@@ -263,6 +272,7 @@ impl Report {
             Metric::Duplicates => Some(float(self.messages.duplicates)),
             Metric::Messages => Some(float(self.messages.count)),
             Metric::MessagesRate => Some(self.messages.mean_per_s),
+            Metric::Echo(trip) => self.echo.as_ref().and_then(|echo| trip.of(echo)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The closing table.
 
 use crate::measure::collector::{Ended, Origin, PushReport};
+use crate::measure::round_trip::RoundTripReport;
 use crate::report::{Outcome, Report, text};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -34,6 +35,7 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)?;
     write_setup(report, out)?;
     write_messages(report, out)?;
+    write_round_trips("echo", report.echo.as_ref(), out)?;
     write_pushes(report, out)?;
     write_crowd(report, out)?;
     for verdict in &report.thresholds {
@@ -171,6 +173,42 @@ fn write_messages(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// What came back of what was sent, in two lines; nothing when nothing was to be sent.
+fn write_round_trips(
+    name: &str,
+    trips: Option<&RoundTripReport>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Some(trips) = trips else {
+        return Ok(());
+    };
+    write!(
+        out,
+        "  {name:<12} {} of {} came back, {} of {} asked for, lost {}, errors {}",
+        text::count(trips.received),
+        text::count(trips.sent),
+        text::rate(trips.received_per_s),
+        text::rate(trips.rate_per_s),
+        text::count(trips.lost),
+        text::count(trips.errors)
+    )?;
+    match trips.unsent {
+        0 => writeln!(out)?,
+        unsent => writeln!(out, ", never sent {}", text::count(unsent))?,
+    }
+    let times = trips.round_trip_ms;
+    writeln!(
+        out,
+        "               since due: mean {}  p50 {}  p90 {}  p99 {}  p99.9 {}  max {}",
+        text::time_or_dash(times.mean),
+        text::time_or_dash(times.p50),
+        text::time_or_dash(times.p90),
+        text::time_or_dash(times.p99),
+        text::time_or_dash(times.p999),
+        text::time_or_dash(times.max)
+    )
 }
 
 fn write_pushes(report: &Report, out: &mut dyn Write) -> io::Result<()> {

@@ -1,0 +1,352 @@
+//! Echoes: messages sent by a schedule over the whole crowd, each of which the server sends back.
+//!
+//! The schedule is open-loop: a message falls due however many are unanswered, goes out on the next open terminal in
+//! turn, and its time counts from when it was due. Its number says when that was, so that only what is unanswered
+//! takes memory, and that is bounded: past [`EchoPlan::outstanding_max`], and while no terminal's socket takes
+//! bytes, messages are held back. What is held back is sent late and counts from when it was due; what is still
+//! held back when the schedule has ended is never sent.
+//!
+//! A message without an answer for the settle time is lost, and so is one whose connection ended. One whose
+//! terminal left on purpose before the answer could come is struck out.
+
+use crate::clock::{Nanos, Ticks};
+use crate::echo_stamp::{EchoStamp, Found};
+use crate::engine::crowd::World;
+use crate::engine::outbox::Outbox;
+use crate::engine::pacing::Pacing;
+use crate::engine::plan::{EchoPlan, Part, Plan};
+use crate::engine::shared::Window;
+use crate::engine::terminal::{Phase, Terminal};
+use crate::failure::Failure;
+use crate::measure::round_trip::Counts;
+use myriad_reactor::Token;
+use myriad_wire::ws::{Kind, Opcode, encode_frame};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Messages sent in one turn, and their bytes. More wait for the next, so that receiving is never held up for long.
+const PER_TURN_MAX: usize = 1024;
+const PER_TURN_BYTES_MAX: usize = 1 << 20;
+
+/// Terminals looked at in one turn for one that can take a message.
+const LOOKS_PER_TURN_MAX: usize = 16 * 1024;
+
+/// How soon one that was held back is tried again when nothing else happens.
+const HELD_STEP: Duration = Duration::from_millis(1);
+
+/// How long after the end of the schedule the last that fell due may still be sent: a thread that woke a moment too late
+/// has nothing to hide, and one that is further behind does not make the run longer.
+const SEND_GRACE: Duration = Duration::from_millis(100);
+
+/// How often the unanswered are looked through while the schedule goes on, and after its end.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_EVERY_AT_END: Duration = Duration::from_millis(50);
+
+/// A thread's part of the schedule.
+#[derive(Debug)]
+pub(super) struct Echo {
+    plan: EchoPlan,
+    part: Part,
+    run: u16,
+    threads: u64,
+    /// Share of the whole rate, and how much later than the first thread's its first message is due.
+    rate_per_s: f64,
+    offset: Duration,
+    /// None until the run says when to begin.
+    pacing: Option<Pacing>,
+    until: Nanos,
+    /// The next terminal in turn.
+    cursor: usize,
+    /// By number: what was sent and neither came back nor was given up.
+    outstanding: HashMap<u64, Outstanding>,
+    swept: Nanos,
+    /// Whether something could not be sent for the server's sake, and what fell due meanwhile is not made up for yet.
+    held: bool,
+    counts: Counts,
+    /// The schedule is over, and nothing is outstanding.
+    ended: bool,
+}
+
+/// A message without an answer yet.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    token: Token,
+    sent: Ticks,
+}
+
+/// What a message turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// Nothing to do with echoes of this run.
+    Other,
+    /// The answer to a message that was due so long ago.
+    Answer(Duration),
+    /// Has the stamp of one, but is not what was sent.
+    Wrong,
+    /// An answer to nothing that is outstanding on this connection.
+    Unknown,
+}
+
+/// What became of a message that was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Outstanding,
+    Lost,
+    /// Its terminal left on purpose.
+    Left,
+}
+
+impl Echo {
+    pub(super) fn new(plan: &Plan, part: Part) -> Option<Box<Self>> {
+        let echo = plan.echo?;
+        let share = f64::from(part.count) / f64::from(plan.connections);
+        Some(Box::new(Self {
+            plan: EchoPlan {
+                outstanding_max: (echo.outstanding_max / plan.threads as usize).max(1),
+                ..echo
+            },
+            part,
+            run: plan.run,
+            threads: u64::from(plan.threads),
+            rate_per_s: echo.rate_per_s * share,
+            offset: Duration::from_secs_f64(f64::from(part.thread) / echo.rate_per_s),
+            pacing: None,
+            until: Nanos(0),
+            cursor: 0,
+            outstanding: HashMap::new(),
+            swept: Nanos(0),
+            held: false,
+            counts: Counts::default(),
+            ended: false,
+        }))
+    }
+
+    /// The figures so far, and whether they are final.
+    pub(super) fn account(&self) -> (Counts, bool) {
+        (self.counts, self.ended)
+    }
+
+    /// How long nothing here needs doing.
+    pub(super) fn wait(&self, now: Nanos) -> Duration {
+        match &self.pacing {
+            _ if self.ended => Duration::MAX,
+            None => Duration::MAX,
+            Some(_) if self.held => HELD_STEP,
+            Some(_) if now >= self.until && self.is_sent(now) => SWEEP_EVERY_AT_END,
+            Some(_) if now >= self.until => Duration::ZERO,
+            Some(pacing) => pacing.wait(now).min(self.until.since(now)),
+        }
+    }
+
+    /// Bytes by which an answer is told from a message that is longer.
+    pub(super) fn answer_bytes_max(&self) -> usize {
+        self.plan.payload_bytes + 1
+    }
+
+    /// Whether, the schedule being over, all that fell due is sent or never will be.
+    fn is_sent(&self, now: Nanos) -> bool {
+        self.counts.unsent() == 0 || now >= self.until.plus(SEND_GRACE)
+    }
+
+    fn number(&self, index: u64) -> u64 {
+        index * self.threads + u64::from(self.part.thread)
+    }
+
+    /// Learns when the schedule begins and ends, and how much of it has fallen due.
+    fn keep_time(&mut self, window: Window, now: Nanos) -> u64 {
+        let begin = window.from.plus(self.offset);
+        let rate = Some(self.rate_per_s);
+        let pacing = self.pacing.get_or_insert_with(|| Pacing::new(rate, begin));
+        self.until = window.until;
+        let due = pacing.due_before(window.until, now);
+        self.counts.due = self.counts.sent + due;
+        if due == 0 {
+            self.held = false;
+        }
+        due
+    }
+
+    /// The next terminal in turn that can take a message.
+    fn next(&mut self, terminals: &[Terminal], outbox: &Outbox, looks: &mut usize) -> Option<u32> {
+        while *looks > 0 {
+            *looks -= 1;
+            let index = self.cursor % terminals.len();
+            self.cursor = index + 1;
+            let number = u32::try_from(index).expect("terminals are at most 2^32");
+            if terminals[index].phase == Phase::Open && !outbox.is_behind(number) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// Notes how late the next message is, and whose fault that is.
+    fn note_lateness(&mut self, now: Nanos) {
+        let lateness = self
+            .pacing
+            .as_ref()
+            .map_or(Duration::ZERO, |p| p.lateness(now));
+        let late = if self.held {
+            &mut self.counts.held
+        } else {
+            &mut self.counts.late
+        };
+        *late = lateness.max(*late);
+    }
+
+    fn hear(&mut self, token: Token, kind: Kind, message: &[u8], now: Nanos) -> Heard {
+        let stamp = match EchoStamp::find(message) {
+            Found::Nothing => return Heard::Other,
+            Found::Broken => return Heard::Wrong,
+            Found::Stamp(stamp) => stamp,
+        };
+        if stamp.run != self.run {
+            return Heard::Other;
+        }
+        let asked = self.outstanding.get(&stamp.number);
+        if asked.is_none_or(|asked| asked.token != token) {
+            return Heard::Unknown;
+        }
+        if kind != Kind::Text || !stamp.is_whole(message, self.plan.payload_bytes) {
+            return Heard::Wrong;
+        }
+        self.outstanding.remove(&stamp.number);
+        let pacing = self.pacing.as_ref().expect("something was sent");
+        Heard::Answer(now.since(pacing.at(stamp.number / self.threads)))
+    }
+
+    /// Gives up what nobody will answer any more.
+    fn sweep(&mut self, terminals: &[Terminal], now: Nanos) {
+        let (counts, settle) = (&mut self.counts, self.plan.settle);
+        self.outstanding.retain(|_, asked| {
+            match fate(asked, &terminals[asked.token.index as usize], now, settle) {
+                Fate::Outstanding => return true,
+                Fate::Lost => counts.lost += 1,
+                Fate::Left => counts.left += 1,
+            }
+            false
+        });
+        self.swept = now;
+    }
+}
+
+fn fate(asked: &Outstanding, terminal: &Terminal, now: Nanos, settle: Duration) -> Fate {
+    // Only those that left on purpose connect again.
+    let left = terminal.attempt != asked.token.generation
+        || matches!(terminal.phase, Phase::Leaving | Phase::Waiting);
+    if left {
+        Fate::Left
+    } else if terminal.phase != Phase::Open || now.ticks().since(asked.sent) >= settle {
+        Fate::Lost
+    } else {
+        Fate::Outstanding
+    }
+}
+
+impl World {
+    /// Sends the messages that are due, and ends the schedule when it is over.
+    pub(super) fn send_echoes(&mut self, now: Nanos) {
+        let Some(mut echo) = self.echo.take() else {
+            return;
+        };
+        if let Some(window) = self.shared.echo_window()
+            && !echo.ended
+        {
+            let due = echo.keep_time(window, now);
+            if now < window.until.plus(SEND_GRACE) {
+                self.send_due_echoes(&mut echo, due, now);
+            }
+            self.sweep_echoes(&mut echo, now);
+        }
+        self.echo = Some(echo);
+    }
+
+    fn send_due_echoes(&mut self, echo: &mut Echo, due: u64, now: Nanos) {
+        let room = echo
+            .plan
+            .outstanding_max
+            .saturating_sub(echo.outstanding.len())
+            .min(PER_TURN_MAX)
+            .min((PER_TURN_BYTES_MAX / echo.plan.payload_bytes).max(1));
+        let wanted = usize::try_from(due).unwrap_or(usize::MAX).min(room);
+        if due > 0 {
+            echo.note_lateness(now);
+        }
+        // At most one walk, so that each terminal has at most one of them in a batch.
+        let mut looks = self.terminals.len().min(LOOKS_PER_TURN_MAX);
+        let mut sent = 0;
+        while sent < wanted
+            && let Some(index) = echo.next(&self.terminals, &self.outbox, &mut looks)
+        {
+            self.send_echo(echo, index, now);
+            sent += 1;
+        }
+        echo.held |= due > 0 && sent == 0;
+    }
+
+    fn send_echo(&mut self, echo: &mut Echo, index: u32, now: Nanos) {
+        let token = self.terminals[index as usize].token(index);
+        let pacing = echo.pacing.as_mut().expect("the schedule has begun");
+        let place = pacing.issued();
+        pacing.issue(1);
+        let number = echo.number(place);
+        let stamp = EchoStamp {
+            run: echo.run,
+            number,
+        };
+        let payload = stamp.payload(echo.plan.payload_bytes);
+        let mask = Some(self.random.mask());
+        self.outbox.push(index, token.generation, |out| {
+            encode_frame(out, Opcode::Text, true, mask, payload.as_bytes());
+        });
+        let sent = now.ticks();
+        echo.outstanding.insert(number, Outstanding { token, sent });
+        assert!(echo.outstanding.len() <= echo.plan.outstanding_max);
+        echo.counts.sent += 1;
+    }
+
+    fn sweep_echoes(&mut self, echo: &mut Echo, now: Nanos) {
+        let after_end = now >= echo.until;
+        let every = if after_end {
+            SWEEP_EVERY_AT_END
+        } else {
+            SWEEP_EVERY
+        };
+        if now.since(echo.swept) >= every {
+            echo.sweep(&self.terminals, now);
+        }
+        echo.ended = after_end && echo.is_sent(now) && echo.outstanding.is_empty();
+    }
+
+    /// Takes a message for an echo, if it is one.
+    pub(super) fn hear_echo(
+        &mut self,
+        token: Token,
+        kind: Kind,
+        message: &[u8],
+        now: Nanos,
+    ) -> bool {
+        let Some(echo) = &mut self.echo else {
+            return false;
+        };
+        match echo.hear(token, kind, message, now) {
+            Heard::Other => return false,
+            Heard::Answer(time) => {
+                echo.counts.received += 1;
+                echo.counts.last = Some(now);
+                self.notes.echo_times.push(time);
+            }
+            Heard::Wrong => {
+                echo.counts.errors += 1;
+                self.note_failure(Failure::EchoWrong);
+            }
+            Heard::Unknown => {
+                echo.counts.errors += 1;
+                self.note_failure(Failure::EchoUnknown);
+            }
+        }
+        self.totals.messages += 1;
+        self.totals.message_bytes += message.len() as u64;
+        true
+    }
+}

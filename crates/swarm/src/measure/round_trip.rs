@@ -1,0 +1,225 @@
+//! Messages and requests that are to come back: how many did, and how long they took from the time they were due.
+//!
+//! A schedule says when each falls due, however late its predecessors were. What could not be written in time is
+//! written late and still counts from when it was due, so that a server that stalls is charged for everything that
+//! waited meanwhile and not only for the one message that found it stalled.
+
+use crate::clock::Nanos;
+use crate::measure::collector::micros_as_millis;
+use crate::measure::push::{as_micros, microseconds};
+use crate::measure::rates::per_second;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Counts of one thread, or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Fell due so far.
+    pub due: u64,
+    /// Written.
+    pub sent: u64,
+    /// Of those, the ones whose connection was left on purpose (churn) before they came back.
+    pub left: u64,
+    /// Came back as they were.
+    pub received: u64,
+    /// Did not come back within the settle time, or before their connection ended.
+    pub lost: u64,
+    /// Answers that were wrong, or to nothing that was asked.
+    pub errors: u64,
+    /// Largest lateness of the schedule that is this side's fault, and the server's. Merged by maximum.
+    pub late: Duration,
+    pub held: Duration,
+    /// When the last one came back. Merged by maximum.
+    pub last: Option<Nanos>,
+}
+
+impl Counts {
+    /// Adds another thread's.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.due += other.due;
+        self.sent += other.sent;
+        self.left += other.left;
+        self.received += other.received;
+        self.lost += other.lost;
+        self.errors += other.errors;
+        self.late = self.late.max(other.late);
+        self.held = self.held.max(other.held);
+        self.last = self.last.max(other.last);
+    }
+
+    /// Fell due and were never written.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.due.saturating_sub(self.sent)
+    }
+}
+
+/// Counts and times.
+#[derive(Clone, Debug)]
+pub(crate) struct RoundTrips {
+    pub counts: Counts,
+    /// From the time a message was due to its answer, in microseconds.
+    pub times: Histogram<u64>,
+}
+
+impl Default for RoundTrips {
+    fn default() -> Self {
+        Self {
+            counts: Counts::default(),
+            times: microseconds(),
+        }
+    }
+}
+
+impl RoundTrips {
+    /// Records one that came back so long after it was due.
+    pub(crate) fn record(&mut self, time: Duration) {
+        self.times
+            .record(as_micros(time))
+            .expect("a histogram that grows takes any value");
+    }
+
+    /// Adds another thread's.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.counts.merge(&other.counts);
+        self.times
+            .add(&other.times)
+            .expect("a histogram that grows takes any other of its precision");
+    }
+
+    /// The figures of a schedule of `rate_per_s` that lasted from `from` to `until`.
+    pub(crate) fn report(&self, rate_per_s: f64, from: Nanos, until: Nanos) -> RoundTripReport {
+        let counts = &self.counts;
+        // What comes back after the end took longer, and must not make the server look faster.
+        let elapsed = until.max(counts.last.unwrap_or(until)).since(from);
+        RoundTripReport {
+            rate_per_s,
+            sent: counts.sent - counts.left,
+            received: counts.received,
+            lost: counts.lost,
+            errors: counts.errors,
+            unsent: counts.unsent(),
+            received_per_s: per_second(counts.received, elapsed),
+            round_trip_ms: RoundTripTimes::of(&self.times),
+        }
+    }
+}
+
+/// What came back of what was sent.
+#[derive(Clone, Debug, Serialize)]
+pub struct RoundTripReport {
+    /// Asked for, over the whole run.
+    pub rate_per_s: f64,
+    /// Written, without those whose connection was left on purpose before they could come back.
+    pub sent: u64,
+    /// Came back as they were. When the run ended as planned, `sent` is `received` and `lost` together.
+    pub received: u64,
+    /// Did not come back within the settle time, or before their connection ended.
+    pub lost: u64,
+    /// Answers that were wrong, repeated, or to nothing that was asked: no part of `received`.
+    pub errors: u64,
+    /// Fell due and were not written before the end, because too much was unanswered or nobody was connected.
+    pub unsent: u64,
+    /// `received` over the time from the first that was due to the end, or to the last that came back if that is later.
+    pub received_per_s: f64,
+    /// From the time each was due to its answer, in milliseconds.
+    pub round_trip_ms: RoundTripTimes,
+}
+
+/// Times in milliseconds; all absent when nothing came back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct RoundTripTimes {
+    /// The arithmetic mean.
+    pub mean: Option<f64>,
+    /// Of half of those that came back.
+    pub p50: Option<f64>,
+    /// Of 90%.
+    pub p90: Option<f64>,
+    /// Of 99%.
+    pub p99: Option<f64>,
+    /// Of 99.9%.
+    pub p999: Option<f64>,
+    /// Of the slowest.
+    pub max: Option<f64>,
+}
+
+impl RoundTripTimes {
+    fn of(times: &Histogram<u64>) -> Self {
+        if times.is_empty() {
+            return Self::default();
+        }
+        let quantile = |q| {
+            let micros = times.value_at_quantile(q).min(times.max());
+            Some(micros_as_millis(micros))
+        };
+        Self {
+            mean: Some(times.mean() / 1000.0),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: Some(micros_as_millis(times.max())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Nanos {
+        Nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn threads_add_up_and_who_left_was_never_sent() {
+        let counts = Counts {
+            due: 60,
+            sent: 50,
+            left: 2,
+            received: 40,
+            lost: 8,
+            errors: 1,
+            late: Duration::from_millis(3),
+            held: Duration::ZERO,
+            last: Some(seconds(19)),
+        };
+        let mut one = RoundTrips {
+            counts,
+            ..RoundTrips::default()
+        };
+        let mut two = one.clone();
+        two.counts.late = Duration::from_millis(1);
+        two.counts.held = Duration::from_millis(9);
+        two.counts.last = None;
+        (0..40).for_each(|_| one.record(Duration::from_millis(2)));
+        (0..40).for_each(|_| two.record(Duration::from_millis(4)));
+        one.merge(&two);
+        assert_eq!(one.counts.late, Duration::from_millis(3));
+        assert_eq!(one.counts.held, Duration::from_millis(9));
+        let report = one.report(12.0, seconds(10), seconds(20));
+        assert_eq!((report.sent, report.received, report.lost), (96, 80, 16));
+        assert_eq!((report.errors, report.unsent), (2, 20));
+        assert_eq!(report.received_per_s, 8.0);
+        let times = report.round_trip_ms;
+        assert!((times.mean.unwrap() - 3.0).abs() < 0.01);
+        assert!((times.p50.unwrap() - 2.0).abs() < 0.01);
+        assert!((times.max.unwrap() - 4.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn answers_after_the_end_do_not_raise_the_rate() {
+        let mut trips = RoundTrips::default();
+        trips.counts.received = 100;
+        trips.counts.last = Some(seconds(30));
+        let report = trips.report(50.0, seconds(10), seconds(12));
+        assert_eq!(report.received_per_s, 5.0);
+    }
+
+    #[test]
+    fn nothing_received_has_no_times() {
+        let report = RoundTrips::default().report(1.0, seconds(0), seconds(0));
+        assert_eq!(report.round_trip_ms, RoundTripTimes::default());
+        assert_eq!(report.received_per_s, 0.0);
+    }
+}

@@ -1,0 +1,176 @@
+//! Echoes over real sockets, on both drivers.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use myriad_swarm::{Config, Driver, Echo, LiveStyle, Outcome, Report, Target, Threshold};
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+use support::{Client, drivers, run};
+use tungstenite::Message;
+
+const CROWD: u64 = 20;
+
+/// A server that has `answer` deal with each message of each client, on a thread for each.
+fn serve(answer: impl Fn(&mut Client, Message) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let answer = answer.clone();
+            std::thread::spawn(move || {
+                let Ok(mut client) = tungstenite::accept(stream.unwrap()) else {
+                    return;
+                };
+                while let Ok(message) = client.read() {
+                    if message.is_text() || message.is_binary() {
+                        answer(&mut client, message);
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// 500 messages in a second.
+fn config(server: SocketAddr, driver: Driver) -> Config {
+    let target = Target::parse(&format!("ws://{server}/echo")).unwrap();
+    let mut config = Config::new(vec![target], CROWD);
+    config.driver = Some(driver);
+    config.live = LiveStyle::Off;
+    config.duration = Some(Duration::from_millis(1500));
+    config.retries = 0;
+    let mut echo = Echo::new(500.0);
+    echo.warmup = Duration::from_millis(500);
+    config.echo = Some(echo);
+    config
+}
+
+/// All that fell due was sent or is said not to have been, and all that was sent came back or is lost.
+fn check(report: &Report) {
+    let echo = report.echo.as_ref().unwrap();
+    assert_eq!(echo.sent, echo.received + echo.lost, "{report:#?}");
+    // A run that was kept from its processor for longer than it lasts begins its schedule late.
+    assert!(echo.sent + echo.unsent <= 500);
+    assert_eq!(report.messages.gaps + report.messages.duplicates, 0);
+}
+
+#[test]
+fn what_is_sent_comes_back() {
+    for driver in drivers() {
+        for bytes in [30, 64, 300_000] {
+            let server = serve(|client, message| {
+                assert!(message.is_text());
+                let _ = client.send(message);
+            });
+            let mut config = config(server, driver);
+            config.echo.as_mut().unwrap().payload_bytes = bytes;
+            config.compression = bytes == 64;
+            config.thresholds = vec![
+                Threshold::parse("echo:lost<=0").unwrap(),
+                Threshold::parse("echo:received>=1").unwrap(),
+                Threshold::parse("errors<=0").unwrap(),
+            ];
+            let report = run(&config);
+            check(&report);
+            assert_eq!(report.outcome, Outcome::Finished, "{report:#?}");
+            let echo = report.echo.unwrap();
+            assert_eq!(echo.rate_per_s, 500.0);
+            assert_eq!(report.messages.count, echo.received);
+            assert_eq!(report.messages.payload_bytes, echo.received * bytes as u64);
+            let times = echo.round_trip_ms;
+            let ordered = [times.p50, times.p90, times.p99, times.p999, times.max];
+            assert!(
+                ordered.iter().all(Option::is_some) && ordered.is_sorted(),
+                "{times:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn answers_that_come_twice_or_changed_are_errors() {
+    for driver in drivers() {
+        let server = serve(|client, message| {
+            let _ = client.send(message.clone());
+            let _ = client.send(message);
+        });
+        let report = run(&config(server, driver));
+        check(&report);
+        let echo = report.echo.unwrap();
+        assert_eq!((echo.received, echo.lost), (echo.sent, 0));
+        // The second copy of the last ones may come after the run has ended.
+        assert!(echo.errors > 0 && echo.errors <= echo.sent);
+        assert_eq!(report.errors["echo_unknown"], echo.errors);
+
+        let server = serve(|client, message| {
+            let _ = client.send(Message::binary(message.into_data()));
+        });
+        let mut config = config(server, driver);
+        config.settle = Duration::from_millis(300);
+        let report = run(&config);
+        check(&report);
+        let echo = report.echo.unwrap();
+        assert_eq!(echo.received, 0, "text must come back as text");
+        assert!(report.errors["echo_wrong"] > 0);
+        assert_eq!(echo.round_trip_ms.p99, None);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_or_goes_away_is_no_reason_to_wait_for_ever() {
+    for driver in drivers() {
+        let mut silent = config(serve(|_, _| {}), driver);
+        silent.settle = Duration::from_millis(300);
+        silent.thresholds = vec![Threshold::parse("echo:p99<1h").unwrap()];
+        let report = run(&silent);
+        check(&report);
+        assert_eq!(report.echo.unwrap().received, 0);
+        assert_eq!(report.outcome, Outcome::ThresholdsFailed);
+
+        // Garbage instead of a frame ends the connection; the settle time is an hour, and nobody waits for it.
+        let server = serve(|client, _| {
+            let _ = client.get_mut().write_all(&[0xff; 64]);
+        });
+        let mut broken = config(server, driver);
+        broken.settle = Duration::from_secs(3600);
+        let report = run(&broken);
+        check(&report);
+        let broken = report.errors["protocol"];
+        assert!((1..=CROWD).contains(&broken));
+        assert!(report.echo.unwrap().lost >= broken);
+    }
+}
+
+#[test]
+fn a_crowd_that_is_replaced_meanwhile_loses_nothing() {
+    for driver in drivers() {
+        let server = serve(|client, message| {
+            let _ = client.send(message);
+        });
+        let mut config = config(server, driver);
+        config.churn_per_s = Some(1.0);
+        let report = run(&config);
+        check(&report);
+        assert!(report.churn.churned > 0);
+        let echo = report.echo.unwrap();
+        assert_eq!((echo.lost, echo.errors), (0, 0));
+    }
+}
+
+#[test]
+fn a_run_without_echoes_has_no_figures_of_them() {
+    let server = serve(|_, _| {});
+    let mut config = config(server, drivers()[0]);
+    config.echo = None;
+    config.duration = Some(Duration::from_millis(100));
+    config.thresholds = vec![Threshold::parse("echo:lost<=0").unwrap()];
+    let report = run(&config);
+    assert!(report.echo.is_none());
+    assert_eq!(report.outcome, Outcome::ThresholdsFailed);
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["echo"], serde_json::Value::Null);
+}

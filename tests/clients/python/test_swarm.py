@@ -1,0 +1,74 @@
+"""The crowd against our server, and against one that knows nothing of it: the `websockets` package's."""
+
+import json
+import threading
+
+import pytest
+from websockets.sync.server import serve as serve_elsewhere
+
+from server import run
+
+
+@pytest.fixture
+def elsewhere():
+    """Starts a server whose handler is given; its port."""
+    running = []
+
+    def start(handler):
+        server = serve_elsewhere(handler, "127.0.0.1", 0)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        running.append(server)
+        return server.socket.getsockname()[1]
+
+    yield start
+    for server in running:
+        server.shutdown()
+
+
+def swarm(*arguments, report):
+    code, _, log = run("swarm", *arguments, "--live", "off", "--json", str(report))
+    assert code == 0, log
+    return json.loads(report.read_text())
+
+
+ECHO = ["--connections", "30", "--echo", "300/s", "--warmup", "500ms", "--duration", "1500ms"]
+
+
+def test_echoes_of_our_server_come_back(serve, driver, tmp_path):
+    server = serve()
+    target = f"ws://{server.host}:{server.port}/echo"
+    report = swarm(target, *ECHO, "--driver", driver, "--compression", report=tmp_path / "report.json")
+    echo = report["echo"]
+    assert echo["rate_per_s"] == 300
+    assert echo["received"] == echo["sent"] > 0
+    assert (echo["lost"], echo["errors"]) == (0, 0)
+    times = echo["round_trip_ms"]
+    assert 0 < times["p50"] <= times["p90"] <= times["p99"] <= times["p999"] <= times["max"]
+
+
+def test_echoes_of_another_server_come_back(elsewhere, driver, tmp_path):
+    def handler(connection):
+        for message in connection:
+            assert isinstance(message, str)
+            connection.send(message)
+
+    target = f"ws://127.0.0.1:{elsewhere(handler)}/"
+    report = swarm(target, *ECHO, "--driver", driver, "--echo-size", "1000", report=tmp_path / "report.json")
+    echo = report["echo"]
+    assert echo["received"] == echo["sent"] > 0
+    assert (echo["lost"], echo["errors"]) == (0, 0)
+    assert report["messages"]["payload_bytes"] == 1000 * echo["received"]
+
+
+def test_a_server_that_changes_what_it_sends_back_is_found_out(elsewhere, tmp_path):
+    def handler(connection):
+        for message in connection:
+            connection.send(message.upper())
+            connection.send(f"you said {message}")
+
+    target = f"ws://127.0.0.1:{elsewhere(handler)}/"
+    report = swarm(target, *ECHO, "--settle", "500ms", report=tmp_path / "report.json")
+    assert report["echo"]["received"] == 0
+    assert report["echo"]["lost"] == report["echo"]["sent"] > 0
+    assert report["echo"]["errors"] == report["errors"]["echo_wrong"] > 0
+    assert any("echo path" in warning for warning in report["warnings"])
