@@ -64,7 +64,7 @@ pub struct Completions {
     /// Shared by all connections of the shard; valid until the next wait. Mutable, so that frames can be
     /// unmasked in place.
     pub buffer: Vec<u8>,
-    /// Sockets had more to give than this wait took: of those that seem silent, some are not.
+    /// Some that may have something to say had no turn in this wait: of those that seem silent, some are not.
     pub input_left: bool,
 }
 

@@ -252,17 +252,18 @@ impl Epoll {
         }
     }
 
-    /// Receives from those that wait, oldest first, until the buffer has no room for a whole piece.
-    fn receive(&mut self, completions: &mut Completions) {
+    /// Receives from those that wait, oldest first, until the buffer has no room for a whole piece; true when some had
+    /// no turn.
+    fn receive(&mut self, completions: &mut Completions) -> bool {
         let mut filled = 0;
         // Those put back during this pass have their next turn in the next wait.
         for _ in 0..self.readable.len() {
             let end = filled + Completions::RECEIVE_BYTES_MAX;
             if end > completions.buffer.len() {
-                return;
+                return true;
             }
             let Some(readable) = self.readable.pop() else {
-                return;
+                return false;
             };
             if !readable.claim(&mut self.slots) {
                 continue;
@@ -293,6 +294,7 @@ impl Epoll {
                 Err(errno) => self.fail(slot, token, errno),
             }
         }
+        false
     }
 }
 
@@ -435,9 +437,8 @@ impl Reactor for Epoll {
         // A full batch: the kernel may have more.
         let events_left = events.len() == events.capacity();
         self.events = events;
-        self.receive(completions);
+        completions.input_left = self.receive(completions) || events_left;
         completions.list.append(&mut self.ready);
-        completions.input_left = events_left || !self.readable.is_empty();
         Ok(())
     }
 

@@ -349,7 +349,7 @@ impl Reactor for Uring {
         self.update_listening();
         // Those known to wait are let in by the same kernel entry as everything else that is queued.
         let accepting = self.queue_accepts().is_some();
-        let pumped = self.pump_all()?;
+        let mut pumped = self.pump_all()?;
         self.outgoing.reclaim(&mut self.rings);
 
         let patience = self.patience(pumped, timeout);
@@ -362,17 +362,16 @@ impl Reactor for Uring {
             self.state.ready.push(Completion::Woken);
         }
         if sleeps {
-            self.pump_all()?;
+            pumped = self.pump_all()?;
         }
         if !accepting {
             self.accept_some();
         }
         self.finish_accepts();
-        self.receive_some(completions);
+        completions.input_left = self.receive_some(completions) || pumped != Pumped::Quiet;
         self.settle();
         self.reuse_vacated();
         completions.list.append(&mut self.state.ready);
-        completions.input_left = !self.state.readable.is_empty();
         Ok(())
     }
 

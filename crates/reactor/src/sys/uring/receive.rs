@@ -13,21 +13,26 @@ use io_uring::{opcode, types::Fixed};
 const PIECE_BYTES_MIN: usize = 1024;
 
 impl Uring {
-    /// Receives from those that wait, oldest first, as many as the buffer has pieces for.
-    pub(super) fn receive_some(&mut self, completions: &mut Completions) {
+    /// Receives from those that wait, oldest first, as many as the buffer has pieces for; true when some had no turn.
+    pub(super) fn receive_some(&mut self, completions: &mut Completions) -> bool {
         let waiting = self.state.readable.len();
         if waiting == 0 {
-            return;
+            return false;
         }
         let bytes = completions.buffer.len();
         let piece = (bytes / waiting).clamp(PIECE_BYTES_MIN, Completions::RECEIVE_BYTES_MAX);
         let batch = self.submit_receives(&mut completions.buffer, piece, waiting);
+        let mut left = !self.state.readable.is_empty();
         for (place, readable) in batch.into_iter().enumerate() {
             match self.state.receipts[place] {
                 Some(receipt) => self.take_receipt(readable, receipt, place * piece, piece),
-                None => self.queue_again(readable),
+                None => {
+                    left = true;
+                    self.queue_again(readable);
+                }
             }
         }
+        left
     }
 
     fn submit_receives(
