@@ -114,7 +114,7 @@ impl Channel {
     /// Takes the member at `position` out. Answers the subscription whose position changed, if one did.
     ///
     /// Swapping the last member into the gap would carry it past the cursor of a delivery under way, so a gap stays
-    /// until the delivery ends.
+    /// until that delivery ends.
     pub(crate) fn remove_member(&mut self, position: u32) -> Option<u32> {
         let position = position as usize;
         if !self.deliveries.is_empty() {

@@ -35,10 +35,11 @@ impl Hub {
                     outbounds.insert(connection.outbound),
                     "a queue has one owner"
                 );
-                let bytes = self.outbounds[connection.outbound].bytes();
-                assert!(bytes > 0 && bytes <= self.outbound_bytes_max);
-                assert_eq!(bytes, self.outbounds[connection.outbound].recount());
-                outbound_bytes += u64::from(bytes);
+                let outbound = &self.outbounds[connection.outbound];
+                let cost = outbound.cost();
+                assert!(!outbound.is_empty() && cost <= self.outbound_bytes_max);
+                assert_eq!(cost, outbound.recount());
+                outbound_bytes += u64::from(cost);
                 let leaves =
                     connection.awaits_writable() || connection.is(Connection::FLUSH_LISTED);
                 assert!(
@@ -69,7 +70,7 @@ impl Hub {
             if *member == Member::HOLE {
                 assert!(
                     !channel.deliveries.is_empty(),
-                    "holes are closed when deliveries end"
+                    "holes are closed when a delivery ends"
                 );
                 continue;
             }

@@ -453,7 +453,6 @@ impl Hub {
             return self.reach.note(HubPlace::DeliverBeforeAdmission);
         }
         subscription.set_last(publication.offset());
-        self.deliveries += 1;
         debug_assert_eq!(
             connection.transport(),
             Transport::Raw,
@@ -466,16 +465,21 @@ impl Hub {
                 window: connection.window(),
             });
             connection.set(Connection::IN_BATCH, true);
+            self.deliveries += 1;
             return;
         }
         let is_twice = connection.is(Connection::IN_BATCH);
         self.reach.note_if(is_twice, HubPlace::DeliverTwiceInBatch);
         self.reach.note_if(!is_twice, HubPlace::DeliverBehind);
         let frame = publication.frame(connection.window(), &mut self.compressor);
-        self.saved_bytes += publication.saved_bytes(frame);
+        let saved_bytes = publication.saved_bytes(frame);
         let chunk = Chunk::Shared(Arc::clone(frame));
-        if let Err(overflow) = self.enqueue(member.connection, chunk) {
-            overflown.push((member.connection, overflow.into()));
+        match self.enqueue(member.connection, chunk) {
+            Ok(()) => {
+                self.deliveries += 1;
+                self.saved_bytes += saved_bytes;
+            }
+            Err(overflow) => overflown.push((member.connection, overflow.into())),
         }
     }
 
@@ -483,7 +487,9 @@ impl Hub {
         let record = &mut self.channels[channel];
         record.deliveries.pop_front();
         record.cursor = 0;
-        if record.holes > 0 && record.deliveries.is_empty() {
+        // Between two deliveries no cursor stands among the members. A channel that always has another one waiting would
+        // keep the place of everybody who ever left.
+        if record.holes > 0 {
             record.holes = 0;
             self.reach.note(HubPlace::HolesClosed);
             record.members.retain(|member| *member != Member::HOLE);
@@ -514,10 +520,18 @@ impl Hub {
     /// # Errors
     /// A budget is spent: nothing was queued, and the connection must be closed.
     pub fn enqueue(&mut self, index: u32, chunk: Chunk) -> Result<(), Overflow> {
-        let outbound = self.reserve_outbound(index, chunk.bytes().len())?;
+        let outbound = self.reserve_outbound(index, chunk.cost(0))?;
         self.outbounds[outbound].push(chunk);
         self.list_for_flush(index);
         Ok(())
+    }
+
+    /// Queues the answer or close frame with which a connection ends, which no budget holds back; see
+    /// [`Chunk::LastWord`].
+    pub fn enqueue_last_word(&mut self, index: u32, bytes: Vec<u8>) {
+        let outbound = self.outbound_made(index);
+        self.outbounds[outbound].push(Chunk::LastWord(bytes.into()));
+        self.list_for_flush(index);
     }
 
     /// Queues what the kernel left of a frame that was sent past the queue, from `position` on. It goes to the front:
@@ -532,34 +546,36 @@ impl Hub {
         position: usize,
     ) -> Result<(), Overflow> {
         let is_behind = self.connections[index].has_outbound();
-        let outbound = self.reserve_outbound(index, chunk.bytes().len() - position)?;
+        let outbound = self.reserve_outbound(index, chunk.cost(position))?;
         self.reach.note_if(!is_behind, HubPlace::RestAlone);
         self.reach.note_if(is_behind, HubPlace::RestInFront);
         self.outbounds[outbound].push_front(chunk, position);
         Ok(())
     }
 
-    fn reserve_outbound(&mut self, index: u32, bytes: usize) -> Result<u32, Overflow> {
+    fn reserve_outbound(&mut self, index: u32, cost: usize) -> Result<u32, Overflow> {
         let outbound = self.connections[index].outbound;
         let queued = if outbound == NONE {
             0
         } else {
-            self.outbounds[outbound].bytes()
+            self.outbounds[outbound].cost()
         };
-        if queued as usize + bytes > self.outbound_bytes_max as usize {
+        if queued as usize + cost > self.outbound_bytes_max as usize {
             self.reach.note(HubPlace::OverConnectionBudget);
             return Err(Overflow::Connection);
         }
-        if !self.reserve_buffered(bytes) {
+        if !self.reserve_buffered(cost) {
             return Err(Overflow::Process);
         }
-        let outbound = if outbound == NONE {
-            self.outbounds.insert(Outbound::default()).index
-        } else {
-            outbound
-        };
-        self.connections[index].outbound = outbound;
-        Ok(outbound)
+        Ok(self.outbound_made(index))
+    }
+
+    fn outbound_made(&mut self, index: u32) -> u32 {
+        let connection = &mut self.connections[index];
+        if connection.outbound == NONE {
+            connection.outbound = self.outbounds.insert(Outbound::default()).index;
+        }
+        connection.outbound
     }
 
     /// Lists a connection for the next flush, unless it waits for its socket.
@@ -606,8 +622,8 @@ impl Hub {
     /// Notes that the kernel took `bytes` of the queue; the queue is gone when it is empty.
     pub fn advance_outbound(&mut self, index: u32, bytes: usize) {
         let outbound = self.connections[index].outbound;
-        self.outbounds[outbound].advance(bytes);
-        self.release_buffered(bytes);
+        let freed = self.outbounds[outbound].advance(bytes);
+        self.release_buffered(freed as usize);
         if self.outbounds[outbound].is_empty() {
             self.outbounds.remove(outbound);
             self.connections[index].outbound = NONE;
@@ -634,7 +650,7 @@ impl Hub {
         if outbound != NONE {
             self.reach.note(HubPlace::ReleaseQueue);
             let dropped = self.outbounds.remove(outbound);
-            self.release_buffered(dropped.bytes() as usize);
+            self.release_buffered(dropped.cost() as usize);
         }
     }
 

@@ -14,7 +14,14 @@ pub enum Chunk {
     Owned(Box<[u8]>),
     /// The answer to its request. Nothing else makes sense to the peer before it, so it is never dropped.
     Response(Box<[u8]>),
+    /// The answer or close frame with which it ends. Said whatever the budgets say: there is one for each connection, it is
+    /// short, and the connection goes within the linger timeout.
+    LastWord(Box<[u8]>),
 }
+
+/// What a chunk is charged beyond its bytes: its place in the queue and what the allocator adds to it. Without it a client
+/// that reads nothing and pings would have 29 MB of two-byte pongs kept for a budget of 1 MiB.
+const CHUNK_BYTES: usize = 64;
 
 impl Chunk {
     /// The bytes.
@@ -22,7 +29,15 @@ impl Chunk {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Shared(bytes) => bytes,
-            Self::Owned(bytes) | Self::Response(bytes) => bytes,
+            Self::Owned(bytes) | Self::Response(bytes) | Self::LastWord(bytes) => bytes,
+        }
+    }
+
+    /// What it counts against the budgets while all of its bytes from `position` on are queued.
+    pub(crate) fn cost(&self, position: usize) -> usize {
+        match self {
+            Self::LastWord(_) => 0,
+            _ => self.bytes().len() - position + CHUNK_BYTES,
         }
     }
 }
@@ -42,15 +57,15 @@ pub struct Outbound {
     chunks: VecDeque<Chunk>,
     /// Bytes of the first chunk that the kernel has taken.
     taken: usize,
-    /// Bytes queued and not yet taken.
-    bytes: u32,
+    /// What all chunks cost.
+    cost: u32,
 }
 
 impl Outbound {
-    /// Bytes queued and not yet taken.
+    /// What it counts against the budgets: the bytes queued and not yet taken, and something for each chunk.
     #[must_use]
-    pub fn bytes(&self) -> u32 {
-        self.bytes
+    pub fn cost(&self) -> u32 {
+        self.cost
     }
 
     /// The first chunks, as slices for one gathered send.
@@ -63,52 +78,66 @@ impl Outbound {
 
     /// Appends `chunk`. The caller has made sure that the sum fits.
     pub(crate) fn push(&mut self, chunk: Chunk) {
-        self.count(chunk.bytes().len());
+        self.count(&chunk, 0);
         self.chunks.push_back(chunk);
     }
 
     /// Puts `chunk` in front, from `position` on. Nothing queued may have been taken in part.
     pub(crate) fn push_front(&mut self, chunk: Chunk, position: usize) {
         assert_eq!(self.taken, 0, "the peer has part of another chunk");
-        self.count(chunk.bytes().len() - position);
+        self.count(&chunk, position);
         self.taken = position;
         self.chunks.push_front(chunk);
     }
 
-    fn count(&mut self, bytes: usize) {
-        assert!(bytes > 0, "an empty chunk would never leave the queue");
-        self.bytes += u32::try_from(bytes).expect("bounded by the outbound budget");
+    fn count(&mut self, chunk: &Chunk, position: usize) {
+        assert!(
+            chunk.bytes().len() > position,
+            "an empty chunk would never leave the queue"
+        );
+        self.cost += u32::try_from(chunk.cost(position)).expect("bounded by the outbound budget");
     }
 
-    /// Notes that the kernel took `bytes` from the front.
-    pub(crate) fn advance(&mut self, mut bytes: usize) {
-        self.bytes -= u32::try_from(bytes).expect("no more than was queued");
+    /// Notes that the kernel took `bytes` from the front. Returns by how much the cost fell.
+    pub(crate) fn advance(&mut self, mut bytes: usize) -> u32 {
+        let before = self.cost;
         while let Some(first) = self.chunks.front() {
             let left = first.bytes().len() - self.taken;
+            let cost = first.cost(self.taken);
             if bytes < left {
                 self.taken += bytes;
-                return;
+                self.uncount(cost - first.cost(self.taken));
+                break;
             }
             bytes -= left;
             self.taken = 0;
             self.chunks.pop_front();
+            self.uncount(cost);
         }
-        assert_eq!(bytes, 0, "the kernel takes no more than it is given");
+        assert!(
+            bytes == 0 || !self.chunks.is_empty(),
+            "the kernel takes no more than it is given"
+        );
+        before - self.cost
+    }
+
+    fn uncount(&mut self, cost: usize) {
+        self.cost -= u32::try_from(cost).expect("no more than was counted");
     }
 
     /// Drops everything but what a close frame must follow: the rest of a chunk the peer has part of, or the response
-    /// it waits for. Returns the bytes dropped.
+    /// it waits for. Returns by how much the cost fell.
     pub(crate) fn drop_untouched(&mut self) -> u32 {
         let is_response = matches!(self.chunks.front(), Some(Chunk::Response(_)));
         let keep = usize::from(self.taken > 0 || is_response);
         let dropped = self
             .chunks
             .drain(keep.min(self.chunks.len())..)
-            .map(|chunk| chunk.bytes().len())
+            .map(|chunk| chunk.cost(0))
             .sum::<usize>();
-        let dropped = u32::try_from(dropped).expect("bounded by the outbound budget");
-        self.bytes -= dropped;
-        dropped
+        let before = self.cost;
+        self.uncount(dropped);
+        before - self.cost
     }
 
     /// Which kind of [`Outbound::drop_untouched`] this would be.
@@ -120,10 +149,12 @@ impl Outbound {
         }
     }
 
-    /// What [`Outbound::bytes`] must be.
+    /// What [`Outbound::cost`] must be.
     pub(crate) fn recount(&self) -> u32 {
-        let bytes: usize = self.chunks.iter().map(|chunk| chunk.bytes().len()).sum();
-        u32::try_from(bytes - self.taken).expect("bounded by the outbound budget")
+        let positions = std::iter::once(self.taken).chain(std::iter::repeat(0));
+        let chunks = self.chunks.iter().zip(positions);
+        let cost: usize = chunks.map(|(chunk, position)| chunk.cost(position)).sum();
+        u32::try_from(cost).expect("bounded by the outbound budget")
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -133,7 +164,7 @@ impl Outbound {
 
 #[cfg(test)]
 mod tests {
-    use super::{Chunk, Outbound};
+    use super::{CHUNK_BYTES, Chunk, Outbound};
 
     fn owned(bytes: &[u8]) -> Chunk {
         Chunk::Owned(bytes.into())
@@ -155,9 +186,16 @@ mod tests {
                 outbound.push(owned(b"efgh"));
                 let whole = b"abcdefgh"[position..].to_vec();
                 let first = first.min(whole.len());
-                outbound.advance(first);
+                let before = outbound.cost();
+                let fell = outbound.advance(first);
                 assert_eq!(content(&outbound), whole[first..]);
-                assert_eq!(outbound.bytes() as usize, whole.len() - first);
+                assert_eq!(outbound.cost(), before - fell);
+                assert_eq!(outbound.cost(), outbound.recount());
+                let left = outbound.chunks.len();
+                assert_eq!(
+                    outbound.cost() as usize,
+                    whole.len() - first + left * CHUNK_BYTES
+                );
                 assert_eq!(outbound.is_empty(), first == whole.len());
             }
         }
@@ -168,12 +206,13 @@ mod tests {
         let mut outbound = Outbound::default();
         outbound.push_front(owned(b"abc"), 1);
         outbound.push(owned(b"defg"));
-        assert_eq!(outbound.drop_untouched(), 4);
+        assert_eq!(outbound.drop_untouched() as usize, 4 + CHUNK_BYTES);
         assert_eq!(content(&outbound), b"bc");
         outbound.advance(2);
         outbound.push(owned(b"xyz"));
-        assert_eq!(outbound.drop_untouched(), 3);
+        assert_eq!(outbound.drop_untouched() as usize, 3 + CHUNK_BYTES);
         assert!(outbound.is_empty());
+        assert_eq!(outbound.cost(), 0);
     }
 
     #[test]
@@ -181,8 +220,21 @@ mod tests {
         let mut outbound = Outbound::default();
         outbound.push(Chunk::Response(b"101"[..].into()));
         outbound.push(owned(b"frame"));
-        assert_eq!(outbound.drop_untouched(), 5);
+        assert_eq!(outbound.drop_untouched() as usize, 5 + CHUNK_BYTES);
         outbound.push(owned(b"close"));
         assert_eq!(content(&outbound), b"101close");
+    }
+
+    #[test]
+    fn a_last_word_costs_nothing() {
+        let mut outbound = Outbound::default();
+        outbound.push(owned(b"ab"));
+        let cost = outbound.cost();
+        outbound.push(Chunk::LastWord(b"close"[..].into()));
+        assert_eq!(outbound.cost(), cost);
+        assert_eq!(outbound.advance(4), cost);
+        assert_eq!(outbound.cost(), outbound.recount());
+        assert_eq!(outbound.advance(3), 0);
+        assert!(outbound.is_empty());
     }
 }

@@ -77,6 +77,8 @@ impl Behind {
 pub enum Due {
     /// The request head did not come in time.
     HandshakeTimeout,
+    /// The homes of its channels did not answer in time.
+    JoinTimeout,
     /// Send a ping. The pong is awaited from now on.
     Ping,
     /// The ping was not answered.
@@ -138,6 +140,13 @@ impl Hub {
         self.wheel.arm(&mut self.connections, index, deadline);
     }
 
+    /// The request is here, and its channels' homes have been asked: they have as long as the head had.
+    pub fn begin_joining(&mut self, index: u32, now: Now) {
+        self.connections[index].phase = Phase::Joining;
+        let deadline = after(now.tick(), self.timing.handshake);
+        self.wheel.arm(&mut self.connections, index, deadline);
+    }
+
     pub(crate) fn arm_linger(&mut self, index: u32, now: Now) {
         self.wheel.arm(
             &mut self.connections,
@@ -184,7 +193,7 @@ impl Hub {
             }
             Phase::Joining => {
                 self.reach.note(HubPlace::JoinTimeout);
-                Some(Due::HandshakeTimeout)
+                Some(Due::JoinTimeout)
             }
             Phase::Closing => {
                 self.reach.note(HubPlace::LingerTimeout);

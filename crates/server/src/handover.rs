@@ -4,6 +4,7 @@
 //! as SCM_RIGHTS over a socket pair, one pair per shard, together with the bytes already read from the connection.
 
 use myriad_shard::HandOver;
+use myriad_wire::http::write_response;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -14,7 +15,6 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
@@ -37,7 +37,6 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) struct Sender {
     socket: Arc<OwnedFd>,
-    refused: Arc<AtomicU64>,
 }
 
 /// The control plane's end.
@@ -48,14 +47,13 @@ pub(crate) struct Receiver {
     buffer: Vec<u8>,
 }
 
-/// Both ends of one shard's pair. `refused` counts what did not fit.
-pub(crate) fn pair(refused: Arc<AtomicU64>) -> io::Result<(Sender, OwnedFd)> {
+/// Both ends of one shard's pair.
+pub(crate) fn pair() -> io::Result<(Sender, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     Ok((
         Sender {
             socket: Arc::new(near),
-            refused,
         },
         far,
     ))
@@ -92,11 +90,20 @@ impl Sender {
     }
 }
 
+fn busy() -> Vec<u8> {
+    let mut response = Vec::with_capacity(256);
+    let sentence = "The server has more requests than it keeps up with: try again after a pause.";
+    write_response(&mut response, 503, &[("retry-after", "1")], sentence);
+    response
+}
+
 impl HandOver<OwnedFd> for Sender {
-    /// A full socket refuses: the control plane is behind by dozens of connections, and the shard has others to serve.
+    /// A full socket refuses: the control plane is behind by dozens of connections, and the shard has others to serve. The
+    /// client is told.
     fn hand_over(&mut self, handle: OwnedFd, received: &[u8]) -> io::Result<()> {
         self.send(handle.as_fd(), received).inspect_err(|_| {
-            self.refused.fetch_add(1, Relaxed);
+            // Best effort: an answer this short fits any socket that has been read so far.
+            let _ = rustix::net::send(&handle, &busy(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         })
     }
 }
@@ -198,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_connection_arrives_with_its_bytes() {
-        let (mut sender, far) = pair(Arc::default()).unwrap();
+        let (mut sender, far) = pair().unwrap();
         for received in [
             &b""[..],
             b"GET /healthz HTTP/1.1\r\n\r\n",
@@ -225,9 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_refuses_and_counts_and_the_client_is_closed() {
-        let refused = Arc::new(AtomicU64::new(0));
-        let (mut sender, _far) = pair(Arc::clone(&refused)).unwrap();
+    fn a_full_socket_refuses_and_the_client_is_told() {
+        let (mut sender, _far) = pair().unwrap();
         let mut clients = Vec::new();
         loop {
             let (client, accepted) = connection();
@@ -237,18 +243,17 @@ mod tests {
             }
             assert!(clients.len() < 10_000, "a socket that is never full");
         }
-        assert_eq!(refused.load(Relaxed), 1);
+        let mut answer = String::new();
         let last = clients.last_mut().unwrap();
-        assert_eq!(
-            last.read(&mut [0; 1]).unwrap(),
-            0,
-            "the refused connection ends"
-        );
+        last.read_to_string(&mut answer)
+            .expect("an answer and its end");
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
     }
 
     #[test]
     fn too_many_bytes_are_refused_by_the_sender() {
-        let (mut sender, _far) = pair(Arc::default()).unwrap();
+        let (mut sender, _far) = pair().unwrap();
         let (_client, accepted) = connection();
         let error = sender
             .hand_over(accepted.into(), &[0; RECEIVED_BYTES_MAX + 1])
@@ -258,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_shard_ends_the_receiver() {
-        let (sender, far) = pair(Arc::default()).unwrap();
+        let (sender, far) = pair().unwrap();
         drop(sender);
         let end =
             runtime().block_on(async { Receiver::new(far).unwrap().receive().await.unwrap() });

@@ -17,7 +17,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -265,9 +264,8 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             .collect::<io::Result<Vec<_>>>()
             .map_err(ServerError::system("make an eventfd"))?;
         let mesh = Mesh::new(wakers.clone(), config.limits);
-        let hand_overs_refused = Arc::<AtomicU64>::default();
         let control = Arc::new(Control {
-            metrics: Registered::new(mesh.clone(), Arc::clone(&hand_overs_refused)),
+            metrics: Registered::new(mesh.clone()),
             mesh: mesh.clone(),
             mailbox: Arc::clone(&mailbox),
             key,
@@ -281,7 +279,6 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             send_buffer_bytes: config.send_buffer_bytes,
             settings: config.settings,
             wakers,
-            hand_overs_refused,
         };
         let started = shards::start(launch, &mesh, &mailbox);
         // Shards that came up before one did not must not stay behind.
@@ -425,23 +422,39 @@ async fn drain_when_told(mesh: Mesh, mut stage: watch::Receiver<Stage>, over: Du
     mesh.drain(over);
 }
 
+/// After an error that may last: a lack of descriptors or of memory would spin.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Takes in what one shard hands over, until the shard is gone.
 async fn receive(socket: OwnedFd, gate: Gate) {
     let received = async {
         let mut receiver = Receiver::new(socket)?;
-        while let Some(arrival) = receiver.receive().await? {
-            let stream = TcpStream::from(arrival.descriptor);
-            stream.set_nonblocking(true)?;
-            gate.admit(
-                tokio::net::TcpStream::from_std(stream)?,
-                Origin::Shard(arrival.received),
-            );
+        loop {
+            // What goes wrong with one connection (no memory, no epoll watch left) must not cut its shard off.
+            let admitted = match receiver.receive().await {
+                Ok(Some(arrival)) => registered(arrival.descriptor).map(|stream| {
+                    gate.admit(stream, Origin::Shard(arrival.received));
+                }),
+                Ok(None) => return io::Result::Ok(()),
+                Err(error) => {
+                    tokio::time::sleep(PAUSE).await;
+                    Err(error)
+                }
+            };
+            if let Err(error) = admitted {
+                tracing::warn!("a connection from a shard was dropped: {error}");
+            }
         }
-        io::Result::Ok(())
     };
     if let Err(error) = received.await {
-        tracing::error!("the control plane no longer hears from one of the shards: {error}");
+        tracing::error!("the control plane does not hear from one of the shards: {error}");
     }
+}
+
+fn registered(descriptor: OwnedFd) -> io::Result<tokio::net::TcpStream> {
+    let stream = TcpStream::from(descriptor);
+    stream.set_nonblocking(true)?;
+    tokio::net::TcpStream::from_std(stream)
 }
 
 /// Accepts on the control plane's own address.
@@ -450,9 +463,8 @@ async fn accept(listener: tokio::net::TcpListener, gate: Gate) {
         match listener.accept().await {
             Ok((stream, _)) => gate.admit(stream, Origin::Listener),
             Err(error) => {
-                // A lost connection (ECONNABORTED) is no reason to wait; a lack of descriptors (EMFILE) would spin.
                 tracing::warn!("accepting on the internal address: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }

@@ -24,7 +24,7 @@ impl<R: Reactor> Shard<R> {
             let connection = self.hub.connection(index);
             surplus += usize::from(connection.is_surplus());
             buffered_bytes += self.hub.outbound(index).map_or(0, |outbound| {
-                usize::try_from(outbound.bytes()).expect("bounded by the outbound budget")
+                usize::try_from(outbound.cost()).expect("bounded by the outbound budget")
             });
             if connection.input != NONE {
                 assert!(

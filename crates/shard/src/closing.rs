@@ -7,7 +7,6 @@
 use crate::reach::ShardPlace;
 use crate::shard::{Shard, token_of};
 use crate::transport::Refused;
-use myriad_hub::Chunk;
 use myriad_hub::{CloseReason, Now, Phase};
 use myriad_reactor::{Close, Reactor, Socket};
 use myriad_wheel::Key;
@@ -19,14 +18,7 @@ impl<R: Reactor> Shard<R> {
         if !self.note_closed(key, reason, now) {
             return;
         }
-        if self
-            .hub
-            .enqueue(key.index, Chunk::Owned(last_word.into()))
-            .is_err()
-        {
-            self.reach.note(ShardPlace::LastWordTooMuch);
-            return self.doom(key, Close::Reset);
-        }
+        self.hub.enqueue_last_word(key.index, last_word);
         self.hub.connection_mut(key.index).want_fin();
     }
 
@@ -62,10 +54,6 @@ impl<R: Reactor> Shard<R> {
         self.doom(key, Close::Reset);
     }
 
-    pub(crate) fn drop_overloaded(&mut self, key: Key, now: Now) {
-        self.cut(key, CloseReason::Overloaded, now);
-    }
-
     /// Counts the end of a connection and stops its deliveries; false when it has ended before.
     pub(crate) fn note_closed(&mut self, key: Key, reason: CloseReason, now: Now) -> bool {
         if self.hub.connection(key.index).phase == Phase::Closing {
@@ -96,9 +84,9 @@ impl<R: Reactor> Shard<R> {
         self.doom(key, Close::Reset);
     }
 
-    pub(crate) fn handle_handshake_timeout(&mut self, index: u32, now: Now) {
+    pub(crate) fn refuse_index(&mut self, index: u32, refused: Refused, now: Now) {
         if let Some(key) = self.hub.key_of(index) {
-            self.refuse(key, Refused::handshake_timeout(), now);
+            self.refuse(key, refused, now);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
+use crate::transport::Refused;
 use myriad_hub::{Chunk, CloseReason, Due, Now, Publication, Target};
 use myriad_reactor::{Reactor, SendOp, Sent, Socket};
 use myriad_wheel::Key;
@@ -168,7 +169,10 @@ impl<R: Reactor> Shard<R> {
                 Due::Ping => pings.push(index),
                 Due::PongTimeout => self.end_index(index, CloseReason::PongTimeout, now),
                 Due::Idle => self.end_index(index, CloseReason::Idle, now),
-                Due::HandshakeTimeout => self.handle_handshake_timeout(index, now),
+                Due::HandshakeTimeout => {
+                    self.refuse_index(index, Refused::handshake_timeout(), now)
+                }
+                Due::JoinTimeout => self.refuse_index(index, Refused::join_timeout(), now),
                 Due::LingerTimeout => self.doom_reset(index),
             }
         }

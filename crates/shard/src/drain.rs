@@ -2,6 +2,7 @@
 
 use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
+use crate::transport::Refused;
 use myriad_hub::{CloseReason, Hub, Now, Phase};
 use myriad_reactor::Reactor;
 use std::time::Duration;
@@ -94,8 +95,7 @@ impl<R: Reactor> Shard<R> {
         match self.hub.connection(index).phase {
             Phase::Open => self.end_index(index, CloseReason::Drain, now),
             Phase::Handshake | Phase::Joining => {
-                let key = self.hub.key_of(index).expect("a live index");
-                self.cut(key, CloseReason::Drain, now);
+                self.refuse_index(index, Refused::draining(), now);
             }
             Phase::Closing => {}
         }

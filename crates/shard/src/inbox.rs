@@ -13,7 +13,6 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn handle_messages(&mut self, now: Now) {
         let mut received = std::mem::take(&mut self.received);
         self.mesh.receive(self.index, &mut received);
-        self.metrics().inbox_messages.set(received.len() as u64);
         for message in received.drain(..) {
             self.handle_message(message, now);
         }

@@ -239,6 +239,16 @@ impl Mesh {
         }
     }
 
+    /// Messages that wait in the shards' inboxes.
+    #[must_use]
+    pub fn waiting_messages(&self) -> usize {
+        let waiting = |inbox: &Inbox| {
+            let messages = inbox.messages.lock();
+            messages.unwrap_or_else(PoisonError::into_inner).len()
+        };
+        self.0.inboxes.iter().map(waiting).sum()
+    }
+
     /// Whether a shard has messages to receive; the simulator's stand-in for the wake.
     #[must_use]
     pub fn has_messages(&self, shard: usize) -> bool {

@@ -80,9 +80,11 @@ pub struct Metrics {
     pub refusals: [Count; REFUSALS.len()],
     /// Requests handed over to the control plane.
     pub handed_over: Count,
+    /// Requests that could not be: the control plane was behind, or no descriptor was left.
+    pub hand_overs_refused: Count,
     /// Publications that got their place in a channel of which this shard is the home.
     pub publications: Count,
-    /// Publications submitted to one subscriber each.
+    /// Publications given to one subscriber each, sent or queued.
     pub deliveries: Count,
     /// Compressed frames made: of publications, each shared by all clients of its window, and of echoes.
     pub compressed_frames: Count,
@@ -102,8 +104,6 @@ pub struct Metrics {
     pub closes: [Count; CLOSE_REASONS.len()],
     /// Gauge: bytes buffered for connections, outbound and partial input.
     pub buffered_bytes: Count,
-    /// Gauge: messages from other shards and the control plane not yet handled.
-    pub inbox_messages: Count,
     /// How long turns took, without their wait.
     pub turns: Distribution,
     /// From a publication's acceptance to the submit of its last delivery on the node; counted by the last shard.
@@ -111,7 +111,7 @@ pub struct Metrics {
 }
 
 /// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
-pub const REFUSALS: [&str; 18] = [
+pub const REFUSALS: [&str; 20] = [
     "head_too_long",
     "too_many_headers",
     "malformed_head",
@@ -130,6 +130,8 @@ pub const REFUSALS: [&str; 18] = [
     "handshake_timeout",
     "full",
     "draining",
+    "overloaded",
+    "join_timeout",
 ];
 
 impl Metrics {

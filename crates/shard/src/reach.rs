@@ -52,7 +52,6 @@ myriad_hub::places! {
         EndInFrame = "a connection over its budget keeps the rest of a frame",
         CutInFrame = "a connection over its budget is reset in the middle of a frame",
         EndBeforeFrame = "a connection over its budget has seen nothing of the frame",
-        LastWordTooMuch = "not even the last word fits the budget",
         EndAgain = "a connection that ends is found over its budget again",
         ResponseTooMuch = "not even the 101 fits the budget",
         FinAfterFin = "our FIN answers the peer's",

@@ -132,18 +132,21 @@ fn budgets_of_connection_and_process_hold() {
     );
     let connections: Vec<u32> = (0..3).map(|_| hub.open(0, Now(0)).index).collect();
     let chunk = |bytes: usize| Chunk::Owned(vec![0; bytes].into());
-    assert_eq!(hub.enqueue(connections[0], chunk(900)), Ok(()));
+    // Each chunk costs 64 bytes more than it has.
+    assert_eq!(hub.enqueue(connections[0], chunk(836)), Ok(()));
     assert_eq!(
-        hub.enqueue(connections[0], chunk(101)),
+        hub.enqueue(connections[0], chunk(37)),
         Err(crate::Overflow::Connection)
     );
-    assert_eq!(hub.enqueue(connections[1], chunk(1000)), Ok(()));
+    assert_eq!(hub.enqueue(connections[1], chunk(936)), Ok(()));
     assert_eq!(
-        hub.enqueue(connections[2], chunk(101)),
+        hub.enqueue(connections[2], chunk(37)),
         Err(crate::Overflow::Process)
     );
-    hub.advance_outbound(connections[0], 900);
-    assert_eq!(hub.enqueue(connections[2], chunk(900)), Ok(()));
+    // Nor does the last word cost anything, where there is nothing left to spend.
+    hub.enqueue_last_word(connections[1], vec![0; 500]);
+    hub.advance_outbound(connections[0], 836);
+    assert_eq!(hub.enqueue(connections[2], chunk(836)), Ok(()));
     hub.check();
     for index in connections {
         hub.release(index, &mut Vec::new());

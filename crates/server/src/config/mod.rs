@@ -272,6 +272,17 @@ impl Options {
         if !(1..=1 << 30).contains(&message.0) {
             return Err(refuse("message-bytes-max", message, "choose 1B to 1GiB"));
         }
+        // A default that is too long for a shorter interval is shortened; what is written must hold.
+        let ping = self.ping_interval.unwrap_or(Span(defaults.ping_interval));
+        if let Some(pong) = self
+            .pong_timeout
+            .filter(|pong| *pong > ping && ping.0 > Duration::ZERO)
+        {
+            let advice = format!(
+                "choose at most {ping}, the ping-interval: a pong is awaited until the next ping"
+            );
+            return Err(refuse("pong-timeout", pong, advice));
+        }
         Ok(Settings {
             echo: self.dev.unwrap_or(false),
             anonymous: self.anonymous.or(self.dev).unwrap_or(false),
@@ -432,6 +443,14 @@ mod tests {
             ("shards = 0", "shards = 0: choose 1 to 256"),
             ("shards = 257", "shards = 257: choose 1 to 256"),
             ("pong-timeout = 0", "pong-timeout = 0: choose more"),
+            (
+                "ping-interval = \"10s\"\npong-timeout = \"30s\"",
+                "pong-timeout = 30s: choose at most 10s",
+            ),
+            (
+                "pong-timeout = \"26s\"",
+                "pong-timeout = 26s: choose at most 25s",
+            ),
             (
                 "handshake-timeout = \"0s\"",
                 "handshake-timeout = 0: choose more",

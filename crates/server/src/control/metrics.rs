@@ -18,7 +18,6 @@ use rustix::thread::Pid;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -52,8 +51,8 @@ struct RequestLabels {
 }
 
 impl Registered {
-    /// Everything that is shown. `hand_overs_refused` is counted by the shards' ends of the hand-over sockets.
-    pub(crate) fn new(mesh: Mesh, hand_overs_refused: Arc<AtomicU64>) -> Self {
+    /// Everything that is shown.
+    pub(crate) fn new(mesh: Mesh) -> Self {
         let mut registry = Registry::default();
         let requests = RequestCounts::default();
         let tables = Arc::<OnceLock<Vec<Pid>>>::default();
@@ -63,10 +62,7 @@ impl Registered {
             "Requests to the control plane, by route and status",
             requests.0.clone(),
         );
-        ours.register_collector(Box::new(Shards {
-            mesh,
-            hand_overs_refused,
-        }));
+        ours.register_collector(Box::new(Shards { mesh }));
         registry.register_collector(Box::new(OwnProcess {
             tables: Arc::clone(&tables),
         }));
@@ -105,7 +101,6 @@ pub(crate) async fn metrics(State(control): State<Arc<Control>>) -> Result<Respo
 /// The shards' figures, summed at each look.
 struct Shards {
     mesh: Mesh,
-    hand_overs_refused: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for Shards {
@@ -121,7 +116,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Where a shard has it.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 14] = [
+const COUNTERS: [(Description, Field); 15] = [
     (("accepts", None, "Connections accepted"), |shard| {
         &shard.accepts
     }),
@@ -152,6 +147,14 @@ const COUNTERS: [(Description, Field); 14] = [
             "Requests handed over from shards to the control plane",
         ),
         |shard| &shard.handed_over,
+    ),
+    (
+        (
+            "hand_overs_refused",
+            None,
+            "Requests that could not be handed over: the control plane was behind, or no descriptor was left",
+        ),
+        |shard| &shard.hand_overs_refused,
     ),
     (
         (
@@ -212,7 +215,7 @@ const COUNTERS: [(Description, Field); 14] = [
     (("pings", None, "Pings sent"), |shard| &shard.pings),
 ];
 
-const GAUGES: [(Description, Field); 3] = [
+const GAUGES: [(Description, Field); 2] = [
     (
         (
             "connections",
@@ -228,14 +231,6 @@ const GAUGES: [(Description, Field); 3] = [
             "Bytes buffered for connections, outbound and partial input",
         ),
         |shard| &shard.buffered_bytes,
-    ),
-    (
-        (
-            "inbox_messages",
-            None,
-            "Messages from other shards and the control plane not yet handled",
-        ),
-        |shard| &shard.inbox_messages,
     ),
 ];
 
@@ -257,6 +252,13 @@ impl Collector for Shards {
 impl Shards {
     fn encode_rest(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let shards = self.mesh.metrics();
+        let waiting = (
+            "inbox_messages",
+            None,
+            "Messages from other shards and the control plane that wait in inboxes",
+        );
+        describe(encoder, &waiting, MetricType::Gauge)?
+            .encode_gauge(&i64::try_from(self.mesh.waiting_messages()).unwrap_or(i64::MAX))?;
         let closes = ("closes", None, "Connections ended, by reason");
         let mut family = describe(encoder, &closes, MetricType::Counter)?;
         for (index, reason) in CLOSE_REASONS.iter().enumerate() {
@@ -276,13 +278,6 @@ impl Shards {
                 .sum();
             labelled(&mut family, reason, count)?;
         }
-        let refused = (
-            "hand_overs_refused",
-            None,
-            "Connections closed because the control plane was behind",
-        );
-        describe(encoder, &refused, MetricType::Counter)?
-            .encode_counter::<NoLabels, _, u64>(&self.hand_overs_refused.load(Relaxed), None)?;
         let in_flight = (
             "publications_in_flight",
             Some(Unit::Bytes),

@@ -15,7 +15,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -27,8 +26,6 @@ pub(crate) struct Launch {
     pub(crate) send_buffer_bytes: u32,
     pub(crate) settings: Settings,
     pub(crate) wakers: Vec<Waker>,
-    /// Connections that did not fit into a hand-over socket.
-    pub(crate) hand_overs_refused: Arc<AtomicU64>,
 }
 
 /// The running threads, and the control plane's ends of their hand-over sockets.
@@ -69,7 +66,7 @@ pub(crate) fn start(
     let Launch { plan, .. } = launch;
     // All descriptors that threads share come before the first thread: one made after it has unshared is not in its table.
     let pairs: Vec<(Sender, OwnedFd)> = (0..plan.shards)
-        .map(|_| handover::pair(Arc::clone(&launch.hand_overs_refused)))
+        .map(|_| handover::pair())
         .collect::<io::Result<_>>()
         .map_err(ServerError::system(
             "make the sockets between shards and control plane",

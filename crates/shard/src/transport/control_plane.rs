@@ -36,6 +36,8 @@ impl<R: Reactor> Shard<R> {
             if taken.is_ok() {
                 self.metrics().handed_over.add(1);
                 self.reach.note(ShardPlace::HandedOver);
+            } else {
+                self.metrics().hand_overs_refused.add(1);
             }
             self.reach.note_if(
                 is_transferred && taken.is_err(),

@@ -4,7 +4,7 @@ use crate::input::Input;
 use crate::mesh::{Mesh, Message};
 use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
-use myriad_hub::{Chunk, CloseReason, Compression, Now, Phase, Subscribed, Transport};
+use myriad_hub::{Chunk, CloseReason, Compression, Now, Subscribed, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::deflate::Window;
@@ -53,6 +53,28 @@ impl Refused {
             ..Self::new(408, "handshake_timeout", sentence)
         }
     }
+
+    /// The shards that the channels are at home on were asked, and are too busy to answer.
+    pub(crate) fn join_timeout() -> Self {
+        let sentence = "The server is too busy to subscribe you: reconnect after a pause.";
+        Self::unavailable("join_timeout", CloseReason::Overloaded, sentence)
+    }
+
+    pub(crate) fn draining() -> Self {
+        let sentence = "The server is shutting down: reconnect.";
+        Self::unavailable("draining", CloseReason::Drain, sentence)
+    }
+
+    fn full() -> Self {
+        let sentence = "The server is full: reconnect after a pause.";
+        Self::unavailable("full", CloseReason::Full, sentence)
+    }
+
+    /// The budget of what is buffered for all is spent.
+    fn overloaded() -> Self {
+        let sentence = "The server has no memory to spare: reconnect after a pause.";
+        Self::unavailable("overloaded", CloseReason::Overloaded, sentence)
+    }
 }
 
 /// What a request head asks for.
@@ -100,7 +122,7 @@ impl<R: Reactor> Shard<R> {
                     .keep(&mut self.hub, key.index, Input::Head(bytes.to_vec()))
                 {
                     self.note_happening(key.index, Happening::Overloaded);
-                    self.drop_overloaded(key, now);
+                    self.refuse(key, Refused::overloaded(), now);
                 }
                 return;
             }
@@ -146,18 +168,10 @@ impl<R: Reactor> Shard<R> {
             ..Refused::new(refusal.status(), refusal.label(), refusal.sentence())
         })?;
         if self.drain.is_some() {
-            return Err(Refused::unavailable(
-                "draining",
-                CloseReason::Drain,
-                "The server is shutting down: reconnect.",
-            ));
+            return Err(Refused::draining());
         }
         if surplus {
-            return Err(Refused::unavailable(
-                "full",
-                CloseReason::Full,
-                "The server is full: reconnect after a pause.",
-            ));
+            return Err(Refused::full());
         }
         if !self.settings.anonymous {
             let sentence = "Anonymous clients are not let in here: start the server with --dev or --anonymous.";
@@ -256,14 +270,14 @@ impl<R: Reactor> Shard<R> {
             self.reach.note(ShardPlace::JoinAtOnce);
             return self.admit(key, Transport::Raw, response, early, now);
         }
-        self.hub.connection_mut(key.index).phase = Phase::Joining;
+        self.hub.begin_joining(key.index, now);
         let input = Input::Joining {
             response: response.into(),
             early: early.to_vec(),
         };
         if !self.inputs.keep(&mut self.hub, key.index, input) {
             self.note_happening(key.index, Happening::Overloaded);
-            self.drop_overloaded(key, now);
+            self.refuse(key, Refused::overloaded(), now);
         }
     }
 
@@ -288,7 +302,7 @@ impl<R: Reactor> Shard<R> {
             .keep(&mut self.hub, key.index, Input::Joining { response, early })
         {
             self.note_happening(key.index, Happening::Overloaded);
-            self.drop_overloaded(key, now);
+            self.refuse(key, Refused::overloaded(), now);
         }
     }
 
@@ -317,10 +331,10 @@ impl<R: Reactor> Shard<R> {
         connection.set_transport(transport);
         let compresses = connection.window().is_some();
         let response = Chunk::Response(response.into());
-        if let Err(overflow) = self.hub.enqueue(key.index, response) {
-            // Not even the 101 can be said: a close frame would be no answer to a request.
+        if self.hub.enqueue(key.index, response).is_err() {
+            // No 101: a close frame would be no answer to a request.
             self.reach.note(ShardPlace::ResponseTooMuch);
-            return self.cut(key, overflow.into(), now);
+            return self.refuse(key, Refused::overloaded(), now);
         }
         self.metrics().upgrades.add(1);
         self.metrics()

@@ -200,11 +200,14 @@ impl World {
             refusals("full"),
             refusals("draining"),
         );
+        let overloaded = refusals("overloaded") + refusals("join_timeout");
         assert_eq!(late, closes(CloseReason::HandshakeTimeout));
         assert!(full <= closes(CloseReason::Full));
         assert!(draining <= closes(CloseReason::Drain));
+        assert!(overloaded <= closes(CloseReason::Overloaded));
         let all: u64 = REFUSALS.iter().map(|label| refusals(label)).sum();
-        assert_eq!(all - late - full - draining, closes(CloseReason::Refused));
+        let refused = all - late - full - draining - overloaded;
+        assert_eq!(refused, closes(CloseReason::Refused));
     }
 
     /// Connections ended so far, by reason.

@@ -194,6 +194,11 @@ impl Ledger {
         before.last().expect("begins with 0") - before[position]
     }
 
+    /// How many they are.
+    pub(crate) fn frames_from(&self, channel: usize, position: usize) -> u64 {
+        (self.channels[channel].order.len() - position) as u64
+    }
+
     /// The largest frame from a place on.
     pub(crate) fn frame_bytes_max_from(&self, channel: usize, position: usize) -> u64 {
         let order = &self.channels[channel].order[position..];

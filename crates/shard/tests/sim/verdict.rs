@@ -39,6 +39,14 @@ impl Peer {
         publications.max(self.replies_bytes.1)
     }
 
+    /// What the queue of all that was ever meant for it would cost beyond its bytes: 64 for each frame.
+    fn overhead_bytes_max(&self, ledger: &Ledger) -> u64 {
+        let of = |one: &Subscription| ledger.frames_from(one.channel, one.earliest);
+        let publications: u64 = self.subscriptions.iter().map(of).sum();
+        // A reply has two bytes at least.
+        64 * (publications + self.replies_bytes.0 / 2 + self.pings + 3)
+    }
+
     /// What was meant for it and has not come.
     fn behind_bytes(&self, ledger: &Ledger) -> u64 {
         self.addressed_bytes(ledger)
@@ -73,7 +81,7 @@ impl Peer {
             (408, _) => may_have_passed(scene.now - self.connected_at, settings.handshake_timeout),
             (503, _) => {
                 assert!(has("retry-after"));
-                asks_for_stream && (scene.is_draining || plan.limits.connections_max < 1000)
+                self.is_unavailable(&String::from_utf8_lossy(body), asks_for_stream, scene)
             }
             (200, _) => self.is_sent_to_api(plan),
             (401, _) => asks_for_stream && !settings.anonymous,
@@ -84,6 +92,24 @@ impl Peer {
             _ => false,
         };
         assert!(is_plausible, "peer {}: status {status}", self.number);
+    }
+
+    /// Whether a 503 with that sentence can be.
+    fn is_unavailable(&self, sentence: &str, asks_for_stream: bool, scene: &Scene) -> bool {
+        let plan = &scene.plan;
+        if sentence.contains("shutting down") {
+            // Whatever it has sent of its request so far.
+            scene.is_draining
+        } else if sentence.contains("full") {
+            asks_for_stream && plan.limits.connections_max < 1000
+        } else if sentence.contains("no memory") {
+            plan.is_tight()
+        } else if sentence.contains("too busy") {
+            let patience = plan.settings.handshake_timeout;
+            asks_for_stream && may_have_passed(scene.now - self.connected_at, patience)
+        } else {
+            false
+        }
     }
 
     /// Pings come no faster than their interval, and not while one is unanswered.
@@ -120,7 +146,8 @@ impl Peer {
             Some(1013) => plan.is_tight(),
             // What the peer had part of was still sent.
             Some(3008) => {
-                behind + self.frame_bytes_max(ledger) > u64::from(settings.outbound_bytes_max)
+                let cost_max = behind + self.overhead_bytes_max(ledger);
+                cost_max + self.frame_bytes_max(ledger) > u64::from(settings.outbound_bytes_max)
             }
             Some(3012) => {
                 !settings.ping_interval.is_zero() && (!self.is_well_behaved(plan) || behind > 8_192)
