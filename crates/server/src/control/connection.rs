@@ -19,12 +19,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::ServiceExt;
 
 /// Connections over the limit that are being told so; more are closed without a word.
 const REFUSALS_MAX: usize = 64;
+/// The share of the connections below which idle ones make room: an eighth.
+const SPARE_PART: usize = 8;
 /// Time for a request's head, from its first byte.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for a request: its body, its work, and the client's reading of the answer.
@@ -56,6 +58,8 @@ pub(crate) struct Gate {
     connections: Arc<Semaphore>,
     connections_max: u32,
     refusals: Arc<Semaphore>,
+    /// Rung when little room is left: one that only waits for its next request makes some.
+    crowding: Arc<Notify>,
 }
 
 impl Gate {
@@ -72,15 +76,22 @@ impl Gate {
             connections: Arc::new(Semaphore::new(connections_max as usize)),
             connections_max,
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            crowding: Arc::new(Notify::new()),
         }
     }
 
     /// Serves the connection in a task of its own, or tells it that there are too many.
     pub(crate) fn admit(&self, stream: TcpStream, origin: Origin) {
+        // Clients share this port: kept connections of theirs must not keep a load balancer's probe out.
+        if self.connections.available_permits() <= self.connections_max as usize / SPARE_PART {
+            self.crowding.notify_one();
+        }
         if let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() {
             tokio::spawn(self.clone().serve(stream, origin, permit));
         } else if let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() {
             tokio::spawn(self.clone().turn_away(stream, permit));
+        } else {
+            self.counts.count("other", StatusCode::SERVICE_UNAVAILABLE);
         }
     }
 
@@ -138,6 +149,7 @@ impl Gate {
         loop {
             // A phase may begin during the sleep and end before it: no sleep is longer than a glance at the clock is cheap.
             let glance = progress.deadline().min(Instant::now() + GLANCE_INTERVAL);
+            let is_idle = progress.is_idle();
             tokio::select! {
                 // With its shutdown: without it, hyper can call a connection done before the answer is flushed
                 // (a 413 to a client that waits for 100 Continue).
@@ -145,6 +157,13 @@ impl Gate {
                 () = sleep_until(glance) => if progress.deadline() <= Instant::now() {
                     return progress.end();
                 },
+                () = self.crowding.notified(), if is_idle => {
+                    if progress.is_idle() {
+                        return End::Idle;
+                    }
+                    // Its next request has begun: another one's turn.
+                    self.crowding.notify_one();
+                }
                 _ = self.stage.wait_for(|stage| *stage == Stage::Stopped), if !stopping => {
                     stopping = true;
                     Pin::new(&mut *connection).graceful_shutdown();
@@ -248,6 +267,10 @@ impl Progress {
     /// A new connection owes its first head.
     fn new() -> Self {
         Self(Mutex::new((Phase::Head, Instant::now())))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 == Phase::Idle
     }
 
     fn enter(&self, phase: Phase) {
@@ -365,6 +388,36 @@ mod tests {
         );
         let most = KEEP_ALIVE_TIMEOUT + GLANCE_INTERVAL + LINGER_TIMEOUT;
         assert!(took >= KEEP_ALIVE_TIMEOUT && took <= most, "{took:?}");
+    }
+
+    #[test]
+    fn kept_connections_make_room_for_newcomers() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+                .await
+                .expect("a listener");
+            let address = listener.local_addr().expect("its address");
+            let router = Router::new().route("/", get(async || "hello"));
+            let (_sender, stage) = watch::channel(Stage::Serving);
+            let gate = Gate::new(router, stage, RequestCounts::default(), 8);
+            let mut kept = Vec::new();
+            // More of them within the time that a connection is kept than there is room for.
+            for number in 0..40 {
+                let mut client = TcpStream::connect(address).await.expect("a connection");
+                let (stream, _) = listener.accept().await.expect("its other end");
+                let request = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+                gate.admit(stream, Origin::Shard(request.to_vec()));
+                let mut answer = [0; 12];
+                client.read_exact(&mut answer).await.expect("an answer");
+                assert_eq!(&answer, b"HTTP/1.1 200", "client {number}");
+                kept.push(client);
+                tokio::time::sleep(GLANCE_INTERVAL + Duration::from_millis(1)).await;
+            }
+        });
     }
 
     #[test]
