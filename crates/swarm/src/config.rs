@@ -104,8 +104,8 @@ pub struct Config {
 /// What to publish, how, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish {
-    /// Where to.
-    pub endpoint: Endpoint,
+    /// Where to: each push goes to all of them at once.
+    pub endpoints: Vec<Endpoint>,
     /// Interval between pushes.
     pub every: Duration,
     /// How many; none: until the duration is over.
@@ -200,11 +200,11 @@ impl Endpoint {
 }
 
 impl Publish {
-    /// Publishes to `endpoint` every `every`, with defaults for the rest.
+    /// Publishes to `endpoint` alone, every `every`, with defaults for the rest.
     #[must_use]
     pub fn new(endpoint: Endpoint, every: Duration) -> Self {
         Self {
-            endpoint,
+            endpoints: vec![endpoint],
             every,
             pushes: None,
             payload_bytes: PAYLOAD_BYTES_DEFAULT,

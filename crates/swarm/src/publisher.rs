@@ -1,7 +1,9 @@
-//! The publisher: posts stamped publications on a schedule, over one connection kept open.
+//! The publisher: posts stamped publications on a schedule, to one URL or to several at once, over one connection
+//! to each that is kept open.
 //!
 //! It has a thread of its own, so that its schedule does not depend on how busy the crowd is. The clock of
-//! a publication starts when its request is handed to the connection, which then writes it at once.
+//! a publication starts before its first request is handed to its connection, which then writes it at once, and it is
+//! accepted when the last URL has answered.
 
 use crate::clock::{Clock as _, RunClock};
 use crate::config::{Endpoint, Publish, PublishBody};
@@ -15,7 +17,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,8 +37,8 @@ pub(crate) struct Progress {
     pub failures: BTreeMap<Failure, u64>,
     /// Largest lateness of a round.
     pub late: Duration,
-    /// The last error of the connection, in words.
-    pub trouble: Option<String>,
+    /// By URL: its last error, in words.
+    pub trouble: BTreeMap<String, String>,
     /// All pushes are made.
     pub done: bool,
 }
@@ -59,6 +61,7 @@ impl Publisher {
     ) -> io::Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let progress = Arc::new(Mutex::new(Progress::default()));
+        let links = publish.endpoints.iter().cloned().map(Link::new).collect();
         let rounds = Rounds {
             publish,
             channels,
@@ -66,7 +69,7 @@ impl Publisher {
             shared,
             clock,
             progress: Arc::clone(&progress),
-            connection: None,
+            links,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -101,7 +104,7 @@ struct Rounds {
     shared: Arc<Shared>,
     clock: RunClock,
     progress: Arc<Mutex<Progress>>,
-    connection: Option<SendRequest<String>>,
+    links: Vec<Link>,
 }
 
 impl Rounds {
@@ -139,44 +142,50 @@ impl Rounds {
         progress.late = progress.late.max(late);
     }
 
-    /// Opens the connection and makes one request, so that the first push finds everything in place on both
-    /// sides. What is answered does not matter, nor whether the server knows the path.
     async fn warm_up(&mut self) {
-        let request = Request::builder()
-            .method(Method::GET)
-            .uri("/healthz")
-            .header(HOST, &self.publish.endpoint.host)
-            .body(String::new());
-        if let Ok(request) = request
-            && let Some(mut connection) = self.connected().await
-            && let Ok(Ok(response)) =
-                timeout(ANSWER_TIMEOUT, connection.send_request(request)).await
-            && read_out(response).await.is_ok()
-        {
-            self.connection = Some(connection);
-        }
+        self.with_links(|mut link| async move {
+            link.warm_up().await;
+            (link, ())
+        })
+        .await;
     }
 
-    /// The open connection, or a new one.
-    async fn connected(&mut self) -> Option<SendRequest<String>> {
-        if let Some(mut connection) = self.connection.take()
-            && connection.ready().await.is_ok()
-        {
-            return Some(connection);
-        }
-        match timeout(ANSWER_TIMEOUT, connect(&self.publish.endpoint)).await {
-            Ok(Ok(connection)) => Some(connection),
-            Ok(Err(trouble)) => {
-                lock(&self.progress).trouble = Some(trouble);
-                None
+    /// Has all links do the same at once, and waits for the last of them.
+    async fn with_links<T, F>(&mut self, mut act: impl FnMut(Link) -> F) -> Vec<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = (Link, T)> + Send + 'static,
+    {
+        let acting: Vec<_> = self
+            .links
+            .drain(..)
+            .map(|link| tokio::spawn(act(link)))
+            .collect();
+        let mut outcomes = Vec::with_capacity(acting.len());
+        for acting in acting {
+            let (mut link, outcome) = acting.await.expect("links do not panic");
+            if let Some(trouble) = link.trouble.take() {
+                lock(&self.progress)
+                    .trouble
+                    .insert(link.endpoint.url.clone(), trouble);
             }
-            Err(_) => None,
+            self.links.push(link);
+            outcomes.push(outcome);
         }
+        outcomes
     }
 
     async fn publish_one(&mut self, stream: u16, sequence: u32) {
-        let request = self.request(stream, sequence);
-        let connection = self.connected().await;
+        let mut requests: VecDeque<_> = self
+            .links
+            .iter()
+            .map(|link| self.request(&link.endpoint, stream, sequence))
+            .collect();
+        self.with_links(|mut link| async move {
+            link.connect().await;
+            (link, ())
+        })
+        .await;
         let key = PushKey::Own { stream, sequence };
         let number = self.plan.number_of(stream, sequence);
         let expected = self.shared.call_roll(number, |target| {
@@ -186,50 +195,29 @@ impl Rounds {
 
         let published = self.clock.now();
         self.shared.ledger.publish(key, number, expected, published);
-        let outcome = match connection {
-            Some(connection) => self.send(connection, request).await,
-            None => Err(Failure::Publish(0)),
-        };
+        let outcomes = self
+            .with_links(|mut link| {
+                let request = requests.pop_front().expect("one for each link");
+                async move {
+                    let outcome = link.send(request).await;
+                    (link, outcome)
+                }
+            })
+            .await;
         let accepted = self.clock.now();
-        match outcome {
-            Ok(()) => self
-                .shared
-                .ledger
-                .answer(key, Acceptance::After(accepted.since(published))),
-            Err(failure) => {
-                self.shared.ledger.answer(key, Acceptance::Refused);
-                *lock(&self.progress).failures.entry(failure).or_default() += 1;
-            }
-        }
-    }
-
-    async fn send(
-        &mut self,
-        mut connection: SendRequest<String>,
-        request: Request<String>,
-    ) -> Result<(), Failure> {
-        let response = match timeout(ANSWER_TIMEOUT, connection.send_request(request)).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => {
-                lock(&self.progress).trouble = Some(error.to_string());
-                return Err(Failure::Publish(0));
-            }
-            Err(_) => return Err(Failure::Publish(0)),
-        };
-        let status = response.status();
-        // The status says it all; reading the rest only keeps the connection usable.
-        if let Ok(Ok(())) = timeout(ANSWER_TIMEOUT, read_out(response)).await {
-            self.connection = Some(connection);
-        }
-        if status.is_success() {
-            Ok(())
+        // Where some servers took it their clients get it, and those of the others are missing from its reach.
+        let acceptance = if outcomes.iter().any(Result::is_ok) {
+            Acceptance::After(accepted.since(published))
         } else {
-            Err(Failure::Publish(status.as_u16()))
+            Acceptance::Refused
+        };
+        self.shared.ledger.answer(key, acceptance);
+        for failure in outcomes.into_iter().filter_map(Result::err) {
+            *lock(&self.progress).failures.entry(failure).or_default() += 1;
         }
     }
 
-    fn request(&self, stream: u16, sequence: u32) -> Request<String> {
-        let endpoint = &self.publish.endpoint;
+    fn request(&self, endpoint: &Endpoint, stream: u16, sequence: u32) -> Request<String> {
         let stamp = Stamp {
             run: self.plan.run,
             stream,
@@ -257,6 +245,86 @@ impl Rounds {
         request
             .body(body)
             .expect("the endpoint and the key were checked when the run was prepared")
+    }
+}
+
+/// The way to one publish URL.
+struct Link {
+    endpoint: Endpoint,
+    connection: Option<SendRequest<String>>,
+    /// Its last error, in words.
+    trouble: Option<String>,
+}
+
+impl Link {
+    fn new(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            connection: None,
+            trouble: None,
+        }
+    }
+
+    /// Opens the connection and makes one request, so that the first push finds everything in place on both
+    /// sides. What is answered does not matter, nor whether the server knows the path.
+    async fn warm_up(&mut self) {
+        let request = Request::builder()
+            .method(Method::GET)
+            .uri("/healthz")
+            .header(HOST, &self.endpoint.host)
+            .body(String::new());
+        self.connect().await;
+        if let Ok(request) = request
+            && let Some(mut connection) = self.connection.take()
+            && let Ok(Ok(response)) =
+                timeout(ANSWER_TIMEOUT, connection.send_request(request)).await
+            && read_out(response).await.is_ok()
+        {
+            self.connection = Some(connection);
+        }
+    }
+
+    /// Makes sure of an open connection, if there can be one.
+    async fn connect(&mut self) {
+        if let Some(mut connection) = self.connection.take()
+            && connection.ready().await.is_ok()
+        {
+            self.connection = Some(connection);
+            return;
+        }
+        match timeout(ANSWER_TIMEOUT, connect(&self.endpoint)).await {
+            Ok(Ok(connection)) => self.connection = Some(connection),
+            Ok(Err(trouble)) => self.trouble = Some(trouble),
+            Err(_) => self.trouble = Some("no connection in time".to_owned()),
+        }
+    }
+
+    async fn send(&mut self, request: Request<String>) -> Result<(), Failure> {
+        let Some(mut connection) = self.connection.take() else {
+            return Err(Failure::Publish(0));
+        };
+        let response = match timeout(ANSWER_TIMEOUT, connection.send_request(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => {
+                self.trouble = Some(error.to_string());
+                return Err(Failure::Publish(0));
+            }
+            Err(_) => {
+                self.trouble = Some("no answer in time".to_owned());
+                return Err(Failure::Publish(0));
+            }
+        };
+        let status = response.status();
+        // The status says it all; reading the rest only keeps the connection usable.
+        if let Ok(Ok(())) = timeout(ANSWER_TIMEOUT, read_out(response)).await {
+            self.connection = Some(connection);
+        }
+        if status.is_success() {
+            Ok(())
+        } else {
+            self.trouble = Some(format!("status {}", status.as_u16()));
+            Err(Failure::Publish(status.as_u16()))
+        }
     }
 }
 

@@ -317,3 +317,45 @@ fn reports_are_written_where_they_are_wanted() {
     assert!(error.to_string().contains("report.json"), "{error}");
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn a_push_goes_to_all_urls_at_once_and_is_one_push() {
+    for driver in drivers() {
+        let start = |refused| {
+            Server::start(10, upgrade_all, move |number, body, clients| {
+                if number == refused {
+                    return 503;
+                }
+                broadcast(clients, body);
+                200
+            })
+        };
+        let (one, two) = (start(0), start(2));
+        let mut config = one.config(driver, 20, 3);
+        let other = two.config(driver, 20, 3);
+        config.targets.extend(other.targets);
+        let endpoints = &mut config.publish.as_mut().expect("it publishes").endpoints;
+        endpoints.extend(other.publish.expect("it publishes").endpoints);
+        let url = endpoints[1].url.clone();
+        let report = run(&config);
+        let seen: Vec<_> = report
+            .pushes
+            .iter()
+            .map(|push| (push.expected, push.received, push.accepted_ms.is_some()))
+            .collect();
+        assert_eq!(seen, [(20, 20, true), (20, 10, true), (20, 20, true)]);
+        assert_eq!(
+            report.errors,
+            BTreeMap::from([("publish_503".to_owned(), 1)])
+        );
+        assert!(
+            report
+                .warnings
+                .iter()
+                .any(|w| w.contains(&url) && w.contains("503")),
+            "{:?}",
+            report.warnings
+        );
+        assert_eq!(report.settings.publish_urls.len(), 2);
+    }
+}

@@ -76,9 +76,10 @@ pub(crate) struct Arguments {
     /// Bytes of such a message, its stamp included [default: 64]
     #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "echo")]
     echo_size: Option<u64>,
-    /// Publish to this URL too, for instance http://127.0.0.1:8000/api/publish
+    /// Publish to this URL too, for instance http://127.0.0.1:8000/api/publish; may be repeated: each push goes to all
+    /// of them at once, as one
     #[arg(long, value_name = "URL", value_parser = Endpoint::parse, group = "load")]
-    publish: Option<Endpoint>,
+    publish: Vec<Endpoint>,
     /// Time between pushes
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "publish")]
     every: Duration,
@@ -256,8 +257,10 @@ impl Arguments {
             }
             echo
         });
-        config.publish = self.publish.map(|endpoint| {
+        let mut endpoints = self.publish.into_iter();
+        config.publish = endpoints.next().map(|endpoint| {
             let mut publish = Publish::new(endpoint, self.every);
+            publish.endpoints.extend(endpoints);
             publish.pushes = self.pushes;
             publish.channels = self.publish_channel;
             publish.api_key = self.api_key;

@@ -58,6 +58,11 @@ impl Run<'_> {
     fn settings(&self) -> Settings {
         let config = self.config;
         let publish = config.publish.as_ref();
+        let publish_urls: Vec<String> = publish
+            .iter()
+            .flat_map(|publish| &publish.endpoints)
+            .map(|endpoint| endpoint.url.clone())
+            .collect();
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Settings {
             targets: config
@@ -80,7 +85,8 @@ impl Run<'_> {
             sources: self.plan.sources.describe(),
             churn_per_s: config.churn_per_s,
             heartbeat_s: config.heartbeat.map(|interval| interval.as_secs_f64()),
-            publish_url: publish.map(|publish| publish.endpoint.url.clone()),
+            publish_url: publish_urls.first().cloned(),
+            publish_urls,
             publish_every_s: publish.map(|publish| publish.every.as_secs_f64()),
             payload_bytes: publish.map(|publish| publish.payload_bytes),
             echo_bytes: config.echo.map(|echo| echo.payload_bytes),
@@ -285,10 +291,8 @@ impl Run<'_> {
                 .keys()
                 .filter_map(|failure| advice(*failure)),
         );
-        if let Some(trouble) = progress.trouble {
-            warnings.push(format!(
-                "the connection to the publish URL failed: {trouble}"
-            ));
+        for (url, trouble) in progress.trouble {
+            warnings.push(format!("publishing to {url} failed: {trouble}"));
         }
     }
 }

@@ -96,6 +96,8 @@ pub struct Settings {
     pub heartbeat_s: Option<f64>,
     /// Where publications were posted.
     pub publish_url: Option<String>,
+    /// The same and all others that each publication was posted to.
+    pub publish_urls: Vec<String>,
     /// How often.
     pub publish_every_s: Option<f64>,
     /// Payload of each.
