@@ -134,7 +134,8 @@ pub fn share_rate(text: &str) -> Result<f64, QuantityError> {
     Ok(share_per_s)
 }
 
-/// A size in bytes: `32`, `32B`, `10KB` (1,000), `16KiB` (1,024), `1MiB`.
+/// A size in bytes: `32`, `32B`, `10KB` (1,000), `16KiB` (1,024), `1MiB`. Not `10k`, which is 10,000 for some and 10,240 for
+/// others.
 ///
 /// # Errors
 /// The text is not a whole number of bytes.
@@ -148,9 +149,9 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
     let (value, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
     let factor = match rest.to_ascii_lowercase().as_str() {
         "" | "b" => 1.0,
-        "k" | "kb" => 1e3,
-        "m" | "mb" => 1e6,
-        "g" | "gb" => 1e9,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
         "kib" => 1024.0,
         "mib" => 1024.0 * 1024.0,
         "gib" => 1024.0 * 1024.0 * 1024.0,
@@ -304,6 +305,7 @@ mod tests {
         assert_eq!(bytes("1MiB"), Ok(1 << 20));
         assert_eq!(bytes("10KB"), Ok(10_000));
         assert_eq!(bytes("1TiB").unwrap_err().problem, Problem::UnknownUnit);
+        assert_eq!(bytes("64k").unwrap_err().problem, Problem::UnknownUnit);
     }
 
     #[test]
