@@ -5,6 +5,7 @@
 # make bench-1m-hash  a million with a larger connection hash, in a network namespace made without root
 # make soak    an hour at 500,000 connections with churn, pushes and pings: nothing lost, nothing grown
 # make conformance  all 517 cases of the Autobahn test suite, on both drivers (needs Python 2.7; a quarter of an hour)
+# make arena   all contestants of arena/ under the same crowd, as a table and a page: docs/arena.md (hours; see ARENA=)
 # make arena-smoke  builds every contestant of arena/ and holds it to the contract (arena/README.md)
 # make bench-tuning   what kernel settings are worth: docs/tuning.md (some minutes a round)
 # make sim     100,000 random schedules of several shards or an hour, and what they reached; SEEDS=, MINUTES= and FROM=
@@ -14,7 +15,7 @@
 # make deny    licences, advisories and sources of what we depend on
 #
 # Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k',
-# make soak SOAK='--connections 20k --minutes 2'.
+# make soak SOAK='--connections 20k --minutes 2', make arena ARENA='--only netty,myriad --connections 15k --rounds 3'.
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -32,7 +33,7 @@ FROM ?= 0
 MINUTES ?= 60
 ARENA ?=
 
-.PHONY: demo test bench bench-tuning bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena-smoke
+.PHONY: demo test bench bench-tuning bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -82,7 +83,12 @@ deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny --locked check
 
+arena:
+	$(CARGO) build --release --locked --bin myriad
+	$(TARGET)/release/myriad arena --json arena.json --html arena.html $(ARENA)
+
 arena-smoke: arena/.venv/installed
+	$(CARGO) build --release --locked --bin myriad
 	arena/.venv/bin/python arena/smoke.py $(ARENA)
 
 arena/.venv/installed: arena/requirements.txt

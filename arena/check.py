@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import http.client
 import json
+import re
 import sys
 import time
 from dataclasses import dataclass, field
@@ -47,6 +48,53 @@ class Arrivals:
         return ", ".join(f"{name} {figure * 1000:.1f} ms" for name, figure in zip(names, figures))
 
 
+@dataclass(frozen=True)
+class Surface:
+    """Where a contestant is asked what; the contract's own paths unless the manifest has others."""
+
+    socket: str = "/"
+    broadcast: str = "/broadcast"
+    body: str = "plain"
+    stats: str = "/stats"
+    # Finds the number of connections; without it the answer is JSON.
+    pattern: str = ""
+
+    @classmethod
+    def of(cls, contestant, mode):
+        return cls(
+            contestant.socket_paths[mode],
+            contestant.broadcast["path"],
+            contestant.broadcast["body"],
+            contestant.stats["path"],
+            contestant.stats.get("pattern", ""),
+        )
+
+    def connections(self, port, status, body):
+        what = f"GET {self.stats} on port {port}"
+        if not self.pattern:
+            return number_of_connections(what, status, body)
+        if status != 200:
+            raise Broken(f"{what} was answered with {status}")
+        if found := re.search(self.pattern, body.decode(errors="replace")):
+            return int(found.group(1))
+        raise Broken(f"{what} was answered without the number that {self.pattern!r} finds")
+
+    def request(self, payload):
+        """The body of a broadcast."""
+        if self.body == "plain":
+            return payload.encode()
+        return json.dumps({"channel": "arena", "data": payload}).encode()
+
+    def handed(self, port, status, body):
+        """To how many connections it says the broadcast goes; none where its API does not say."""
+        what = f"POST {self.broadcast} on port {port}"
+        if self.body == "plain":
+            return number_of_connections(what, status, body)
+        if status not in (200, 201, 202):
+            raise Broken(f"{what} was answered with {status}: {body[:80]!r}")
+        return None
+
+
 @dataclass
 class Crowd:
     """The ports of a contestant and the connections to them."""
@@ -55,6 +103,7 @@ class Crowd:
     host: str = "127.0.0.1"
     # What the contestant is known not to keep, and is not held to.
     deviations: tuple = ()
+    surface: Surface = Surface()
     sockets: list = field(default_factory=list)
 
     def request(self, port, method, path, body=None):
@@ -73,15 +122,18 @@ class Crowd:
         """The sum of what all processes say of themselves."""
         total = 0
         for port in self.ports:
-            status, body = await self.ask(port, "GET", "/stats")
-            total += number_of_connections(f"GET /stats on port {port}", status, body)
+            total += self.surface.connections(port, *await self.ask(port, "GET", self.surface.stats))
         return total
 
     async def open_one(self, port, **options):
         options = {"compression": None, "ping_interval": None, "max_size": None, "max_queue": None} | options
         try:
             return await connect(
-                f"ws://{self.host}:{port}/", open_timeout=PATIENCE_S, close_timeout=PATIENCE_S, proxy=None, **options
+                f"ws://{self.host}:{port}{self.surface.socket}",
+                open_timeout=PATIENCE_S,
+                close_timeout=PATIENCE_S,
+                proxy=None,
+                **options,
             )
         except (OSError, websockets.WebSocketException) as error:
             raise Broken(f"no WebSocket on port {port}: {error}") from error
@@ -98,18 +150,20 @@ class Crowd:
     async def close(self):
         await asyncio.gather(*(socket.close() for socket in self.sockets), return_exceptions=True)
 
+    async def publish(self, port, payload):
+        """One process's part of a broadcast; to how many connections it says it goes."""
+        path, body = self.surface.broadcast, self.surface.request(payload)
+        return self.surface.handed(port, *await self.ask(port, "POST", path, body))
+
     async def broadcast(self, payload):
         """Posts to every process, and expects the payload as the next message of every connection."""
         arrivals = [asyncio.create_task(next_message(socket)) for socket in self.sockets]
         await asyncio.sleep(0)
         started = time.monotonic()
-        handed = 0
         try:
-            for port in self.ports:
-                status, body = await self.ask(port, "POST", "/broadcast", payload.encode())
-                handed += number_of_connections(f"POST /broadcast on port {port}", status, body)
-            if handed != len(self.sockets):
-                raise Broken(f"POST /broadcast was answered with {handed} connections, {len(self.sockets)} are open")
+            handed = [await self.publish(port, payload) for port in self.ports]
+            if None not in handed and sum(handed) != len(self.sockets):
+                raise Broken(f"POST /broadcast was answered with {sum(handed)} connections, {len(self.sockets)} are open")
             received = await asyncio.gather(*arrivals)
         finally:
             for task in arrivals:
@@ -154,7 +208,7 @@ async def expect_connections(crowd, wanted):
     deadline = time.monotonic() + PATIENCE_S
     while (seen := await crowd.connections()) != wanted:
         if time.monotonic() > deadline:
-            raise Broken(f"GET /stats says {seen} connections {PATIENCE_S} s after there were {wanted}")
+            raise Broken(f"GET {crowd.surface.stats} says {seen} connections {PATIENCE_S} s after there were {wanted}")
         await asyncio.sleep(0.02)
 
 
@@ -199,8 +253,7 @@ async def check_burst(crowd, _):
     sent = [f"burst {number}" for number in range(50)]
     for payload in sent:
         for port in crowd.ports:
-            status, body = await crowd.ask(port, "POST", "/broadcast", payload.encode())
-            number_of_connections(f"POST /broadcast on port {port}", status, body)
+            await crowd.publish(port, payload)
 
     async def drain(socket):
         return [(await next_message(socket))[0] for _ in sent]
@@ -250,7 +303,8 @@ async def check_limits(crowd, _):
     except TimeoutError:
         raise Broken(f"a message of {MESSAGE_BYTES_MAX * 2} bytes did not end its connection") from None
     try:
-        status, _ = await crowd.ask(crowd.ports[0], "POST", "/broadcast", b"m" * (MESSAGE_BYTES_MAX * 2))
+        body = crowd.surface.request("m" * (MESSAGE_BYTES_MAX * 2))
+        status, _ = await crowd.ask(crowd.ports[0], "POST", crowd.surface.broadcast, body)
     except (OSError, http.client.HTTPException):
         status = 413
     if status != 413:

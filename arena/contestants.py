@@ -19,7 +19,9 @@ ARENA = Path(__file__).resolve().parent
 KINDS = ("websocket", "longpoll", "tcp")
 FEATURES = ("push", "timer", "echo", "request")
 DEVIATIONS = ("compression", "silence", "limits")
-PROCESSES = ("ports", "own")
+PROCESSES = ("ports", "own", "one")
+BODIES = ("plain", "api")
+ROOT = ARENA.parent
 JVM_LANGUAGES = ("java", "scala")
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -52,6 +54,9 @@ class Contestant:
     descriptors_spare: int
     heap: dict
     warm_up: dict
+    socket_paths: dict
+    broadcast: dict
+    stats: dict
     version: str = ""
     version_command: tuple = ()
     version_pattern: str = ""
@@ -72,7 +77,7 @@ class Order:
     host: str = "127.0.0.1"
 
     def ports(self, contestant):
-        count = 1 if contestant.processes == "own" else self.processes
+        count = self.processes if contestant.processes == "ports" else 1
         return [self.port + index for index in range(count)]
 
 
@@ -110,10 +115,17 @@ def parse(entry, manifest, directory):
         ("features", contestant.features, FEATURES),
         ("deviations", contestant.deviations, DEVIATIONS),
         ("processes", [contestant.processes], PROCESSES),
+        ("broadcast.body", [contestant.broadcast["body"]], BODIES),
     ]:
         if not set(value) <= set(allowed):
             raise Unfit(f"arena.toml, {name}: `{key}` is {value}; it can be {', '.join(allowed)}")
     return contestant
+
+
+def myriad():
+    """Myriad's executable: of the environment, or as `make` builds it."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return os.environ.get("MYRIAD", str(target / "release" / "myriad"))
 
 
 def last_words(text):
@@ -157,12 +169,14 @@ def version(contestant):
     """
     if not contestant.version_command:
         return contestant.version
-    said = subprocess.run(
-        contestant.version_command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
-    ).stdout
-    if found := re.search(contestant.version_pattern, said):
+    command = [word.replace("{myriad}", myriad()) for word in contestant.version_command]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    except OSError as error:
+        raise Unfit(f"version: `{command[0]}`: {error.strerror}") from error
+    if found := re.search(contestant.version_pattern, done.stdout):
         return found.group(1)
-    raise Unfit(f"version: `{' '.join(contestant.version_command)}` said: {last_words(said)}")
+    raise Unfit(f"version: `{' '.join(command)}` said: {last_words(done.stdout)}")
 
 
 def all_descriptors():
@@ -198,16 +212,18 @@ class Running:
         self.stop()
 
     def placeholders(self, port):
-        share = -(-self.order.connections // self.order.processes)
+        processes = 1 if self.contestant.processes == "one" else self.order.processes
+        share = -(-self.order.connections // processes)
         heap = self.contestant.heap
         return {
             "host": self.order.host,
             "port": port,
-            "processes": self.order.processes,
+            "processes": processes,
             "connections": share,
             "mode": self.order.mode,
             "push_every_ms": self.order.push_every_ms,
             "heap_mb": heap["base_mb"] + -(-share * heap["per_1000_connections_mb"] // 1000),
+            "myriad": myriad(),
         }
 
     def start(self, port):
@@ -247,14 +263,15 @@ class Running:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPConnection(self.order.host, port, timeout=2)
                 try:
-                    connection.request("GET", "/stats")
+                    connection.request("GET", self.contestant.stats["path"])
                     if connection.getresponse().status == 200:
                         return
                 finally:
                     connection.close()
             if time.monotonic() > deadline:
                 seconds = self.contestant.start_seconds_max
-                raise Unfit(f"start: GET /stats on port {port} unanswered after {seconds} s: {self.words(place)}")
+                path = self.contestant.stats["path"]
+                raise Unfit(f"start: GET {path} on port {port} unanswered after {seconds} s: {self.words(place)}")
             time.sleep(0.05)
 
     def words(self, place):

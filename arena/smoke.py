@@ -82,7 +82,12 @@ def run_checks(row, running, checks, options):
         if options.verbose:
             print(f"  {row.name}: {name}: {said}", flush=True)
 
-    crowd = check.Crowd(running.ports, running.order.host, running.contestant.deviations)
+    crowd = check.Crowd(
+        running.ports,
+        running.order.host,
+        running.contestant.deviations,
+        check.Surface.of(running.contestant, running.order.mode),
+    )
     asyncio.run(check.check(crowd, options.connections, checks, say))
 
 

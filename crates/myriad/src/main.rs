@@ -32,6 +32,8 @@ enum Command {
     Demo(Box<commands::demo::Arguments>),
     /// Works out what a chain of machines carries: its weakest hop, and what more would take
     Plan(Box<commands::plan::Arguments>),
+    /// Runs servers of other frameworks under the same crowd, and compares them
+    Arena(Box<commands::arena::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Demo(arguments) => commands::demo::run(*arguments),
         Command::Plan(arguments) => commands::plan::run(*arguments),
+        Command::Arena(arguments) => commands::arena::run(&arguments),
     }
 }
 

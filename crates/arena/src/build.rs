@@ -1,0 +1,127 @@
+//! Before anything is started: what a contestant needs, its build, its version.
+
+use crate::failure::Failure;
+use crate::guard::Guard;
+use crate::manifest::Contestant;
+use crate::process::{Launch, Process, last_words};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(100);
+/// A build that is told to stop has nothing to save.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Runs the build commands, one after the other.
+pub(crate) fn build(contestant: &Contestant, guard: &Guard<'_>) -> Result<(), Failure> {
+    needs(contestant)?;
+    for command in &contestant.build {
+        run(contestant, command, guard)?;
+    }
+    Ok(())
+}
+
+fn needs(contestant: &Contestant) -> Result<(), Failure> {
+    let missing: Vec<&str> = contestant
+        .needs
+        .iter()
+        .map(String::as_str)
+        .filter(|command| !on_path(command))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Missing {
+        commands: missing.join(", "),
+        hint: contestant.needs_hint.clone(),
+    })
+}
+
+fn on_path(command: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(command).is_file())
+}
+
+fn run(contestant: &Contestant, command: &[String], guard: &Guard<'_>) -> Result<(), Failure> {
+    let failed = |why: String| Failure::Build {
+        command: command.join(" "),
+        why,
+    };
+    let launch = Launch {
+        myriad: guard.myriad,
+        folder: Some(&contestant.folder),
+        command,
+        environment: BTreeMap::new(),
+        read_output: false,
+    };
+    let mut process =
+        Process::start(&launch).map_err(|error| failed(format!("could not be run: {error}")))?;
+    let deadline = Instant::now() + Duration::from_secs(contestant.build_seconds_max);
+    let status = loop {
+        if let Some(status) = process.wait_for_end(POLL) {
+            break status;
+        }
+        if guard.interrupted() {
+            process.stop(Signal::TERM, STOP_PATIENCE);
+            return Err(Failure::Interrupted);
+        }
+        if Instant::now() > deadline {
+            process.stop(Signal::TERM, STOP_PATIENCE);
+            return Err(failed(format!(
+                "took over {} s",
+                contestant.build_seconds_max
+            )));
+        }
+    };
+    if status == "exit status: 0" {
+        return Ok(());
+    }
+    Err(failed(format!(
+        "ended ({status}): {}",
+        process.last_words()
+    )))
+}
+
+/// The pinned version, or what the installed program says of itself.
+pub(crate) fn version(contestant: &Contestant, myriad: &Path) -> Result<String, Failure> {
+    let (Some((program, arguments)), Some(pattern)) = (
+        contestant.version_command.split_first(),
+        &contestant.version_pattern,
+    ) else {
+        return Ok(contestant.version.clone());
+    };
+    let own = myriad.to_string_lossy();
+    let program = if program == "{myriad}" {
+        &own
+    } else {
+        program.as_str()
+    };
+    let said = output(program, arguments, &contestant.folder);
+    pattern
+        .finds(&said)
+        .next()
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::Version {
+            command: contestant.version_command.join(" "),
+            said: last_words(said.lines()),
+        })
+}
+
+/// Both outputs of a program that ends by itself, or why there is none.
+pub(crate) fn output(program: &str, arguments: &[String], folder: &Path) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    if folder.is_dir() {
+        command.current_dir(folder);
+    }
+    match command.output() {
+        Ok(output) => {
+            let mut said = output.stdout;
+            said.extend(output.stderr);
+            String::from_utf8_lossy(&said).into_owned()
+        }
+        Err(error) => format!("`{program}`: {error}"),
+    }
+}

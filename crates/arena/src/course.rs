@@ -1,0 +1,395 @@
+//! What one contestant goes through in one round.
+
+use crate::crowd::{Arrival, Crowd, Files, Order, Publish, Report};
+use crate::failure::{Failure, Phase};
+use crate::figures::{Column, Figures};
+use crate::guard::Guard;
+use crate::manifest::{Contestant, Feature};
+use crate::outside::Memory;
+use crate::server::{Server, Start, float};
+use myriad_demo::Push;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Between the end of connecting and a look at the memory: what handshakes needed is given back by then, or never.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Of the idle time, left for reading memory before the first push.
+const READING: Duration = Duration::from_secs(2);
+/// Between pushes of a warm-up.
+const WARM_UP_EVERY: Duration = Duration::from_millis(20);
+/// Before the first push of a warm-up.
+const WARM_UP_AFTER: Duration = Duration::from_millis(100);
+
+/// What is the same for everybody.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) connections: u64,
+    pub(crate) pushes: u64,
+    pub(crate) push_every: Duration,
+    pub(crate) idle: Duration,
+    pub(crate) port: u16,
+    /// For the crowd's reports.
+    pub(crate) folder: &'a Path,
+    pub(crate) guard: Guard<'a>,
+}
+
+/// What came of it; what was measured before a failure stays.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Round {
+    pub(crate) figures: Figures,
+    pub(crate) processes: usize,
+    pub(crate) ready_s: f64,
+    pub(crate) arrivals: Vec<Arrival>,
+    pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Tells which phase begins.
+pub(crate) type Say<'s> = &'s mut dyn FnMut(Phase);
+
+/// Memory of a server at one size of its crowd.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    connections: u64,
+    memory: Memory,
+    heap_bytes: Option<f64>,
+}
+
+/// A server with one crowd after the other.
+struct Course<'a, 'r, 's> {
+    contestant: &'a Contestant,
+    plan: Plan<'a>,
+    server: Server<'a>,
+    round: &'r mut Round,
+    say: Say<'s>,
+}
+
+/// The round of a contestant of kind `websocket`.
+pub(crate) fn run(
+    contestant: &Contestant,
+    plan: Plan<'_>,
+    round: &mut Round,
+    say: Say<'_>,
+) -> Result<(), Failure> {
+    let start = Start {
+        port: plan.port,
+        connections: plan.connections,
+    };
+    let server = Server::start(contestant, start, plan.guard)?;
+    round.processes = server.count();
+    round.ready_s = server.ready_s;
+    let mut course = Course {
+        contestant,
+        plan,
+        server,
+        round,
+        say,
+    };
+    course.warm_up()?;
+    let base = course.sample(0, Phase::WarmUp)?;
+    let quarter = course.quarter()?;
+    course.whole(base, quarter)?;
+    course.server.stop();
+    Ok(())
+}
+
+impl Course<'_, '_, '_> {
+    fn order(&self, connections: u64, publish: Option<Publish>) -> Order {
+        Order {
+            targets: self.server.targets(),
+            connections,
+            publish,
+        }
+    }
+
+    fn publish(&self, pushes: u64, every: Duration, after: Duration) -> Option<Publish> {
+        (pushes > 0 && self.contestant.offers(Feature::Push)).then(|| Publish {
+            urls: self.server.broadcast_urls(),
+            body: self.contestant.broadcast.body,
+            pushes,
+            every,
+            after,
+        })
+    }
+
+    fn crowd(&self, order: &Order) -> Result<Crowd, Failure> {
+        Crowd::start(order, &Files::within(self.plan.folder), self.plan.guard)
+    }
+
+    /// As the manifest asks for: connections, pushes to all of them, and nobody left.
+    fn warm_up(&mut self) -> Result<(), Failure> {
+        let warm_up = self.contestant.warm_up;
+        let connections = warm_up.connections.min(self.plan.connections);
+        if connections == 0 {
+            return Ok(());
+        }
+        (self.say)(Phase::WarmUp);
+        let publish = self.publish(warm_up.pushes, WARM_UP_EVERY, WARM_UP_AFTER);
+        let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
+        let mut crowd = self.crowd(&self.order(connections, publish))?;
+        crowd.wait_until_connected(&mut self.server, Phase::WarmUp)?;
+        crowd.wait_for_pushes(&mut self.server, pushes, Phase::WarmUp)?;
+        crowd.leave(Phase::WarmUp)?;
+        self.server.wait_for_connections(0, Phase::WarmUp)?;
+        Ok(())
+    }
+
+    fn sample(&self, connections: u64, phase: Phase) -> Result<Sample, Failure> {
+        Ok(Sample {
+            connections,
+            // First: being asked for its heap changes a process.
+            memory: self.server.memory(),
+            heap_bytes: self.server.heap_bytes(phase)?,
+        })
+    }
+
+    /// The first point of the slope.
+    fn quarter(&mut self) -> Result<Sample, Failure> {
+        (self.say)(Phase::Quarter);
+        let connections = (self.plan.connections / 4).max(1);
+        let mut crowd = self.crowd(&self.order(connections, None))?;
+        let connected = crowd.wait_until_connected(&mut self.server, Phase::Quarter)?;
+        crowd.hold(&mut self.server, SETTLE, Phase::Quarter)?;
+        let sample = self.sample(connected, Phase::Quarter)?;
+        crowd.leave(Phase::Quarter)?;
+        self.server.wait_for_connections(0, Phase::Quarter)?;
+        Ok(sample)
+    }
+
+    /// Crowd up, idle, pushes, crowd down.
+    fn whole(&mut self, base: Sample, quarter: Sample) -> Result<(), Failure> {
+        (self.say)(Phase::CrowdUp);
+        let plan = self.plan;
+        let publish = self.publish(plan.pushes, plan.push_every, plan.idle + SETTLE + READING);
+        let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
+        let mut crowd = self.crowd(&self.order(plan.connections, publish))?;
+        let connected = crowd.wait_until_connected(&mut self.server, Phase::CrowdUp)?;
+
+        (self.say)(Phase::Idle);
+        crowd.hold(&mut self.server, SETTLE, Phase::Idle)?;
+        let idle = Window::open(&self.server);
+        crowd.hold(&mut self.server, plan.idle, Phase::Idle)?;
+        let idle_share = idle.close(&self.server).share();
+        self.round.figures.insert(Column::IdleCpuShare, idle_share);
+        let memory = self.server.memory();
+
+        (self.say)(Phase::Pushes);
+        let pushing = Window::open(&self.server);
+        crowd.wait_for_pushes(&mut self.server, pushes, Phase::Pushes)?;
+        let used = pushing.close(&self.server);
+        let full = Sample {
+            connections: connected,
+            memory,
+            heap_bytes: self.server.heap_bytes(Phase::Pushes)?,
+        };
+        self.note_memory(base, quarter, full);
+
+        let stated = self.server.wait_for_connections(connected, Phase::Pushes);
+        (self.say)(Phase::CrowdDown);
+        let leaving = Instant::now();
+        let (report, arrivals) = crowd.leave(Phase::CrowdDown)?;
+        self.round.arrivals = arrivals;
+        self.note_report(&report, used.cpu_s - idle_share * used.elapsed_s);
+        stated?;
+        self.server.wait_for_connections(0, Phase::CrowdDown)?;
+        let down_s = leaving.elapsed().as_secs_f64();
+        self.round.figures.insert(Column::CrowdDownS, down_s);
+        verdict(&report, plan.connections, pushes)?;
+        let held = float(plan.connections);
+        self.round.figures.insert(Column::ConnectionsHeld, held);
+        Ok(())
+    }
+
+    fn note_memory(&mut self, base: Sample, quarter: Sample, full: Sample) {
+        let figures = &mut self.round.figures;
+        figures.insert(Column::UserBaseBytes, base.memory.pss_bytes);
+        figures.insert(Column::UserBytes, full.memory.pss_bytes);
+        figures.insert(Column::RssBaseBytes, base.memory.rss_bytes);
+        figures.insert(Column::RssBytes, full.memory.rss_bytes);
+        if let Some(heap_bytes) = base.heap_bytes {
+            figures.insert(Column::HeapBaseBytes, heap_bytes);
+        }
+        let Some(more) = full.connections.checked_sub(quarter.connections) else {
+            return;
+        };
+        if more == 0 {
+            return;
+        }
+        let slope = |few: f64, many: f64| (many - few) / float(more);
+        let user = slope(quarter.memory.pss_bytes, full.memory.pss_bytes);
+        let rss = slope(quarter.memory.rss_bytes, full.memory.rss_bytes);
+        figures.insert(Column::UserBytesPerConnection, user);
+        figures.insert(Column::RssBytesPerConnection, rss);
+        if let (Some(few), Some(many)) = (quarter.heap_bytes, full.heap_bytes) {
+            figures.insert(Column::HeapBytesPerConnection, slope(few, many));
+        }
+    }
+
+    /// What the crowd saw; `cpu_s` is what its pushes cost the server beyond being idle.
+    fn note_report(&mut self, report: &Report, cpu_s: f64) {
+        let round = &mut *self.round;
+        let own: Vec<&Push> = report.pushes.iter().collect();
+        let deliveries: u64 = own.iter().map(|push| push.received).sum();
+        let figures = &mut round.figures;
+        figures.insert(Column::SetupPerS, report.setup.rate_per_s);
+        if deliveries > 0 {
+            let per_million = cpu_s.max(0.0) / float(deliveries) * 1e6;
+            figures.insert(Column::CpuSecondsPerMillionDeliveries, per_million);
+        }
+        let mut note = |column: Column, time: fn(&Push) -> Option<f64>| {
+            if let Some(ms) = median(own.iter().filter_map(|push| time(push)).collect()) {
+                figures.insert(column, ms);
+            }
+        };
+        note(Column::PushFirstMs, |push| push.first_ms);
+        note(Column::PushP50Ms, |push| push.p50_ms);
+        note(Column::PushP99Ms, |push| push.p99_ms);
+        note(Column::PushLastMs, |push| push.last_ms);
+        let missed: u64 = own
+            .iter()
+            .map(|push| push.expected.saturating_sub(push.received))
+            .sum();
+        let mut errors = report.errors.clone();
+        for (kind, count) in [
+            ("lost", report.churn.lost),
+            ("missed", missed),
+            ("gaps", report.messages.gaps),
+            ("duplicates", report.messages.duplicates),
+        ] {
+            if count > 0 {
+                errors.insert(kind.to_owned(), count);
+            }
+        }
+        figures.insert(Column::Errors, float(errors.values().sum()));
+        round.errors = errors;
+        round.warnings.clone_from(&report.warnings);
+    }
+}
+
+/// Whether everybody was there and got everything.
+fn verdict(report: &Report, connections: u64, pushes: u64) -> Result<(), Failure> {
+    let connected = report.setup.connected;
+    if connected < connections {
+        return Err(Failure::Crowd {
+            phase: Phase::CrowdUp,
+            why: format!(
+                "only {connected} of {connections} connected{}",
+                kinds(report)
+            ),
+        });
+    }
+    let failed = |why: String| Failure::Crowd {
+        phase: Phase::Pushes,
+        why,
+    };
+    if report.churn.lost > 0 {
+        let lost = report.churn.lost;
+        return Err(failed(format!("the server closed {lost} connections")));
+    }
+    if let Some(push) = report
+        .pushes
+        .iter()
+        .find(|push| push.received < connections)
+    {
+        let (sequence, received) = (push.sequence, push.received);
+        return Err(failed(format!(
+            "push {sequence} reached {received} of {connections}{}",
+            kinds(report)
+        )));
+    }
+    if float(pushes) > float(report.pushes.len() as u64) {
+        let made = report.pushes.len();
+        return Err(failed(format!(
+            "{made} of {pushes} pushes were made{}",
+            kinds(report)
+        )));
+    }
+    Ok(())
+}
+
+fn kinds(report: &Report) -> String {
+    let kinds: Vec<String> = report
+        .errors
+        .iter()
+        .map(|(kind, count)| format!("{kind} {count}"))
+        .collect();
+    if kinds.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", kinds.join(", "))
+    }
+}
+
+/// CPU and time from here to there.
+struct Window {
+    began: Instant,
+    cpu_s: f64,
+}
+
+struct Used {
+    cpu_s: f64,
+    elapsed_s: f64,
+}
+
+impl Window {
+    fn open(server: &Server<'_>) -> Self {
+        Self {
+            began: Instant::now(),
+            cpu_s: server.cpu_s(),
+        }
+    }
+
+    fn close(self, server: &Server<'_>) -> Used {
+        Used {
+            cpu_s: server.cpu_s() - self.cpu_s,
+            elapsed_s: self.began.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+impl Used {
+    /// Of one core.
+    fn share(&self) -> f64 {
+        self.cpu_s / self.elapsed_s
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        length if length.is_multiple_of(2) => {
+            Some(f64::midpoint(values[middle - 1], values[middle]))
+        }
+        _ => Some(values[middle]),
+    }
+}
+
+/// Whether a crowd of this size gets one push, everybody in it. For the search of the largest.
+pub(crate) fn hold_once(contestant: &Contestant, plan: Plan<'_>) -> Result<(), Failure> {
+    let start = Start {
+        port: plan.port,
+        connections: plan.connections,
+    };
+    let mut round = Round::default();
+    let server = Server::start(contestant, start, plan.guard)?;
+    let mut course = Course {
+        contestant,
+        plan,
+        server,
+        round: &mut round,
+        say: &mut |_| {},
+    };
+    let publish = course.publish(1, plan.push_every, SETTLE);
+    let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
+    let order = course.order(plan.connections, publish);
+    let mut crowd = course.crowd(&order)?;
+    crowd.wait_until_connected(&mut course.server, Phase::Largest)?;
+    crowd.wait_for_pushes(&mut course.server, pushes, Phase::Largest)?;
+    let (report, _) = crowd.leave(Phase::Largest)?;
+    verdict(&report, plan.connections, pushes)?;
+    course.server.stop();
+    Ok(())
+}

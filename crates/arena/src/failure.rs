@@ -1,0 +1,84 @@
+//! Why a contestant's row has no figures, or the run no more of them.
+
+use std::fmt;
+
+/// In one line, for the row.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Failure {
+    /// Commands that are not on PATH.
+    Missing { commands: String, hint: String },
+    /// A build command did not succeed.
+    Build { command: String, why: String },
+    /// The version could not be read.
+    Version { command: String, said: String },
+    /// It could not be started, or did not become ready.
+    Start(String),
+    /// It ended when nobody had asked it to.
+    Died {
+        phase: Phase,
+        status: String,
+        words: String,
+    },
+    /// The crowd could not be made or did not come to its end.
+    Crowd { phase: Phase, why: String },
+    /// It answered something that the contract does not allow.
+    Contract { phase: Phase, why: String },
+    /// Going on would have endangered the machine.
+    Memory { phase: Phase, available_bytes: f64 },
+    /// Ctrl-C, or SIGTERM.
+    Interrupted,
+}
+
+/// What was being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    WarmUp,
+    Quarter,
+    CrowdUp,
+    Idle,
+    Pushes,
+    CrowdDown,
+    Largest,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::WarmUp => "warm-up",
+            Self::Quarter => "a quarter of the crowd",
+            Self::CrowdUp => "crowd up",
+            Self::Idle => "idle",
+            Self::Pushes => "pushes",
+            Self::CrowdDown => "crowd down",
+            Self::Largest => "largest crowd",
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { commands, hint } => write!(f, "not on PATH: {commands}; {hint}"),
+            Self::Build { command, why } => write!(f, "build: `{command}` {why}"),
+            Self::Version { command, said } => write!(f, "version: `{command}` said: {said}"),
+            Self::Start(why) => write!(f, "start: {why}"),
+            Self::Died {
+                phase,
+                status,
+                words,
+            } => write!(f, "{phase}: the server ended ({status}): {words}"),
+            Self::Crowd { phase, why } | Self::Contract { phase, why } => {
+                write!(f, "{phase}: {why}")
+            }
+            Self::Memory {
+                phase,
+                available_bytes,
+            } => write!(
+                f,
+                "{phase}: stopped, because only {:.1} GB of the machine's memory were left",
+                available_bytes / 1e9
+            ),
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}

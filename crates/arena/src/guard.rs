@@ -1,0 +1,37 @@
+//! What ends a phase before its time: the user, or a machine short of memory.
+
+use crate::failure::{Failure, Phase};
+use crate::outside;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Looked at while anything is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard<'a> {
+    /// This program: every process of a run begins as it.
+    pub(crate) myriad: &'a Path,
+    pub(crate) interrupted: &'a AtomicBool,
+    /// With less than this available a run does not go on.
+    pub(crate) available_bytes_min: f64,
+}
+
+impl Guard<'_> {
+    pub(crate) fn interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn check(&self, phase: Phase) -> Result<(), Failure> {
+        if self.interrupted() {
+            return Err(Failure::Interrupted);
+        }
+        match outside::available_bytes() {
+            Some(available_bytes) if available_bytes < self.available_bytes_min => {
+                Err(Failure::Memory {
+                    phase,
+                    available_bytes,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The crowd of the kinds without WebSockets: connections that are held, and requests that are.
+//!
+//! `myriad swarm` speaks WebSocket only, so that this crowd is plain sockets of this process. It is small: as many as
+//! this process has descriptors for. What it measures is what holding costs the server; how fast it connects would be
+//! a figure of this loop and not comparable with the others, so there is none.
+
+use crate::course::{Plan, Round, Say};
+use crate::failure::{Failure, Phase};
+use crate::figures::Column;
+use crate::manifest::{Contestant, Kind};
+use crate::outside::Memory;
+use crate::server::{Server, Start, float};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Descriptors left for everything else.
+const SPARE: u64 = 200;
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_secs(1);
+/// How often the user and the machine are looked at.
+const CHECK_EVERY: usize = 1_000;
+
+/// A round: up to a quarter, up to the whole, idle, down.
+pub(crate) fn run(
+    contestant: &Contestant,
+    plan: Plan<'_>,
+    round: &mut Round,
+    say: Say<'_>,
+) -> Result<(), Failure> {
+    let connections = plan.connections.min(room());
+    if connections < plan.connections {
+        round.warnings.push(format!(
+            "its crowd was {connections}: plain sockets of the arena's own process, which has no descriptors for more"
+        ));
+    }
+    let start = Start {
+        port: plan.port,
+        connections,
+    };
+    let mut server = Server::start(contestant, start, plan.guard)?;
+    round.processes = server.count();
+    round.ready_s = server.ready_s;
+    let mut held = Held {
+        kind: contestant.kind,
+        addresses: server.addresses(),
+        sockets: Vec::new(),
+    };
+    if contestant.warm_up.connections > 0 {
+        say(Phase::WarmUp);
+        let few = contestant.warm_up.connections.min(connections);
+        held.grow_to(few, &mut server, Phase::WarmUp)?;
+        held.sockets.clear();
+        server.wait_for_connections(0, Phase::WarmUp)?;
+    }
+    let base = server.memory();
+
+    say(Phase::Quarter);
+    let few = (connections / 4).max(1);
+    held.grow_to(few, &mut server, Phase::Quarter)?;
+    let quarter = settled(&mut server, Phase::Quarter)?;
+
+    say(Phase::CrowdUp);
+    held.grow_to(connections, &mut server, Phase::CrowdUp)?;
+    let whole = settled(&mut server, Phase::CrowdUp)?;
+    note_memory(round, base, (few, quarter), (connections, whole));
+
+    say(Phase::Idle);
+    let (cpu_s, began) = (server.cpu_s(), Instant::now());
+    wait(plan.idle, &mut server, Phase::Idle)?;
+    let used_s = server.cpu_s() - cpu_s;
+    let share = used_s / began.elapsed().as_secs_f64();
+    round.figures.insert(Column::IdleCpuShare, share);
+    server.wait_for_connections(connections, Phase::Idle)?;
+
+    say(Phase::CrowdDown);
+    let began = Instant::now();
+    held.sockets.clear();
+    server.wait_for_connections(0, Phase::CrowdDown)?;
+    let down_s = began.elapsed().as_secs_f64();
+    round.figures.insert(Column::CrowdDownS, down_s);
+    round
+        .figures
+        .insert(Column::ConnectionsHeld, float(connections));
+    round.figures.insert(Column::Errors, 0.0);
+    server.stop();
+    Ok(())
+}
+
+/// Sockets that this process may still open.
+fn room() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX).saturating_sub(SPARE)
+}
+
+struct Held {
+    kind: Kind,
+    addresses: Vec<SocketAddr>,
+    sockets: Vec<TcpStream>,
+}
+
+impl Held {
+    /// Opens until there are so many, in turn over the addresses, and the server has seen them all.
+    fn grow_to(
+        &mut self,
+        wanted: u64,
+        server: &mut Server<'_>,
+        phase: Phase,
+    ) -> Result<(), Failure> {
+        let target = usize::try_from(wanted).unwrap_or(usize::MAX);
+        while self.sockets.len() < target {
+            if self.sockets.len().is_multiple_of(CHECK_EVERY) {
+                server.check(phase)?;
+            }
+            let place = self.sockets.len();
+            let socket = self.open(place).map_err(|error| Failure::Crowd {
+                phase,
+                why: format!("connection {}: {error}", place + 1),
+            })?;
+            self.sockets.push(socket);
+        }
+        server.wait_for_connections(wanted, phase)?;
+        Ok(())
+    }
+
+    fn open(&self, place: usize) -> std::io::Result<TcpStream> {
+        let address = self.addresses[place % self.addresses.len()];
+        let mut socket = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
+        if self.kind == Kind::Longpoll {
+            let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
+            socket.write_all(request.as_bytes())?;
+        }
+        Ok(socket)
+    }
+}
+
+fn settled(server: &mut Server<'_>, phase: Phase) -> Result<Memory, Failure> {
+    wait(SETTLE, server, phase)?;
+    Ok(server.memory())
+}
+
+fn wait(time: Duration, server: &mut Server<'_>, phase: Phase) -> Result<(), Failure> {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        std::thread::sleep(left.min(Duration::from_millis(200)));
+        server.check(phase)?;
+    }
+    Ok(())
+}
+
+fn note_memory(round: &mut Round, base: Memory, few: (u64, Memory), many: (u64, Memory)) {
+    let figures = &mut round.figures;
+    figures.insert(Column::UserBaseBytes, base.pss_bytes);
+    figures.insert(Column::RssBaseBytes, base.rss_bytes);
+    figures.insert(Column::UserBytes, many.1.pss_bytes);
+    figures.insert(Column::RssBytes, many.1.rss_bytes);
+    let more = many.0.saturating_sub(few.0);
+    if more > 0 {
+        let slope = |few: f64, many: f64| (many - few) / float(more);
+        let user = slope(few.1.pss_bytes, many.1.pss_bytes);
+        let rss = slope(few.1.rss_bytes, many.1.rss_bytes);
+        figures.insert(Column::UserBytesPerConnection, user);
+        figures.insert(Column::RssBytesPerConnection, rss);
+    }
+}

@@ -1,0 +1,134 @@
+//! One small request to a contestant.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// An answer longer than this is not one to such a request.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+const HEADERS_MAX: usize = 64;
+
+/// A status and a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+/// `GET path`, on a connection of its own.
+pub(crate) fn ask(address: SocketAddr, path: &str, patience: Duration) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    // In one write: a server that answers after the first of several pieces and closes sends a reset.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    read(stream)
+}
+
+/// Until the answer is whole, not until the connection ends: some servers keep it whatever they are asked.
+fn read(mut stream: impl Read) -> io::Result<Answer> {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 16 << 10];
+    loop {
+        let length = stream.read(&mut piece)?;
+        bytes.extend_from_slice(&piece[..length]);
+        if let Some(answer) = parse(&bytes, length == 0) {
+            return Ok(answer);
+        }
+        if length == 0 || bytes.len() > ANSWER_BYTES_MAX {
+            return Err(io::Error::other("the answer is no HTTP, or too long"));
+        }
+    }
+}
+
+/// The answer, if all of it is there; `ended` says that nothing more will come.
+fn parse(bytes: &[u8], ended: bool) -> Option<Answer> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Response::new(&mut headers);
+    let httparse::Status::Complete(length) = head.parse(bytes).ok()? else {
+        return None;
+    };
+    let status = head.code?;
+    let header = |name: &str| {
+        let mut headers = head.headers.iter();
+        headers
+            .find(|header| header.name.eq_ignore_ascii_case(name))
+            .map(|header| header.value)
+    };
+    let body = &bytes[length..];
+    let chunked =
+        header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case(b"chunked"));
+    let body = if chunked {
+        dechunk(body)?
+    } else if let Some(value) = header("content-length") {
+        let length: usize = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
+        body.get(..length)?.to_vec()
+    } else if ended {
+        body.to_vec()
+    } else {
+        return None;
+    };
+    Some(Answer { status, body })
+}
+
+fn dechunk(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let httparse::Status::Complete((start, size)) = httparse::parse_chunk_size(rest).ok()?
+        else {
+            return None;
+        };
+        if size == 0 {
+            return Some(body);
+        }
+        let end = start.checked_add(usize::try_from(size).ok()?)?;
+        body.extend_from_slice(rest.get(start..end)?);
+        rest = rest.get(end..)?.strip_prefix(b"\r\n")?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_body_is_read() {
+        let counted = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}more";
+        let chunked =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n1\r\n{\r\n1;x\r\n}\r\n0\r\n\r\n";
+        let closed = b"HTTP/1.0 200 OK\r\n\r\n{}";
+        for bytes in [&counted[..], chunked, closed] {
+            let answer = read(bytes).unwrap();
+            assert_eq!((answer.status, answer.body), (200, b"{}".to_vec()));
+        }
+    }
+
+    #[test]
+    fn an_answer_is_whole_when_its_last_byte_is_there() {
+        for bytes in [
+            &b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"[..],
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        ] {
+            // The last two bytes of a chunked body are an empty trailer that nobody needs.
+            for length in 0..bytes.len() - 2 {
+                assert_eq!(parse(&bytes[..length], false), None, "{length}");
+            }
+            assert!(parse(bytes, false).is_some());
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_no_http_is_no_answer() {
+        for bytes in [
+            &b""[..],
+            b"SSH-2.0-x\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
+            b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nab",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nx",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+        ] {
+            assert!(read(bytes).is_err(), "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The arena: servers of other frameworks, one after the other under the same crowd on the same machine.
+//!
+//! [`load`] reads the manifest (`arena/arena.toml`), which says all there is to know about a contestant: how it is built,
+//! started, warmed up, asked for its memory, stopped. [`run`] takes each through the same course, in another order each
+//! round: crowd up, idle, pushes, crowd down. The crowd is `myriad swarm`, a child of the same program whose report is
+//! read back; CPU and memory are read from `/proc`, of all of a contestant's processes. [`text`], [`markdown`] and
+//! [`html`] show the [`Report`].
+//!
+//! All processes end with the arena: each begins as this program ([`attach`]), asks the kernel for a signal at its
+//! parent's death, and becomes the other one.
+#![forbid(unsafe_code)]
+
+mod build;
+mod course;
+mod crowd;
+mod failure;
+mod figures;
+mod guard;
+mod holders;
+mod html;
+mod http;
+mod manifest;
+mod markdown;
+mod outside;
+mod placeholders;
+mod process;
+mod report;
+mod run;
+mod server;
+mod show;
+mod table;
+
+pub use crowd::Arrival;
+pub use figures::Summary;
+pub use html::html;
+pub use manifest::{Contestant, ManifestError, load};
+pub use markdown::markdown;
+pub use process::attach;
+pub use report::{Machine, Report, Row, Settings};
+pub use run::{ArenaError, Options, processes, run};
+pub use table::text;

@@ -1,0 +1,226 @@
+//! What a run leaves behind.
+
+use crate::crowd::Arrival;
+use crate::figures::{Column, Summaries, Summary};
+use crate::process::descriptors_max;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// The whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `myriad arena`.
+    pub program: &'static str,
+    /// Of the program.
+    pub version: String,
+    /// Seconds since 1970.
+    pub started_unix_s: u64,
+    /// Whether it was stopped before its end; the figures are those so far.
+    pub interrupted: bool,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What everybody went through.
+    pub settings: Settings,
+    /// In the manifest's order.
+    pub contestants: Vec<Row>,
+}
+
+/// The machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// As the kernel names it.
+    pub processor: String,
+    /// That this process may use.
+    pub cores: usize,
+    /// In all.
+    pub memory_bytes: f64,
+    /// Its release.
+    pub kernel: String,
+    /// Of one process: RLIMIT_NOFILE, hard.
+    pub descriptors_max: u64,
+}
+
+impl Machine {
+    pub(crate) fn here() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_once(':'))
+                .map(|(_, value)| value.trim().to_owned())
+        };
+        let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+        let kilobytes = memory.split(' ').next().and_then(|text| text.parse().ok());
+        Self {
+            processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: kilobytes.unwrap_or(0.0) * 1024.0,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            descriptors_max: descriptors_max(),
+        }
+    }
+}
+
+/// What everybody went through.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// Of the whole crowd.
+    pub connections: u64,
+    /// Asked for.
+    pub rounds: u32,
+    /// In each round.
+    pub pushes: u64,
+    /// From one to the next.
+    pub push_every_s: f64,
+    /// Between crowd up and the first push.
+    pub idle_s: f64,
+}
+
+/// One contestant.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// As in the manifest.
+    pub name: String,
+    /// For people.
+    pub title: String,
+    /// In which it is written.
+    pub language: String,
+    /// `websocket`, `longpoll` or `tcp`.
+    pub kind: &'static str,
+    /// Of the framework.
+    pub version: Option<String>,
+    /// It did everything asked of it in every round.
+    pub ok: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// Rounds it came to the end of.
+    pub rounds: u32,
+    /// Processes that held the crowd.
+    pub processes: Option<usize>,
+    /// Building took so long; nothing when it was not built.
+    pub build_s: Option<f64>,
+    /// From the start of the processes to the last one's first answer.
+    pub ready_s: Option<f64>,
+    /// Medians over the rounds, by their keys; and `over_rounds`, the same with their spread and the ratio to the best.
+    #[serde(flatten)]
+    pub(crate) figures: Measured,
+    /// By kind, all rounds together.
+    pub errors_by_kind: BTreeMap<String, u64>,
+    /// What ended the search for the largest crowd.
+    pub largest_stopped_by: Option<String>,
+    /// Columns without a figure, and other things to know.
+    pub notes: Vec<String>,
+    /// Of the last round: which share of all deliveries had come by when.
+    pub arrivals: Vec<Arrival>,
+}
+
+impl Row {
+    pub(crate) fn summary(&self, column: Column) -> Option<&Summary> {
+        self.figures.0.get(&column)
+    }
+}
+
+/// Figures over all rounds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measured(pub(crate) Summaries);
+
+impl Serialize for Measured {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let by_key: BTreeMap<&str, &Summary> = self
+            .0
+            .iter()
+            .map(|(column, summary)| (column.key(), summary))
+            .collect();
+        let mut map = serializer.serialize_map(None)?;
+        for (key, summary) in &by_key {
+            map.serialize_entry(key, &summary.median)?;
+        }
+        map.serialize_entry("over_rounds", &by_key)?;
+        map.end()
+    }
+}
+
+/// Three contestants: one that did well, one that lost a message, one that was never built. For tests of what shows them.
+#[cfg(test)]
+pub(crate) fn example() -> Report {
+    use crate::figures::{Figures, compare, summarize};
+    let row = |name: &str, title: &str, rounds: &[Figures]| Row {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        language: "c".to_owned(),
+        kind: "websocket",
+        version: None,
+        ok: false,
+        reason: None,
+        rounds: 1,
+        processes: Some(1),
+        build_s: Some(1.5),
+        ready_s: Some(0.2),
+        figures: Measured(summarize(rounds)),
+        errors_by_kind: BTreeMap::new(),
+        largest_stopped_by: None,
+        notes: Vec::new(),
+        arrivals: Vec::new(),
+    };
+    let round = |bytes: f64, last_ms: f64| {
+        Figures::from([
+            (Column::UserBytesPerConnection, bytes),
+            (Column::PushLastMs, last_ms),
+        ])
+    };
+    let mut quick = row("quick", "Quick", &[round(90.0, 5.0), round(110.0, 5.0)]);
+    quick.version = Some("1.2".to_owned());
+    quick.ok = true;
+    quick.arrivals = [(1.0, 0.0), (2.5, 0.5), (5.0, 1.0)]
+        .map(|(ms, share)| Arrival { ms, share })
+        .into();
+    let mut slow = row("slow", "Slow", &[round(250.0, 50.0)]);
+    slow.reason = Some("pushes: push 1 reached 7 of 8".to_owned());
+    let mut broken = row("broken", "Broken", &[]);
+    broken.reason = Some("build: `make` ended (exit status: 2): error: no rule".to_owned());
+    compare(&mut [&mut quick.figures.0, &mut slow.figures.0]);
+    Report {
+        program: "myriad arena",
+        version: "0.0.0".to_owned(),
+        started_unix_s: 0,
+        interrupted: false,
+        machine: Machine {
+            processor: "A <processor>".to_owned(),
+            cores: 2,
+            memory_bytes: 1e9,
+            kernel: "6.8".to_owned(),
+            descriptors_max: 20_000,
+        },
+        settings: Settings {
+            connections: 8,
+            rounds: 2,
+            pushes: 1,
+            push_every_s: 2.0,
+            idle_s: 1.0,
+        },
+        contestants: vec![quick, slow, broken],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_its_figures_under_their_keys() {
+        let json = serde_json::to_value(example()).unwrap();
+        let quick = &json["contestants"][0];
+        assert_eq!(quick["user_bytes_per_connection"], 100.0);
+        let over_rounds = &quick["over_rounds"]["user_bytes_per_connection"];
+        assert_eq!(over_rounds["min"], 90.0);
+        assert_eq!(over_rounds["rounds"], 2);
+        assert_eq!(
+            json["contestants"][1]["over_rounds"]["push_last_ms"]["ratio_to_best"],
+            10.0
+        );
+        let broken = &json["contestants"][2];
+        assert_eq!(broken["ok"], false);
+        assert!(broken["reason"].as_str().unwrap().contains("no rule"));
+    }
+}

@@ -1,0 +1,355 @@
+//! A contestant's processes, from a start to their end.
+
+use crate::build::output;
+use crate::failure::{Failure, Phase};
+use crate::guard::Guard;
+use crate::http;
+use crate::manifest::{Contestant, Processes, StopSignal};
+use crate::outside::{self, Memory};
+use crate::placeholders::{Values, fill};
+use crate::process::{Launch, Process, descriptors_max};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(50);
+/// A contestant under load may be slow to say how many it holds.
+const STATS_PATIENCE: Duration = Duration::from_secs(10);
+/// While it starts, an answer is asked for again soon.
+const READY_PATIENCE: Duration = Duration::from_secs(2);
+/// How long ends of connections may take to be seen.
+const COUNT_PATIENCE: Duration = Duration::from_secs(60);
+/// Held requests outlast every run.
+const HOLD_MS: [&str; 2] = ["30000", "90000"];
+
+/// How the processes are to be started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    pub(crate) port: u16,
+    pub(crate) connections: u64,
+}
+
+/// Processes that a crowd of this size needs.
+pub(crate) fn processes_for(contestant: &Contestant, connections: u64) -> u64 {
+    let each = descriptors_max()
+        .saturating_sub(contestant.descriptors_spare)
+        .max(1);
+    match contestant.processes {
+        Processes::One => 1,
+        Processes::Ports | Processes::Own => connections.div_ceil(each).max(1),
+    }
+}
+
+/// Running processes of one contestant. Dropping it stops them.
+#[derive(Debug)]
+pub(crate) struct Server<'a> {
+    contestant: &'a Contestant,
+    guard: Guard<'a>,
+    processes: Vec<Process>,
+    ports: Vec<u16>,
+    pub(crate) ready_s: f64,
+}
+
+impl<'a> Server<'a> {
+    /// Starts all processes and waits until each answers.
+    pub(crate) fn start(
+        contestant: &'a Contestant,
+        start: Start,
+        guard: Guard<'a>,
+    ) -> Result<Self, Failure> {
+        let count = processes_for(contestant, start.connections);
+        let starts = match contestant.processes {
+            Processes::Ports => count,
+            Processes::Own | Processes::One => 1,
+        };
+        let ports = ports(start.port, starts)?;
+        let started = Instant::now();
+        let mut server = Self {
+            contestant,
+            guard,
+            processes: Vec::with_capacity(ports.len()),
+            ports,
+            ready_s: 0.0,
+        };
+        for &port in &server.ports {
+            let process = launch(contestant, start, count, port, guard)?;
+            server.processes.push(process);
+        }
+        let deadline = started + Duration::from_secs(contestant.start_seconds_max);
+        for place in 0..server.ports.len() {
+            server.wait_until_ready(place, deadline)?;
+        }
+        server.ready_s = started.elapsed().as_secs_f64();
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self, place: usize, deadline: Instant) -> Result<(), Failure> {
+        let address = address(self.ports[place]);
+        let path = &self.contestant.stats.path;
+        loop {
+            if self.guard.interrupted() {
+                return Err(Failure::Interrupted);
+            }
+            let process = &mut self.processes[place];
+            if let Some(status) = process.ended() {
+                let words = process.last_words();
+                return Err(Failure::Start(format!("it ended ({status}): {words}")));
+            }
+            if http::ask(address, path, READY_PATIENCE).is_ok_and(|answer| answer.status == 200) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::Start(format!(
+                    "GET {path} on port {} unanswered after {} s: {}",
+                    address.port(),
+                    self.contestant.start_seconds_max,
+                    process.last_words()
+                )));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// WebSocket URLs, one for each port.
+    pub(crate) fn targets(&self) -> Vec<String> {
+        self.urls("ws", &self.contestant.socket_paths.push)
+    }
+
+    /// Where a push is posted to: every process.
+    pub(crate) fn broadcast_urls(&self) -> Vec<String> {
+        self.urls("http", &self.contestant.broadcast.path)
+    }
+
+    pub(crate) fn urls(&self, scheme: &str, path: &str) -> Vec<String> {
+        let url = |port: &u16| format!("{scheme}://{}{path}", address(*port));
+        self.ports.iter().map(url).collect()
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.ports.iter().map(|&port| address(port)).collect()
+    }
+
+    /// Fails when a process has ended.
+    pub(crate) fn check(&mut self, phase: Phase) -> Result<(), Failure> {
+        for process in &mut self.processes {
+            if let Some(status) = process.ended() {
+                // Its last words may still be on their way through the pipe.
+                thread::sleep(POLL);
+                return Err(Failure::Died {
+                    phase,
+                    status,
+                    words: process.last_words(),
+                });
+            }
+        }
+        self.guard.check(phase)
+    }
+
+    fn ids(&self) -> Vec<u32> {
+        self.processes.iter().map(Process::id).collect()
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        outside::memory(&self.ids())
+    }
+
+    pub(crate) fn cpu_s(&self) -> f64 {
+        outside::cpu_s(&self.ids())
+    }
+
+    /// What the processes themselves say is in use, where the manifest knows how to ask.
+    pub(crate) fn heap_bytes(&self, phase: Phase) -> Result<Option<f64>, Failure> {
+        let Some(query) = &self.contestant.memory else {
+            return Ok(None);
+        };
+        let mut total = 0;
+        for process in &self.processes {
+            let values = Values::default().with("pid", process.id());
+            let _ = self.ask_program(&query.prepare, &values);
+            let said = self.ask_program(&query.used, &values);
+            let found: Vec<u64> = query
+                .used_pattern
+                .finds(&said)
+                .filter_map(|number| number.parse().ok())
+                .collect();
+            if found.is_empty() {
+                let why = format!("`{}` said: {}", query.used.join(" "), first_line(&said));
+                return Err(Failure::Contract { phase, why });
+            }
+            total += found.iter().sum::<u64>() * query.used_unit.bytes();
+        }
+        Ok(Some(float(total)))
+    }
+
+    fn ask_program(&self, command: &[String], values: &Values) -> String {
+        let words: Vec<String> = command
+            .iter()
+            .map(|word| fill(word, values).expect("checked when the manifest was read"))
+            .collect();
+        words
+            .split_first()
+            .map_or_else(String::new, |(program, arguments)| {
+                output(program, arguments, &self.contestant.folder)
+            })
+    }
+
+    /// The sum of what all processes say of themselves.
+    pub(crate) fn connections(&self, phase: Phase) -> Result<u64, Failure> {
+        let broken = |port: &u16, what: String| Failure::Contract {
+            phase,
+            why: format!("GET {} on port {port} {what}", self.contestant.stats.path),
+        };
+        let mut total = 0;
+        for port in &self.ports {
+            let path = &self.contestant.stats.path;
+            let answer = http::ask(address(*port), path, STATS_PATIENCE)
+                .map_err(|error| broken(port, format!("was not answered: {error}")))?;
+            if answer.status != 200 {
+                return Err(broken(port, format!("was answered with {}", answer.status)));
+            }
+            let text = String::from_utf8_lossy(&answer.body);
+            total += self.number_in(&text).ok_or_else(|| {
+                broken(port, "was answered without a number of connections".into())
+            })?;
+        }
+        Ok(total)
+    }
+
+    fn number_in(&self, text: &str) -> Option<u64> {
+        match &self.contestant.stats.pattern {
+            Some(pattern) => pattern.finds(text).next()?.parse().ok(),
+            None => serde_json::from_str::<serde_json::Value>(text)
+                .ok()?
+                .get("connections")?
+                .as_u64(),
+        }
+    }
+
+    /// Waits until it says that it holds so many; the seconds that took.
+    pub(crate) fn wait_for_connections(
+        &mut self,
+        wanted: u64,
+        phase: Phase,
+    ) -> Result<f64, Failure> {
+        let began = Instant::now();
+        loop {
+            let seen = match self.connections(phase) {
+                Ok(seen) => seen,
+                Err(broken) => {
+                    // A process that is gone explains more than an answer that did not come.
+                    thread::sleep(POLL);
+                    self.check(phase)?;
+                    return Err(broken);
+                }
+            };
+            if seen == wanted {
+                return Ok(began.elapsed().as_secs_f64());
+            }
+            if began.elapsed() > COUNT_PATIENCE {
+                let why = format!(
+                    "it says {seen} connections {} s after there were {wanted}",
+                    COUNT_PATIENCE.as_secs()
+                );
+                return Err(Failure::Contract { phase, why });
+            }
+            self.check(phase)?;
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Asks all of them to end, and makes sure of it.
+    pub(crate) fn stop(mut self) {
+        let signal = match self.contestant.stop_signal {
+            StopSignal::Term => Signal::TERM,
+            StopSignal::Int => Signal::INT,
+            StopSignal::Quit => Signal::QUIT,
+            StopSignal::Hup => Signal::HUP,
+        };
+        for process in &self.processes {
+            process.signal(signal);
+        }
+        let deadline = Instant::now() + Duration::from_secs(self.contestant.stop_seconds_max);
+        for process in &mut self.processes {
+            process.stop(signal, deadline.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+fn launch(
+    contestant: &Contestant,
+    start: Start,
+    count: u64,
+    port: u16,
+    guard: Guard<'_>,
+) -> Result<Process, Failure> {
+    let share = start.connections.div_ceil(count);
+    let text = |value: &str| value.to_owned();
+    let variables = [
+        ("host", Ipv4Addr::LOCALHOST.to_string()),
+        ("port", port.to_string()),
+        ("mode", text("push")),
+        ("push_every_ms", text("0")),
+        ("connections", share.to_string()),
+        ("processes", count.to_string()),
+    ];
+    let values = Values::new(variables.clone())
+        .with("heap_mb", contestant.heap.megabytes(share))
+        .with("myriad", guard.myriad.display());
+    let filled = |word: &String| fill(word, &values).expect("checked when the manifest was read");
+    let mut environment: BTreeMap<String, String> = variables
+        .into_iter()
+        .map(|(name, value)| (name.to_uppercase(), value))
+        .collect();
+    environment.insert(text("HOLD_MIN_MS"), text(HOLD_MS[0]));
+    environment.insert(text("HOLD_MAX_MS"), text(HOLD_MS[1]));
+    let own = contestant.environment.iter();
+    environment.extend(own.map(|(name, value)| (name.clone(), filled(value))));
+    let command: Vec<String> = contestant.start.iter().map(filled).collect();
+    let launch = Launch {
+        myriad: guard.myriad,
+        folder: Some(&contestant.folder),
+        command: &command,
+        environment,
+        read_output: false,
+    };
+    Process::start(&launch).map_err(|error| {
+        let folder = contestant.folder.display();
+        Failure::Start(format!("no process in {folder}: {error}"))
+    })
+}
+
+/// Neighbouring ports that nobody listens on: another server there would be measured instead.
+fn ports(first: u16, count: u64) -> Result<Vec<u16>, Failure> {
+    let past = u64::from(first) + count;
+    let too_many = || Failure::Start(format!("{count} ports from {first} on go past 65535"));
+    let last = u16::try_from(past - 1).map_err(|_| too_many())?;
+    let ports: Vec<u16> = (first..=last).collect();
+    for port in &ports {
+        TcpListener::bind(address(*port)).map_err(|error| {
+            Failure::Start(format!("port {port}: {error}; give another with --port"))
+        })?;
+    }
+    Ok(ports)
+}
+
+fn address(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or("nothing")
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "bytes and counts of one machine are far below 2^53"
+)]
+pub(crate) fn float(count: u64) -> f64 {
+    count as f64
+}

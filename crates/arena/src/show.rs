@@ -1,0 +1,198 @@
+//! Figures as people read them, and the columns in groups: the same for terminal, Markdown and page.
+
+use crate::figures::{Column, Form, Summary};
+use crate::report::{Report, Row};
+use myriad_doctor::units::{bytes, count, milliseconds};
+
+/// Columns that are looked at together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    pub(crate) title: &'static str,
+    pub(crate) columns: &'static [Column],
+}
+
+/// All groups in the order in which they are shown.
+const GROUPS: [Group; 3] = [
+    Group {
+        title: "User space (PSS of all processes)",
+        columns: &[
+            Column::UserBytesPerConnection,
+            Column::UserBaseBytes,
+            Column::UserBytes,
+            Column::HeapBytesPerConnection,
+            Column::HeapBaseBytes,
+        ],
+    },
+    Group {
+        title: "Crowd",
+        columns: &[
+            Column::SetupPerS,
+            Column::IdleCpuShare,
+            Column::CrowdDownS,
+            Column::ConnectionsHeld,
+            Column::Errors,
+        ],
+    },
+    Group {
+        title: "Push to everybody",
+        columns: &[
+            Column::PushFirstMs,
+            Column::PushP50Ms,
+            Column::PushP99Ms,
+            Column::PushLastMs,
+            Column::CpuSecondsPerMillionDeliveries,
+        ],
+    },
+];
+
+/// Groups and columns that somebody has figures in.
+pub(crate) fn groups(report: &Report) -> Vec<(&'static str, Vec<Column>)> {
+    let measured = |column: &Column| {
+        let mut rows = report.contestants.iter();
+        rows.any(|row| row.summary(*column).is_some())
+    };
+    GROUPS
+        .iter()
+        .map(|group| {
+            let columns = group.columns.iter().copied().filter(measured);
+            (group.title, columns.collect::<Vec<_>>())
+        })
+        .filter(|(_, columns)| !columns.is_empty())
+        .collect()
+}
+
+/// A figure with its unit.
+pub(crate) fn figure(form: Form, value: f64) -> String {
+    let sign = if value < 0.0 { "-" } else { "" };
+    match form {
+        Form::Bytes => format!("{sign}{}", bytes(whole(value.abs()))),
+        Form::Count => count(whole(value)),
+        Form::PerSecond => format!("{}/s", count(whole(value))),
+        Form::Milliseconds => milliseconds(value),
+        Form::Seconds => milliseconds(value * 1_000.0),
+        Form::Share => format!("{:.1}%", value * 100.0),
+    }
+}
+
+/// Times as bad as the best; nothing for what has no best.
+pub(crate) fn ratio(summary: &Summary) -> Option<String> {
+    let ratio = summary.ratio_to_best?;
+    Some(if ratio < 9.95 {
+        format!("×{ratio:.2}")
+    } else {
+        format!("×{}", count(whole(ratio)))
+    })
+}
+
+/// How far rounds were from the median.
+pub(crate) fn spread(summary: &Summary) -> Option<String> {
+    let percent = summary.spread()? * 100.0;
+    Some(if percent < 1_000.0 {
+        format!("±{percent:.0}%")
+    } else {
+        "±>999%".to_owned()
+    })
+}
+
+/// The figure, its ratio to the best, its spread; a dash for what was not measured.
+pub(crate) fn cell(row: &Row, column: Column) -> String {
+    let Some(summary) = row.summary(column) else {
+        return "-".to_owned();
+    };
+    let parts = [
+        Some(figure(column.form(), summary.median)),
+        ratio(summary),
+        spread(summary),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// What holds for every figure, in sentences.
+pub(crate) fn method(report: &Report) -> Vec<String> {
+    let settings = &report.settings;
+    let rounds = if settings.rounds == 1 {
+        "round"
+    } else {
+        "rounds"
+    };
+    vec![
+        format!(
+            "{} connections, {} {rounds} with the order rotated, {} pushes {} apart in each, after {} of nothing.",
+            count(settings.connections),
+            settings.rounds,
+            settings.pushes,
+            figure(Form::Seconds, settings.push_every_s),
+            figure(Form::Seconds, settings.idle_s)
+        ),
+        "A figure is the median over the rounds; × is how many times worse than the best of its column, ± the largest distance of a round from the median.".to_owned(),
+        "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. Kernel memory is not in it.".to_owned(),
+        "The clock of a push starts once, when its request is written, and stops at each connection; times are medians over a round's pushes. CPU is user and system time of the processes during the pushes, less what being idle costs.".to_owned(),
+    ]
+}
+
+/// Where it ran, in a line.
+pub(crate) fn machine(report: &Report) -> String {
+    let machine = &report.machine;
+    format!(
+        "{} cores of {}, {} of memory, Linux {}, {} descriptors a process; server and crowd share them",
+        machine.cores,
+        if machine.processor.is_empty() {
+            "an unnamed processor"
+        } else {
+            &machine.processor
+        },
+        bytes(whole(machine.memory_bytes)),
+        machine.kernel,
+        count(machine.descriptors_max)
+    )
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "negative ones become 0, and figures are far below 2^53"
+)]
+fn whole(value: f64) -> u64 {
+    value.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_their_units() {
+        let shown = [
+            figure(Form::Bytes, 2_310.0),
+            figure(Form::Bytes, -12.4),
+            figure(Form::Count, 100_000.0),
+            figure(Form::PerSecond, 54_321.4),
+            figure(Form::Milliseconds, 1_250.0),
+            figure(Form::Seconds, 0.0042),
+            figure(Form::Share, 0.123),
+        ];
+        let expected = [
+            "2.31 KB", "-12 B", "100,000", "54,321/s", "1.25 s", "4.20 ms", "12.3%",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_ratio_and_a_spread_are_short() {
+        let summary = |ratio, max| Summary {
+            median: 10.0,
+            min: 10.0,
+            max,
+            rounds: 3,
+            ratio_to_best: ratio,
+        };
+        assert_eq!(ratio(&summary(Some(1.0), 10.0)).as_deref(), Some("×1.00"));
+        assert_eq!(
+            ratio(&summary(Some(1234.4), 10.0)).as_deref(),
+            Some("×1,234")
+        );
+        assert_eq!(ratio(&summary(None, 10.0)), None);
+        assert_eq!(spread(&summary(None, 12.0)).as_deref(), Some("±20%"));
+        assert_eq!(spread(&summary(None, 10_000.0)).as_deref(), Some("±>999%"));
+    }
+}

@@ -1,0 +1,218 @@
+//! `myriad arena`: arguments in, exit code out.
+
+use crate::{BAD_ARGUMENTS, say};
+use clap::Args;
+use myriad_arena::{Contestant, Options, Report};
+use myriad_swarm::quantity::{count, duration};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// A contestant failed, or the run could not be made.
+const FAILED: u8 = 1;
+/// Stopped by Ctrl-C or a signal; the same code as `myriad swarm` has.
+const INTERRUPTED: u8 = 105;
+
+/// Runs servers of other frameworks under the same crowd, one after the other, and compares them.
+#[derive(Args, Clone, Debug)]
+#[command(
+    // So that `make arena ARENA=...` can say otherwise than the target does.
+    args_override_self = true,
+    after_help = "Example: myriad arena --only netty,myriad --connections 15k --rounds 3 --html arena.html\n\
+                  Exit codes: 0 everybody did all that was asked, 1 somebody failed (the row says why), 104 bad arguments or manifest, 105 interrupted, with the figures so far."
+)]
+pub(crate) struct Arguments {
+    /// Contestants, separated by commas [default: all of the manifest]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Connections of the crowd
+    #[arg(long, short = 'c', value_name = "COUNT", default_value = "100k", value_parser = some)]
+    connections: u64,
+    /// Times everybody has their turn, in rotated order
+    #[arg(long, value_name = "COUNT", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: u32,
+    /// Pushes to everybody in each round
+    #[arg(long, value_name = "COUNT", default_value = "5", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pushes: u64,
+    /// Time with nothing to do between crowd up and pushes
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    idle: Duration,
+    /// Look for the largest crowd each of them holds, in steps up to a million
+    #[arg(long)]
+    largest: bool,
+    /// Take what is built already
+    #[arg(long)]
+    no_build: bool,
+    /// The first port to listen on; as many follow as there are processes
+    #[arg(long, value_name = "PORT", default_value_t = 26_000, value_parser = clap::value_parser!(u16).range(1_024..))]
+    port: u16,
+    /// The folder of the contestants and their manifest, arena.toml
+    #[arg(long, value_name = "DIR", default_value = "arena")]
+    arena: PathBuf,
+    /// Name the contestants and do nothing
+    #[arg(long)]
+    list: bool,
+    /// Write everything that was measured here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with bars and arrival curves here
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the tables here, as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+
+    /// How the arena starts its children: the process that must stay alive
+    #[arg(long, value_name = "PROCESS", hide = true, requires = "command")]
+    attached_to: Option<u32>,
+    /// The child's own command
+    #[arg(last = true, hide = true, requires = "attached_to")]
+    command: Vec<OsString>,
+}
+
+/// A slope needs two sizes of a crowd.
+fn some(text: &str) -> Result<u64, String> {
+    match count(text) {
+        Ok(few @ 0..8) => Err(format!("`{few}`: a crowd has at least 8 connections")),
+        Ok(connections) => Ok(connections),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Runs the arena, or becomes one of its children.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    if let Some(parent) = arguments.attached_to {
+        return failed(&myriad_arena::attach(parent, &arguments.command).to_string());
+    }
+    let contestants = match myriad_arena::load(&arguments.arena) {
+        Ok(contestants) => contestants,
+        Err(error) => return bad_arguments(&error.to_string()),
+    };
+    let contestants = match chosen(contestants, &arguments.only) {
+        Ok(contestants) => contestants,
+        Err(why) => return bad_arguments(&why),
+    };
+    if arguments.list {
+        return list(&contestants);
+    }
+    let myriad = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return failed(&format!("cannot find this program's own file: {error}")),
+    };
+    if let Err(why) = writable(arguments) {
+        return bad_arguments(&why);
+    }
+    let options = Options {
+        myriad,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        connections: arguments.connections,
+        rounds: arguments.rounds,
+        pushes: arguments.pushes,
+        idle: arguments.idle,
+        port: arguments.port,
+        build: !arguments.no_build,
+        largest: arguments.largest,
+    };
+    if cfg!(debug_assertions) {
+        say(
+            "note: this is a debug build, and so are the crowd and Myriad as a contestant; `make arena` makes a release build",
+        );
+    }
+    match myriad_arena::run(&contestants, &options, &mut io::stderr()) {
+        Ok(report) => finish(arguments, &report),
+        Err(error) => failed(&error.to_string()),
+    }
+}
+
+fn chosen(contestants: Vec<Contestant>, only: &[String]) -> Result<Vec<Contestant>, String> {
+    let names: Vec<&str> = contestants.iter().map(|one| one.name.as_str()).collect();
+    if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
+        let known = names.join(", ");
+        return Err(format!(
+            "--only: no contestant is called `{unknown}`; there are {known}"
+        ));
+    }
+    Ok(contestants
+        .into_iter()
+        .filter(|contestant| only.is_empty() || only.contains(&contestant.name))
+        .collect())
+}
+
+fn list(contestants: &[Contestant]) -> ExitCode {
+    let mut out = io::stdout().lock();
+    for one in contestants {
+        let line = format!(
+            "{:<18} {:<10} {:<11} {}",
+            one.name,
+            one.language,
+            one.kind_name(),
+            one.title
+        );
+        // Whoever closes the pipe has read enough.
+        if writeln!(out, "{}", line.trim_end()).is_err() {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Before hours of measuring: can the files be written? What is in them stays until there is something to write.
+fn writable(arguments: &Arguments) -> Result<(), String> {
+    for path in [&arguments.json, &arguments.html, &arguments.markdown]
+        .into_iter()
+        .flatten()
+    {
+        std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn finish(arguments: &Arguments, report: &Report) -> ExitCode {
+    // Files first: a closed pipe must not cost them.
+    let json =
+        || serde_json::to_string_pretty(report).expect("a report has only string keys") + "\n";
+    let files: [(&Option<PathBuf>, &dyn Fn() -> String); 3] = [
+        (&arguments.json, &json),
+        (&arguments.html, &|| myriad_arena::html(report)),
+        (&arguments.markdown, &|| myriad_arena::markdown(report)),
+    ];
+    let mut unwritten = false;
+    for (path, text) in files {
+        if let Some(path) = path
+            && let Err(error) = write(path, &text())
+        {
+            say(format_args!("myriad arena: {error}"));
+            unwritten = true;
+        }
+    }
+    let _ = write!(io::stdout().lock(), "\n{}", myriad_arena::text(report));
+    if report.interrupted {
+        return ExitCode::from(INTERRUPTED);
+    }
+    let everybody = report.contestants.iter().all(|row| row.ok);
+    if unwritten || !everybody {
+        ExitCode::from(FAILED)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+fn bad_arguments(why: &str) -> ExitCode {
+    say(format_args!("myriad arena: {why}"));
+    ExitCode::from(BAD_ARGUMENTS)
+}
+
+fn failed(why: &str) -> ExitCode {
+    say(format_args!("myriad arena: {why}"));
+    ExitCode::from(FAILED)
+}

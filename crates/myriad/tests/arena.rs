@@ -1,0 +1,278 @@
+//! `myriad arena` on small manifests of its own: Myriad as a contestant, and contestants that fail in each way there is.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot set its stage has failed"
+)]
+
+use serde_json::Value;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// A crowd and a server at a time are enough for a small machine, and ports are not fought over.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+const DEFAULTS: &str = r#"
+[defaults]
+kind = "websocket"
+features = ["push"]
+needs = []
+needs_hint = "install it"
+build = []
+build_seconds_max = 20
+environment = {}
+processes = "one"
+start_seconds_max = 30
+stop_signal = "TERM"
+stop_seconds_max = 10
+descriptors_spare = 100
+heap = { base_mb = 0, per_1000_connections_mb = 0 }
+warm_up = { connections = 20, pushes = 3, echoes = 0 }
+socket_paths = { push = "/raw?channel=arena", echo = "/echo" }
+broadcast = { path = "/api/publish", body = "api" }
+stats = { path = "/metrics", pattern = '(?m)^myriad_connections (\d+)' }
+"#;
+
+const SERVE: &str = r#"["{myriad}", "serve", "--dev", "--listen", "{host}:{port}", "--drain", "0s", "--driver", "epoll"]"#;
+
+/// Serves until ten connections are established, and is gone then.
+const DIE: &str = r#"
+"$1" serve --dev --listen "127.0.0.1:$PORT" --driver epoll &
+established=$(printf ':%04X [0-9A-F]*:[0-9A-F]* 01' "$PORT")
+until [ "$(grep -c "$established" /proc/net/tcp)" -ge 10 ]; do sleep 0.02; done
+kill -9 $!
+echo error: out of everything
+exit 3
+"#;
+
+/// A folder with a manifest, gone after the test.
+struct Arena {
+    folder: PathBuf,
+    port: u16,
+}
+
+impl Arena {
+    fn new(name: &str, contestants: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("arena-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(
+            folder.join("arena.toml"),
+            format!("{DEFAULTS}{contestants}"),
+        )
+        .unwrap();
+        // Below the range of outgoing connections: the crowd must not take it meanwhile.
+        let port = (20_000..32_000)
+            .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+            .unwrap();
+        Self { folder, port }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+        command
+            .args([
+                "arena",
+                "--rounds",
+                "1",
+                "--idle",
+                "0s",
+                "--connections",
+                "40",
+            ])
+            .args(["--pushes", "2", "--port", &self.port.to_string(), "--arena"])
+            .arg(&self.folder)
+            .arg("--json")
+            .arg(self.path("report.json"))
+            .args(arguments)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn report(&self) -> Value {
+        serde_json::from_str(&std::fs::read_to_string(self.path("report.json")).unwrap()).unwrap()
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// An entry that starts in the manifest's own folder.
+fn contestant(name: &str, start: &str, more: &str) -> String {
+    format!(
+        "\n[[contestant]]\nname = \"{name}\"\ntitle = \"<{name}>\"\nlanguage = \"c\"\nversion = \"1\"\nfolder = \".\"\n\
+         start = {start}\n{more}\n"
+    )
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_contestant_that_does_everything_has_every_figure() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let arena = Arena::new("whole", &contestant("good", SERVE, ""));
+    let (html, markdown) = (arena.path("a.html"), arena.path("a.md"));
+    let output = arena.run(&[
+        "--html",
+        html.to_str().unwrap(),
+        "--markdown",
+        markdown.to_str().unwrap(),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+
+    let report = arena.report();
+    let good = &report["contestants"][0];
+    assert_eq!(good["name"], "good");
+    assert_eq!(good["ok"], true, "{}", good["reason"]);
+    assert_eq!(good["connections_held"], 40.0);
+    assert_eq!(good["errors"], 0.0);
+    for figure in [
+        "user_base_bytes",
+        "user_bytes",
+        "rss_base_bytes",
+        "setup_per_s",
+        "push_first_ms",
+        "push_p50_ms",
+        "push_p99_ms",
+        "push_last_ms",
+        "crowd_down_s",
+    ] {
+        assert!(
+            good[figure].as_f64().is_some_and(|value| value > 0.0),
+            "{figure}: {}",
+            good[figure]
+        );
+    }
+    assert!(good["push_first_ms"].as_f64() <= good["push_last_ms"].as_f64());
+    assert!(good["user_bytes_per_connection"].is_number());
+    assert!(good["cpu_s_per_million_deliveries"].is_number());
+    assert_eq!(good["over_rounds"]["setup_per_s"]["ratio_to_best"], 1.0);
+    assert_eq!(
+        good["arrivals"].as_array().unwrap().last().unwrap()["share"],
+        1.0
+    );
+    assert!(report["machine"]["cores"].as_u64() > Some(0));
+
+    assert!(text(&html).contains("&lt;good&gt;") && !text(&html).contains("<good>"));
+    assert!(text(&markdown).contains("| \\<good\\> | 1 |"));
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("good") && table.contains("×1.00"), "{table}");
+    for phase in ["build", "warm-up", "crowd up", "pushes", "crowd down"] {
+        assert!(said.contains(phase), "{phase}: {said}");
+    }
+}
+
+/// One contestant for each way to fail, and one that does not.
+fn failing() -> String {
+    let dies = "[\"sh\", \"die.sh\", \"{myriad}\"]";
+    [
+        contestant(
+            "unbuildable",
+            SERVE,
+            "build = [[\"sh\", \"-c\", \"echo error: no such thing >&2; exit 7\"]]",
+        ),
+        contestant("toolless", SERVE, "needs = [\"no-such-tool\"]"),
+        contestant("unstartable", "[\"./nothing-there\"]", ""),
+        contestant(
+            "ends",
+            "[\"sh\", \"-c\", \"echo error: no licence; exit 4\"]",
+            "",
+        ),
+        contestant("mute", "[\"sleep\", \"1000\"]", "start_seconds_max = 1"),
+        contestant(
+            "deaf",
+            SERVE,
+            "broadcast = { path = \"/nowhere\", body = \"api\" }",
+        ),
+        contestant(
+            "wordless",
+            SERVE,
+            "stats = { path = \"/healthz\", pattern = 'none of (\\d+)' }",
+        ),
+        contestant(
+            "dies",
+            dies,
+            "warm_up = { connections = 0, pushes = 0, echoes = 0 }",
+        ),
+        contestant("good", SERVE, ""),
+    ]
+    .concat()
+}
+
+#[test]
+fn whoever_fails_has_a_row_that_says_why_and_the_others_go_on() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let arena = Arena::new("failures", &failing());
+    std::fs::write(arena.path("die.sh"), DIE).unwrap();
+    let output = arena.run(&[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let report = arena.report();
+    let rows = report["contestants"].as_array().unwrap();
+    for (name, reason) in [
+        ("unbuildable", "exit status: 7): error: no such thing"),
+        ("toolless", "not on PATH: no-such-tool; install it"),
+        ("unstartable", "nothing-there"),
+        ("ends", "exit status: 4): error: no licence"),
+        ("mute", "GET /metrics on port"),
+        ("deaf", "pushes: push 1 reached 0 of 40 (publish_404"),
+        ("wordless", "without a number of connections"),
+        (
+            "dies",
+            "the server ended (exit status: 3): error: out of everything",
+        ),
+    ] {
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        assert_eq!(row["ok"], false, "{name}");
+        assert!(
+            row["reason"].as_str().unwrap().contains(reason),
+            "{name}: {}",
+            row["reason"]
+        );
+    }
+    assert_eq!(
+        rows.last().unwrap()["ok"],
+        true,
+        "{}",
+        rows.last().unwrap()["reason"]
+    );
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        table.contains("mute FAILED: start: GET /metrics"),
+        "{table}"
+    );
+}
+
+#[test]
+fn bad_arguments_say_what_there_is() {
+    let arena = Arena::new("arguments", &contestant("good", SERVE, ""));
+    for (arguments, hint) in [
+        (&["--only", "god"][..], "there are good"),
+        (&["--arena", "/nowhere"], "--arena DIR"),
+        (&["--connections", "3"], "at least 8"),
+        (&["--rounds", "0"], "--rounds"),
+        (&["--html", "/nowhere/x.html"], "/nowhere/x.html"),
+    ] {
+        let output = arena.run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(104), "{arguments:?}: {said}");
+        assert!(said.contains(hint), "{arguments:?}: {said}");
+    }
+    let list = arena.run(&["--list"]);
+    assert!(list.status.success());
+    assert!(String::from_utf8_lossy(&list.stdout).starts_with("good "));
+}

@@ -1,0 +1,58 @@
+"""A figure of the arena against a second instrument: a client that shares no code with Myriad."""
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CONNECTIONS = 60
+PUSHES = 3
+
+
+def free_port():
+    """Below the range of outgoing connections, so that the crowd does not take it."""
+    for port in range(20_000, 32_000):
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no free port")
+
+
+def run_arena(folder):
+    everybody = (HERE.parents[2] / "arena" / "arena.toml").read_text()
+    defaults = everybody[everybody.index("\n[defaults]\n") : everybody.index("\n[[contestant]]\n")]
+    start = json.dumps([sys.executable, str(HERE / "paced.py")])
+    witness = folder / "witness.jsonl"
+    (folder / "arena.toml").write_text(
+        f"{defaults}\n[[contestant]]\nname = 'paced'\ntitle = 'Paced'\nlanguage = 'python'\nversion = '1'\n"
+        f"folder = '.'\nfeatures = ['push']\nstart = {start}\nenvironment = {{ WITNESS = '{witness}' }}\n"
+    )
+    report = folder / "report.json"
+    command = [
+        os.environ["MYRIAD"], "arena", "--arena", folder, "--connections", str(CONNECTIONS), "--rounds", "1",
+        "--pushes", str(PUSHES), "--idle", "0s", "--port", str(free_port()), "--json", report,
+    ]  # fmt: skip
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    [row] = json.loads(report.read_text())["contestants"]
+    return row, [json.loads(line) for line in witness.read_text().splitlines()]
+
+
+def test_the_arena_and_an_independent_client_saw_the_same_pushes(tmp_path):
+    row, seen = run_arena(tmp_path)
+    assert [push["handed"] for push in seen] == [CONNECTIONS] * PUSHES
+    assert row["ok"] and row["connections_held"] == CONNECTIONS and row["errors"] == 0
+    # The last of the crowd got each push after the witness had it, and the crowd's clock began before the server's.
+    waited_ms = [push["waited_ms"] for push in seen]
+    assert row["push_last_ms"] >= statistics.median(waited_ms)
+    assert max(arrival["ms"] for arrival in row["arrivals"]) >= max(waited_ms)
+    # All others got it at once; who took every time for the last one's would not see that.
+    assert row["push_first_ms"] <= row["push_p50_ms"] < row["push_last_ms"]
