@@ -86,7 +86,9 @@ pub struct Config {
     pub publish: Option<Publish>,
     /// Has terminals send messages that the server sends back.
     pub echo: Option<Echo>,
-    /// How long a publication waits for the next arrival before it is taken to be over, and an echo for its answer
+    /// Makes requests to the server beside the crowd.
+    pub requests: Option<Requests>,
+    /// How long a publication waits for the next arrival before it is taken to be over, and an echo or a request for its answer
     /// before it is taken to be lost.
     pub settle: Duration,
     /// What is shown meanwhile.
@@ -152,6 +154,41 @@ impl Echo {
             payload_bytes: self.payload_bytes,
             settle,
             outstanding_max: OUTSTANDING_MAX.min(OUTSTANDING_BYTES_MAX / self.payload_bytes),
+        }
+    }
+}
+
+/// Connections for requests when no other number is given.
+pub const REQUEST_CONNECTIONS_DEFAULT: u32 = 16;
+
+/// Most connections for requests.
+const REQUEST_CONNECTIONS_MAX: u32 = 10_000;
+
+/// Requests that are answered with what they carry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Requests {
+    /// Where to, in turn.
+    pub endpoints: Vec<Endpoint>,
+    /// Requests a second, by schedule.
+    pub rate_per_s: f64,
+    /// Requests under way at once; each has a connection of its own to each endpoint.
+    pub connections: u32,
+    /// Of a body, its stamp included.
+    pub payload_bytes: usize,
+    /// Time between the end of connecting and the first one. They end with the duration.
+    pub warmup: Duration,
+}
+
+impl Requests {
+    /// So many a second, with defaults for the rest.
+    #[must_use]
+    pub fn new(endpoints: Vec<Endpoint>, rate_per_s: f64) -> Self {
+        Self {
+            endpoints,
+            rate_per_s,
+            connections: REQUEST_CONNECTIONS_DEFAULT,
+            payload_bytes: ECHO_BYTES_DEFAULT,
+            warmup: WARMUP_DEFAULT,
         }
     }
 }
@@ -250,6 +287,8 @@ pub enum ConfigError {
     Payload(usize),
     /// A rate that is zero, or more than can be kept.
     Rate(&'static str, f64),
+    /// No connections for requests, or more than 10,000.
+    RequestConnections(u32),
     /// A message to send back is shorter than its stamp or longer than 1 MiB.
     EchoSize(usize),
     /// The run is over before the warm-up is.
@@ -317,6 +356,10 @@ impl fmt::Display for ConfigError {
             Self::Rate(option, rate) => write!(
                 f,
                 "{option} {rate}/s is out of range; give more than 0 and at most {LOAD_RATE_MAX}/s, such as 5k/s"
+            ),
+            Self::RequestConnections(count) => write!(
+                f,
+                "--request-connections {count} is out of range; give 1 to {REQUEST_CONNECTIONS_MAX}"
             ),
             Self::EchoSize(bytes) => write!(
                 f,
@@ -401,6 +444,7 @@ impl Config {
             compression: false,
             publish: None,
             echo: None,
+            requests: None,
             settle: Duration::from_secs(30),
             live: LiveStyle::default(),
             json: None,
@@ -496,6 +540,7 @@ impl Config {
             return Err(ConfigError::Zero(option));
         }
         self.check_echo()?;
+        self.check_requests()?;
         let key = self
             .publish
             .as_ref()
@@ -523,11 +568,26 @@ impl Config {
         if !(ECHO_STAMP_BYTES..=ECHO_BYTES_MAX).contains(&echo.payload_bytes) {
             return Err(ConfigError::EchoSize(echo.payload_bytes));
         }
+        self.check_warmup(echo.warmup)
+    }
+
+    fn check_requests(&self) -> Result<(), ConfigError> {
+        let Some(requests) = &self.requests else {
+            return Ok(());
+        };
+        let rate = requests.rate_per_s;
+        if !(rate > 0.0 && rate <= LOAD_RATE_MAX) {
+            return Err(ConfigError::Rate("--request-rate", rate));
+        }
+        if !(1..=REQUEST_CONNECTIONS_MAX).contains(&requests.connections) {
+            return Err(ConfigError::RequestConnections(requests.connections));
+        }
+        self.check_warmup(requests.warmup)
+    }
+
+    fn check_warmup(&self, warmup: Duration) -> Result<(), ConfigError> {
         match self.held_for() {
-            Some(duration) if duration <= echo.warmup => Err(ConfigError::Warmup {
-                duration,
-                warmup: echo.warmup,
-            }),
+            Some(duration) if duration <= warmup => Err(ConfigError::Warmup { duration, warmup }),
             _ => Ok(()),
         }
     }

@@ -45,6 +45,10 @@ pub enum Failure {
     EchoWrong,
     /// An echo's answer came twice, on another connection, or after the settle time.
     EchoUnknown,
+    /// A request was answered with this status instead of 200, or not at all (0).
+    Request(u16),
+    /// A request was answered with another body than was sent.
+    RequestWrong,
     /// A publication was answered with this status, or not at all (0).
     Publish(u16),
 }
@@ -120,6 +124,8 @@ impl Failure {
             Self::EchoUnknown => {
                 "the server answered an echo twice, to somebody else, or later than --settle"
             }
+            Self::Request(404 | 405) => "check the path of --request; it takes POST",
+            Self::RequestWrong => "the server must answer with the body that was sent",
             Self::Publish(401 | 403) => "the publish URL wants a key: give it with --api-key",
             Self::Publish(404 | 405) => "check the path of the publish URL, and --publish-body",
             Self::Publish(0) => {
@@ -153,6 +159,9 @@ impl fmt::Display for Failure {
             Self::HeartbeatUnanswered => "heartbeat_unanswered",
             Self::EchoWrong => "echo_wrong",
             Self::EchoUnknown => "echo_unknown",
+            Self::Request(0) => "request_unanswered",
+            Self::Request(status) => return write!(f, "request_{status}"),
+            Self::RequestWrong => "request_wrong",
             Self::Publish(0) => "publish_unanswered",
             Self::Publish(status) => return write!(f, "publish_{status}"),
         })

@@ -37,13 +37,14 @@ mod publisher;
 pub mod quantity;
 mod random;
 pub mod report;
+mod requester;
 mod run;
 mod stamp;
 mod target;
 
 pub use config::{
     CONNECTING_DEFAULT, Config, ConfigError, DURATION_DEFAULT, Echo, Endpoint, LiveStyle, Publish,
-    PublishBody,
+    PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests,
 };
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
 pub use engine::shared::Ending;

@@ -292,7 +292,7 @@ impl Link {
             self.connection = Some(connection);
             return;
         }
-        match timeout(ANSWER_TIMEOUT, connect(&self.endpoint)).await {
+        match timeout(ANSWER_TIMEOUT, open_connection(&self.endpoint)).await {
             Ok(Ok(connection)) => self.connection = Some(connection),
             Ok(Err(trouble)) => self.trouble = Some(trouble),
             Err(_) => self.trouble = Some("no connection in time".to_owned()),
@@ -328,7 +328,8 @@ impl Link {
     }
 }
 
-async fn connect(endpoint: &Endpoint) -> Result<SendRequest<String>, String> {
+/// Opens a connection to an endpoint.
+pub(crate) async fn open_connection(endpoint: &Endpoint) -> Result<SendRequest<String>, String> {
     let stream = TcpStream::connect(endpoint.address)
         .await
         .map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
 //! One run from beginning to end: starts the crowd and the publisher, watches both, writes the report.
 
 use crate::clock::{Clock as _, Nanos, RunClock};
-use crate::config::{Config, ConfigError, Echo};
+use crate::config::{Config, ConfigError};
 use crate::engine::plan::Plan;
 use crate::engine::shared::{Order, Shared, Stage, Totals};
 use crate::engine::thread::{Tables, spawn};
@@ -15,6 +15,7 @@ use crate::measure::round_trip::{Counts, RoundTrips};
 use crate::publisher::Publisher;
 use crate::report::live::{Event, Live, Phase, Progress, RoundTripProgress};
 use crate::report::{Outcome, Report, float};
+use crate::requester::Requester;
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
 use std::collections::BTreeMap;
@@ -31,8 +32,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long closing may take before the run goes on without it; the process's end closes the rest.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
-/// How far ahead echoes are told to begin, so that every thread knows in time: twice as long as one sleeps.
-const ECHO_AHEAD: Duration = Duration::from_millis(200);
+/// How far ahead a schedule begins, so that every thread knows in time: twice as long as one sleeps.
+const SCHEDULE_AHEAD: Duration = Duration::from_millis(200);
 
 /// Terminals that gave up before any connected, after which none is expected to.
 const HOPELESS: u64 = 1000;
@@ -159,6 +160,7 @@ pub(crate) struct Run<'a> {
     interrupt: &'a Interrupt,
     threads: Vec<JoinHandle<()>>,
     pub publisher: Option<Publisher>,
+    pub requester: Option<Requester>,
     pub collector: Collector,
     live: Live,
     pub watch: Watch,
@@ -166,6 +168,7 @@ pub(crate) struct Run<'a> {
     pub message_rates: Option<Rates>,
     message_peak: Peak,
     echo_peak: Peak,
+    request_peak: Peak,
     pub setup_peak: Peak,
     memory_before: u64,
     /// Anonymous memory, and what of it was gained per terminal, when connecting had finished.
@@ -205,12 +208,14 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         interrupt,
         threads: Vec::with_capacity(thread_count),
         publisher: None,
+        requester: None,
         live: Live::new(config.live),
         watch: Watch::start(clock.now(), thread_count),
         next_watch: clock.now().plus(Duration::from_secs(1)),
         message_rates: None,
         message_peak: Peak::default(),
         echo_peak: Peak::default(),
+        request_peak: Peak::default(),
         setup_peak: Peak::default(),
         memory_before: anonymous_bytes(),
         memory_connected: None,
@@ -261,9 +266,7 @@ impl Run<'_> {
         if self.config.churn_per_s.is_some() {
             self.shared.give(Order::Churn(self.config.ending));
         }
-        if let Some(echo) = self.config.echo {
-            self.begin_echoes(echo, connected_at);
-        }
+        self.begin_schedules(connected_at)?;
         if let Some(publish) = self.config.publish.clone() {
             let (plan, shared) = (Arc::clone(&self.plan), Arc::clone(&self.shared));
             let publisher =
@@ -296,25 +299,50 @@ impl Run<'_> {
             }
             Some(Passed::AsPlanned)
         })?;
-        if passed != Passed::AsPlanned || self.config.echo.is_none() {
+        if passed != Passed::AsPlanned {
             return Ok(passed);
         }
-        self.shared.end_echoes(self.clock.now());
+        self.end_schedules();
         self.ticks_until(|run, _| {
-            let ended = run.shared.accounts().all(|account| account.echo_ended);
-            ended.then_some(Passed::AsPlanned)
+            let echoed = run.config.echo.is_none()
+                || run.shared.accounts().all(|account| account.echo_ended);
+            let answered = run.requester.as_ref().is_none_or(Requester::is_done);
+            (echoed && answered).then_some(Passed::AsPlanned)
         })
     }
 
-    /// Has every thread send echoes from one time on.
-    fn begin_echoes(&self, echo: Echo, connected_at: Nanos) {
-        let soonest = self.clock.now().plus(ECHO_AHEAD);
-        let from = connected_at.plus(echo.warmup).max(soonest);
+    /// Ends what goes by a schedule; answers are still awaited.
+    fn end_schedules(&self) {
+        let now = self.clock.now();
+        self.shared.end_echoes(now);
+        if let Some(requester) = &self.requester {
+            requester.stop(now);
+        }
+    }
+
+    /// When a schedule begins and ends that is begun now.
+    fn window(&self, warmup: Duration, connected_at: Nanos) -> (Nanos, Option<Nanos>) {
+        let soonest = self.clock.now().plus(SCHEDULE_AHEAD);
+        let from = connected_at.plus(warmup).max(soonest);
         let until = self
             .config
             .held_for()
             .map(|duration| connected_at.plus(duration).max(from));
-        self.shared.begin_echoes(from, until);
+        (from, until)
+    }
+
+    fn begin_schedules(&mut self, connected_at: Nanos) -> Result<(), RunError> {
+        if let Some(echo) = self.config.echo {
+            let (from, until) = self.window(echo.warmup, connected_at);
+            self.shared.begin_echoes(from, until);
+        }
+        if let Some(requests) = &self.config.requests {
+            let window = self.window(requests.warmup, connected_at);
+            let (run, settle) = (self.plan.run, self.config.settle);
+            let requester = Requester::start(requests, run, settle, window, self.clock);
+            self.requester = Some(requester.map_err(RunError::Start)?);
+        }
+        Ok(())
     }
 
     fn measures_own_push(&self) -> bool {
@@ -354,6 +382,10 @@ impl Run<'_> {
         self.setup_peak.sample(now, totals.opened);
         self.message_peak.sample(now, totals.messages);
         self.echo_peak.sample(now, figures.echo.received);
+        if let Some(requester) = &self.requester {
+            let counts = requester.progress().trips.counts;
+            self.request_peak.sample(now, counts.received);
+        }
         if totals.opened > 0 {
             let rates = self
                 .message_rates
@@ -375,7 +407,11 @@ impl Run<'_> {
 
     fn show_progress(&mut self, figures: &Figures) {
         let memory = anonymous_bytes();
+        let request = self.requester.as_ref().map(|requester| {
+            RoundTripProgress::of(&requester.progress().trips.counts, &self.request_peak)
+        });
         let progress = Progress {
+            request,
             elapsed_s: self.elapsed_s(),
             connected: figures.totals.open,
             connecting: figures.totals.connecting,
@@ -425,6 +461,11 @@ impl Run<'_> {
                 *errors.entry(failure.to_string()).or_default() += count;
             }
         }
+        if let Some(requester) = &self.requester {
+            for (failure, count) in requester.progress().failures {
+                *errors.entry(failure.to_string()).or_default() += count;
+            }
+        }
         errors
     }
 
@@ -453,7 +494,7 @@ impl Run<'_> {
             publisher.stop();
         }
         let now = self.clock.now();
-        self.shared.end_echoes(now);
+        self.end_schedules();
         for push in self.collector.collect(&self.shared, &self.plan, now, true) {
             self.live.show(&Event::Push(&push));
         }

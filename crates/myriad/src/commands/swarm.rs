@@ -6,7 +6,8 @@ use myriad_swarm::quantity::{bytes, count, duration, rate, share_rate};
 use myriad_swarm::report::Report;
 use myriad_swarm::{
     Config, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler, Interrupt, LiveStyle,
-    Outcome, Publish, PublishBody, RunError, SourceChoice, SourceRanges, Target, Threshold,
+    Outcome, Publish, PublishBody, Requests, RunError, SourceChoice, SourceRanges, Target,
+    Threshold,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ const EXIT_THRESHOLD: u8 = 99;
 #[command(
     group = ArgGroup::new("load").multiple(true),
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=1'\n\
-                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; gaps; duplicates; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent.\n\
+                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; gaps; duplicates; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and the same.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
@@ -76,6 +77,15 @@ pub(crate) struct Arguments {
     /// Bytes of such a message, its stamp included [default: 64]
     #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "echo")]
     echo_size: Option<u64>,
+    /// Post a small body to this URL at --request-rate; the answer must be 200 with the same body. May be repeated: in turn
+    #[arg(long, value_name = "URL", value_parser = Endpoint::parse, group = "load", requires = "request_rate")]
+    request: Vec<Endpoint>,
+    /// Requests a second, such as 1k/s; times count from when a request was due
+    #[arg(long, value_name = "RATE", value_parser = rate, requires = "request")]
+    request_rate: Option<f64>,
+    /// Requests under way at once, each on a kept connection [default: 16]
+    #[arg(long, value_name = "COUNT", requires = "request")]
+    request_connections: Option<u32>,
     /// Publish to this URL too, for instance http://127.0.0.1:8000/api/publish; may be repeated: each push goes to all
     /// of them at once, as one
     #[arg(long, value_name = "URL", value_parser = Endpoint::parse, group = "load")]
@@ -256,6 +266,13 @@ impl Arguments {
                 echo.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
             }
             echo
+        });
+        let (urls, warmup) = (self.request, self.warmup);
+        config.requests = self.request_rate.map(|rate_per_s| {
+            let mut requests = Requests::new(urls, rate_per_s);
+            requests.connections = self.request_connections.unwrap_or(requests.connections);
+            requests.warmup = warmup.unwrap_or(requests.warmup);
+            requests
         });
         let mut endpoints = self.publish.into_iter();
         config.publish = endpoints.next().map(|endpoint| {

@@ -62,6 +62,8 @@ pub enum Metric {
     MessagesRate,
     /// Of the messages that the server sends back.
     Echo(Trip),
+    /// Of the requests beside the crowd.
+    Request(Trip),
 }
 
 /// A figure of what is to come back.
@@ -130,7 +132,7 @@ enum Unit {
 }
 
 /// Every metric by name; the names are part of the command line's interface.
-const METRICS: [(&str, Metric); 31] = [
+const METRICS: [(&str, Metric); 42] = [
     ("fanout:first", Metric::FanoutFirst),
     ("fanout:p50", Metric::FanoutP50),
     ("fanout:p90", Metric::FanoutP90),
@@ -162,6 +164,17 @@ const METRICS: [(&str, Metric); 31] = [
     ("echo:lost", Metric::Echo(Trip::Lost)),
     ("echo:errors", Metric::Echo(Trip::Errors)),
     ("echo:unsent", Metric::Echo(Trip::Unsent)),
+    ("request:mean", Metric::Request(Trip::Mean)),
+    ("request:p50", Metric::Request(Trip::P50)),
+    ("request:p90", Metric::Request(Trip::P90)),
+    ("request:p99", Metric::Request(Trip::P99)),
+    ("request:p99.9", Metric::Request(Trip::P999)),
+    ("request:max", Metric::Request(Trip::Max)),
+    ("request:rate", Metric::Request(Trip::Rate)),
+    ("request:received", Metric::Request(Trip::Received)),
+    ("request:lost", Metric::Request(Trip::Lost)),
+    ("request:errors", Metric::Request(Trip::Errors)),
+    ("request:unsent", Metric::Request(Trip::Unsent)),
 ];
 
 impl Metric {
@@ -177,7 +190,7 @@ impl Metric {
             | Self::SetupP99 => Unit::Milliseconds,
             Self::Reach => Unit::Ratio,
             Self::SetupRate | Self::SetupPeak | Self::MessagesRate => Unit::PerSecond,
-            Self::Echo(trip) => trip.unit(),
+            Self::Echo(trip) | Self::Request(trip) => trip.unit(),
             Self::SetupConnected
             | Self::Errors
             | Self::Closes

@@ -1,11 +1,12 @@
 //! From a finished run to its report.
 
+use crate::clock::Nanos;
 use crate::engine::thread::Tables;
 use crate::failure::Failure;
 use crate::measure::collector::{FanoutTimes, Origin, PushReport, as_millis, micros_as_millis};
 use crate::measure::process::LATE_MAX;
 use crate::measure::rates::per_second;
-use crate::measure::round_trip::RoundTripReport;
+use crate::measure::round_trip::{RoundTripReport, RoundTrips};
 use crate::report::{
     ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, text,
 };
@@ -37,6 +38,7 @@ impl Run<'_> {
             messages: self.messages(figures),
             pings: pings(figures, times),
             echo: self.echo(times),
+            request: self.request(),
             fanout: self.fanout(),
             pushes: self.pushes(),
             crowd: self.crowd(figures),
@@ -89,6 +91,16 @@ impl Run<'_> {
             publish_urls,
             publish_every_s: publish.map(|publish| publish.every.as_secs_f64()),
             payload_bytes: publish.map(|publish| publish.payload_bytes),
+            request_urls: config
+                .requests
+                .iter()
+                .flat_map(|requests| &requests.endpoints)
+                .map(|endpoint| endpoint.url.clone())
+                .collect(),
+            request_connections: config
+                .requests
+                .as_ref()
+                .map(|requests| requests.connections),
             echo_bytes: config.echo.map(|echo| echo.payload_bytes),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: kernel.trim().to_owned(),
@@ -145,6 +157,17 @@ impl Run<'_> {
         // Without a beginning nobody connected, or the run was interrupted before.
         let window = self.shared.echo_window().unwrap_or_default();
         Some(times.echo.report(rate_per_s, window.from, window.until))
+    }
+
+    fn request(&self) -> Option<RoundTripReport> {
+        let rate_per_s = self.config.requests.as_ref()?.rate_per_s;
+        let Some(requester) = &self.requester else {
+            let never = RoundTrips::default();
+            return Some(never.report(rate_per_s, Nanos(0), Nanos(0)));
+        };
+        let progress = requester.progress();
+        let (from, until) = (progress.from, progress.until);
+        Some(progress.trips.report(rate_per_s, from, until))
     }
 
     /// In the order they were published; they finish in another.
@@ -242,6 +265,7 @@ impl Run<'_> {
                 .filter_map(|failure| advice(*failure)),
         );
         self.warn_of_echoes(figures, &mut warnings);
+        self.warn_of_requests(&mut warnings);
         self.warn_of_publisher(&mut warnings);
         if self.drain_timed_out {
             warnings.push(
@@ -271,6 +295,35 @@ impl Run<'_> {
                 "{} echoes fell due and were never sent, and are in no time: the times are those of a lower load than asked for",
                 text::count(counts.unsent())
             ));
+        }
+    }
+
+    fn warn_of_requests(&self, warnings: &mut Vec<String>) {
+        let Some(requester) = &self.requester else {
+            return;
+        };
+        let progress = requester.progress();
+        let counts = progress.trips.counts;
+        if counts.held > LATE_MAX {
+            warnings.push(format!(
+                "requests were sent up to {} after they were due because every connection waited for an answer: the server is slower than --request-rate, or --request-connections are too few",
+                text::time(as_millis(counts.held))
+            ));
+        }
+        if counts.unsent() > 0 {
+            warnings.push(format!(
+                "{} requests fell due and were never sent, and are in no time: the times are those of a lower load than asked for",
+                text::count(counts.unsent())
+            ));
+        }
+        warnings.extend(
+            progress
+                .failures
+                .keys()
+                .filter_map(|failure| advice(*failure)),
+        );
+        for (url, trouble) in progress.trouble {
+            warnings.push(format!("requests to {url} failed: {trouble}"));
         }
     }
 

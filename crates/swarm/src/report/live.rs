@@ -5,7 +5,7 @@
 //! | event | fields |
 //! | --- | --- |
 //! | `phase` | `phase`: `connecting`, `connected` (every terminal is open or given up), `pushing`, `draining`; `elapsed_s` |
-//! | `progress` | twice a second and before each phase: `elapsed_s`, `connected` (open now), `connecting`, `connections_wanted`, `setup_rate_per_s` (last second), `churned` (left on purpose), `reconnected` (the connections that replaced them), `lost` (open connections that the server or the network ended), `errors` (counts by kind), `closes` (counts by code), `messages`, `message_rate_per_s` (last second), `echo` (`sent`, `received`, `lost`, `errors`, `received_per_s` in the last second; `null` without `--echo`), `cpu_share` (of the processors its threads can use, last second), `rss_anon_bytes`, `user_bytes_per_terminal` |
+//! | `progress` | twice a second and before each phase: `elapsed_s`, `connected` (open now), `connecting`, `connections_wanted`, `setup_rate_per_s` (last second), `churned` (left on purpose), `reconnected` (the connections that replaced them), `lost` (open connections that the server or the network ended), `errors` (counts by kind), `closes` (counts by code), `messages`, `message_rate_per_s` (last second), `echo` (`sent`, `received`, `lost`, `errors`, `received_per_s` in the last second; `null` without `--echo`), `request` (the same of `--request`), `cpu_share` (of the processors its threads can use, last second), `rss_anon_bytes`, `user_bytes_per_terminal` |
 //! | `push` | a publication whose measurement has ended: `origin` (`own`, `foreign`), `channel`, `sequence`, `published_s`, `expected`, `left`, `received`, `reach`, `first_ms`, `p50_ms`, `p90_ms`, `p99_ms`, `p999_ms`, `last_ms`, `accepted_ms`, `ended` (`complete`, `settled`, `refused`, `cut_short`) |
 //! | `notice` | `message`: a choice that was made, such as falling back to epoll |
 //! | `warning` | `message`: something that makes the figures less trustworthy |
@@ -102,6 +102,8 @@ pub struct Progress {
     pub message_rate_per_s: f64,
     /// Messages that the server sends back; absent when there are none.
     pub echo: Option<RoundTripProgress>,
+    /// Requests beside the crowd; absent when there are none.
+    pub request: Option<RoundTripProgress>,
     /// Of the processors the crowd's threads can use, in the last second.
     pub cpu_share: f64,
     /// Anonymous memory of the process.
@@ -284,6 +286,12 @@ fn progress_line(progress: &Progress) -> String {
     }
     if let Some(echo) = progress.echo.and_then(|echo| echo.words("echo")) {
         line.push_str(&echo);
+    }
+    if let Some(request) = progress
+        .request
+        .and_then(|request| request.words("requests"))
+    {
+        line.push_str(&request);
     }
     if progress.churned > 0 {
         line.push_str(&format!("  {} replaced", text::count(progress.reconnected)));

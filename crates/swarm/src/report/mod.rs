@@ -59,6 +59,8 @@ pub struct Report {
     pub pings: Pings,
     /// Messages that the server sent back; absent without `--echo`.
     pub echo: Option<RoundTripReport>,
+    /// Requests that were to be answered with what they carried; absent without `--request`.
+    pub request: Option<RoundTripReport>,
     /// All publications of one origin together: this run's own, or if it made none, those of others.
     pub fanout: Option<Fanout>,
     /// Each publication in the order they were made, at most 10,000 of them.
@@ -104,6 +106,10 @@ pub struct Settings {
     pub payload_bytes: Option<usize>,
     /// Size of a message that the server was to send back.
     pub echo_bytes: Option<usize>,
+    /// Where requests went, in turn.
+    pub request_urls: Vec<String>,
+    /// Requests that could be under way at once.
+    pub request_connections: Option<u32>,
     /// Processors this process may use.
     pub processors: usize,
     /// The kernel's release.
@@ -274,6 +280,7 @@ impl Report {
             Metric::Duplicates => Some(float(self.messages.duplicates)),
             Metric::Messages => Some(float(self.messages.count)),
             Metric::MessagesRate => Some(self.messages.mean_per_s),
+            Metric::Request(trip) => self.request.as_ref().and_then(|report| trip.of(report)),
             Metric::Echo(trip) => self.echo.as_ref().and_then(|echo| trip.of(echo)),
         }
     }

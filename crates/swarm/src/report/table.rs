@@ -36,6 +36,7 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     write_setup(report, out)?;
     write_messages(report, out)?;
     write_round_trips("echo", report.echo.as_ref(), out)?;
+    write_round_trips("requests", report.request.as_ref(), out)?;
     write_pushes(report, out)?;
     write_crowd(report, out)?;
     for verdict in &report.thresholds {
