@@ -188,13 +188,14 @@ impl Rounds {
         .await;
         let key = PushKey::Own { stream, sequence };
         let number = self.plan.number_of(stream, sequence);
-        let expected = self.shared.call_roll(number, |target| {
+        let mut roll = self.shared.call_roll(number, |target| {
             self.plan.targets[target].slot(stream).is_some()
         });
+        roll.deserted &= self.plan.is_wanted(stream);
         lock(&self.progress).published += 1;
 
         let published = self.clock.now();
-        self.shared.ledger.publish(key, number, expected, published);
+        self.shared.ledger.publish(key, number, roll, published);
         let outcomes = self
             .with_links(|mut link| {
                 let request = requests.pop_front().expect("one for each link");

@@ -544,8 +544,7 @@ impl Run<'_> {
             move |error| RunError::Write { path, error }
         };
         if let Some(path) = &self.config.json {
-            let text = serde_json::to_string_pretty(report)
-                .expect("reports have string keys and finite numbers");
+            let text = serde_json::to_string_pretty(report).expect("reports have string keys");
             std::fs::write(path, text + "\n").map_err(write_error(path))?;
         }
         if let Some(path) = &self.config.hgrm {

@@ -262,7 +262,15 @@ fn a_refused_publication_is_an_error_and_not_a_loss() {
             broadcast(clients, body);
             200
         });
-        let report = run(&server.config(driver, 10, 2));
+        let mut config = server.config(driver, 10, 2);
+        config.thresholds = ["fanout:last<1h", "fanout:first<1h", "accepted<1h"]
+            .map(|expression| Threshold::parse(expression).unwrap())
+            .to_vec();
+        let report = run(&config);
+        for verdict in &report.thresholds {
+            assert!(!verdict.passed, "{verdict:?}");
+            assert_eq!(verdict.value, Some(f64::INFINITY));
+        }
         assert_eq!(
             report.errors,
             BTreeMap::from([("publish_401".to_owned(), 1)])

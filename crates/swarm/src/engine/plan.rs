@@ -127,6 +127,14 @@ impl Plan {
         u64::from(sequence - 1) * self.stream_count() + u64::from(stream) + 1
     }
 
+    /// Whether any terminal of the run subscribes to a stream; of fewer terminals than targets, the last have none.
+    pub(crate) fn is_wanted(&self, stream: u16) -> bool {
+        let used = self.targets.len().min(self.connections as usize);
+        self.targets[..used]
+            .iter()
+            .any(|target| target.slot(stream).is_some())
+    }
+
     /// The publication of a number.
     pub(crate) fn key_of_number(&self, number: u64) -> PushKey {
         let fits = "numbers are made of a stream and a sequence";

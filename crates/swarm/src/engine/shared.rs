@@ -5,7 +5,7 @@
 
 use crate::clock::Nanos;
 use crate::failure::Failure;
-use crate::measure::push::{Ledger, PushKey, Tally, microseconds};
+use crate::measure::push::{Ledger, PushKey, Roll, Tally, microseconds};
 use crate::measure::round_trip::RoundTrips;
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, HashMap};
@@ -96,6 +96,12 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
+    /// Terminals that left on purpose and have not been replaced yet.
+    fn away(&self) -> u64 {
+        self.churned
+            .saturating_sub(self.reconnected + self.replacements_given_up)
+    }
+
     /// Adds another thread's.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.opened += other.opened;
@@ -237,14 +243,19 @@ impl Shared {
 
     /// The same, for the publication of that number: from now on each thread knows who was counted for it. Numbers
     /// are called in order.
-    pub(crate) fn call_roll(&self, number: u64, wanted: impl Fn(usize) -> bool) -> u64 {
-        self.accounts()
-            .map(|mut account| {
-                assert!(account.called < number);
-                account.called = number;
-                account.open_terminals(&wanted)
-            })
-            .sum()
+    pub(crate) fn call_roll(&self, number: u64, wanted: impl Fn(usize) -> bool) -> Roll {
+        let (mut expected, mut opened, mut away) = (0, 0, 0);
+        for mut account in self.accounts() {
+            assert!(account.called < number);
+            account.called = number;
+            expected += account.open_terminals(&wanted);
+            opened += account.totals.opened;
+            away += account.totals.away();
+        }
+        Roll {
+            expected,
+            deserted: expected == 0 && opened > 0 && away == 0,
+        }
     }
 
     pub(crate) fn give(&self, order: Order) {

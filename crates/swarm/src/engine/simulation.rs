@@ -352,12 +352,12 @@ impl World {
             sequence: self.sequence,
         };
         let number = u64::from(self.sequence);
-        let expected = self.shared.call_roll(number, |_| true);
+        let roll = self.shared.call_roll(number, |_| true);
         if self.all_hold() {
-            self.expected.insert(self.sequence, expected);
+            self.expected.insert(self.sequence, roll.expected);
         }
         let now = self.clock.now();
-        self.shared.ledger.publish(key, number, expected, now);
+        self.shared.ledger.publish(key, number, roll, now);
         let stamp = Stamp {
             run: self.plan.run,
             stream: 0,

@@ -4,6 +4,7 @@ use crate::clock::Nanos;
 use crate::engine::plan::Plan;
 use crate::engine::shared::Shared;
 use crate::measure::push::{Acceptance, Entry, PushKey, Tally, as_micros, microseconds};
+use crate::report::float;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -12,6 +13,9 @@ use std::time::Duration;
 /// Without an arrival for this long, a publication that reached everyone still connected, or that was
 /// somebody else's, is taken to be over.
 const QUIET: Duration = Duration::from_secs(2);
+
+/// How far the product of two floats may miss its whole number, which must not cost a place.
+const HAIR: f64 = 1e-6;
 
 /// Publications reported one by one; of a longer run, the later ones are in the totals alone.
 const REPORTS_MAX: usize = 10_000;
@@ -41,6 +45,9 @@ pub enum Ended {
 }
 
 /// Times of one publication, in milliseconds; all absent when it reached nobody.
+///
+/// Where they are held against thresholds they are over everyone expected: infinite, and `null` in JSON, past those
+/// that it reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FanoutTimes {
     /// To the first terminal.
@@ -67,6 +74,33 @@ impl FanoutTimes {
             p99_ms: extreme(self.p99_ms, other.p99_ms, f64::max),
             p999_ms: extreme(self.p999_ms, other.p999_ms, f64::max),
             last_ms: extreme(self.last_ms, other.last_ms, f64::max),
+        }
+    }
+
+    /// The same over `expected` terminals, of which a publication may have reached fewer: what the others never saw
+    /// took forever. Absent when nobody was expected.
+    fn of_expected(whole: &Tally, expected: u64) -> Self {
+        let reached = Self::of(&whole.times, whole.first, whole.last);
+        if whole.received >= expected {
+            return reached;
+        }
+        let never = Some(f64::INFINITY);
+        let quantile = |q: f64| {
+            let place = (q * float(expected) - HAIR).ceil();
+            let share = place / float(whole.received);
+            if share > 1.0 {
+                return never;
+            }
+            let micros = whole.times.value_at_quantile(share);
+            Some(micros_as_millis(micros).clamp(as_millis(whole.first), as_millis(whole.last)))
+        };
+        Self {
+            first_ms: reached.first_ms.or(never),
+            p50_ms: quantile(0.5),
+            p90_ms: quantile(0.9),
+            p99_ms: quantile(0.99),
+            p999_ms: quantile(0.999),
+            last_ms: never,
         }
     }
 
@@ -110,7 +144,8 @@ pub struct PushReport {
     pub left: u64,
     /// Terminals it reached.
     pub received: u64,
-    /// Received / expected; absent when nobody was expected or the server refused it.
+    /// Received / expected; zero when every connection had been lost before, absent when everyone had left on purpose
+    /// or the server refused it.
     pub reach: Option<f64>,
     /// From publication to arrival.
     #[serde(flatten)]
@@ -131,16 +166,29 @@ pub(crate) struct Worst {
 }
 
 impl Worst {
-    fn add(&mut self, report: &PushReport) {
+    /// Adds one that reached whom it reached: what is missing of an own one counts as the worst there is.
+    fn add(&mut self, whole: &Tally, report: &PushReport) {
         self.count += 1;
-        self.times = self.times.slower(report.times);
-        let reach = if report.ended == Ended::Refused {
-            Some(0.0)
+        let (times, reach, accepted_ms) = if report.origin == Origin::Own {
+            let reach = if report.ended == Ended::Refused {
+                Some(0.0)
+            } else {
+                report.reach
+            };
+            // Without a reach everyone was away on purpose. With one, somebody is missing even where nobody was up.
+            let expected = reach.map_or(0, |_| report.expected.max(1));
+            (
+                FanoutTimes::of_expected(whole, expected),
+                reach,
+                report.accepted_ms.or(Some(f64::INFINITY)),
+            )
         } else {
-            report.reach
+            // Whom somebody else meant to reach is unknown.
+            (report.times, report.reach, None)
         };
+        self.times = self.times.slower(times);
         self.reach = extreme(self.reach, reach, f64::min);
-        self.accepted_ms = extreme(self.accepted_ms, report.accepted_ms, f64::max);
+        self.accepted_ms = extreme(self.accepted_ms, accepted_ms, f64::max);
     }
 }
 
@@ -165,7 +213,7 @@ impl Series {
     }
 
     fn add(&mut self, whole: &Tally, report: &PushReport) {
-        self.worst.add(report);
+        self.worst.add(whole, report);
         self.first = self.first.min(whole.first);
         self.last = self.last.max(whole.last);
         self.times
@@ -347,10 +395,10 @@ impl Collector {
             expected,
             left,
             received: whole.received,
-            reach: if ended == Ended::Refused {
-                None
-            } else {
-                ratio(whole.received, expected)
+            reach: match ended {
+                Ended::Refused => None,
+                _ if entry.deserted => Some(0.0),
+                _ => ratio(whole.received, expected),
             },
             times: FanoutTimes::of(&whole.times, whole.first, whole.last),
             accepted_ms: accepted,
@@ -393,4 +441,107 @@ pub(crate) fn micros_as_millis(micros: u64) -> f64 {
     )]
     let micros = micros as f64;
     micros / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Endpoint, Publish, PublishBody};
+    use crate::target::Target;
+
+    const EXPECTED: u32 = 1000;
+    const SETTLE: Duration = Duration::from_secs(5);
+
+    /// A crowd of one thread whose connections are all open, and what collects its figures.
+    fn crowd() -> (Shared, Plan, Collector) {
+        let target = Target::parse("ws://127.0.0.1:8000/raw?channel=x").unwrap();
+        let mut config = Config::new(vec![target], u64::from(EXPECTED));
+        config.driver = Some(myriad_reactor::Driver::Epoll);
+        let endpoint = Endpoint::parse("http://127.0.0.1:8000/publish").unwrap();
+        let mut publish = Publish::new(endpoint, Duration::from_secs(1));
+        publish.body = PublishBody::Plain;
+        config.publish = Some(publish);
+        let plan = config.prepare().unwrap().plan;
+        let shared = Shared::new(1, 1);
+        shared.account(0).open_by_target[0] = EXPECTED;
+        shared.account(0).totals.opened = u64::from(EXPECTED);
+        (shared, plan, Collector::new(vec!["x".to_owned()], SETTLE))
+    }
+
+    fn at(millis: u64) -> Nanos {
+        Nanos(millis * 1_000_000)
+    }
+
+    /// Pushes at zero, gives it to each of `reached` in one more millisecond than the one before, and measures it.
+    fn push(
+        (shared, plan, collector): &mut (Shared, Plan, Collector),
+        acceptance: Acceptance,
+        reached: u64,
+    ) -> PushReport {
+        let number = shared.account(0).called + 1;
+        let key = plan.key_of_number(number);
+        let roll = shared.call_roll(number, |_| true);
+        shared.ledger.publish(key, number, roll, at(0));
+        let mut tally = Tally::new(at(0));
+        (1..=reached).for_each(|millis| tally.record(at(millis), 1));
+        shared.account(0).tallies.insert(key, tally);
+        shared.ledger.answer(key, acceptance);
+        let long_after = at(1_000_000);
+        let mut finished = collector.collect(shared, plan, long_after, false);
+        assert_eq!(finished.len(), 1);
+        finished.remove(0)
+    }
+
+    const ACCEPTED: Acceptance = Acceptance::After(Duration::from_millis(3));
+
+    #[test]
+    fn what_some_never_got_took_forever() {
+        let mut crowd = crowd();
+        push(&mut crowd, ACCEPTED, 1000);
+        let whole = crowd.2.own.worst;
+        assert_eq!((whole.reach, whole.accepted_ms), (Some(1.0), Some(3.0)));
+        assert_eq!(whole.times.last_ms, Some(1000.0));
+
+        let report = push(&mut crowd, ACCEPTED, 900);
+        assert_eq!(report.times.last_ms, Some(900.0), "of those it reached");
+        let worst = crowd.2.own.worst;
+        assert_eq!(worst.reach, Some(0.9));
+        let times = worst.times;
+        assert_eq!(
+            (times.p50_ms, times.p90_ms),
+            (whole.times.p50_ms, whole.times.p90_ms)
+        );
+        for never in [times.p99_ms, times.p999_ms, times.last_ms] {
+            assert_eq!(never, Some(f64::INFINITY));
+        }
+    }
+
+    #[test]
+    fn what_was_refused_is_worse_than_anything() {
+        let mut crowd = crowd();
+        push(&mut crowd, ACCEPTED, 1000);
+        let report = push(&mut crowd, Acceptance::Refused, 0);
+        assert_eq!((report.reach, report.accepted_ms), (None, None));
+        let worst = crowd.2.own.worst;
+        assert_eq!(worst.reach, Some(0.0));
+        assert_eq!(worst.accepted_ms, Some(f64::INFINITY));
+        assert_eq!(worst.times.first_ms, Some(f64::INFINITY));
+        assert_eq!(worst.times.last_ms, Some(f64::INFINITY));
+    }
+
+    #[test]
+    fn a_push_to_a_crowd_that_was_lost_reached_nobody() {
+        let mut crowd = crowd();
+        crowd.0.account(0).open_by_target[0] = 0;
+        crowd.0.account(0).totals.churned = 1;
+        let away = push(&mut crowd, ACCEPTED, 0);
+        assert_eq!(away.reach, None, "the last one is being replaced");
+        assert_eq!(crowd.2.own.worst.times.last_ms, None);
+
+        crowd.0.account(0).totals.reconnected = 1;
+        let lost = push(&mut crowd, ACCEPTED, 0);
+        assert_eq!((lost.expected, lost.reach), (0, Some(0.0)));
+        assert_eq!(crowd.2.own.worst.reach, Some(0.0));
+        assert_eq!(crowd.2.own.worst.times.last_ms, Some(f64::INFINITY));
+    }
 }

@@ -97,6 +97,15 @@ struct Entries {
     foreign_stragglers: HashMap<u64, Nanos>,
 }
 
+/// Who is there for a publication.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Roll {
+    /// Terminals that should get it.
+    pub expected: u64,
+    /// None is there, although there had been terminals and none of them is away on purpose.
+    pub deserted: bool,
+}
+
 /// One publication being measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
@@ -107,6 +116,8 @@ pub(crate) struct Entry {
     pub base: Nanos,
     /// Terminals that should get it: those up at `base`. Unknown of a foreign one until somebody counts.
     pub expected: Option<u64>,
+    /// Nobody was up to get it, because the server or the network had ended every connection.
+    pub deserted: bool,
     pub acceptance: Acceptance,
 }
 
@@ -137,12 +148,13 @@ impl Ledger {
     }
 
     /// Enters a publication of this run, before its first byte is written.
-    pub(crate) fn publish(&self, key: PushKey, number: u64, expected: u64, now: Nanos) {
+    pub(crate) fn publish(&self, key: PushKey, number: u64, roll: Roll, now: Nanos) {
         let entry = Entry {
             key,
             number,
             base: now,
-            expected: Some(expected),
+            expected: Some(roll.expected),
+            deserted: roll.deserted,
             acceptance: Acceptance::Unknown,
         };
         let mut entries = self.entries();
@@ -191,6 +203,7 @@ impl Ledger {
                 number: 0,
                 base: now,
                 expected: None,
+                deserted: false,
                 acceptance: Acceptance::Unknown,
             },
         );
@@ -268,7 +281,11 @@ mod tests {
         let ledger = Ledger::default();
         assert_eq!(ledger.base(OWN, at(1)), Base::Closed);
         assert_eq!(ledger.measured_from(), 1);
-        ledger.publish(OWN, 1, 10, at(2));
+        let roll = Roll {
+            expected: 10,
+            deserted: false,
+        };
+        ledger.publish(OWN, 1, roll, at(2));
         assert_eq!(ledger.measured_from(), 1);
         ledger.answer(OWN, Acceptance::After(Duration::from_millis(1)));
         assert_eq!(ledger.base(OWN, at(9)), Base::Open(at(2)));

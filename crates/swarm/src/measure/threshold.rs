@@ -363,7 +363,8 @@ fn read_limit(unit: Unit, text: &str) -> Result<f64, ThresholdProblem> {
 pub struct Verdict {
     /// As given.
     pub expression: String,
-    /// The figure it was held against, in `unit`; absent when nothing was measured.
+    /// The figure it was held against, in `unit`; absent when nothing was measured, infinite (in JSON `null` too) when
+    /// what was to come never did.
     pub value: Option<f64>,
     /// `ms`, `count`, `per_s` or `ratio`.
     pub unit: &'static str,

@@ -209,11 +209,12 @@ pub struct Fanout {
     pub pushes: u64,
     /// Over all arrivals of all of them.
     pub overall: FanoutTimes,
-    /// Each time of the push in which it was largest.
+    /// Each time of the push in which it was largest, over everyone expected: `null` in JSON also when so many never
+    /// got one of the run's own pushes.
     pub worst: FanoutTimes,
     /// Of the push that reached fewest.
     pub reach_min: Option<f64>,
-    /// Slowest answer to a publish request.
+    /// Slowest answer to a publish request; `null` in JSON also when one was refused or not answered.
     pub accepted_max_ms: Option<f64>,
 }
 

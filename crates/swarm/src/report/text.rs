@@ -27,6 +27,7 @@ pub(crate) fn rate(per_second: f64) -> String {
 /// A time given in milliseconds, in the unit that suits it.
 pub(crate) fn time(millis: f64) -> String {
     match millis {
+        f64::INFINITY => "never".to_owned(),
         ms if ms < 0.9995 => format!("{:.0} us", ms * 1000.0),
         ms if ms < 9.995 => format!("{ms:.2} ms"),
         ms if ms < 99.95 => format!("{ms:.1} ms"),
