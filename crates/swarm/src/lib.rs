@@ -51,7 +51,7 @@ pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
 pub use failure::Failure;
 pub use interrupt::{EXIT_INTERRUPTED, Interrupt};
-pub use measure::collector::{Ended, FanoutTimes, Origin, PushReport};
+pub use measure::collector::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
 pub use measure::round_trip::{RoundTripReport, RoundTripTimes};
 pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Trip, Verdict};
 pub use myriad_reactor::Driver;

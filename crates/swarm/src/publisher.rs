@@ -209,12 +209,15 @@ impl Rounds {
         // Where some servers took it their clients get it, and those of the others are missing from its reach.
         let acceptance = if outcomes.iter().any(Result::is_ok) {
             Acceptance::After(accepted.since(published))
+        } else if outcomes.contains(&Err(Untaken::Unanswered)) {
+            Acceptance::Unanswered
         } else {
             Acceptance::Refused
         };
         self.shared.ledger.answer(key, acceptance);
-        for failure in outcomes.into_iter().filter_map(Result::err) {
-            *lock(&self.progress).failures.entry(failure).or_default() += 1;
+        for untaken in outcomes.into_iter().filter_map(Result::err) {
+            let failures = &mut lock(&self.progress).failures;
+            *failures.entry(untaken.failure()).or_default() += 1;
         }
     }
 
@@ -246,6 +249,26 @@ impl Rounds {
         request
             .body(body)
             .expect("the endpoint and the key were checked when the run was prepared")
+    }
+}
+
+/// Why a URL did not take a push, as far as anybody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Untaken {
+    /// There was no connection to ask on.
+    Unreached,
+    /// It was answered with this status.
+    Refused(u16),
+    /// It was asked, and may have taken it.
+    Unanswered,
+}
+
+impl Untaken {
+    fn failure(self) -> Failure {
+        match self {
+            Self::Unreached | Self::Unanswered => Failure::Publish(0),
+            Self::Refused(status) => Failure::Publish(status),
+        }
     }
 }
 
@@ -300,19 +323,19 @@ impl Link {
         }
     }
 
-    async fn send(&mut self, request: Request<String>) -> Result<(), Failure> {
+    async fn send(&mut self, request: Request<String>) -> Result<(), Untaken> {
         let Some(mut connection) = self.connection.take() else {
-            return Err(Failure::Publish(0));
+            return Err(Untaken::Unreached);
         };
         let response = match timeout(ANSWER_TIMEOUT, connection.send_request(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 self.trouble = Some(error.to_string());
-                return Err(Failure::Publish(0));
+                return Err(Untaken::Unanswered);
             }
             Err(_) => {
                 self.trouble = Some("no answer in time".to_owned());
-                return Err(Failure::Publish(0));
+                return Err(Untaken::Unanswered);
             }
         };
         let status = response.status();
@@ -324,7 +347,7 @@ impl Link {
             Ok(())
         } else {
             self.trouble = Some(format!("status {}", status.as_u16()));
-            Err(Failure::Publish(status.as_u16()))
+            Err(Untaken::Refused(status.as_u16()))
         }
     }
 }

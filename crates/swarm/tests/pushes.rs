@@ -2,10 +2,10 @@
 
 mod support;
 
-use myriad_swarm::{Ended, Origin, Outcome, PublishBody, Target, Threshold};
+use myriad_swarm::{Ended, Origin, Outcome, PublishAnswer, PublishBody, Target, Threshold};
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use support::{Admission, Client, Server, broadcast, drivers, run};
+use support::{Admission, Client, NO_ANSWER, Server, broadcast, drivers, run};
 use tungstenite::Message;
 
 const CROWD: usize = 200;
@@ -292,6 +292,34 @@ fn a_refused_publication_is_an_error_and_not_a_loss() {
             report.warnings
         );
         assert_eq!(report.messages.gaps, 0);
+    }
+}
+
+#[test]
+fn a_publication_that_was_not_answered_is_not_called_refused() {
+    for driver in drivers() {
+        let server = Server::start(10, upgrade_all, |number, body, clients| {
+            broadcast(clients, body);
+            if number == 1 { NO_ANSWER } else { 200 }
+        });
+        let report = run(&server.config(driver, 10, 2));
+        assert_eq!(
+            report.errors,
+            BTreeMap::from([("publish_unanswered".to_owned(), 1)])
+        );
+        let seen: Vec<_> = report
+            .pushes
+            .iter()
+            .map(|push| (push.received, push.reach, push.answer))
+            .collect();
+        let (unanswered, accepted) = (PublishAnswer::Unanswered, PublishAnswer::Accepted);
+        assert_eq!(
+            seen,
+            [
+                (10, Some(1.0), Some(unanswered)),
+                (10, Some(1.0), Some(accepted))
+            ]
+        );
     }
 }
 

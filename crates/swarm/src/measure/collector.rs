@@ -44,6 +44,18 @@ pub enum Ended {
     CutShort,
 }
 
+/// What became of the request that made a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PublishAnswer {
+    /// The server took it; of several, at least one.
+    Accepted,
+    /// The server did not take it, or could not be asked.
+    Refused,
+    /// The server was asked and did not answer. It may have taken it: what arrives counts as always.
+    Unanswered,
+}
+
 /// Times of one publication, in milliseconds; all absent when it reached nobody.
 ///
 /// Where they are held against thresholds they are over everyone expected: infinite, and `null` in JSON, past those
@@ -152,6 +164,8 @@ pub struct PushReport {
     pub times: FanoutTimes,
     /// From the request to its answer.
     pub accepted_ms: Option<f64>,
+    /// What that answer was; absent of foreign ones, and when the run ended before it came.
+    pub answer: Option<PublishAnswer>,
     /// Why the measurement ended.
     pub ended: Ended,
 }
@@ -383,10 +397,7 @@ impl Collector {
                 (Origin::Foreign, None, self.foreign_seen)
             }
         };
-        let accepted = match entry.acceptance {
-            Acceptance::After(duration) => Some(as_millis(duration)),
-            Acceptance::Unknown | Acceptance::Refused => None,
-        };
+        let (accepted_ms, answer) = answer(entry.acceptance, origin, ended);
         let report = PushReport {
             origin,
             channel,
@@ -401,7 +412,8 @@ impl Collector {
                 _ => ratio(whole.received, expected),
             },
             times: FanoutTimes::of(&whole.times, whole.first, whole.last),
-            accepted_ms: accepted,
+            accepted_ms,
+            answer,
             ended,
         };
         let series = match origin {
@@ -416,6 +428,23 @@ impl Collector {
             self.reports.push(report.clone());
         }
         Some(report)
+    }
+}
+
+/// When and how a publish request was answered.
+fn answer(
+    acceptance: Acceptance,
+    origin: Origin,
+    ended: Ended,
+) -> (Option<f64>, Option<PublishAnswer>) {
+    match acceptance {
+        Acceptance::After(duration) => (Some(as_millis(duration)), Some(PublishAnswer::Accepted)),
+        Acceptance::Refused => (None, Some(PublishAnswer::Refused)),
+        Acceptance::Unanswered => (None, Some(PublishAnswer::Unanswered)),
+        Acceptance::Unknown if origin == Origin::Foreign || ended == Ended::CutShort => {
+            (None, None)
+        }
+        Acceptance::Unknown => (None, Some(PublishAnswer::Unanswered)),
     }
 }
 
@@ -527,6 +556,20 @@ mod tests {
         assert_eq!(worst.accepted_ms, Some(f64::INFINITY));
         assert_eq!(worst.times.first_ms, Some(f64::INFINITY));
         assert_eq!(worst.times.last_ms, Some(f64::INFINITY));
+    }
+
+    #[test]
+    fn what_was_not_answered_may_have_arrived() {
+        let mut crowd = crowd();
+        for acceptance in [Acceptance::Unanswered, Acceptance::Unknown] {
+            let all = push(&mut crowd, acceptance, 1000);
+            assert_eq!(all.answer, Some(PublishAnswer::Unanswered));
+            assert_eq!((all.reach, all.ended), (Some(1.0), Ended::Complete));
+            assert_eq!(crowd.2.own.worst.reach, Some(1.0));
+            assert_eq!(crowd.2.own.worst.accepted_ms, Some(f64::INFINITY));
+        }
+        let none = push(&mut crowd, Acceptance::Unanswered, 0);
+        assert_eq!((none.reach, none.ended), (Some(0.0), Ended::Settled));
     }
 
     #[test]

@@ -130,6 +130,8 @@ pub(crate) enum Acceptance {
     After(Duration),
     /// Refused: it will reach nobody.
     Refused,
+    /// The request was made and never answered: it may have been taken, and may reach somebody.
+    Unanswered,
 }
 
 /// Where the clock of a publication began, for a thread that sees it for the first time.

@@ -1,6 +1,6 @@
 //! The closing table.
 
-use crate::measure::collector::{Ended, Origin, PushReport};
+use crate::measure::collector::{Ended, Origin, PublishAnswer, PushReport};
 use crate::measure::round_trip::RoundTripReport;
 use crate::report::{Outcome, Report, text};
 use std::collections::BTreeMap;
@@ -296,6 +296,9 @@ fn write_push(push: &PushReport, out: &mut dyn Write) -> io::Result<()> {
     match push.ended {
         Ended::Refused => writeln!(out, "    ^ the server refused it"),
         Ended::CutShort => writeln!(out, "    ^ cut short by the end of the run"),
+        Ended::Complete | Ended::Settled if push.answer == Some(PublishAnswer::Unanswered) => {
+            writeln!(out, "    ^ the publish request was not answered")
+        }
         Ended::Complete | Ended::Settled => Ok(()),
     }
 }

@@ -15,6 +15,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tungstenite::{Message, WebSocket};
 
+/// In place of a status: the connection ends without an answer.
+pub(crate) const NO_ANSWER: u16 = 0;
+
 /// A connected client.
 pub(crate) type Client = WebSocket<TcpStream>;
 
@@ -125,6 +128,9 @@ fn answer(
                     .unwrap();
                 number += 1;
                 status = script(number, &body, &mut list);
+            }
+            if status == NO_ANSWER {
+                break;
             }
             let answer = format!("HTTP/1.1 {status} Status\r\ncontent-length: 2\r\n\r\nok");
             if stream.write_all(answer.as_bytes()).is_err() {
