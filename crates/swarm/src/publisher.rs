@@ -1,11 +1,13 @@
 //! The publisher: posts stamped publications on a schedule, to one URL or to several at once, over one connection
 //! to each that is kept open.
 //!
-//! It has a thread of its own, so that its schedule does not depend on how busy the crowd is. The clock of
-//! a publication starts before its first request is handed to its connection, which then writes it at once, and it is
+//! It has a thread of its own, so that its schedule does not depend on how busy the crowd is. The clock of a round's
+//! first publication starts when it is due by the schedule, whatever became of those before it: a server that answers
+//! late delays the next push, and its clients wait for that too. The clocks of a round's other channels start one after
+//! the other, before the first request is handed to its connection, which then writes it at once. A publication is
 //! accepted when the last URL has answered.
 
-use crate::clock::{Clock as _, RunClock};
+use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::{Endpoint, Publish, PublishBody};
 use crate::engine::plan::Plan;
 use crate::engine::shared::Shared;
@@ -28,6 +30,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long a request may take before it counts as unanswered.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long before a round is due its requests are made ready. The runtime's timers are a millisecond coarse; the rest
+/// of the wait is slept by the thread itself, which has nothing else to do then.
+const READY_BEFORE: Duration = Duration::from_millis(3);
+
+/// The end of that sleep, which would otherwise overshoot by some 60 us and put them into every time.
+const SPUN: Duration = Duration::from_micros(200);
 
 /// What the publisher tells the run.
 #[derive(Clone, Debug, Default)]
@@ -114,30 +123,40 @@ impl Rounds {
     }
 
     async fn publish_all(&mut self, stopped: &mut watch::Receiver<bool>) {
-        let begin = Instant::now() + self.publish.warmup;
+        let warmed_at = self.clock.now().plus(self.publish.warmup);
         self.warm_up().await;
+        // A server that was slow to let us in has delayed no push yet.
+        let begin = warmed_at.max(self.clock.now().plus(READY_BEFORE));
         let pushes = self
             .publish
             .pushes
             .unwrap_or(SEQUENCE_MAX)
             .min(SEQUENCE_MAX);
         for sequence in 1..=pushes {
-            let due = begin + self.publish.every * (sequence - 1);
+            let due = due_at(begin, self.publish.every, sequence);
+            let ready_at = Instant::now() + due.since(self.clock.now().plus(READY_BEFORE));
             tokio::select! {
                 biased;
                 // An error means that the run is gone, which is as good a reason.
                 _ = stopped.wait_for(|&stop| stop) => return,
-                () = sleep_until(due) => {}
+                () = sleep_until(ready_at) => {}
             }
-            self.note_lateness(due.elapsed());
             for stream in 0..self.channels.len() {
                 let stream = u16::try_from(stream).expect("channels are at most 65,536");
-                self.publish_one(stream, sequence).await;
+                self.publish_one(stream, sequence, (stream == 0).then_some(due))
+                    .await;
             }
         }
     }
 
-    fn note_lateness(&self, late: Duration) {
+    /// Waits for the rest of the time until a publication is due, and notes how late it is.
+    fn await_due(&self, due: Nanos) {
+        let left = due.since(self.clock.now());
+        std::thread::sleep(left.saturating_sub(SPUN));
+        while self.clock.now() < due {
+            std::hint::spin_loop();
+        }
+        let late = self.clock.now().since(due);
         let mut progress = lock(&self.progress);
         progress.late = progress.late.max(late);
     }
@@ -175,7 +194,8 @@ impl Rounds {
         outcomes
     }
 
-    async fn publish_one(&mut self, stream: u16, sequence: u32) {
+    /// Makes one publication: when it is due, or at once.
+    async fn publish_one(&mut self, stream: u16, sequence: u32, due: Option<Nanos>) {
         let mut requests: VecDeque<_> = self
             .links
             .iter()
@@ -186,6 +206,9 @@ impl Rounds {
             (link, ())
         })
         .await;
+        if let Some(due) = due {
+            self.await_due(due);
+        }
         let key = PushKey::Own { stream, sequence };
         let number = self.plan.number_of(stream, sequence);
         let mut roll = self.shared.call_roll(number, |target| {
@@ -194,7 +217,7 @@ impl Rounds {
         roll.deserted &= self.plan.is_wanted(stream);
         lock(&self.progress).published += 1;
 
-        let published = self.clock.now();
+        let published = due.unwrap_or_else(|| self.clock.now());
         self.shared.ledger.publish(key, number, roll, published);
         let outcomes = self
             .with_links(|mut link| {
@@ -250,6 +273,11 @@ impl Rounds {
             .body(body)
             .expect("the endpoint and the key were checked when the run was prepared")
     }
+}
+
+/// When a round is due: the first one when the warm-up is over, however late its predecessors were.
+fn due_at(begin: Nanos, every: Duration, sequence: u32) -> Nanos {
+    begin.plus(every * (sequence - 1))
 }
 
 /// Why a URL did not take a push, as far as anybody knows.

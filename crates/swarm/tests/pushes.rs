@@ -324,6 +324,24 @@ fn a_publication_that_was_not_answered_is_not_called_refused() {
 }
 
 #[test]
+fn the_clock_of_a_push_starts_when_it_is_due() {
+    for driver in drivers() {
+        let server = Server::start(10, upgrade_all, |_, body, clients| {
+            broadcast(clients, body);
+            200
+        });
+        // Nobody answers a thousand a second to the microsecond: what is late is charged for it.
+        let report = run(&server.config(driver, 10, 50));
+        let first = report.pushes[0].published_s;
+        for (push, place) in report.pushes.iter().zip(0..) {
+            let due = first + 0.001 * f64::from(place);
+            assert!((push.published_s - due).abs() < 1e-6, "{push:?}");
+        }
+        assert_eq!(report.pushes.len(), 50);
+    }
+}
+
+#[test]
 fn reports_are_written_where_they_are_wanted() {
     let folder = std::env::temp_dir().join(format!("myriad-swarm-reports-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -24,7 +24,8 @@ const REPORTS_MAX: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// This run: times count from the moment before the request was written.
+    /// This run: times count from when it was due by the schedule; of a round's channels after the first, from the moment
+    /// before the request was written.
     Own,
     /// Somebody else: times count from its first arrival anywhere in the crowd.
     Foreign,
@@ -148,7 +149,7 @@ pub struct PushReport {
     pub channel: Option<String>,
     /// Own: its number in its channel, from 1. Foreign: its number in the run, from 1.
     pub sequence: u32,
-    /// When it was published (foreign: first seen), in seconds since the run began.
+    /// When its clock began (own: due; foreign: first seen), in seconds since the run began.
     pub published_s: f64,
     /// Terminals that were up and subscribed then, without those that left on purpose before it came.
     pub expected: u64,
@@ -162,7 +163,7 @@ pub struct PushReport {
     /// From publication to arrival.
     #[serde(flatten)]
     pub times: FanoutTimes,
-    /// From the request to its answer.
+    /// From the same time to the request's answer.
     pub accepted_ms: Option<f64>,
     /// What that answer was; absent of foreign ones, and when the run ended before it came.
     pub answer: Option<PublishAnswer>,

@@ -332,9 +332,10 @@ impl Run<'_> {
             return;
         };
         let progress = publisher.progress();
-        if progress.late > LATE_MAX {
+        let every = self.config.publish.as_ref().map(|publish| publish.every);
+        if progress.late > publish_late_max(every.unwrap_or_default()) {
             warnings.push(format!(
-                "the publish schedule was up to {} late: answers took longer than --every, or the publisher had no CPU",
+                "the publish schedule was up to {} late, and that is part of the times: answers took longer than --every, or the publisher had no CPU",
                 text::time(as_millis(progress.late))
             ));
         }
@@ -348,6 +349,11 @@ impl Run<'_> {
             warnings.push(format!("publishing to {url} failed: {trouble}"));
         }
     }
+}
+
+/// Lateness of the publish schedule above which the pushes were not those that were asked for.
+fn publish_late_max(every: Duration) -> Duration {
+    LATE_MAX.min(every / 2)
 }
 
 fn advice(failure: Failure) -> Option<String> {
@@ -366,5 +372,17 @@ fn pings(figures: &Figures, times: &Times) -> Pings {
         heartbeats_answered: figures.totals.heartbeats_answered,
         p50_ms: quantile(&times.pong, 0.5),
         p99_ms: quantile(&times.pong, 0.99),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_interval_leaves_less_room_for_lateness() {
+        assert_eq!(publish_late_max(Duration::from_secs(5)), LATE_MAX);
+        let short = publish_late_max(Duration::from_millis(20));
+        assert_eq!(short, Duration::from_millis(10));
     }
 }

@@ -241,7 +241,7 @@ pub struct CrowdReport {
     pub connect_late_ms: f64,
     /// Largest lateness of the connect schedule while the window was full: the server was slower than the schedule.
     pub connect_window_late_ms: f64,
-    /// Largest lateness of the publish schedule.
+    /// Largest lateness of the publish schedule. It is part of the times.
     pub publish_late_ms: f64,
     /// Largest lateness of the echo schedule. It is part of the round trips.
     pub echo_late_ms: f64,
