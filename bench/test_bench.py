@@ -187,7 +187,7 @@ class SoakTest(unittest.TestCase):
             "samples": samples,
             "report": {
                 "outcome": "finished", "setup": {"connected": 1000},
-                "churn": {"churned": 100, "reconnected": 100, "given_up": 0, "lost": 0},
+                "churn": {"churned": 100, "reconnected": 100, "given_up": 0, "lost": 0, "impatient": 0},
                 "errors": {}, "closes": {}, "pings": {"answered": 24_000},
                 "messages": {"gaps": 0, "duplicates": 0, "overtaken": 0, "late": 0, "unexpected": 0, "ahead": 1},
                 "pushes": [{"reach": 1.0, "expected": 999, "received": 999, "left": 1, "last_ms": 5.0}] * 20,
@@ -214,10 +214,19 @@ class SoakTest(unittest.TestCase):
         self.assertEqual(spoil(lambda f: f["report"]["pushes"].append({"reach": 0.999})), ["reach of each push"])
         self.assertEqual(spoil(lambda f: f["samples"][-1]["closes"].update(slow_consumer=2)),
                          ["connections that ended otherwise than by their client's close frame"])
+        self.assertEqual(spoil(lambda f: f["samples"][-1]["closes"].update(reset=2)),
+                         ["connections that ended otherwise than by their client's close frame"])
         self.assertEqual(spoil(lambda f: f["report"]["errors"].update(handshake_timeout=8)),
                          ["errors of any other kind"])
         self.assertEqual(spoil(lambda f: f["report"].update(outcome="interrupted")), ["the end"])
         self.assertEqual(spoil(lambda f: f["report"]["pings"].update(answered=10)), ["pings answered"])
+
+    def test_a_reset_that_the_crowd_owns_up_to_is_not_the_servers(self):
+        for impatient, resets, failures in ((2, 2, 0), (2, 1, 0), (2, 3, 1)):
+            figures = self.figures()
+            figures["report"]["churn"].update(impatient=impatient)
+            figures["samples"][-1]["closes"].update(reset=resets)
+            self.assertEqual(len(self.failed(figures)), failures)
 
     def test_growth_is_judged_after_the_warm_up(self):
         self.assertEqual(self.failed(self.figures(lambda place: 40_000_000 if place < 10 else 50_000_000)), [])

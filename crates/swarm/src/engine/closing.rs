@@ -63,6 +63,7 @@ impl World {
             }
             self.closing.pop_front();
             if let Some(index) = current {
+                self.totals.impatient += 1;
                 self.end_closing(reactor, index, Close::Reset, now);
             }
         }

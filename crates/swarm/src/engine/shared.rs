@@ -63,6 +63,8 @@ pub(crate) struct Totals {
     pub churned: u64,
     pub reconnected: u64,
     pub replacements_given_up: u64,
+    /// Terminals whose close frame was not answered in time, and which reset their connection.
+    pub impatient: u64,
     /// Open connections that the server or the network ended.
     pub lost: u64,
     /// Data messages, and their payload bytes.
@@ -112,6 +114,7 @@ impl Totals {
         self.churned += other.churned;
         self.reconnected += other.reconnected;
         self.replacements_given_up += other.replacements_given_up;
+        self.impatient += other.impatient;
         self.lost += other.lost;
         self.messages += other.messages;
         self.message_bytes += other.message_bytes;

@@ -5,6 +5,7 @@
 //! A failing seed is printed; `MYRIAD_SEED=<seed> cargo test -p myriad-swarm simulation` replays it alone.
 
 mod echoes;
+mod ends;
 
 use crate::clock::{Clock, Nanos};
 use crate::config::{Config, Endpoint, Publish, PublishBody};
@@ -212,6 +213,18 @@ impl World {
         self.clock
             .0
             .set(self.clock.0.get() + jump as u64 * 1_000_000);
+    }
+
+    /// Takes turns for so many milliseconds, one a millisecond.
+    fn pass(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.accept();
+            for index in 0..self.peers.len() {
+                self.serve(index);
+            }
+            self.turn();
+            self.clock.0.set(self.clock.0.get() + 1_000_000);
+        }
     }
 
     fn turn(&mut self) {

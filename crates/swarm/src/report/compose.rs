@@ -30,6 +30,7 @@ impl Run<'_> {
                 churned: figures.totals.churned,
                 reconnected: figures.totals.reconnected,
                 given_up: figures.totals.replacements_given_up,
+                impatient: figures.totals.impatient,
                 lost: figures.totals.lost,
             },
             setup: self.setup(figures, times),

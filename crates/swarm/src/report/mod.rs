@@ -150,6 +150,9 @@ pub struct ChurnReport {
     pub reconnected: u64,
     /// Of them, those that could not be replaced after their retries.
     pub given_up: u64,
+    /// Terminals that sent or answered a close frame and reset their connection 5 s later, because the server had not ended
+    /// it. The server sees a reset then, and it is this crowd's.
+    pub impatient: u64,
     /// Open connections that the server or the network ended, replacements among them. They are not replaced.
     pub lost: u64,
 }

@@ -104,14 +104,22 @@ fn write_setup(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  closed by the server  {}", kinds(&report.closes))?;
     }
     let churn = &report.churn;
-    if report.settings.churn_per_s.is_some() || churn.lost > 0 {
-        writeln!(
+    if report.settings.churn_per_s.is_some() || churn.lost + churn.impatient > 0 {
+        write!(
             out,
             "  churn        {} left on purpose, {} replaced, {} lost",
             text::count(churn.churned),
             text::count(churn.reconnected),
             text::count(churn.lost)
         )?;
+        match churn.impatient {
+            0 => writeln!(out)?,
+            some => writeln!(
+                out,
+                ", {} reset because their close frame was not answered",
+                text::count(some)
+            )?,
+        }
     }
     Ok(())
 }

@@ -120,18 +120,6 @@ impl World {
         }
         counts.received + counts.errors
     }
-
-    /// Takes turns for so many milliseconds, one a millisecond.
-    fn pass(&mut self, millis: u64) {
-        for _ in 0..millis {
-            self.accept();
-            for index in 0..self.peers.len() {
-                self.serve(index);
-            }
-            self.turn();
-            self.clock.0.set(self.clock.0.get() + 1_000_000);
-        }
-    }
 }
 
 const SETTLE: Duration = Duration::from_secs(5);
