@@ -7,7 +7,7 @@ use crate::engine::shared::{Order, Shared, Stage, Totals};
 use crate::engine::thread::{Tables, spawn};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::measure::collector::{Collector, Origin};
+use crate::measure::collector::{Collector, Origin, PushReport};
 use crate::measure::process::{Watch, anonymous_bytes};
 use crate::measure::push::{PushKey, microseconds};
 use crate::measure::rates::{Peak, Rates};
@@ -397,12 +397,19 @@ impl Run<'_> {
             self.watch.sample(now, thread_times.collect());
             self.next_watch = now.plus(Duration::from_secs(1));
         }
-        for push in self.collector.collect(&self.shared, &self.plan, now, false) {
+        for push in self.collect(now, false) {
             self.live.show(&Event::Push(&push));
         }
         if self.live.wants_progress(now.since(Nanos(0))) {
             self.show_progress(figures);
         }
+    }
+
+    /// Measures the publications that are over, or all of them when the run is.
+    fn collect(&mut self, now: Nanos, run_over: bool) -> Vec<PushReport> {
+        self.watch.look(now, self.shared.ledger.is_measuring());
+        self.collector
+            .collect(&self.shared, &self.plan, &self.watch, now, run_over)
     }
 
     fn show_progress(&mut self, figures: &Figures) {
@@ -495,7 +502,7 @@ impl Run<'_> {
         }
         let now = self.clock.now();
         self.end_schedules();
-        for push in self.collector.collect(&self.shared, &self.plan, now, true) {
+        for push in self.collect(now, true) {
             self.live.show(&Event::Push(&push));
         }
         let (figures, times) = (Figures::sum(&self.shared), Times::sum(&self.shared));

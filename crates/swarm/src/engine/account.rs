@@ -41,14 +41,19 @@ impl World {
         if let Some(measured_from) = measured_from {
             self.enrol(&mut account, measured_from);
         }
+        // A system call, for turns alone in which publications came: how busy a fan-out keeps this thread.
+        let processor_time = (!self.arrivals.counts_mut().is_empty()).then(thread_time);
         for (key, count) in self.arrivals.counts_mut().drain(..) {
             match self.bases.get(&key) {
                 Some(&Base::Open(base)) => {
-                    account
+                    let tally = account
                         .tallies
                         .entry(key)
-                        .or_insert_with(|| Tally::new(base))
-                        .record(arrived, count);
+                        .or_insert_with(|| Tally::new(base));
+                    tally.record(arrived, count);
+                    if let Some(processor_time) = processor_time {
+                        tally.note_processor_time(processor_time);
+                    }
                 }
                 _ => self.totals.unmeasured += count,
             }

@@ -3,6 +3,7 @@
 use crate::clock::Nanos;
 use crate::engine::plan::Plan;
 use crate::engine::shared::Shared;
+use crate::measure::process::{MACHINE_SATURATED_SHARE, SATURATED_SHARE, Watch};
 use crate::measure::push::{Acceptance, Entry, PushKey, Tally, as_micros, microseconds};
 use crate::report::float;
 use hdrhistogram::Histogram;
@@ -167,6 +168,11 @@ pub struct PushReport {
     pub accepted_ms: Option<f64>,
     /// What that answer was; absent of foreign ones, and when the run ended before it came.
     pub answer: Option<PublishAnswer>,
+    /// Of the time from its first arrival to its last, what the busiest thread of the crowd was running; absent when that
+    /// was below 20 ms.
+    pub crowd_cpu_share: Option<f64>,
+    /// Of all processors of the machine, whoever used them, until its last arrival; absent when that came too soon to say.
+    pub machine_cpu_share: Option<f64>,
     /// Why the measurement ended.
     pub ended: Ended,
 }
@@ -215,6 +221,9 @@ pub(crate) struct Series {
     /// The fastest and the slowest arrival, exactly.
     pub first: Duration,
     pub last: Duration,
+    /// Publications during which a thread of the crowd, or the machine, had no rest.
+    pub crowd_saturated: u64,
+    pub machine_saturated: u64,
 }
 
 impl Series {
@@ -224,11 +233,16 @@ impl Series {
             times: microseconds(),
             first: Duration::MAX,
             last: Duration::ZERO,
+            crowd_saturated: 0,
+            machine_saturated: 0,
         }
     }
 
     fn add(&mut self, whole: &Tally, report: &PushReport) {
         self.worst.add(whole, report);
+        let above = |share: Option<f64>, limit| u64::from(share.is_some_and(|share| share > limit));
+        self.crowd_saturated += above(report.crowd_cpu_share, SATURATED_SHARE);
+        self.machine_saturated += above(report.machine_cpu_share, MACHINE_SATURATED_SHARE);
         self.first = self.first.min(whole.first);
         self.last = self.last.max(whole.last);
         self.times
@@ -275,6 +289,7 @@ impl Collector {
         &mut self,
         shared: &Shared,
         plan: &Plan,
+        watch: &Watch,
         now: Nanos,
         run_over: bool,
     ) -> Vec<PushReport> {
@@ -297,7 +312,7 @@ impl Collector {
             };
             let stragglers_until = (ended != Ended::Complete).then(|| now.plus(self.settle));
             shared.ledger.close(entry.key, stragglers_until);
-            finished.extend(self.finish(shared, &entry, ended));
+            finished.extend(self.finish(shared, watch, &entry, ended));
         }
         shared.ledger.forget_stragglers(now);
         finished
@@ -376,11 +391,18 @@ impl Collector {
 
     /// Takes the tallies of a finished publication and makes its figures. None of a message that one
     /// terminal alone got: that was a greeting, not a publication.
-    fn finish(&mut self, shared: &Shared, entry: &Entry, ended: Ended) -> Option<PushReport> {
+    fn finish(
+        &mut self,
+        shared: &Shared,
+        watch: &Watch,
+        entry: &Entry,
+        ended: Ended,
+    ) -> Option<PushReport> {
         let mut whole = Tally::new(entry.base);
-        let mut left = 0;
+        let (mut left, mut crowd_cpu_share) = (0, None);
         for mut account in shared.accounts() {
             if let Some(tally) = account.tallies.remove(&entry.key) {
+                crowd_cpu_share = extreme(crowd_cpu_share, tally.busy_share(), f64::max);
                 whole.merge(&tally);
             }
             left += account.left.get(&entry.number).copied().unwrap_or(0);
@@ -415,6 +437,8 @@ impl Collector {
             times: FanoutTimes::of(&whole.times, whole.first, whole.last),
             accepted_ms,
             answer,
+            crowd_cpu_share,
+            machine_cpu_share: watch.machine_share(entry.base, entry.base.plus(whole.last)),
             ended,
         };
         let series = match origin {
@@ -504,20 +528,35 @@ mod tests {
 
     /// Pushes at zero, gives it to each of `reached` in one more millisecond than the one before, and measures it.
     fn push(
+        crowd: &mut (Shared, Plan, Collector),
+        acceptance: Acceptance,
+        reached: u64,
+    ) -> PushReport {
+        let watch = Watch::start(at(0), 1);
+        push_watched(crowd, acceptance, reached, Duration::ZERO, &watch)
+    }
+
+    /// The same, for which the thread needs so much processor time for each.
+    fn push_watched(
         (shared, plan, collector): &mut (Shared, Plan, Collector),
         acceptance: Acceptance,
         reached: u64,
+        each: Duration,
+        watch: &Watch,
     ) -> PushReport {
         let number = shared.account(0).called + 1;
         let key = plan.key_of_number(number);
         let roll = shared.call_roll(number, |_| true);
         shared.ledger.publish(key, number, roll, at(0));
         let mut tally = Tally::new(at(0));
-        (1..=reached).for_each(|millis| tally.record(at(millis), 1));
+        for (millis, spent) in (1..=reached).zip(1..) {
+            tally.record(at(millis), 1);
+            tally.note_processor_time(each * spent);
+        }
         shared.account(0).tallies.insert(key, tally);
         shared.ledger.answer(key, acceptance);
         let long_after = at(1_000_000);
-        let mut finished = collector.collect(shared, plan, long_after, false);
+        let mut finished = collector.collect(shared, plan, watch, long_after, false);
         assert_eq!(finished.len(), 1);
         finished.remove(0)
     }
@@ -557,6 +596,23 @@ mod tests {
         assert_eq!(worst.accepted_ms, Some(f64::INFINITY));
         assert_eq!(worst.times.first_ms, Some(f64::INFINITY));
         assert_eq!(worst.times.last_ms, Some(f64::INFINITY));
+    }
+
+    #[test]
+    fn a_push_without_a_rest_is_counted() {
+        let mut crowd = crowd();
+        let mut watch = Watch::start(at(0), 1);
+        let (half, most) = (Duration::from_micros(500), Duration::from_micros(990));
+        let percent = |share: Option<f64>| share.map(|share| (share * 100.0).round());
+        let calm = push_watched(&mut crowd, ACCEPTED, 1000, half, &watch);
+        assert_eq!(percent(calm.crowd_cpu_share), Some(50.0));
+        assert_eq!(calm.machine_cpu_share, None);
+        (1..10).for_each(|place| watch.note_look(at(place * 100), place * 20, 0));
+        let busy = push_watched(&mut crowd, ACCEPTED, 1000, most, &watch);
+        assert_eq!(percent(busy.crowd_cpu_share), Some(99.0));
+        assert_eq!(percent(busy.machine_cpu_share), Some(100.0));
+        let own = &crowd.2.own;
+        assert_eq!((own.crowd_saturated, own.machine_saturated), (1, 1));
     }
 
     #[test]

@@ -1,12 +1,23 @@
 //! What the crowd itself uses: processor time and memory, as the kernel counts them; and whether that spoils its figures.
 
 use crate::clock::Nanos;
+use crate::report::float;
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::VecDeque;
 use std::fs;
 use std::time::Duration;
 
 /// Share of its processors above which the crowd's own slowness is in its figures.
 pub(crate) const SATURATED_SHARE: f64 = 0.9;
+
+/// Share of the machine's processors above which nobody on it runs when it wants to.
+pub(crate) const MACHINE_SATURATED_SHARE: f64 = 0.95;
+
+/// Looks at the machine that are remembered while a publication is measured: a minute of them.
+const LOOKS_MAX: usize = 1200;
+
+/// Shortest time between two looks that says how busy the machine was: its ticks are 10 ms.
+const LOOKED_MIN: Duration = Duration::from_millis(100);
 
 /// Lateness of a schedule above which the load was not what was asked for.
 pub(crate) const LATE_MAX: Duration = Duration::from_millis(100);
@@ -57,6 +68,10 @@ fn machine_ticks(stat: &str) -> Option<(u64, u64)> {
     Some((all, idle))
 }
 
+fn read_machine_ticks() -> Option<(u64, u64)> {
+    machine_ticks(&fs::read_to_string("/proc/stat").ok()?)
+}
+
 /// Watches processor time, once a second.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -74,6 +89,8 @@ pub(crate) struct Watch {
     pub saturated_seconds: u64,
     /// Share of the machine's processors that was busy with anything, at most.
     pub machine_share_max: f64,
+    /// Ticks of the machine and idle ones, by when they were read; while a publication is measured.
+    looks: VecDeque<(Nanos, u64, u64)>,
 }
 
 impl Watch {
@@ -81,9 +98,7 @@ impl Watch {
     pub(crate) fn start(now: Nanos, threads: usize) -> Self {
         let available = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = u32::try_from(threads.min(available)).map_or(1.0, f64::from);
-        let machine = fs::read_to_string("/proc/stat")
-            .ok()
-            .and_then(|stat| machine_ticks(&stat));
+        let machine = read_machine_ticks();
         Self {
             processors,
             previous: (now, processor_time()),
@@ -94,6 +109,7 @@ impl Watch {
             seconds: 0,
             saturated_seconds: 0,
             machine_share_max: 0.0,
+            looks: VecDeque::new(),
         }
     }
 
@@ -119,10 +135,40 @@ impl Watch {
         self.sample_machine();
     }
 
+    /// Looks at the machine while publications are measured, many times a second; forgets it all when none is.
+    pub(crate) fn look(&mut self, now: Nanos, measuring: bool) {
+        if !measuring {
+            self.looks.clear();
+        } else if let Some((all, idle)) = read_machine_ticks() {
+            self.note_look(now, all, idle);
+        }
+    }
+
+    pub(super) fn note_look(&mut self, now: Nanos, all: u64, idle: u64) {
+        if self.looks.len() == LOOKS_MAX {
+            self.looks.pop_front();
+        }
+        self.looks.push_back((now, all, idle));
+    }
+
+    /// How busy the machine was between two times, whoever used it; none where too little of that was seen.
+    pub(super) fn machine_share(&self, from: Nanos, to: Nanos) -> Option<f64> {
+        let mut within = self
+            .looks
+            .iter()
+            .filter(|&&(at, ..)| from <= at && at <= to);
+        let (first_at, all_before, idle_before) = *within.next()?;
+        let (last_at, all, idle) = *within.next_back()?;
+        let seen = last_at.since(first_at);
+        if seen < LOOKED_MIN || seen < to.since(from) / 2 || all <= all_before {
+            return None;
+        }
+        let idle = float(idle.saturating_sub(idle_before));
+        Some(1.0 - idle / float(all - all_before))
+    }
+
     fn sample_machine(&mut self) {
-        let machine = fs::read_to_string("/proc/stat")
-            .ok()
-            .and_then(|stat| machine_ticks(&stat));
+        let machine = read_machine_ticks();
         if let (Some((all, idle)), Some((all_before, idle_before))) =
             (machine, self.previous_machine)
             && all > all_before
@@ -144,6 +190,26 @@ mod tests {
         let stat = "cpu  100 5 50 800 20 0 5 20 7 0\ncpu0 1 2 3 4\n";
         assert_eq!(machine_ticks(stat), Some((1000, 820)));
         assert_eq!(machine_ticks("intr 1"), None);
+    }
+
+    #[test]
+    fn the_machine_is_looked_at_within_a_push_alone() {
+        let at = |millis: u64| Nanos(millis * 1_000_000);
+        let mut watch = Watch::start(at(0), 1);
+        // Two processors: idle until 100 ms, without a rest until 500 ms, idle again.
+        for (millis, idle) in [(0, 0), (100, 20), (300, 20), (500, 20), (700, 60)] {
+            watch.note_look(at(millis), millis / 5, idle);
+        }
+        assert_eq!(watch.machine_share(at(80), at(520)), Some(1.0));
+        assert_eq!(watch.machine_share(at(280), at(720)), Some(0.5));
+        assert_eq!(watch.machine_share(at(80), at(290)), None, "one look");
+        assert_eq!(
+            watch.machine_share(at(90), at(2000)),
+            None,
+            "most was not seen"
+        );
+        watch.look(at(800), false);
+        assert_eq!(watch.machine_share(at(80), at(520)), None);
     }
 
     #[test]

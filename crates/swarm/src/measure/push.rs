@@ -32,7 +32,12 @@ pub(crate) struct Tally {
     pub last: Duration,
     /// Publication to arrival, in microseconds, to three digits.
     pub times: Histogram<u64>,
+    /// Processor time of the one thread it belongs to, when its first terminals were reached and when its last were.
+    processor_times: Option<(Duration, Duration)>,
 }
+
+/// Shortest time between first and last arrival that says how busy a thread was meanwhile: some turns of it.
+const BUSY_SPAN_MIN: Duration = Duration::from_millis(20);
 
 /// A histogram of microseconds that grows as needed: a few kilobytes while times are short.
 pub(crate) fn microseconds() -> Histogram<u64> {
@@ -53,6 +58,7 @@ impl Tally {
             first: Duration::MAX,
             last: Duration::ZERO,
             times: microseconds(),
+            processor_times: None,
         }
     }
 
@@ -65,6 +71,20 @@ impl Tally {
         self.times
             .record_n(as_micros(elapsed), count)
             .expect("a histogram that grows takes any value");
+    }
+
+    /// Notes the processor time of the thread after arrivals that were just recorded.
+    pub(crate) fn note_processor_time(&mut self, now: Duration) {
+        let (first, _) = self.processor_times.unwrap_or((now, now));
+        self.processor_times = Some((first, now));
+    }
+
+    /// How much of the time from its first arrival to its last the thread was running; none when that was too short.
+    pub(crate) fn busy_share(&self) -> Option<f64> {
+        let (first, last) = self.processor_times?;
+        let span = self.last.saturating_sub(self.first);
+        let share = last.saturating_sub(first).as_secs_f64() / span.as_secs_f64();
+        (span >= BUSY_SPAN_MIN).then_some(share.min(1.0))
     }
 
     /// Adds the arrivals at another thread's terminals.
@@ -212,6 +232,11 @@ impl Ledger {
         Base::Open(now)
     }
 
+    /// Whether anything is.
+    pub(crate) fn is_measuring(&self) -> bool {
+        !self.entries().open.is_empty()
+    }
+
     /// Everything being measured, oldest first.
     pub(crate) fn open(&self) -> Vec<Entry> {
         let mut open: Vec<Entry> = self.entries().open.values().copied().collect();
@@ -276,6 +301,22 @@ mod tests {
         );
         assert_eq!(one.times.len(), 100);
         assert_eq!(one.times.value_at_quantile(0.5) / 100, 100);
+    }
+
+    #[test]
+    fn a_thread_that_runs_from_first_to_last_arrival_is_busy() {
+        let mut tally = Tally::new(at(0));
+        tally.record(at(100), 1);
+        tally.note_processor_time(Duration::from_millis(5000));
+        tally.record(at(110), 1);
+        tally.note_processor_time(Duration::from_millis(5010));
+        assert_eq!(tally.busy_share(), None, "too short to say");
+        tally.record(at(350), 1);
+        tally.note_processor_time(Duration::from_millis(5125));
+        assert_eq!(tally.busy_share(), Some(0.5));
+        tally.record(at(600), 1);
+        tally.note_processor_time(Duration::from_millis(5501));
+        assert_eq!(tally.busy_share(), Some(1.0));
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use crate::clock::Nanos;
 use crate::engine::thread::Tables;
 use crate::failure::Failure;
-use crate::measure::collector::{FanoutTimes, Origin, PushReport, as_millis, micros_as_millis};
-use crate::measure::process::LATE_MAX;
+use crate::measure::collector::{
+    FanoutTimes, Origin, PushReport, Series, as_millis, micros_as_millis,
+};
+use crate::measure::process::{LATE_MAX, SATURATED_SHARE};
 use crate::measure::rates::per_second;
 use crate::measure::round_trip::{RoundTripReport, RoundTrips};
 use crate::report::{
@@ -178,12 +180,18 @@ impl Run<'_> {
         pushes
     }
 
-    fn fanout(&self) -> Option<Fanout> {
+    /// Own publications, or those of others if there were none.
+    fn fanout_series(&self) -> &Series {
         let (own, foreign) = (&self.collector.own, &self.collector.foreign);
-        let (origin, series) = if own.worst.count > 0 {
-            (Origin::Own, own)
+        if own.worst.count > 0 { own } else { foreign }
+    }
+
+    fn fanout(&self) -> Option<Fanout> {
+        let series = self.fanout_series();
+        let origin = if self.collector.own.worst.count > 0 {
+            Origin::Own
         } else {
-            (Origin::Foreign, foreign)
+            Origin::Foreign
         };
         let worst = series.worst;
         (worst.count > 0).then(|| Fanout {
@@ -232,6 +240,12 @@ impl Run<'_> {
                 text::share(watch.share_max)
             ));
         }
+        let fanout = self.fanout_series();
+        warnings.extend(warnings_of_saturation(
+            fanout.worst.count,
+            fanout.crowd_saturated,
+            fanout.machine_saturated,
+        ));
         let late = |duration: Duration| text::time(as_millis(duration));
         if totals.schedule_late > LATE_MAX {
             warnings.push(format!(
@@ -357,6 +371,25 @@ fn publish_late_max(every: Duration) -> Duration {
     LATE_MAX.min(every / 2)
 }
 
+/// Of so many pushes, some in which a thread of the crowd had no rest, and some in which the machine had none.
+fn warnings_of_saturation(pushes: u64, crowd: u64, machine: u64) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let (of, limit) = (text::count(pushes), text::share(SATURATED_SHARE));
+    if crowd > 0 {
+        warnings.push(format!(
+            "a thread of the crowd was above {limit} of its processor during {} of {of} pushes: their times may be its limit and not the server's",
+            text::count(crowd)
+        ));
+    }
+    if machine > 0 {
+        warnings.push(format!(
+            "this machine had no processor left during {} of {of} pushes: if server and crowd share it, these times contain both",
+            text::count(machine)
+        ));
+    }
+    warnings
+}
+
 fn advice(failure: Failure) -> Option<String> {
     failure.next_step().map(|step| format!("{failure}: {step}"))
 }
@@ -379,6 +412,20 @@ fn pings(figures: &Figures, times: &Times) -> Pings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn saturation_is_warned_of_where_it_was() {
+        assert_eq!(warnings_of_saturation(3, 0, 0), [""; 0]);
+        let crowd = warnings_of_saturation(3, 2, 0);
+        assert_eq!(crowd.len(), 1);
+        assert!(crowd[0].contains("2 of 3 pushes"), "{crowd:?}");
+        let machine = warnings_of_saturation(3, 0, 3);
+        assert_eq!(machine.len(), 1);
+        assert!(
+            machine[0].contains("these times contain both"),
+            "{machine:?}"
+        );
+    }
 
     #[test]
     fn a_short_interval_leaves_less_room_for_lateness() {

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `phase` | `phase`: `connecting`, `connected` (every terminal is open or given up), `pushing`, `draining`; `elapsed_s` |
 //! | `progress` | twice a second and before each phase: `elapsed_s`, `connected` (open now), `connecting`, `connections_wanted`, `setup_rate_per_s` (last second), `churned` (left on purpose), `reconnected` (the connections that replaced them), `lost` (open connections that the server or the network ended), `errors` (counts by kind), `closes` (counts by code), `messages`, `message_rate_per_s` (last second), `echo` (`sent`, `received`, `lost`, `errors`, `received_per_s` in the last second; `null` without `--echo`), `request` (the same of `--request`), `cpu_share` (of the processors its threads can use, last second), `rss_anon_bytes`, `user_bytes_per_terminal` |
-//! | `push` | a publication whose measurement has ended: `origin` (`own`, `foreign`), `channel`, `sequence`, `published_s`, `expected`, `left`, `received`, `reach`, `first_ms`, `p50_ms`, `p90_ms`, `p99_ms`, `p999_ms`, `last_ms`, `accepted_ms`, `answer` (`accepted`, `refused`, `unanswered`), `ended` (`complete`, `settled`, `refused`, `cut_short`) |
+//! | `push` | a publication whose measurement has ended: `origin` (`own`, `foreign`), `channel`, `sequence`, `published_s`, `expected`, `left`, `received`, `reach`, `first_ms`, `p50_ms`, `p90_ms`, `p99_ms`, `p999_ms`, `last_ms`, `accepted_ms`, `answer` (`accepted`, `refused`, `unanswered`), `crowd_cpu_share`, `machine_cpu_share`, `ended` (`complete`, `settled`, `refused`, `cut_short`) |
 //! | `notice` | `message`: a choice that was made, such as falling back to epoll |
 //! | `warning` | `message`: something that makes the figures less trustworthy |
 //! | `done` | `outcome` (`finished`, `thresholds_failed`, `interrupted`, `nobody_connected`), `elapsed_s`; the last line |
@@ -393,6 +393,8 @@ mod tests {
             times: FanoutTimes::default(),
             accepted_ms: None,
             answer: None,
+            crowd_cpu_share: None,
+            machine_cpu_share: None,
             ended: Ended::CutShort,
         };
         let push = json(&Event::Push(&push));
