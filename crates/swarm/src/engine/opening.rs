@@ -142,7 +142,8 @@ impl World {
         }
         let lateness = self.opening.pacing.lateness(now);
         let due = u32::try_from(self.opening.pacing.due(now)).unwrap_or(u32::MAX);
-        if room == 0 && due > 0 {
+        // A window that opens now and then is as full as one that never does.
+        if room < due.min(CONNECTS_PER_TURN) {
             self.totals.window_late = self.totals.window_late.max(lateness);
         } else {
             self.totals.schedule_late = self.totals.schedule_late.max(lateness);

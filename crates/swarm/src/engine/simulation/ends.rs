@@ -1,11 +1,12 @@
 //! How terminals come and go, in cases made by hand.
 
-use super::{Temper, World};
+use super::{State, Temper, World};
 use crate::config::Config;
 use crate::engine::shared::{Ending, Order};
 use crate::target::Target;
 use myriad_reactor::Driver;
 use myriad_reactor::sim::{Faults, Prng, SimNet};
+use std::time::Duration;
 
 /// Ten terminals on two threads that leave in an orderly way, with some changes.
 fn world(change: impl FnOnce(&mut Config)) -> World {
@@ -27,6 +28,38 @@ impl World {
             self.clock.0.set(self.clock.0.get() + 1_000_000);
         }
     }
+}
+
+/// The server upgrades one of the three connections that may be under way every ten milliseconds.
+#[test]
+fn a_full_window_is_the_servers_lateness_also_when_it_opens_by_one() {
+    let mut world = world(|config| {
+        config.connections = 100;
+        config.threads = Some(1);
+        config.connecting_max = 3;
+        config.connect_rate_per_s = Some(1000.0);
+    });
+    let mut upgraded = 0;
+    for turn in 0..1000 {
+        world.accept();
+        if turn % 10 == 0 && upgraded < world.peers.len() {
+            world.serve(upgraded);
+            upgraded += usize::from(world.peers[upgraded].state == State::Open);
+        }
+        world.turn();
+        world.clock.0.set(world.clock.0.get() + 1_000_000);
+    }
+    let totals = world.totals();
+    assert!(totals.opened > 50, "{totals:?}");
+    assert!(
+        totals.window_late > Duration::from_millis(500),
+        "{totals:?}"
+    );
+    // The first three, and nobody after them, went out as fast as this side could.
+    assert!(
+        totals.schedule_late < Duration::from_millis(10),
+        "{totals:?}"
+    );
 }
 
 #[test]
