@@ -19,6 +19,7 @@ use crate::engine::terminal::Phase;
 use crate::measure::push::PushKey;
 use crate::quantity::truncate;
 use crate::random::mix;
+use crate::report::float;
 use myriad_reactor::{Close, Reactor, Token};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -45,6 +46,8 @@ pub(super) struct Churn {
     last: Option<Nanos>,
     /// Fractions of a terminal carried over between bursts.
     carried: f64,
+    /// Terminals that fell due and were let off: after a stall, or because too many were on their way back.
+    forgone: f64,
     count: u64,
     cursor: u64,
     /// Coprime to `count`, so that the walk visits everybody once.
@@ -69,6 +72,7 @@ impl Churn {
             rate_per_s: share_per_s * f64::from(part.count),
             last: None,
             carried: 0.0,
+            forgone: 0.0,
             count,
             cursor: random % count,
             stride: stride(count, mix(random)),
@@ -86,13 +90,16 @@ impl Churn {
 
     /// How many are to leave now. The first call begins the walk.
     ///
-    /// After a stall at most one turn's worth is made up for: the share is a share of the minutes that were.
+    /// After a stall at most one turn's worth is made up for, and the rest is noted as forgone: a burst is not what was
+    /// asked for either.
     fn due(&mut self, now: Nanos) -> u64 {
         let elapsed = self.last.map_or(Duration::ZERO, |last| now.since(last));
         self.last = Some(now);
         #[expect(clippy::cast_precision_loss, reason = "a small constant")]
         let most = PER_TURN_MAX as f64;
-        self.carried = (self.carried + elapsed.as_secs_f64() * self.rate_per_s).min(most);
+        let wanted = self.carried + elapsed.as_secs_f64() * self.rate_per_s;
+        self.carried = wanted.min(most);
+        self.forgone += wanted - self.carried;
         let due = truncate(self.carried);
         #[expect(clippy::cast_precision_loss, reason = "at most PER_TURN_MAX")]
         let taken = due as f64;
@@ -165,8 +172,10 @@ impl World {
         };
         let due = churn.due(now);
         // A server that does not take the replacements must not be left by everybody else.
-        let room = self.opening.room(self.part);
-        for _ in 0..due.min(room) {
+        let leaving = due.min(self.opening.room(self.part));
+        churn.forgone += float(due - leaving);
+        self.totals.churn_forgone = truncate(churn.forgone);
+        for _ in 0..leaving {
             let churn = self.churn.as_mut().expect("it was there above");
             let index = churn.next();
             // One that is lost, given up, or on its way already is nobody who could leave.
@@ -284,6 +293,7 @@ mod tests {
             rate_per_s,
             last: None,
             carried: 0.0,
+            forgone: 0.0,
             count,
             cursor: 3 % count,
             stride: stride(count, 12345),
@@ -328,6 +338,7 @@ mod tests {
         walk.due(Nanos(0));
         assert_eq!(walk.due(Nanos(60_000_000_000)), PER_TURN_MAX);
         assert_eq!(walk.due(Nanos(60_000_000_000)), 0);
+        assert_eq!(truncate(walk.forgone), 60_000 - PER_TURN_MAX, "and noted");
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub(crate) struct Totals {
     pub churned: u64,
     pub reconnected: u64,
     pub replacements_given_up: u64,
+    /// Terminals that were to leave by the rate of churn and did not.
+    pub churn_forgone: u64,
     /// Terminals whose close frame was not answered in time, and which reset their connection.
     pub impatient: u64,
     /// Open connections that the server or the network ended.
@@ -114,6 +116,7 @@ impl Totals {
         self.churned += other.churned;
         self.reconnected += other.reconnected;
         self.replacements_given_up += other.replacements_given_up;
+        self.churn_forgone += other.churn_forgone;
         self.impatient += other.impatient;
         self.lost += other.lost;
         self.messages += other.messages;

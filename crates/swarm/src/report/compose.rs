@@ -30,6 +30,7 @@ impl Run<'_> {
             settings: self.settings(),
             churn: ChurnReport {
                 churned: figures.totals.churned,
+                forgone: figures.totals.churn_forgone,
                 reconnected: figures.totals.reconnected,
                 given_up: figures.totals.replacements_given_up,
                 impatient: figures.totals.impatient,
@@ -265,6 +266,12 @@ impl Run<'_> {
             warnings.push(format!(
                 "only {connected} of {} connected",
                 text::count(self.config.connections)
+            ));
+        }
+        if totals.churn_forgone > 0 {
+            warnings.push(format!(
+                "{} terminals were to leave by --churn and did not, because too many were still being replaced or the crowd had no CPU: the churn was lower than asked for",
+                text::count(totals.churn_forgone)
             ));
         }
         if totals.replacements_given_up > 0 {

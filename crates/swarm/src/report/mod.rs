@@ -146,7 +146,10 @@ pub struct Setup {
 pub struct ChurnReport {
     /// Terminals that left on purpose.
     pub churned: u64,
-    /// Connections that replaced them; fewer while some are under way.
+    /// Terminals that were to leave by `--churn` and did not, because as many as may were connecting already, or because the
+    /// crowd had stood still.
+    pub forgone: u64,
+    /// Connections that replaced those that left; fewer while some are under way.
     pub reconnected: u64,
     /// Of them, those that could not be replaced after their retries.
     pub given_up: u64,

@@ -83,3 +83,20 @@ fn who_waits_in_vain_for_the_answer_to_its_close_frame_owns_up_to_the_reset() {
     world.pass_unserved(2000);
     assert_eq!(world.totals().impatient, churned - answered);
 }
+
+#[test]
+fn who_was_to_leave_and_did_not_is_counted() {
+    let mut world = world(|config| {
+        config.threads = Some(1);
+        config.connecting_max = 2;
+        config.churn_per_s = Some(0.5);
+    });
+    world.pass(100);
+    assert!(world.all_hold());
+    world.shared.give(Order::Churn(Ending::Reset));
+    // Five a second are due; two may be on their way, and the server takes none.
+    world.pass_unserved(2000);
+    let totals = world.totals();
+    assert_eq!(totals.churned, 2);
+    assert!((7..=8).contains(&totals.churn_forgone), "{totals:?}");
+}
