@@ -32,12 +32,21 @@ pub(crate) struct Opening {
     under_way: u32,
     /// Failed terminals, by when they are tried again; and those that are replaced, at once.
     retries: BinaryHeap<Reverse<(Nanos, u32)>>,
-    /// How often in a row terminals have failed: those that have, until they succeed or are given up.
-    failed: HashMap<u32, u8>,
+    /// Terminals that have failed, until they succeed or are given up.
+    failed: HashMap<u32, Failed>,
     /// Attempts in the order they began to wait; those that are through are dropped when they reach the front.
     connecting: VecDeque<(Ticks, Token)>,
     upgrading: VecDeque<(Ticks, Token)>,
     stopped: bool,
+}
+
+/// What is remembered of a terminal whose attempts failed.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    /// When its first attempt began: its client has waited since then.
+    since: Ticks,
+    /// Attempts in a row.
+    times: u8,
 }
 
 impl Opening {
@@ -237,12 +246,13 @@ impl World {
     pub(super) fn note_opened(&mut self, index: usize, now: Nanos) {
         let terminal = &mut self.terminals[index];
         terminal.phase = Phase::Open;
-        let setup_time = now.ticks().since(terminal.waiting_since);
-        terminal.waiting_since = Ticks(0);
+        let last_attempt = std::mem::replace(&mut terminal.waiting_since, Ticks(0));
         let target = terminal.target;
         let index = u32::try_from(index).expect("terminals are at most 2^32");
         self.opening.note_ended();
-        self.opening.failed.remove(&index);
+        let failed = self.opening.failed.remove(&index);
+        let since = failed.map_or(last_attempt, |failed| failed.since);
+        let setup_time = now.ticks().since(since);
         self.note_open(target, true);
         match &mut self.churn {
             Some(churn) if churn.is_begun() => {
@@ -276,9 +286,15 @@ impl World {
     fn retry_or_give_up(&mut self, index: u32, failure: Failure, now: Nanos) {
         self.note_failure(failure);
         let terminal = &mut self.terminals[index as usize];
-        let failed = self.opening.failed.entry(index).or_default();
-        *failed += 1;
-        if *failed > self.plan.retries || self.opening.stopped {
+        // One that never got a socket has not begun to wait.
+        let since = match terminal.phase {
+            Phase::Waiting => now.ticks(),
+            _ => terminal.waiting_since,
+        };
+        let first = Failed { since, times: 0 };
+        let failed = self.opening.failed.entry(index).or_insert(first);
+        failed.times += 1;
+        if failed.times > self.plan.retries || self.opening.stopped {
             terminal.phase = Phase::Ended;
             self.opening.failed.remove(&index);
             if self.is_replacing() {
@@ -289,7 +305,7 @@ impl World {
             return;
         }
         terminal.phase = Phase::Waiting;
-        let wait = RETRY_AFTER * (1 << (*failed - 1).min(5));
+        let wait = RETRY_AFTER * (1 << (failed.times - 1).min(5));
         // Up to a quarter more, so that what failed together does not come back together.
         let jitter = wait.mul_f64(f64::from(self.random.mask()[0]) / 1024.0);
         self.opening

@@ -151,7 +151,7 @@ pub(crate) struct Account {
     pub closes: BTreeMap<Option<u16>, u64>,
     /// Terminals open now, by target.
     pub open_by_target: Vec<u32>,
-    /// From the first packet to the upgrade's answer, in microseconds.
+    /// From the first packet of the first attempt to the upgrade's answer, in microseconds.
     pub setup_times: Histogram<u64>,
     /// From an own heartbeat to its pong, in microseconds.
     pub pong_times: Histogram<u64>,

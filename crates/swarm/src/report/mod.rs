@@ -133,7 +133,7 @@ pub struct Setup {
     pub rate_per_s: f64,
     /// In the best second; absent when it all took less than one.
     pub peak_rate_per_s: Option<f64>,
-    /// From a terminal's first packet to its upgrade, half of them.
+    /// From a terminal's first packet to its upgrade, failed attempts and the waits between them included; half of them.
     pub p50_ms: Option<f64>,
     /// The same, 99% of them.
     pub p99_ms: Option<f64>,

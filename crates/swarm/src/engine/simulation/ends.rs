@@ -3,6 +3,7 @@
 use super::{State, Temper, World};
 use crate::config::Config;
 use crate::engine::shared::{Ending, Order};
+use crate::failure::Failure;
 use crate::target::Target;
 use myriad_reactor::Driver;
 use myriad_reactor::sim::{Faults, Prng, SimNet};
@@ -99,4 +100,29 @@ fn who_was_to_leave_and_did_not_is_counted() {
     let totals = world.totals();
     assert_eq!(totals.churned, 2);
     assert!((7..=8).contains(&totals.churn_forgone), "{totals:?}");
+}
+
+#[test]
+fn a_setup_time_counts_from_the_first_attempt() {
+    let mut world = world(|config| {
+        config.connections = 1;
+        config.threads = Some(1);
+        config.retries = 1;
+    });
+    world.pass_unserved(10);
+    world.accept();
+    let refused = &mut world.peers[0];
+    world.net.write(
+        refused.id,
+        b"HTTP/1.1 503 Full\r\ncontent-length: 0\r\n\r\n",
+    );
+    world.net.close(refused.id);
+    refused.state = State::Ended;
+    world.pass(3000);
+    assert_eq!(world.totals().opened, 1);
+    let account = world.shared.account(0);
+    assert_eq!(account.failures[&Failure::HandshakeStatus(503)], 1);
+    // The second attempt begins a second after the first failed, or up to a quarter later.
+    let micros = account.setup_times.max();
+    assert!((1_000_000..1_300_000).contains(&micros), "{micros}");
 }
