@@ -41,6 +41,11 @@ pub(crate) struct Ticks(pub u32);
 impl Ticks {
     const NANOS: u64 = 100_000;
 
+    /// As the payload of a ping, by which its pong is told from that of an earlier one.
+    pub(crate) fn stamp(self) -> [u8; 4] {
+        self.0.to_be_bytes()
+    }
+
     /// How long ago `earlier` was, across a wrap.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(u64::from(self.0.wrapping_sub(earlier.0)) * Self::NANOS)

@@ -382,6 +382,7 @@ impl World {
             // Zero stands for no heartbeat under way.
             terminal.waiting_since.0 = terminal.waiting_since.0.max(1);
             self.totals.heartbeats_sent += 1;
+            let stamp = terminal.waiting_since.stamp();
             let (attempt, mask) = (terminal.attempt, self.random.mask());
             let index = u32::try_from(index).expect("terminals are at most 2^32");
             self.outbox.push(index, attempt, |out| {
@@ -390,7 +391,7 @@ impl World {
                     myriad_wire::ws::Opcode::Ping,
                     true,
                     Some(mask),
-                    b"",
+                    &stamp,
                 );
             });
         }

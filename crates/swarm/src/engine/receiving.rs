@@ -139,7 +139,7 @@ impl World {
                 }
                 match frame.opcode {
                     Opcode::Ping => self.answer_ping(token, payload),
-                    Opcode::Pong => self.note_pong(token, now),
+                    Opcode::Pong => self.note_pong(token, payload, now),
                     opcode => {
                         let kind = match opcode {
                             Opcode::Binary => Kind::Binary,
@@ -198,7 +198,7 @@ impl World {
                     self.finish_message(token, kind, &body, now);
                 }
                 Ok(Some(Event::Ping(payload))) => self.answer_ping(token, &payload),
-                Ok(Some(Event::Pong(_))) => self.note_pong(token, now),
+                Ok(Some(Event::Pong(payload))) => self.note_pong(token, &payload, now),
                 Ok(Some(Event::Close(reason))) => {
                     self.answer_close(token, reason.map(|(code, _)| code), now);
                     return;
@@ -276,10 +276,12 @@ impl World {
         });
     }
 
-    fn note_pong(&mut self, token: Token, now: Nanos) {
+    fn note_pong(&mut self, token: Token, payload: &[u8], now: Nanos) {
         let terminal = &mut self.terminals[token.index as usize];
-        // A pong nobody asked for is a lawful heartbeat of the server.
-        if terminal.waiting_since != Ticks(0) {
+        // A pong nobody asked for is a lawful heartbeat of the server (RFC 6455, section 5.5.3). One to an earlier ping is
+        // too late: that ping has been counted as unanswered, and the next one has an answer of its own to come.
+        let asked = terminal.waiting_since;
+        if asked != Ticks(0) && payload == asked.stamp() {
             self.notes
                 .pong_times
                 .push(now.ticks().since(terminal.waiting_since));

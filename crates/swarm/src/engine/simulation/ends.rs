@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::target::Target;
 use myriad_reactor::Driver;
 use myriad_reactor::sim::{Faults, Prng, SimNet};
+use myriad_wire::ws::{Event, Limits, Opcode, encode_frame};
 use std::time::Duration;
 
 /// Ten terminals on two threads that leave in an orderly way, with some changes.
@@ -125,4 +126,40 @@ fn a_setup_time_counts_from_the_first_attempt() {
     // The second attempt begins a second after the first failed, or up to a quarter later.
     let micros = account.setup_times.max();
     assert!((1_000_000..1_300_000).contains(&micros), "{micros}");
+}
+
+#[test]
+fn a_late_pong_is_not_credited_to_the_next_ping() {
+    let mut world = world(|config| {
+        config.connections = 1;
+        config.threads = Some(1);
+        config.heartbeat = Some(Duration::from_secs(1));
+    });
+    world.pass(100);
+    assert!(world.all_hold());
+    let mut pings: Vec<Vec<u8>> = Vec::new();
+    while pings.len() < 2 {
+        world.pass_unserved(1);
+        let mut frame = world.net.read(world.peers[0].id);
+        let mut input = &mut frame[..];
+        let decoder = &mut world.peers[0].decoder;
+        if let Some(event) = decoder.next_event(&Limits::default(), &mut input).unwrap() {
+            let Event::Ping(payload) = event else {
+                panic!("{event:?}")
+            };
+            pings.push(payload.to_vec());
+        }
+    }
+    let mut answered = Vec::new();
+    for ping in pings {
+        let mut pong = Vec::new();
+        encode_frame(&mut pong, Opcode::Pong, true, None, &ping);
+        world.net.write(world.peers[0].id, &pong);
+        world.pass_unserved(10);
+        answered.push(world.totals().heartbeats_answered);
+    }
+    assert_eq!(answered, [0, 1], "the first came after the second ping");
+    let account = world.shared.account(0);
+    assert_eq!(account.failures[&Failure::HeartbeatUnanswered], 1);
+    assert_eq!(account.pong_times.len(), 1);
 }
