@@ -277,8 +277,9 @@ pub enum ConfigError {
     TooManyTargets,
     /// None, or more than 2^31.
     Connections(u64),
-    /// More retries than a terminal can count.
-    Retries(u8),
+    /// More retries than a terminal can count, or no connections for requests, or too many: the option, what was given,
+    /// the least and the most.
+    Range(&'static str, u32, u32, u32),
     /// A duration that must not be zero is.
     Zero(&'static str),
     /// Nobody leaves, or everybody more than once a second.
@@ -287,8 +288,6 @@ pub enum ConfigError {
     Payload(usize),
     /// A rate that is zero, or more than can be kept.
     Rate(&'static str, f64),
-    /// No connections for requests, or more than 10,000.
-    RequestConnections(u32),
     /// A message to send back is shorter than its stamp or longer than 1 MiB.
     EchoSize(usize),
     /// The run is over before the warm-up is.
@@ -335,9 +334,9 @@ impl fmt::Display for ConfigError {
                 f,
                 "--connections {count} is out of range; give 1 to 2,147,483,648"
             ),
-            Self::Retries(count) => write!(
+            Self::Range(option, count, least, most) => write!(
                 f,
-                "--retries {count} is out of range; give 0 to {RETRIES_MAX}"
+                "{option} {count} is out of range; give {least} to {most}"
             ),
             Self::Zero(option) => {
                 write!(f, "{option} must not be zero; give a duration such as 10s")
@@ -356,10 +355,6 @@ impl fmt::Display for ConfigError {
             Self::Rate(option, rate) => write!(
                 f,
                 "{option} {rate}/s is out of range; give more than 0 and at most {LOAD_RATE_MAX}/s, such as 5k/s"
-            ),
-            Self::RequestConnections(count) => write!(
-                f,
-                "--request-connections {count} is out of range; give 1 to {REQUEST_CONNECTIONS_MAX}"
             ),
             Self::EchoSize(bytes) => write!(
                 f,
@@ -518,7 +513,8 @@ impl Config {
             return Err(ConfigError::Connections(self.connections));
         }
         if self.retries > RETRIES_MAX {
-            return Err(ConfigError::Retries(self.retries));
+            let (given, most) = (u32::from(self.retries), u32::from(RETRIES_MAX));
+            return Err(ConfigError::Range("--retries", given, 0, most));
         }
         if let Some(share) = self.churn_per_s
             && !(share > 0.0 && share <= 1.0)
@@ -580,7 +576,12 @@ impl Config {
             return Err(ConfigError::Rate("--request-rate", rate));
         }
         if !(1..=REQUEST_CONNECTIONS_MAX).contains(&requests.connections) {
-            return Err(ConfigError::RequestConnections(requests.connections));
+            return Err(ConfigError::Range(
+                "--request-connections",
+                requests.connections,
+                1,
+                REQUEST_CONNECTIONS_MAX,
+            ));
         }
         self.check_warmup(requests.warmup)
     }
@@ -784,7 +785,10 @@ mod tests {
         };
         assert_eq!(refused(&|c| c.targets.clear()), ConfigError::NoTarget);
         assert_eq!(refused(&|c| c.connections = 0), ConfigError::Connections(0));
-        assert_eq!(refused(&|c| c.retries = 255), ConfigError::Retries(255));
+        assert_eq!(
+            refused(&|c| c.retries = 255),
+            ConfigError::Range("--retries", 255, 0, u32::from(RETRIES_MAX))
+        );
         assert_eq!(
             refused(&|c| c.heartbeat = Some(Duration::ZERO)),
             ConfigError::Zero("--heartbeat")

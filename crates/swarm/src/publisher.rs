@@ -217,8 +217,11 @@ impl Rounds {
         roll.deserted &= self.plan.is_wanted(stream);
         lock(&self.progress).published += 1;
 
-        let published = due.unwrap_or_else(|| self.clock.now());
-        self.shared.ledger.publish(key, number, roll, published);
+        let now = self.clock.now();
+        let published = due.unwrap_or(now);
+        self.shared
+            .ledger
+            .publish(key, number, roll, published, now);
         let outcomes = self
             .with_links(|mut link| {
                 let request = requests.pop_front().expect("one for each link");

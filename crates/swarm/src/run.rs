@@ -439,7 +439,7 @@ impl Run<'_> {
             rss_anon_bytes: memory,
             user_bytes_per_terminal: self.bytes_per_terminal(memory, figures.totals.open),
         };
-        self.live.show(&Event::Progress(progress));
+        self.live.show(&Event::Progress(Box::new(progress)));
     }
 
     fn bytes_per_terminal(&self, memory: u64, open: u64) -> Option<f64> {

@@ -106,6 +106,24 @@ fn lost_repeated_and_overtaken_publications_are_told_apart() {
 }
 
 #[test]
+fn a_loss_at_the_start_is_a_gap() {
+    for driver in drivers() {
+        let server = Server::start(20, upgrade_all, |number, body, clients| {
+            match number {
+                1 => broadcast(&mut clients[5..], body),
+                // Nobody misses what was refused.
+                2 => return 503,
+                _ => broadcast(clients, body),
+            }
+            200
+        });
+        let report = run(&server.config(driver, 20, 4));
+        let messages = &report.messages;
+        assert_eq!((messages.gaps, messages.duplicates), (5, 0), "{report:#?}");
+    }
+}
+
+#[test]
 fn frames_may_come_in_any_pieces() {
     for driver in drivers() {
         let server = Server::start(50, upgrade_all, |_, body, clients| {

@@ -398,10 +398,18 @@ impl World {
     }
 
     /// Begins a terminal's record of what it has seen afresh: another connection is another subscriber.
-    pub(super) fn forget_sequences(&mut self, index: usize) {
+    pub(super) fn begin_sequences(&mut self, index: usize) {
+        // Of whoever replaces somebody it is not certain what its server had counted it in for.
+        let first =
+            !self.is_replacing() && self.shared.account(self.part.thread as usize).called == 0;
+        let beginning = if first {
+            Sequence::FROM_THE_FIRST
+        } else {
+            Sequence::NONE
+        };
         let stride = self.more_sequences.len() / self.part.count as usize;
-        self.terminals[index].sequence = Sequence::NONE;
-        self.more_sequences[index * stride..(index + 1) * stride].fill(Sequence::NONE);
+        self.terminals[index].sequence = beginning;
+        self.more_sequences[index * stride..(index + 1) * stride].fill(beginning);
     }
 
     /// Where a terminal keeps what it has seen of the channel in one of its slots.

@@ -180,7 +180,6 @@ impl World {
             .plan
             .sources
             .of(ordinal + u64::from(terminal.attempts_before()));
-        self.forget_sequences(index as usize);
         self.totals.first_attempt.get_or_insert(now);
         match reactor.connect(token, source, destination) {
             Ok(socket) => {
@@ -244,6 +243,7 @@ impl World {
 
     /// Notes that an attempt succeeded.
     pub(super) fn note_opened(&mut self, index: usize, now: Nanos) {
+        self.begin_sequences(index);
         let terminal = &mut self.terminals[index];
         terminal.phase = Phase::Open;
         let last_attempt = std::mem::replace(&mut terminal.waiting_since, Ticks(0));

@@ -254,7 +254,11 @@ impl World {
         };
         match self.sequence_mut(index, slot).observe(sequence) {
             Observed::InOrder => {}
-            Observed::AfterGap(count) => self.totals.gaps += u64::from(count),
+            Observed::AfterGap(count) => {
+                let ledger = &self.shared.ledger;
+                let refused = ledger.refused_before(stream, sequence, count);
+                self.totals.gaps += u64::from(count.saturating_sub(refused));
+            }
             Observed::Overtaken => self.totals.overtaken += 1,
             Observed::Repeated => {
                 self.totals.duplicates += 1;

@@ -370,7 +370,7 @@ impl World {
             self.expected.insert(self.sequence, roll.expected);
         }
         let now = self.clock.now();
-        self.shared.ledger.publish(key, number, roll, now);
+        self.shared.ledger.publish(key, number, roll, now, now);
         let stamp = Stamp {
             run: self.plan.run,
             stream: 0,

@@ -363,7 +363,7 @@ impl Collector {
         if entry.acceptance == Acceptance::Refused {
             return Some(Ended::Refused);
         }
-        let quiet = now.since(entry.base.plus(progress.last));
+        let quiet = now.since(entry.base.plus(progress.last).max(entry.made));
         let expected = entry.expected.unwrap_or(0).saturating_sub(progress.left);
         match entry.key {
             PushKey::Own { stream, .. } => {
@@ -547,7 +547,7 @@ mod tests {
         let number = shared.account(0).called + 1;
         let key = plan.key_of_number(number);
         let roll = shared.call_roll(number, |_| true);
-        shared.ledger.publish(key, number, roll, at(0));
+        shared.ledger.publish(key, number, roll, at(0), at(0));
         let mut tally = Tally::new(at(0));
         for (millis, spent) in (1..=reached).zip(1..) {
             tally.record(at(millis), 1);
@@ -583,6 +583,18 @@ mod tests {
         for never in [times.p99_ms, times.p999_ms, times.last_ms] {
             assert_eq!(never, Some(f64::INFINITY));
         }
+    }
+
+    #[test]
+    fn a_push_that_is_made_late_still_has_its_settle_time() {
+        let (shared, plan, mut collector) = crowd();
+        let watch = Watch::start(at(0), 1);
+        let (key, roll) = (plan.key_of_number(1), shared.call_roll(1, |_| true));
+        // Due at zero, and held up by an answer for longer than it may settle.
+        shared.ledger.publish(key, 1, roll, at(0), at(60_000));
+        let mut finished = |now| collector.collect(&shared, &plan, &watch, now, false).len();
+        assert_eq!(finished(at(60_050)), 0);
+        assert_eq!(finished(at(65_000)), 1);
     }
 
     #[test]

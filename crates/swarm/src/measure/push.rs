@@ -102,6 +102,10 @@ impl Tally {
 /// own would otherwise fill memory with one entry per message.
 const FOREIGN_OPEN_MAX: usize = 64;
 
+/// Runs of refused publications that are remembered of a stream. Past so many changes of mind of the server, what it refused
+/// counts as a gap at those that get a later one.
+const REFUSED_RUNS_MAX: usize = 1024;
+
 /// The publications being measured: written by the publisher, read once per thread and publication.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Mutex<Entries>);
@@ -111,6 +115,8 @@ struct Entries {
     open: HashMap<PushKey, Entry>,
     /// Number of the latest publication of this run.
     published: u64,
+    /// By stream: runs of sequences that the server refused, as first and last, in order.
+    refused: HashMap<u16, Vec<(u32, u32)>>,
     foreign_open: usize,
     /// Foreign messages whose measurement ended with some terminals missing: what still comes of them
     /// until then belongs to nothing new.
@@ -132,8 +138,10 @@ pub(crate) struct Entry {
     pub key: PushKey,
     /// Its place in the order of this run's publications, from 1; zero of a foreign one.
     pub number: u64,
-    /// When it was published; of a foreign one, when it was first seen.
+    /// When its clock began: when it was due; of a foreign one, when it was first seen.
     pub base: Nanos,
+    /// When it was made, which may be later: nothing could arrive before.
+    pub made: Nanos,
     /// Terminals that should get it: those up at `base`. Unknown of a foreign one until somebody counts.
     pub expected: Option<u64>,
     /// Nobody was up to get it, because the server or the network had ended every connection.
@@ -169,12 +177,13 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a publication of this run, before its first byte is written.
-    pub(crate) fn publish(&self, key: PushKey, number: u64, roll: Roll, now: Nanos) {
+    /// Enters a publication of this run, whose clock began at `base`, before its first byte is written.
+    pub(crate) fn publish(&self, key: PushKey, number: u64, roll: Roll, base: Nanos, now: Nanos) {
         let entry = Entry {
             key,
             number,
-            base: now,
+            base,
+            made: now,
             expected: Some(roll.expected),
             deserted: roll.deserted,
             acceptance: Acceptance::Unknown,
@@ -195,9 +204,29 @@ impl Ledger {
 
     /// Notes the answer to its request.
     pub(crate) fn answer(&self, key: PushKey, acceptance: Acceptance) {
-        if let Some(entry) = self.entries().open.get_mut(&key) {
+        let mut entries = self.entries();
+        if let Some(entry) = entries.open.get_mut(&key) {
             entry.acceptance = acceptance;
         }
+        if let (PushKey::Own { stream, sequence }, Acceptance::Refused) = (key, acceptance) {
+            let runs = entries.refused.entry(stream).or_default();
+            let room = runs.len() < REFUSED_RUNS_MAX;
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == sequence => *last = sequence,
+                _ if room => runs.push((sequence, sequence)),
+                _ => {}
+            }
+        }
+    }
+
+    /// How many of the `count` publications of a stream right before this one were refused: nobody misses those. A
+    /// stream's next publication is made when the last has its answer, so that all of them are known.
+    pub(crate) fn refused_before(&self, stream: u16, sequence: u32, count: u32) -> u32 {
+        let (from, to) = (sequence.saturating_sub(count), sequence);
+        let entries = self.entries();
+        let runs = entries.refused.get(&stream).into_iter().flatten();
+        runs.map(|&(first, last)| (last + 1).min(to).saturating_sub(first.max(from)))
+            .sum()
     }
 
     /// Says where the clock of a publication began; a foreign one begins now if it is new.
@@ -224,6 +253,7 @@ impl Ledger {
                 key,
                 number: 0,
                 base: now,
+                made: now,
                 expected: None,
                 deserted: false,
                 acceptance: Acceptance::Unknown,
@@ -328,7 +358,7 @@ mod tests {
             expected: 10,
             deserted: false,
         };
-        ledger.publish(OWN, 1, roll, at(2));
+        ledger.publish(OWN, 1, roll, at(2), at(3));
         assert_eq!(ledger.measured_from(), 1);
         ledger.answer(OWN, Acceptance::After(Duration::from_millis(1)));
         assert_eq!(ledger.base(OWN, at(9)), Base::Open(at(2)));
@@ -338,6 +368,25 @@ mod tests {
         assert_eq!(ledger.measured_from(), 2);
         assert_eq!(ledger.base(OWN, at(10)), Base::Closed);
         assert!(ledger.open().is_empty());
+    }
+
+    #[test]
+    fn refused_publications_are_told_from_missing_ones() {
+        let ledger = Ledger::default();
+        for sequence in [1, 4, 5, 6, 9] {
+            let key = PushKey::Own {
+                stream: 2,
+                sequence,
+            };
+            ledger.answer(key, Acceptance::Refused);
+        }
+        assert_eq!(ledger.refused_before(2, 2, 1), 1);
+        assert_eq!(ledger.refused_before(2, 4, 3), 1);
+        assert_eq!(ledger.refused_before(2, 6, 4), 2);
+        assert_eq!(ledger.refused_before(2, 10, 9), 5);
+        assert_eq!(ledger.refused_before(2, 10, 2), 1);
+        assert_eq!(ledger.refused_before(2, 9, 2), 0);
+        assert_eq!(ledger.refused_before(0, 10, 9), 0);
     }
 
     #[test]

@@ -5,13 +5,15 @@
 /// The upper 24 bits hold the newest sequence, zero before the first. Bit *i* of the lower eight is set
 /// while the sequence *i + 1* below the newest was skipped and has not come since; so an overtaken
 /// publication is told from a repeated one. One that comes more than eight late counts as repeated.
+///
+/// Before the first, the lower bits say whether the terminal was there when the channel's publications began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sequence(u32);
 
 /// What a publication's sequence says about the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Observed {
-    /// The first that this terminal sees, or the one after the last.
+    /// The first that a terminal sees which joined later, or the one after the last.
     InOrder,
     /// So many before it have not come.
     AfterGap(u32),
@@ -24,8 +26,11 @@ pub(crate) enum Observed {
 const WINDOW: u32 = 8;
 
 impl Sequence {
-    /// Nothing seen.
+    /// Nothing seen; what came before the terminal joined is none of its business.
     pub(crate) const NONE: Self = Self(0);
+
+    /// Nothing seen by one that was there before the first publication: it is to see that one too.
+    pub(crate) const FROM_THE_FIRST: Self = Self(1);
 
     /// The newest seen; zero before the first.
     pub(crate) fn newest(self) -> u32 {
@@ -35,10 +40,11 @@ impl Sequence {
     /// Takes note of one publication; `sequence` counts from 1 and fits 24 bits.
     pub(crate) fn observe(&mut self, sequence: u32) -> Observed {
         let (newest, missing) = (self.0 >> WINDOW, self.0 & 0xff);
-        if newest == 0 {
+        if *self == Self::NONE {
             self.0 = sequence << WINDOW;
             return Observed::InOrder;
         }
+        let missing = if newest == 0 { 0 } else { missing };
         if sequence > newest {
             let step = sequence - newest;
             let skipped = if step > WINDOW {
@@ -107,6 +113,23 @@ mod tests {
             observe_all(&[1, 20, 11, 12]),
             [InOrder, AfterGap(18), Repeated, Overtaken]
         );
+    }
+
+    #[test]
+    fn who_was_there_from_the_first_misses_what_it_never_got() {
+        use Observed::{AfterGap, InOrder, Overtaken, Repeated};
+        let observe_all = |sequences: &[u32]| {
+            let mut state = Sequence::FROM_THE_FIRST;
+            assert_eq!(state.newest(), 0);
+            let observed = sequences.iter().map(|&sequence| state.observe(sequence));
+            observed.collect::<Vec<_>>()
+        };
+        assert_eq!(observe_all(&[1, 2, 1]), [InOrder, InOrder, Repeated]);
+        assert_eq!(
+            observe_all(&[3, 1, 2, 4]),
+            [AfterGap(2), Overtaken, Overtaken, InOrder]
+        );
+        assert_eq!(observe_all(&[20, 12]), [AfterGap(19), Overtaken]);
     }
 
     /// Against a set of everything seen, on short random walks.

@@ -51,7 +51,7 @@ pub enum Event<'a> {
         elapsed_s: f64,
     },
     /// Where things stand.
-    Progress(Progress),
+    Progress(Box<Progress>),
     /// A publication has been measured.
     Push(&'a PushReport),
     /// A choice that was made.
@@ -411,10 +411,10 @@ mod tests {
         ] {
             assert_eq!(push.get(field), Some(&serde_json::Value::Null), "{field}");
         }
-        let progress = json(&Event::Progress(Progress {
+        let progress = json(&Event::Progress(Box::new(Progress {
             connected: 7,
             ..Progress::default()
-        }));
+        })));
         assert_eq!(
             (&progress["event"], &progress["connected"]),
             (&"progress".into(), &7.into())

@@ -113,6 +113,7 @@ fn a_setup_time_counts_from_the_first_attempt() {
     world.pass_unserved(10);
     world.accept();
     let refused = &mut world.peers[0];
+    assert!(!world.net.read(refused.id).is_empty(), "its request");
     world.net.write(
         refused.id,
         b"HTTP/1.1 503 Full\r\ncontent-length: 0\r\n\r\n",
