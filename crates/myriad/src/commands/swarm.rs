@@ -298,3 +298,27 @@ impl Arguments {
         config
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_is_documented_and_nothing_else() {
+        let page = include_str!("../../../../docs/swarm.md");
+        let documented: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `--")?.split(['`', ' ']).next())
+            .collect();
+        let command = Arguments::augment_args(clap::Command::new("swarm"));
+        let options: Vec<&str> = command
+            .get_arguments()
+            .filter_map(clap::Arg::get_long)
+            .collect();
+        for option in &options {
+            let rows = documented.iter().filter(|name| *name == option).count();
+            assert_eq!(rows, 1, "--{option} has {rows} rows in the table");
+        }
+        assert_eq!(documented.len(), options.len());
+    }
+}
