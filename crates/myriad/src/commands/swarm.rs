@@ -222,8 +222,29 @@ fn exit_code(report: &Report) -> u8 {
 }
 
 impl Arguments {
+    /// Messages that the server sends back, where they are wanted.
+    fn wanted_echo(&self) -> Option<Echo> {
+        let mut echo = Echo::new(self.echo?);
+        echo.warmup = self.warmup.unwrap_or(echo.warmup);
+        if let Some(size) = self.echo_size {
+            echo.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
+        }
+        Some(echo)
+    }
+
+    /// Requests beside the crowd, where they are wanted.
+    fn wanted_requests(&self) -> Option<Requests> {
+        let mut requests = Requests::new(self.request.clone(), self.request_rate?);
+        requests.connections = self.request_connections.unwrap_or(requests.connections);
+        requests.warmup = self.warmup.unwrap_or(requests.warmup);
+        Some(requests)
+    }
+
     fn into_config(self) -> Config {
+        let (echo, requests) = (self.wanted_echo(), self.wanted_requests());
         let mut config = Config::new(self.targets, self.connections);
+        config.echo = echo;
+        config.requests = requests;
         config.connect_rate_per_s = self.connect_rate;
         config.duration = self.duration;
         config.threads = self.threads;
@@ -259,21 +280,6 @@ impl Arguments {
         config.handshake_timeout = self.handshake_timeout.unwrap_or(config.handshake_timeout);
         config.retries = self.retries.unwrap_or(config.retries);
         config.settle = self.settle.unwrap_or(config.settle);
-        config.echo = self.echo.map(|rate_per_s| {
-            let mut echo = Echo::new(rate_per_s);
-            echo.warmup = self.warmup.unwrap_or(echo.warmup);
-            if let Some(size) = self.echo_size {
-                echo.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
-            }
-            echo
-        });
-        let (urls, warmup) = (self.request, self.warmup);
-        config.requests = self.request_rate.map(|rate_per_s| {
-            let mut requests = Requests::new(urls, rate_per_s);
-            requests.connections = self.request_connections.unwrap_or(requests.connections);
-            requests.warmup = warmup.unwrap_or(requests.warmup);
-            requests
-        });
         let mut endpoints = self.publish.into_iter();
         config.publish = endpoints.next().map(|endpoint| {
             let mut publish = Publish::new(endpoint, self.every);
