@@ -3,7 +3,8 @@
 use crate::machine::{ConnectionCost, IoUring, Machine};
 use crate::measure;
 use crate::probe::{Probe, ProbeError};
-use myriad_reactor::Driver;
+use myriad_reactor::{Driver, descriptor_limit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// What was tried on a machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,15 +18,39 @@ pub struct Trials {
 }
 
 impl Trials {
-    /// Opens some thousand loopback connections and a small ring, here and now: a fifth of a second.
+    /// Opens some thousand loopback connections and a small ring, here and now: a fifth of a second. The soft limit on
+    /// descriptors is raised meanwhile.
     #[must_use]
     pub fn here(probe: &Probe) -> Self {
+        let _raised = RaisedLimit::new();
         let measured = measure::connections(probe);
         Self {
             connection_cost: measured.cost,
             io_uring: Some(Driver::probe_io_uring().map_err(|unavailable| unavailable.0)),
             conntrack_tracks: measured.conntrack_tracks,
         }
+    }
+}
+
+/// The soft RLIMIT_NOFILE at its hard one, for as long as this lives.
+///
+/// Linux starts programs with 1,024, which are too few connections to see what one costs. Afterwards it is as it was,
+/// because children inherit it.
+struct RaisedLimit(Rlimit);
+
+impl RaisedLimit {
+    fn new() -> Self {
+        let before = getrlimit(Resource::Nofile);
+        // Where it cannot be raised there is less to measure with, and the measurement says so.
+        let _ = descriptor_limit();
+        Self(before)
+    }
+}
+
+impl Drop for RaisedLimit {
+    fn drop(&mut self) {
+        // Lowering is always allowed.
+        let _ = setrlimit(Resource::Nofile, self.0.clone());
     }
 }
 
