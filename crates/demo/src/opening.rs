@@ -45,7 +45,8 @@ pub(crate) fn describe(
     writeln!(out, "\nIts limits, the nearest first:")?;
     let furthest = decision.connections.saturating_mul(LIMITS_SHOWN_UP_TO);
     for limit in &budget.limits {
-        if limit.connections > furthest && limit.name != budget.first_stop().name {
+        let is_near = limit.binds_us && limit.connections <= furthest;
+        if !is_near && limit.name != budget.first_stop().name {
             continue;
         }
         let effect = match limit.effect {

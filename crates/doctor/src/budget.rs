@@ -31,6 +31,8 @@ pub struct Limit {
     pub connections: u64,
     /// What happens then.
     pub effect: Effect,
+    /// False where this process is exempt from it by its rights: another user's program stops there all the same.
+    pub binds_us: bool,
     /// The figures behind [`Limit::connections`], in a sentence.
     pub evidence: String,
     /// The file it was read from, or the trial made.
@@ -59,6 +61,7 @@ impl Limit {
     #[must_use]
     pub fn concern(&self, wanted: u64) -> Concern {
         match self.effect {
+            Effect::Stops if self.connections < wanted && !self.binds_us => Concern::Worse,
             Effect::Stops if self.connections < wanted => Concern::Stops,
             Effect::Degrades if self.connections < wanted => Concern::Worse,
             Effect::DelaysBursts if self.connections < wanted.min(BURST_MIN) => Concern::Worse,
@@ -97,14 +100,14 @@ impl Budget {
         }
     }
 
-    /// The first limit that stops further connections.
+    /// The first limit that stops further connections of this process.
     ///
     /// There always is one: memory is never without end.
     #[must_use]
     pub fn first_stop(&self) -> &Limit {
         self.limits
             .iter()
-            .find(|limit| limit.effect == Effect::Stops)
+            .find(|limit| limit.effect == Effect::Stops && limit.binds_us)
             .expect("the memory limit is always present")
     }
 

@@ -131,11 +131,14 @@ pub struct Descriptors {
     pub files_max: u64,
     /// Of those, open now (`fs.file-nr`).
     pub files_open: u64,
-    /// True with CAP_SYS_ADMIN in the first user namespace: the kernel does not apply `fs.file-max` then.
+    /// True with CAP_SYS_ADMIN in the first user namespace: the kernel does not apply `fs.file-max` to this process then.
     pub files_max_exempt: bool,
     /// Hard RLIMIT_MEMLOCK where the kernel counts io_uring's queues by it (Linux 6.14); none where nothing bounds them:
-    /// unlimited, an older kernel, or CAP_IPC_LOCK in the first user namespace.
+    /// unlimited, or an older kernel.
     pub locked_bytes_max: Option<u64>,
+    /// True with CAP_IPC_LOCK in the first user namespace: the kernel does not apply it to this process then.
+    #[serde(default)]
+    pub locked_exempt: bool,
 }
 
 /// Ports the kernel gives to outgoing connections.

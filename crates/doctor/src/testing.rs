@@ -35,6 +35,7 @@ pub(crate) fn small_machine() -> Machine {
             files_open: 483,
             files_max_exempt: false,
             locked_bytes_max: None,
+            locked_exempt: false,
         },
         rights: Rights {
             raises_hard_limits: false,

@@ -94,9 +94,21 @@ fn a_control_group_is_a_tighter_limit_than_the_machine() {
 fn root_is_not_bound_by_the_machines_open_files() {
     let mut machine = small_machine();
     machine.descriptors.files_max_exempt = true;
+    machine.descriptors.locked_bytes_max = Some(8 << 20);
+    machine.descriptors.locked_exempt = true;
     let budget = both_ends(&machine);
     assert_eq!(budget.first_stop().name, "memory");
     assert!(budget.first_stop().connections > 2_000_000);
+    // But another user's program is, and that is said.
+    for name in ["open files of the machine", "locked memory of one user"] {
+        let limit = budget.limits.iter().find(|limit| limit.name == name).expect(name);
+        assert!(limit.connections < 3_000_000 && !limit.binds_us, "{limit:?}");
+        assert!(
+            limit.evidence.contains("another user's program stops here"),
+            "{limit:?}"
+        );
+        assert_eq!(limit.concern(3_000_000), Concern::Worse);
+    }
 }
 
 #[test]

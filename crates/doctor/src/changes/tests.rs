@@ -29,6 +29,15 @@ fn only_what_binds_is_changed() {
     assert_eq!(changes[0].to, "4900000");
 }
 
+/// Who runs doctor with sudo has the service in mind, which runs as somebody else.
+#[test]
+fn what_binds_other_users_is_changed_although_root_is_exempt() {
+    let mut machine = small_machine();
+    machine.descriptors.files_max_exempt = true;
+    let changes = changes(&machine, Load::broadcast(Role::BothEnds), 2_000_000);
+    assert_eq!(keys(&changes), [&Setting::Sysctl("fs.file-max")]);
+}
+
 #[test]
 fn a_proxy_of_one_process_gets_descriptors_and_ports() {
     let paths = Paths {

@@ -11,28 +11,36 @@ const FILES_KEPT: u64 = 4_096;
 /// Descriptors of an ordinary process that are no connections: stdio, listener, epoll, timers, a log.
 const ORDINARY_KEPT: u64 = 12;
 
-pub(super) fn open_files(machine: &Machine, load: Load) -> Option<Limit> {
-    let descriptors = machine.descriptors;
-    if descriptors.files_max_exempt {
-        return None;
+/// What follows the figures of a limit from which this process is exempt.
+fn exemption(is_exempt: bool) -> &'static str {
+    if is_exempt {
+        ". This process's rights exempt it; another user's program stops here"
+    } else {
+        ""
     }
+}
+
+pub(super) fn open_files(machine: &Machine, load: Load) -> Limit {
+    let descriptors = machine.descriptors;
     let free = descriptors
         .files_max
-        .saturating_sub(descriptors.files_open + FILES_KEPT);
-    Some(Limit {
+        .saturating_sub(descriptors.files_open.saturating_add(FILES_KEPT));
+    Limit {
         name: "open files of the machine",
         value: files(descriptors.files_max),
         connections: free / load.role.ends(),
         effect: Effect::Stops,
+        binds_us: !descriptors.files_max_exempt,
         evidence: format!(
-            "fs.file-max is {}, {} are open, {} a connection",
+            "fs.file-max is {}, {} are open, {} a connection{}",
             files(descriptors.files_max),
             count(descriptors.files_open),
-            load.role.ends()
+            load.role.ends(),
+            exemption(descriptors.files_max_exempt)
         ),
-        read_from: "/proc/sys/fs/file-nr",
+        read_from: "/proc/sys/fs/file-nr, /proc/self/status",
         remedy: "sysctl -w fs.file-max=20000000".into(),
-    })
+    }
 }
 
 /// Some systems set the largest number there is.
@@ -70,6 +78,7 @@ fn myriad_tables(machine: &Machine) -> Limit {
         value: format!("{} a table", count(table)),
         connections,
         effect: Effect::Stops,
+        binds_us: true,
         evidence: format!(
             "hard RLIMIT_NOFILE bounds one table, not a program; {how}. An ordinary process would stop at {}",
             count(descriptors.table_soft.saturating_sub(ORDINARY_KEPT)),
@@ -92,11 +101,13 @@ pub(super) fn locked_memory(machine: &Machine, load: Load) -> Option<Limit> {
         value: bytes(locked_bytes),
         connections: tables::locked_ring_sockets_max(table, locked_bytes) / load.role.ends(),
         effect: Effect::Stops,
+        binds_us: !descriptors.locked_exempt,
         evidence: format!(
             "hard RLIMIT_MEMLOCK bounds the queues of io_uring, at least {} a table of {}, in all processes of a user \
-             without CAP_IPC_LOCK",
+             without CAP_IPC_LOCK{}",
             bytes(tables::RING_BYTES_MIN),
             count(table),
+            exemption(descriptors.locked_exempt),
         ),
         read_from: "/proc/self/limits, /proc/self/status",
         remedy: "Raise it (LimitMEMLOCK= in a systemd unit, --ulimit memlock= of a container), or raise the descriptor \
@@ -124,6 +135,7 @@ fn process_descriptors(machine: &Machine, load: Load, processes: u64) -> Limit {
         value: format!("{} soft", count(descriptors.table_soft)),
         connections: slots(descriptors.table_soft),
         effect: Effect::Stops,
+        binds_us: true,
         evidence: format!(
             "RLIMIT_NOFILE is {} soft and {} hard; {several}, {each} a connection. One that raises its soft limit \
              itself gets to {}",
@@ -160,6 +172,7 @@ pub(super) fn epoll_watches(machine: &Machine, load: Load) -> Option<Limit> {
         value: count(watches),
         connections: watches / load.role.ends(),
         effect: Effect::Stops,
+        binds_us: true,
         evidence: format!(
             "fs.epoll.max_user_watches is {}, {} a connection",
             count(watches),

@@ -45,6 +45,7 @@ pub(super) fn machine(machine: &Machine, load: Load) -> Limit {
         value: bytes(memory.available_bytes),
         connections: usable / each,
         effect: Effect::Stops,
+        binds_us: true,
         evidence: format!(
             "{} available, {} of it kept for everything else; {}",
             bytes(memory.available_bytes),
@@ -80,6 +81,7 @@ pub(super) fn cgroup(machine: &Machine, load: Load) -> Option<Limit> {
         value: bytes(group.limit_bytes),
         connections: usable / each,
         effect: Effect::Stops,
+        binds_us: true,
         evidence: format!(
             "{file} of {} is {}, {} of it in use, {} for the program; {}",
             group.path,
@@ -100,6 +102,7 @@ pub(super) fn tcp(machine: &Machine, load: Load) -> Option<Limit> {
         value: bytes(refused.saturating_mul(machine.memory.page_bytes)),
         connections: refused / load.role.ends(),
         effect: Effect::Degrades,
+        binds_us: true,
         evidence: format!(
             "tcp_mem ends at {} pages, and a socket with unread bytes takes at least one; \
              idle connections take none, a broadcast to more than this waits for readers",

@@ -159,7 +159,7 @@ pub(crate) fn all(machine: &Machine, load: Load) -> Vec<Limit> {
     [
         Some(memory::machine(machine, load)),
         memory::cgroup(machine, load),
-        descriptors::open_files(machine, load),
+        Some(descriptors::open_files(machine, load)),
         Some(descriptors::tables(machine, load)),
         descriptors::locked_memory(machine, load),
         descriptors::epoll_watches(machine, load),

@@ -47,6 +47,7 @@ pub(super) fn ports(machine: &Machine, load: Load) -> Option<Limit> {
         value: format!("{} a source", count(per_source)),
         connections: per_source.saturating_mul(ways),
         effect: Effect::Stops,
+        binds_us: true,
         evidence,
         read_from: "/proc/sys/net/ipv4/ip_local_port_range, ip_local_reserved_ports",
         remedy: "More source addresses or destinations, or sysctl -w net.ipv4.ip_local_port_range='1024 65535'."
@@ -100,6 +101,7 @@ pub(super) fn conntrack(machine: &Machine, load: Load) -> Option<Limit> {
         value: count(tracking.entries_max),
         connections: tracking.entries_max.saturating_sub(tracking.entries) / each,
         effect: Effect::Stops,
+        binds_us: true,
         evidence: format!(
             "nf_conntrack_max is {}{buckets}, {} in use; {how}, {each} a connection, and a full table drops packets{timeout}",
             count(tracking.entries_max),
@@ -123,6 +125,7 @@ pub(super) fn hash_buckets(machine: &Machine, load: Load) -> Option<Limit> {
         value: format!("{} buckets", count(buckets)),
         connections: buckets.saturating_mul(BUCKET_SOCKETS) / load.role.ends(),
         effect: Effect::Degrades,
+        binds_us: true,
         evidence: format!(
             "tcp_ehash_entries is {}; beyond {BUCKET_SOCKETS} sockets a bucket every packet searches longer; {child}",
             count(buckets)
@@ -152,6 +155,7 @@ pub(super) fn accept_queue(machine: &Machine, load: Load) -> Option<Limit> {
         value: count(most),
         connections: queue + 1,
         effect: Effect::DelaysBursts,
+        binds_us: true,
         evidence: format!(
             "somaxconn is {}; {whose}. What comes while it is full waits a second or more for its next SYN",
             count(most)
@@ -173,6 +177,7 @@ pub(super) fn handshakes(machine: &Machine, load: Load) -> Option<Limit> {
         // The kernel keeps the last quarter for peers it knows.
         connections: (most - most / 4).min(machine.tcp.backlog_max),
         effect: Effect::DelaysBursts,
+        binds_us: true,
         evidence: format!(
             "tcp_max_syn_backlog is {} and tcp_syncookies is 0: more handshakes at once are dropped",
             count(most)
@@ -189,6 +194,7 @@ pub(super) fn orphans(machine: &Machine) -> Option<Limit> {
         value: count(most),
         connections: most,
         effect: Effect::CutsMassCloses,
+        binds_us: true,
         evidence: format!(
             "tcp_max_orphans is {}; closing more than this at once, with bytes still unsent, resets the rest",
             count(most)
@@ -210,6 +216,7 @@ pub(super) fn time_wait(machine: &Machine, load: Load) -> Limit {
         value: count(most),
         connections: most,
         effect: Effect::CutsMassCloses,
+        binds_us: true,
         evidence: format!(
             "tcp_max_tw_buckets is {}; the side that closes first keeps one for a minute, {consequence}; \
              beyond it connections end without one, which is logged and otherwise harmless",

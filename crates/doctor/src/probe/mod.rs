@@ -146,11 +146,12 @@ impl Probe {
             files_open,
             files_max_exempt: self.has_in_first_namespace(CAP_SYS_ADMIN)?,
             locked_bytes_max: self.locked_bytes_max()?,
+            locked_exempt: self.has_in_first_namespace(CAP_IPC_LOCK)?,
         })
     }
 
     fn locked_bytes_max(&self) -> Result<Option<u64>, ProbeError> {
-        if !self.kernel()?.at_least(6, 14) || self.has_in_first_namespace(CAP_IPC_LOCK)? {
+        if !self.kernel()?.at_least(6, 14) {
             return Ok(None);
         }
         let (_, hard) = self.limits(

@@ -251,19 +251,20 @@ fn locked_memory_bounds_rings_from_one_version_on_without_the_capability() {
     let locked = |release: &str, status: &str| {
         files.write("proc/sys/kernel/osrelease", release);
         files.write("proc/self/status", status);
-        files.machine().descriptors.locked_bytes_max
+        let descriptors = files.machine().descriptors;
+        (descriptors.locked_bytes_max, descriptors.locked_exempt)
     };
     let (nobody, root) = ("CapEff:\t0000000000000000\n", "CapEff:\t0000000000004000\n");
-    assert_eq!(locked("6.14.0\n", nobody), Some(8 << 20));
-    assert_eq!(locked("6.13.9\n", nobody), None);
-    assert_eq!(locked("6.14.0\n", root), None);
+    assert_eq!(locked("6.14.0\n", nobody), (Some(8 << 20), false));
+    assert_eq!(locked("6.13.9\n", nobody), (None, false));
+    assert_eq!(locked("6.14.0\n", root), (Some(8 << 20), true));
     files.write("proc/self/uid_map", "         0       1000          1\n");
-    assert_eq!(locked("6.14.0\n", root), Some(8 << 20));
+    assert_eq!(locked("6.14.0\n", root), (Some(8 << 20), false));
     files.write(
         "proc/self/limits",
         "Max open files 1 2 files\nMax locked memory unlimited unlimited bytes\n",
     );
-    assert_eq!(locked("6.14.0\n", nobody), None);
+    assert_eq!(locked("6.14.0\n", nobody), (None, false));
 }
 
 #[test]
