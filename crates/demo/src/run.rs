@@ -132,14 +132,15 @@ pub enum DemoError {
 /// error but a [`Verdict`].
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Report, DemoError> {
     let probe = Probe::system();
-    let machine = examine(&probe)?;
+    let mut machine = examine(&probe)?;
+    let address = port::choose(&machine)?;
+    machine.listen_on(address.port());
     let budget = Budget::new(&machine, Load::broadcast(Role::BothEnds));
     let decision = decide(&budget, options.connections);
     opening::describe(&machine, &budget, &decision, out)?;
     if decision.connections == 0 {
         return Err(DemoError::NoRoom { why: decision.why });
     }
-    let address = port::choose(machine.ports)?;
     let plan = Plan::new(options, address, decision.connections);
     writeln!(
         out,
