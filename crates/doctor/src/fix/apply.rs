@@ -16,6 +16,8 @@ pub enum Applied {
     Became(String),
     /// It was not allowed, or not possible.
     Refused(io::Error),
+    /// It would do harm without this one, which was not made.
+    LeftOut(Target),
 }
 
 /// Makes the changes one after the other, and tells `each` what became of it. One that is refused does not keep the
@@ -29,7 +31,12 @@ pub fn apply(
     journal: &mut Journal,
     mut each: impl FnMut(&Step, Applied),
 ) -> Result<(), JournalError> {
+    let mut made: Vec<&Target> = Vec::new();
     for step in steps {
+        if let Some(missing) = step.needs.iter().find(|needed| !made.contains(needed)) {
+            each(step, Applied::LeftOut(missing.clone()));
+            continue;
+        }
         let number = journal.next_number();
         journal.write(Record::Intent(Intent {
             number,
@@ -45,16 +52,15 @@ pub fn apply(
             number,
             became: became.clone(),
         })?;
-        each(
-            step,
-            match (written, became) {
-                (Err(error), _) => Applied::Refused(error),
-                (Ok(()), became) if step.target.same(became.as_deref(), Some(&step.after)) => {
-                    Applied::Made
-                }
-                (Ok(()), became) => Applied::Became(became.unwrap_or_default()),
-            },
-        );
+        let applied = match (written, became) {
+            (Err(error), _) => Applied::Refused(error),
+            (Ok(()), became) if step.target.same(became.as_deref(), Some(&step.after)) => {
+                made.push(&step.target);
+                Applied::Made
+            }
+            (Ok(()), became) => Applied::Became(became.unwrap_or_default()),
+        };
+        each(step, applied);
     }
     Ok(())
 }

@@ -84,12 +84,23 @@ fn of_limit(examination: &Examination, form: fn(&str) -> String) -> String {
         descriptor_limit(&examination.changes),
         examination.load.program,
     ) {
-        (Some(limit), _) => form(limit),
+        (Some(limit), _) => ceiling_first(&examination.changes) + &form(limit),
         (None, Program::Myriad) => {
             "# Nothing to change: Myriad takes as many descriptor tables as it needs.\n".into()
         }
         (None, Program::Ordinary { .. }) => "# Nothing to change: the limit suffices.\n".into(),
     }
+}
+
+/// Where the limit is above `fs.nr_open`, `pam_limits` lets nobody log in, and units do not start as they should.
+fn ceiling_first(changes: &[Change]) -> String {
+    let raised = sysctls(changes).find(|(key, _)| *key == "fs.nr_open");
+    raised.map_or_else(String::new, |(key, change)| {
+        format!(
+            "# first: {key} = {}, now and in /etc/sysctl.d; with a lower one logins fail\n",
+            change.to
+        )
+    })
 }
 
 pub(super) fn limits_conf(limit: &str) -> String {

@@ -5,7 +5,7 @@ use super::print::{limits_conf, merged_sysctl_conf, systemd_drop_in};
 use crate::changes::{Change, Setting};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How long changes should last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub struct Step {
     pub after: String,
     /// Why.
     pub why: String,
+    /// What has to be as planned before: without it this step would do harm, and is left out.
+    pub needs: Vec<Target>,
 }
 
 /// What will be written, and what nobody but the user can do.
@@ -133,7 +135,27 @@ impl Plan {
         for (path, contents, why) in files {
             plan.add(root, Target::File(path), contents, why)?;
         }
+        plan.find_needs();
         Ok(plan)
+    }
+
+    /// A limit above `fs.nr_open`, now or after the next boot, keeps logins and services from starting.
+    fn find_needs(&mut self) {
+        let ceiling = [
+            Target::Sysctl("fs.nr_open".into()),
+            Target::File(SYSCTL_FILE.into()),
+        ];
+        let planned = |needed: &[Target], steps: &[Step]| -> Vec<Target> {
+            let is_step = |target: &&Target| steps.iter().any(|step| step.target == **target);
+            needed.iter().filter(is_step).cloned().collect()
+        };
+        for index in 0..self.steps.len() {
+            let needed = match &self.steps[index].target {
+                Target::File(path) if path != Path::new(SYSCTL_FILE) => &ceiling[..],
+                _ => &[],
+            };
+            self.steps[index].needs = planned(needed, &self.steps);
+        }
     }
 
     fn add(&mut self, root: &Root, target: Target, after: String, why: &str) -> io::Result<()> {
@@ -144,6 +166,7 @@ impl Plan {
                 before,
                 after,
                 why: why.to_owned(),
+                needs: Vec::new(),
             });
         }
         Ok(())

@@ -243,6 +243,7 @@ fn one_change_that_is_refused_does_not_stop_the_others() {
             before: None,
             after: "5".into(),
             why: "of a test".into(),
+            needs: Vec::new(),
         },
     );
     let mut journal = Journal::open(&folder.journal()).unwrap();
@@ -257,6 +258,60 @@ fn one_change_that_is_refused_does_not_stop_the_others() {
     );
     drop(journal);
     assert!(folder.undo().1);
+}
+
+/// `pam_limits` refuses logins where a limit is above `fs.nr_open`.
+#[test]
+fn no_limit_is_written_above_a_ceiling_that_could_not_be_raised() {
+    let folder = Folder::new("ceiling");
+    let place = folder.0.join("proc/sys/fs/nr_open");
+    let changes = [
+        change(Setting::Sysctl("fs.nr_open"), "1048576", "2000000"),
+        change(Setting::DescriptorLimit, "1024", "2000000"),
+    ];
+    for unit in [None, Some("nginx.service")] {
+        let plan = Plan::new(&folder.root(), &changes[1..], Persistence::Persistent, unit).unwrap();
+        assert_eq!(plan.steps[0].needs, []);
+        folder.write("proc/sys/fs/nr_open", "1048576\n");
+        let plan = Plan::new(&folder.root(), &changes, Persistence::Persistent, unit).unwrap();
+        // A folder in its place cannot be written, not by root either.
+        std::fs::remove_file(&place).unwrap();
+        std::fs::create_dir(&place).unwrap();
+        let mut journal = Journal::open(&folder.journal()).unwrap();
+        let mut outcomes = Vec::new();
+        apply(&folder.root(), &plan.steps, &mut journal, |_, applied| {
+            outcomes.push(applied)
+        })
+        .unwrap();
+        assert!(
+            matches!(
+                outcomes[..],
+                [Applied::Refused(_), Applied::Made, Applied::LeftOut(_)]
+            ),
+            "{outcomes:?}"
+        );
+        let limits = plan.steps[2].target.path(&folder.root());
+        assert!(!limits.exists(), "{limits:?}");
+        drop(journal);
+        std::fs::remove_dir(&place).unwrap();
+        folder.write("proc/sys/fs/nr_open", "1048576\n");
+        assert!(folder.undo().1);
+    }
+}
+
+#[test]
+fn files_that_go_beyond_the_ceiling_say_what_comes_first() {
+    let mut machine = crate::testing::small_machine();
+    machine.descriptors.table_ceiling = 1_048_576;
+    let role = crate::Role::Server;
+    let load = crate::Load::idle(role).on(crate::Program::Ordinary { processes: 1 });
+    for (wanted, is_said) in [(2_000_000, true), (100_000, false)] {
+        let examination = crate::Examination::new(machine.clone(), load, wanted);
+        for format in [Format::LimitsConf, Format::Systemd] {
+            let text = print(&examination, format);
+            assert_eq!(text.starts_with("# first: fs.nr_open = "), is_said, "{text}");
+        }
+    }
 }
 
 #[test]

@@ -55,6 +55,10 @@ fn change(root: &Root, steps: &[Step], journal: &Path) -> Result<(), String> {
     let applied = apply(root, steps, &mut journal, |step, applied| match applied {
         Applied::Made => println!("  changed {}", step.target),
         Applied::Became(value) => println!("  changed {}; the kernel made it {value}", step.target),
+        Applied::LeftOut(missing) => {
+            refused += 1;
+            println!("  left out {}, which does harm without {missing}", step.target);
+        }
         Applied::Refused(error) => {
             refused += 1;
             println!("  not changed {}: {error}", step.target);
