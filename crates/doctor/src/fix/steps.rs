@@ -98,7 +98,7 @@ pub struct Plan {
     pub by_hand: Vec<String>,
 }
 
-const SYSCTL_FILE: &str = "/etc/sysctl.d/90-myriad.conf";
+pub(super) const SYSCTL_FILE: &str = "/etc/sysctl.d/90-myriad.conf";
 const LIMITS_FILE: &str = "/etc/security/limits.d/90-myriad.conf";
 
 impl Plan {

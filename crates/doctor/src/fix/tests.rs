@@ -226,6 +226,26 @@ fn a_reboot_ends_what_was_only_in_force() {
 }
 
 #[test]
+fn what_a_file_made_again_after_a_reboot_is_taken_back_too() {
+    let folder = Folder::new("lasting");
+    let before = folder.files();
+    folder.fix(&changes()[2..], Persistence::Persistent);
+    folder.write("proc/sys/kernel/random/boot_id", "boot-2\n");
+    // The boot has read the file, but for one setting whose module came later.
+    folder.write("proc/sys/net/ipv4/ip_local_reserved_ports", "\n");
+    let (listed, whole) = folder.undo();
+    assert!(whole);
+    let undone: Vec<&Undone> = listed.iter().map(|one| &one.undone).collect();
+    assert_eq!(
+        undone,
+        [&Undone::Restore, &Undone::Restore, &Undone::Rebooted]
+    );
+    folder.write("proc/sys/kernel/random/boot_id", "boot-1\n");
+    assert_eq!(folder.files(), before);
+    assert!(!folder.journal().exists());
+}
+
+#[test]
 fn one_change_that_is_refused_does_not_stop_the_others() {
     let folder = Folder::new("refused");
     let changes = changes();

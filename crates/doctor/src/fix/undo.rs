@@ -1,7 +1,7 @@
 //! Taking changes back: every value as it was, the latest change first.
 
 use super::journal::{Journal, JournalError, Pending, Record};
-use super::steps::Target;
+use super::steps::{SYSCTL_FILE, Target};
 use super::{Root, World, apply};
 use std::io;
 
@@ -48,6 +48,7 @@ impl Undo {
     #[must_use]
     pub fn new(root: Root, journal: Journal) -> Self {
         let world = root.world();
+        let lasting = lasting(&journal);
         // Of several changes of one setting, an earlier one meets what the later one leaves behind.
         let mut left_behind: Vec<(Target, Option<String>)> = Vec::new();
         let mut entries = Vec::new();
@@ -60,7 +61,7 @@ impl Undo {
             };
             let (now, undone) = match now {
                 Ok(now) => {
-                    let undone = judge(&pending, now.as_deref(), &world);
+                    let undone = judge(&pending, now.as_deref(), &world, lasting);
                     (now, undone)
                 }
                 Err(error) => (None, Undone::Unreadable(error.to_string())),
@@ -130,12 +131,24 @@ impl Undo {
     }
 }
 
+/// Whether a file was written too that makes settings again at every boot.
+fn lasting(journal: &Journal) -> bool {
+    let file = Target::File(SYSCTL_FILE.into());
+    let pending = journal.pending();
+    pending.iter().any(|one| one.intent.target == file)
+}
+
 /// What has to be done about a change, given what is there now.
-fn judge(pending: &Pending, now: Option<&str>, world: &World) -> Undone {
+fn judge(pending: &Pending, now: Option<&str>, world: &World, lasting: bool) -> Undone {
     let intent = &pending.intent;
     if let Target::Sysctl(key) = &intent.target {
         if intent.world.boot != world.boot {
-            return Undone::Rebooted;
+            // The file has set the value again, in a network namespace whose name says nothing after a boot.
+            return if lasting && intent.target.same(now, Some(&intent.after)) {
+                Undone::Restore
+            } else {
+                Undone::Rebooted
+            };
         }
         if key.starts_with("net.") && intent.world.network != world.network {
             return Undone::Elsewhere;
