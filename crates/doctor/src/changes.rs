@@ -47,8 +47,9 @@ pub fn changes(machine: &Machine, load: Load, wanted: u64) -> Vec<Change> {
         descriptor_limit(machine, load, wanted),
         file_max(machine, load, wanted),
         epoll_watches(machine, load, wanted),
-        port_range(machine, load, wanted),
+        // First the port is out of reach, then the range reaches it.
         reserved_port(machine, load, wanted),
+        port_range(machine, load, wanted),
         accept_queue(machine, load),
         conntrack(machine, load, wanted),
     ]

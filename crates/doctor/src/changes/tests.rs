@@ -50,16 +50,16 @@ fn a_proxy_of_one_process_gets_descriptors_and_ports() {
         keys(&found),
         [
             &Setting::DescriptorLimit,
-            &Setting::Sysctl("net.ipv4.ip_local_port_range"),
-            &Setting::Sysctl("net.ipv4.ip_local_reserved_ports")
+            &Setting::Sysctl("net.ipv4.ip_local_reserved_ports"),
+            &Setting::Sysctl("net.ipv4.ip_local_port_range")
         ]
     );
     assert_eq!(found[0].to, "500000");
     assert_eq!(
-        (found[1].from.as_str(), found[1].to.as_str()),
+        (found[2].from.as_str(), found[2].to.as_str()),
         ("32768 60999", "1024 65535")
     );
-    assert_eq!(found[2].to, "8000");
+    assert_eq!(found[1].to, "8000");
     let million = changes(&small_machine(), load, 1_000_000);
     assert_eq!(keys(&million)[0], &Setting::Sysctl("fs.nr_open"));
 }

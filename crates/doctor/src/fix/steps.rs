@@ -139,12 +139,14 @@ impl Plan {
         Ok(plan)
     }
 
-    /// A limit above `fs.nr_open`, now or after the next boot, keeps logins and services from starting.
+    /// A limit above `fs.nr_open`, now or after the next boot, keeps logins and services from starting. A wider range of
+    /// ports takes in a listening port, unless that is reserved first.
     fn find_needs(&mut self) {
         let ceiling = [
             Target::Sysctl("fs.nr_open".into()),
             Target::File(SYSCTL_FILE.into()),
         ];
+        let reserved = [Target::Sysctl("net.ipv4.ip_local_reserved_ports".into())];
         let planned = |needed: &[Target], steps: &[Step]| -> Vec<Target> {
             let is_step = |target: &&Target| steps.iter().any(|step| step.target == **target);
             needed.iter().filter(is_step).cloned().collect()
@@ -152,6 +154,7 @@ impl Plan {
         for index in 0..self.steps.len() {
             let needed = match &self.steps[index].target {
                 Target::File(path) if path != Path::new(SYSCTL_FILE) => &ceiling[..],
+                Target::Sysctl(key) if key == "net.ipv4.ip_local_port_range" => &reserved,
                 _ => &[],
             };
             self.steps[index].needs = planned(needed, &self.steps);

@@ -95,14 +95,14 @@ fn changes() -> [Change; 4] {
     [
         change(Setting::DescriptorLimit, "1024", "500000"),
         change(
-            Setting::Sysctl("net.ipv4.ip_local_port_range"),
-            "32768 60999",
-            "1024 65535",
-        ),
-        change(
             Setting::Sysctl("net.ipv4.ip_local_reserved_ports"),
             "",
             "8000",
+        ),
+        change(
+            Setting::Sysctl("net.ipv4.ip_local_port_range"),
+            "32768 60999",
+            "1024 65535",
         ),
         change(Setting::Sysctl("net.core.somaxconn"), "128", "4096"),
     ]
@@ -232,7 +232,7 @@ fn what_a_file_made_again_after_a_reboot_is_taken_back_too() {
     folder.fix(&changes()[2..], Persistence::Persistent);
     folder.write("proc/sys/kernel/random/boot_id", "boot-2\n");
     // The boot has read the file, but for one setting whose module came later.
-    folder.write("proc/sys/net/ipv4/ip_local_reserved_ports", "\n");
+    folder.write("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
     let (listed, whole) = folder.undo();
     assert!(whole);
     let undone: Vec<&Undone> = listed.iter().map(|one| &one.undone).collect();
@@ -317,6 +317,32 @@ fn no_limit_is_written_above_a_ceiling_that_could_not_be_raised() {
         folder.write("proc/sys/fs/nr_open", "1048576\n");
         assert!(folder.undo().1);
     }
+}
+
+#[test]
+fn ports_are_not_widened_over_a_listening_port_that_is_not_reserved() {
+    let folder = Folder::new("widen");
+    let changes = changes();
+    let plan = Plan::new(
+        &folder.root(),
+        &changes[1..3],
+        Persistence::UntilReboot,
+        None,
+    )
+    .unwrap();
+    let reserved = folder.0.join("proc/sys/net/ipv4/ip_local_reserved_ports");
+    std::fs::remove_file(&reserved).unwrap();
+    std::fs::create_dir(&reserved).unwrap();
+    let mut journal = Journal::open(&folder.journal()).unwrap();
+    let mut outcomes = Vec::new();
+    apply(&folder.root(), &plan.steps, &mut journal, |_, applied| {
+        outcomes.push(applied)
+    })
+    .unwrap();
+    assert!(
+        matches!(outcomes[..], [Applied::Refused(_), Applied::LeftOut(_)]),
+        "{outcomes:?}"
+    );
 }
 
 #[test]
