@@ -1,5 +1,6 @@
 //! A machine as plain data: everything the budget needs, nothing else.
 
+use crate::limits::Role;
 use serde::{Deserialize, Serialize};
 
 /// What the probes found. Byte figures are bytes, not kilobytes, whatever file they came from.
@@ -249,10 +250,16 @@ pub struct Conntrack {
 }
 
 impl Conntrack {
-    /// Whether connections take entries: by trial, or else because there are any.
+    /// Whether connections of that role take entries.
+    ///
+    /// The trial opens them over loopback, which firewalls often exempt: where it was tracked, all are; where it was not,
+    /// others are if there are entries at all. Only for connections that stay on loopback is it the last word.
     #[must_use]
-    pub fn is_in_use(&self) -> bool {
-        self.tracks.unwrap_or(self.entries > 0)
+    pub fn is_in_use(&self, role: Role) -> bool {
+        match (self.tracks, role) {
+            (Some(tracks), Role::BothEnds) => tracks,
+            (tracks, _) => tracks == Some(true) || self.entries > 0,
+        }
     }
 }
 

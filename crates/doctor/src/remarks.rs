@@ -40,7 +40,7 @@ pub(crate) fn all(machine: &Machine, load: Load) -> Vec<Remark> {
     remarks.extend(out_of_memory(machine));
     remarks.extend(threads(machine, load));
     remarks.extend(container(machine));
-    remarks.extend(untracked(machine));
+    remarks.extend(untracked(machine, load));
     remarks.extend(addresses(machine));
     remarks.push(keepalive(machine));
     remarks.push(socket_buffers(machine));
@@ -245,7 +245,7 @@ fn container(machine: &Machine) -> Option<Remark> {
     ))
 }
 
-fn untracked(machine: &Machine) -> Option<Remark> {
+fn untracked(machine: &Machine, load: Load) -> Option<Remark> {
     let from = "/proc/sys/net/netfilter; opening loopback connections";
     match machine.conntrack {
         None => Some(note(
@@ -254,7 +254,17 @@ fn untracked(machine: &Machine) -> Option<Remark> {
             "nf_conntrack is not loaded",
             "Nothing to do.",
         )),
-        Some(tracking) if !tracking.is_in_use() => Some(note(
+        Some(tracking) if tracking.is_in_use(load.role) => None,
+        Some(tracking) if tracking.entries > 0 => Some(note(
+            "connection tracking",
+            from,
+            format!(
+                "nf_conntrack counts {} entries, but connections opened here over loopback were not counted",
+                count(tracking.entries)
+            ),
+            "Nothing to do for connections that stay on this machine.",
+        )),
+        Some(tracking) => Some(note(
             "connection tracking",
             from,
             format!(
@@ -263,7 +273,6 @@ fn untracked(machine: &Machine) -> Option<Remark> {
             ),
             "Nothing to do, until a firewall or NAT is set up.",
         )),
-        Some(_) => None,
     }
 }
 

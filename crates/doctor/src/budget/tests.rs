@@ -129,6 +129,24 @@ fn connection_tracking_stops_only_where_it_tracks() {
     assert_eq!(budget.connections(1_000_000).connections, 262_000);
 }
 
+/// Firewalls commonly leave loopback untracked, which is all that a trial can see.
+#[test]
+fn entries_count_although_a_trial_over_loopback_was_not_tracked() {
+    let mut machine = small_machine();
+    machine.conntrack = machine.conntrack.map(|tracking| Conntrack {
+        entries: 200_000,
+        tracks: Some(false),
+        ..tracking
+    });
+    let server = Budget::new(&machine, Load::broadcast(Role::Server));
+    assert_eq!(server.first_stop().name, "connection tracking");
+    assert_eq!(server.first_stop().connections, 262_144 - 200_000);
+    let loopback = both_ends(&machine);
+    assert!(loopback.limits.iter().all(|limit| limit.name != "connection tracking"));
+    let remark = loopback.remarks.iter().find(|it| it.name == "connection tracking");
+    assert!(remark.expect("one").finding.contains("200,000 entries"));
+}
+
 #[test]
 fn epoll_watches_bind_only_the_epoll_driver() {
     let mut machine = small_machine();

@@ -75,7 +75,7 @@ fn counted(number: u64, one: &str, several: &str) -> String {
 pub(super) fn conntrack(machine: &Machine, load: Load) -> Option<Limit> {
     let tracking = machine.conntrack?;
     // The module may be loaded without any rule that makes it look at packets; then it counts nothing.
-    if !tracking.is_in_use() {
+    if !tracking.is_in_use(load.role) {
         return None;
     }
     // Over loopback both ends see the same entry; a proxy has two connections.
@@ -85,7 +85,8 @@ pub(super) fn conntrack(machine: &Machine, load: Load) -> Option<Limit> {
         1
     };
     let how = match tracking.tracks {
-        Some(_) => "connections opened here were counted",
+        Some(true) => "connections opened here were counted",
+        Some(false) => "those opened here over loopback were not counted, but others are",
         None => "it counts connections",
     };
     let timeout = tracking
