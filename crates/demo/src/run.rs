@@ -135,7 +135,8 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Report, DemoError> 
     let mut machine = examine(&probe)?;
     let address = port::choose(&machine)?;
     machine.listen_on(address.port());
-    let budget = Budget::new(&machine, Load::broadcast(Role::BothEnds));
+    let wanted = options.connections.unwrap_or(CONNECTIONS_WANTED);
+    let budget = Budget::new(&machine, Load::broadcast(Role::BothEnds), wanted);
     let decision = decide(&budget, options.connections);
     opening::describe(&machine, &budget, &decision, out)?;
     if decision.connections == 0 {

@@ -89,10 +89,10 @@ pub struct Decision {
 }
 
 impl Budget {
-    /// What the machine allows for that load.
+    /// What the machine allows for that load; what it advises is made for the connections wanted.
     #[must_use]
-    pub fn new(machine: &Machine, load: Load) -> Self {
-        let mut limits = limits::all(machine, load);
+    pub fn new(machine: &Machine, load: Load, wanted: u64) -> Self {
+        let mut limits = limits::all(machine, load, wanted);
         limits.sort_by_key(|limit| limit.connections);
         Self {
             limits,

@@ -3,7 +3,8 @@
 //! Only settings that bind: each one here is the limit of some connections asked for, or takes a listening
 //! port out of harm's way. What only tends to be copied along is not here.
 
-use crate::limits::{BACKLOG_WANTED, Load, Program, Role};
+use crate::limits::needed::{self, roomy};
+use crate::limits::{BACKLOG_WANTED, Load, Program};
 use crate::machine::Machine;
 use crate::units::count;
 use serde::Serialize;
@@ -58,22 +59,9 @@ pub fn changes(machine: &Machine, load: Load, wanted: u64) -> Vec<Change> {
     .collect()
 }
 
-/// A fifth more than needed, in round figures.
-fn roomy(needed: u64) -> u64 {
-    let step = match needed {
-        0..=9_999 => 1_000,
-        10_000..=99_999 => 10_000,
-        _ => 100_000,
-    };
-    needed
-        .saturating_add(needed / 5)
-        .div_ceil(step)
-        .saturating_mul(step)
-}
-
 /// The limit `name`, if it ends below `wanted`.
 fn binding(machine: &Machine, load: Load, wanted: u64, name: &str) -> Option<u64> {
-    let limits = crate::limits::all(machine, load);
+    let limits = crate::limits::all(machine, load, wanted);
     let limit = limits.into_iter().find(|limit| limit.name == name)?;
     (limit.connections < wanted).then_some(limit.connections)
 }
@@ -84,11 +72,7 @@ fn descriptors_of_a_process(machine: &Machine, load: Load, wanted: u64) -> Optio
         return None;
     };
     binding(machine, load, wanted, "descriptors of a process")?;
-    let each = if matches!(load.role, Role::Proxy(_)) {
-        2
-    } else {
-        1
-    };
+    let each = load.role.connections_each();
     Some(roomy(
         (wanted.saturating_mul(each)).div_ceil(processes.max(1)),
     ))
@@ -120,11 +104,10 @@ fn descriptor_limit(machine: &Machine, load: Load, wanted: u64) -> Option<Change
 
 fn file_max(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
     let now = binding(machine, load, wanted, "open files of the machine")?;
-    let needed = roomy(wanted.saturating_mul(load.role.ends()) + machine.descriptors.files_open);
     Some(Change {
         setting: Setting::Sysctl("fs.file-max"),
         from: machine.descriptors.files_max.to_string(),
-        to: needed.to_string(),
+        to: needed::files(machine, load, wanted).to_string(),
         why: format!("it ends at {} connections", count(now)),
     })
 }
@@ -134,27 +117,24 @@ fn epoll_watches(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
     Some(Change {
         setting: Setting::Sysctl("fs.epoll.max_user_watches"),
         from: machine.epoll_watches_max?.to_string(),
-        to: roomy(wanted.saturating_mul(load.role.ends())).to_string(),
+        to: needed::epoll_watches(load, wanted).to_string(),
         why: format!("it ends at {} connections", count(now)),
     })
 }
 
-/// The widest range an ordinary user's programs may take ports from.
-const WIDE: (u16, u16) = (1_024, 65_535);
-
-fn widens_ports(machine: &Machine, load: Load, wanted: u64) -> Option<u64> {
+/// The range to take ports from, and where they end now, if that is too few.
+fn widens_ports(machine: &Machine, load: Load, wanted: u64) -> Option<((u16, u16), u64)> {
     let now = binding(machine, load, wanted, "source ports")?;
-    let ports = machine.ports;
-    (ports.first > WIDE.0 || ports.last < WIDE.1).then_some(now)
+    Some((needed::wide_ports(machine.ports)?, now))
 }
 
 fn port_range(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
-    let now = widens_ports(machine, load, wanted)?;
+    let ((first, last), now) = widens_ports(machine, load, wanted)?;
     let ports = machine.ports;
     Some(Change {
         setting: Setting::Sysctl("net.ipv4.ip_local_port_range"),
         from: format!("{} {}", ports.first, ports.last),
-        to: format!("{} {}", ports.first.min(WIDE.0), ports.last.max(WIDE.1)),
+        to: format!("{first} {last}"),
         why: format!("source ports end at {} connections", count(now)),
     })
 }
@@ -162,18 +142,16 @@ fn port_range(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
 /// A listening port inside the range, as it is or as it will be, can be taken by an outgoing connection.
 fn reserved_port(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
     let listening = machine.listening;
-    let will_be = widens_ports(machine, load, wanted).is_some()
-        && listening.port >= WIDE.0
+    let wide = widens_ports(machine, load, wanted);
+    let will_be = wide.is_some_and(|((first, last), _)| (first..=last).contains(&listening.port))
         && !listening.is_reserved;
     if !load.role.accepts() || !(listening.can_be_taken || will_be) {
         return None;
     }
-    let kept = &machine.reserved_ports;
-    let comma = if kept.is_empty() { "" } else { "," };
     Some(Change {
         setting: Setting::Sysctl("net.ipv4.ip_local_reserved_ports"),
-        from: kept.clone(),
-        to: format!("{kept}{comma}{}", listening.port),
+        from: machine.reserved_ports.clone(),
+        to: needed::reserved_ports(machine, listening.port),
         why: format!(
             "no outgoing connection may take the listening port {}",
             listening.port
@@ -186,7 +164,7 @@ fn accept_queue(machine: &Machine, load: Load) -> Option<Change> {
     (load.role.accepts() && now < BACKLOG_WANTED).then(|| Change {
         setting: Setting::Sysctl("net.core.somaxconn"),
         from: now.to_string(),
-        to: BACKLOG_WANTED.to_string(),
+        to: needed::backlog(now).to_string(),
         why: format!(
             "more than {} clients at once wait a second for their next SYN",
             count(now + 1)
@@ -197,15 +175,10 @@ fn accept_queue(machine: &Machine, load: Load) -> Option<Change> {
 fn conntrack(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
     let now = binding(machine, load, wanted, "connection tracking")?;
     let tracking = machine.conntrack?;
-    let each = if matches!(load.role, Role::Proxy(_)) {
-        2
-    } else {
-        1
-    };
     Some(Change {
         setting: Setting::Sysctl("net.netfilter.nf_conntrack_max"),
         from: tracking.entries_max.to_string(),
-        to: roomy(wanted.saturating_mul(each) + tracking.entries).to_string(),
+        to: needed::conntrack(machine, load, wanted).to_string(),
         why: format!("its table is full at {} connections", count(now)),
     })
 }

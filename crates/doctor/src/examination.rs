@@ -52,7 +52,7 @@ impl Examination {
     /// Judges a machine for that many connections.
     #[must_use]
     pub fn new(machine: Machine, load: Load, wanted: u64) -> Self {
-        let budget = Budget::new(&machine, load);
+        let budget = Budget::new(&machine, load, wanted);
         let stop = budget.first_stop();
         let (connections, first_stop) = (stop.connections, stop.name);
         let headline = format!(

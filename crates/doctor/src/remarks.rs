@@ -1,6 +1,6 @@
 //! What a machine's settings mean that are no number of connections.
 
-use crate::limits::{Load, Program};
+use crate::limits::{Load, Program, needed};
 use crate::machine::{IoUring, Machine};
 use crate::units::{bytes, count};
 use serde::Serialize;
@@ -122,8 +122,9 @@ fn listening_port(machine: &Machine, load: Load) -> Option<Remark> {
         );
         let consequence = format!(
             "An outgoing connection can take it while the server is down. Listen below {}, or \
-             sysctl -w net.ipv4.ip_local_reserved_ports={port}.",
-            ports.first
+             sysctl -w net.ipv4.ip_local_reserved_ports={}.",
+            ports.first,
+            needed::reserved_ports(machine, port)
         );
         note("listening port", from, finding, consequence).warning_if(true)
     } else {
@@ -171,8 +172,9 @@ fn cards(machine: &Machine) -> Option<Remark> {
     let consequence = match crowded {
         Some(card) => format!(
             "One core takes all packets of {0}. If it is at its limit and others are not: \
-             echo f > /sys/class/net/{0}/queues/rx-0/rps_cpus (a mask of cores).",
-            card.name
+             echo {1} > /sys/class/net/{0}/queues/rx-0/rps_cpus (a mask of all cores).",
+            card.name,
+            mask_of_cores(machine.cores.online)
         ),
         None => "Packets are spread over cores.".into(),
     };
@@ -183,6 +185,14 @@ fn cards(machine: &Machine) -> Option<Remark> {
         described.join("; "),
         consequence,
     ))
+}
+
+/// Hexadecimal, in groups of 32 cores, the highest first.
+fn mask_of_cores(cores: usize) -> String {
+    let (groups, rest) = (cores / 32, cores % 32);
+    let first = (rest > 0).then(|| format!("{:x}", (1_u64 << rest) - 1));
+    let full = std::iter::repeat_n("ffffffff".to_owned(), groups);
+    first.into_iter().chain(full).collect::<Vec<_>>().join(",")
 }
 
 fn out_of_memory(machine: &Machine) -> Option<Remark> {

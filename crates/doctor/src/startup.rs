@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_suffices_is_not_mentioned() {
-        let budget = Budget::new(&small_machine(), Load::idle(Role::Server));
+        let budget = Budget::new(&small_machine(), Load::idle(Role::Server), 1_000_000);
         assert_eq!(warnings(&budget, 1_000_000), Vec::<String>::new());
     }
 
@@ -55,7 +55,7 @@ mod tests {
         machine.listening.can_be_taken = true;
         // Warned of in doctor's report, but not what a start is about.
         machine.io_uring = crate::IoUring::Disabled;
-        let budget = Budget::new(&machine, Load::idle(Role::Server));
+        let budget = Budget::new(&machine, Load::idle(Role::Server), 1_000_000);
         let warnings = warnings(&budget, 1_000_000);
         assert_eq!(warnings.len(), 3, "{warnings:#?}");
         assert!(

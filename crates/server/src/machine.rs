@@ -41,7 +41,7 @@ impl Machine {
     }
 
     /// What it allows a server on that port with that driver; none where `/proc` is not readable.
-    pub(crate) fn budget(&self, port: u16, driver: DriverChoice) -> Option<Budget> {
+    pub(crate) fn budget(&self, port: u16, driver: DriverChoice, wanted: u64) -> Option<Budget> {
         let mut machine = self.probed.as_deref()?.clone();
         machine.listen_on(port);
         if driver == DriverChoice::Epoll {
@@ -49,7 +49,7 @@ impl Machine {
                 reason: "another driver was chosen".into(),
             };
         }
-        Some(Budget::new(&machine, Load::idle(Role::Server)))
+        Some(Budget::new(&machine, Load::idle(Role::Server), wanted))
     }
 }
 

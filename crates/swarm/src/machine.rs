@@ -59,7 +59,8 @@ impl Here {
         // Where the server listens, and how it accepts, is not the crowd's business.
         machine.listening.can_be_taken = false;
         machine.tcp.backlog_max = u64::from(u32::MAX);
-        startup::warnings(&Budget::new(&machine, Load::idle(role)), connections)
+        let budget = Budget::new(&machine, Load::idle(role), connections);
+        startup::warnings(&budget, connections)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::remarks::Weight;
 use crate::testing::{GIB, small_machine};
 
 fn both_ends(machine: &Machine) -> Budget {
-    Budget::new(machine, Load::broadcast(Role::BothEnds))
+    Budget::new(machine, Load::broadcast(Role::BothEnds), 1_000_000)
 }
 
 #[test]
@@ -101,8 +101,15 @@ fn root_is_not_bound_by_the_machines_open_files() {
     assert!(budget.first_stop().connections > 2_000_000);
     // But another user's program is, and that is said.
     for name in ["open files of the machine", "locked memory of one user"] {
-        let limit = budget.limits.iter().find(|limit| limit.name == name).expect(name);
-        assert!(limit.connections < 3_000_000 && !limit.binds_us, "{limit:?}");
+        let limit = budget
+            .limits
+            .iter()
+            .find(|limit| limit.name == name)
+            .expect(name);
+        assert!(
+            limit.connections < 3_000_000 && !limit.binds_us,
+            "{limit:?}"
+        );
         assert!(
             limit.evidence.contains("another user's program stops here"),
             "{limit:?}"
@@ -138,12 +145,20 @@ fn entries_count_although_a_trial_over_loopback_was_not_tracked() {
         tracks: Some(false),
         ..tracking
     });
-    let server = Budget::new(&machine, Load::broadcast(Role::Server));
+    let server = Budget::new(&machine, Load::broadcast(Role::Server), 1_000_000);
     assert_eq!(server.first_stop().name, "connection tracking");
     assert_eq!(server.first_stop().connections, 262_144 - 200_000);
     let loopback = both_ends(&machine);
-    assert!(loopback.limits.iter().all(|limit| limit.name != "connection tracking"));
-    let remark = loopback.remarks.iter().find(|it| it.name == "connection tracking");
+    assert!(
+        loopback
+            .limits
+            .iter()
+            .all(|limit| limit.name != "connection tracking")
+    );
+    let remark = loopback
+        .remarks
+        .iter()
+        .find(|it| it.name == "connection tracking");
     assert!(remark.expect("one").finding.contains("200,000 entries"));
 }
 
@@ -187,6 +202,7 @@ fn a_crowd_elsewhere_is_bound_by_its_source_ports() {
             sources: 2,
             destinations: 3,
         })),
+        1_000_000,
     );
     assert_eq!(budget.first_stop().name, "source ports");
     assert_eq!(budget.first_stop().connections, 2 * 3 * 28_232);
@@ -202,7 +218,7 @@ fn a_crowd_elsewhere_is_bound_by_its_source_ports() {
 fn an_ordinary_process_ends_at_its_descriptors_and_a_proxy_at_half_of_them() {
     let stop = |role, processes| {
         let load = Load::broadcast(role).on(Program::Ordinary { processes });
-        let budget = Budget::new(&small_machine(), load);
+        let budget = Budget::new(&small_machine(), load, 1_000_000);
         (budget.first_stop().name, budget.first_stop().connections)
     };
     let of_a_process = "descriptors of a process";
@@ -247,7 +263,7 @@ fn bursts_matter_when_the_queue_is_short_and_cookies_end_the_other_one() {
 #[test]
 fn a_server_alone_pays_for_one_end() {
     let machine = small_machine();
-    let alone = Budget::new(&machine, Load::broadcast(Role::Server));
+    let alone = Budget::new(&machine, Load::broadcast(Role::Server), 1_000_000);
     let files = alone
         .limits
         .iter()
@@ -313,4 +329,76 @@ fn a_machine_survives_a_round_trip_through_json() {
     let machine = small_machine();
     let text = serde_json::to_string(&machine).unwrap();
     assert_eq!(serde_json::from_str::<Machine>(&text).unwrap(), machine);
+}
+
+#[test]
+fn what_is_advised_is_made_for_the_connections_wanted() {
+    let mut machine = small_machine();
+    machine.tcp.memory_pages = Some([287_832, 383_779, 575_664]);
+    machine.conntrack = machine.conntrack.map(|tracking| Conntrack {
+        entries: 144,
+        ..tracking
+    });
+    let load = Load::broadcast(Role::BothEnds);
+    let remedies = |wanted| {
+        let budget = Budget::new(&machine, load, wanted);
+        let one = |name| {
+            let limit = budget.limits.iter().find(|limit| limit.name == name);
+            limit.expect(name).remedy.clone()
+        };
+        [
+            "open files of the machine",
+            "connection tracking",
+            "TCP buffers",
+            "connection hash",
+        ]
+        .map(one)
+    };
+    let [files, tracked, tcp, hash] = remedies(30_000_000);
+    assert_eq!(files, "sysctl -w fs.file-max=72100000");
+    assert!(tracked.ends_with("nf_conntrack_max=36100000"), "{tracked}");
+    assert!(
+        tcp.contains("tcp_mem='36000000 48000000 72000000'"),
+        "{tcp}"
+    );
+    assert!(hash.contains("thash_entries=16777216,"), "{hash}");
+    // Never less than there is: it would be a change for the worse.
+    let [files, tracked, tcp, hash] = remedies(1_000);
+    assert_eq!(files, "sysctl -w fs.file-max=3000000");
+    assert!(tracked.ends_with("nf_conntrack_max=400000"), "{tracked}");
+    assert!(tcp.contains("tcp_mem='350000 466666 700000'"), "{tcp}");
+    assert!(hash.contains("thash_entries=524288,"), "{hash}");
+}
+
+#[test]
+fn remedies_keep_what_is_there_and_fit_the_machine() {
+    let mut machine = small_machine();
+    machine.reserved_ports = "9000-9010".into();
+    machine.listening.port = 40_000;
+    machine.listening.can_be_taken = true;
+    machine.surroundings.interfaces = vec![crate::Interface {
+        name: "eth0".into(),
+        receive_queues: 1,
+        transmit_queues: 1,
+        spreads_packets: false,
+    }];
+    let consequence = |machine: &Machine, name| {
+        let remarks = crate::remarks::all(machine, Load::idle(Role::Server));
+        let remark = remarks.into_iter().find(|remark| remark.name == name);
+        remark.expect(name).consequence
+    };
+    let port = consequence(&machine, "listening port");
+    assert!(
+        port.contains("ip_local_reserved_ports=9000-9010,40000."),
+        "{port}"
+    );
+    for (cores, mask) in [
+        (2, "echo 3 >"),
+        (32, "echo ffffffff >"),
+        (36, "echo f,ffffffff >"),
+    ] {
+        machine.cores.online = cores;
+        let card = consequence(&machine, "network cards");
+        assert!(card.contains(mask), "{card}");
+    }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::limits::Paths;
+use crate::limits::{Paths, Role};
 use crate::testing::small_machine;
 
 fn keys(changes: &[Change]) -> Vec<&Setting> {

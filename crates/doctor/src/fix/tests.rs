@@ -355,7 +355,11 @@ fn files_that_go_beyond_the_ceiling_say_what_comes_first() {
         let examination = crate::Examination::new(machine.clone(), load, wanted);
         for format in [Format::LimitsConf, Format::Systemd] {
             let text = print(&examination, format);
-            assert_eq!(text.starts_with("# first: fs.nr_open = "), is_said, "{text}");
+            assert_eq!(
+                text.starts_with("# first: fs.nr_open = "),
+                is_said,
+                "{text}"
+            );
         }
     }
 }

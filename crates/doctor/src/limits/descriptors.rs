@@ -1,13 +1,14 @@
 //! Descriptors: of the machine, of a table, watched by epoll.
 
-use super::{Load, Program, Role};
+use super::needed::{self, beyond};
+use super::{Load, Program};
 use crate::budget::{Effect, Limit};
 use crate::machine::Machine;
 use crate::tables::{self, EPOLL_TABLES_MAX, RING_TABLES_MAX};
 use crate::units::{bytes, count};
 
 /// Files other programs need room for under `fs.file-max`.
-const FILES_KEPT: u64 = 4_096;
+pub(super) const FILES_KEPT: u64 = 4_096;
 /// Descriptors of an ordinary process that are no connections: stdio, listener, epoll, timers, a log.
 const ORDINARY_KEPT: u64 = 12;
 
@@ -20,15 +21,16 @@ fn exemption(is_exempt: bool) -> &'static str {
     }
 }
 
-pub(super) fn open_files(machine: &Machine, load: Load) -> Limit {
+pub(super) fn open_files(machine: &Machine, load: Load, wanted: u64) -> Limit {
     let descriptors = machine.descriptors;
     let free = descriptors
         .files_max
         .saturating_sub(descriptors.files_open.saturating_add(FILES_KEPT));
+    let connections = free / load.role.ends();
     Limit {
         name: "open files of the machine",
         value: files(descriptors.files_max),
-        connections: free / load.role.ends(),
+        connections,
         effect: Effect::Stops,
         binds_us: !descriptors.files_max_exempt,
         evidence: format!(
@@ -39,7 +41,10 @@ pub(super) fn open_files(machine: &Machine, load: Load) -> Limit {
             exemption(descriptors.files_max_exempt)
         ),
         read_from: "/proc/sys/fs/file-nr, /proc/self/status",
-        remedy: "sysctl -w fs.file-max=20000000".into(),
+        remedy: format!(
+            "sysctl -w fs.file-max={}",
+            needed::files(machine, load, beyond(connections, wanted))
+        ),
     }
 }
 
@@ -119,11 +124,7 @@ pub(super) fn locked_memory(machine: &Machine, load: Load) -> Option<Limit> {
 fn process_descriptors(machine: &Machine, load: Load, processes: u64) -> Limit {
     let descriptors = machine.descriptors;
     // Server and crowd are programs of their own, each with one end; a proxy's process has both.
-    let each = if matches!(load.role, Role::Proxy(_)) {
-        2
-    } else {
-        1
-    };
+    let each = load.role.connections_each();
     let slots = |limit: u64| limit.saturating_sub(ORDINARY_KEPT) / each * processes;
     let several = if processes == 1 {
         "one process".to_owned()
@@ -162,15 +163,16 @@ fn raise(machine: &Machine) -> String {
     )
 }
 
-pub(super) fn epoll_watches(machine: &Machine, load: Load) -> Option<Limit> {
+pub(super) fn epoll_watches(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {
     if !load.uses_epoll(machine) {
         return None;
     }
     let watches = machine.epoll_watches_max?;
+    let connections = watches / load.role.ends();
     Some(Limit {
         name: "epoll watches of one user",
         value: count(watches),
-        connections: watches / load.role.ends(),
+        connections,
         effect: Effect::Stops,
         binds_us: true,
         evidence: format!(
@@ -181,7 +183,7 @@ pub(super) fn epoll_watches(machine: &Machine, load: Load) -> Option<Limit> {
         read_from: "/proc/sys/fs/epoll/max_user_watches",
         remedy: format!(
             "sysctl -w fs.epoll.max_user_watches={}",
-            watches.saturating_mul(4)
+            needed::epoll_watches(load, beyond(connections, wanted))
         ),
     })
 }

@@ -1,6 +1,7 @@
 //! Memory: the machine's, the control group's, and what TCP may take for buffers.
 
 use super::Load;
+use super::needed::{self, beyond};
 use crate::budget::{Effect, Limit};
 use crate::machine::{CgroupVersion, CostSource, Machine};
 use crate::units::{bytes, count};
@@ -95,12 +96,15 @@ pub(super) fn cgroup(machine: &Machine, load: Load) -> Option<Limit> {
     })
 }
 
-pub(super) fn tcp(machine: &Machine, load: Load) -> Option<Limit> {
-    let [_, _, refused] = machine.tcp.memory_pages?;
+pub(super) fn tcp(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {
+    let now = machine.tcp.memory_pages?;
+    let [_, _, refused] = now;
+    let connections = refused / load.role.ends();
+    let [low, pressure, high] = needed::tcp_pages(load, beyond(connections, wanted), now);
     Some(Limit {
         name: "TCP buffers",
         value: bytes(refused.saturating_mul(machine.memory.page_bytes)),
-        connections: refused / load.role.ends(),
+        connections,
         effect: Effect::Degrades,
         binds_us: true,
         evidence: format!(
@@ -109,6 +113,8 @@ pub(super) fn tcp(machine: &Machine, load: Load) -> Option<Limit> {
             count(refused)
         ),
         read_from: "/proc/sys/net/ipv4/tcp_mem",
-        remedy: "If readers are slow: sysctl -w net.ipv4.tcp_mem='2000000 4000000 8000000'.".into(),
+        remedy: format!(
+            "If readers are slow: sysctl -w net.ipv4.tcp_mem='{low} {pressure} {high}', as far as there is memory for it."
+        ),
     })
 }

@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod memory;
+pub(crate) mod needed;
 mod network;
 
 pub(crate) use memory::PROGRAM_BYTES;
@@ -154,19 +155,19 @@ impl Load {
     }
 }
 
-/// All limits that apply, in no order.
-pub(crate) fn all(machine: &Machine, load: Load) -> Vec<Limit> {
+/// All limits that apply, in no order. What they advise is made for the connections wanted.
+pub(crate) fn all(machine: &Machine, load: Load, wanted: u64) -> Vec<Limit> {
     [
         Some(memory::machine(machine, load)),
         memory::cgroup(machine, load),
-        Some(descriptors::open_files(machine, load)),
+        Some(descriptors::open_files(machine, load, wanted)),
         Some(descriptors::tables(machine, load)),
         descriptors::locked_memory(machine, load),
-        descriptors::epoll_watches(machine, load),
+        descriptors::epoll_watches(machine, load, wanted),
         network::ports(machine, load),
-        network::conntrack(machine, load),
-        memory::tcp(machine, load),
-        network::hash_buckets(machine, load),
+        network::conntrack(machine, load, wanted),
+        memory::tcp(machine, load, wanted),
+        network::hash_buckets(machine, load, wanted),
         network::accept_queue(machine, load),
         network::handshakes(machine, load),
         network::orphans(machine),

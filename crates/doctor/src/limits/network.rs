@@ -1,5 +1,6 @@
 //! Ports, connection tracking, the kernel's tables and queues.
 
+use super::needed::{self, beyond};
 use super::{Load, Program, Role};
 use crate::budget::{Effect, Limit};
 use crate::machine::Machine;
@@ -9,7 +10,7 @@ use crate::units::count;
 const LOOPBACK_SOURCES: u64 = (1 << 24) - 2;
 /// Sockets a hash bucket may hold before finding one costs visibly: at 2 there is no loss, at 8 a
 /// broadcast took a quarter longer (Linux 6.18, 262,144 buckets, 1M loopback pairs).
-const BUCKET_SOCKETS: u64 = 4;
+pub(super) const BUCKET_SOCKETS: u64 = 4;
 /// The backlog Myriad asks for.
 pub(crate) const BACKLOG_WANTED: u64 = 4_096;
 
@@ -50,8 +51,12 @@ pub(super) fn ports(machine: &Machine, load: Load) -> Option<Limit> {
         binds_us: true,
         evidence,
         read_from: "/proc/sys/net/ipv4/ip_local_port_range, ip_local_reserved_ports",
-        remedy: "More source addresses or destinations, or sysctl -w net.ipv4.ip_local_port_range='1024 65535'."
-            .into(),
+        remedy: match needed::wide_ports(machine.ports) {
+            Some((first, last)) => format!(
+                "More source addresses or destinations, or sysctl -w net.ipv4.ip_local_port_range='{first} {last}'."
+            ),
+            None => "More source addresses or destinations.".into(),
+        },
     })
 }
 
@@ -72,18 +77,14 @@ fn counted(number: u64, one: &str, several: &str) -> String {
     )
 }
 
-pub(super) fn conntrack(machine: &Machine, load: Load) -> Option<Limit> {
+pub(super) fn conntrack(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {
     let tracking = machine.conntrack?;
     // The module may be loaded without any rule that makes it look at packets; then it counts nothing.
     if !tracking.is_in_use(load.role) {
         return None;
     }
-    // Over loopback both ends see the same entry; a proxy has two connections.
-    let each = if matches!(load.role, Role::Proxy(_)) {
-        2
-    } else {
-        1
-    };
+    let each = load.role.connections_each();
+    let connections = tracking.entries_max.saturating_sub(tracking.entries) / each;
     let how = match tracking.tracks {
         Some(true) => "connections opened here were counted",
         Some(false) => "those opened here over loopback were not counted, but others are",
@@ -100,7 +101,7 @@ pub(super) fn conntrack(machine: &Machine, load: Load) -> Option<Limit> {
     Some(Limit {
         name: "connection tracking",
         value: count(tracking.entries_max),
-        connections: tracking.entries_max.saturating_sub(tracking.entries) / each,
+        connections,
         effect: Effect::Stops,
         binds_us: true,
         evidence: format!(
@@ -109,22 +110,26 @@ pub(super) fn conntrack(machine: &Machine, load: Load) -> Option<Limit> {
             count(tracking.entries)
         ),
         read_from: "/proc/sys/net/netfilter; opening loopback connections",
-        remedy: "Exempt the port (nft: notrack; iptables -t raw -j CT --notrack), or \
-                 sysctl -w net.netfilter.nf_conntrack_max=4000000"
-            .into(),
+        remedy: format!(
+            "Exempt the port (nft: notrack; iptables -t raw -j CT --notrack), or \
+             sysctl -w net.netfilter.nf_conntrack_max={}",
+            needed::conntrack(machine, load, beyond(connections, wanted))
+        ),
     })
 }
 
-pub(super) fn hash_buckets(machine: &Machine, load: Load) -> Option<Limit> {
+pub(super) fn hash_buckets(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {
     let buckets = machine.tcp.hash_buckets?;
     let child = match machine.tcp.child_hash_buckets {
         Some(0) | None => "new network namespaces share it".to_owned(),
         Some(child) => format!("new network namespaces get {} of their own", count(child)),
     };
+    let connections = buckets.saturating_mul(BUCKET_SOCKETS) / load.role.ends();
+    let needed = needed::hash_buckets(load, beyond(connections, wanted)).max(buckets);
     Some(Limit {
         name: "connection hash",
         value: format!("{} buckets", count(buckets)),
-        connections: buckets.saturating_mul(BUCKET_SOCKETS) / load.role.ends(),
+        connections,
         effect: Effect::Degrades,
         binds_us: true,
         evidence: format!(
@@ -132,9 +137,10 @@ pub(super) fn hash_buckets(machine: &Machine, load: Load) -> Option<Limit> {
             count(buckets)
         ),
         read_from: "/proc/sys/net/ipv4/tcp_ehash_entries, tcp_child_ehash_entries",
-        remedy: "Boot with thash_entries=4194304, or run in a network namespace made after \
-                 sysctl -w net.ipv4.tcp_child_ehash_entries=4194304."
-            .into(),
+        remedy: format!(
+            "Boot with thash_entries={needed}, or run in a network namespace made after \
+             sysctl -w net.ipv4.tcp_child_ehash_entries={needed}."
+        ),
     })
 }
 
@@ -162,7 +168,10 @@ pub(super) fn accept_queue(machine: &Machine, load: Load) -> Option<Limit> {
             count(most)
         ),
         read_from: "/proc/sys/net/core/somaxconn",
-        remedy: format!("sysctl -w net.core.somaxconn={BACKLOG_WANTED}, before the server starts."),
+        remedy: format!(
+            "sysctl -w net.core.somaxconn={}, before the server starts.",
+            needed::backlog(most)
+        ),
     })
 }
 

@@ -114,8 +114,9 @@ impl Options {
             .listen
             .unwrap_or(SocketAddr::from(([127, 0, 0, 1], LISTENING_PORT)));
         let driver = self.driver.unwrap_or_default();
-        let budget = machine.budget(listen.port(), driver);
-        let max_connections = self.max_connections(budget.as_ref(), &mut remarks)?;
+        let wanted = self.max_connections_wanted()?;
+        let budget = machine.budget(listen.port(), driver, wanted);
+        let max_connections = self.max_connections(wanted, budget.as_ref(), &mut remarks);
         if let Some(internal) = self.internal_listen
             && internal == listen
             && internal.port() != 0
@@ -143,19 +144,23 @@ impl Options {
         })
     }
 
+    fn max_connections_wanted(&self) -> Result<u64, ConfigError> {
+        match self.max_connections {
+            Some(Count(0)) => Err(refuse("max-connections", 0, "choose at least 1")),
+            Some(Count(wanted)) => Ok(wanted),
+            None => Ok(MAX_CONNECTIONS_DEFAULT),
+        }
+    }
+
     /// A value that was written is kept, with a remark when the machine will not do; the default shrinks to what will.
     fn max_connections(
         &self,
+        wanted: u64,
         budget: Option<&Budget>,
         remarks: &mut Vec<String>,
-    ) -> Result<u64, ConfigError> {
-        let wanted = match self.max_connections {
-            Some(Count(0)) => return Err(refuse("max-connections", 0, "choose at least 1")),
-            Some(Count(wanted)) => wanted,
-            None => MAX_CONNECTIONS_DEFAULT,
-        };
+    ) -> u64 {
         let Some(budget) = budget else {
-            return Ok(wanted);
+            return wanted;
         };
         let fits = budget.connections(wanted).connections.max(1);
         let taken = if self.max_connections.is_none() {
@@ -171,7 +176,7 @@ impl Options {
             ));
         }
         remarks.extend(startup::warnings(budget, wanted));
-        Ok(taken)
+        taken
     }
 
     fn limits(

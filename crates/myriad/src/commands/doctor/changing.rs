@@ -57,7 +57,10 @@ fn change(root: &Root, steps: &[Step], journal: &Path) -> Result<(), String> {
         Applied::Became(value) => println!("  changed {}; the kernel made it {value}", step.target),
         Applied::LeftOut(missing) => {
             refused += 1;
-            println!("  left out {}, which does harm without {missing}", step.target);
+            println!(
+                "  left out {}, which does harm without {missing}",
+                step.target
+            );
         }
         Applied::Refused(error) => {
             refused += 1;
