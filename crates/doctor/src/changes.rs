@@ -160,7 +160,7 @@ fn reserved_port(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
 }
 
 fn accept_queue(machine: &Machine, load: Load) -> Option<Change> {
-    let now = machine.tcp.backlog_max;
+    let now = machine.tcp.backlog_max?;
     (load.role.accepts() && now < BACKLOG_WANTED).then(|| Change {
         setting: Setting::Sysctl("net.core.somaxconn"),
         from: now.to_string(),

@@ -38,6 +38,9 @@ pub struct Machine {
     pub surroundings: Surroundings,
     /// What one loopback connection costs the kernel.
     pub connection_cost: ConnectionCost,
+    /// What could not be read, and why, each in a sentence: nothing is known of it.
+    #[serde(default)]
+    pub unread: Vec<String>,
 }
 
 impl Machine {
@@ -59,6 +62,16 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// A kernel that does not tell its version: it counts as an old one.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self {
+            release: "of unknown version".into(),
+            major: 0,
+            minor: 0,
+        }
+    }
+
     /// True from that version on.
     #[must_use]
     pub fn at_least(&self, major: u32, minor: u32) -> bool {
@@ -207,31 +220,32 @@ pub struct Rights {
     pub administers_network: bool,
 }
 
-/// TCP's limits. What a kernel tells only in its first network namespace is none in others, although it binds there.
+/// TCP's limits. None is what could not be read: a kernel tells some only in its first network namespace, although they
+/// bind in others, and containers hide some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tcp {
     /// `net.ipv4.tcp_mem`: buffer pages where TCP is content, starts to save, and refuses.
     pub memory_pages: Option<[u64; 3]>,
     /// `net.core.somaxconn`: the longest accept queue.
-    pub backlog_max: u64,
+    pub backlog_max: Option<u64>,
     /// `net.ipv4.tcp_max_syn_backlog`: handshakes begun and not finished, where there are no cookies.
-    pub handshakes_max: u64,
+    pub handshakes_max: Option<u64>,
     /// `net.ipv4.tcp_syncookies` is not 0: handshakes beyond any queue go on without a record.
-    pub syn_cookies: bool,
+    pub syn_cookies: Option<bool>,
     /// `net.ipv4.tcp_max_orphans`: closed sockets that still have something to send.
     pub orphans_max: Option<u64>,
     /// `net.ipv4.tcp_max_tw_buckets`: closed connections that wait for stragglers.
-    pub time_wait_max: u64,
+    pub time_wait_max: Option<u64>,
     /// Buckets of the established table (`net.ipv4.tcp_ehash_entries`); none before Linux 6.1.
     pub hash_buckets: Option<u64>,
     /// `net.ipv4.tcp_child_ehash_entries`: buckets that new network namespaces get; 0 if they share the first one's.
     pub child_hash_buckets: Option<u64>,
     /// `net.ipv4.tcp_rmem`: smallest, first and largest receive buffer, in bytes.
-    pub receive_buffer_bytes: [u64; 3],
+    pub receive_buffer_bytes: Option<[u64; 3]>,
     /// `net.ipv4.tcp_wmem`: smallest, first and largest send buffer, in bytes.
-    pub send_buffer_bytes: [u64; 3],
+    pub send_buffer_bytes: Option<[u64; 3]>,
     /// `tcp_keepalive_time`, `tcp_keepalive_intvl` and `tcp_keepalive_probes`: seconds, seconds, count.
-    pub keepalive: [u64; 3],
+    pub keepalive: Option<[u64; 3]>,
 }
 
 /// `nf_conntrack`.

@@ -33,6 +33,7 @@ pub enum Weight {
 /// Everything there is to say, warnings first.
 pub(crate) fn all(machine: &Machine, load: Load) -> Vec<Remark> {
     let mut remarks = vec![io_uring(machine)];
+    remarks.extend(unread(machine));
     remarks.extend(listening_port(machine, load));
     remarks.extend(cores(machine));
     remarks.extend(old_advice_in_files(machine));
@@ -42,8 +43,8 @@ pub(crate) fn all(machine: &Machine, load: Load) -> Vec<Remark> {
     remarks.extend(container(machine));
     remarks.extend(untracked(machine, load));
     remarks.extend(addresses(machine));
-    remarks.push(keepalive(machine));
-    remarks.push(socket_buffers(machine));
+    remarks.extend(keepalive(machine));
+    remarks.extend(socket_buffers(machine));
     remarks.extend(of_the_first_namespace(machine));
     remarks.extend(syn_cookies(machine, load));
     remarks.extend(huge_pages(machine));
@@ -106,6 +107,21 @@ fn io_uring(machine: &Machine) -> Remark {
         consequence,
     )
     .warning_if(!machine.io_uring.is_usable())
+}
+
+fn unread(machine: &Machine) -> Option<Remark> {
+    (!machine.unread.is_empty()).then(|| {
+        note(
+            "unread",
+            "the errors themselves",
+            format!(
+                "what follows could not be read: {}",
+                machine.unread.join("; ")
+            ),
+            "What they bound is not judged here; run doctor where they can be read.",
+        )
+        .warning_if(true)
+    })
 }
 
 fn listening_port(machine: &Machine, load: Load) -> Option<Remark> {
@@ -300,9 +316,9 @@ fn addresses(machine: &Machine) -> Option<Remark> {
     ))
 }
 
-fn keepalive(machine: &Machine) -> Remark {
-    let [time_s, interval_s, probes] = machine.tcp.keepalive;
-    note(
+fn keepalive(machine: &Machine) -> Option<Remark> {
+    let [time_s, interval_s, probes] = machine.tcp.keepalive?;
+    Some(note(
         "keepalive",
         "/proc/sys/net/ipv4/tcp_keepalive_*",
         format!(
@@ -310,15 +326,15 @@ fn keepalive(machine: &Machine) -> Remark {
             count(time_s.saturating_add(interval_s.saturating_mul(probes)))
         ),
         "Myriad pings instead (serve --ping-interval), which also keeps NAT entries alive.",
-    )
+    ))
 }
 
-fn socket_buffers(machine: &Machine) -> Remark {
+fn socket_buffers(machine: &Machine) -> Option<Remark> {
     let ([_, _, receive], [_, _, send]) = (
-        machine.tcp.receive_buffer_bytes,
-        machine.tcp.send_buffer_bytes,
+        machine.tcp.receive_buffer_bytes?,
+        machine.tcp.send_buffer_bytes?,
     );
-    note(
+    Some(note(
         "socket buffers",
         "/proc/sys/net/ipv4/tcp_rmem, tcp_wmem",
         format!(
@@ -327,11 +343,12 @@ fn socket_buffers(machine: &Machine) -> Remark {
             bytes(send)
         ),
         "A stalled client can park that much in a server that sets no bound; Myriad's is serve --send-buffer-bytes.",
-    )
+    ))
 }
 
 fn of_the_first_namespace(machine: &Machine) -> Option<Remark> {
-    machine.tcp.memory_pages.is_none().then(|| {
+    let hidden = machine.tcp.memory_pages.is_none() && machine.unread.is_empty();
+    hidden.then(|| {
         note(
             "network namespace",
             "/proc/sys/net/ipv4",
@@ -342,13 +359,14 @@ fn of_the_first_namespace(machine: &Machine) -> Option<Remark> {
 }
 
 fn syn_cookies(machine: &Machine, load: Load) -> Option<Remark> {
-    (machine.tcp.syn_cookies && load.role.accepts()).then(|| {
+    let handshakes = machine.tcp.handshakes_max?;
+    (machine.tcp.syn_cookies == Some(true) && load.role.accepts()).then(|| {
         note(
             "SYN backlog",
             "/proc/sys/net/ipv4/tcp_max_syn_backlog, tcp_syncookies",
             format!(
                 "{} handshakes at once, and cookies for those beyond",
-                count(machine.tcp.handshakes_max)
+                count(handshakes)
             ),
             "Nothing to do: a larger tcp_max_syn_backlog changes nothing while tcp_syncookies is on.",
         )

@@ -5,7 +5,13 @@ use crate::remarks::Weight;
 use crate::units::count;
 
 /// Remarks that matter to a program that is about to run, beside what it finds out itself (its driver).
-const REMARKS: [&str; 4] = ["listening port", "cores", "threads", "out of memory"];
+const REMARKS: [&str; 5] = [
+    "unread",
+    "listening port",
+    "cores",
+    "threads",
+    "out of memory",
+];
 
 /// Everything that will trouble `wanted` connections, each in a sentence or two; nothing on a machine that suffices.
 #[must_use]
@@ -50,7 +56,7 @@ mod tests {
     fn what_will_trouble_is_said_with_figures_and_what_to_do() {
         let mut machine = small_machine();
         machine.memory.available_bytes = 3 << 30;
-        machine.tcp.backlog_max = 128;
+        machine.tcp.backlog_max = Some(128);
         machine.listening.port = 40_000;
         machine.listening.can_be_taken = true;
         // Warned of in doctor's report, but not what a start is about.

@@ -55,16 +55,16 @@ pub(crate) fn small_machine() -> Machine {
         addresses: Addresses { outside: Some(1) },
         tcp: Tcp {
             memory_pages: Some([287_832, 383_779, 575_664]),
-            backlog_max: 4_096,
-            handshakes_max: 2_048,
-            syn_cookies: true,
+            backlog_max: Some(4_096),
+            handshakes_max: Some(2_048),
+            syn_cookies: Some(true),
             orphans_max: Some(131_072),
-            time_wait_max: 131_072,
+            time_wait_max: Some(131_072),
             hash_buckets: Some(262_144),
             child_hash_buckets: Some(0),
-            receive_buffer_bytes: [4_096, 131_072, 6_291_456],
-            send_buffer_bytes: [4_096, 16_384, 4_194_304],
-            keepalive: [7_200, 75, 9],
+            receive_buffer_bytes: Some([4_096, 131_072, 6_291_456]),
+            send_buffer_bytes: Some([4_096, 16_384, 4_194_304]),
+            keepalive: Some([7_200, 75, 9]),
         },
         conntrack: Some(Conntrack {
             entries_max: 262_144,
@@ -81,5 +81,6 @@ pub(crate) fn small_machine() -> Machine {
             charged: None,
             source: CostSource::Measured { pairs: 2_000 },
         },
+        unread: Vec::new(),
     }
 }

@@ -24,7 +24,15 @@ impl Machine {
             io_uring: Some(Driver::probe_io_uring().map_err(|unavailable| unavailable.0)),
             ..ConnectionCost::assumed("a start must be quick").into()
         };
-        let probed = Probe::system().machine(trials).ok();
+        let probed = match Probe::system().machine(trials) {
+            Ok(machine) => Some(machine),
+            Err(error) => {
+                tracing::warn!(
+                    "this machine is not checked, and its defaults are guessed: {error}"
+                );
+                None
+            }
+        };
         let memory_available_bytes = probed.as_ref().map(|machine| {
             let group = machine
                 .cgroup

@@ -2,15 +2,17 @@
 
 use crate::engine::sources::Sources;
 use crate::target::Target;
-use myriad_doctor::{Budget, ConnectionCost, Load, Machine, Paths, Probe, Role, Trials, startup};
+use myriad_doctor::{
+    Budget, ConnectionCost, Load, Machine, Paths, Probe, ProbeError, Role, Trials, startup,
+};
 use myriad_reactor::Driver;
 use std::collections::BTreeSet;
 
 /// Ports of a source where they cannot be read: the kernel's default range.
 const PORTS_DEFAULT: u64 = 28_232;
 
-/// This machine; nothing where `/proc` is not readable.
-pub(crate) struct Here(Option<Machine>);
+/// This machine, or why it cannot be read.
+pub(crate) struct Here(Result<Machine, ProbeError>);
 
 impl Here {
     /// Reads it. The cost of a connection is not measured, because a start must be quick.
@@ -23,7 +25,7 @@ impl Here {
             io_uring: Some(io_uring),
             ..ConnectionCost::assumed("a start must be quick").into()
         };
-        Self(Probe::system().machine(trials).ok())
+        Self(Probe::system().machine(trials))
     }
 
     /// Ports of one source address towards one destination.
@@ -39,8 +41,9 @@ impl Here {
         sources: &Sources,
         connections: u64,
     ) -> Vec<String> {
-        let Some(machine) = &self.0 else {
-            return Vec::new();
+        let machine = match &self.0 {
+            Ok(machine) => machine,
+            Err(error) => return vec![format!("This machine is not checked: {error}")],
         };
         // Of a server on this machine the ends are here too.
         let role = if targets
@@ -58,7 +61,7 @@ impl Here {
         let mut machine = machine.clone();
         // Where the server listens, and how it accepts, is not the crowd's business.
         machine.listening.can_be_taken = false;
-        machine.tcp.backlog_max = u64::from(u32::MAX);
+        machine.tcp.backlog_max = None;
         let budget = Budget::new(&machine, Load::idle(role), connections);
         startup::warnings(&budget, connections)
     }
@@ -78,7 +81,8 @@ mod tests {
         machine.memory.available_bytes = available_bytes;
         machine.surroundings.threads = None;
         machine.surroundings.oom_score_adjustment = None;
-        Here(Some(machine))
+        machine.unread = Vec::new();
+        Here(Ok(machine))
     }
 
     fn targets(url: &str) -> [Target; 1] {
@@ -105,9 +109,25 @@ mod tests {
         assert_eq!(far, Vec::<String>::new());
     }
 
+    fn unreadable() -> Here {
+        let cost = ConnectionCost::assumed("of a test");
+        Here(Probe::under("/nonexistent").machine(cost))
+    }
+
+    #[test]
+    fn a_machine_that_cannot_be_read_is_not_passed_over() {
+        let warnings =
+            unreadable().warnings(&targets("ws://127.0.0.1:8000/"), &Sources::Kernel, 1_000);
+        assert!(
+            warnings[0].contains("not checked")
+                && warnings[0].contains("/nonexistent/proc/meminfo"),
+            "{warnings:?}"
+        );
+    }
+
     #[test]
     fn ports_are_read_in_the_same_way_as_doctor_does() {
         assert_eq!(here((10_000, 11_999), 1 << 40).ports_per_source(), 2_000);
-        assert_eq!(Here(None).ports_per_source(), PORTS_DEFAULT);
+        assert_eq!(unreadable().ports_per_source(), PORTS_DEFAULT);
     }
 }

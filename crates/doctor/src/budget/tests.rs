@@ -250,9 +250,9 @@ fn bursts_matter_when_the_queue_is_short_and_cookies_end_the_other_one() {
         Some((4_097, Concern::None))
     );
     assert_eq!(concern(&machine, "SYN backlog"), None);
-    machine.tcp.backlog_max = 128;
-    machine.tcp.syn_cookies = false;
-    machine.tcp.handshakes_max = 100;
+    machine.tcp.backlog_max = Some(128);
+    machine.tcp.syn_cookies = Some(false);
+    machine.tcp.handshakes_max = Some(100);
     assert_eq!(
         concern(&machine, "accept queue"),
         Some((129, Concern::Worse))

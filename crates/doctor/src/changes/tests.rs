@@ -15,7 +15,7 @@ fn a_machine_that_suffices_is_left_alone() {
 #[test]
 fn only_what_binds_is_changed() {
     let mut machine = small_machine();
-    machine.tcp.backlog_max = 128;
+    machine.tcp.backlog_max = Some(128);
     let load = Load::broadcast(Role::BothEnds);
     let changes = changes(&machine, load, 2_000_000);
     assert_eq!(

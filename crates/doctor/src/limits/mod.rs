@@ -171,7 +171,7 @@ pub(crate) fn all(machine: &Machine, load: Load, wanted: u64) -> Vec<Limit> {
         network::accept_queue(machine, load),
         network::handshakes(machine, load),
         network::orphans(machine),
-        Some(network::time_wait(machine, load)),
+        network::time_wait(machine, load),
     ]
     .into_iter()
     .flatten()

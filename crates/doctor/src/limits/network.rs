@@ -149,7 +149,7 @@ pub(super) fn accept_queue(machine: &Machine, load: Load) -> Option<Limit> {
     if !load.role.accepts() {
         return None;
     }
-    let most = machine.tcp.backlog_max;
+    let most = machine.tcp.backlog_max?;
     let (queue, whose) = match load.program {
         Program::Myriad => (
             most.min(BACKLOG_WANTED),
@@ -177,15 +177,16 @@ pub(super) fn accept_queue(machine: &Machine, load: Load) -> Option<Limit> {
 
 /// With cookies, handshakes beyond the queue go on without a record, and nothing is lost.
 pub(super) fn handshakes(machine: &Machine, load: Load) -> Option<Limit> {
-    if !load.role.accepts() || machine.tcp.syn_cookies {
+    if !load.role.accepts() || machine.tcp.syn_cookies != Some(false) {
         return None;
     }
-    let most = machine.tcp.handshakes_max;
+    let most = machine.tcp.handshakes_max?;
+    let queue = machine.tcp.backlog_max.unwrap_or(u64::MAX);
     Some(Limit {
         name: "SYN backlog",
         value: count(most),
         // The kernel keeps the last quarter for peers it knows.
-        connections: (most - most / 4).min(machine.tcp.backlog_max),
+        connections: (most - most / 4).min(queue),
         effect: Effect::DelaysBursts,
         binds_us: true,
         evidence: format!(
@@ -215,13 +216,13 @@ pub(super) fn orphans(machine: &Machine) -> Option<Limit> {
 }
 
 /// Only the side that closes first keeps such a record.
-pub(super) fn time_wait(machine: &Machine, load: Load) -> Limit {
-    let most = machine.tcp.time_wait_max;
+pub(super) fn time_wait(machine: &Machine, load: Load) -> Option<Limit> {
+    let most = machine.tcp.time_wait_max?;
     let consequence = match load.role {
         Role::Crowd(_) | Role::Proxy(_) => "each keeps its port for a minute",
         Role::Server | Role::BothEnds => "it takes neither port nor descriptor of a server",
     };
-    Limit {
+    Some(Limit {
         name: "TIME_WAIT records",
         value: count(most),
         connections: most,
@@ -234,5 +235,5 @@ pub(super) fn time_wait(machine: &Machine, load: Load) -> Limit {
         ),
         read_from: "/proc/sys/net/ipv4/tcp_max_tw_buckets",
         remedy: "Nothing to change.".into(),
-    }
+    })
 }

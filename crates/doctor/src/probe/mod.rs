@@ -9,7 +9,7 @@ mod surroundings;
 pub use files::ProbeError;
 
 use crate::machine::{
-    Cgroup, Cores, Descriptors, IoUring, Kernel, Listening, Machine, Memory, Rights,
+    Addresses, Cgroup, Cores, Descriptors, IoUring, Kernel, Listening, Machine, Memory, Rights,
 };
 use crate::trials::Trials;
 use files::Tree;
@@ -20,6 +20,9 @@ const CAP_NET_ADMIN: u32 = 12;
 const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
+
+/// `fs.nr_open` where nobody changed it.
+const TABLE_CEILING: u64 = 1 << 20;
 
 /// Where a server listens unless it is told otherwise.
 pub const LISTENING_PORT: u16 = 8000;
@@ -54,35 +57,42 @@ impl Probe {
     /// listen on [`LISTENING_PORT`]; [`Machine::listen_on`] changes that.
     ///
     /// # Errors
-    /// A file every supported kernel has is missing, unreadable or has another form.
+    /// Memory, descriptors or ports cannot be read: without them there is nothing to say. What else cannot be read is
+    /// in [`Machine::unread`].
     pub fn machine(&self, trials: impl Into<Trials>) -> Result<Machine, ProbeError> {
         let trials = trials.into();
-        let kernel = self.kernel()?;
-        let descriptors = self.descriptors()?;
+        let memory = self.memory()?;
         let (ports, reserved_ports) = (self.ports()?, self.reserved_list()?);
+        let mut unread = Unread::default();
+        let kernel = unread.or(self.kernel(), Kernel::unknown);
+        let capabilities = unread.or(self.capabilities(), || 0);
+        let descriptors = self.descriptors(&kernel, capabilities, &mut unread)?;
         Ok(Machine {
             io_uring: self.io_uring(
                 &kernel,
                 descriptors.files_max_exempt,
                 trials.io_uring.as_ref(),
-            )?,
-            kernel,
-            cores: self.cores()?,
-            memory: self.memory()?,
-            cgroup: self.cgroup()?,
+                &mut unread,
+            ),
+            cores: unread.or(self.cores(), || self.cores_unread()),
+            memory,
+            cgroup: unread.or(self.cgroup(), || None),
             descriptors,
-            rights: self.rights()?,
+            rights: rights(capabilities),
             listening: Listening::of(LISTENING_PORT, ports, &reserved_ports),
             ports,
             reserved_ports,
-            addresses: self.addresses()?,
-            tcp: self.tcp()?,
-            conntrack: self.conntrack(trials.conntrack_tracks)?,
-            epoll_watches_max: self
-                .proc
-                .number_if_present("sys/fs/epoll/max_user_watches")?,
-            surroundings: surroundings::read(&self.proc, &self.root, &self.cgroups)?,
+            addresses: unread.or(self.addresses(), || Addresses { outside: None }),
+            tcp: self.tcp(&mut unread),
+            conntrack: unread.or(self.conntrack(trials.conntrack_tracks), || None),
+            epoll_watches_max: unread.or(
+                self.proc.number_if_present("sys/fs/epoll/max_user_watches"),
+                || None,
+            ),
+            surroundings: surroundings::read(&self.proc, &self.root, &self.cgroups, &mut unread),
             connection_cost: trials.connection_cost,
+            kernel,
+            unread: unread.0,
         })
     }
 
@@ -130,28 +140,42 @@ impl Probe {
         meminfo::read(&self.proc)
     }
 
-    /// Descriptor limits of this process and of the machine.
+    /// RLIMIT_NOFILE of this process, soft and hard.
     ///
     /// # Errors
-    /// One of the files cannot be read or has another form.
-    pub fn descriptors(&self) -> Result<Descriptors, ProbeError> {
-        let (table_soft, table_hard) =
-            self.limits("Max open files", "a line 'Max open files' with two limits")?;
+    /// `/proc/self/limits` cannot be read or has another form.
+    pub fn table_limits(&self) -> Result<(u64, u64), ProbeError> {
+        self.limits("Max open files", "a line 'Max open files' with two limits")
+    }
+
+    /// Descriptor limits of this process and of the machine.
+    fn descriptors(
+        &self,
+        kernel: &Kernel,
+        capabilities: u64,
+        unread: &mut Unread,
+    ) -> Result<Descriptors, ProbeError> {
+        let (table_soft, table_hard) = self.table_limits()?;
         let [files_open, _free, files_max] = self.proc.numbers("sys/fs/file-nr")?;
+        let ceiling = unread.or(self.proc.number("sys/fs/nr_open"), || {
+            TABLE_CEILING.max(table_hard)
+        });
+        let first_namespace = unread.or(self.is_first_namespace(), || false);
+        let has = |capability: u32| first_namespace && capabilities >> capability & 1 == 1;
         Ok(Descriptors {
             table_soft,
             table_hard,
-            table_ceiling: self.proc.number("sys/fs/nr_open")?,
+            table_ceiling: ceiling,
             files_max,
             files_open,
-            files_max_exempt: self.has_in_first_namespace(CAP_SYS_ADMIN)?,
-            locked_bytes_max: self.locked_bytes_max()?,
-            locked_exempt: self.has_in_first_namespace(CAP_IPC_LOCK)?,
+            files_max_exempt: has(CAP_SYS_ADMIN),
+            locked_bytes_max: unread.or(self.locked_bytes_max(kernel), || None),
+            locked_exempt: has(CAP_IPC_LOCK),
         })
     }
 
-    fn locked_bytes_max(&self) -> Result<Option<u64>, ProbeError> {
-        if !self.kernel()?.at_least(6, 14) {
+    fn locked_bytes_max(&self, kernel: &Kernel) -> Result<Option<u64>, ProbeError> {
+        if !kernel.at_least(6, 14) {
             return Ok(None);
         }
         let (_, hard) = self.limits(
@@ -179,22 +203,12 @@ impl Probe {
         }
     }
 
-    /// True when a bound of the whole machine does not bind us: with that capability, and in the first user namespace,
-    /// whose map covers all ids. A capability inside a user namespace of our own does not count for the kernel.
-    fn has_in_first_namespace(&self, capability: u32) -> Result<bool, ProbeError> {
-        let first_namespace = match self.proc.text_if_present("self/uid_map")? {
+    /// True in the first user namespace, whose map covers all ids. A capability inside a user namespace of our own does
+    /// not exempt from bounds of the whole machine.
+    fn is_first_namespace(&self) -> Result<bool, ProbeError> {
+        Ok(match self.proc.text_if_present("self/uid_map")? {
             None => true,
             Some(map) => map.split_whitespace().eq(["0", "0", "4294967295"]),
-        };
-        Ok(first_namespace && self.capabilities()? >> capability & 1 == 1)
-    }
-
-    fn rights(&self) -> Result<Rights, ProbeError> {
-        let capabilities = self.capabilities()?;
-        let has = |bit: u32| capabilities >> bit & 1 == 1;
-        Ok(Rights {
-            raises_hard_limits: has(CAP_SYS_RESOURCE),
-            administers_network: has(CAP_NET_ADMIN),
         })
     }
 
@@ -216,28 +230,37 @@ impl Probe {
         kernel: &Kernel,
         administers_machine: bool,
         trial: Option<&Result<(), String>>,
-    ) -> Result<IoUring, ProbeError> {
+        unread: &mut Unread,
+    ) -> IoUring {
         match trial {
-            Some(Ok(())) => return Ok(IoUring::Allowed),
+            Some(Ok(())) => return IoUring::Allowed,
             Some(Err(reason)) => {
-                return Ok(IoUring::Refused {
+                return IoUring::Refused {
                     reason: reason.clone(),
-                });
+                };
             }
-            None if !kernel.at_least(6, 13) => return Ok(IoUring::KernelTooOld),
+            None if !kernel.at_least(6, 13) => return IoUring::KernelTooOld,
             None => {}
         }
+        let setting = self.proc.number_if_present("sys/kernel/io_uring_disabled");
         // 0: everybody; 1: CAP_SYS_ADMIN or members of kernel.io_uring_group; 2: nobody (Linux 6.6).
-        Ok(
-            match self
-                .proc
-                .number_if_present("sys/kernel/io_uring_disabled")?
-            {
-                None | Some(0) => IoUring::Allowed,
-                Some(1) if administers_machine => IoUring::Allowed,
-                Some(_) => IoUring::Disabled,
-            },
-        )
+        match unread.or(setting, || None) {
+            None | Some(0) => IoUring::Allowed,
+            Some(1) if administers_machine => IoUring::Allowed,
+            Some(_) => IoUring::Disabled,
+        }
+    }
+
+    /// Cores where `/proc/stat` does not tell: those of this process's affinity, or one of a machine elsewhere.
+    fn cores_unread(&self) -> Cores {
+        let here = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let is_here = self.cgroups == Path::new("/sys/fs/cgroup");
+        let allowed = self.cores_allowed().ok().flatten();
+        let cores = allowed.unwrap_or_else(|| if is_here { here() } else { 1 });
+        Cores {
+            online: cores,
+            usable: cores,
+        }
     }
 
     fn cores(&self) -> Result<Cores, ProbeError> {
@@ -282,6 +305,33 @@ impl Probe {
             }
         }
         Ok(Some(cores))
+    }
+}
+
+/// What the machine allows by the mask of effective capabilities.
+fn rights(capabilities: u64) -> Rights {
+    let has = |bit: u32| capabilities >> bit & 1 == 1;
+    Rights {
+        raises_hard_limits: has(CAP_SYS_RESOURCE),
+        administers_network: has(CAP_NET_ADMIN),
+    }
+}
+
+/// Errors of what a machine can be judged without.
+#[derive(Debug, Default)]
+struct Unread(Vec<String>);
+
+impl Unread {
+    /// What was read; or else what is taken instead, and the error is kept.
+    fn or<T>(&mut self, read: Result<T, ProbeError>, instead: impl FnOnce() -> T) -> T {
+        read.unwrap_or_else(|error| {
+            let error = error.to_string();
+            // One file can be read for several things.
+            if !self.0.contains(&error) {
+                self.0.push(error);
+            }
+            instead()
+        })
     }
 }
 

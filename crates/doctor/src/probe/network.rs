@@ -3,8 +3,8 @@
 //! Most of these files belong to this process's network namespace. In one that is not the machine's first,
 //! `tcp_mem` and `tcp_max_orphans` do not exist, although the first one's values bind there too.
 
-use super::Probe;
 use super::files::ProbeError;
+use super::{Probe, Unread};
 use crate::machine::{Addresses, Conntrack, Ports, Tcp};
 use std::collections::BTreeSet;
 
@@ -79,29 +79,53 @@ impl Probe {
         })
     }
 
-    pub(super) fn tcp(&self) -> Result<Tcp, ProbeError> {
-        let of_first_namespace = |path| self.proc.number_if_present(path);
-        Ok(Tcp {
-            memory_pages: self.proc.numbers_if_present("sys/net/ipv4/tcp_mem")?,
-            backlog_max: self.accept_queue()?,
-            handshakes_max: self.proc.number("sys/net/ipv4/tcp_max_syn_backlog")?,
-            // Missing where the kernel is built without cookies.
-            syn_cookies: self
-                .proc
-                .number_if_present("sys/net/ipv4/tcp_syncookies")?
-                .is_some_and(|value| value != 0),
-            orphans_max: of_first_namespace("sys/net/ipv4/tcp_max_orphans")?,
-            time_wait_max: self.proc.number("sys/net/ipv4/tcp_max_tw_buckets")?,
-            hash_buckets: self.hash_buckets()?,
-            child_hash_buckets: of_first_namespace("sys/net/ipv4/tcp_child_ehash_entries")?,
-            receive_buffer_bytes: self.proc.numbers("sys/net/ipv4/tcp_rmem")?,
-            send_buffer_bytes: self.proc.numbers("sys/net/ipv4/tcp_wmem")?,
-            keepalive: [
-                self.proc.number("sys/net/ipv4/tcp_keepalive_time")?,
-                self.proc.number("sys/net/ipv4/tcp_keepalive_intvl")?,
-                self.proc.number("sys/net/ipv4/tcp_keepalive_probes")?,
-            ],
-        })
+    pub(super) fn tcp(&self, unread: &mut Unread) -> Tcp {
+        let mut number = |name: &str| {
+            let path = format!("sys/net/ipv4/{name}");
+            unread.or(self.proc.number(&path).map(Some), || None)
+        };
+        let (handshakes_max, time_wait_max) =
+            (number("tcp_max_syn_backlog"), number("tcp_max_tw_buckets"));
+        let keepalive = [
+            number("tcp_keepalive_time"),
+            number("tcp_keepalive_intvl"),
+            number("tcp_keepalive_probes"),
+        ];
+        let keepalive = match keepalive {
+            [Some(time_s), Some(interval_s), Some(probes)] => Some([time_s, interval_s, probes]),
+            _ => None,
+        };
+        let mut of_first_namespace = |name: &str| {
+            let path = format!("sys/net/ipv4/{name}");
+            unread.or(self.proc.number_if_present(path), || None)
+        };
+        let (orphans_max, child_hash_buckets) = (
+            of_first_namespace("tcp_max_orphans"),
+            of_first_namespace("tcp_child_ehash_entries"),
+        );
+        // Missing where the kernel is built without cookies.
+        let cookies = self
+            .proc
+            .number_if_present("sys/net/ipv4/tcp_syncookies")
+            .map(|value| Some(value.is_some_and(|value| value != 0)));
+        let pages = self.proc.numbers_if_present("sys/net/ipv4/tcp_mem");
+        let mut buffers = |name: &str| {
+            let path = format!("sys/net/ipv4/{name}");
+            unread.or(self.proc.numbers(&path).map(Some), || None)
+        };
+        Tcp {
+            receive_buffer_bytes: buffers("tcp_rmem"),
+            send_buffer_bytes: buffers("tcp_wmem"),
+            memory_pages: unread.or(pages, || None),
+            backlog_max: unread.or(self.accept_queue().map(Some), || None),
+            handshakes_max,
+            syn_cookies: unread.or(cookies, || None),
+            orphans_max,
+            time_wait_max,
+            hash_buckets: unread.or(self.hash_buckets(), || None),
+            child_hash_buckets,
+            keepalive,
+        }
     }
 
     /// Negative in a network namespace that shares the first one's table; the size is the same table's.

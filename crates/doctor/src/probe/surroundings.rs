@@ -1,25 +1,26 @@
 //! Container, control group, cards, and what somebody once wrote into sysctl's files.
 
-use super::cgroup;
 use super::files::{ProbeError, Tree};
+use super::{Unread, cgroup};
 use crate::machine::{Interface, OldAdvice, Surroundings};
 use std::path::Path;
 
-pub(super) fn read(proc: &Tree, root: &Tree, cgroups: &Path) -> Result<Surroundings, ProbeError> {
-    let huge_pages = root.text_if_present("sys/kernel/mm/transparent_hugepage/enabled")?;
-    let adjustment = proc.text_if_present("self/oom_score_adj")?;
-    Ok(Surroundings {
-        container: container(proc, root)?,
-        threads: cgroup::threads(proc, cgroups)?,
+pub(super) fn read(proc: &Tree, root: &Tree, cgroups: &Path, unread: &mut Unread) -> Surroundings {
+    let huge_pages = root.text_if_present("sys/kernel/mm/transparent_hugepage/enabled");
+    let huge_pages = unread.or(huge_pages, || None);
+    let adjustment = unread.or(proc.text_if_present("self/oom_score_adj"), || None);
+    Surroundings {
+        container: unread.or(container(proc, root), || None),
+        threads: unread.or(cgroup::threads(proc, cgroups), || None),
         oom_score_adjustment: adjustment.and_then(|text| text.trim().parse().ok()),
         // The mode in force stands in brackets: `always [madvise] never`.
         huge_pages: huge_pages.and_then(|text| {
             let (_, rest) = text.split_once('[')?;
             Some(rest.split_once(']')?.0.to_owned())
         }),
-        interfaces: interfaces(root)?,
-        old_advice: old_advice(root)?,
-    })
+        interfaces: unread.or(interfaces(root), Vec::new),
+        old_advice: unread.or(old_advice(root), Vec::new),
+    }
 }
 
 /// What contains us, by the marks that runtimes leave.

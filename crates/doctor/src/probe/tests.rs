@@ -328,6 +328,53 @@ fn a_container_of_version_one_sees_its_group_as_the_root() {
     assert_eq!(files.machine().cgroup, None);
 }
 
+/// Containers hide files, and hardened ones forbid them. What can be read is judged all the same.
+#[test]
+fn what_can_not_be_read_is_named_and_ends_nothing() {
+    let files = Files::new("unread");
+    let gone = [
+        "proc/sys/kernel/osrelease",
+        "proc/self/status",
+        "proc/stat",
+        "proc/sys/fs/nr_open",
+        "proc/sys/net/core/somaxconn",
+        "proc/sys/net/ipv4/tcp_max_syn_backlog",
+        "proc/sys/net/ipv4/tcp_max_tw_buckets",
+        "proc/sys/net/ipv4/tcp_rmem",
+        "proc/sys/net/ipv4/tcp_wmem",
+        "proc/sys/net/ipv4/tcp_keepalive_time",
+    ];
+    for path in gone {
+        std::fs::remove_file(files.0.join(path)).unwrap();
+    }
+    // Neither a number nor 'max'; and a folder where a file should be.
+    files.write("sys/fs/cgroup/memory.max", "lots\n");
+    std::fs::create_dir_all(files.0.join("proc/net/fib_trie")).unwrap();
+    let machine = files.machine();
+    for path in gone.iter().chain(&["memory.max", "net/fib_trie"]) {
+        let named = machine.unread.iter().filter(|it| it.contains(path)).count();
+        assert_eq!(named, 1, "{path}: {:#?}", machine.unread);
+    }
+    assert_eq!(machine.unread.len(), gone.len() + 2);
+    assert_eq!(
+        (machine.cgroup.as_ref(), machine.tcp.backlog_max),
+        (None, None)
+    );
+    assert_eq!(machine.descriptors.table_ceiling, 1 << 20);
+    let load = crate::Load::idle(crate::Role::Server);
+    let examination = crate::Examination::new(machine, load, 1_000);
+    assert!(examination.enough);
+    let remark = &examination.remarks[..2]
+        .iter()
+        .find(|it| it.name == "unread");
+    assert!(
+        remark
+            .expect("among the first")
+            .finding
+            .contains("somaxconn")
+    );
+}
+
 #[test]
 fn errors_name_the_file_and_what_it_should_hold() {
     let files = Files::new("errors");
@@ -339,7 +386,9 @@ fn errors_name_the_file_and_what_it_should_hold() {
     );
 
     files.write("proc/sys/fs/file-nr", "1 2\n");
-    let error = files.probe().descriptors().unwrap_err();
+    files.write("proc/meminfo", MEMINFO);
+    let cost = ConnectionCost::assumed("of a test");
+    let error = files.probe().machine(cost).unwrap_err();
     assert!(matches!(error, ProbeError::Malformed { .. }), "{error}");
 
     std::fs::remove_file(files.0.join("proc/sys/kernel/osrelease")).unwrap();
