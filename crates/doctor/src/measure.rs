@@ -24,6 +24,8 @@ const BACKLOG: i32 = 4_096;
 const PATIENT_QUEUE: u64 = 100;
 /// Connections from one source address.
 const PAIRS_PER_SOURCE: usize = 100;
+/// How long one connection may take: over loopback it is there at once, unless a firewall drops its packets.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Descriptors left for everybody else in this process.
 const DESCRIPTORS_KEPT: u64 = 64;
 
@@ -86,7 +88,12 @@ enum Failure {
     #[error(transparent)]
     Probe(#[from] ProbeError),
     #[error("opening loopback connections failed: {0}")]
-    Socket(#[from] io::Error),
+    Socket(#[source] io::Error),
+    #[error(
+        "a loopback connection was not there within {} s: a firewall, or a table of connection tracking that is full, drops it",
+        PATIENCE.as_secs()
+    )]
+    Unanswered,
     #[error("measurements disagree, from {low} to {high} bytes a connection: the machine is busy")]
     Unsteady { low: u64, high: u64 },
     #[error("{bytes} bytes a connection is not plausible")]
@@ -235,6 +242,15 @@ fn judge(mut costs: [u64; BATCHES]) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Unanswered,
+            _ => Self::Socket(error),
+        }
+    }
+}
+
 /// Loopback connections, both ends ours.
 struct Pairs {
     listener: Socket,
@@ -249,6 +265,8 @@ impl Pairs {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
         listener.listen(BACKLOG)?;
+        // It bounds the wait in accept, too: socket(7).
+        listener.set_read_timeout(Some(PATIENCE))?;
         let most = usize::try_from(most).expect("some thousands");
         Ok(Self {
             address: listener.local_addr()?,
@@ -273,7 +291,7 @@ impl Pairs {
             let source = SocketAddr::from((Ipv4Addr::new(127, 77, 0, 1 + nth), 0));
             let near = Socket::new(Domain::IPV4, Type::STREAM, None)?;
             near.bind(&source.into())?;
-            near.connect(&self.address)?;
+            near.connect_timeout(&self.address, PATIENCE)?;
             near.set_linger(Some(Duration::ZERO))?;
             self.near.push(near);
         }
@@ -329,6 +347,18 @@ mod tests {
             batch_pairs(19_900, 1 << 20),
             Err(Failure::Memory { .. })
         ));
+    }
+
+    #[test]
+    fn a_connection_that_does_not_come_is_not_waited_for() {
+        let mut pairs = Pairs::new(1).unwrap();
+        // Nobody connects.
+        let failure = Failure::from(pairs.accept(1).unwrap_err());
+        assert!(matches!(failure, Failure::Unanswered), "{failure}");
+        // A backlog of nothing takes one connection and drops the next ones' packets, as a firewall would.
+        pairs.listener.listen(0).unwrap();
+        let failure = Failure::from(pairs.connect(5).unwrap_err());
+        assert!(matches!(failure, Failure::Unanswered), "{failure}");
     }
 
     #[test]
