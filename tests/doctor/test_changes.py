@@ -1,5 +1,6 @@
 """What doctor changes is listed, and comes back as it was: also when it is killed in the middle."""
 
+import os
 import resource
 import signal
 
@@ -116,4 +117,20 @@ def test_without_rights_what_cannot_be_changed_is_said(network, tmp_path):
         pytest.skip(f"rights cannot be dropped here: {done.stderr.strip()}")
     assert done.returncode == 1, done.stderr
     assert "not changed net.core.somaxconn: Permission denied" in done.stdout, done.stdout + done.stderr
+    assert settings(network) == before
+
+
+def test_a_reader_that_leaves_does_not_end_it_between_two_changes(network, tmp_path):
+    journal = tmp_path / "journal"
+    before = settings(network)
+    told, untold = os.pipe()
+    os.close(told)  # Whatever is written meets a closed pipe.
+    process = network.world().start(
+        MYRIAD, "doctor", "--fix", "--yes", *WANTED, "--journal", journal, stdout=untold, stderr=untold
+    )
+    os.close(untold)
+    assert process.wait(timeout=60) in (0, 1)
+    after = settings(network)
+    assert all(before[key] != after[key] for key in KEYS), after
+    assert doctor(network, "--undo", "--yes", "--journal", journal).returncode == 0
     assert settings(network) == before

@@ -16,6 +16,8 @@ pub enum Applied {
     Became(String),
     /// It was not allowed, or not possible.
     Refused(io::Error),
+    /// Somebody else has changed it to this since it was listed; it is left alone.
+    ChangedMeanwhile(Option<String>),
     /// It would do harm without this one, which was not made.
     LeftOut(Target),
 }
@@ -33,36 +35,62 @@ pub fn apply(
 ) -> Result<(), JournalError> {
     let mut made: Vec<&Target> = Vec::new();
     for step in steps {
-        if let Some(missing) = step.needs.iter().find(|needed| !made.contains(needed)) {
-            each(step, Applied::LeftOut(missing.clone()));
-            continue;
-        }
-        let number = journal.next_number();
-        journal.write(Record::Intent(Intent {
-            number,
-            target: step.target.clone(),
-            before: step.before.clone(),
-            after: step.after.clone(),
-            new_folder: missing_folder(root, &step.target),
-            world: root.world(),
-        }))?;
-        let written = write(root, &step.target, &step.after);
-        let became = step.target.read(root).ok().flatten();
-        journal.write(Record::Done {
-            number,
-            became: became.clone(),
-        })?;
-        let applied = match (written, became) {
-            (Err(error), _) => Applied::Refused(error),
-            (Ok(()), became) if step.target.same(became.as_deref(), Some(&step.after)) => {
-                made.push(&step.target);
-                Applied::Made
-            }
-            (Ok(()), became) => Applied::Became(became.unwrap_or_default()),
+        let missing = step.needs.iter().find(|needed| !made.contains(needed));
+        let applied = match missing {
+            Some(missing) => Applied::LeftOut(missing.clone()),
+            None => apply_one(root, step, journal)?,
         };
+        if matches!(applied, Applied::Made) {
+            made.push(&step.target);
+        }
         each(step, applied);
     }
     Ok(())
+}
+
+fn apply_one(root: &Root, step: &Step, journal: &mut Journal) -> Result<Applied, JournalError> {
+    // It was listed before a person was asked, who may have taken a while to answer.
+    match step.target.read(root) {
+        Ok(now) if step.target.same(now.as_deref(), step.before.as_deref()) => {}
+        Ok(now) => return Ok(Applied::ChangedMeanwhile(now)),
+        Err(error) => return Ok(Applied::Refused(error)),
+    }
+    let number = journal.next_number();
+    let new_folder = missing_folder(root, &step.target);
+    journal.write(Record::Intent(Intent {
+        number,
+        target: step.target.clone(),
+        before: step.before.clone(),
+        after: step.after.clone(),
+        new_folder: new_folder.clone(),
+        world: root.world(),
+    }))?;
+    let written = write(root, &step.target, &step.after);
+    let became = step.target.read(root).ok().flatten();
+    journal.write(Record::Done {
+        number,
+        became: became.clone(),
+    })?;
+    let is = |value: Option<&str>| step.target.same(became.as_deref(), value);
+    match written {
+        Ok(()) if is(Some(&step.after)) => Ok(Applied::Made),
+        Ok(()) => Ok(Applied::Became(became.unwrap_or_default())),
+        Err(error) => {
+            if is(step.before.as_deref()) && leaves_nothing(root, step, new_folder.as_deref()) {
+                journal.write(Record::Undone { number })?;
+            }
+            Ok(Applied::Refused(error))
+        }
+    }
+}
+
+/// Tidies up after a write that was refused; true if nothing of it is left to undo.
+fn leaves_nothing(root: &Root, step: &Step, new_folder: Option<&Path>) -> bool {
+    match (&step.target, &step.before) {
+        (Target::Sysctl(_), _) => true,
+        (Target::File(path), None) => remove(root, path, new_folder).is_ok(),
+        (Target::File(path), Some(_)) => sweep(root, path).is_ok(),
+    }
 }
 
 /// The folder that has to be made for a file, when it is only the last one: drop-ins of a unit.

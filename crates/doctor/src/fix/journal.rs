@@ -8,14 +8,27 @@ use super::steps::Target;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The journal cannot be used; nothing was changed.
+/// The journal cannot be used, and nothing goes on without it.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It cannot be opened, read or written.
+    /// It cannot be opened or read. Nothing was changed.
     #[error("the journal {path} cannot be used: {source}; name another place with --journal", path = path.display())]
     Unusable {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It could be written before, and cannot any more.
+    #[error(
+        "the journal {path} cannot be written any more: {source}. What was changed before is in it, and nothing further is \
+         changed; make room for it, and take that back with --undo --journal {path}",
+        path = path.display()
+    )]
+    Cut {
         /// Where.
         path: PathBuf,
         /// Why.
@@ -93,9 +106,13 @@ impl Journal {
         std::fs::create_dir_all(folder).map_err(unusable)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
-        let journal = Self::lock(path, options.open(path).map_err(unusable)?)?;
-        sync_folder(folder).map_err(unusable)?;
-        Ok(journal)
+        loop {
+            let file = options.open(path).map_err(unusable)?;
+            if let Some(journal) = Self::lock(path, file)? {
+                sync_folder(folder).map_err(unusable)?;
+                return Ok(journal);
+            }
+        }
     }
 
     /// Opens a journal that is there; none where there is none.
@@ -103,17 +120,27 @@ impl Journal {
     /// # Errors
     /// See [`JournalError`].
     pub fn open_existing(path: &Path) -> Result<Option<Self>, JournalError> {
-        match OpenOptions::new().read(true).append(true).open(path) {
-            Ok(file) => Self::lock(path, file).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(JournalError::Unusable {
-                path: path.to_path_buf(),
-                source,
-            }),
+        loop {
+            match OpenOptions::new().read(true).append(true).open(path) {
+                Ok(file) => {
+                    if let Some(journal) = Self::lock(path, file)? {
+                        return Ok(Some(journal));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(source) => {
+                    return Err(JournalError::Unusable {
+                        path: path.to_path_buf(),
+                        source,
+                    });
+                }
+            }
         }
     }
 
-    fn lock(path: &Path, mut file: File) -> Result<Self, JournalError> {
+    /// None where the file was taken away between opening and locking it: another run had settled it. What would be
+    /// written to it then would be nowhere.
+    pub(super) fn lock(path: &Path, mut file: File) -> Result<Option<Self>, JournalError> {
         let path = path.to_path_buf();
         match file.try_lock() {
             Ok(()) => {}
@@ -121,6 +148,11 @@ impl Journal {
             Err(std::fs::TryLockError::Error(source)) => {
                 return Err(JournalError::Unusable { path, source });
             }
+        }
+        match is_at(&file, &path) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(source) => return Err(JournalError::Unusable { path, source }),
         }
         let mut bytes = Vec::new();
         if let Err(source) = file.read_to_end(&mut bytes) {
@@ -141,13 +173,13 @@ impl Journal {
             // What follows must begin on a line of its own.
             let cut = journal.file.set_len(whole_bytes as u64);
             cut.and_then(|()| journal.file.seek(io::SeekFrom::End(0)).map(drop))
-                .map_err(|source| journal.unusable(source))?;
+                .map_err(|source| journal.cut(source))?;
         }
-        Ok(journal)
+        Ok(Some(journal))
     }
 
-    fn unusable(&self, source: io::Error) -> JournalError {
-        JournalError::Unusable {
+    fn cut(&self, source: io::Error) -> JournalError {
+        JournalError::Cut {
             path: self.path.clone(),
             source,
         }
@@ -160,7 +192,7 @@ impl Journal {
         let written = self.file.write_all(line.as_bytes());
         written
             .and_then(|()| self.file.sync_all())
-            .map_err(|source| self.unusable(source))?;
+            .map_err(|source| self.cut(source))?;
         self.records.push(record);
         Ok(())
     }
@@ -197,20 +229,33 @@ impl Journal {
     }
 
     /// Takes the journal away when nothing in it is left to undo.
-    pub(super) fn remove_if_settled(self) -> Result<(), JournalError> {
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove_if_settled(self) -> Result<(), JournalError> {
         if !self.pending().is_empty() {
             return Ok(());
         }
         let removed = std::fs::remove_file(&self.path);
         removed
             .and_then(|()| sync_folder(folder_of(&self.path)))
-            .map_err(|source| self.unusable(source))
+            .map_err(|source| self.cut(source))
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Whether that file is still what the path names.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let opened = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (opened.dev(), opened.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -365,6 +365,68 @@ fn files_that_go_beyond_the_ceiling_say_what_comes_first() {
 }
 
 #[test]
+fn what_changed_while_a_person_was_asked_is_left_alone() {
+    let folder = Folder::new("meanwhile");
+    let plan = Plan::new(
+        &folder.root(),
+        &changes()[3..],
+        Persistence::UntilReboot,
+        None,
+    )
+    .unwrap();
+    folder.write("proc/sys/net/core/somaxconn", "777\n");
+    let mut journal = Journal::open(&folder.journal()).unwrap();
+    apply(
+        &folder.root(),
+        &plan.steps,
+        &mut journal,
+        |_, applied| match applied {
+            Applied::ChangedMeanwhile(now) => assert_eq!(now.as_deref(), Some("777")),
+            other => panic!("{other:?}"),
+        },
+    )
+    .unwrap();
+    let now = &folder.files()[&folder.0.join("proc/sys/net/core/somaxconn")];
+    assert_eq!(now, "777\n");
+}
+
+#[test]
+fn where_all_is_refused_there_is_no_journal_to_undo() {
+    let folder = Folder::new("all-refused");
+    let step = Step {
+        target: Target::Sysctl("net.netfilter.nf_conntrack_max".into()),
+        before: None,
+        after: "5".into(),
+        why: "of a test".into(),
+        needs: Vec::new(),
+    };
+    let mut journal = Journal::open(&folder.journal()).unwrap();
+    apply(&folder.root(), &[step], &mut journal, |_, applied| {
+        assert!(matches!(applied, Applied::Refused(_)), "{applied:?}");
+    })
+    .unwrap();
+    journal.remove_if_settled().unwrap();
+    assert!(!folder.journal().exists());
+}
+
+/// Between opening and locking it another run may have settled it and taken it away.
+#[test]
+fn a_journal_that_was_taken_away_is_not_written_to() {
+    let folder = Folder::new("race");
+    folder.fix(&changes()[3..], Persistence::UntilReboot);
+    let opened = std::fs::OpenOptions::new()
+        .read(true)
+        .append(true)
+        .open(folder.journal())
+        .unwrap();
+    assert!(folder.undo().1);
+    assert!(Journal::lock(&folder.journal(), opened).unwrap().is_none());
+    assert!(Journal::open_existing(&folder.journal()).unwrap().is_none());
+    let reopened = Journal::open(&folder.journal()).unwrap();
+    assert!(folder.journal().exists() && reopened.pending().is_empty());
+}
+
+#[test]
 fn a_journal_is_for_one_at_a_time_and_says_what_is_wrong_with_it() {
     let folder = Folder::new("journal");
     let held = Journal::open(&folder.journal()).unwrap();

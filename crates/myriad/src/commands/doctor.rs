@@ -2,7 +2,7 @@
 
 mod changing;
 
-use crate::BAD_ARGUMENTS;
+use crate::{BAD_ARGUMENTS, say};
 use clap::{Args, ValueEnum};
 use myriad_doctor::{
     ConnectionCost, Examination, IoUring, LISTENING_PORT, Load, Paint, Paths, Probe, ProbeError,
@@ -193,12 +193,12 @@ fn verdict(enough: bool) -> ExitCode {
 }
 
 fn failed(why: &str) -> ExitCode {
-    eprintln!("error: {why}");
+    say(format_args!("error: {why}"));
     ExitCode::from(NOT_ENOUGH)
 }
 
 fn refuse(why: &str) -> ExitCode {
-    eprintln!("error: {why}");
+    say(format_args!("error: {why}"));
     ExitCode::from(BAD_ARGUMENTS)
 }
 

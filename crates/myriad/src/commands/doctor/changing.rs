@@ -5,13 +5,14 @@ use myriad_doctor::Examination;
 use myriad_doctor::fix::{
     Applied, Journal, Persistence, Plan, Restored, Root, Step, Undo, Undone, apply,
 };
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Lists the changes, asks, makes them, and judges the machine again.
 pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
-    println!("{}", examination.headline);
+    tell(format_args!("{}", examination.headline));
     let persistence = if arguments.persistent {
         Persistence::Persistent
     } else {
@@ -24,15 +25,15 @@ pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
         Err(error) => return failed(&format!("a setting to change cannot be read: {error}")),
     };
     if plan == Plan::default() {
-        println!("There is no setting to change.");
+        tell("There is no setting to change.");
         return verdict(examination.enough);
     }
-    println!("\nTo change:\n{}", plan.listed());
+    tell(format_args!("\nTo change:\n{}", plan.listed()));
     if plan.steps.is_empty() {
         return verdict(examination.enough);
     }
     if !(arguments.yes || confirmed(&format!("Change {} of them now?", plan.steps.len()))) {
-        println!("Nothing was changed.");
+        tell("Nothing was changed.");
         return verdict(examination.enough);
     }
     match change(&root, &plan.steps, &arguments.journal) {
@@ -41,7 +42,7 @@ pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
     }
     match arguments.examine_again(&examination) {
         Ok(now) => {
-            println!("\n{}", now.headline);
+            tell(format_args!("\n{}", now.headline));
             verdict(now.enough)
         }
         Err(error) => failed(&format!("the machine cannot be judged any more: {error}")),
@@ -51,30 +52,61 @@ pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
 fn change(root: &Root, steps: &[Step], journal: &Path) -> Result<(), String> {
     let mut journal = Journal::open(journal).map_err(|error| error.to_string())?;
     let place = journal.path().display().to_string();
-    let mut refused = 0;
-    let applied = apply(root, steps, &mut journal, |step, applied| match applied {
-        Applied::Made => println!("  changed {}", step.target),
-        Applied::Became(value) => println!("  changed {}; the kernel made it {value}", step.target),
-        Applied::LeftOut(missing) => {
-            refused += 1;
-            println!(
-                "  left out {}, which does harm without {missing}",
-                step.target
-            );
+    let (mut made, mut refused) = (0, 0);
+    let applied = apply(root, steps, &mut journal, |step, applied| {
+        match applied {
+            Applied::Made | Applied::Became(_) => made += 1,
+            _ => refused += 1,
         }
-        Applied::Refused(error) => {
-            refused += 1;
-            println!("  not changed {}: {error}", step.target);
-        }
+        tell(format_args!("  {}", outcome(step, &applied)));
     });
     applied.map_err(|error| error.to_string())?;
     if refused > 0 {
-        println!(
+        tell(format_args!(
             "{refused} could not be changed: run as root of the machine, or have them changed with --print."
-        );
+        ));
     }
-    println!("What it was is in {place}; myriad doctor --undo takes it back.");
-    Ok(())
+    if made > 0 {
+        tell(format_args!(
+            "What it was is in {place}; myriad doctor --undo takes it back."
+        ));
+        return Ok(());
+    }
+    journal
+        .remove_if_settled()
+        .map_err(|error| error.to_string())
+}
+
+fn outcome(step: &Step, applied: &Applied) -> String {
+    let target = &step.target;
+    match applied {
+        Applied::Made => format!("changed {target}"),
+        Applied::Became(value) => format!("changed {target}; the kernel made it {value}"),
+        Applied::Refused(error) => format!("not changed {target}: {error}"),
+        Applied::ChangedMeanwhile(now) => format!(
+            "not changed {target}: somebody else has made it {} since it was listed",
+            shown(now.as_deref())
+        ),
+        Applied::LeftOut(missing) => {
+            format!("left out {target}, which does harm without {missing}")
+        }
+    }
+}
+
+/// What a setting is, in a word.
+fn shown(value: Option<&str>) -> String {
+    match value {
+        None => "(nothing)".to_owned(),
+        Some("") => "(empty)".to_owned(),
+        Some(text) if text.contains('\n') => format!("{} lines", text.lines().count()),
+        Some(text) => text.replace('\t', " "),
+    }
+}
+
+/// Says something on stdout. That nobody reads it any more does not stop what is under way: half of the changes would
+/// be made.
+fn tell(words: impl Display) {
+    let _ = writeln!(io::stdout(), "{words}");
 }
 
 /// Lists what was changed, asks, and takes it back.
@@ -83,30 +115,34 @@ pub(super) fn undo(journal: &Path, yes: bool) -> ExitCode {
     let journal = match Journal::open_existing(journal) {
         Ok(Some(journal)) => journal,
         Ok(None) => {
-            println!("There is nothing to take back: no journal at {place}.");
+            tell(format_args!(
+                "There is nothing to take back: no journal at {place}."
+            ));
             return ExitCode::SUCCESS;
         }
         Err(error) => return failed(&error.to_string()),
     };
     let undo = Undo::new(Root::new("/"), journal);
-    println!("To take back:");
+    tell("To take back:");
     let mut restores = 0;
     for entry in undo.entries() {
-        println!("  {}", described(entry));
+        tell(format_args!("  {}", described(entry)));
         restores += usize::from(entry.undone == Undone::Restore);
     }
     if restores > 0 && !(yes || confirmed(&format!("Restore {restores} of them now?"))) {
-        println!("Nothing was changed.");
+        tell("Nothing was changed.");
         return verdict(false);
     }
     let done = undo.run(|entry, done| match done {
-        Err(error) => println!("  not restored {}: {error}", entry.target),
-        Ok(()) if entry.undone == Undone::Restore => println!("  restored {}", entry.target),
+        Err(error) => tell(format_args!("  not restored {}: {error}", entry.target)),
+        Ok(()) if entry.undone == Undone::Restore => {
+            tell(format_args!("  restored {}", entry.target))
+        }
         Ok(()) => {}
     });
     match done {
         Ok(true) => {
-            println!("Everything is as it was.");
+            tell("Everything is as it was.");
             ExitCode::SUCCESS
         }
         Ok(false) => failed(&format!(
@@ -117,13 +153,8 @@ pub(super) fn undo(journal: &Path, yes: bool) -> ExitCode {
 }
 
 fn described(entry: &Restored) -> String {
-    let shown = |value: &Option<String>| match value.as_deref() {
-        None => "(nothing)".to_owned(),
-        Some("") => "(empty)".to_owned(),
-        Some(text) if text.contains('\n') => format!("{} lines", text.lines().count()),
-        Some(text) => text.replace('\t', " "),
-    };
-    let (target, now, before) = (&entry.target, shown(&entry.now), shown(&entry.before));
+    let target = &entry.target;
+    let (now, before) = (shown(entry.now.as_deref()), shown(entry.before.as_deref()));
     match &entry.undone {
         Undone::Restore => format!("{target}: {now}  →  {before}"),
         Undone::AsItWas => format!("{target}: is {before}, as it was"),
@@ -140,9 +171,8 @@ fn described(entry: &Restored) -> String {
 
 /// Whether a person said yes. Nobody there is no.
 fn confirmed(question: &str) -> bool {
-    print!("{question} [y/N] ");
     let mut answer = String::new();
-    let asked = io::stdout().flush();
+    let asked = write!(io::stdout(), "{question} [y/N] ").and_then(|()| io::stdout().flush());
     asked.is_ok()
         && io::stdin().read_line(&mut answer).is_ok()
         && matches!(answer.trim(), "y" | "Y" | "yes")
