@@ -3,8 +3,9 @@
 //! Only settings that bind: each one here is the limit of some connections asked for, or takes a listening
 //! port out of harm's way. What only tends to be copied along is not here.
 
+use crate::budget::{Concern, Limit};
 use crate::limits::needed::{self, roomy};
-use crate::limits::{BACKLOG_WANTED, Load, Program};
+use crate::limits::{Load, Program};
 use crate::machine::Machine;
 use crate::units::count;
 use serde::Serialize;
@@ -51,7 +52,7 @@ pub fn changes(machine: &Machine, load: Load, wanted: u64) -> Vec<Change> {
         // First the port is out of reach, then the range reaches it.
         reserved_port(machine, load, wanted),
         port_range(machine, load, wanted),
-        accept_queue(machine, load),
+        accept_queue(machine, load, wanted),
         conntrack(machine, load, wanted),
     ]
     .into_iter()
@@ -64,6 +65,13 @@ fn binding(machine: &Machine, load: Load, wanted: u64, name: &str) -> Option<u64
     let limits = crate::limits::all(machine, load, wanted);
     let limit = limits.into_iter().find(|limit| limit.name == name)?;
     (limit.connections < wanted).then_some(limit.connections)
+}
+
+/// The limit `name`, if it means anything for `wanted`.
+fn troubling(machine: &Machine, load: Load, wanted: u64, name: &str) -> Option<Limit> {
+    let limits = crate::limits::all(machine, load, wanted);
+    let limit = limits.into_iter().find(|limit| limit.name == name)?;
+    (limit.concern(wanted) != Concern::None).then_some(limit)
 }
 
 /// Descriptors that each process of an ordinary program needs.
@@ -159,9 +167,10 @@ fn reserved_port(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
     })
 }
 
-fn accept_queue(machine: &Machine, load: Load) -> Option<Change> {
+fn accept_queue(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
+    troubling(machine, load, wanted, "accept queue")?;
     let now = machine.tcp.backlog_max?;
-    (load.role.accepts() && now < BACKLOG_WANTED).then(|| Change {
+    Some(Change {
         setting: Setting::Sysctl("net.core.somaxconn"),
         from: now.to_string(),
         to: needed::backlog(now).to_string(),

@@ -29,6 +29,16 @@ fn only_what_binds_is_changed() {
     assert_eq!(changes[0].to, "4900000");
 }
 
+#[test]
+fn an_accept_queue_that_suffices_for_a_burst_is_left_alone() {
+    let mut machine = small_machine();
+    let load = Load::broadcast(Role::Server);
+    for (queue, wanted) in [(1_023, 1_000_000), (128, 100)] {
+        machine.tcp.backlog_max = Some(queue);
+        assert_eq!(changes(&machine, load, wanted), [], "{queue} for {wanted}");
+    }
+}
+
 /// Who runs doctor with sudo has the service in mind, which runs as somebody else.
 #[test]
 fn what_binds_other_users_is_changed_although_root_is_exempt() {

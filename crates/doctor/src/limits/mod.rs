@@ -6,7 +6,6 @@ pub(crate) mod needed;
 mod network;
 
 pub(crate) use memory::PROGRAM_BYTES;
-pub(crate) use network::BACKLOG_WANTED;
 
 use crate::budget::Limit;
 use crate::machine::{ConnectionCost, Machine};
