@@ -44,6 +44,17 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Whether Myriad takes io_uring by itself: it works, and locked memory suffices for the ring that each shard needs.
+    #[must_use]
+    pub fn takes_io_uring(&self) -> bool {
+        let cores = self.cores.usable as u64;
+        self.io_uring.is_usable()
+            && self
+                .descriptors
+                .rings_max()
+                .is_none_or(|rings| rings >= cores)
+    }
+
     /// The same machine for a server on another port.
     pub fn listen_on(&mut self, port: u16) {
         self.listening = Listening::of(port, self.ports, &self.reserved_ports);
@@ -153,6 +164,15 @@ pub struct Descriptors {
     /// True with CAP_IPC_LOCK in the first user namespace: the kernel does not apply it to this process then.
     #[serde(default)]
     pub locked_exempt: bool,
+}
+
+impl Descriptors {
+    /// Rings that locked memory allows this user's processes together; none where nothing bounds them.
+    #[must_use]
+    pub fn rings_max(&self) -> Option<u64> {
+        let bytes = self.locked_bytes_max.filter(|_| !self.locked_exempt)?;
+        Some(crate::tables::rings_max(bytes))
+    }
 }
 
 /// Ports the kernel gives to outgoing connections.

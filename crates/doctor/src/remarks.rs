@@ -83,6 +83,17 @@ fn io_uring(machine: &Machine) -> Remark {
     const FALLBACK: &str =
         "The epoll driver is used; io_uring needs about a third less CPU per message";
     let (finding, consequence) = match &machine.io_uring {
+        IoUring::Allowed if !machine.takes_io_uring() => (
+            format!(
+                "locked memory (hard RLIMIT_MEMLOCK, {}) holds {} rings, and each of {} cores needs one",
+                bytes(machine.descriptors.locked_bytes_max.unwrap_or(0)),
+                machine.descriptors.rings_max().unwrap_or(0),
+                machine.cores.usable
+            ),
+            format!(
+                "{FALLBACK}. LimitMEMLOCK= in a systemd unit, --ulimit memlock= of a container."
+            ),
+        ),
         IoUring::Allowed => (
             "io_uring may be used".to_owned(),
             "Myriad uses it.".to_owned(),
@@ -106,7 +117,7 @@ fn io_uring(machine: &Machine) -> Remark {
         finding,
         consequence,
     )
-    .warning_if(!machine.io_uring.is_usable())
+    .warning_if(!machine.takes_io_uring())
 }
 
 fn unread(machine: &Machine) -> Option<Remark> {
@@ -239,7 +250,7 @@ fn threads(machine: &Machine, load: Load) -> Option<Remark> {
     let [most, now] = machine.surroundings.threads?;
     let free = most.saturating_sub(now);
     // Under epoll every descriptor table is a thread.
-    let wanted = match (load.program, machine.io_uring.is_usable()) {
+    let wanted = match (load.program, machine.takes_io_uring()) {
         (Program::Ordinary { processes }, _) => processes,
         (Program::Myriad, true) => machine.cores.usable as u64,
         (Program::Myriad, false) => crate::tables::EPOLL_TABLES_MAX as u64,

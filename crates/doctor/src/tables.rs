@@ -4,6 +4,8 @@
 pub const EPOLL_TABLES_MAX: usize = 256;
 /// Tables a server can have under io_uring: a socket's name has 12 bits for its ring.
 pub const RING_TABLES_MAX: u64 = 4_096;
+/// Slots of one ring's table at most, whatever RLIMIT_NOFILE is: the kernel takes no larger one.
+pub const RING_SLOTS_MAX: u64 = 1 << 20;
 /// What the kernel counts for the smallest ring the driver makes: three pages of completions, four of submissions.
 pub const RING_BYTES_MIN: u64 = 7 * 4_096;
 /// Sockets beyond the connections' limit that a shard can hold while it answers them 503.
@@ -49,13 +51,19 @@ pub fn epoll_connections_max(table: u64) -> u64 {
 #[must_use]
 pub fn ring_connections_max(table: u64) -> u64 {
     let rings = table.saturating_sub(OWN_DESCRIPTORS).min(RING_TABLES_MAX);
-    rings.saturating_mul(table)
+    rings.saturating_mul(table.min(RING_SLOTS_MAX))
+}
+
+/// Rings whose queues are within that much locked memory, each as small as it can be.
+#[must_use]
+pub fn rings_max(locked_bytes: u64) -> u64 {
+    locked_bytes / RING_BYTES_MIN
 }
 
 /// Sockets that rings hold whose queues are counted as their user's locked memory, each ring as small as it can be.
 #[must_use]
 pub fn locked_ring_sockets_max(table: u64, locked_bytes: u64) -> u64 {
-    (locked_bytes / RING_BYTES_MIN).saturating_mul(table)
+    rings_max(locked_bytes).saturating_mul(table.min(RING_SLOTS_MAX))
 }
 
 /// Connections in the fullest table: the mean, and four standard deviations of the binomial spread.
@@ -95,6 +103,13 @@ mod tests {
         assert_eq!(epoll_connections_max(300), 0);
         assert_eq!(ring_connections_max(64), 0);
         assert_eq!(epoll_connections_max(0), 0);
+    }
+
+    #[test]
+    fn a_ring_has_a_million_slots_at_the_most() {
+        let most = ring_connections_max(u64::MAX);
+        assert_eq!(most, RING_TABLES_MAX * RING_SLOTS_MAX);
+        assert_eq!(locked_ring_sockets_max(1 << 40, 64 << 10), 2 << 20);
     }
 
     #[test]

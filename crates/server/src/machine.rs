@@ -48,6 +48,11 @@ impl Machine {
         }
     }
 
+    /// Rings of io_uring that locked memory allows; none where nothing is known to bound them.
+    pub(crate) fn rings_max(&self) -> Option<u64> {
+        self.probed.as_ref()?.descriptors.rings_max()
+    }
+
     /// What it allows a server on that port with that driver; none where `/proc` is not readable.
     pub(crate) fn budget(&self, port: u16, driver: DriverChoice, wanted: u64) -> Option<Budget> {
         let mut machine = self.probed.as_deref()?.clone();

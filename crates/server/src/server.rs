@@ -8,7 +8,7 @@ use crate::handover::Receiver;
 use crate::mailbox::{Note, Notes, mailbox};
 use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
-    choose_driver, refusal,
+    choose_driver, enough_rings, refusal,
 };
 use myriad_doctor::units;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
@@ -192,9 +192,12 @@ fn driver_name(driver: Driver) -> &'static str {
 }
 
 fn plan(config: &Config) -> Result<Plan, ServerError> {
-    let driver = choose_driver(config.driver, Driver::probe_io_uring)?;
     let table = descriptor_limit().map_err(ServerError::system("raise the descriptor limit"))?;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let driver = choose_driver(config.driver, || {
+        Driver::probe_io_uring()?;
+        enough_rings(config.rings_max, config.shards.unwrap_or(cores))
+    })?;
     let plan = shards::plan(
         driver,
         Wanted {

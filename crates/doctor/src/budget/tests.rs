@@ -178,6 +178,33 @@ fn epoll_watches_bind_only_the_epoll_driver() {
 }
 
 #[test]
+fn epoll_is_judged_where_locked_memory_has_too_few_rings_for_the_cores() {
+    let mut machine = small_machine();
+    machine.descriptors.table_hard = 700;
+    machine.descriptors.locked_bytes_max = Some(64 << 10);
+    let server = |machine: &Machine| Budget::new(machine, Load::idle(Role::Server), 1_000_000);
+    // Two rings for two cores.
+    assert_eq!(
+        server(&machine).first_stop().name,
+        "locked memory of one user"
+    );
+    machine.cores.usable = 3;
+    let budget = server(&machine);
+    assert_eq!(budget.first_stop().name, "descriptor tables");
+    assert_eq!(
+        budget.first_stop().connections,
+        crate::tables::epoll_connections_max(700)
+    );
+    let finding = &budget.remarks[0].finding;
+    assert!(
+        finding.contains("holds 2 rings, and each of 3 cores"),
+        "{finding}"
+    );
+    machine.descriptors.locked_exempt = true;
+    assert!(machine.takes_io_uring());
+}
+
+#[test]
 fn a_low_descriptor_limit_is_not_a_low_number_of_connections() {
     let mut machine = small_machine();
     machine.descriptors.table_hard = 4_096;

@@ -68,7 +68,7 @@ pub(super) fn tables(machine: &Machine, load: Load) -> Limit {
 fn myriad_tables(machine: &Machine) -> Limit {
     let descriptors = machine.descriptors;
     let table = descriptors.table_hard.min(descriptors.table_ceiling);
-    let (connections, how) = if machine.io_uring.is_usable() {
+    let (connections, how) = if machine.takes_io_uring() {
         let how = format!(
             "Myriad adds io_uring tables of that size as they fill, up to {}",
             count(RING_TABLES_MAX)
@@ -95,7 +95,7 @@ fn myriad_tables(machine: &Machine) -> Limit {
 
 /// The account is the user's, so that both ends on one machine share it.
 pub(super) fn locked_memory(machine: &Machine, load: Load) -> Option<Limit> {
-    if load.program != Program::Myriad || !machine.io_uring.is_usable() {
+    if load.program != Program::Myriad || !machine.takes_io_uring() {
         return None;
     }
     let descriptors = machine.descriptors;

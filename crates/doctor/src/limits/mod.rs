@@ -150,7 +150,7 @@ impl Load {
 
     /// True where epoll watches the sockets.
     fn uses_epoll(self, machine: &Machine) -> bool {
-        self.program != Program::Myriad || !machine.io_uring.is_usable()
+        self.program != Program::Myriad || !machine.takes_io_uring()
     }
 }
 

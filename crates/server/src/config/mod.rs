@@ -65,6 +65,8 @@ pub struct Config {
     pub max_connections: u64,
     /// Which driver.
     pub driver: DriverChoice,
+    /// Rings of io_uring that the user's locked memory allows; none where nothing is known to bound them.
+    pub rings_max: Option<u64>,
     /// Shards asked for; none for one per core, or as many as descriptor tables need.
     pub shards: Option<usize>,
     /// The key that the API asks for.
@@ -133,6 +135,7 @@ impl Options {
             internal_listen: self.internal_listen,
             max_connections,
             driver,
+            rings_max: machine.rings_max(),
             shards: self.shard_count()?,
             api_key: self.key()?,
             drain: span("drain", self.drain, Span(Duration::from_secs(10)))?,

@@ -4,7 +4,9 @@ mod address;
 mod plan;
 
 pub(crate) use address::{HeldAddress, backlog, refusal};
-pub(crate) use plan::{CONTROL_CONNECTIONS_MAX, Plan, Tables, Wanted, choose_driver, plan};
+pub(crate) use plan::{
+    CONTROL_CONNECTIONS_MAX, Plan, Tables, Wanted, choose_driver, enough_rings, plan,
+};
 
 use crate::error::ServerError;
 use crate::handover::{self, Sender};

@@ -3,7 +3,7 @@
 use crate::config::DriverChoice;
 use crate::error::ServerError;
 use myriad_doctor::tables::{self, REFUSAL_SLOTS, epoll_tables_needed, own_descriptors};
-use myriad_reactor::Driver;
+use myriad_reactor::{Driver, DriverUnavailable};
 use myriad_shard::Mesh;
 
 /// What the plan depends on.
@@ -106,13 +106,24 @@ fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
+/// Each shard starts with a ring. The probe makes one, so that a bound on locked memory of two does not show in it.
+pub(crate) fn enough_rings(rings_max: Option<u64>, shards: usize) -> Result<(), DriverUnavailable> {
+    match rings_max {
+        Some(rings) if rings < shards as u64 => Err(DriverUnavailable(format!(
+            "locked memory (RLIMIT_MEMLOCK) holds {rings} rings, and each of {shards} shards needs one; raise it \
+             (ulimit -l, LimitMEMLOCK= in a systemd unit)"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Chooses the driver. `probe` really tries io_uring, and is called only when the answer matters.
 ///
 /// # Errors
 /// io_uring was asked for by name and does not work.
 pub(crate) fn choose_driver(
     choice: DriverChoice,
-    probe: impl FnOnce() -> Result<(), myriad_reactor::DriverUnavailable>,
+    probe: impl FnOnce() -> Result<(), DriverUnavailable>,
 ) -> Result<Driver, ServerError> {
     match choice {
         DriverChoice::Epoll => Ok(Driver::Epoll),
@@ -138,7 +149,21 @@ pub(crate) fn choose_driver(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use myriad_reactor::DriverUnavailable;
+
+    #[test]
+    fn auto_takes_epoll_where_locked_memory_has_no_ring_for_every_shard() {
+        let choose = |choice, rings| choose_driver(choice, || enough_rings(rings, 3));
+        let auto = DriverChoice::Auto;
+        assert_eq!(choose(auto, Some(2)).unwrap(), Driver::Epoll);
+        assert_eq!(choose(auto, Some(3)).unwrap(), Driver::IoUring);
+        assert_eq!(choose(auto, None).unwrap(), Driver::IoUring);
+        let error = choose(DriverChoice::IoUring, Some(2)).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("holds 2 rings") && error.contains("ulimit -l"),
+            "{error}"
+        );
+    }
 
     fn wanted(connections: u64, table: usize) -> Wanted {
         Wanted {
