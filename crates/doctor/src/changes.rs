@@ -31,9 +31,27 @@ pub enum Setting {
     Sysctl(&'static str),
     /// RLIMIT_NOFILE, soft and hard, of whatever program holds the connections.
     DescriptorLimit,
+    /// RLIMIT_MEMLOCK, soft and hard, of the same program, in bytes.
+    LockedMemory,
+    /// `pids.max` of its control group.
+    Threads,
+    /// `oom_score_adj` of the program.
+    OutOfMemoryScore,
 }
 
 impl Setting {
+    /// What people know it by.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Sysctl(key) => key,
+            Self::DescriptorLimit => "RLIMIT_NOFILE",
+            Self::LockedMemory => "RLIMIT_MEMLOCK",
+            Self::Threads => "pids.max",
+            Self::OutOfMemoryScore => "oom_score_adj",
+        }
+    }
+
     /// True for what a network namespace, and so a container, has to itself.
     #[must_use]
     pub fn belongs_to_namespace(&self) -> bool {
@@ -47,12 +65,16 @@ pub fn changes(machine: &Machine, load: Load, wanted: u64) -> Vec<Change> {
     [
         nr_open(machine, load, wanted),
         descriptor_limit(machine, load, wanted),
+        locked_memory(machine, load, wanted),
+        threads(machine, load),
+        out_of_memory(machine),
         file_max(machine, load, wanted),
         epoll_watches(machine, load, wanted),
         // First the port is out of reach, then the range reaches it.
         reserved_port(machine, load, wanted),
         port_range(machine, load, wanted),
         accept_queue(machine, load, wanted),
+        syn_cookies(machine, load, wanted),
         conntrack(machine, load, wanted),
     ]
     .into_iter()
@@ -74,20 +96,15 @@ fn troubling(machine: &Machine, load: Load, wanted: u64, name: &str) -> Option<L
     (limit.concern(wanted) != Concern::None).then_some(limit)
 }
 
-/// Descriptors that each process of an ordinary program needs.
-fn descriptors_of_a_process(machine: &Machine, load: Load, wanted: u64) -> Option<u64> {
-    let Program::Ordinary { processes } = load.program else {
-        return None;
-    };
-    binding(machine, load, wanted, "descriptors of a process")?;
-    let each = load.role.connections_each();
-    Some(roomy(
-        (wanted.saturating_mul(each)).div_ceil(processes.max(1)),
-    ))
+/// What RLIMIT_NOFILE has to be where it binds.
+fn descriptors(machine: &Machine, load: Load, wanted: u64) -> Option<u64> {
+    binding(machine, load, wanted, "descriptors of a process")
+        .or_else(|| binding(machine, load, wanted, "descriptor tables"))?;
+    needed::descriptors(machine, load, wanted)
 }
 
 fn nr_open(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
-    let needed = descriptors_of_a_process(machine, load, wanted)?;
+    let needed = descriptors(machine, load, wanted)?;
     let ceiling = machine.descriptors.table_ceiling;
     (needed > ceiling).then(|| Change {
         setting: Setting::Sysctl("fs.nr_open"),
@@ -98,14 +115,74 @@ fn nr_open(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
 }
 
 fn descriptor_limit(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
-    let needed = descriptors_of_a_process(machine, load, wanted)?;
+    let needed = descriptors(machine, load, wanted)?;
+    let (from, why) = match load.program {
+        Program::Ordinary { .. } => (
+            machine.descriptors.table_soft,
+            "a process needs that many descriptors for its share of",
+        ),
+        // It raises the soft limit itself.
+        Program::Myriad => (
+            machine.descriptors.table_hard,
+            "as many tables as Myriad can have must be that large for",
+        ),
+    };
     Some(Change {
         setting: Setting::DescriptorLimit,
-        from: machine.descriptors.table_soft.to_string(),
+        from: from.to_string(),
         to: needed.to_string(),
+        why: format!("{why} {}", count(wanted)),
+    })
+}
+
+fn locked_memory(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
+    let now = binding(machine, load, wanted, "locked memory of one user")?;
+    Some(Change {
+        setting: Setting::LockedMemory,
+        from: machine.descriptors.locked_bytes_max?.to_string(),
+        to: needed::locked_bytes(machine, load, wanted).to_string(),
         why: format!(
-            "a process needs that many descriptors for its share of {}",
-            count(wanted)
+            "the rings that it has room for end at {} connections",
+            count(now)
+        ),
+    })
+}
+
+fn threads(machine: &Machine, load: Load) -> Option<Change> {
+    let [most, now] = machine.surroundings.threads?;
+    let needed = needed::threads(machine, load);
+    (most.saturating_sub(now) < needed).then(|| Change {
+        setting: Setting::Threads,
+        from: most.to_string(),
+        to: roomy(now.saturating_add(needed)).to_string(),
+        why: format!(
+            "{} of them exist, and up to {} more are needed",
+            count(now),
+            count(needed)
+        ),
+    })
+}
+
+fn out_of_memory(machine: &Machine) -> Option<Change> {
+    let adjustment = machine.surroundings.oom_score_adjustment?;
+    (adjustment > 0).then(|| Change {
+        setting: Setting::OutOfMemoryScore,
+        from: adjustment.to_string(),
+        to: "0".into(),
+        why: "the kernel ends it before other programs when memory runs out".into(),
+    })
+}
+
+/// Without cookies a full SYN backlog drops handshakes.
+fn syn_cookies(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
+    let backlog = troubling(machine, load, wanted, "SYN backlog")?;
+    Some(Change {
+        setting: Setting::Sysctl("net.ipv4.tcp_syncookies"),
+        from: "0".into(),
+        to: "1".into(),
+        why: format!(
+            "more than {} handshakes at once are dropped",
+            count(backlog.connections)
         ),
     })
 }

@@ -1,6 +1,6 @@
 //! What a machine's settings mean that are no number of connections.
 
-use crate::limits::{Load, Program, needed};
+use crate::limits::{Load, needed};
 use crate::machine::{IoUring, Machine};
 use crate::units::{bytes, count};
 use serde::Serialize;
@@ -243,28 +243,20 @@ fn out_of_memory(machine: &Machine) -> Option<Remark> {
     )
 }
 
-/// Threads that Myriad has beside its shards.
-const THREADS_KEPT: u64 = 16;
-
 fn threads(machine: &Machine, load: Load) -> Option<Remark> {
     let [most, now] = machine.surroundings.threads?;
     let free = most.saturating_sub(now);
-    // Under epoll every descriptor table is a thread.
-    let wanted = match (load.program, machine.takes_io_uring()) {
-        (Program::Ordinary { processes }, _) => processes,
-        (Program::Myriad, true) => machine.cores.usable as u64,
-        (Program::Myriad, false) => crate::tables::EPOLL_TABLES_MAX as u64,
-    };
+    let wanted = needed::threads(machine, load);
     let finding = format!(
         "the control group allows {} threads, {} exist",
         count(most),
         count(now)
     );
-    let short = free < wanted + THREADS_KEPT;
+    let short = free < wanted;
     let consequence = if short {
         format!(
             "Up to {} may be needed; raise pids.max (--pids-limit, TasksMax=).",
-            count(wanted + THREADS_KEPT)
+            count(wanted)
         )
     } else {
         "Enough.".to_owned()

@@ -1,7 +1,7 @@
 //! The examination as a person reads it.
 
 use crate::budget::{Concern, Effect};
-use crate::changes::{Change, Setting};
+use crate::changes::Change;
 use crate::examination::{Examination, JudgedLimit};
 use crate::limits::{Program, Role};
 use crate::paint::{Paint, Tone, wrapped};
@@ -191,10 +191,7 @@ impl Report {
 pub fn listed(changes: &[Change]) -> String {
     let mut out = String::new();
     for change in changes {
-        let name = match change.setting {
-            Setting::Sysctl(key) => key,
-            Setting::DescriptorLimit => "RLIMIT_NOFILE",
-        };
+        let name = change.setting.name();
         let from = if change.from.is_empty() {
             "(empty)"
         } else {

@@ -54,6 +54,25 @@ pub fn ring_connections_max(table: u64) -> u64 {
     rings.saturating_mul(table.min(RING_SLOTS_MAX))
 }
 
+/// The least that a table must have for so many connections, by one of the functions here that say what tables hold;
+/// none where no table is large enough.
+#[must_use]
+pub fn table_needed(connections: u64, holds: fn(u64) -> u64) -> Option<u64> {
+    let (mut short, mut enough) = (0, 1 << 30);
+    if holds(enough) < connections {
+        return None;
+    }
+    while enough - short > 1 {
+        let middle = u64::midpoint(short, enough);
+        if holds(middle) >= connections {
+            enough = middle;
+        } else {
+            short = middle;
+        }
+    }
+    Some(enough)
+}
+
 /// Rings whose queues are within that much locked memory, each as small as it can be.
 #[must_use]
 pub fn rings_max(locked_bytes: u64) -> u64 {
@@ -103,6 +122,17 @@ mod tests {
         assert_eq!(epoll_connections_max(300), 0);
         assert_eq!(ring_connections_max(64), 0);
         assert_eq!(epoll_connections_max(0), 0);
+    }
+
+    #[test]
+    fn the_table_needed_is_the_least_that_holds_them() {
+        for holds in [ring_connections_max, epoll_connections_max] {
+            for connections in [1, 10_000, 1_000_000] {
+                let table = table_needed(connections, holds).expect("small");
+                assert!(holds(table) >= connections && holds(table - 1) < connections);
+            }
+        }
+        assert_eq!(table_needed(1 << 62, ring_connections_max), None);
     }
 
     #[test]

@@ -87,6 +87,43 @@ fn ports_already_reserved_are_kept() {
 }
 
 #[test]
+fn what_stops_myriad_itself_has_a_change_too() {
+    let mut machine = small_machine();
+    machine.descriptors.table_hard = 560;
+    machine.descriptors.locked_bytes_max = Some(1 << 20);
+    machine.surroundings.threads = Some([100, 90]);
+    machine.surroundings.oom_score_adjustment = Some(200);
+    machine.tcp.syn_cookies = Some(false);
+    machine.tcp.handshakes_max = Some(100);
+    let load = Load::idle(Role::Server);
+    let found = changes(&machine, load, 1_000_000);
+    assert_eq!(
+        keys(&found),
+        [
+            &Setting::DescriptorLimit,
+            &Setting::LockedMemory,
+            &Setting::Threads,
+            &Setting::OutOfMemoryScore,
+            &Setting::Sysctl("net.ipv4.tcp_syncookies")
+        ]
+    );
+    // 1,033 × (1,033 − 64) is the first above a million. 1,786 rings of 560 and one for each core, 28 KiB each, a fifth more.
+    assert_eq!(
+        (found[0].from.as_str(), found[0].to.as_str()),
+        ("560", "2000")
+    );
+    assert_eq!(found[1].to, (59_u64 << 20).to_string());
+    assert_eq!(found[2].to, "1000");
+    // With what it asks for, nothing stops it any more.
+    machine.descriptors.table_hard = 2_000;
+    machine.descriptors.locked_bytes_max = Some(59 << 20);
+    machine.surroundings.threads = Some([1_000, 90]);
+    machine.surroundings.oom_score_adjustment = Some(0);
+    machine.tcp.syn_cookies = Some(true);
+    assert_eq!(changes(&machine, load, 1_000_000), []);
+}
+
+#[test]
 fn what_would_not_help_is_not_changed() {
     let mut machine = small_machine();
     (machine.ports.first, machine.ports.last) = (1_024, 65_535);

@@ -1,5 +1,6 @@
 //! The changes as files for others to apply.
 
+use crate::budget::Concern;
 use crate::changes::{Change, Setting};
 use crate::examination::Examination;
 use crate::limits::Program;
@@ -25,8 +26,8 @@ pub enum Format {
 pub fn print(examination: &Examination, format: Format) -> String {
     match format {
         Format::SysctlConf => sysctl_conf(&examination.changes),
-        Format::LimitsConf => of_limit(examination, limits_conf),
-        Format::Systemd => of_limit(examination, systemd_drop_in),
+        Format::LimitsConf => of_program(examination, limits_conf),
+        Format::Systemd => of_program(examination, systemd_drop_in),
         Format::Docker => docker(examination),
         Format::Kubernetes => kubernetes(examination),
     }
@@ -35,15 +36,8 @@ pub fn print(examination: &Examination, format: Format) -> String {
 fn sysctls(changes: &[Change]) -> impl Iterator<Item = (&'static str, &Change)> {
     changes.iter().filter_map(|change| match change.setting {
         Setting::Sysctl(key) => Some((key, change)),
-        Setting::DescriptorLimit => None,
+        _ => None,
     })
-}
-
-fn descriptor_limit(changes: &[Change]) -> Option<&str> {
-    let change = changes
-        .iter()
-        .find(|change| change.setting == Setting::DescriptorLimit)?;
-    Some(&change.to)
 }
 
 fn sysctl_conf(changes: &[Change]) -> String {
@@ -79,17 +73,22 @@ pub(super) fn merged_sysctl_conf(existing: &str, changes: &[Change]) -> String {
     out
 }
 
-fn of_limit(examination: &Examination, form: fn(&str) -> String) -> String {
-    match (
-        descriptor_limit(&examination.changes),
-        examination.load.program,
-    ) {
-        (Some(limit), _) => ceiling_first(&examination.changes) + &form(limit),
-        (None, Program::Myriad) => {
-            "# Nothing to change: Myriad takes as many descriptor tables as it needs.\n".into()
-        }
-        (None, Program::Ordinary { .. }) => "# Nothing to change: the limit suffices.\n".into(),
+/// A file of what one program is given, or why there is nothing in it.
+fn of_program(examination: &Examination, form: fn(&[Change]) -> Option<String>) -> String {
+    let changes = &examination.changes;
+    if let Some(text) = form(changes) {
+        return ceiling_first(changes) + &text;
     }
+    let binds = examination.limits.iter().any(|judged| {
+        let of_program = ["descriptor tables", "locked memory of one user"];
+        judged.concern != Concern::None && of_program.contains(&judged.limit.name)
+    });
+    let why = match examination.load.program {
+        Program::Myriad if binds => "no limit that can be set is high enough",
+        Program::Myriad => "Myriad takes as many descriptor tables as it needs",
+        Program::Ordinary { .. } => "the limit suffices",
+    };
+    format!("# Nothing to change: {why}.\n")
 }
 
 /// Where the limit is above `fs.nr_open`, `pam_limits` lets nobody log in, and units do not start as they should.
@@ -103,16 +102,68 @@ fn ceiling_first(changes: &[Change]) -> String {
     })
 }
 
-pub(super) fn limits_conf(limit: &str) -> String {
-    // An asterisk does not stand for root.
-    format!(
-        "# Written by myriad doctor; it counts from the next login on.\n\
-         * soft nofile {limit}\n* hard nofile {limit}\nroot soft nofile {limit}\nroot hard nofile {limit}\n"
+pub(super) fn limits_conf(changes: &[Change]) -> Option<String> {
+    let lines: Vec<(&str, String)> = changes
+        .iter()
+        .filter_map(|change| match change.setting {
+            Setting::DescriptorLimit => Some(("nofile", change.to.clone())),
+            Setting::LockedMemory => Some(("memlock", kibibytes(&change.to))),
+            _ => None,
+        })
+        .collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let mut out = String::from("# Written by myriad doctor; it counts from the next login on.\n");
+    for (item, limit) in lines {
+        // An asterisk does not stand for root.
+        let _ = write!(
+            out,
+            "* soft {item} {limit}\n* hard {item} {limit}\nroot soft {item} {limit}\nroot hard {item} {limit}\n"
+        );
+    }
+    Some(out)
+}
+
+/// `limits.conf` and `ulimit` count locked memory so.
+pub(super) fn kibibytes(bytes: &str) -> String {
+    bytes.parse::<u64>().map_or_else(
+        |_| bytes.to_owned(),
+        |bytes| bytes.div_ceil(1_024).to_string(),
     )
 }
 
-pub(super) fn systemd_drop_in(limit: &str) -> String {
-    format!("# Written by myriad doctor.\n[Service]\nLimitNOFILE={limit}\n")
+pub(super) fn systemd_drop_in(changes: &[Change]) -> Option<String> {
+    let lines: Vec<String> = changes
+        .iter()
+        .filter_map(|change| {
+            let directive = match change.setting {
+                Setting::DescriptorLimit => "LimitNOFILE",
+                Setting::LockedMemory => "LimitMEMLOCK",
+                Setting::Threads => "TasksMax",
+                Setting::OutOfMemoryScore => "OOMScoreAdjust",
+                Setting::Sysctl(_) => return None,
+            };
+            Some(format!("{directive}={}\n", change.to))
+        })
+        .collect();
+    let lines = (!lines.is_empty()).then(|| lines.concat())?;
+    Some(format!("# Written by myriad doctor.\n[Service]\n{lines}"))
+}
+
+/// The options of `docker run` for what one program is given.
+fn docker_options(changes: &[Change]) -> Vec<String> {
+    let option = |change: &Change| {
+        let to = &change.to;
+        match change.setting {
+            Setting::DescriptorLimit => Some(format!("--ulimit nofile={to}:{to}")),
+            Setting::LockedMemory => Some(format!("--ulimit memlock={to}:{to}")),
+            Setting::Threads => Some(format!("--pids-limit {to}")),
+            Setting::OutOfMemoryScore => Some(format!("--oom-score-adj {to}")),
+            Setting::Sysctl(_) => None,
+        }
+    };
+    changes.iter().filter_map(option).collect()
 }
 
 /// Memory for the connections asked for, in mebibytes, the program's own included.
@@ -141,8 +192,8 @@ fn docker(examination: &Examination) -> String {
     let mut out = String::from("# Options of docker run, or the same names in a compose file.\n");
     of_host(&examination.changes, &mut out);
     let _ = writeln!(out, "--memory {}m", memory_mebibytes(examination));
-    if let Some(limit) = descriptor_limit(&examination.changes) {
-        let _ = writeln!(out, "--ulimit nofile={limit}:{limit}");
+    for option in docker_options(&examination.changes) {
+        let _ = writeln!(out, "{option}");
     }
     for (key, change) in sysctls(&examination.changes) {
         if change.setting.belongs_to_namespace() {
@@ -158,10 +209,18 @@ const SAFE: [&str; 1] = ["net.ipv4.ip_local_port_range"];
 fn kubernetes(examination: &Examination) -> String {
     let mut out = String::from("# Part of a pod's manifest.\n");
     of_host(&examination.changes, &mut out);
-    if let Some(limit) = descriptor_limit(&examination.changes) {
+    for change in &examination.changes {
+        let who = match change.setting {
+            Setting::DescriptorLimit | Setting::LockedMemory => "the container runtime of the node",
+            Setting::Threads => "the kubelet (podPidsLimit)",
+            // The kubelet sets it by the pod's class.
+            Setting::OutOfMemoryScore | Setting::Sysctl(_) => continue,
+        };
+        let name = change.setting.name();
         let _ = writeln!(
             out,
-            "# A pod has no field for RLIMIT_NOFILE: the container runtime of the node has to give {limit}."
+            "# A pod has no field for {name}: {who} has to give {}.",
+            change.to
         );
     }
     let own: Vec<_> = sysctls(&examination.changes)

@@ -1,7 +1,7 @@
 //! From changes to what is written where.
 
 use super::Root;
-use super::print::{limits_conf, merged_sysctl_conf, systemd_drop_in};
+use super::print::{kibibytes, limits_conf, merged_sysctl_conf, systemd_drop_in};
 use crate::changes::{Change, Setting};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -113,14 +113,14 @@ impl Plan {
         unit: Option<&str>,
     ) -> io::Result<Self> {
         let mut plan = Self::default();
-        let mut files = Vec::new();
         for change in changes {
             match change.setting {
                 Setting::Sysctl(key) => {
                     let target = Target::Sysctl(key.to_owned());
                     plan.add(root, target, change.to.clone(), &change.why)?;
                 }
-                Setting::DescriptorLimit => plan.descriptors(&mut files, change, persistence, unit),
+                // These are inherited from whoever starts the program: below.
+                _ => {}
             }
         }
         let lasting = changes
@@ -132,9 +132,7 @@ impl Plan {
             let contents = merged_sysctl_conf(&existing, changes);
             plan.add(root, target, contents, "so that it lasts beyond a reboot")?;
         }
-        for (path, contents, why) in files {
-            plan.add(root, Target::File(path), contents, why)?;
-        }
+        plan.of_program(root, changes, persistence, unit)?;
         plan.find_needs();
         Ok(plan)
     }
@@ -176,42 +174,57 @@ impl Plan {
     }
 
     /// A limit of a program is inherited from whoever starts it, so that there is nothing to change in the kernel.
-    fn descriptors(
+    fn of_program(
         &mut self,
-        files: &mut Vec<(PathBuf, String, &'static str)>,
-        change: &Change,
+        root: &Root,
+        changes: &[Change],
         persistence: Persistence,
         unit: Option<&str>,
-    ) {
-        let limit = &change.to;
+    ) -> io::Result<()> {
+        let Some(drop_in) = systemd_drop_in(changes) else {
+            return Ok(());
+        };
         if let Some(unit) = unit {
             let folder = match persistence {
                 Persistence::Persistent => "/etc/systemd/system",
                 Persistence::UntilReboot => "/run/systemd/system",
             };
             let path = PathBuf::from(format!("{folder}/{unit}.d/90-myriad.conf"));
-            files.push((
-                path,
-                systemd_drop_in(limit),
-                "the unit's processes get that many descriptors",
-            ));
+            let why = "the unit's processes get that much";
+            self.add(root, Target::File(path), drop_in, why)?;
             self.by_hand.push(format!(
                 "systemctl daemon-reload && systemctl restart {unit}"
             ));
-        } else if persistence == Persistence::Persistent {
-            files.push((
-                LIMITS_FILE.into(),
-                limits_conf(limit),
-                "logins get that many descriptors",
-            ));
+            return Ok(());
+        }
+        let limits = limits_conf(changes);
+        let written = limits.is_some() && persistence == Persistence::Persistent;
+        if let Some(limits) = limits.filter(|_| written) {
+            let target = Target::File(LIMITS_FILE.into());
+            self.add(root, target, limits, "logins get that much")?;
             self.by_hand.push(
                 "log in again, and start the program from there (services need --unit)".into(),
             );
-        } else {
+        }
+        for change in changes {
+            let to = &change.to;
+            let task = match change.setting {
+                Setting::DescriptorLimit if !written => format!("ulimit -n {to}"),
+                Setting::LockedMemory if !written => format!("ulimit -l {}", kibibytes(to)),
+                Setting::Threads => {
+                    self.by_hand.push(format!(
+                        "raise pids.max of the control group to {to} (TasksMax=, --pids-limit; or --unit NAME for a service)"
+                    ));
+                    continue;
+                }
+                Setting::OutOfMemoryScore => format!("echo {to} > /proc/self/oom_score_adj"),
+                _ => continue,
+            };
             self.by_hand.push(format!(
-                "ulimit -n {limit} in the shell that starts the program (or --unit NAME for a service)"
+                "{task} in the shell that starts the program (or --unit NAME for a service)"
             ));
         }
+        Ok(())
     }
 
     /// What will be written, as a person should see it before it is.

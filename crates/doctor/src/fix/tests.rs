@@ -427,6 +427,41 @@ fn a_journal_that_was_taken_away_is_not_written_to() {
 }
 
 #[test]
+fn files_for_others_give_myriad_what_stops_it() {
+    let mut machine = crate::testing::small_machine();
+    machine.descriptors.table_hard = 560;
+    machine.io_uring = crate::IoUring::Disabled;
+    machine.surroundings.threads = Some([100, 90]);
+    let load = crate::Load::idle(crate::Role::Server);
+    let examination = crate::Examination::new(machine.clone(), load, 1_000_000);
+    let systemd = print(&examination, Format::Systemd);
+    assert!(
+        systemd.contains("[Service]\nLimitNOFILE=") && systemd.contains("\nTasksMax=1000\n"),
+        "{systemd}"
+    );
+    let docker = print(&examination, Format::Docker);
+    assert!(
+        docker.contains("--ulimit nofile=") && docker.contains("--pids-limit 1000"),
+        "{docker}"
+    );
+    machine.io_uring = crate::IoUring::Allowed;
+    machine.descriptors.locked_bytes_max = Some(1 << 20);
+    let examination = crate::Examination::new(machine.clone(), load, 1_000_000);
+    let limits = print(&examination, Format::LimitsConf);
+    assert!(limits.contains("* hard memlock 60416\n"), "{limits}");
+    // Only where neither binds.
+    machine = crate::testing::small_machine();
+    let examination = crate::Examination::new(machine, load, 1_000_000);
+    for format in [Format::Systemd, Format::LimitsConf] {
+        let text = print(&examination, format);
+        assert!(
+            text.contains("as many descriptor tables as it needs"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn a_journal_is_for_one_at_a_time_and_says_what_is_wrong_with_it() {
     let folder = Folder::new("journal");
     let held = Journal::open(&folder.journal()).unwrap();

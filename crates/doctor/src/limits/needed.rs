@@ -1,11 +1,15 @@
 //! What a setting has to be for a number of connections: the same figures for what limits advise and what is changed.
 
 use super::network::{BACKLOG_WANTED, BUCKET_SOCKETS};
-use super::{Load, Role};
+use super::{Load, Program, Role};
 use crate::machine::{Machine, Ports};
+use crate::tables;
 
 /// The widest range an ordinary user's programs may take ports from.
 const WIDE: (u16, u16) = (1_024, 65_535);
+
+/// Threads that Myriad has beside its shards.
+const THREADS_KEPT: u64 = 16;
 
 /// A fifth more than needed, in round figures.
 pub(crate) fn roomy(needed: u64) -> u64 {
@@ -33,6 +37,43 @@ pub(crate) fn files(machine: &Machine, load: Load, connections: u64) -> u64 {
         .files_open
         .saturating_add(super::descriptors::FILES_KEPT);
     roomy(ours.saturating_add(others)).max(machine.descriptors.files_max)
+}
+
+/// RLIMIT_NOFILE of a process: an ordinary one's descriptors, or a table of Myriad's; none where no limit is enough.
+pub(crate) fn descriptors(machine: &Machine, load: Load, connections: u64) -> Option<u64> {
+    let Program::Ordinary { processes } = load.program else {
+        let holds = if machine.takes_io_uring() {
+            tables::ring_connections_max
+        } else {
+            tables::epoll_connections_max
+        };
+        return tables::table_needed(connections, holds).map(roomy);
+    };
+    let all = connections.saturating_mul(load.role.connections_each());
+    Some(roomy(all.div_ceil(processes.max(1))))
+}
+
+/// RLIMIT_MEMLOCK, in whole mebibytes: for the rings that fill, and the one that each shard of each program starts with.
+pub(crate) fn locked_bytes(machine: &Machine, load: Load, connections: u64) -> u64 {
+    let descriptors = machine.descriptors;
+    let table = descriptors.table_hard.min(descriptors.table_ceiling);
+    let table = table.clamp(1, tables::RING_SLOTS_MAX);
+    let ends = load.role.ends();
+    let rings = connections.saturating_mul(ends).div_ceil(table);
+    let rings = rings.saturating_add(machine.cores.usable as u64 * ends);
+    let bytes = rings.saturating_mul(tables::RING_BYTES_MIN);
+    bytes.saturating_add(bytes / 5).div_ceil(1 << 20) << 20
+}
+
+/// Threads of a control group, those that are there included: what the program may need is in the remark.
+pub(crate) fn threads(machine: &Machine, load: Load) -> u64 {
+    // Under epoll every descriptor table is a thread.
+    let program = match (load.program, machine.takes_io_uring()) {
+        (Program::Ordinary { processes }, _) => processes,
+        (Program::Myriad, true) => machine.cores.usable as u64,
+        (Program::Myriad, false) => tables::EPOLL_TABLES_MAX as u64,
+    };
+    program.saturating_add(THREADS_KEPT)
 }
 
 /// `fs.epoll.max_user_watches`.
