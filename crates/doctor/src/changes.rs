@@ -82,6 +82,31 @@ pub fn changes(machine: &Machine, load: Load, wanted: u64) -> Vec<Change> {
     .collect()
 }
 
+impl Machine {
+    /// The same machine for a program that was given these changes, which it would inherit from whoever starts it.
+    pub fn give(&mut self, changes: &[Change]) {
+        for change in changes {
+            let Ok(to) = change.to.parse::<u64>() else {
+                continue;
+            };
+            match change.setting {
+                Setting::DescriptorLimit => {
+                    self.descriptors.table_soft = to;
+                    self.descriptors.table_hard = to;
+                }
+                Setting::LockedMemory => self.descriptors.locked_bytes_max = Some(to),
+                Setting::Threads => {
+                    if let Some([most, _]) = &mut self.surroundings.threads {
+                        *most = to;
+                    }
+                }
+                Setting::OutOfMemoryScore => self.surroundings.oom_score_adjustment = Some(0),
+                Setting::Sysctl(_) => {}
+            }
+        }
+    }
+}
+
 /// The limit `name`, if it ends below `wanted`.
 fn binding(machine: &Machine, load: Load, wanted: u64, name: &str) -> Option<u64> {
     let limits = crate::limits::all(machine, load, wanted);

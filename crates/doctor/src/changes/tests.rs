@@ -115,10 +115,7 @@ fn what_stops_myriad_itself_has_a_change_too() {
     assert_eq!(found[1].to, (59_u64 << 20).to_string());
     assert_eq!(found[2].to, "1000");
     // With what it asks for, nothing stops it any more.
-    machine.descriptors.table_hard = 2_000;
-    machine.descriptors.locked_bytes_max = Some(59 << 20);
-    machine.surroundings.threads = Some([1_000, 90]);
-    machine.surroundings.oom_score_adjustment = Some(0);
+    machine.give(&found);
     machine.tcp.syn_cookies = Some(true);
     assert_eq!(changes(&machine, load, 1_000_000), []);
 }

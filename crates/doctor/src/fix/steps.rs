@@ -65,6 +65,15 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Whether systemd has to read its files anew for it.
+    #[must_use]
+    pub fn is_of_systemd(&self) -> bool {
+        let folders = ["/etc/systemd", "/run/systemd"];
+        matches!(self, Self::File(path) if folders.iter().any(|folder| path.starts_with(folder)))
+    }
+}
+
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -96,6 +105,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Sentences.
     pub by_hand: Vec<String>,
+    /// What the files among the steps give to programs that are started after them.
+    pub given: Vec<Change>,
 }
 
 pub(super) const SYSCTL_FILE: &str = "/etc/sysctl.d/90-myriad.conf";
@@ -191,6 +202,7 @@ impl Plan {
             };
             let path = PathBuf::from(format!("{folder}/{unit}.d/90-myriad.conf"));
             let why = "the unit's processes get that much";
+            self.given = changes.to_vec();
             self.add(root, Target::File(path), drop_in, why)?;
             self.by_hand.push(format!(
                 "systemctl daemon-reload && systemctl restart {unit}"
@@ -201,6 +213,13 @@ impl Plan {
         let written = limits.is_some() && persistence == Persistence::Persistent;
         if let Some(limits) = limits.filter(|_| written) {
             let target = Target::File(LIMITS_FILE.into());
+            let of_login = |change: &&Change| {
+                matches!(
+                    change.setting,
+                    Setting::DescriptorLimit | Setting::LockedMemory
+                )
+            };
+            self.given = changes.iter().filter(of_login).cloned().collect();
             self.add(root, target, limits, "logins get that much")?;
             self.by_hand.push(
                 "log in again, and start the program from there (services need --unit)".into(),

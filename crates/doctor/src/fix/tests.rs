@@ -114,6 +114,7 @@ fn what_was_changed_is_taken_back_to_the_letter() {
     let before = folder.files();
     let plan = folder.fix(&changes(), Persistence::Persistent);
     assert_eq!(plan.steps.len(), 5);
+    assert!(plan.given.contains(&changes()[0]) && plan.steps[4].target.is_of_systemd());
     let changed = folder.files();
     let of = |path: &str| changed[&folder.0.join(path)].as_str();
     assert_eq!(of("proc/sys/net/core/somaxconn"), "4096\n");

@@ -5,8 +5,8 @@ mod changing;
 use crate::{BAD_ARGUMENTS, say};
 use clap::{Args, ValueEnum};
 use myriad_doctor::{
-    ConnectionCost, Examination, IoUring, LISTENING_PORT, Load, Paint, Paths, Probe, ProbeError,
-    Program, Role, Trials, examine, fix, report,
+    Change, ConnectionCost, Examination, IoUring, LISTENING_PORT, Load, Paint, Paths, Probe,
+    ProbeError, Program, Role, Trials, examine, fix, report,
 };
 use myriad_swarm::quantity::{bytes, count};
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -135,13 +135,19 @@ impl From<FormatName> for fix::Format {
     }
 }
 
-/// It becomes part of a path.
+/// It becomes part of a path. A bare name is a service's, as for systemctl.
 fn unit_name(text: &str) -> Result<String, String> {
+    const KINDS: [&str; 5] = [".service", ".socket", ".mount", ".swap", ".scope"];
     let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
-    if !text.is_empty() && !text.starts_with('.') && text.chars().all(plain) {
-        Ok(text.to_owned())
-    } else {
-        Err("a unit is named like nginx.service".into())
+    if text.is_empty() || text.starts_with('.') || !text.chars().all(plain) {
+        return Err("a unit is named like nginx.service".into());
+    }
+    match KINDS.iter().find(|kind| text.ends_with(**kind)) {
+        Some(&".service") => Ok(text.to_owned()),
+        Some(kind) => Err(format!(
+            "a unit {kind} has no limits of a program; name a .service"
+        )),
+        None => Ok(format!("{text}.service")),
     }
 }
 
@@ -252,8 +258,13 @@ impl Arguments {
         })
     }
 
-    /// Asked again after changes: nothing is measured twice.
-    fn examine_again(&self, examination: &Examination) -> Result<Examination, ProbeError> {
+    /// Asked again after changes: nothing is measured twice. What programs are given counts as given, because this
+    /// process was started before.
+    fn examine_again(
+        &self,
+        examination: &Examination,
+        given: &[Change],
+    ) -> Result<Examination, ProbeError> {
         let trials = Trials {
             connection_cost: examination.machine.connection_cost.clone(),
             io_uring: Some(match &examination.machine.io_uring {
@@ -264,6 +275,7 @@ impl Arguments {
         };
         let mut machine = Probe::system().machine(trials)?;
         machine.listen_on(self.port);
+        machine.give(given);
         Ok(Examination::new(
             machine,
             examination.load,
@@ -281,5 +293,19 @@ impl Arguments {
         };
         machine.listen_on(self.port);
         Ok(Examination::new(machine, load, self.connections))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unit_name;
+
+    #[test]
+    fn a_bare_unit_is_a_service() {
+        assert_eq!(unit_name("nginx").unwrap(), "nginx.service");
+        assert_eq!(unit_name("nginx.service").unwrap(), "nginx.service");
+        assert_eq!(unit_name("app@1.2").unwrap(), "app@1.2.service");
+        assert!(unit_name("nginx.socket").unwrap_err().contains(".service"));
+        assert!(unit_name("../x").is_err());
     }
 }

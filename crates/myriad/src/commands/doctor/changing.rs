@@ -1,10 +1,10 @@
 //! `--fix` and `--undo`: what is shown, what is asked, what came of it.
 
 use super::{Arguments, failed, verdict};
-use myriad_doctor::Examination;
 use myriad_doctor::fix::{
-    Applied, Journal, Persistence, Plan, Restored, Root, Step, Undo, Undone, apply,
+    Applied, Journal, Persistence, Plan, Restored, Root, Step, Target, Undo, Undone, apply,
 };
+use myriad_doctor::{Change, Examination};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
         Ok(plan) => plan,
         Err(error) => return failed(&format!("a setting to change cannot be read: {error}")),
     };
-    if plan == Plan::default() {
+    if plan.steps.is_empty() && plan.by_hand.is_empty() {
         tell("There is no setting to change.");
         return verdict(examination.enough);
     }
@@ -36,12 +36,16 @@ pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
         tell("Nothing was changed.");
         return verdict(examination.enough);
     }
-    match change(&root, &plan.steps, &arguments.journal) {
-        Ok(()) => {}
+    let given: &[Change] = match change(&root, &plan.steps, &arguments.journal) {
+        Ok(FilesMade(true)) => &plan.given,
+        Ok(FilesMade(false)) => &[],
         Err(error) => return failed(&error),
-    }
-    match arguments.examine_again(&examination) {
+    };
+    match arguments.examine_again(&examination, given) {
         Ok(now) => {
+            if !given.is_empty() {
+                tell("\nFor a program that is started anew:");
+            }
             tell(format_args!("\n{}", now.headline));
             verdict(now.enough)
         }
@@ -49,14 +53,20 @@ pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
     }
 }
 
-fn change(root: &Root, steps: &[Step], journal: &Path) -> Result<(), String> {
+/// Whether every file was written, so that programs started from now on are given what it says.
+struct FilesMade(bool);
+
+fn change(root: &Root, steps: &[Step], journal: &Path) -> Result<FilesMade, String> {
     let mut journal = Journal::open(journal).map_err(|error| error.to_string())?;
     let place = journal.path().display().to_string();
-    let (mut made, mut refused) = (0, 0);
+    let (mut made, mut refused, mut files_made) = (0, 0, true);
     let applied = apply(root, steps, &mut journal, |step, applied| {
         match applied {
             Applied::Made | Applied::Became(_) => made += 1,
-            _ => refused += 1,
+            _ => {
+                refused += 1;
+                files_made &= matches!(step.target, Target::Sysctl(_));
+            }
         }
         tell(format_args!("  {}", outcome(step, &applied)));
     });
@@ -133,13 +143,18 @@ pub(super) fn undo(journal: &Path, yes: bool) -> ExitCode {
         tell("Nothing was changed.");
         return verdict(false);
     }
+    let mut reload = false;
     let done = undo.run(|entry, done| match done {
         Err(error) => tell(format_args!("  not restored {}: {error}", entry.target)),
         Ok(()) if entry.undone == Undone::Restore => {
-            tell(format_args!("  restored {}", entry.target))
+            reload |= entry.target.is_of_systemd();
+            tell(format_args!("  restored {}", entry.target));
         }
         Ok(()) => {}
     });
+    if reload {
+        tell("by hand: systemctl daemon-reload, and restart the unit.");
+    }
     match done {
         Ok(true) => {
             tell("Everything is as it was.");
