@@ -3,8 +3,8 @@
 //! One JSON object a line. A line that ends early is the last one a killed process began, and its change was
 //! not made: changes follow only when their line is safely on disk.
 
-use super::World;
-use super::steps::Target;
+use super::steps::{Made, Target};
+use super::{Root, World};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -226,6 +226,26 @@ impl Journal {
         }
         pending.reverse();
         pending
+    }
+
+    /// Settings that were changed, not taken back, and are still what they were made.
+    #[must_use]
+    pub fn made(&self, root: &Root) -> Vec<Made> {
+        let mut made: Vec<Made> = Vec::new();
+        for Pending { intent, .. } in self.pending() {
+            let Target::Sysctl(key) = &intent.target else {
+                continue;
+            };
+            let now = intent.target.read(root).ok().flatten();
+            let is_known = made.iter().any(|one| one.key == *key);
+            if !is_known && intent.target.same(now.as_deref(), Some(&intent.after)) {
+                made.push(Made {
+                    key: key.clone(),
+                    value: intent.after.clone(),
+                });
+            }
+        }
+        made
     }
 
     /// Takes the journal away when nothing in it is left to undo.

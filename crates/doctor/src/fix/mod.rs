@@ -12,7 +12,7 @@ mod undo;
 pub use apply::{Applied, apply};
 pub use journal::{Journal, JournalError};
 pub use print::{Format, print};
-pub use steps::{Persistence, Plan, Step, Target};
+pub use steps::{Made, Persistence, Plan, Step, Target};
 pub use undo::{Restored, Undo, Undone};
 
 use std::path::{Path, PathBuf};

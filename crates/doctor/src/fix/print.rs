@@ -41,16 +41,40 @@ fn sysctls(changes: &[Change]) -> impl Iterator<Item = (&'static str, &Change)> 
 }
 
 fn sysctl_conf(changes: &[Change]) -> String {
-    merged_sysctl_conf("", changes)
+    merged_sysctl_conf("", &lines(changes))
 }
 
-/// The file with the changes in it; lines of other settings stay.
-pub(super) fn merged_sysctl_conf(existing: &str, changes: &[Change]) -> String {
-    let changed: Vec<&str> = sysctls(changes).map(|(key, _)| key).collect();
+/// A line of sysctl's configuration, and what is said of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) key: String,
+    pub(super) to: String,
+    pub(super) note: String,
+}
+
+/// The changes of settings, as lines.
+pub(super) fn lines(changes: &[Change]) -> Vec<Line> {
+    sysctls(changes)
+        .map(|(key, change)| {
+            let from = match change.from.as_str() {
+                "" => "empty",
+                from => from,
+            };
+            Line {
+                key: key.to_owned(),
+                to: change.to.clone(),
+                note: format!("was {from}; {}", change.why),
+            }
+        })
+        .collect()
+}
+
+/// The file with the lines in it; lines of other settings stay.
+pub(super) fn merged_sysctl_conf(existing: &str, lines: &[Line]) -> String {
     let mut out = String::new();
     for line in existing.lines() {
         let key = line.split('=').next().unwrap_or_default().trim();
-        if !changed.contains(&key) {
+        if lines.iter().all(|new| new.key != key) {
             out.push_str(line);
             out.push('\n');
         }
@@ -58,16 +82,10 @@ pub(super) fn merged_sysctl_conf(existing: &str, changes: &[Change]) -> String {
     if out.is_empty() {
         out.push_str("# Written by myriad doctor; sysctl --system reads it.\n");
     }
-    for (key, change) in sysctls(changes) {
-        let from = if change.from.is_empty() {
-            "empty"
-        } else {
-            &change.from
-        };
-        let _ = writeln!(out, "# was {from}; {}", change.why);
-        let _ = writeln!(out, "{key} = {}", change.to);
+    for Line { key, to, note } in lines {
+        let _ = writeln!(out, "# {note}\n{key} = {to}");
     }
-    if changed.is_empty() {
+    if lines.is_empty() {
         out.push_str("# Nothing to change.\n");
     }
     out

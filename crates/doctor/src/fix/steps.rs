@@ -1,7 +1,7 @@
 //! From changes to what is written where.
 
 use super::Root;
-use super::print::{kibibytes, limits_conf, merged_sysctl_conf, systemd_drop_in};
+use super::print::{Line, kibibytes, limits_conf, lines, merged_sysctl_conf, systemd_drop_in};
 use crate::changes::{Change, Setting};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -112,8 +112,24 @@ pub struct Plan {
 pub(super) const SYSCTL_FILE: &str = "/etc/sysctl.d/90-myriad.conf";
 const LIMITS_FILE: &str = "/etc/security/limits.d/90-myriad.conf";
 
+/// A setting that an earlier run changed, and that is still as it made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Its name with dots.
+    pub key: String,
+    /// What it is now.
+    pub value: String,
+}
+
+/// Files are read by their names, whatever folder they are in, and `sysctl.conf` after all of them.
+fn is_read_after_ours(file: &str) -> bool {
+    let name = |path: &str| Path::new(path).file_name().map(std::ffi::OsStr::to_owned);
+    file == "/etc/sysctl.conf" || (file != SYSCTL_FILE && name(file) > name(SYSCTL_FILE))
+}
+
 impl Plan {
-    /// Plans the changes. `unit` is the systemd unit whose program gets descriptors, such as `nginx.service`.
+    /// Plans the changes. `unit` is the systemd unit whose program gets descriptors, such as `nginx.service`; `made`
+    /// is what earlier runs changed, which lasts from now on too if the changes are to.
     ///
     /// # Errors
     /// Something that would be changed cannot be read.
@@ -122,6 +138,7 @@ impl Plan {
         changes: &[Change],
         persistence: Persistence,
         unit: Option<&str>,
+        made: &[Made],
     ) -> io::Result<Self> {
         let mut plan = Self::default();
         for change in changes {
@@ -134,18 +151,53 @@ impl Plan {
                 _ => {}
             }
         }
-        let lasting = changes
-            .iter()
-            .any(|change| matches!(change.setting, Setting::Sysctl(_)));
-        if lasting && persistence == Persistence::Persistent {
-            let target = Target::File(SYSCTL_FILE.into());
-            let existing = target.read(root)?.unwrap_or_default();
-            let contents = merged_sysctl_conf(&existing, changes);
-            plan.add(root, target, contents, "so that it lasts beyond a reboot")?;
+        if persistence == Persistence::Persistent {
+            plan.lasting(root, changes, made)?;
         }
         plan.of_program(root, changes, persistence, unit)?;
         plan.find_needs();
         Ok(plan)
+    }
+
+    /// The file that the boot reads, and what can still undo it.
+    fn lasting(&mut self, root: &Root, changes: &[Change], made: &[Made]) -> io::Result<()> {
+        let target = Target::File(SYSCTL_FILE.into());
+        let existing = target.read(root)?.unwrap_or_default();
+        let mut lines = lines(changes);
+        for Made { key, value } in made {
+            let has =
+                |line: &str| line.replace(' ', "") == format!("{key}={value}").replace(' ', "");
+            if lines.iter().any(|line| line.key == *key) || existing.lines().any(has) {
+                continue;
+            }
+            lines.push(Line {
+                key: key.clone(),
+                to: value.clone(),
+                note: "made by an earlier run".into(),
+            });
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let contents = merged_sysctl_conf(&existing, &lines);
+        self.add(root, target, contents, "so that it lasts beyond a reboot")?;
+        let is_ours = |key: &str| lines.iter().any(|line| line.key == key);
+        for later in crate::probe::configured_sysctls(&root.place(Path::new("/"))) {
+            if is_ours(&later.key) && is_read_after_ours(&later.file) {
+                self.by_hand.push(format!(
+                    "take {} out of {}, line {}: it is read after {SYSCTL_FILE}",
+                    later.key, later.file, later.line
+                ));
+            }
+        }
+        if is_ours("net.netfilter.nf_conntrack_max") {
+            self.by_hand.push(
+                "echo nf_conntrack > /etc/modules-load.d/nf_conntrack.conf: at boot the setting is lost where that module \
+                 is loaded after sysctl's files are read"
+                    .into(),
+            );
+        }
+        Ok(())
     }
 
     /// A limit above `fs.nr_open`, now or after the next boot, keeps logins and services from starting. A wider range of

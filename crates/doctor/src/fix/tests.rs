@@ -59,7 +59,14 @@ impl Folder {
     }
 
     fn fix(&self, changes: &[Change], persistence: Persistence) -> Plan {
-        let plan = Plan::new(&self.root(), changes, persistence, Some("nginx.service")).unwrap();
+        let plan = Plan::new(
+            &self.root(),
+            changes,
+            persistence,
+            Some("nginx.service"),
+            &[],
+        )
+        .unwrap();
         let mut journal = Journal::open(&self.journal()).unwrap();
         apply(&self.root(), &plan.steps, &mut journal, |step, applied| {
             assert!(matches!(applied, Applied::Made), "{step:?}: {applied:?}");
@@ -255,6 +262,7 @@ fn one_change_that_is_refused_does_not_stop_the_others() {
         &changes[3..],
         Persistence::UntilReboot,
         None,
+        &[],
     )
     .unwrap();
     plan.steps.insert(
@@ -291,10 +299,17 @@ fn no_limit_is_written_above_a_ceiling_that_could_not_be_raised() {
         change(Setting::DescriptorLimit, "1024", "2000000"),
     ];
     for unit in [None, Some("nginx.service")] {
-        let plan = Plan::new(&folder.root(), &changes[1..], Persistence::Persistent, unit).unwrap();
+        let plan = Plan::new(
+            &folder.root(),
+            &changes[1..],
+            Persistence::Persistent,
+            unit,
+            &[],
+        )
+        .unwrap();
         assert_eq!(plan.steps[0].needs, []);
         folder.write("proc/sys/fs/nr_open", "1048576\n");
-        let plan = Plan::new(&folder.root(), &changes, Persistence::Persistent, unit).unwrap();
+        let plan = Plan::new(&folder.root(), &changes, Persistence::Persistent, unit, &[]).unwrap();
         // A folder in its place cannot be written, not by root either.
         std::fs::remove_file(&place).unwrap();
         std::fs::create_dir(&place).unwrap();
@@ -329,6 +344,7 @@ fn ports_are_not_widened_over_a_listening_port_that_is_not_reserved() {
         &changes[1..3],
         Persistence::UntilReboot,
         None,
+        &[],
     )
     .unwrap();
     let reserved = folder.0.join("proc/sys/net/ipv4/ip_local_reserved_ports");
@@ -373,6 +389,7 @@ fn what_changed_while_a_person_was_asked_is_left_alone() {
         &changes()[3..],
         Persistence::UntilReboot,
         None,
+        &[],
     )
     .unwrap();
     folder.write("proc/sys/net/core/somaxconn", "777\n");
@@ -481,4 +498,69 @@ fn a_journal_is_for_one_at_a_time_and_says_what_is_wrong_with_it() {
             .unwrap()
             .is_none()
     );
+}
+
+/// What was changed until the next reboot binds no more, and is to last all the same.
+#[test]
+fn what_an_earlier_run_made_lasts_too() {
+    let folder = Folder::new("later");
+    folder.write(
+        "etc/sysctl.d/99-sysctl.conf",
+        "vm.swappiness = 2\nnet.core.somaxconn=512\n",
+    );
+    folder.write("etc/sysctl.d/10-first.conf", "net.core.somaxconn=512\n");
+    let before = folder.files();
+    folder.fix(&changes()[2..], Persistence::UntilReboot);
+    let journal = Journal::open_existing(&folder.journal()).unwrap().unwrap();
+    let made = journal.made(&folder.root());
+    drop(journal);
+    let plan = Plan::new(&folder.root(), &[], Persistence::Persistent, None, &made).unwrap();
+    let [step] = &plan.steps[..] else {
+        panic!("{plan:?}")
+    };
+    assert!(
+        step.after.contains("\nnet.core.somaxconn = 4096\n")
+            && step
+                .after
+                .contains("\nnet.ipv4.ip_local_port_range = 1024 65535\n")
+            && step.after.contains("vm.swappiness = 1\n"),
+        "{}",
+        step.after
+    );
+    // Debian's is read after ours, the first one before it.
+    assert_eq!(
+        plan.by_hand,
+        [
+            "take net.core.somaxconn out of /etc/sysctl.d/99-sysctl.conf, line 2: it is read after \
+             /etc/sysctl.d/90-myriad.conf"
+        ]
+    );
+    let mut journal = Journal::open(&folder.journal()).unwrap();
+    apply(&folder.root(), &plan.steps, &mut journal, |_, _| {}).unwrap();
+    drop(journal);
+    // Said once is enough.
+    let again = Plan::new(&folder.root(), &[], Persistence::Persistent, None, &made).unwrap();
+    assert_eq!(again, Plan::default());
+    assert!(folder.undo().1);
+    assert_eq!(folder.files(), before);
+}
+
+#[test]
+fn a_module_that_comes_after_sysctl_is_named() {
+    let folder = Folder::new("module");
+    folder.write("proc/sys/net/netfilter/nf_conntrack_max", "262144\n");
+    let change = change(
+        Setting::Sysctl("net.netfilter.nf_conntrack_max"),
+        "262144",
+        "500000",
+    );
+    let plan = Plan::new(
+        &folder.root(),
+        &[change],
+        Persistence::Persistent,
+        None,
+        &[],
+    )
+    .unwrap();
+    assert!(plan.by_hand[0].contains("/etc/modules-load.d"), "{plan:?}");
 }

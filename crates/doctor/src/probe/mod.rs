@@ -9,7 +9,8 @@ mod surroundings;
 pub use files::ProbeError;
 
 use crate::machine::{
-    Addresses, Cgroup, Cores, Descriptors, IoUring, Kernel, Listening, Machine, Memory, Rights,
+    Addresses, Cgroup, Cores, Descriptors, IoUring, Kernel, Listening, Machine, Memory, OldAdvice,
+    Rights,
 };
 use crate::trials::Trials;
 use files::Tree;
@@ -306,6 +307,12 @@ impl Probe {
         }
         Ok(Some(cores))
     }
+}
+
+/// Every setting in sysctl's files under that root, as far as they can be read.
+pub(crate) fn configured_sysctls(root: &Path) -> Vec<OldAdvice> {
+    let tree = Tree::new(root.to_path_buf());
+    surroundings::sysctl_lines(&tree).unwrap_or_default()
 }
 
 /// What the machine allows by the mask of effective capabilities.

@@ -95,7 +95,8 @@ const FOLDERS: [&str; 4] = [
 /// A configuration longer than this is none.
 const FILES_MAX: usize = 1_000;
 
-fn old_advice(root: &Tree) -> Result<Vec<OldAdvice>, ProbeError> {
+/// Every setting in sysctl's files: `sysctl.conf`, then the folders.
+pub(super) fn sysctl_lines(root: &Tree) -> Result<Vec<OldAdvice>, ProbeError> {
     let mut files = vec!["etc/sysctl.conf".to_owned()];
     for folder in FOLDERS {
         let names = root.names_in(folder)?.into_iter();
@@ -112,17 +113,24 @@ fn old_advice(root: &Tree) -> Result<Vec<OldAdvice>, ProbeError> {
             continue;
         };
         for (index, line) in text.lines().enumerate() {
-            let key = line.split('=').next().unwrap_or_default().trim();
+            let Some((key, _)) = line.split_once('=') else {
+                continue;
+            };
+            let key = key.trim();
             // A dash before the key lets sysctl go on without it.
             let key = key.strip_prefix('-').unwrap_or(key).replace('/', ".");
-            if OLD_KEYS.contains(&key.as_str()) {
-                found.push(OldAdvice {
-                    file: format!("/{file}"),
-                    line: index + 1,
-                    key,
-                });
-            }
+            found.push(OldAdvice {
+                file: format!("/{file}"),
+                line: index + 1,
+                key,
+            });
         }
     }
+    Ok(found)
+}
+
+fn old_advice(root: &Tree) -> Result<Vec<OldAdvice>, ProbeError> {
+    let mut found = sysctl_lines(root)?;
+    found.retain(|line| OLD_KEYS.contains(&line.key.as_str()));
     Ok(found)
 }

@@ -2,7 +2,8 @@
 
 use super::{Arguments, failed, verdict};
 use myriad_doctor::fix::{
-    Applied, Journal, Persistence, Plan, Restored, Root, Step, Target, Undo, Undone, apply,
+    Applied, Journal, JournalError, Made, Persistence, Plan, Restored, Root, Step, Target, Undo,
+    Undone, apply,
 };
 use myriad_doctor::{Change, Examination};
 use std::fmt::Display;
@@ -20,7 +21,11 @@ pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
     };
     let root = Root::new("/");
     let unit = arguments.unit.as_deref();
-    let plan = match Plan::new(&root, &examination.changes, persistence, unit) {
+    let made = match made_before(arguments, &root) {
+        Ok(made) => made,
+        Err(error) => return failed(&error.to_string()),
+    };
+    let plan = match Plan::new(&root, &examination.changes, persistence, unit, &made) {
         Ok(plan) => plan,
         Err(error) => return failed(&format!("a setting to change cannot be read: {error}")),
     };
@@ -51,6 +56,15 @@ pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
         }
         Err(error) => failed(&format!("the machine cannot be judged any more: {error}")),
     }
+}
+
+/// What earlier runs made until the next reboot, if it is to last now.
+fn made_before(arguments: &Arguments, root: &Root) -> Result<Vec<Made>, JournalError> {
+    if !arguments.persistent {
+        return Ok(Vec::new());
+    }
+    let journal = Journal::open_existing(&arguments.journal)?;
+    Ok(journal.map_or_else(Vec::new, |journal| journal.made(root)))
 }
 
 /// Whether every file was written, so that programs started from now on are given what it says.
