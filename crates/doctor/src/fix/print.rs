@@ -3,7 +3,7 @@
 use crate::budget::Concern;
 use crate::changes::{Change, Setting};
 use crate::examination::Examination;
-use crate::limits::Program;
+use crate::limits::{Program, Role};
 use std::fmt::Write;
 
 /// What to write.
@@ -191,7 +191,13 @@ fn memory_mebibytes(examination: &Examination) -> u64 {
     let bytes =
         crate::limits::PROGRAM_BYTES.saturating_add(each.saturating_mul(examination.wanted));
     // Five per cent, because a charge is rounded up to pages.
-    bytes.saturating_add(bytes / 20).div_ceil(1 << 20)
+    let bytes = bytes.saturating_add(bytes / 20);
+    let bytes = match (load.program, load.role) {
+        // An eighth of its memory may be queued, and a sixteenth of it be publications on their way.
+        (Program::Myriad, Role::Server | Role::BothEnds) => bytes.saturating_mul(16) / 13,
+        _ => bytes,
+    };
+    bytes.div_ceil(1 << 20)
 }
 
 fn of_host(changes: &[Change], out: &mut String) {
@@ -258,9 +264,15 @@ fn kubernetes(examination: &Examination) -> String {
         }
     }
     let memory = memory_mebibytes(examination);
+    let name = match (examination.load.program, examination.load.role) {
+        (Program::Myriad, _) => "myriad",
+        (Program::Ordinary { .. }, Role::Proxy(_)) => "proxy",
+        (Program::Ordinary { .. }, Role::Crowd(_)) => "client",
+        (Program::Ordinary { .. }, Role::Server | Role::BothEnds) => "server",
+    };
     let _ = write!(
         out,
-        "  containers:\n  - name: myriad\n    resources:\n      limits:\n        memory: {memory}Mi\n"
+        "  containers:\n  - name: {name}\n    resources:\n      limits:\n        memory: {memory}Mi\n"
     );
     out
 }

@@ -564,3 +564,26 @@ fn a_module_that_comes_after_sysctl_is_named() {
     .unwrap();
     assert!(plan.by_hand[0].contains("/etc/modules-load.d"), "{plan:?}");
 }
+
+#[test]
+fn a_container_has_room_for_what_its_program_keeps() {
+    let machine = crate::testing::small_machine();
+    let kubernetes = |load| {
+        let examination = crate::Examination::new(machine.clone(), load, 100_000);
+        print(&examination, Format::Kubernetes)
+    };
+    let server = kubernetes(crate::Load::idle(crate::Role::Server));
+    // 100,000 × (3,950 + 250 + 100) B and 3 MiB, 5% more, and of the whole 3/16 for queues.
+    assert!(
+        server.ends_with("- name: myriad\n    resources:\n      limits:\n        memory: 534Mi\n"),
+        "{server}"
+    );
+    let role = crate::Role::Proxy(crate::Paths::SINGLE);
+    let program = crate::Program::Ordinary { processes: 1 };
+    let proxy = kubernetes(crate::Load::idle(role).on(program));
+    // 100,000 × (7,900 + 2 × (250 + 9,071)) B and 3 MiB, 5% more.
+    assert!(
+        proxy.ends_with("- name: proxy\n    resources:\n      limits:\n        memory: 2661Mi\n"),
+        "{proxy}"
+    );
+}

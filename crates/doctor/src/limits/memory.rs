@@ -17,14 +17,16 @@ pub(crate) const PROGRAM_BYTES: u64 = 3 << 20;
 /// One sentence on a connection's cost, for every limit that divides memory by it.
 fn cost_evidence(load: Load, all: u64, sockets: u64, source: &str) -> String {
     let rest = if load.in_flight_bytes == 0 {
-        "to watch and remember it"
+        "to watch it"
     } else {
-        "to watch, remember and push to it"
+        "to watch and push to it"
     };
     format!(
-        "{} a connection: {} in kernel sockets ({source}), the rest {rest}",
+        "{} a connection: {} in kernel sockets ({source}), {} of user space an end ({}), the rest {rest}",
         bytes(all),
         bytes(sockets),
+        bytes(load.user_bytes),
+        load.user_source(),
     )
 }
 

@@ -88,6 +88,8 @@ pub struct Load {
 impl Load {
     /// User space of an idle `raw` connection with one subscription; 85 were measured with a million.
     pub const USER_BYTES: u64 = 100;
+    /// User space of one end of a WebSocket that nginx 1.22.1 proxies: half of what docs/plan.md measured for both.
+    pub const PROXY_USER_BYTES: u64 = 18_142 / 2;
     /// The `sk_buff` pair and head of one small packet, Linux 6.18.
     pub const IN_FLIGHT_BYTES: u64 = 1_300;
 
@@ -106,8 +108,28 @@ impl Load {
         Self {
             role,
             program: Program::Myriad,
-            user_bytes: Self::USER_BYTES,
+            user_bytes: Self::user_bytes_of(role),
             in_flight_bytes: 0,
+        }
+    }
+
+    /// User space per end unless somebody says otherwise.
+    fn user_bytes_of(role: Role) -> u64 {
+        match role {
+            Role::Proxy(_) => Self::PROXY_USER_BYTES,
+            Role::BothEnds | Role::Server | Role::Crowd(_) => Self::USER_BYTES,
+        }
+    }
+
+    /// Where the figure for user space comes from.
+    fn user_source(self) -> &'static str {
+        match (self.role, self.program) {
+            _ if self.user_bytes != Self::user_bytes_of(self.role) => "as given",
+            (Role::Proxy(_), _) => "nginx's, measured",
+            (_, Program::Myriad) => "Myriad's, measured",
+            (_, Program::Ordinary { .. }) => {
+                "Myriad's; give another program's with --memory-per-connection"
+            }
         }
     }
 
