@@ -171,9 +171,14 @@ proptest! {
         let regions = resource::whole(scale.regions.value);
         prop_assert!(regions.saturating_mul(chain.region_connections) >= connections);
         for (hop, given) in scale.hops.iter().zip(&chain.hops) {
-            prop_assert_eq!(hop.nodes, hop.nodes_a_region.saturating_mul(regions));
-            if let Some(a_node) = hop.connections_a_node.filter(|a_node| *a_node > 0) {
-                let up = hop.nodes_a_region - given.spare;
+            let Some(a_region) = hop.nodes_a_region else {
+                prop_assert_eq!((hop.connections_a_node, hop.nodes), (Some(0), None));
+                continue;
+            };
+            prop_assert_eq!(hop.nodes, Some(a_region.saturating_mul(regions)));
+            if let Some(a_node) = hop.connections_a_node {
+                prop_assert!(a_node > 0);
+                let up = a_region - given.spare;
                 prop_assert!(up.saturating_mul(a_node) >= connections.div_ceil(regions));
             }
         }

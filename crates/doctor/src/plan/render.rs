@@ -118,12 +118,13 @@ impl Page {
         ));
         self.figure(&scale.regions);
         for hop in &scale.hops {
-            self.line(&format!(
-                "  {:<28} {} nodes, {} a region",
-                hop.kind,
-                count(hop.nodes),
-                count(hop.nodes_a_region)
-            ));
+            let nodes = match (hop.nodes, hop.nodes_a_region) {
+                (Some(nodes), Some(a_region)) => {
+                    format!("{} nodes, {} a region", count(nodes), count(a_region))
+                }
+                _ => "not with such nodes".to_owned(),
+            };
+            self.line(&format!("  {:<28} {nodes}", hop.kind));
             self.line(&format!("      = {}", hop.formula));
         }
         for figure in &scale.broker {

@@ -33,10 +33,10 @@ pub struct HopNodes {
     pub connections_a_node: Option<u64>,
     /// What ends first on a node.
     pub resource: Option<&'static str>,
-    /// Nodes of a region, spares included.
-    pub nodes_a_region: u64,
+    /// Nodes of a region, spares included; none where no number of them is enough.
+    pub nodes_a_region: Option<u64>,
     /// Nodes in all regions.
-    pub nodes: u64,
+    pub nodes: Option<u64>,
     /// How that number came about.
     pub formula: String,
 }
@@ -49,7 +49,7 @@ pub(crate) fn scale_out(chain: &Chain, connections: u64) -> ScaleOut {
     let servers = hops
         .iter()
         .filter(|hop| hop.kind == "myriad")
-        .map(|hop| hop.nodes)
+        .filter_map(|hop| hop.nodes)
         .sum();
     let formula = format!(
         "{} connections / {} a region, rounded up",
@@ -94,12 +94,20 @@ fn sized(region: &Chain, index: usize) -> (Hop, HopPlan) {
     hop.spare = 0;
     let planned = hop_plan(&chain, index);
     let hop = &mut chain.hops[index];
-    hop.nodes = match planned.first_stop() {
-        Some((_, limit)) => region.connections.div_ceil(limit.connections.max(1)).max(1),
-        None => region.hops[index].active(),
-    }
-    .saturating_add(spare);
+    let given = region.hops[index].active();
+    let active = match planned.first_stop() {
+        // No number of them is enough, which the formula says; what is before them is sized for those given.
+        Some((_, limit)) if limit.connections == 0 => given,
+        Some((_, limit)) => region.connections.div_ceil(limit.connections).max(1),
+        None => given,
+    };
+    hop.nodes = active.saturating_add(spare);
     hop.spare = spare;
+    // As many for each node as there were.
+    hop.endpoints = hop.endpoints.map(|endpoints| {
+        let all = u128::from(endpoints) * u128::from(active);
+        u64::try_from(all.div_ceil(u128::from(given))).unwrap_or(u64::MAX)
+    });
     (chain.hops.swap_remove(index), planned)
 }
 
@@ -110,7 +118,12 @@ fn hop_nodes(hop: &Hop, planned: &HopPlan, connections: u64, regions: u64) -> Ho
     } else {
         format!(" + {} spare", count(hop.spare))
     };
+    let is_enough = stop.is_none_or(|(_, limit)| limit.connections > 0);
     let formula = match stop {
+        Some((resource, limit)) if limit.connections == 0 => format!(
+            "no number of such nodes carries them: {resource} holds none on a node ({})",
+            limit.formula
+        ),
         Some((resource, limit)) => format!(
             "{} regions × ({} / {} a node ({resource}){spare})",
             count(regions),
@@ -127,13 +140,14 @@ fn hop_nodes(hop: &Hop, planned: &HopPlan, connections: u64, regions: u64) -> Ho
         kind: hop.kind.name(),
         connections_a_node: stop.map(|(_, limit)| limit.connections),
         resource: stop.map(|(resource, _)| resource),
-        nodes_a_region: hop.nodes,
-        nodes: hop.nodes.saturating_mul(regions),
+        nodes_a_region: is_enough.then_some(hop.nodes),
+        nodes: is_enough.then(|| hop.nodes.saturating_mul(regions)),
         formula,
     }
 }
 
-/// A push travels once to each region and there once to each server; the servers make the millions of it.
+/// A push travels once to each region and there once to each server with a subscriber, at most as many as there are
+/// subscribers; the servers make the millions of it.
 fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Figure> {
     if servers == 0
         || !chain
@@ -146,7 +160,8 @@ fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Fi
     let traffic = &chain.traffic;
     let message = float(traffic.message_bytes) + costs::BROKER_BYTES.value;
     let sources = [costs::BROKER_BYTES.source];
-    let between = regions - 1;
+    let audience = traffic.audience.unwrap_or(u64::MAX);
+    let (between, servers) = ((regions - 1).min(audience), servers.min(audience));
     let figure = |name, copies: u64, to: &str| {
         let formula = format!(
             "{} {to} × ({} payload + {} channel, offset and framing)",

@@ -187,13 +187,13 @@ fn a_hundred_millions_are_ten_regions() {
     let [nginx, myriad] = scale.hops.as_slice() else {
         panic!("a hop is missing")
     };
-    assert_eq!((myriad.nodes_a_region, myriad.nodes), (10, 100));
+    assert_eq!((myriad.nodes_a_region, myriad.nodes), (Some(10), Some(100)));
     // Ten servers behind: 282,320 ports, fewer than the 399,992 connections its slots allow.
     assert_eq!(
         (nginx.connections_a_node, nginx.resource),
         (Some(282_320), Some("source ports"))
     );
-    assert_eq!(nginx.nodes_a_region, 10_000_000_u64.div_ceil(282_320));
+    assert_eq!(nginx.nodes_a_region, Some(10_000_000_u64.div_ceil(282_320)));
     // 128 B and 100 B around them: to 9 other regions, and to 100 servers.
     assert_eq!(scale.broker[0].value, 9.0 * 228.0);
     assert_eq!(scale.broker[1].value, 100.0 * 228.0);
@@ -208,6 +208,44 @@ fn with_an_audience_more_connections_are_more_channels() {
     let deliveries = &plan.scale_out[0].broker[3];
     assert_eq!(deliveries.name, "deliveries to clients");
     assert!((deliveries.value - 1_000_000.0).abs() < 1e-3);
+}
+
+#[test]
+fn a_push_goes_to_no_more_servers_than_it_has_subscribers() {
+    let mut chain = chain(1_000_000, vec![Hop::myriad(1)]);
+    chain.traffic.audience = Some(5);
+    let broker = &Plan::new(&chain, &[100_000_000]).scale_out[0].broker;
+    // Ten regions and a hundred servers, of whom five have a subscriber.
+    assert_eq!(broker[0].value, 5.0 * 228.0);
+    assert_eq!(broker[1].value, 5.0 * 228.0);
+}
+
+#[test]
+fn endpoints_that_were_given_grow_with_the_nodes() {
+    let mut behind = Hop::myriad(2);
+    behind.endpoints = Some(8);
+    let chain = chain(1_000_000, vec![eight_nginx(), behind]);
+    let scale = &Plan::new(&chain, &[10_000_000]).scale_out[0];
+    // Ten servers with four endpoints each: no longer the ports, but the slots are the limit.
+    assert_eq!(
+        (scale.hops[0].connections_a_node, scale.hops[0].resource),
+        (Some(399_992), Some("worker_connections"))
+    );
+}
+
+#[test]
+fn what_no_number_of_nodes_carries_is_said() {
+    let mut hop = Hop::nginx(2);
+    hop.memory_bytes = Some(64 << 20);
+    let plan = Plan::new(&chain(1_000_000, vec![hop]), &[10_000_000]);
+    let scale = &plan.scale_out[0].hops[0];
+    assert_eq!((scale.nodes, scale.nodes_a_region), (None, None));
+    let text = render(&plan);
+    assert!(
+        text.contains("not with such nodes")
+            && text.contains("no number of such nodes carries them"),
+        "{text}"
+    );
 }
 
 #[test]
