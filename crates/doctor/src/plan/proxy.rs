@@ -40,6 +40,7 @@ pub(crate) fn resources(
     ));
     let mut remarks: Vec<String> = assumed.map(str::to_owned).into_iter().collect();
     remarks.extend(preallocation(hop, nginx, workers, share));
+    remarks.extend(chain.traffic.unmeasured());
     (resources, remarks)
 }
 
@@ -173,7 +174,7 @@ fn memory(chain: &Chain, hop: &Hop, nginx: &Nginx, workers: u64, share: &Share) 
         costs::SOCKET_BYTES.source,
     ));
     demand.terms.push(Term::new(
-        2.0 * costs::IN_FLIGHT_BYTES.value,
+        2.0 * chain.traffic.in_flight_bytes(parked(nginx) / 2.0),
         "packets of a push",
         costs::IN_FLIGHT_BYTES.source,
     ));
@@ -245,7 +246,8 @@ fn processor(chain: &Chain, hop: &Hop, workers: u64, share: &Share) -> Resource 
         costs::NGINX_PING_S.source,
     ));
     // A worker is one thread.
-    demand.supply = hop.cores.map(|cores| {
+    let measured = hop.cores.filter(|_| traffic.unmeasured().is_none());
+    demand.supply = measured.map(|cores| {
         let used = cores.min(workers);
         (
             float(used),

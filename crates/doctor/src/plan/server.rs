@@ -30,7 +30,7 @@ pub(crate) fn resources(
         costs::MYRIAD_CONNECTIONS_MAX.source,
     ));
     resources.extend(reaching_all(hop, share));
-    (resources, Vec::new())
+    (resources, chain.traffic.unmeasured().into_iter().collect())
 }
 
 /// Tables, not descriptors, are the limit: Myriad opens as many as it needs.
@@ -75,9 +75,11 @@ fn memory(chain: &Chain, hop: &Hop, myriad: Myriad, share: &Share) -> Resource {
         "record and subscription",
     ));
     demand.terms.push(Term::cost(costs::SOCKET_BYTES, "socket"));
-    demand
-        .terms
-        .push(Term::cost(costs::IN_FLIGHT_BYTES, "packet of a push"));
+    demand.terms.push(Term::new(
+        chain.traffic.in_flight_bytes(costs::PARKED_BYTES.value),
+        "packets of a push",
+        costs::IN_FLIGHT_BYTES.source,
+    ));
     demand.terms.push(Term::new(
         slow * costs::PARKED_BYTES.value,
         "parked in the kernel for those that do not read",
@@ -145,6 +147,7 @@ fn processor(chain: &Chain, hop: &Hop, share: &Share) -> Resource {
     ));
     demand.supply = hop
         .cores
+        .filter(|_| traffic.unmeasured().is_none())
         .map(|cores| (float(cores), format!("{cores} cores")));
     demand.remedy = "More cores, or more nodes.".into();
     demand.resource(share)

@@ -169,6 +169,26 @@ fn queues_for_slow_readers_end_at_the_bound_of_all_queues() {
 }
 
 #[test]
+fn large_messages_reach_memory_and_leave_the_processor_without_a_limit() {
+    let mut hop = Hop::myriad(1);
+    hop.cores = Some(8);
+    let mut chain = chain(1_000_000, vec![hop]);
+    chain.traffic.slow_share = 0.0;
+    let small = Plan::new(&chain, &[]);
+    assert!(limit(&small, 0, "processor") > 0);
+    chain.traffic.message_bytes = 100_000;
+    let large = Plan::new(&chain, &[]);
+    let more = need(&large, 0, "memory") - need(&small, 0, "memory");
+    assert!((more - 1e6 * (70.0 * 1_300.0 + 100_010.0 - 1_300.0)).abs() < 1.0);
+    let processor = large.hops[0]
+        .resources
+        .iter()
+        .find(|one| one.name == "processor");
+    assert_eq!(processor.expect("a need").limit, None);
+    assert!(large.hops[0].remarks[0].contains("70 packets"));
+}
+
+#[test]
 fn a_spare_node_carries_nothing() {
     let mut hop = Hop::myriad(3);
     hop.spare = 1;

@@ -5,6 +5,9 @@ use super::figure::{Figure, Unit, fine};
 use super::resource::float;
 use crate::units::count;
 
+/// A frame that is within what was measured of a small packet.
+const SMALL_FRAME_BYTES: f64 = 256.0;
+
 /// What clients receive and send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
@@ -58,15 +61,47 @@ impl Traffic {
     #[must_use]
     pub fn up_bits_per_s(&self, connections: u64) -> f64 {
         let pong = 6.0 + costs::PACKET_BYTES.value;
-        let acknowledgement = costs::PACKET_BYTES.value;
+        // Every second segment is acknowledged (RFC 9293, 3.8.6.3), and the last one.
+        let acknowledgement = (self.segments() / 2.0).ceil() * costs::PACKET_BYTES.value;
         8.0 * (self.deliveries_per_s(connections) * acknowledgement + self.pings_per_s() * pong)
     }
 
     /// Bytes of one delivery on the wire.
     #[must_use]
     pub fn delivery_bytes(&self) -> f64 {
-        let frame = float(self.message_bytes) + self.frame_head();
-        frame + (frame / costs::SEGMENT_BYTES.value).ceil() * costs::PACKET_BYTES.value
+        self.frame_bytes() + self.segments() * costs::PACKET_BYTES.value
+    }
+
+    fn frame_bytes(&self) -> f64 {
+        float(self.message_bytes) + self.frame_head()
+    }
+
+    /// Packets of one delivery.
+    pub(crate) fn segments(&self) -> f64 {
+        (self.frame_bytes() / costs::SEGMENT_BYTES.value).ceil()
+    }
+
+    /// Kernel memory of one delivery on its way to a client, of whom at most `parked` can wait there.
+    pub(crate) fn in_flight_bytes(&self, parked: f64) -> f64 {
+        let frame = self.frame_bytes();
+        // A small one is in what was measured of its packet.
+        let larger = if frame > SMALL_FRAME_BYTES {
+            frame
+        } else {
+            0.0
+        };
+        (self.segments() * costs::IN_FLIGHT_BYTES.value + larger).min(parked)
+    }
+
+    /// Why the processor has no limit with such messages, if it has none.
+    pub(crate) fn unmeasured(&self) -> Option<String> {
+        (self.segments() > 1.0).then(|| {
+            format!(
+                "The processor was measured with messages of one packet; how much more those of {} packets take is not \
+                 known, so that it has a need and no limit: measure with messages of that size (myriad swarm).",
+                fine(self.segments())
+            )
+        })
     }
 
     /// RFC 6455, section 5.2: from a server, without a mask.
@@ -81,9 +116,6 @@ impl Traffic {
     /// What a plan assumes of every connection, with formulas.
     pub(crate) fn figures(&self, connections: u64) -> Vec<Figure> {
         let reached = self.audience.unwrap_or(connections).min(connections);
-        let packets = (float(self.message_bytes) / costs::SEGMENT_BYTES.value)
-            .ceil()
-            .max(1.0);
         let mut figures = vec![
             Figure::new(
                 "deliveries",
@@ -103,7 +135,7 @@ impl Traffic {
                     "{} payload + {} frame head + {} × {} packet",
                     count(self.message_bytes),
                     self.frame_head(),
-                    fine(packets),
+                    fine(self.segments()),
                     costs::PACKET_BYTES.value
                 ),
             )
@@ -156,6 +188,32 @@ mod tests {
         assert_eq!(bytes(128), 128.0 + 4.0 + 90.0);
         assert_eq!(bytes(1_445), 1_445.0 + 4.0 + 2.0 * 90.0);
         assert_eq!(bytes(100_000), 100_000.0 + 10.0 + 70.0 * 90.0);
+    }
+
+    #[test]
+    fn large_messages_are_acknowledged_and_held_by_their_packets() {
+        let traffic = |message_bytes| Traffic {
+            message_bytes,
+            messages_per_s: 1.0,
+            ping_interval_s: None,
+            ..Traffic::default()
+        };
+        assert_eq!(traffic(128).up_bits_per_s(1), 8.0 * 90.0);
+        // 70 segments, of which every second is acknowledged.
+        assert_eq!(traffic(100_000).up_bits_per_s(1), 8.0 * 35.0 * 90.0);
+        assert_eq!(traffic(128).in_flight_bytes(200_000.0), 1_300.0);
+        assert_eq!(
+            traffic(100_000).in_flight_bytes(200_000.0),
+            70.0 * 1_300.0 + 100_010.0
+        );
+        assert_eq!(traffic(1 << 30).in_flight_bytes(200_000.0), 200_000.0);
+        // One byte of the payload less than a packet, but its head makes it two.
+        let figures = traffic(1_447).figures(1);
+        assert!(
+            figures[1].formula.contains("+ 2 × 90 packet"),
+            "{figures:?}"
+        );
+        assert!(traffic(128).unmeasured().is_none() && traffic(1_447).unmeasured().is_some());
     }
 
     #[test]
