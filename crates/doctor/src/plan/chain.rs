@@ -41,8 +41,8 @@ pub struct Hop {
     pub ports: u64,
     /// Pairs of address and port at which the hop before reaches this one, all nodes together; one a node if not set.
     pub endpoints: Option<u64>,
-    /// RLIMIT_NOFILE of a process.
-    pub descriptors: u64,
+    /// RLIMIT_NOFILE of a process, if known.
+    pub descriptors: Option<u64>,
     /// Buckets of the kernel's hash of established connections.
     pub hash_buckets: u64,
 }
@@ -116,7 +116,7 @@ impl Hop {
             addresses: 1,
             ports: costs::PORTS.value_u64(),
             endpoints: None,
-            descriptors: costs::DESCRIPTORS_MAX.value_u64(),
+            descriptors: None,
             hash_buckets: costs::HASH_BUCKETS.value_u64(),
         }
     }

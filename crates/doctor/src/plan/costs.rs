@@ -51,8 +51,6 @@ pub const OUTBOUND_BYTES: Cost = Cost::new(1_048_576.0, SERVE);
 pub const BUFFERED_BYTES: Cost = Cost::new(2_147_483_648.0, SERVE);
 /// `max-connections`.
 pub const MYRIAD_CONNECTIONS_MAX: Cost = Cost::new(1e6, SERVE);
-/// Slots of a descriptor table that hold no connection: listeners, rings, and four standard deviations of uneven spread.
-pub const TABLE_SLOTS_KEPT: Cost = Cost::new(600.0, "docs/adr/0003-tables.md");
 /// Descriptor tables a server can have.
 pub const TABLES_MAX: Cost = Cost::new(4_096.0, "docs/adr/0003-tables.md");
 
@@ -96,7 +94,9 @@ pub const PORTS: Cost = Cost::new(
     28_232.0,
     "Linux: ip_local_port_range, one connection for each (source, port, destination, port)",
 );
-/// `fs.nr_open`: what RLIMIT_NOFILE can be raised to.
+/// Soft RLIMIT_NOFILE of a process that nobody gave another one.
+pub const DESCRIPTORS_SOFT: Cost = Cost::new(1_024.0, "Linux: INR_OPEN_CUR");
+/// `fs.nr_open`: what RLIMIT_NOFILE can be raised to, and a table of io_uring at the most.
 pub const DESCRIPTORS_MAX: Cost = Cost::new(1_048_576.0, "Linux: fs.nr_open");
 /// Buckets of the connection hash on the machine of our benchmarks.
 pub const HASH_BUCKETS: Cost = Cost::new(

@@ -46,7 +46,10 @@ fn kind() -> impl Strategy<Value = Kind> {
 
 fn hop() -> impl Strategy<Value = Hop> {
     let sizes = (1..=1_000_u64, 0..=3_u64, 1..=64_u64, 1..=64_512_u64);
-    let limits = (proptest::option::of(1..=100_u64), 64..=1_048_576_u64);
+    let limits = (
+        proptest::option::of(1..=100_u64),
+        proptest::option::of(64..=1_048_576_u64),
+    );
     (kind(), machine(), sizes, limits).prop_map(|(kind, machine, sizes, limits)| {
         let (nodes, spare, addresses, ports) = sizes;
         let mut hop = Hop::new(kind, nodes + spare);
@@ -139,7 +142,7 @@ proptest! {
         hop.memory_bytes = hop.memory_bytes.map(|bytes| bytes * 2);
         hop.bandwidth_bits_per_s = hop.bandwidth_bits_per_s.map(|bits| bits * 2);
         hop.addresses += 1;
-        hop.descriptors *= 2;
+        hop.descriptors = hop.descriptors.map(|most| most * 2);
         prop_assert!(capacity(&larger) >= capacity(&chain));
     }
 

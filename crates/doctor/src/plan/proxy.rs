@@ -39,6 +39,7 @@ pub(crate) fn resources(
         "given: connections=",
     ));
     let mut remarks: Vec<String> = assumed.map(str::to_owned).into_iter().collect();
+    remarks.extend(descriptors_unknown(hop, workers));
     remarks.extend(preallocation(hop, nginx, workers, share));
     remarks.extend(chain.traffic.unmeasured());
     (resources, remarks)
@@ -128,13 +129,27 @@ fn descriptors(hop: &Hop, workers: u64, share: &Share) -> Resource {
         "(2 sockets, dealt out to the workers)",
         costs::NGINX_SLOTS.source,
     ));
-    demand.supply = Some((
-        float(hop.descriptors),
-        format!("{} descriptors", count(hop.descriptors)),
-    ));
+    demand.supply = hop
+        .descriptors
+        .map(|most| (float(most), format!("{} descriptors", count(most))));
     demand.remedy =
         "Raise worker_rlimit_nofile (and fs.nr_open beyond 1,048,576), or add workers.".into();
     demand.resource(share)
+}
+
+/// nginx keeps the limit it is started with, which is far below its slots unless it is told otherwise.
+fn descriptors_unknown(hop: &Hop, workers: u64) -> Option<String> {
+    if hop.descriptors.is_some() {
+        return None;
+    }
+    let soft = costs::DESCRIPTORS_SOFT.value_u64();
+    let kept = costs::NGINX_DESCRIPTORS_KEPT.value_u64();
+    Some(format!(
+        "RLIMIT_NOFILE of a worker is not known: give worker_rlimit_nofile as descriptors=. Without that directive it is \
+         usually {} soft, which ends a node at {} connections.",
+        count(soft),
+        count((soft - kept) / 2 * workers)
+    ))
 }
 
 /// The slots of all workers, allocated and touched at start.

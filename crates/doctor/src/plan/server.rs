@@ -4,8 +4,11 @@ use super::chain::{Chain, Hop, Myriad};
 use super::costs;
 use super::figure::{Figure, Unit};
 use super::resource::{
-    Demand, Resource, Share, Term, connection_hash, connections_max, float, memory_supply, whole,
+    Demand, Limit, Resource, Share, Term, connection_hash, connections_max, float, memory_supply,
+    times, whole,
 };
+use crate::budget::Effect;
+use crate::tables;
 use crate::units::count;
 
 pub(crate) fn resources(
@@ -33,38 +36,41 @@ pub(crate) fn resources(
     (resources, chain.traffic.unmeasured().into_iter().collect())
 }
 
-/// Tables, not descriptors, are the limit: Myriad opens as many as it needs.
+/// Tables, not descriptors, are the limit: Myriad opens as many as it needs, and fills each to its last slot.
 fn descriptors(hop: &Hop, share: &Share) -> Resource {
-    let slots = hop
+    let limit = hop
         .descriptors
-        .saturating_sub(costs::TABLE_SLOTS_KEPT.value_u64())
-        .max(1);
-    let mut demand = Demand::new("descriptor tables", Unit::Count);
-    demand.terms.push(Term::new(
-        1.0 / float(slots),
-        "tables",
-        costs::TABLE_SLOTS_KEPT.source,
-    ));
-    let tables = costs::TABLES_MAX.value;
-    demand.supply = Some((
-        tables,
-        format!(
-            "{} tables of {} connections (RLIMIT_NOFILE {})",
-            count(costs::TABLES_MAX.value_u64()),
-            count(slots),
-            count(hop.descriptors)
-        ),
-    ));
-    demand.remedy = "Raise the hard RLIMIT_NOFILE.".into();
-    let mut resource = demand.resource(share);
-    resource.need.value = resource.need.value.ceil();
-    resource.need.formula = format!(
-        "{} connections / ({} − {} kept) slots of a table, rounded up",
-        count(share.connections),
-        count(hop.descriptors),
-        costs::TABLE_SLOTS_KEPT.value
-    );
-    resource
+        .unwrap_or(costs::DESCRIPTORS_MAX.value_u64());
+    let slots = limit.clamp(1, tables::RING_SLOTS_MAX);
+    let most = tables::ring_connections_max(limit);
+    let sources = vec![costs::TABLES_MAX.source, costs::DESCRIPTORS_MAX.source];
+    Resource {
+        name: "descriptor tables",
+        need: Figure::new(
+            "descriptor tables",
+            float(share.connections.div_ceil(slots)),
+            Unit::Count,
+            format!(
+                "{} connections / {} slots of a table, rounded up",
+                count(share.connections),
+                count(slots)
+            ),
+        )
+        .from(&sources),
+        limit: Some(Limit {
+            connections: most.saturating_mul(share.active),
+            effect: Effect::Stops,
+            formula: format!(
+                "{} tables of {} slots (RLIMIT_NOFILE {}, of which each table takes one) a node{}",
+                count(most / slots),
+                count(slots),
+                count(limit),
+                times(share.active)
+            ),
+            sources,
+            remedy: "Raise the hard RLIMIT_NOFILE.".into(),
+        }),
+    }
 }
 
 fn memory(chain: &Chain, hop: &Hop, myriad: Myriad, share: &Share) -> Resource {

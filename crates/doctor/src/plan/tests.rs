@@ -189,6 +189,28 @@ fn large_messages_reach_memory_and_leave_the_processor_without_a_limit() {
 }
 
 #[test]
+fn myriad_fills_small_tables_and_nginx_is_asked_for_its_limit() {
+    let mut hop = Hop::myriad(1);
+    hop.descriptors = Some(600);
+    let plan = Plan::new(&chain(100_000, vec![hop]), &[]);
+    // As many rings as the process has descriptors for, each of 600 slots.
+    assert_eq!(limit(&plan, 0, "descriptor tables"), (600 - 64) * 600);
+    assert_eq!(need(&plan, 0, "descriptor tables"), 167.0);
+
+    let mut hop = eight_nginx();
+    let plan = Plan::new(&chain(1_000_000, vec![hop.clone()]), &[]);
+    let remarks = plan.hops[0].remarks.join(" ");
+    assert!(
+        remarks.contains("worker_rlimit_nofile") && remarks.contains("ends a node at 3,968"),
+        "{remarks}"
+    );
+    hop.descriptors = Some(1_024);
+    let plan = Plan::new(&chain(1_000_000, vec![hop]), &[]);
+    assert_eq!(limit(&plan, 0, "descriptors a worker"), 8 * 3_968);
+    assert_eq!(plan.hops[0].remarks, Vec::<String>::new());
+}
+
+#[test]
 fn a_spare_node_carries_nothing() {
     let mut hop = Hop::myriad(3);
     hop.spare = 1;

@@ -81,7 +81,7 @@ fn set(hop: &mut Hop, name: &str, value: &str) -> Result<(), String> {
         "addresses" => hop.addresses = whole(value, NODES_MAX)?,
         "ports" => hop.ports = whole(value, 65_535)?,
         "endpoints" => hop.endpoints = Some(whole(value, COUNT_MAX)?),
-        "descriptors" => hop.descriptors = whole(value, COUNT_MAX)?,
+        "descriptors" => hop.descriptors = Some(whole(value, COUNT_MAX)?),
         _ => hop.hash_buckets = whole(value, COUNT_MAX)?,
     }
     Ok(())
