@@ -203,6 +203,9 @@ fn cards(machine: &Machine) -> Option<Remark> {
             card.name,
             mask_of_cores(machine.cores.online)
         ),
+        None if lonely.is_some() => {
+            "One core takes all packets, and there is no other to spread them over.".into()
+        }
         None => "Packets are spread over cores.".into(),
     };
     let from = "/sys/class/net/*/queues";
@@ -417,13 +420,17 @@ fn obsolete(key: &str) -> &'static str {
     }
 }
 
+/// One of them still works on the older kernels we run on.
+fn is_obsolete(key: &str, machine: &Machine) -> bool {
+    key != "net.ipv4.tcp_adv_win_scale" || machine.kernel.at_least(6, 6)
+}
+
 fn old_advice_in_files(machine: &Machine) -> Option<Remark> {
-    let advice = &machine.surroundings.old_advice;
-    if advice.is_empty() {
-        return None;
-    }
-    let lines: Vec<String> = advice
+    let lines: Vec<String> = machine
+        .surroundings
+        .old_advice
         .iter()
+        .filter(|line| is_obsolete(&line.key, machine))
         .map(|line| {
             format!(
                 "{} ({}:{}): {}",
@@ -434,6 +441,9 @@ fn old_advice_in_files(machine: &Machine) -> Option<Remark> {
             )
         })
         .collect();
+    if lines.is_empty() {
+        return None;
+    }
     let from = "/etc/sysctl.conf, sysctl.d";
     Some(
         note(

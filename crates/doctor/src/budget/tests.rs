@@ -429,3 +429,29 @@ fn remedies_keep_what_is_there_and_fit_the_machine() {
         assert!(card.contains(mask), "{card}");
     }
 }
+
+#[test]
+fn what_is_said_of_cards_and_old_settings_is_true_of_this_machine() {
+    let mut machine = small_machine();
+    machine.cores.usable = 1;
+    machine.surroundings.interfaces = vec![crate::Interface {
+        name: "eth0".into(),
+        receive_queues: 1,
+        transmit_queues: 1,
+        spreads_packets: false,
+    }];
+    machine.surroundings.old_advice = vec![OldAdvice {
+        file: "/etc/sysctl.conf".into(),
+        line: 1,
+        key: "net.ipv4.tcp_adv_win_scale".into(),
+    }];
+    let find = |machine: &Machine, name| {
+        let remarks = crate::remarks::all(machine, Load::idle(Role::Server));
+        remarks.into_iter().find(|remark| remark.name == name)
+    };
+    let card = find(&machine, "network cards").expect("a card");
+    assert!(card.consequence.contains("there is no other"), "{card:?}");
+    assert!(find(&machine, "obsolete settings").is_some());
+    (machine.kernel.major, machine.kernel.minor) = (6, 1);
+    assert_eq!(find(&machine, "obsolete settings"), None);
+}

@@ -227,8 +227,12 @@ fn docker(examination: &Examination) -> String {
     out
 }
 
-/// Of what is ever changed, this alone is among the settings that every cluster lets pods have.
-const SAFE: [&str; 1] = ["net.ipv4.ip_local_port_range"];
+/// What every cluster lets pods have of what is ever changed, and the version from which on, if not always.
+const SAFE: [(&str, Option<&str>); 3] = [
+    ("net.ipv4.ip_local_port_range", None),
+    ("net.ipv4.tcp_syncookies", None),
+    ("net.ipv4.ip_local_reserved_ports", Some("1.27")),
+];
 
 fn kubernetes(examination: &Examination) -> String {
     let mut out = String::from("# Part of a pod's manifest.\n");
@@ -252,10 +256,16 @@ fn kubernetes(examination: &Examination) -> String {
         .collect();
     out.push_str("spec:\n");
     if !own.is_empty() {
-        for (key, _) in own.iter().filter(|(key, _)| !SAFE.contains(key)) {
+        for (key, _) in &own {
+            let safe = SAFE.iter().find(|(safe, _)| safe == key);
+            let before = match safe {
+                Some((_, None)) => continue,
+                Some((_, Some(version))) => format!(", before Kubernetes {version}"),
+                None => String::new(),
+            };
             let _ = writeln!(
                 out,
-                "  # The kubelet has to allow it: --allowed-unsafe-sysctls {key}"
+                "  # The kubelet has to allow it{before}: --allowed-unsafe-sysctls {key}"
             );
         }
         out.push_str("  securityContext:\n    sysctls:\n");

@@ -587,3 +587,22 @@ fn a_container_has_room_for_what_its_program_keeps() {
         "{proxy}"
     );
 }
+
+#[test]
+fn settings_that_newer_clusters_allow_are_not_called_unsafe() {
+    let mut machine = crate::testing::small_machine();
+    machine.listening.port = 40_000;
+    machine.listening.can_be_taken = true;
+    machine.tcp.backlog_max = Some(128);
+    let load = crate::Load::idle(crate::Role::Server);
+    let text = print(
+        &crate::Examination::new(machine, load, 1_000_000),
+        Format::Kubernetes,
+    );
+    for line in [
+        "allow it: --allowed-unsafe-sysctls net.core.somaxconn",
+        "allow it, before Kubernetes 1.27: --allowed-unsafe-sysctls net.ipv4.ip_local_reserved_ports",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}

@@ -43,8 +43,8 @@ pub(super) fn hop(text: &str) -> Result<Hop, String> {
     for part in parts {
         let (name, value) = part.split_once('=').ok_or_else(|| {
             format!(
-                "hop {kind}: {part}: write PARAMETER=VALUE, such as {}=2",
-                own(&hop.kind)[0]
+                "hop {kind}: {part}: write PARAMETER=VALUE, such as {}",
+                example(&hop.kind)
             )
         })?;
         set(&mut hop, name, value).map_err(|why| format!("hop {kind}: {name}: {why}"))?;
@@ -64,6 +64,15 @@ fn own(kind: &Kind) -> &'static [&'static str] {
         Kind::Slb(_) => &["mode"],
         Kind::Nginx(_) | Kind::Ingress(_) => &["workers", "worker_connections", "sndbuf"],
         Kind::Myriad(_) => &["outbound", "buffered"],
+    }
+}
+
+/// One of them as it can be written.
+fn example(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Slb(_) => "mode=nat",
+        Kind::Nginx(_) | Kind::Ingress(_) => "workers=2",
+        Kind::Myriad(_) => "outbound=1MiB",
     }
 }
 
@@ -190,6 +199,15 @@ mod tests {
             hop("slb:2,mode=fullnat").unwrap().kind,
             Kind::Slb(SlbMode::FullNat)
         );
+    }
+
+    #[test]
+    fn what_an_error_gives_as_an_example_can_be_written() {
+        for kind in ["slb", "nginx", "ingress", "myriad"] {
+            let error = hop(&format!("{kind}:2,x")).unwrap_err();
+            let (_, example) = error.rsplit_once("such as ").expect("an example");
+            assert!(hop(&format!("{kind}:2,{example}")).is_ok(), "{error}");
+        }
     }
 
     #[test]
