@@ -1,7 +1,7 @@
 //! What is said before anything is started: the machine, its limits, the plan.
 
 use myriad_doctor::units::{bytes, count};
-use myriad_doctor::{Budget, CostSource, Decision, Effect, Machine, Weight};
+use myriad_doctor::{Budget, CostSource, Decision, Effect, Machine, startup};
 use std::io::{self, Write};
 
 /// Limits further away than this many times the plan are not worth a line.
@@ -37,9 +37,10 @@ pub(crate) fn describe(
             )?;
         }
     }
-    for remark in &budget.remarks {
-        if remark.weight == Weight::Warning {
-            writeln!(out, "{}. {}", remark.finding, remark.consequence)?;
+    for warning in startup::warnings(budget, decision.connections) {
+        // What was asked for beyond the budget is commented on below.
+        if !decision.why.contains(&warning) {
+            writeln!(out, "{warning}")?;
         }
     }
     writeln!(out, "\nIts limits, the nearest first:")?;

@@ -57,6 +57,18 @@ pub enum Concern {
 const BURST_MIN: u64 = 1_024;
 
 impl Limit {
+    /// That it ends below `wanted`, in the words of all commands.
+    #[must_use]
+    pub fn refusal(&self, wanted: u64) -> String {
+        refusal(
+            self.name,
+            self.connections,
+            wanted,
+            &self.evidence,
+            &self.remedy,
+        )
+    }
+
     /// What it means for `wanted` connections.
     #[must_use]
     pub fn concern(&self, wanted: u64) -> Concern {
@@ -127,17 +139,9 @@ impl Budget {
                 why,
             };
         }
-        let why = format!(
-            "{} allows {} of the {} wanted: {}. To get further: {}",
-            capitalised(stop.name),
-            count(stop.connections),
-            count(wanted),
-            stop.evidence,
-            stop.remedy
-        );
         Decision {
             connections: stop.connections,
-            why,
+            why: stop.refusal(wanted),
         }
     }
 
@@ -147,6 +151,28 @@ impl Budget {
             limit.effect == Effect::Degrades && limit.connections < connections
         })
     }
+}
+
+/// That something ends below what is wanted, why, and what to do: the same words wherever it is said.
+#[must_use]
+pub fn refusal(name: &str, allowed: u64, wanted: u64, evidence: &str, remedy: &str) -> String {
+    format!(
+        "{} {} of the {} wanted: {evidence}. To get further: {remedy}",
+        allows(name),
+        count(allowed),
+        count(wanted),
+    )
+}
+
+/// `Memory allows`, `Source ports allow`.
+pub(crate) fn allows(name: &str) -> String {
+    let (noun, _) = name.split_once(" of ").unwrap_or((name, ""));
+    let verb = if noun.ends_with('s') {
+        "allow"
+    } else {
+        "allows"
+    };
+    format!("{} {verb}", capitalised(name))
 }
 
 pub(crate) fn capitalised(text: &str) -> String {

@@ -28,10 +28,10 @@ mod testing;
 mod trials;
 pub mod units;
 
-pub use budget::{Budget, Concern, Decision, Effect, Limit};
+pub use budget::{Budget, Concern, Decision, Effect, Limit, refusal};
 pub use changes::{Change, Setting, changes};
 pub use examination::{Examination, JudgedLimit};
-pub use limits::{Load, Paths, Program, Role};
+pub use limits::{Load, PER_SOURCE_MAX, Paths, Program, Role};
 pub use machine::{
     Addresses, Cgroup, CgroupVersion, Charged, ConnectionCost, Conntrack, Cores, CostSource,
     Descriptors, Interface, IoUring, Kernel, Listening, Machine, Memory, OldAdvice, Ports, Rights,

@@ -23,8 +23,8 @@ pub fn warnings(budget: &Budget, wanted: u64) -> Vec<String> {
     for limit in &budget.limits {
         if limit.effect == Effect::DelaysBursts && limit.concern(wanted) != Concern::None {
             warnings.push(format!(
-                "{} allows {} at once: {}. {}",
-                crate::budget::capitalised(limit.name),
+                "{} {} at once: {}. {}",
+                crate::budget::allows(limit.name),
                 count(limit.connections),
                 limit.evidence,
                 limit.remedy

@@ -40,19 +40,10 @@ pub enum ServerError {
         reason: String,
     },
     /// No number of threads gives enough descriptors.
-    #[error(
-        "max-connections {wanted} does not fit: {tables_max} descriptor tables of {table} (RLIMIT_NOFILE) hold {fits}; \
-         raise the limit (ulimit -n), or choose fewer connections"
-    )]
+    #[error("{why}")]
     Descriptors {
-        /// Connections asked for.
-        wanted: u64,
-        /// Tables a process may have.
-        tables_max: usize,
-        /// Slots of one table.
-        table: usize,
-        /// Connections that would fit.
-        fits: u64,
+        /// What tables hold, and what to do, in doctor's words.
+        why: String,
     },
     /// The kernel refused something every server needs.
     #[error("cannot {what}: {source}")]

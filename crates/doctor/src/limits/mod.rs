@@ -6,6 +6,7 @@ pub(crate) mod needed;
 mod network;
 
 pub(crate) use memory::PROGRAM_BYTES;
+pub use network::PER_SOURCE_MAX;
 
 use crate::budget::Limit;
 use crate::machine::{ConnectionCost, Machine};

@@ -11,12 +11,21 @@ const LOOPBACK_SOURCES: u64 = (1 << 24) - 2;
 /// Sockets a hash bucket may hold before finding one costs visibly: at 2 there is no loss, at 8 a
 /// broadcast took a quarter longer (Linux 6.18, 262,144 buckets, 1M loopback pairs).
 pub(super) const BUCKET_SOCKETS: u64 = 4;
+/// Connections that Myriad's crowd opens from one source address to one destination, at most: the kernel's search for a
+/// free port slows down as they run out.
+pub const PER_SOURCE_MAX: u64 = 25_000;
 /// The backlog Myriad asks for.
 pub(crate) const BACKLOG_WANTED: u64 = 4_096;
 
 /// An accepted connection takes no port of its own, so that this is nothing to a server.
 pub(super) fn ports(machine: &Machine, load: Load) -> Option<Limit> {
-    let per_source = machine.ports.per_source();
+    let per_source = match (load.role, load.program) {
+        // A crowd that is given addresses leaves some ports of each; the kernel's choice goes to the last one.
+        (Role::Crowd(paths), Program::Myriad) if paths.sources > 1 => {
+            machine.ports.per_source().min(PER_SOURCE_MAX)
+        }
+        _ => machine.ports.per_source(),
+    };
     let range = format!(
         "ip_local_port_range is {}-{}, {} of them reserved",
         machine.ports.first, machine.ports.last, machine.ports.reserved

@@ -3,6 +3,7 @@
 use crate::config::DriverChoice;
 use crate::error::ServerError;
 use myriad_doctor::tables::{self, REFUSAL_SLOTS, epoll_tables_needed, own_descriptors};
+use myriad_doctor::{refusal, units};
 use myriad_reactor::{Driver, DriverUnavailable};
 use myriad_shard::Mesh;
 
@@ -94,11 +95,20 @@ fn plan_epoll(wanted: Wanted) -> Result<Plan, ServerError> {
 }
 
 fn too_many(wanted: Wanted) -> ServerError {
+    let table = wanted.table as u64;
+    let evidence = format!(
+        "hard RLIMIT_NOFILE bounds one table, here {}, and the epoll driver has up to {} of them",
+        units::count(table),
+        Mesh::SHARDS_MAX
+    );
     ServerError::Descriptors {
-        wanted: wanted.connections,
-        tables_max: Mesh::SHARDS_MAX,
-        table: wanted.table,
-        fits: tables::epoll_connections_max(wanted.table as u64),
+        why: refusal(
+            "descriptor tables",
+            tables::epoll_connections_max(table),
+            wanted.connections,
+            &evidence,
+            "Raise the limit (ulimit -Hn, LimitNOFILE= in a systemd unit), or choose fewer --max-connections.",
+        ),
     }
 }
 
@@ -219,12 +229,12 @@ mod tests {
     #[test]
     fn what_does_not_fit_says_what_would() {
         let error = plan(Driver::Epoll, wanted(1_000_000, 1_024)).unwrap_err();
-        let ServerError::Descriptors {
-            fits, table: 1_024, ..
-        } = error
-        else {
-            panic!("{error}")
-        };
+        let fits = tables::epoll_connections_max(1_024);
+        let words = format!(
+            "Descriptor tables allow {} of the 1,000,000 wanted: ",
+            units::count(fits)
+        );
+        assert!(error.to_string().starts_with(&words), "{error}");
         assert!(fits == 0 || epoll_tables_needed(fits, 1_024).is_some());
         assert!(plan(Driver::Epoll, wanted(1_000, 300)).is_err());
     }

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Connections from one source address to one destination, at most. The default port range has 28,232
-/// ports; the kernel's search for a free one slows down as they run out.
-pub const PER_SOURCE_MAX: u64 = 25_000;
+/// Connections from one source address to one destination, at most; doctor counts with it too.
+pub use myriad_doctor::PER_SOURCE_MAX;
 
 /// Connections from one source address when the crowd chooses its own: loopback has addresses to spare, and
 /// a range that is less than half full is searched in one or two steps.
