@@ -278,7 +278,7 @@ fn accept_queue(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
         to: needed::backlog(now).to_string(),
         why: format!(
             "more than {} clients at once wait a second for their next SYN",
-            count(now + 1)
+            count(now.saturating_add(1))
         ),
     })
 }
@@ -290,7 +290,11 @@ fn conntrack(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
         setting: Setting::Sysctl("net.netfilter.nf_conntrack_max"),
         from: tracking.entries_max.to_string(),
         to: needed::conntrack(machine, load, wanted).to_string(),
-        why: format!("its table is full at {} connections", count(now)),
+        why: format!(
+            "its table is full at {} connections; raise nf_conntrack_buckets with it, or entries are searched for in \
+             long lists",
+            count(now)
+        ),
     })
 }
 

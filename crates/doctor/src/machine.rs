@@ -119,6 +119,8 @@ pub struct Cgroup {
     pub version: CgroupVersion,
     /// The group's path inside its hierarchy.
     pub path: String,
+    /// The file with the limit, such as `memory.max`.
+    pub file: String,
     /// The limit.
     pub limit_bytes: u64,
     /// Used now, page cache that can be dropped not counted.

@@ -43,6 +43,7 @@ pub(crate) fn all(machine: &Machine, load: Load) -> Vec<Remark> {
     remarks.extend(container(machine));
     remarks.extend(untracked(machine, load));
     remarks.extend(addresses(machine));
+    remarks.extend(epoll_watches(machine, load));
     remarks.extend(keepalive(machine));
     remarks.extend(socket_buffers(machine));
     remarks.extend(of_the_first_namespace(machine));
@@ -319,6 +320,19 @@ fn addresses(machine: &Machine) -> Option<Remark> {
             count(machine.ports.per_source())
         ),
         "A crowd towards another machine can use all of them (swarm --source-ip).",
+    ))
+}
+
+/// A limit of the epoll driver alone.
+fn epoll_watches(machine: &Machine, load: Load) -> Option<Remark> {
+    let watches = machine
+        .epoll_watches_max
+        .filter(|_| !load.uses_epoll(machine))?;
+    Some(note(
+        "epoll watches",
+        "/proc/sys/fs/epoll/max_user_watches",
+        format!("one user may have {} epoll watches", count(watches)),
+        "io_uring needs none; serve --driver epoll takes one a connection.",
     ))
 }
 

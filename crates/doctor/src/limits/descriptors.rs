@@ -125,7 +125,7 @@ fn process_descriptors(machine: &Machine, load: Load, processes: u64) -> Limit {
     let descriptors = machine.descriptors;
     // Server and crowd are programs of their own, each with one end; a proxy's process has both.
     let each = load.role.connections_each();
-    let slots = |limit: u64| limit.saturating_sub(ORDINARY_KEPT) / each * processes;
+    let slots = |limit: u64| (limit.saturating_sub(ORDINARY_KEPT) / each).saturating_mul(processes);
     let several = if processes == 1 {
         "one process".to_owned()
     } else {

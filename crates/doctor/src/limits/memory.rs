@@ -3,7 +3,7 @@
 use super::Load;
 use super::needed::{self, beyond};
 use crate::budget::{Effect, Limit};
-use crate::machine::{CgroupVersion, CostSource, Machine};
+use crate::machine::{CostSource, Machine};
 use crate::units::{bytes, count};
 
 /// Memory nobody should plan with: a sixteenth of the machine, at least half a gibibyte.
@@ -69,10 +69,7 @@ pub(super) fn machine(machine: &Machine, load: Load) -> Limit {
 pub(super) fn cgroup(machine: &Machine, load: Load) -> Option<Limit> {
     let group = machine.cgroup.as_ref()?;
     let usable = group.available_bytes().saturating_sub(PROGRAM_BYTES);
-    let file = match group.version {
-        CgroupVersion::V1 => "memory.limit_in_bytes",
-        CgroupVersion::V2 => "memory.max",
-    };
+    let file = &group.file;
     let cost = &machine.connection_cost;
     let each = load.charged_bytes(cost);
     let how = match cost.charged {

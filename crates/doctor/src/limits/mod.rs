@@ -172,7 +172,7 @@ impl Load {
     }
 
     /// True where epoll watches the sockets.
-    fn uses_epoll(self, machine: &Machine) -> bool {
+    pub(crate) fn uses_epoll(self, machine: &Machine) -> bool {
         self.program != Program::Myriad || !machine.takes_io_uring()
     }
 }

@@ -121,7 +121,7 @@ pub(super) fn conntrack(machine: &Machine, load: Load, wanted: u64) -> Option<Li
         read_from: "/proc/sys/net/netfilter; opening loopback connections",
         remedy: format!(
             "Exempt the port (nft: notrack; iptables -t raw -j CT --notrack), or \
-             sysctl -w net.netfilter.nf_conntrack_max={}",
+             sysctl -w net.netfilter.nf_conntrack_max={}, and nf_conntrack_buckets to a quarter of that at least",
             needed::conntrack(machine, load, beyond(connections, wanted))
         ),
     })
@@ -169,7 +169,7 @@ pub(super) fn accept_queue(machine: &Machine, load: Load) -> Option<Limit> {
     Some(Limit {
         name: "accept queue",
         value: count(most),
-        connections: queue + 1,
+        connections: queue.saturating_add(1),
         effect: Effect::DelaysBursts,
         binds_us: true,
         evidence: format!(
@@ -191,6 +191,10 @@ pub(super) fn handshakes(machine: &Machine, load: Load) -> Option<Limit> {
     }
     let most = machine.tcp.handshakes_max?;
     let queue = machine.tcp.backlog_max.unwrap_or(u64::MAX);
+    let queue = match load.program {
+        Program::Myriad => queue.min(BACKLOG_WANTED),
+        Program::Ordinary { .. } => queue,
+    };
     Some(Limit {
         name: "SYN backlog",
         value: count(most),

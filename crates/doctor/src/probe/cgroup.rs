@@ -31,7 +31,7 @@ pub(super) fn tightest(proc: &Tree, mount: &Path) -> Result<Option<Cgroup>, Prob
 pub(super) fn charged_bytes(proc: &Tree, mount: &Path) -> Result<Option<u64>, ProbeError> {
     for level in levels(proc, mount, "memory")? {
         if memory_limit(&level)?.is_some() {
-            return level.files.number_if_present(level.memory_files().1);
+            return level.files.number_if_present(level.usage_file());
         }
     }
     Ok(None)
@@ -90,11 +90,26 @@ struct Level {
 }
 
 impl Level {
-    /// Names of the limit's and the usage's files.
-    fn memory_files(&self) -> (&'static str, &'static str) {
+    /// The file with all that is charged, page cache included.
+    fn usage_file(&self) -> &'static str {
         match self.version {
-            CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-            CgroupVersion::V2 => ("memory.max", "memory.current"),
+            CgroupVersion::V1 => "memory.usage_in_bytes",
+            CgroupVersion::V2 => "memory.current",
+        }
+    }
+
+    /// Each file with a limit that sockets meet, and the one with the usage that it bounds. Past `memory.high` the group
+    /// is slowed down until hardly anything goes on; sockets are kernel memory, which version 1 can bound by itself.
+    fn memory_files(&self) -> [(&'static str, &'static str); 2] {
+        match self.version {
+            CgroupVersion::V1 => [
+                ("memory.limit_in_bytes", self.usage_file()),
+                ("memory.kmem.limit_in_bytes", "memory.kmem.usage_in_bytes"),
+            ],
+            CgroupVersion::V2 => [
+                ("memory.max", self.usage_file()),
+                ("memory.high", self.usage_file()),
+            ],
         }
     }
 }
@@ -142,30 +157,44 @@ fn levels(proc: &Tree, mount: &Path, controller: &str) -> Result<Vec<Level>, Pro
     Ok(levels)
 }
 
-/// The limit of one level; nothing where the level has none or is not visible.
+/// The tightest limit of one level; nothing where the level has none or is not visible.
 fn memory_limit(level: &Level) -> Result<Option<Cgroup>, ProbeError> {
-    let (limit_file, used_file) = level.memory_files();
-    let Some(limit) = level.files.text_if_present(limit_file)? else {
-        return Ok(None);
-    };
-    if limit.trim() == "max" {
-        return Ok(None);
+    let mut tightest: Option<Cgroup> = None;
+    for (limit_file, used_file) in level.memory_files() {
+        let Some(limit) = level.files.text_if_present(limit_file)? else {
+            continue;
+        };
+        if limit.trim() == "max" {
+            continue;
+        }
+        let Ok(limit_bytes) = limit.trim().parse::<u64>() else {
+            return Err(level
+                .files
+                .malformed(limit_file, "a number of bytes or 'max'", &limit));
+        };
+        if limit_bytes >= UNLIMITED_BYTES {
+            continue;
+        }
+        let droppable = if used_file == level.usage_file() {
+            droppable_cache(&level.files)?
+        } else {
+            0
+        };
+        let group = Cgroup {
+            version: level.version,
+            path: level.path.display().to_string(),
+            file: limit_file.to_owned(),
+            limit_bytes,
+            used_bytes: level.files.number(used_file)?.saturating_sub(droppable),
+        };
+        if tightest
+            .as_ref()
+            .is_none_or(|known| group.available_bytes() < known.available_bytes())
+        {
+            tightest = Some(group);
+        }
     }
-    let Ok(limit_bytes) = limit.trim().parse::<u64>() else {
-        return Err(level
-            .files
-            .malformed(limit_file, "a number of bytes or 'max'", &limit));
-    };
-    if limit_bytes >= UNLIMITED_BYTES {
-        return Ok(None);
-    }
-    let used = level.files.number(used_file)?;
-    Ok(Some(Cgroup {
-        version: level.version,
-        path: level.path.display().to_string(),
-        limit_bytes,
-        used_bytes: used.saturating_sub(droppable_cache(&level.files)?),
-    }))
+    Ok(tightest)
 }
 
 /// Page cache the kernel would give up before it refuses memory: the group's file lists. The names with
@@ -185,5 +214,5 @@ fn droppable_cache(files: &Tree) -> Result<u64, ProbeError> {
             .or_else(|| value(name))
             .unwrap_or(0)
     };
-    Ok(list("inactive_file") + list("active_file"))
+    Ok(list("inactive_file").saturating_add(list("active_file")))
 }

@@ -13,7 +13,7 @@ pub(super) fn read(proc: &Tree) -> Result<Memory, ProbeError> {
         let kilobytes =
             line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
         kilobytes
-            .map(|value| value * 1024)
+            .map(|value| value.saturating_mul(1024))
             .ok_or_else(|| proc.malformed(PATH, expected, &text))
     };
     let reclaimable = bytes("SReclaimable", "a line 'SReclaimable: N kB'")?;
@@ -21,7 +21,7 @@ pub(super) fn read(proc: &Tree) -> Result<Memory, ProbeError> {
     Ok(Memory {
         total_bytes: bytes("MemTotal", "a line 'MemTotal: N kB'")?,
         available_bytes: bytes("MemAvailable", "a line 'MemAvailable: N kB'")?,
-        slab_bytes: reclaimable + unreclaimable,
+        slab_bytes: reclaimable.saturating_add(unreclaimable),
         page_bytes: rustix::param::page_size() as u64,
     })
 }

@@ -304,6 +304,60 @@ fn the_tightest_ancestor_of_version_two_counts() {
 }
 
 #[test]
+fn where_a_group_is_slowed_down_or_its_kernel_memory_ends_counts_too() {
+    let files = Files::new("high");
+    files.write("proc/self/cgroup", "0::/\n");
+    files.write("sys/fs/cgroup/memory.max", "4294967296\n");
+    files.write("sys/fs/cgroup/memory.high", "2147483648\n");
+    files.write("sys/fs/cgroup/memory.current", "1048576\n");
+    let group = files.machine().cgroup.expect("a limit");
+    assert_eq!(
+        (group.file.as_str(), group.limit_bytes),
+        ("memory.high", 2 << 30)
+    );
+
+    let files = Files::new("kmem");
+    files.write("proc/self/cgroup", "4:memory:/\n");
+    let memory = "sys/fs/cgroup/memory/memory";
+    files.write(&format!("{memory}.limit_in_bytes"), "4294967296\n");
+    files.write(&format!("{memory}.usage_in_bytes"), "1073741824\n");
+    files.write(&format!("{memory}.kmem.limit_in_bytes"), "1073741824\n");
+    files.write(&format!("{memory}.kmem.usage_in_bytes"), "1048576\n");
+    let group = files.machine().cgroup.expect("a limit");
+    assert_eq!(group.file, "memory.kmem.limit_in_bytes");
+    assert_eq!(group.available_bytes(), (1 << 30) - (1 << 20));
+}
+
+#[test]
+fn numbers_of_any_size_do_not_wrap() {
+    let files = Files::new("huge");
+    files.write(
+        "proc/meminfo",
+        &MEMINFO.replace("24682416", "18446744073709551615"),
+    );
+    files.write(
+        "proc/sys/fs/file-nr",
+        "18446744073709551615 0 18446744073709551615\n",
+    );
+    files.write("proc/sys/net/core/somaxconn", "18446744073709551615\n");
+    files.write(
+        "proc/self/limits",
+        "Max open files unlimited unlimited files\nMax locked memory unlimited unlimited bytes\n",
+    );
+    let machine = files.machine();
+    for program in [
+        crate::Program::Myriad,
+        crate::Program::Ordinary {
+            processes: u64::MAX,
+        },
+    ] {
+        let load = crate::Load::broadcast(crate::Role::Server).on(program);
+        let examination = crate::Examination::new(machine.clone(), load, u64::MAX);
+        assert!(!examination.limits.is_empty());
+    }
+}
+
+#[test]
 fn a_container_of_version_one_sees_its_group_as_the_root() {
     let files = Files::new("v1");
     files.write(
