@@ -87,8 +87,8 @@ pub struct Nginx {
 pub struct Myriad {
     /// `outbound-bytes-max`.
     pub outbound_bytes: u64,
-    /// `buffered-bytes-max`.
-    pub buffered_bytes: u64,
+    /// `buffered-bytes-max`; none: an eighth of memory, at most 2 GiB.
+    pub buffered_bytes: Option<u64>,
 }
 
 impl Chain {
@@ -154,7 +154,7 @@ impl Hop {
     pub fn myriad(nodes: u64) -> Self {
         let myriad = Myriad {
             outbound_bytes: costs::OUTBOUND_BYTES.value_u64(),
-            buffered_bytes: costs::BUFFERED_BYTES.value_u64(),
+            buffered_bytes: None,
         };
         Self::new(Kind::Myriad(myriad), nodes)
     }
@@ -182,6 +182,20 @@ impl Kind {
             Self::Ingress(_) => "ingress",
             Self::Myriad(_) => "myriad",
         }
+    }
+}
+
+impl Myriad {
+    /// What it keeps for all clients that are behind, as the server chooses it where nobody does. Of a memory that is not
+    /// known, the most.
+    #[must_use]
+    pub fn buffered(&self, hop: &Hop) -> u64 {
+        let most = costs::BUFFERED_BYTES.value_u64();
+        let default = || {
+            hop.memory_bytes
+                .map_or(most, |bytes| (bytes / 8).clamp(64 << 20, most))
+        };
+        self.buffered_bytes.unwrap_or_else(default)
     }
 }
 

@@ -23,31 +23,44 @@ impl Cost {
     }
 }
 
-const BENCHMARKS: &str = "measured: docs/benchmarks.md";
 const NGINX_MEASURED: &str = "measured: nginx 1.22.1, docs/plan.md";
 const SERVE: &str = "default: docs/serve.md";
 
 /// User space of an idle connection with one subscription, at 100k, where rings weigh most.
-pub const CONNECTION_BYTES: Cost = Cost::new(99.0, "measured: docs/benchmarks.md, broadcast-100k");
+pub const CONNECTION_BYTES: Cost = Cost::new(
+    99.0,
+    "measured: docs/benchmarks.md, broadcast-100k, user space, io_uring",
+);
 /// Kernel memory of one end of a connection: half of what a loopback pair takes.
-pub const SOCKET_BYTES: Cost = Cost::new(4_240.0, "measured: docs/benchmarks.md, broadcast-1m");
+pub const SOCKET_BYTES: Cost = Cost::new(
+    4_240.0,
+    "measured: docs/benchmarks.md, broadcast-1m, kernel, io_uring: half of both ends",
+);
 /// A small packet on its way, while a push goes to everybody: its `sk_buff` pair and head.
 pub const IN_FLIGHT_BYTES: Cost = Cost::new(1_300.0, "measured: Linux 6.18, one small packet");
-/// What a client that does not read parks in the kernel with SO_SNDBUF at 32 KiB.
-pub const PARKED_BYTES: Cost = Cost::new(
-    200_000.0,
-    "measured: SO_SNDBUF 32 KiB holds it under 200 KB",
-);
+/// What a client that does not read parks in the kernel with SO_SNDBUF at 32 KiB, which the kernel doubles.
+pub const PARKED_BYTES: Cost = Cost::new(65_536.0, "default: docs/serve.md, send-buffer-bytes");
 /// Server CPU of one delivery, seconds.
-pub const DELIVERY_S: Cost = Cost::new(4.06e-6, "measured: docs/benchmarks.md, broadcast-100k");
+pub const DELIVERY_S: Cost = Cost::new(
+    4.06e-6,
+    "measured: as docs/benchmarks.md, broadcast-100k, CPU per delivery, io_uring: small frames, the crowd on the same two \
+     cores; rounds lie between 4 and 6 µs",
+);
 /// Server CPU of one ping and its pong, seconds: 39.4% of a core for a million connections every 25 s.
-pub const PING_S: Cost = Cost::new(0.394 * 25.0 / 1e6, "measured: docs/benchmarks.md, idle-1m");
+pub const PING_S: Cost = Cost::new(
+    0.394 * 25.0 / 1e6,
+    "measured: docs/benchmarks.md, idle-1m, server CPU, io_uring",
+);
 /// Connections opened a second, both ends on two cores.
-pub const CONNECTS_PER_S: Cost = Cost::new(64_101.0, BENCHMARKS);
+pub const CONNECTS_PER_S: Cost = Cost::new(
+    64_101.0,
+    "measured: as docs/benchmarks.md, broadcast-100k, setup rate, io_uring: the crowd on the same two cores; rounds lie \
+     between 49,000 and 65,000",
+);
 
 /// `outbound-bytes-max`.
 pub const OUTBOUND_BYTES: Cost = Cost::new(1_048_576.0, SERVE);
-/// `buffered-bytes-max`.
+/// The most that `buffered-bytes-max` is by default: an eighth of memory, up to this.
 pub const BUFFERED_BYTES: Cost = Cost::new(2_147_483_648.0, SERVE);
 /// `max-connections`.
 pub const MYRIAD_CONNECTIONS_MAX: Cost = Cost::new(1e6, SERVE);

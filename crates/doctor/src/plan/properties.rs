@@ -37,7 +37,7 @@ fn kind() -> impl Strategy<Value = Kind> {
             |(outbound_bytes, buffered_bytes)| {
                 Kind::Myriad(Myriad {
                     outbound_bytes,
-                    buffered_bytes,
+                    buffered_bytes: Some(buffered_bytes),
                 })
             }
         ),

@@ -20,7 +20,7 @@ pub(crate) fn resources(
     let mut resources = vec![
         descriptors(hop, share),
         memory(chain, hop, myriad, share),
-        slow_readers(chain, myriad, share),
+        slow_readers(chain, hop, myriad, share),
         bandwidth(chain, hop, share),
         processor(chain, hop, share),
         connection_hash(hop, share, 1),
@@ -97,14 +97,14 @@ fn memory(chain: &Chain, hop: &Hop, myriad: Myriad, share: &Share) -> Resource {
             "queued for those that do not read",
             costs::OUTBOUND_BYTES.source,
         )
-        .at_most(float(myriad.buffered_bytes)),
+        .at_most(float(myriad.buffered(hop))),
     );
     demand.supply = memory_supply(hop);
     demand.remedy = "More memory, or more nodes.".into();
     demand.resource(share)
 }
 
-fn slow_readers(chain: &Chain, myriad: Myriad, share: &Share) -> Resource {
+fn slow_readers(chain: &Chain, hop: &Hop, myriad: Myriad, share: &Share) -> Resource {
     let mut demand = Demand::new("of it under slow readers", Unit::Bytes);
     demand
         .terms
@@ -115,7 +115,7 @@ fn slow_readers(chain: &Chain, myriad: Myriad, share: &Share) -> Resource {
             "queued (outbound-bytes-max)",
             costs::OUTBOUND_BYTES.source,
         )
-        .at_most(float(myriad.buffered_bytes)),
+        .at_most(float(myriad.buffered(hop))),
     );
     let slow = Share {
         connections: whole((share.float() * chain.traffic.slow_share).ceil()),

@@ -112,7 +112,7 @@ fn set_own(kind: &mut Kind, name: &str, value: &str) -> Result<(), String> {
             nginx.send_buffer_bytes = Some(size(value)?);
         }
         (Kind::Myriad(myriad), "outbound") => myriad.outbound_bytes = size(value)?,
-        (Kind::Myriad(myriad), "buffered") => myriad.buffered_bytes = size(value)?,
+        (Kind::Myriad(myriad), "buffered") => myriad.buffered_bytes = Some(size(value)?),
         (kind, _) => {
             let known: Vec<&str> = own(kind).iter().chain(MACHINE).copied().collect();
             return Err(format!("no such parameter; there are {}", known.join(", ")));
