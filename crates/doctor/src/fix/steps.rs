@@ -142,13 +142,10 @@ impl Plan {
     ) -> io::Result<Self> {
         let mut plan = Self::default();
         for change in changes {
-            match change.setting {
-                Setting::Sysctl(key) => {
-                    let target = Target::Sysctl(key.to_owned());
-                    plan.add(root, target, change.to.clone(), &change.why)?;
-                }
-                // These are inherited from whoever starts the program: below.
-                _ => {}
+            // The others are inherited from whoever starts the program: below.
+            if let Setting::Sysctl(key) = change.setting {
+                let target = Target::Sysctl(key.to_owned());
+                plan.add(root, target, change.to.clone(), &change.why)?;
             }
         }
         if persistence == Persistence::Persistent {

@@ -65,7 +65,7 @@ pub(crate) fn locked_bytes(machine: &Machine, load: Load, connections: u64) -> u
     bytes.saturating_add(bytes / 5).div_ceil(1 << 20) << 20
 }
 
-/// Threads of a control group, those that are there included: what the program may need is in the remark.
+/// Threads that the program may have at the most.
 pub(crate) fn threads(machine: &Machine, load: Load) -> u64 {
     // Under epoll every descriptor table is a thread.
     let program = match (load.program, machine.takes_io_uring()) {
