@@ -6,6 +6,8 @@ pub(crate) mod needed;
 mod network;
 
 pub(crate) use memory::PROGRAM_BYTES;
+#[cfg(test)]
+pub(crate) use network::BUCKET_SOCKETS;
 pub use network::PER_SOURCE_MAX;
 
 use crate::budget::Limit;

@@ -137,3 +137,23 @@ pub const PACKET_BYTES: Cost = Cost::new(90.0, "RFC 791, RFC 9293, RFC 7323, IEE
 pub const SEGMENT_BYTES: Cost = Cost::new(1_448.0, "MTU 1,500");
 /// What a broker adds to a publication: channel, offset, epoch, framing.
 pub const BROKER_BYTES: Cost = Cost::new(100.0, "assumed: channel name, offset, epoch and framing");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{BUCKET_SOCKETS as DOCTORS_BUCKET_SOCKETS, Load};
+    use crate::tables;
+
+    #[test]
+    fn what_doctor_counts_with_too_is_the_same_there() {
+        for (cost, doctors) in [
+            (IN_FLIGHT_BYTES, Load::IN_FLIGHT_BYTES),
+            (BUCKET_SOCKETS, DOCTORS_BUCKET_SOCKETS),
+            (TABLES_MAX, tables::RING_TABLES_MAX),
+            (DESCRIPTORS_MAX, tables::RING_SLOTS_MAX),
+            (NGINX_CONNECTION_BYTES, 2 * Load::PROXY_USER_BYTES),
+        ] {
+            assert_eq!(cost.value_u64(), doctors, "{cost:?}");
+        }
+    }
+}
