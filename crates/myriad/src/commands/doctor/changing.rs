@@ -94,11 +94,12 @@ fn change(root: &Root, steps: &[Step], journal: &Path) -> Result<FilesMade, Stri
         tell(format_args!(
             "What it was is in {place}; myriad doctor --undo takes it back."
         ));
-        return Ok(());
+    } else {
+        journal
+            .remove_if_settled()
+            .map_err(|error| error.to_string())?;
     }
-    journal
-        .remove_if_settled()
-        .map_err(|error| error.to_string())
+    Ok(FilesMade(files_made))
 }
 
 fn outcome(step: &Step, applied: &Applied) -> String {
