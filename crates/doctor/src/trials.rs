@@ -50,7 +50,7 @@ impl RaisedLimit {
 impl Drop for RaisedLimit {
     fn drop(&mut self) {
         // Lowering is always allowed.
-        let _ = setrlimit(Resource::Nofile, self.0.clone());
+        let _ = setrlimit(Resource::Nofile, self.0);
     }
 }
 

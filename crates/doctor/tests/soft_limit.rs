@@ -14,7 +14,7 @@ fn a_low_soft_limit_does_not_keep_connections_from_being_measured() {
         current: Some(1_024),
         maximum: hard,
     };
-    setrlimit(Resource::Nofile, low.clone()).expect("lowering is allowed");
+    setrlimit(Resource::Nofile, low).expect("lowering is allowed");
     let machine = examine(&Probe::system()).expect("this machine");
     if let CostSource::Assumed { reason } = &machine.connection_cost.source {
         // Neighbours may make figures unsteady; that there are too few descriptors must not be the reason.
