@@ -26,6 +26,29 @@ pub enum Target {
     File(PathBuf),
 }
 
+const RESERVED: &str = "net.ipv4.ip_local_reserved_ports";
+
+/// A list such as `8000,9000-9010` as the ranges it comes to, in order; what is no port stands for itself.
+fn ports(list: &str) -> Result<Vec<(u32, u32)>, &str> {
+    let mut ranges = Vec::new();
+    for item in list.trim().split(',').filter(|item| !item.is_empty()) {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        match (first.parse::<u16>(), last.parse::<u16>()) {
+            (Ok(first), Ok(last)) => ranges.push((u32::from(first), u32::from(last))),
+            _ => return Err(list),
+        }
+    }
+    ranges.sort_unstable();
+    let mut joined: Vec<(u32, u32)> = Vec::new();
+    for (first, last) in ranges {
+        match joined.last_mut() {
+            Some((_, end)) if first <= *end + 1 => *end = last.max(*end),
+            _ => joined.push((first, last)),
+        }
+    }
+    Ok(joined)
+}
+
 impl Target {
     /// The file it is.
     pub(super) fn path(&self, root: &Root) -> PathBuf {
@@ -47,9 +70,14 @@ impl Target {
         }
     }
 
-    /// Whether two values are the same to the kernel, which writes tabs where it was given spaces.
+    /// Whether two values are the same to the kernel, which writes tabs where it was given spaces, and sorts and joins a
+    /// list of ports.
     pub(super) fn same(&self, one: Option<&str>, other: Option<&str>) -> bool {
         match self {
+            Self::Sysctl(key) if key == RESERVED => match (one, other) {
+                (Some(one), Some(other)) => ports(one) == ports(other),
+                (one, other) => one == other,
+            },
             Self::Sysctl(_) => {
                 let words = |text: Option<&str>| {
                     text.map(|text| {
@@ -204,7 +232,7 @@ impl Plan {
             Target::Sysctl("fs.nr_open".into()),
             Target::File(SYSCTL_FILE.into()),
         ];
-        let reserved = [Target::Sysctl("net.ipv4.ip_local_reserved_ports".into())];
+        let reserved = [Target::Sysctl(RESERVED.into())];
         let planned = |needed: &[Target], steps: &[Step]| -> Vec<Target> {
             let is_step = |target: &&Target| steps.iter().any(|step| step.target == **target);
             needed.iter().filter(is_step).cloned().collect()

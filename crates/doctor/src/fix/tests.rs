@@ -335,6 +335,18 @@ fn no_limit_is_written_above_a_ceiling_that_could_not_be_raised() {
     }
 }
 
+/// The kernel was seen to do both.
+#[test]
+fn a_list_of_ports_that_the_kernel_sorts_and_joins_is_the_same_list() {
+    let reserved = Target::Sysctl("net.ipv4.ip_local_reserved_ports".into());
+    let same = |one, other| reserved.same(Some(one), Some(other));
+    assert!(same("33000-33010,50000,40000", "33000-33010,40000,50000\n"));
+    assert!(same("8000,8001,9000", "8000-8001,9000"));
+    assert!(same("", "\n"));
+    assert!(!same("8000", "8000-8001") && !same("8000", ""));
+    assert!(!same("8000", "nonsense") && !reserved.same(Some(""), None));
+}
+
 #[test]
 fn ports_are_not_widened_over_a_listening_port_that_is_not_reserved() {
     let folder = Folder::new("widen");
