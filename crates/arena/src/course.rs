@@ -1,12 +1,13 @@
 //! What one contestant goes through in one round.
 
-use crate::crowd::{Arrival, Crowd, Files, Order, Publish, Report};
+use crate::crowd::{Arrival, Crowd, Files, Load, Order, Publish, Report};
+use crate::echo::Echo;
 use crate::failure::{Failure, Phase};
 use crate::figures::{Column, Figures};
 use crate::guard::Guard;
 use crate::manifest::{Contestant, Feature};
 use crate::outside::Memory;
-use crate::server::{Server, Start, float};
+use crate::server::{Mode, Server, Start, float};
 use myriad_demo::Push;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,6 +29,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) pushes: u64,
     pub(crate) push_every: Duration,
     pub(crate) idle: Duration,
+    pub(crate) echo: Echo,
     pub(crate) port: u16,
     /// For the crowd's reports.
     pub(crate) folder: &'a Path,
@@ -75,6 +77,7 @@ pub(crate) fn run(
     let start = Start {
         port: plan.port,
         connections: plan.connections,
+        mode: Mode::Push,
     };
     let server = Server::start(contestant, start, plan.guard)?;
     round.processes = server.count();
@@ -99,7 +102,7 @@ impl Course<'_, '_, '_> {
         Order {
             targets: self.server.targets(),
             connections,
-            publish,
+            load: publish.map(Load::Publish),
         }
     }
 
@@ -308,7 +311,7 @@ fn verdict(report: &Report, connections: u64, pushes: u64) -> Result<(), Failure
     Ok(())
 }
 
-fn kinds(report: &Report) -> String {
+pub(crate) fn kinds(report: &Report) -> String {
     let kinds: Vec<String> = report
         .errors
         .iter()
@@ -372,6 +375,7 @@ pub(crate) fn hold_once(contestant: &Contestant, plan: Plan<'_>) -> Result<(), F
     let start = Start {
         port: plan.port,
         connections: plan.connections,
+        mode: Mode::Push,
     };
     let mut round = Round::default();
     let server = Server::start(contestant, start, plan.guard)?;

@@ -1,5 +1,11 @@
 //! The crowd: `myriad swarm` as a child, followed by its live report and read back from its file.
 
+mod report;
+
+pub use report::Arrival;
+use report::arrivals;
+pub(crate) use report::{Echoes, Report};
+
 use crate::failure::{Failure, Phase};
 use crate::guard::Guard;
 use crate::manifest::Body;
@@ -7,7 +13,6 @@ use crate::process::{Launch, Process};
 use crate::server::Server;
 use myriad_demo::{Line, Origin, Phase as Step, Push};
 use rustix::process::Signal;
-use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -24,16 +29,25 @@ const PUSH_PATIENCE: Duration = Duration::from_secs(180);
 /// Closing hundreds of thousands of sockets takes the kernel seconds.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 /// Past any run: the arena itself ends the crowd.
-const HOLD: &str = "24h";
-/// Of `myriad swarm`: stopped by a signal, with the report so far. How every crowd of ours ends.
+const HOLD: Duration = Duration::from_secs(24 * 3_600);
+/// Of `myriad swarm`: stopped by a signal, with the report so far. How a crowd ends that is told to leave.
 const INTERRUPTED: &str = "exit status: 105";
+/// How one ends whose time is over.
+const FINISHED: &str = "exit status: 0";
 
 /// What a crowd is to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) targets: Vec<String>,
     pub(crate) connections: u64,
-    pub(crate) publish: Option<Publish>,
+    pub(crate) load: Option<Load>,
+}
+
+/// What it does beside being there.
+#[derive(Clone, Debug)]
+pub(crate) enum Load {
+    Publish(Publish),
+    Echo(Echo),
 }
 
 /// Pushes: to every URL, on one clock.
@@ -47,37 +61,13 @@ pub(crate) struct Publish {
     pub(crate) after: Duration,
 }
 
-/// The report's fields that are used here. Later ones are skipped.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Report {
-    pub(crate) setup: Setup,
-    #[serde(default)]
-    pub(crate) churn: Churn,
-    #[serde(default)]
-    pub(crate) errors: BTreeMap<String, u64>,
-    #[serde(default)]
-    pub(crate) messages: Messages,
-    #[serde(default)]
-    pub(crate) pushes: Vec<Push>,
-    #[serde(default)]
-    pub(crate) warnings: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(crate) struct Setup {
-    pub(crate) connected: u64,
+/// Messages over the whole crowd, each to come back; then the crowd ends by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Echo {
     pub(crate) rate_per_s: f64,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(crate) struct Churn {
-    pub(crate) lost: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(crate) struct Messages {
-    pub(crate) gaps: u64,
-    pub(crate) duplicates: u64,
+    pub(crate) duration: Duration,
+    /// From the last connection to the first message.
+    pub(crate) after: Duration,
 }
 
 /// A crowd under way. Dropping it ends it.
@@ -247,71 +237,98 @@ impl Crowd {
             let seconds = END_PATIENCE.as_secs();
             failed(format!("the crowd did not end within {seconds} s"))
         })?;
-        if status != INTERRUPTED {
+        let report = self.read(&status, INTERRUPTED, phase)?;
+        // Nobody was pushed to, nothing was written.
+        let hgrm = std::fs::read_to_string(&self.files.hgrm).unwrap_or_default();
+        Ok((report, arrivals(&hgrm)))
+    }
+
+    /// Until it has done what it had to for a limited time, and ended; what it saw.
+    pub(crate) fn finish(
+        mut self,
+        server: &mut Server<'_>,
+        patience: Duration,
+        phase: Phase,
+    ) -> Result<Report, Failure> {
+        let deadline = Instant::now() + patience;
+        loop {
+            server.check(phase)?;
+            if let Some(status) = self.process.wait_for_end(TICK) {
+                return self.read(&status, FINISHED, phase);
+            }
+            if Instant::now() > deadline {
+                let seconds = patience.as_secs();
+                let why = format!("the crowd did not end within {seconds} s");
+                return Err(Failure::Crowd { phase, why });
+            }
+        }
+    }
+
+    /// Its report, if it ended as it was to.
+    fn read(&self, status: &str, expected: &str, phase: Phase) -> Result<Report, Failure> {
+        let failed = |why: String| Failure::Crowd { phase, why };
+        if status != expected {
             let words = self.process.last_words();
             return Err(failed(format!("the crowd ended ({status}): {words}")));
         }
         let unreadable = |error: String| failed(format!("the crowd's report: {error}"));
         let text = std::fs::read_to_string(&self.files.json)
             .map_err(|error| unreadable(error.to_string()))?;
-        let report: Report =
-            serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-        // Nobody was pushed to, nothing was written.
-        let hgrm = std::fs::read_to_string(&self.files.hgrm).unwrap_or_default();
-        Ok((report, arrivals(&hgrm)))
+        serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))
     }
 }
 
 impl Order {
     fn command(&self, myriad: &Path, files: &Files) -> Vec<String> {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let mut command = vec![myriad.display().to_string(), "swarm".to_owned()];
         command.extend(self.targets.iter().cloned());
         command.extend(words(&format!(
             "--connections {} --live json --retries 2",
             self.connections
         )));
-        command.extend(words(&format!("--duration {HOLD}")));
+        let held = match &self.load {
+            Some(Load::Echo(echo)) => echo.after + echo.duration,
+            Some(Load::Publish(_)) | None => HOLD,
+        };
+        command.extend(words(&format!("--duration {}ms", held.as_millis())));
         for (option, file) in [("--json", &files.json), ("--hgrm", &files.hgrm)] {
             command.extend([option.to_owned(), file.display().to_string()]);
         }
-        if let Some(publish) = &self.publish {
-            let body = match publish.body {
-                Body::Plain => "plain",
-                Body::Api => "api",
-            };
-            for url in &publish.urls {
-                command.extend(["--publish".to_owned(), url.clone()]);
-            }
-            command.extend(words(&format!(
-                "--publish-body {body} --pushes {} --every {}ms --warmup {}ms",
-                publish.pushes,
-                publish.every.as_millis(),
-                publish.after.as_millis()
-            )));
+        match &self.load {
+            Some(Load::Publish(publish)) => command.extend(publish.options()),
+            Some(Load::Echo(echo)) => command.extend(words(&format!(
+                "--echo {}/s --warmup {}ms",
+                echo.rate_per_s,
+                echo.after.as_millis()
+            ))),
+            None => {}
         }
         command
     }
 }
 
-/// A point of the arrival curve: this share of all arrivals had come by then.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Arrival {
-    /// From the clock of the push.
-    pub ms: f64,
-    /// Between 0 and 1.
-    pub share: f64,
+impl Publish {
+    fn options(&self) -> Vec<String> {
+        let body = match self.body {
+            Body::Plain => "plain",
+            Body::Api => "api",
+        };
+        let urls = self.urls.iter();
+        let mut options: Vec<String> = urls
+            .flat_map(|url| ["--publish".to_owned(), url.clone()])
+            .collect();
+        options.extend(words(&format!(
+            "--publish-body {body} --pushes {} --every {}ms --warmup {}ms",
+            self.pushes,
+            self.every.as_millis(),
+            self.after.as_millis()
+        )));
+        options
+    }
 }
 
-/// Reads HdrHistogram's percentile text, the columns value and percentile.
-fn arrivals(hgrm: &str) -> Vec<Arrival> {
-    hgrm.lines()
-        .filter_map(|line| {
-            let mut columns = line.split_whitespace().map(str::parse::<f64>);
-            let (ms, share) = (columns.next()?.ok()?, columns.next()?.ok()?);
-            Some(Arrival { ms, share })
-        })
-        .collect()
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -319,46 +336,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curve_is_read_from_percentile_text() {
-        let text = "       Value     Percentile TotalCount 1/(1-Percentile)\n\n\
-                    0.500 0.000000000000          1           1.00\n\
-                    1.250 0.500000000000         50           2.00\n\
-                    9.000 1.000000000000        100\n\
-                    #[Mean    =        1.300, StdDeviation   =        0.100]\n";
-        let points: Vec<_> = arrivals(text)
-            .iter()
-            .map(|point| (point.ms, point.share))
-            .collect();
-        assert_eq!(points, [(0.5, 0.0), (1.25, 0.5), (9.0, 1.0)]);
-        assert_eq!(arrivals(""), []);
-    }
-
-    #[test]
     fn a_push_goes_to_every_process() {
         let order = Order {
             targets: vec!["ws://a/".into(), "ws://b/".into()],
             connections: 5,
-            publish: Some(Publish {
+            load: Some(Load::Publish(Publish {
                 urls: vec!["http://a/x".into(), "http://b/x".into()],
                 body: Body::Plain,
                 pushes: 3,
                 every: Duration::from_secs(2),
                 after: Duration::from_millis(500),
-            }),
+            })),
         };
         let command = order.command(Path::new("m"), &Files::within(Path::new("/t")));
         assert_eq!(
             command.join(" "),
-            "m swarm ws://a/ ws://b/ --connections 5 --live json --retries 2 --duration 24h --json /t/crowd.json \
+            "m swarm ws://a/ ws://b/ --connections 5 --live json --retries 2 --duration 86400000ms --json /t/crowd.json \
              --hgrm /t/crowd.hgrm --publish http://a/x --publish http://b/x --publish-body plain --pushes 3 \
              --every 2000ms --warmup 500ms"
         );
     }
 
     #[test]
-    fn a_report_may_say_more_than_is_read() {
-        let text = r#"{"program":"x","setup":{"connected":7,"rate_per_s":3.5,"new":1},"later":{}}"#;
-        let report: Report = serde_json::from_str(text).unwrap();
-        assert_eq!(report.setup.connected, 7);
+    fn echoes_end_with_the_crowd() {
+        let order = Order {
+            targets: vec!["ws://a/echo".into()],
+            connections: 5,
+            load: Some(Load::Echo(Echo {
+                rate_per_s: 0.5,
+                duration: Duration::from_secs(3),
+                after: Duration::from_millis(500),
+            })),
+        };
+        let command = order.command(Path::new("m"), &Files::within(Path::new("/t")));
+        assert_eq!(
+            command.join(" "),
+            "m swarm ws://a/echo --connections 5 --live json --retries 2 --duration 3500ms --json /t/crowd.json \
+             --hgrm /t/crowd.hgrm --echo 0.5/s --warmup 500ms"
+        );
     }
 }

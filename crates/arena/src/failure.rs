@@ -38,6 +38,8 @@ pub(crate) enum Phase {
     Idle,
     Pushes,
     CrowdDown,
+    EchoWarmUp,
+    Echo,
     Largest,
 }
 
@@ -50,6 +52,8 @@ impl fmt::Display for Phase {
             Self::Idle => "idle",
             Self::Pushes => "pushes",
             Self::CrowdDown => "crowd down",
+            Self::EchoWarmUp => "echo warm-up",
+            Self::Echo => "echo",
             Self::Largest => "largest crowd",
         })
     }

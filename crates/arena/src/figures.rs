@@ -22,6 +22,9 @@ pub(crate) enum Column {
     PushLastMs,
     CpuSecondsPerMillionDeliveries,
     CrowdDownS,
+    EchoPerS,
+    EchoP50Ms,
+    EchoP99Ms,
     Errors,
     ConnectionsHeld,
 }
@@ -45,7 +48,7 @@ pub(crate) enum Form {
 }
 
 impl Column {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::UserBytesPerConnection,
         Self::UserBaseBytes,
         Self::UserBytes,
@@ -62,6 +65,9 @@ impl Column {
         Self::PushLastMs,
         Self::CpuSecondsPerMillionDeliveries,
         Self::CrowdDownS,
+        Self::EchoPerS,
+        Self::EchoP50Ms,
+        Self::EchoP99Ms,
         Self::Errors,
         Self::ConnectionsHeld,
     ];
@@ -123,6 +129,9 @@ impl Column {
                 Some(Least),
             ),
             Self::CrowdDownS => ("crowd_down_s", "crowd down", Form::Seconds, None),
+            Self::EchoPerS => ("echo_per_s", "answers", Form::PerSecond, Some(Most)),
+            Self::EchoP50Ms => ("echo_p50_ms", "p50", Form::Milliseconds, Some(Least)),
+            Self::EchoP99Ms => ("echo_p99_ms", "p99", Form::Milliseconds, Some(Least)),
             Self::Errors => ("errors", "errors", Form::Count, None),
             Self::ConnectionsHeld => ("connections_held", "held", Form::Count, Some(Most)),
         }

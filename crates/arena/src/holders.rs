@@ -9,7 +9,7 @@ use crate::failure::{Failure, Phase};
 use crate::figures::Column;
 use crate::manifest::{Contestant, Kind};
 use crate::outside::Memory;
-use crate::server::{Server, Start, float};
+use crate::server::{Mode, Server, Start, float};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -37,6 +37,7 @@ pub(crate) fn run(
     let start = Start {
         port: plan.port,
         connections,
+        mode: Mode::Push,
     };
     let mut server = Server::start(contestant, start, plan.guard)?;
     round.processes = server.count();

@@ -99,9 +99,7 @@ pub(crate) enum Body {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SocketPaths {
     pub(crate) push: String,
-    /// For the checker; here nobody echoes.
-    #[serde(rename = "echo")]
-    pub(crate) _echo: String,
+    pub(crate) echo: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -138,9 +136,8 @@ impl Heap {
 pub(crate) struct WarmUp {
     pub(crate) connections: u64,
     pub(crate) pushes: u64,
-    /// For the checker's and others' warm-ups in mode echo; here nobody echoes.
-    #[serde(rename = "echoes")]
-    pub(crate) _echoes: u64,
+    /// On each of the connections, in mode echo.
+    pub(crate) echoes: u64,
 }
 
 /// A unit of memory, as programs print it.

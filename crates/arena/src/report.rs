@@ -75,6 +75,12 @@ pub struct Settings {
     pub push_every_s: f64,
     /// Between crowd up and the first push.
     pub idle_s: f64,
+    /// Of the crowd that sends messages to have them back.
+    pub echo_connections: u64,
+    /// Its messages, over all of it.
+    pub echo_rate_per_s: f64,
+    /// It goes on for so long.
+    pub echo_duration_s: f64,
 }
 
 /// One contestant.
@@ -198,6 +204,9 @@ pub(crate) fn example() -> Report {
             pushes: 1,
             push_every_s: 2.0,
             idle_s: 1.0,
+            echo_connections: 8,
+            echo_rate_per_s: 200.0,
+            echo_duration_s: 5.0,
         },
         contestants: vec![quick, slow, broken],
     }

@@ -1,34 +1,26 @@
 //! The whole run: builds, rounds in rotated order, the search for the largest crowd, the report.
 
-use crate::build;
-use crate::course::{self, Plan, Round};
-use crate::failure::{Failure, Phase};
-use crate::figures::{Column, Figures, compare, summarize};
+use crate::course::Plan;
+use crate::echo::Echo;
+use crate::entrant::{Entrant, say, tell_failure};
+use crate::figures::compare;
 use crate::guard::Guard;
-use crate::holders;
-use crate::manifest::{Contestant, Feature, Kind};
-use crate::report::{Machine, Measured, Report, Row, Settings};
-use crate::server::{float, processes_for};
-use myriad_doctor::units::count;
+use crate::manifest::{Contestant, Kind};
+use crate::report::{Machine, Report, Row, Settings};
+use crate::server::processes_for;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// A push is over long before the next one is due.
-const PUSH_EVERY_MIN: Duration = Duration::from_secs(2);
+pub(crate) const PUSH_EVERY_MIN: Duration = Duration::from_secs(2);
 /// So many connections get a second more.
 const CONNECTIONS_PER_SECOND_MORE: u64 = 25_000;
 /// With less than this available a run does not go on: the machine would start to kill programs.
 const AVAILABLE_BYTES_MIN: f64 = 1.5e9;
-/// Steps of the search for the largest crowd.
-const LARGEST_STEPS: [u64; 8] = [
-    15_000, 50_000, 100_000, 200_000, 300_000, 500_000, 750_000, 1_000_000,
-];
-
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -44,6 +36,8 @@ pub struct Options {
     pub pushes: u64,
     /// Time between crowd up and pushes, in which nothing happens.
     pub idle: Duration,
+    /// What comes after the pushes.
+    pub echo: Echo,
     /// The first port; as many follow as there are processes.
     pub port: u16,
     /// Whether to run the build commands.
@@ -66,19 +60,6 @@ pub enum ArenaError {
         /// Why.
         source: io::Error,
     },
-}
-
-/// A contestant on its way.
-struct Entrant<'a> {
-    contestant: &'a Contestant,
-    version: Option<String>,
-    build_s: Option<f64>,
-    rounds: Vec<Round>,
-    /// Of them, those that came to their end.
-    completed: u32,
-    failure: Option<Failure>,
-    largest: Option<u64>,
-    largest_stopped_by: Option<String>,
 }
 
 /// Runs everybody, telling `progress` about it.
@@ -111,6 +92,10 @@ pub fn run(
         push_every: PUSH_EVERY_MIN
             + Duration::from_secs(options.connections / CONNECTIONS_PER_SECOND_MORE),
         idle: options.idle,
+        echo: Echo {
+            connections: options.echo.connections.min(options.connections),
+            ..options.echo
+        },
         port: options.port,
         folder: &folder.0,
         guard,
@@ -200,6 +185,9 @@ impl Run<'_> {
                 pushes: self.options.pushes,
                 push_every_s: self.plan.push_every.as_secs_f64(),
                 idle_s: self.plan.idle.as_secs_f64(),
+                echo_connections: self.plan.echo.connections,
+                echo_rate_per_s: self.plan.echo.rate_per_s,
+                echo_duration_s: self.plan.echo.duration.as_secs_f64(),
             },
             contestants,
         }
@@ -210,153 +198,6 @@ impl Run<'_> {
 fn order(count: usize, round: u32) -> impl Iterator<Item = usize> {
     let first = usize::try_from(round).unwrap_or(0);
     (0..count).map(move |place| (place + first) % count)
-}
-
-impl<'a> Entrant<'a> {
-    fn new(contestant: &'a Contestant) -> Self {
-        Self {
-            contestant,
-            version: None,
-            build_s: None,
-            rounds: Vec::new(),
-            completed: 0,
-            failure: None,
-            largest: None,
-            largest_stopped_by: None,
-        }
-    }
-
-    fn prepare(&mut self, builds: bool, guard: Guard<'_>) -> Result<(), Failure> {
-        if guard.interrupted() {
-            return Err(Failure::Interrupted);
-        }
-        let began = Instant::now();
-        if builds {
-            build::build(self.contestant, &guard)?;
-            self.build_s = Some(began.elapsed().as_secs_f64());
-        }
-        self.version = Some(build::version(self.contestant, guard.myriad)?);
-        Ok(())
-    }
-
-    fn round(&mut self, plan: Plan<'_>, head: &str, progress: &mut dyn Write) {
-        let mut round = Round::default();
-        let mut tell = |phase: Phase| say(progress, head, &phase.to_string());
-        let outcome = plan.guard.check(Phase::CrowdUp).and_then(|()| {
-            if self.contestant.kind == Kind::Websocket {
-                course::run(self.contestant, plan, &mut round, &mut tell)
-            } else {
-                holders::run(self.contestant, plan, &mut round, &mut tell)
-            }
-        });
-        if !round.figures.is_empty() {
-            self.rounds.push(round);
-        }
-        match outcome {
-            Ok(()) => self.completed += 1,
-            Err(failure) => {
-                tell_failure(progress, head, &failure);
-                self.failure = Some(failure);
-            }
-        }
-    }
-
-    /// Steps upwards until one fails.
-    fn search_largest(&mut self, plan: Plan<'_>, progress: &mut dyn Write) {
-        let steps = LARGEST_STEPS
-            .into_iter()
-            .filter(|connections| *connections > plan.connections);
-        for connections in steps {
-            let name = &self.contestant.name;
-            say(progress, name, &format!("holding {}", count(connections)));
-            let larger = Plan {
-                connections,
-                push_every: PUSH_EVERY_MIN,
-                ..plan
-            };
-            let held = plan
-                .guard
-                .check(Phase::Largest)
-                .and_then(|()| course::hold_once(self.contestant, larger));
-            if let Err(failure) = held {
-                tell_failure(progress, name, &failure);
-                let at = format!("{} connections: {failure}", count(connections));
-                self.largest_stopped_by = Some(at);
-                return;
-            }
-            self.largest = Some(connections);
-        }
-        self.largest_stopped_by = Some("the search ends there".to_owned());
-    }
-
-    fn row(self) -> Row {
-        let contestant = self.contestant;
-        let rounds: Vec<Figures> = self
-            .rounds
-            .iter()
-            .map(|round| round.figures.clone())
-            .collect();
-        let mut figures = summarize(&rounds);
-        if let (Some(largest), Some(held)) =
-            (self.largest, figures.get_mut(&Column::ConnectionsHeld))
-        {
-            held.median = float(largest);
-            held.max = held.median;
-            held.min = held.median;
-        }
-        let mut errors_by_kind = BTreeMap::new();
-        for (kind, count) in self.rounds.iter().flat_map(|round| &round.errors) {
-            *errors_by_kind.entry(kind.clone()).or_insert(0) += count;
-        }
-        let last = self.rounds.last();
-        Row {
-            name: contestant.name.clone(),
-            title: contestant.title.clone(),
-            language: contestant.language.clone(),
-            kind: contestant.kind_name(),
-            version: self.version.filter(|version| !version.is_empty()),
-            ok: self.failure.is_none(),
-            reason: self.failure.map(|failure| failure.to_string()),
-            rounds: self.completed,
-            processes: last.map(|round| round.processes),
-            build_s: self.build_s,
-            ready_s: last.map(|round| round.ready_s),
-            figures: Measured(figures),
-            errors_by_kind,
-            largest_stopped_by: self.largest_stopped_by,
-            notes: notes(contestant, last),
-            arrivals: last.map(|round| round.arrivals.clone()).unwrap_or_default(),
-        }
-    }
-}
-
-/// What a reader of the row should know: why a column is empty, and what the crowd said of itself.
-fn notes(contestant: &Contestant, last: Option<&Round>) -> Vec<String> {
-    let mut notes = Vec::new();
-    match contestant.kind {
-        Kind::Websocket if !contestant.offers(Feature::Push) => {
-            notes.push("it offers no push".to_owned());
-        }
-        Kind::Websocket => {}
-        Kind::Tcp => notes.push("it only holds connections: no pushes, no echo".to_owned()),
-        Kind::Longpoll => notes.push("it only holds requests: no pushes, no echo".to_owned()),
-    }
-    notes.extend(last.iter().flat_map(|round| round.warnings.clone()));
-    notes
-}
-
-fn say(progress: &mut dyn Write, head: &str, what: &str) {
-    // Nobody reading the progress is no reason to stop measuring.
-    let _ = writeln!(progress, "{head}: {what}");
-}
-
-fn tell_failure(progress: &mut dyn Write, head: &str, failure: &Failure) {
-    let word = if *failure == Failure::Interrupted {
-        "stopped"
-    } else {
-        "FAILED"
-    };
-    say(progress, head, &format!("{word}: {failure}"));
 }
 
 /// How many processes a contestant would have, for the list.

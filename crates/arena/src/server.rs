@@ -29,6 +29,24 @@ const HOLD_MS: [&str; 2] = ["30000", "90000"];
 pub(crate) struct Start {
     pub(crate) port: u16,
     pub(crate) connections: u64,
+    pub(crate) mode: Mode,
+}
+
+/// What becomes of messages of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Push,
+    Echo,
+}
+
+impl Mode {
+    /// As the contract writes it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Push => "push",
+            Self::Echo => "echo",
+        }
+    }
 }
 
 /// Processes that a crowd of this size needs.
@@ -49,6 +67,7 @@ pub(crate) struct Server<'a> {
     guard: Guard<'a>,
     processes: Vec<Process>,
     ports: Vec<u16>,
+    mode: Mode,
     pub(crate) ready_s: f64,
 }
 
@@ -71,6 +90,7 @@ impl<'a> Server<'a> {
             guard,
             processes: Vec::with_capacity(ports.len()),
             ports,
+            mode: start.mode,
             ready_s: 0.0,
         };
         for &port in &server.ports {
@@ -118,7 +138,12 @@ impl<'a> Server<'a> {
 
     /// WebSocket URLs, one for each port.
     pub(crate) fn targets(&self) -> Vec<String> {
-        self.urls("ws", &self.contestant.socket_paths.push)
+        let paths = &self.contestant.socket_paths;
+        let path = match self.mode {
+            Mode::Push => &paths.push,
+            Mode::Echo => &paths.echo,
+        };
+        self.urls("ws", path)
     }
 
     /// Where a push is posted to: every process.
@@ -293,7 +318,7 @@ fn launch(
     let variables = [
         ("host", Ipv4Addr::LOCALHOST.to_string()),
         ("port", port.to_string()),
-        ("mode", text("push")),
+        ("mode", text(start.mode.name())),
         ("push_every_ms", text("0")),
         ("connections", share.to_string()),
         ("processes", count.to_string()),

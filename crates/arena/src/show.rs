@@ -12,7 +12,7 @@ pub(crate) struct Group {
 }
 
 /// All groups in the order in which they are shown.
-const GROUPS: [Group; 3] = [
+const GROUPS: [Group; 4] = [
     Group {
         title: "User space (PSS of all processes)",
         columns: &[
@@ -42,6 +42,10 @@ const GROUPS: [Group; 3] = [
             Column::PushLastMs,
             Column::CpuSecondsPerMillionDeliveries,
         ],
+    },
+    Group {
+        title: "Echo",
+        columns: &[Column::EchoPerS, Column::EchoP50Ms, Column::EchoP99Ms],
     },
 ];
 
@@ -115,7 +119,7 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
     } else {
         "rounds"
     };
-    vec![
+    let mut lines = vec![
         format!(
             "{} connections, {} {rounds} with the order rotated, {} pushes {} apart in each, after {} of nothing.",
             count(settings.connections),
@@ -127,7 +131,29 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
         "A figure is the median over the rounds; × is how many times worse than the best of its column, ± the largest distance of a round from the median.".to_owned(),
         "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. Kernel memory is not in it.".to_owned(),
         "The clock of a push starts once, when its request is written, and stops at each connection; times are medians over a round's pushes. CPU is user and system time of the processes during the pushes, less what being idle costs.".to_owned(),
-    ]
+    ];
+    if report
+        .contestants
+        .iter()
+        .any(|row| row.summary(Column::EchoPerS).is_some())
+    {
+        lines.push(format!(
+            "Echo: the server is started again, and {} connections send it {} of 64 bytes for {}. That is a rate, not the most it can do: \"answers\" falls short of it where the server does. A time counts from when a message was due to its answer.",
+            count(settings.echo_connections),
+            rate(settings.echo_rate_per_s),
+            figure(Form::Seconds, settings.echo_duration_s)
+        ));
+    }
+    lines
+}
+
+/// Rates asked for may be below one a second.
+fn rate(per_s: f64) -> String {
+    if per_s.fract() == 0.0 {
+        figure(Form::PerSecond, per_s)
+    } else {
+        format!("{per_s}/s")
+    }
 }
 
 /// Where it ran, in a line.
@@ -194,5 +220,31 @@ mod tests {
         assert_eq!(ratio(&summary(None, 10.0)), None);
         assert_eq!(spread(&summary(None, 12.0)).as_deref(), Some("±20%"));
         assert_eq!(spread(&summary(None, 10_000.0)).as_deref(), Some("±>999%"));
+    }
+
+    #[test]
+    fn echoes_are_explained_where_there_are_any() {
+        use crate::figures::{Figures, summarize};
+        let mut report = crate::report::example();
+        let explained =
+            |report: &Report| method(report).iter().any(|line| line.starts_with("Echo:"));
+        assert!(!explained(&report));
+        let figures = Figures::from([(Column::EchoPerS, 199.5), (Column::EchoP99Ms, 2.0)]);
+        report.contestants[0].figures.0 = summarize(&[figures]);
+        assert!(explained(&report));
+        let text = method(&report).pop().unwrap();
+        assert!(
+            text.contains("8 connections send it 200/s of 64 bytes for 5.00 s"),
+            "{text}"
+        );
+        let (title, columns) = groups(&report).pop().unwrap();
+        assert_eq!(
+            (title, columns),
+            ("Echo", vec![Column::EchoPerS, Column::EchoP99Ms])
+        );
+        assert_eq!(
+            (rate(0.5), rate(20_000.0)),
+            ("0.5/s".to_owned(), "20,000/s".to_owned())
+        );
     }
 }

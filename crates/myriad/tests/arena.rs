@@ -16,7 +16,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 const DEFAULTS: &str = r#"
 [defaults]
 kind = "websocket"
-features = ["push"]
+features = ["push", "echo"]
 needs = []
 needs_hint = "install it"
 build = []
@@ -28,7 +28,7 @@ stop_signal = "TERM"
 stop_seconds_max = 10
 descriptors_spare = 100
 heap = { base_mb = 0, per_1000_connections_mb = 0 }
-warm_up = { connections = 20, pushes = 3, echoes = 0 }
+warm_up = { connections = 20, pushes = 3, echoes = 5 }
 socket_paths = { push = "/raw?channel=arena", echo = "/echo" }
 broadcast = { path = "/api/publish", body = "api" }
 stats = { path = "/metrics", pattern = '(?m)^myriad_connections (\d+)' }
@@ -82,7 +82,8 @@ impl Arena {
             ])
             .args(["--pushes", "2", "--port", &self.port.to_string(), "--arena"])
             .arg(&self.folder)
-            .arg("--json")
+            .args(["--echo-connections", "30", "--echo-rate", "200/s"])
+            .args(["--echo-duration", "1s", "--json"])
             .arg(self.path("report.json"))
             .args(arguments)
             .stdin(Stdio::null());
@@ -150,6 +151,9 @@ fn a_contestant_that_does_everything_has_every_figure() {
         "push_p99_ms",
         "push_last_ms",
         "crowd_down_s",
+        "echo_per_s",
+        "echo_p50_ms",
+        "echo_p99_ms",
     ] {
         assert!(
             good[figure].as_f64().is_some_and(|value| value > 0.0),
@@ -158,6 +162,7 @@ fn a_contestant_that_does_everything_has_every_figure() {
         );
     }
     assert!(good["push_first_ms"].as_f64() <= good["push_last_ms"].as_f64());
+    assert!(good["echo_p50_ms"].as_f64() <= good["echo_p99_ms"].as_f64());
     assert!(good["user_bytes_per_connection"].is_number());
     assert!(good["cpu_s_per_million_deliveries"].is_number());
     assert_eq!(good["over_rounds"]["setup_per_s"]["ratio_to_best"], 1.0);
@@ -166,12 +171,24 @@ fn a_contestant_that_does_everything_has_every_figure() {
         1.0
     );
     assert!(report["machine"]["cores"].as_u64() > Some(0));
+    assert_eq!(report["settings"]["echo_connections"], 30);
+    assert_eq!(report["settings"]["echo_rate_per_s"], 200.0);
+    assert_eq!(report["settings"]["echo_duration_s"], 1.0);
 
     assert!(text(&html).contains("&lt;good&gt;") && !text(&html).contains("<good>"));
     assert!(text(&markdown).contains("| \\<good\\> | 1 |"));
+    assert!(text(&html).contains("<h2>Echo</h2>") && text(&markdown).contains("### Echo\n"));
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(table.contains("good") && table.contains("×1.00"), "{table}");
-    for phase in ["build", "warm-up", "crowd up", "pushes", "crowd down"] {
+    for phase in [
+        "build",
+        "good: warm-up",
+        "crowd up",
+        "pushes",
+        "crowd down",
+        "echo warm-up",
+        "good: echo\n",
+    ] {
         assert!(said.contains(phase), "{phase}: {said}");
     }
 }
@@ -208,6 +225,12 @@ fn failing() -> String {
             dies,
             "warm_up = { connections = 0, pushes = 0, echoes = 0 }",
         ),
+        contestant(
+            "echoless",
+            SERVE,
+            "socket_paths = { push = \"/raw?channel=arena\", echo = \"/nowhere\" }",
+        ),
+        contestant("silent", SERVE, "features = [\"push\"]"),
         contestant("good", SERVE, ""),
     ]
     .concat()
@@ -223,6 +246,7 @@ fn whoever_fails_has_a_row_that_says_why_and_the_others_go_on() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     let report = arena.report();
     let rows = report["contestants"].as_array().unwrap();
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
     for (name, reason) in [
         ("unbuildable", "exit status: 7): error: no such thing"),
         ("toolless", "not on PATH: no-such-tool; install it"),
@@ -235,8 +259,9 @@ fn whoever_fails_has_a_row_that_says_why_and_the_others_go_on() {
             "dies",
             "the server ended (exit status: 3): error: out of everything",
         ),
+        ("echoless", "echo warm-up: the crowd ended (exit status: 1)"),
     ] {
-        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        let row = row(name);
         assert_eq!(row["ok"], false, "{name}");
         assert!(
             row["reason"].as_str().unwrap().contains(reason),
@@ -244,6 +269,12 @@ fn whoever_fails_has_a_row_that_says_why_and_the_others_go_on() {
             row["reason"]
         );
     }
+    // What came before the failure stays, and what nobody offers is no failure.
+    assert_eq!(row("echoless")["connections_held"], 40.0);
+    let silent = row("silent");
+    assert_eq!(silent["ok"], true, "{}", silent["reason"]);
+    assert_eq!(silent["notes"][0], "it offers no echo");
+    assert!(silent["echo_per_s"].is_null() && row("good")["echo_per_s"].is_number());
     assert_eq!(
         rows.last().unwrap()["ok"],
         true,
@@ -265,6 +296,9 @@ fn bad_arguments_say_what_there_is() {
         (&["--arena", "/nowhere"], "--arena DIR"),
         (&["--connections", "3"], "at least 8"),
         (&["--rounds", "0"], "--rounds"),
+        (&["--echo-connections", "0"], "at least 1"),
+        (&["--echo-rate", "0.5"], "from 1/s"),
+        (&["--echo-duration", "2h"], "from 1s to 1h"),
         (&["--html", "/nowhere/x.html"], "/nowhere/x.html"),
     ] {
         let output = arena.run(arguments);

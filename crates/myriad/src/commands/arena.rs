@@ -2,8 +2,8 @@
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
-use myriad_arena::{Contestant, Options, Report};
-use myriad_swarm::quantity::{count, duration};
+use myriad_arena::{Contestant, Echo, Options, Report};
+use myriad_swarm::quantity::{count, duration, rate};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -39,6 +39,15 @@ pub(crate) struct Arguments {
     /// Time with nothing to do between crowd up and pushes
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     idle: Duration,
+    /// Connections that send messages to have them back, after the pushes; at most as many as --connections
+    #[arg(long, value_name = "COUNT", default_value = "1k", value_parser = somebody)]
+    echo_connections: u64,
+    /// Their messages a second, over all of them
+    #[arg(long, value_name = "RATE", default_value = "20k/s", value_parser = echo_rate)]
+    echo_rate: f64,
+    /// Time for which they send
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
+    echo_duration: Duration,
     /// Look for the largest crowd each of them holds, in steps up to a million
     #[arg(long)]
     largest: bool,
@@ -81,6 +90,36 @@ fn some(text: &str) -> Result<u64, String> {
     }
 }
 
+fn somebody(text: &str) -> Result<u64, String> {
+    match count(text) {
+        Ok(0) => Err("a crowd has at least 1 connection".to_owned()),
+        Ok(connections) => Ok(connections),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// No more than a crowd takes.
+fn echo_rate(text: &str) -> Result<f64, String> {
+    match rate(text) {
+        Ok(per_s) if !(1.0..=10e6).contains(&per_s) => {
+            Err("give a rate from 1/s to 10m/s, such as 20k/s".to_owned())
+        }
+        Ok(per_s) => Ok(per_s),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Long enough for a message at the lowest rate, and no longer than anybody waits.
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text) {
+        Ok(time) if !(1.0..=3_600.0).contains(&time.as_secs_f64()) => {
+            Err("give a time from 1s to 1h, such as 5s".to_owned())
+        }
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Runs the arena, or becomes one of its children.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if let Some(parent) = arguments.attached_to {
@@ -111,6 +150,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         rounds: arguments.rounds,
         pushes: arguments.pushes,
         idle: arguments.idle,
+        echo: Echo {
+            connections: arguments.echo_connections,
+            rate_per_s: arguments.echo_rate,
+            duration: arguments.echo_duration,
+        },
         port: arguments.port,
         build: !arguments.no_build,
         largest: arguments.largest,

@@ -1,0 +1,187 @@
+//! One contestant on its way through the run: built, round after round, the search for its largest crowd, its row.
+
+use crate::build;
+use crate::course::{self, Plan, Round};
+use crate::echo;
+use crate::failure::{Failure, Phase};
+use crate::figures::{Column, Figures, summarize};
+use crate::guard::Guard;
+use crate::holders;
+use crate::manifest::{Contestant, Feature, Kind};
+use crate::report::{Measured, Row};
+use crate::run::PUSH_EVERY_MIN;
+use crate::server::float;
+use myriad_doctor::units::count;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Instant;
+
+/// Steps of the search for the largest crowd.
+const LARGEST_STEPS: [u64; 8] = [
+    15_000, 50_000, 100_000, 200_000, 300_000, 500_000, 750_000, 1_000_000,
+];
+
+/// A contestant on its way.
+#[derive(Debug)]
+pub(crate) struct Entrant<'a> {
+    pub(crate) contestant: &'a Contestant,
+    version: Option<String>,
+    build_s: Option<f64>,
+    rounds: Vec<Round>,
+    /// Of them, those that came to their end.
+    completed: u32,
+    pub(crate) failure: Option<Failure>,
+    largest: Option<u64>,
+    largest_stopped_by: Option<String>,
+}
+
+impl<'a> Entrant<'a> {
+    pub(crate) fn new(contestant: &'a Contestant) -> Self {
+        Self {
+            contestant,
+            version: None,
+            build_s: None,
+            rounds: Vec::new(),
+            completed: 0,
+            failure: None,
+            largest: None,
+            largest_stopped_by: None,
+        }
+    }
+
+    pub(crate) fn prepare(&mut self, builds: bool, guard: Guard<'_>) -> Result<(), Failure> {
+        if guard.interrupted() {
+            return Err(Failure::Interrupted);
+        }
+        let began = Instant::now();
+        if builds {
+            build::build(self.contestant, &guard)?;
+            self.build_s = Some(began.elapsed().as_secs_f64());
+        }
+        self.version = Some(build::version(self.contestant, guard.myriad)?);
+        Ok(())
+    }
+
+    pub(crate) fn round(&mut self, plan: Plan<'_>, head: &str, progress: &mut dyn Write) {
+        let mut round = Round::default();
+        let mut tell = |phase: Phase| say(progress, head, &phase.to_string());
+        let outcome = plan.guard.check(Phase::CrowdUp).and_then(|()| {
+            if self.contestant.kind == Kind::Websocket {
+                course::run(self.contestant, plan, &mut round, &mut tell)?;
+                echo::run(self.contestant, plan, &mut round, &mut tell)
+            } else {
+                holders::run(self.contestant, plan, &mut round, &mut tell)
+            }
+        });
+        if !round.figures.is_empty() {
+            self.rounds.push(round);
+        }
+        match outcome {
+            Ok(()) => self.completed += 1,
+            Err(failure) => {
+                tell_failure(progress, head, &failure);
+                self.failure = Some(failure);
+            }
+        }
+    }
+
+    /// Steps upwards until one fails.
+    pub(crate) fn search_largest(&mut self, plan: Plan<'_>, progress: &mut dyn Write) {
+        let steps = LARGEST_STEPS
+            .into_iter()
+            .filter(|connections| *connections > plan.connections);
+        for connections in steps {
+            let name = &self.contestant.name;
+            say(progress, name, &format!("holding {}", count(connections)));
+            let larger = Plan {
+                connections,
+                push_every: PUSH_EVERY_MIN,
+                ..plan
+            };
+            let held = plan
+                .guard
+                .check(Phase::Largest)
+                .and_then(|()| course::hold_once(self.contestant, larger));
+            if let Err(failure) = held {
+                tell_failure(progress, name, &failure);
+                let at = format!("{} connections: {failure}", count(connections));
+                self.largest_stopped_by = Some(at);
+                return;
+            }
+            self.largest = Some(connections);
+        }
+        self.largest_stopped_by = Some("the search ends there".to_owned());
+    }
+
+    pub(crate) fn row(self) -> Row {
+        let contestant = self.contestant;
+        let rounds: Vec<Figures> = self
+            .rounds
+            .iter()
+            .map(|round| round.figures.clone())
+            .collect();
+        let mut figures = summarize(&rounds);
+        if let (Some(largest), Some(held)) =
+            (self.largest, figures.get_mut(&Column::ConnectionsHeld))
+        {
+            held.median = float(largest);
+            held.max = held.median;
+            held.min = held.median;
+        }
+        let mut errors_by_kind = BTreeMap::new();
+        for (kind, count) in self.rounds.iter().flat_map(|round| &round.errors) {
+            *errors_by_kind.entry(kind.clone()).or_insert(0) += count;
+        }
+        let last = self.rounds.last();
+        Row {
+            name: contestant.name.clone(),
+            title: contestant.title.clone(),
+            language: contestant.language.clone(),
+            kind: contestant.kind_name(),
+            version: self.version.filter(|version| !version.is_empty()),
+            ok: self.failure.is_none(),
+            reason: self.failure.map(|failure| failure.to_string()),
+            rounds: self.completed,
+            processes: last.map(|round| round.processes),
+            build_s: self.build_s,
+            ready_s: last.map(|round| round.ready_s),
+            figures: Measured(figures),
+            errors_by_kind,
+            largest_stopped_by: self.largest_stopped_by,
+            notes: notes(contestant, last),
+            arrivals: last.map(|round| round.arrivals.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// What a reader of the row should know: why a column is empty, and what the crowd said of itself.
+fn notes(contestant: &Contestant, last: Option<&Round>) -> Vec<String> {
+    let mut notes = Vec::new();
+    match contestant.kind {
+        Kind::Websocket => {
+            for (feature, name) in [(Feature::Push, "push"), (Feature::Echo, "echo")] {
+                if !contestant.offers(feature) {
+                    notes.push(format!("it offers no {name}"));
+                }
+            }
+        }
+        Kind::Tcp => notes.push("it only holds connections: no pushes, no echo".to_owned()),
+        Kind::Longpoll => notes.push("it only holds requests: no pushes, no echo".to_owned()),
+    }
+    notes.extend(last.iter().flat_map(|round| round.warnings.clone()));
+    notes
+}
+
+pub(crate) fn say(progress: &mut dyn Write, head: &str, what: &str) {
+    // Nobody reading the progress is no reason to stop measuring.
+    let _ = writeln!(progress, "{head}: {what}");
+}
+
+pub(crate) fn tell_failure(progress: &mut dyn Write, head: &str, failure: &Failure) {
+    let word = if *failure == Failure::Interrupted {
+        "stopped"
+    } else {
+        "FAILED"
+    };
+    say(progress, head, &format!("{word}: {failure}"));
+}
