@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Lines of a process's output kept for its row, should it fail.
@@ -20,6 +20,8 @@ const LINES_KEPT: usize = 40;
 const LINE_BYTES_MAX: usize = 400;
 /// How often a stopping process is looked at.
 const POLL: Duration = Duration::from_millis(20);
+/// How long the last words of an ended process are waited for.
+const HEARING_MAX: Duration = Duration::from_secs(1);
 /// Descriptors of a process that is given all there are; more would only make tables larger.
 const DESCRIPTORS_WANTED: u64 = 1 << 20;
 
@@ -78,6 +80,7 @@ pub(crate) struct Launch<'a> {
 pub(crate) struct Process {
     child: Child,
     said: Arc<Mutex<VecDeque<String>>>,
+    readers: Vec<JoinHandle<()>>,
     reaped: bool,
 }
 
@@ -102,13 +105,18 @@ impl Process {
         }
         let mut child = command.spawn()?;
         let said = Arc::new(Mutex::new(VecDeque::with_capacity(LINES_KEPT)));
-        keep(child.stderr.take().expect("was asked for above"), &said);
+        let mut readers = vec![keep(
+            child.stderr.take().expect("was asked for above"),
+            &said,
+        )];
         if !launch.read_output {
-            keep(child.stdout.take().expect("was asked for above"), &said);
+            let output = child.stdout.take().expect("was asked for above");
+            readers.push(keep(output, &said));
         }
         Ok(Self {
             child,
             said,
+            readers,
             reaped: false,
         })
     }
@@ -125,8 +133,20 @@ impl Process {
     /// How it ended, when it has.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
-        self.reaped = true;
+        if !self.reaped {
+            self.reaped = true;
+            self.hear_out();
+        }
         Some(status.to_string())
+    }
+
+    /// Waits until what it said is read: its last words may still be in the pipe when its end is known. A process it left
+    /// behind may hold the pipe open for ever.
+    fn hear_out(&self) {
+        let deadline = Instant::now() + HEARING_MAX;
+        while !self.readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
+            thread::sleep(POLL);
+        }
     }
 
     /// What tells most about why it failed: its first line with "error" in it, or its last one.
@@ -191,7 +211,7 @@ fn has_ended(pid: Pid) -> bool {
 }
 
 /// Reads a pipe to its end and keeps its last lines.
-fn keep(pipe: impl Read + Send + 'static, said: &Arc<Mutex<VecDeque<String>>>) {
+fn keep(pipe: impl Read + Send + 'static, said: &Arc<Mutex<VecDeque<String>>>) -> JoinHandle<()> {
     let said = Arc::clone(said);
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
@@ -208,7 +228,7 @@ fn keep(pipe: impl Read + Send + 'static, said: &Arc<Mutex<VecDeque<String>>>) {
             }
             said.push_back(text);
         }
-    });
+    })
 }
 
 /// A line, or so much of it as is kept; a longer one comes in pieces.

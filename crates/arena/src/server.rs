@@ -164,8 +164,6 @@ impl<'a> Server<'a> {
     pub(crate) fn check(&mut self, phase: Phase) -> Result<(), Failure> {
         for process in &mut self.processes {
             if let Some(status) = process.ended() {
-                // Its last words may still be on their way through the pipe.
-                thread::sleep(POLL);
                 return Err(Failure::Died {
                     phase,
                     status,
