@@ -12,7 +12,7 @@ onBothDrivers('a ping is answered with its payload', [], async (server) => {
   }
 });
 
-onBothDrivers('the server pings, and keeps who answers', ['--ping-interval', '100ms', '--pong-timeout', '5s'], async (server) => {
+onBothDrivers('the server pings, and keeps who answers', ['--ping-interval', '500ms', '--pong-timeout', '500ms'], async (server) => {
   const client = await server.connect('/raw?channel=c');
   while (client.pings < 3) await once(client.socket, 'ping');
   await server.publish('c', { data: 'kept' });
