@@ -1,35 +1,15 @@
 //! Compressed messages from clients (RFC 7692), for every transport that speaks WebSocket.
 
 use crate::shard::Shard;
-use crate::transport::frames::gathered;
 use myriad_hub::{Now, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::ws::{Kind, ProtocolError};
 
 impl<R: Reactor> Shard<R> {
-    /// A piece of a compressed message; `ends` says whether it is the first, and the last.
-    ///
-    /// Until the last has come its DEFLATE data is kept in `message`, within the limit of a message and the process's
-    /// budget: to inflate piece by piece would take a window of 32 KiB for each connection in the middle of one.
-    pub(crate) fn handle_compressed(
-        &mut self,
-        key: Key,
-        kind: Kind,
-        bytes: &[u8],
-        ends: (bool, bool),
-        message: &mut Vec<u8>,
-        now: Now,
-    ) -> Result<(), ProtocolError> {
-        match gathered(bytes, ends, message) {
-            Some(payload) => self.inflate(key, kind, &payload, now),
-            None => Ok(()),
-        }
-    }
-
     /// Inflates a whole message, of a `raw` client too, whose messages are ignored: it is told what is wrong with them
     /// whether they are compressed or not. The message lives for this call, within the limit of one.
-    fn inflate(
+    pub(crate) fn handle_compressed(
         &mut self,
         key: Key,
         kind: Kind,

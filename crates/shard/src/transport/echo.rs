@@ -1,28 +1,12 @@
 //! `/echo`: every message comes back whole, for conformance and latency tests.
 
 use crate::shard::Shard;
-use crate::transport::frames::gathered;
 use myriad_hub::Now;
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::ws::Kind;
 
 impl<R: Reactor> Shard<R> {
-    /// A piece of a plain message; `ends` says whether it is the first, and the last.
-    pub(crate) fn handle_echo(
-        &mut self,
-        key: Key,
-        kind: Kind,
-        bytes: &[u8],
-        ends: (bool, bool),
-        message: &mut Vec<u8>,
-        now: Now,
-    ) {
-        if let Some(whole) = gathered(bytes, ends, message) {
-            self.send_message(key, kind, &whole, now);
-        }
-    }
-
     /// A whole message to one client; compressed where that was agreed to and gains anything.
     pub(crate) fn send_message(&mut self, key: Key, kind: Kind, message: &[u8], now: Now) {
         let window = self.hub.connection(key.index).window();

@@ -14,7 +14,10 @@ use std::borrow::Cow;
 
 /// The whole message once its last piece has come; `ends` says whether this one is the first, and the last. Until then
 /// the pieces are kept in `message`; what came in one piece is never copied there.
-pub(crate) fn gathered<'a>(
+///
+/// Compressed ones are kept as they came, within the limit of a message and the process's budget: to inflate piece by piece
+/// would take a window of 32 KiB for each connection in the middle of one.
+fn gathered<'a>(
     piece: &'a [u8],
     ends: (bool, bool),
     message: &mut Vec<u8>,
@@ -91,24 +94,26 @@ impl<R: Reactor> Shard<R> {
         match event {
             Event::Data {
                 kind,
-                compressed: true,
-                bytes,
-                first,
-                last,
-            } => self.handle_compressed(key, kind, bytes, (first, last), message, now)?,
-            Event::Data {
-                kind,
-                compressed: false,
+                compressed,
                 bytes,
                 first,
                 last,
             } => {
-                self.metrics().messages_received.add(u64::from(last));
-                self.reach
-                    .note_if(first && !last, ShardPlace::MessageFragmented);
-                // What a raw client sends is ignored: the limits above bound it, and nothing of it is kept.
-                if self.hub.connection(key.index).transport() == Transport::Echo {
-                    self.handle_echo(key, kind, bytes, (first, last), message, now);
+                let echoes = self.hub.connection(key.index).transport() == Transport::Echo;
+                if !compressed {
+                    self.metrics().messages_received.add(u64::from(last));
+                    self.reach
+                        .note_if(first && !last, ShardPlace::MessageFragmented);
+                }
+                // What a raw client sends is ignored: the limits above bound it, and nothing of it is kept. But whether it is
+                // compressed as it says shows only in the whole message.
+                if !echoes && !compressed {
+                    return Ok(());
+                }
+                match gathered(bytes, (first, last), message) {
+                    Some(whole) if compressed => self.handle_compressed(key, kind, &whole, now)?,
+                    Some(whole) => self.send_message(key, kind, &whole, now),
+                    None => {}
                 }
             }
             Event::Ping(payload) => self.send_frame(key, Opcode::Pong, &payload, now),
