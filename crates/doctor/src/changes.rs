@@ -7,6 +7,7 @@ use crate::budget::{Concern, Limit};
 use crate::limits::needed::{self, roomy};
 use crate::limits::{Load, Program};
 use crate::machine::Machine;
+use crate::names::limit;
 use crate::units::count;
 use serde::Serialize;
 
@@ -123,8 +124,8 @@ fn troubling(machine: &Machine, load: Load, wanted: u64, name: &str) -> Option<L
 
 /// What RLIMIT_NOFILE has to be where it binds.
 fn descriptors(machine: &Machine, load: Load, wanted: u64) -> Option<u64> {
-    binding(machine, load, wanted, "descriptors of a process")
-        .or_else(|| binding(machine, load, wanted, "descriptor tables"))?;
+    binding(machine, load, wanted, limit::DESCRIPTORS)
+        .or_else(|| binding(machine, load, wanted, limit::TABLES))?;
     needed::descriptors(machine, load, wanted)
 }
 
@@ -161,7 +162,7 @@ fn descriptor_limit(machine: &Machine, load: Load, wanted: u64) -> Option<Change
 }
 
 fn locked_memory(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
-    let now = binding(machine, load, wanted, "locked memory of one user")?;
+    let now = binding(machine, load, wanted, limit::LOCKED_MEMORY)?;
     Some(Change {
         setting: Setting::LockedMemory,
         from: machine.descriptors.locked_bytes_max?.to_string(),
@@ -200,7 +201,7 @@ fn out_of_memory(machine: &Machine) -> Option<Change> {
 
 /// Without cookies a full SYN backlog drops handshakes.
 fn syn_cookies(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
-    let backlog = troubling(machine, load, wanted, "SYN backlog")?;
+    let backlog = troubling(machine, load, wanted, limit::SYN_BACKLOG)?;
     Some(Change {
         setting: Setting::Sysctl("net.ipv4.tcp_syncookies"),
         from: "0".into(),
@@ -213,7 +214,7 @@ fn syn_cookies(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
 }
 
 fn file_max(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
-    let now = binding(machine, load, wanted, "open files of the machine")?;
+    let now = binding(machine, load, wanted, limit::OPEN_FILES)?;
     Some(Change {
         setting: Setting::Sysctl("fs.file-max"),
         from: machine.descriptors.files_max.to_string(),
@@ -223,7 +224,7 @@ fn file_max(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
 }
 
 fn epoll_watches(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
-    let now = binding(machine, load, wanted, "epoll watches of one user")?;
+    let now = binding(machine, load, wanted, limit::EPOLL_WATCHES)?;
     Some(Change {
         setting: Setting::Sysctl("fs.epoll.max_user_watches"),
         from: machine.epoll_watches_max?.to_string(),
@@ -234,7 +235,7 @@ fn epoll_watches(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
 
 /// The range to take ports from, and where they end now, if that is too few.
 fn widens_ports(machine: &Machine, load: Load, wanted: u64) -> Option<((u16, u16), u64)> {
-    let now = binding(machine, load, wanted, "source ports")?;
+    let now = binding(machine, load, wanted, limit::PORTS)?;
     Some((needed::wide_ports(machine.ports)?, now))
 }
 
@@ -270,7 +271,7 @@ fn reserved_port(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
 }
 
 fn accept_queue(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
-    troubling(machine, load, wanted, "accept queue")?;
+    troubling(machine, load, wanted, limit::ACCEPT_QUEUE)?;
     let now = machine.tcp.backlog_max?;
     Some(Change {
         setting: Setting::Sysctl("net.core.somaxconn"),
@@ -284,7 +285,7 @@ fn accept_queue(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
 }
 
 fn conntrack(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
-    let now = binding(machine, load, wanted, "connection tracking")?;
+    let now = binding(machine, load, wanted, limit::TRACKING)?;
     let tracking = machine.conntrack?;
     Some(Change {
         setting: Setting::Sysctl("net.netfilter.nf_conntrack_max"),

@@ -16,6 +16,7 @@ pub mod fix;
 mod limits;
 mod machine;
 pub mod measure;
+pub mod names;
 mod paint;
 pub mod plan;
 mod probe;

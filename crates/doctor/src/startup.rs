@@ -1,16 +1,17 @@
 //! What a program says of its machine when it starts: the same words for server, crowd and demonstration.
 
 use crate::budget::{Budget, Concern, Effect};
+use crate::names::remark;
 use crate::remarks::Weight;
 use crate::units::count;
 
 /// Remarks that matter to a program that is about to run, beside what it finds out itself (its driver).
 const REMARKS: [&str; 5] = [
-    "unread",
-    "listening port",
-    "cores",
-    "threads",
-    "out of memory",
+    remark::UNREAD,
+    remark::LISTENING_PORT,
+    remark::CORES,
+    remark::THREADS,
+    remark::OUT_OF_MEMORY,
 ];
 
 /// Everything that will trouble `wanted` connections, each in a sentence or two; nothing on a machine that suffices.

@@ -4,6 +4,7 @@ use crate::budget::Concern;
 use crate::changes::{Change, Setting};
 use crate::examination::Examination;
 use crate::limits::{Program, Role};
+use crate::names::limit;
 use std::fmt::Write;
 
 /// What to write.
@@ -98,7 +99,7 @@ fn of_program(examination: &Examination, form: fn(&[Change]) -> Option<String>) 
         return ceiling_first(changes) + &text;
     }
     let binds = examination.limits.iter().any(|judged| {
-        let of_program = ["descriptor tables", "locked memory of one user"];
+        let of_program = [limit::TABLES, limit::LOCKED_MEMORY];
         judged.concern != Concern::None && of_program.contains(&judged.limit.name)
     });
     let why = match examination.load.program {

@@ -4,6 +4,7 @@ use super::needed::{self, beyond};
 use super::{Load, Program};
 use crate::budget::{Effect, Limit};
 use crate::machine::Machine;
+use crate::names::limit;
 use crate::tables::{self, EPOLL_TABLES_MAX, RING_TABLES_MAX};
 use crate::units::{bytes, count};
 
@@ -28,7 +29,7 @@ pub(super) fn open_files(machine: &Machine, load: Load, wanted: u64) -> Limit {
         .saturating_sub(descriptors.files_open.saturating_add(FILES_KEPT));
     let connections = free / load.role.ends();
     Limit {
-        name: "open files of the machine",
+        name: limit::OPEN_FILES,
         value: files(descriptors.files_max),
         connections,
         effect: Effect::Stops,
@@ -79,7 +80,7 @@ fn myriad_tables(machine: &Machine) -> Limit {
         (tables::epoll_connections_max(table), how)
     };
     Limit {
-        name: "descriptor tables",
+        name: limit::TABLES,
         value: format!("{} a table", count(table)),
         connections,
         effect: Effect::Stops,
@@ -102,7 +103,7 @@ pub(super) fn locked_memory(machine: &Machine, load: Load) -> Option<Limit> {
     let locked_bytes = descriptors.locked_bytes_max?;
     let table = descriptors.table_hard.min(descriptors.table_ceiling);
     Some(Limit {
-        name: "locked memory of one user",
+        name: limit::LOCKED_MEMORY,
         value: bytes(locked_bytes),
         connections: tables::locked_ring_sockets_max(table, locked_bytes) / load.role.ends(),
         effect: Effect::Stops,
@@ -132,7 +133,7 @@ fn process_descriptors(machine: &Machine, load: Load, processes: u64) -> Limit {
         format!("{} processes", count(processes))
     };
     Limit {
-        name: "descriptors of a process",
+        name: limit::DESCRIPTORS,
         value: format!("{} soft", count(descriptors.table_soft)),
         connections: slots(descriptors.table_soft),
         effect: Effect::Stops,
@@ -170,7 +171,7 @@ pub(super) fn epoll_watches(machine: &Machine, load: Load, wanted: u64) -> Optio
     let watches = machine.epoll_watches_max?;
     let connections = watches / load.role.ends();
     Some(Limit {
-        name: "epoll watches of one user",
+        name: limit::EPOLL_WATCHES,
         value: count(watches),
         connections,
         effect: Effect::Stops,

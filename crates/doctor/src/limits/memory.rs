@@ -4,6 +4,7 @@ use super::Load;
 use super::needed::{self, beyond};
 use crate::budget::{Effect, Limit};
 use crate::machine::{CostSource, Machine};
+use crate::names::limit;
 use crate::units::{bytes, count};
 
 /// Memory nobody should plan with: a sixteenth of the machine, at least half a gibibyte.
@@ -44,7 +45,7 @@ pub(super) fn machine(machine: &Machine, load: Load) -> Limit {
     let cost = &machine.connection_cost;
     let each = load.connection_bytes(cost);
     Limit {
-        name: "memory",
+        name: limit::MEMORY,
         value: bytes(memory.available_bytes),
         connections: usable / each,
         effect: Effect::Stops,
@@ -77,7 +78,7 @@ pub(super) fn cgroup(machine: &Machine, load: Load) -> Option<Limit> {
         None => source(&cost.source),
     };
     Some(Limit {
-        name: "memory of the control group",
+        name: limit::GROUP_MEMORY,
         value: bytes(group.limit_bytes),
         connections: usable / each,
         effect: Effect::Stops,
@@ -101,7 +102,7 @@ pub(super) fn tcp(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {
     let connections = refused / load.role.ends();
     let [low, pressure, high] = needed::tcp_pages(load, beyond(connections, wanted), now);
     Some(Limit {
-        name: "TCP buffers",
+        name: limit::TCP_BUFFERS,
         value: bytes(refused.saturating_mul(machine.memory.page_bytes)),
         connections,
         effect: Effect::Degrades,

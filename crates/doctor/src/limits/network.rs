@@ -4,6 +4,7 @@ use super::needed::{self, beyond};
 use super::{Load, Program, Role};
 use crate::budget::{Effect, Limit};
 use crate::machine::Machine;
+use crate::names::limit;
 use crate::units::count;
 
 /// 127.0.0.0/8 without its network and broadcast addresses.
@@ -53,7 +54,7 @@ pub(super) fn ports(machine: &Machine, load: Load) -> Option<Limit> {
         ),
     };
     Some(Limit {
-        name: "source ports",
+        name: limit::PORTS,
         value: format!("{} a source", count(per_source)),
         connections: per_source.saturating_mul(ways),
         effect: Effect::Stops,
@@ -108,7 +109,7 @@ pub(super) fn conntrack(machine: &Machine, load: Load, wanted: u64) -> Option<Li
         format!(" in {} buckets", count(buckets))
     });
     Some(Limit {
-        name: "connection tracking",
+        name: limit::TRACKING,
         value: count(tracking.entries_max),
         connections,
         effect: Effect::Stops,
@@ -136,7 +137,7 @@ pub(super) fn hash_buckets(machine: &Machine, load: Load, wanted: u64) -> Option
     let connections = buckets.saturating_mul(BUCKET_SOCKETS) / load.role.ends();
     let needed = needed::hash_buckets(load, beyond(connections, wanted)).max(buckets);
     Some(Limit {
-        name: "connection hash",
+        name: limit::HASH,
         value: format!("{} buckets", count(buckets)),
         connections,
         effect: Effect::Degrades,
@@ -167,7 +168,7 @@ pub(super) fn accept_queue(machine: &Machine, load: Load) -> Option<Limit> {
         Program::Ordinary { .. } => (most, "a program may ask for less when it listens"),
     };
     Some(Limit {
-        name: "accept queue",
+        name: limit::ACCEPT_QUEUE,
         value: count(most),
         connections: queue.saturating_add(1),
         effect: Effect::DelaysBursts,
@@ -196,7 +197,7 @@ pub(super) fn handshakes(machine: &Machine, load: Load) -> Option<Limit> {
         Program::Ordinary { .. } => queue,
     };
     Some(Limit {
-        name: "SYN backlog",
+        name: limit::SYN_BACKLOG,
         value: count(most),
         // The kernel keeps the last quarter for peers it knows.
         connections: (most - most / 4).min(queue),
@@ -214,7 +215,7 @@ pub(super) fn handshakes(machine: &Machine, load: Load) -> Option<Limit> {
 pub(super) fn orphans(machine: &Machine) -> Option<Limit> {
     let most = machine.tcp.orphans_max?;
     Some(Limit {
-        name: "orphaned sockets",
+        name: limit::ORPHANS,
         value: count(most),
         connections: most,
         effect: Effect::CutsMassCloses,
@@ -236,7 +237,7 @@ pub(super) fn time_wait(machine: &Machine, load: Load) -> Option<Limit> {
         Role::Server | Role::BothEnds => "it takes neither port nor descriptor of a server",
     };
     Some(Limit {
-        name: "TIME_WAIT records",
+        name: limit::TIME_WAIT,
         value: count(most),
         connections: most,
         effect: Effect::CutsMassCloses,

@@ -2,6 +2,7 @@
 
 use crate::config::DriverChoice;
 use crate::error::ServerError;
+use myriad_doctor::names::limit;
 use myriad_doctor::tables::{self, REFUSAL_SLOTS, epoll_tables_needed, own_descriptors};
 use myriad_doctor::{refusal, units};
 use myriad_reactor::{Driver, DriverUnavailable};
@@ -103,7 +104,7 @@ fn too_many(wanted: Wanted) -> ServerError {
     );
     ServerError::Descriptors {
         why: refusal(
-            "descriptor tables",
+            limit::TABLES,
             tables::epoll_connections_max(table),
             wanted.connections,
             &evidence,
