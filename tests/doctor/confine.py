@@ -82,13 +82,13 @@ class Network:
 
 
 class MemoryGroup:
-    """A control group with a memory limit, of whichever version has the memory controller."""
+    """A control group with a memory limit, of whichever version has the memory controller; `file` is version 1's."""
 
     ROOT = Path("/sys/fs/cgroup")
 
-    def __init__(self, version, limit_bytes):
+    def __init__(self, version, limit_bytes, file="memory.limit_in_bytes"):
         if version == 1:
-            parent, file = self.ROOT / "memory", "memory.limit_in_bytes"
+            parent = self.ROOT / "memory"
         else:
             parent = self.ROOT / "unified" if (self.ROOT / "unified").is_dir() else self.ROOT
             file = "memory.max"
@@ -104,13 +104,12 @@ class MemoryGroup:
             raise Missing(f"no memory control group can be made here: {error}") from error
 
     def world(self):
-        procs = str(self.path / "cgroup.procs")
+        return World(prepare=self.join)
 
-        def join():
-            with open(procs, "w") as file:
-                file.write("0")
-
-        return World(prepare=join)
+    def join(self):
+        """For a child, before it becomes a program."""
+        with open(self.path / "cgroup.procs", "w") as file:
+            file.write("0")
 
     def kills(self):
         """Processes the kernel has ended in it."""

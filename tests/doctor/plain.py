@@ -67,5 +67,60 @@ def burst(wanted):
     print(len(poll.poll(0)), flush=True)
 
 
+PROBE_BYTES = 3000
+
+
+def reader():
+    """Holds connections and reads none but the first two. Says its port first.
+
+    The first one is for questions, answered one by one: `h` if a further connection is held, `r` if what two messages
+    brought on the second one is read.
+    """
+    listening, held = listener(), []
+    print(listening.getsockname()[1], flush=True)
+    questions, probe = listening.accept()[0], listening.accept()[0]
+    while question := questions.recv(1):
+        if question == b"h":
+            held.append(listening.accept()[0])
+        else:
+            left = 2 * PROBE_BYTES
+            while left:
+                left -= len(probe.recv(left))
+        questions.send(question)
+
+
+def unread(port, most):
+    """Leaves a small message unread on one connection after the other, and says on how many the kernel kept one before
+    it dropped what came for another connection on which something lay unread already."""
+    address, held, dropped_before = ("127.0.0.1", int(port)), [], queue_drops()
+    questions, probe = socket.create_connection(address), socket.create_connection(address)
+    # The second message must not wait until the first one is acknowledged.
+    probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(question):
+        questions.send(question)
+        assert questions.recv(1) == question
+
+    while len(held) < int(most):
+        held.append(socket.create_connection(address))
+        ask(b"h")
+        held[-1].send(b"unread")
+        for _ in range(2):
+            probe.send(b"p" * PROBE_BYTES)
+        if queue_drops() > dropped_before:
+            break
+        ask(b"r")
+    print(len(held), flush=True)
+
+
+def queue_drops():
+    """TCPRcvQDrop of this network namespace."""
+    with open("/proc/net/netstat") as file:
+        lines = [line.split() for line in file]
+    [names, values] = [line for line in lines if line[0] == "TcpExt:"]
+    return int(values[names.index("TCPRcvQDrop")])
+
+
 if __name__ == "__main__":
-    {"descriptors": descriptors, "ports": ports, "burst": burst}[sys.argv[1]](*sys.argv[2:])
+    programs = [descriptors, ports, burst, reader, unread]
+    {program.__name__: program for program in programs}[sys.argv[1]](*sys.argv[2:])

@@ -1,6 +1,7 @@
 """What doctor predicts is what then happens: within 5%, for each limit that can be set low here."""
 
 import re
+import resource
 import socket
 import sys
 
@@ -115,6 +116,27 @@ def test_a_server_is_killed_where_its_memory_group_ends(version):
         assert done
         close(found["connections"], max(lost, connected))
     finally:
+        group.close()
+
+
+def test_unread_bytes_end_where_a_group_bounds_what_tcp_may_take(network):
+    try:
+        group = MemoryGroup(1, 400 * resource.getpagesize(), "memory.kmem.tcp.limit_in_bytes")
+    except Missing as reason:
+        pytest.skip(str(reason))
+    inside = network.world(group.join)
+    server = None
+    try:
+        buffers = limit(examine(inside, "--connections", "1k"), "TCP buffers of the control group")
+        assert buffers["effect"] == "degrades" and buffers["concern"] == "worse"
+        server = inside.start(*PLAIN, "reader", stdout=-1)
+        done = network.world().run(*PLAIN, "unread", server.stdout.readline().strip(), 1000)
+        close(buffers["connections"], int(done.stdout))
+    finally:
+        if server:
+            server.kill()
+            server.wait()
+            server.stdout.close()
         group.close()
 
 

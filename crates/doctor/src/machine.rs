@@ -14,6 +14,9 @@ pub struct Machine {
     pub memory: Memory,
     /// The tightest memory limit among this process's control groups; none when nothing limits it.
     pub cgroup: Option<Cgroup>,
+    /// The tightest limit on TCP's buffers among them (version 1: `memory.kmem.tcp.limit_in_bytes`).
+    #[serde(default)]
+    pub cgroup_tcp: Option<Cgroup>,
     /// Descriptors, per table and machine-wide.
     pub descriptors: Descriptors,
     /// What this process may do beyond an ordinary one.
@@ -112,7 +115,7 @@ pub struct Memory {
     pub page_bytes: u64,
 }
 
-/// A memory limit of a control group.
+/// A limit of a control group on memory, or on a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
     /// Which hierarchy set it.
@@ -123,7 +126,7 @@ pub struct Cgroup {
     pub file: String,
     /// The limit.
     pub limit_bytes: u64,
-    /// Used now, page cache that can be dropped not counted.
+    /// Used now of what it bounds, page cache that can be dropped not counted.
     pub used_bytes: u64,
 }
 

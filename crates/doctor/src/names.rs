@@ -22,6 +22,8 @@ pub mod limit {
     pub const TRACKING: &str = "connection tracking";
     /// `tcp_mem`.
     pub const TCP_BUFFERS: &str = "TCP buffers";
+    /// `memory.kmem.tcp.limit_in_bytes`.
+    pub const GROUP_TCP_BUFFERS: &str = "TCP buffers of the control group";
     /// `tcp_ehash_entries`.
     pub const HASH: &str = "connection hash";
     /// `somaxconn`.

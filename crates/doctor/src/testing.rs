@@ -27,6 +27,7 @@ pub(crate) fn small_machine() -> Machine {
             page_bytes: 4096,
         },
         cgroup: None,
+        cgroup_tcp: None,
         descriptors: Descriptors {
             table_soft: 20_000,
             table_hard: 20_000,

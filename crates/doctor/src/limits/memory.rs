@@ -118,3 +118,33 @@ pub(super) fn tcp(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {
         ),
     })
 }
+
+/// Only version 1 has it. What comes for a socket with nothing unread is taken beyond the limit, too (with one of 400
+/// pages 800 sockets got a message each); what comes after it is dropped.
+pub(super) fn cgroup_tcp(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {
+    let group = machine.cgroup_tcp.as_ref()?;
+    let page_bytes = machine.memory.page_bytes.max(1);
+    let connections = group.available_bytes() / page_bytes / load.role.ends();
+    Some(Limit {
+        name: limit::GROUP_TCP_BUFFERS,
+        value: bytes(group.limit_bytes),
+        connections,
+        effect: Effect::Degrades,
+        binds_us: true,
+        evidence: format!(
+            "{} of {} is {}, {} of it in use, and a socket with bytes unread or unsent takes a page ({} B) of it at least; \
+             idle ones take none. With more such sockets the kernel drops what comes for them, and it is sent again",
+            group.file,
+            group.path,
+            bytes(group.limit_bytes),
+            bytes(group.used_bytes),
+            count(page_bytes),
+        ),
+        read_from: "/proc/self/cgroup, /sys/fs/cgroup/memory",
+        remedy: format!(
+            "If readers are slow: set it to {} (kernelTCP in the memory resources of an OCI container), or to -1, which takes \
+             the limit away.",
+            needed::group_tcp_bytes(machine, load, beyond(connections, wanted))
+        ),
+    })
+}

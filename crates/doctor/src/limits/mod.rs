@@ -191,6 +191,7 @@ pub(crate) fn all(machine: &Machine, load: Load, wanted: u64) -> Vec<Limit> {
         network::ports(machine, load),
         network::conntrack(machine, load, wanted),
         memory::tcp(machine, load, wanted),
+        memory::cgroup_tcp(machine, load, wanted),
         network::hash_buckets(machine, load, wanted),
         network::accept_queue(machine, load),
         network::handshakes(machine, load),

@@ -99,6 +99,13 @@ pub(super) fn tcp_pages(load: Load, connections: u64, now: [u64; 3]) -> [u64; 3]
     ]
 }
 
+/// A control group's limit on TCP's buffers, in bytes.
+pub(super) fn group_tcp_bytes(machine: &Machine, load: Load, connections: u64) -> u64 {
+    let used = machine.cgroup_tcp.as_ref().map_or(0, |it| it.used_bytes);
+    let pages = roomy(connections.saturating_mul(load.role.ends()));
+    used.saturating_add(pages.saturating_mul(machine.memory.page_bytes))
+}
+
 /// Buckets of the connection hash, of which the kernel takes powers of two.
 pub(super) fn hash_buckets(load: Load, connections: u64) -> u64 {
     let sockets = connections.saturating_mul(load.role.ends());

@@ -12,16 +12,26 @@ const UNLIMITED_BYTES: u64 = 1 << 60;
 
 /// The group with the least room, or nothing when no group has a limit.
 pub(super) fn tightest(proc: &Tree, mount: &Path) -> Result<Option<Cgroup>, ProbeError> {
-    let mut tightest: Option<Cgroup> = None;
+    let mut tightest = None;
     for level in levels(proc, mount, "memory")? {
-        let Some(group) = memory_limit(&level)? else {
-            continue;
-        };
-        if tightest
-            .as_ref()
-            .is_none_or(|known| group.available_bytes() < known.available_bytes())
+        if let Some(group) = memory_limit(&level)? {
+            keep_tighter(&mut tightest, group);
+        }
+    }
+    Ok(tightest)
+}
+
+/// The group with the least room for TCP's buffers. Only version 1 bounds them by themselves, and counts them nowhere
+/// else; version 2 charges them to the group's memory.
+pub(super) fn tightest_for_tcp(proc: &Tree, mount: &Path) -> Result<Option<Cgroup>, ProbeError> {
+    const LIMIT: &str = "memory.kmem.tcp.limit_in_bytes";
+    const USED: &str = "memory.kmem.tcp.usage_in_bytes";
+    let mut tightest = None;
+    for level in levels(proc, mount, "memory")? {
+        if level.version == CgroupVersion::V1
+            && let Some(group) = bounded(&level, LIMIT, USED)?
         {
-            tightest = Some(group);
+            keep_tighter(&mut tightest, group);
         }
     }
     Ok(tightest)
@@ -159,42 +169,52 @@ fn levels(proc: &Tree, mount: &Path, controller: &str) -> Result<Vec<Level>, Pro
 
 /// The tightest limit of one level; nothing where the level has none or is not visible.
 fn memory_limit(level: &Level) -> Result<Option<Cgroup>, ProbeError> {
-    let mut tightest: Option<Cgroup> = None;
+    let mut tightest = None;
     for (limit_file, used_file) in level.memory_files() {
-        let Some(limit) = level.files.text_if_present(limit_file)? else {
+        let Some(mut group) = bounded(level, limit_file, used_file)? else {
             continue;
         };
-        if limit.trim() == "max" {
-            continue;
+        if used_file == level.usage_file() {
+            let droppable = droppable_cache(&level.files)?;
+            group.used_bytes = group.used_bytes.saturating_sub(droppable);
         }
-        let Ok(limit_bytes) = limit.trim().parse::<u64>() else {
-            return Err(level
-                .files
-                .malformed(limit_file, "a number of bytes or 'max'", &limit));
-        };
-        if limit_bytes >= UNLIMITED_BYTES {
-            continue;
-        }
-        let droppable = if used_file == level.usage_file() {
-            droppable_cache(&level.files)?
-        } else {
-            0
-        };
-        let group = Cgroup {
-            version: level.version,
-            path: level.path.display().to_string(),
-            file: limit_file.to_owned(),
-            limit_bytes,
-            used_bytes: level.files.number(used_file)?.saturating_sub(droppable),
-        };
-        if tightest
-            .as_ref()
-            .is_none_or(|known| group.available_bytes() < known.available_bytes())
-        {
-            tightest = Some(group);
-        }
+        keep_tighter(&mut tightest, group);
     }
     Ok(tightest)
+}
+
+/// What a file of a level bounds, and how much of that is used; nothing where there is no such file or limit.
+fn bounded(level: &Level, limit_file: &str, used_file: &str) -> Result<Option<Cgroup>, ProbeError> {
+    let Some(limit) = level.files.text_if_present(limit_file)? else {
+        return Ok(None);
+    };
+    if limit.trim() == "max" {
+        return Ok(None);
+    }
+    let Ok(limit_bytes) = limit.trim().parse::<u64>() else {
+        return Err(level
+            .files
+            .malformed(limit_file, "a number of bytes or 'max'", &limit));
+    };
+    if limit_bytes >= UNLIMITED_BYTES {
+        return Ok(None);
+    }
+    Ok(Some(Cgroup {
+        version: level.version,
+        path: level.path.display().to_string(),
+        file: limit_file.to_owned(),
+        limit_bytes,
+        used_bytes: level.files.number(used_file)?,
+    }))
+}
+
+fn keep_tighter(tightest: &mut Option<Cgroup>, group: Cgroup) {
+    let is_tighter = tightest
+        .as_ref()
+        .is_none_or(|known| group.available_bytes() < known.available_bytes());
+    if is_tighter {
+        *tightest = Some(group);
+    }
 }
 
 /// Page cache the kernel would give up before it refuses memory: the group's file lists. The names with

@@ -78,6 +78,7 @@ impl Probe {
             cores: unread.or(self.cores(), || self.cores_unread()),
             memory,
             cgroup: unread.or(self.cgroup(), || None),
+            cgroup_tcp: unread.or(cgroup::tightest_for_tcp(&self.proc, &self.cgroups), || None),
             descriptors,
             rights: rights(capabilities),
             listening: Listening::of(LISTENING_PORT, ports, &reserved_ports),

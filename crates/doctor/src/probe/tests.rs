@@ -329,6 +329,60 @@ fn where_a_group_is_slowed_down_or_its_kernel_memory_ends_counts_too() {
 }
 
 #[test]
+fn what_tcp_may_take_in_a_group_of_version_1_is_a_limit_of_its_own() {
+    let files = Files::new("kmem-tcp");
+    files.write("proc/self/cgroup", "4:memory:/service/inner\n0::/\n");
+    let memory = "sys/fs/cgroup/memory";
+    for (group, limit, used) in [
+        ("service/inner", "9223372036854771712", "0"),
+        ("service", "8192000", "4096"),
+        ("", "81920000", "8192"),
+    ] {
+        let tcp = format!("{memory}/{group}/memory.kmem.tcp");
+        files.write(&format!("{tcp}.limit_in_bytes"), &format!("{limit}\n"));
+        files.write(&format!("{tcp}.usage_in_bytes"), &format!("{used}\n"));
+    }
+    let machine = files.machine();
+    assert_eq!(machine.cgroup, None, "it bounds no other memory");
+    let group = machine.cgroup_tcp.clone().expect("a limit");
+    assert_eq!(
+        (group.path.as_str(), group.available_bytes()),
+        ("/service", 8_192_000 - 4_096)
+    );
+    let budget = crate::Budget::new(&machine, crate::Load::idle(crate::Role::BothEnds), 10_000);
+    let limit = budget
+        .limits
+        .iter()
+        .find(|limit| limit.name == crate::names::limit::GROUP_TCP_BUFFERS)
+        .expect("it is judged");
+    // Two ends, a page each, of the 1,999 that are left.
+    assert_eq!(limit.connections, 999);
+    assert_eq!(limit.concern(10_000), crate::Concern::Worse);
+    // 30,000 pages are a fifth more than needed, in round figures, beside the one in use.
+    assert!(
+        limit
+            .remedy
+            .contains(&format!("set it to {} ", 30_000 * 4_096 + 4_096)),
+        "{limit:?}"
+    );
+
+    files.write(
+        &format!("{memory}/memory.kmem.tcp.limit_in_bytes"),
+        "much\n",
+    );
+    let machine = files.machine();
+    assert_eq!(machine.cgroup_tcp, None);
+    assert!(
+        machine
+            .unread
+            .iter()
+            .any(|error| error.contains("memory.kmem.tcp.limit_in_bytes")),
+        "{:?}",
+        machine.unread
+    );
+}
+
+#[test]
 fn numbers_of_any_size_do_not_wrap() {
     let files = Files::new("huge");
     files.write(
