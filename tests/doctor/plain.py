@@ -67,6 +67,18 @@ def burst(wanted):
     print(len(poll.poll(0)), flush=True)
 
 
+def ends(wanted):
+    """Opens connections one after the other and closes each at both ends."""
+    listening = listener()
+    for _ in range(int(wanted)):
+        connection = socket.create_connection(listening.getsockname())
+        accepted, _ = listening.accept()
+        connection.close()
+        assert accepted.recv(1) == b""
+        accepted.close()
+    print(wanted, flush=True)
+
+
 PROBE_BYTES = 3000
 
 
@@ -122,5 +134,5 @@ def queue_drops():
 
 
 if __name__ == "__main__":
-    programs = [descriptors, ports, burst, reader, unread]
+    programs = [descriptors, ports, burst, ends, reader, unread]
     {program.__name__: program for program in programs}[sys.argv[1]](*sys.argv[2:])

@@ -93,6 +93,24 @@ def test_tracked_connections_end_with_the_table(network):
     close(tracking["connections"], happened)
 
 
+def test_ended_connections_keep_their_entries_for_as_long_as_doctor_says(network):
+    done = network.world().run(sys.executable, HERE / "firewall.py")
+    if done.returncode != 0:
+        pytest.skip(f"connection tracking cannot be turned on here: {done.stderr.strip()}")
+    network.set("net.netfilter.nf_conntrack_tcp_timeout_time_wait", "77")
+    before = int(network.read("net.netfilter.nf_conntrack_count"))
+    done = network.world().run(*PLAIN, "ends", 400)
+    assert done.returncode == 0, done.stderr
+    kept = int(network.read("net.netfilter.nf_conntrack_count")) - before
+    assert abs(kept - 400) <= 20, f"400 connections left {kept} entries"
+    found = examine(network.world(), "--role", "both", "--connections", "1k")
+    assert limit(found, "ended connections, tracked")["value"] == "77 s"
+    # Doctor read the table before it opened connections of its own.
+    free = found["machine"]["conntrack"]["entries_max"] - found["machine"]["conntrack"]["entries"]
+    assert found["machine"]["conntrack"]["entries"] >= kept
+    assert limit(found, "connection tracking")["connections"] == free
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_server_is_killed_where_its_memory_group_ends(version):
     try:

@@ -36,7 +36,7 @@ pub use limits::{Load, PER_SOURCE_MAX, Paths, Program, Role};
 pub use machine::{
     Addresses, Cgroup, CgroupVersion, Charged, ConnectionCost, Conntrack, Cores, CostSource,
     Descriptors, Interface, IoUring, Kernel, Listening, Machine, Memory, OldAdvice, Ports, Rights,
-    Surroundings, Tcp,
+    Surroundings, Tcp, TrackingTimeouts,
 };
 pub use paint::Paint;
 pub use probe::{LISTENING_PORT, Probe, ProbeError};

@@ -284,8 +284,35 @@ pub struct Conntrack {
     pub buckets: Option<u64>,
     /// `nf_conntrack_tcp_timeout_established`: how long a silent connection is remembered.
     pub established_timeout_s: Option<u64>,
+    /// How long entries stay in other cases.
+    #[serde(default)]
+    pub timeouts: TrackingTimeouts,
     /// Whether connections opened here were tracked; none where nothing was tried.
     pub tracks: Option<bool>,
+}
+
+/// How long `nf_conntrack` keeps an entry of a TCP connection after its last packet, by its state: each is
+/// `nf_conntrack_tcp_timeout_` and the name here. None where it cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrackingTimeouts {
+    /// A SYN was seen, and no answer.
+    pub syn_sent_s: Option<u64>,
+    /// The answer was seen, and no acknowledgement.
+    pub syn_recv_s: Option<u64>,
+    /// It is open, and what was sent last is not acknowledged.
+    pub unacknowledged_s: Option<u64>,
+    /// It is open, and the same was sent more often than `nf_conntrack_tcp_max_retrans`.
+    pub max_retrans_s: Option<u64>,
+    /// One side has ended.
+    pub fin_wait_s: Option<u64>,
+    /// One side has ended, and the other has acknowledged that.
+    pub close_wait_s: Option<u64>,
+    /// Both sides have ended, and the last acknowledgement is missing.
+    pub last_ack_s: Option<u64>,
+    /// Both sides have ended.
+    pub time_wait_s: Option<u64>,
+    /// It was reset.
+    pub close_s: Option<u64>,
 }
 
 impl Conntrack {

@@ -20,6 +20,8 @@ pub mod limit {
     pub const PORTS: &str = "source ports";
     /// `nf_conntrack_max`.
     pub const TRACKING: &str = "connection tracking";
+    /// `nf_conntrack_tcp_timeout_time_wait` and its like.
+    pub const TRACKED_ENDS: &str = "ended connections, tracked";
     /// `tcp_mem`.
     pub const TCP_BUFFERS: &str = "TCP buffers";
     /// `memory.kmem.tcp.limit_in_bytes`.
@@ -47,6 +49,7 @@ pub(crate) mod remark {
     pub(crate) const THREADS: &str = "threads";
     pub(crate) const CONTAINER: &str = "container";
     pub(crate) const TRACKING: &str = "connection tracking";
+    pub(crate) const TRACKING_TIMEOUTS: &str = "tracking timeouts";
     pub(crate) const ADDRESSES: &str = "source addresses";
     pub(crate) const EPOLL_WATCHES: &str = "epoll watches";
     pub(crate) const KEEPALIVE: &str = "keepalive";

@@ -2,7 +2,7 @@
 
 use crate::machine::{
     Addresses, ConnectionCost, Conntrack, Cores, CostSource, Descriptors, IoUring, Kernel,
-    Listening, Machine, Memory, Ports, Rights, Surroundings, Tcp,
+    Listening, Machine, Memory, Ports, Rights, Surroundings, Tcp, TrackingTimeouts,
 };
 
 pub(crate) const GIB: u64 = 1 << 30;
@@ -72,6 +72,17 @@ pub(crate) fn small_machine() -> Machine {
             entries: 0,
             buckets: Some(262_144),
             established_timeout_s: Some(432_000),
+            timeouts: TrackingTimeouts {
+                syn_sent_s: Some(120),
+                syn_recv_s: Some(60),
+                unacknowledged_s: Some(300),
+                max_retrans_s: Some(300),
+                fin_wait_s: Some(120),
+                close_wait_s: Some(60),
+                last_ack_s: Some(30),
+                time_wait_s: Some(120),
+                close_s: Some(10),
+            },
             tracks: None,
         }),
         epoll_watches_max: Some(5_490_265),

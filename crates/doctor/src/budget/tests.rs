@@ -3,6 +3,7 @@
 use super::*;
 use crate::limits::{Load, Paths, Program, Role};
 use crate::machine::{Cgroup, CgroupVersion, Conntrack, IoUring, OldAdvice};
+use crate::names;
 use crate::remarks::Weight;
 use crate::testing::{GIB, small_machine};
 
@@ -356,6 +357,78 @@ fn remarks_to_act_on_come_first() {
             "the control group allows 100 threads, 20 exist",
         ]
     );
+}
+
+#[test]
+fn entries_outlive_their_connections_and_must_not_go_before_them() {
+    let mut machine = small_machine();
+    let tracking = Conntrack {
+        entries_max: 100_000,
+        entries: 20_000,
+        ..machine.conntrack.expect("it has that")
+    };
+    machine.conntrack = Some(tracking);
+    let find = |machine: &Machine, load| {
+        let budget = Budget::new(machine, load, 1_000);
+        let ends = names::limit::TRACKED_ENDS;
+        let limit = budget.limits.into_iter().find(|limit| limit.name == ends);
+        let timeouts = names::remark::TRACKING_TIMEOUTS;
+        let remark = budget.remarks.into_iter().find(|it| it.name == timeouts);
+        limit.zip(remark)
+    };
+    let proxy = Role::Proxy(Paths::SINGLE);
+    let one = Program::Ordinary { processes: 1 };
+    let server = Load::idle(Role::Server);
+    let (ends, remark) = find(&machine, server).expect("both");
+    // 80,000 are free: as many entries again as there are connections.
+    assert_eq!((ends.connections, ends.value.as_str()), (40_000, "120 s"));
+    assert!(
+        ends.evidence.contains("10 s after a reset (close)"),
+        "{ends:?}"
+    );
+    assert_eq!(ends.concern(1_000_000), Concern::None, "it stops nobody");
+    assert_eq!(remark.weight, Weight::Note);
+    assert!(
+        remark.finding.contains("300 s (unacknowledged)"),
+        "{remark:?}"
+    );
+    assert_eq!(
+        find(&machine, Load::idle(proxy).on(one))
+            .unwrap()
+            .0
+            .connections,
+        20_000
+    );
+
+    machine.conntrack = Some(Conntrack {
+        established_timeout_s: Some(600),
+        ..tracking
+    });
+    assert_eq!(find(&machine, server).unwrap().1.weight, Weight::Note);
+    let (_, remark) = find(&machine, server.on(one)).unwrap();
+    assert_eq!(remark.weight, Weight::Warning);
+    assert!(
+        remark.consequence.contains("keepalive probe (7,200 s)"),
+        "{remark:?}"
+    );
+
+    machine.conntrack = Some(Conntrack {
+        established_timeout_s: Some(30),
+        timeouts: crate::TrackingTimeouts::default(),
+        ..tracking
+    });
+    assert_eq!(
+        find(&machine, server),
+        None,
+        "nobody told how long an ended one stays"
+    );
+    let remarks = Budget::new(&machine, server, 1_000).remarks;
+    let remark = remarks
+        .iter()
+        .find(|it| it.name == names::remark::TRACKING_TIMEOUTS);
+    assert!(remark.is_some_and(
+        |it| it.weight == Weight::Warning && it.consequence.contains("Myriad's pings (50 s)")
+    ));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod descriptors;
 mod memory;
 pub(crate) mod needed;
 mod network;
+mod tracking;
 
 pub(crate) use memory::PROGRAM_BYTES;
 #[cfg(test)]
@@ -189,7 +190,7 @@ pub(crate) fn all(machine: &Machine, load: Load, wanted: u64) -> Vec<Limit> {
         descriptors::locked_memory(machine, load),
         descriptors::epoll_watches(machine, load, wanted),
         network::ports(machine, load),
-        network::conntrack(machine, load, wanted),
+        tracking::entries(machine, load, wanted),
         memory::tcp(machine, load, wanted),
         memory::cgroup_tcp(machine, load, wanted),
         network::hash_buckets(machine, load, wanted),
@@ -197,6 +198,7 @@ pub(crate) fn all(machine: &Machine, load: Load, wanted: u64) -> Vec<Limit> {
         network::handshakes(machine, load),
         network::orphans(machine),
         network::time_wait(machine, load),
+        tracking::ends(machine, load),
     ]
     .into_iter()
     .flatten()

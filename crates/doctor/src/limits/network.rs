@@ -1,4 +1,4 @@
-//! Ports, connection tracking, the kernel's tables and queues.
+//! Ports, the kernel's tables and queues.
 
 use super::needed::{self, beyond};
 use super::{Load, Program, Role};
@@ -85,47 +85,6 @@ fn counted(number: u64, one: &str, several: &str) -> String {
         count(number),
         if number == 1 { one } else { several }
     )
-}
-
-pub(super) fn conntrack(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {
-    let tracking = machine.conntrack?;
-    // The module may be loaded without any rule that makes it look at packets; then it counts nothing.
-    if !tracking.is_in_use(load.role) {
-        return None;
-    }
-    let each = load.role.connections_each();
-    let connections = tracking.entries_max.saturating_sub(tracking.entries) / each;
-    let how = match tracking.tracks {
-        Some(true) => "connections opened here were counted",
-        Some(false) => "those opened here over loopback were not counted, but others are",
-        None => "it counts connections",
-    };
-    let timeout = tracking
-        .established_timeout_s
-        .map_or(String::new(), |seconds| {
-            format!("; a silent one is remembered for {} s", count(seconds))
-        });
-    let buckets = tracking.buckets.map_or(String::new(), |buckets| {
-        format!(" in {} buckets", count(buckets))
-    });
-    Some(Limit {
-        name: limit::TRACKING,
-        value: count(tracking.entries_max),
-        connections,
-        effect: Effect::Stops,
-        binds_us: true,
-        evidence: format!(
-            "nf_conntrack_max is {}{buckets}, {} in use; {how}, {each} a connection, and a full table drops packets{timeout}",
-            count(tracking.entries_max),
-            count(tracking.entries)
-        ),
-        read_from: "/proc/sys/net/netfilter; opening loopback connections",
-        remedy: format!(
-            "Exempt the port (nft: notrack; iptables -t raw -j CT --notrack), or \
-             sysctl -w net.netfilter.nf_conntrack_max={}, and nf_conntrack_buckets to a quarter of that at least",
-            needed::conntrack(machine, load, beyond(connections, wanted))
-        ),
-    })
 }
 
 pub(super) fn hash_buckets(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {

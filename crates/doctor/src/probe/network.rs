@@ -5,7 +5,7 @@
 
 use super::files::ProbeError;
 use super::{Probe, Unread};
-use crate::machine::{Addresses, Conntrack, Ports, Tcp};
+use crate::machine::{Addresses, Conntrack, Ports, Tcp, TrackingTimeouts};
 use std::collections::BTreeSet;
 
 const RESERVED: &str = "sys/net/ipv4/ip_local_reserved_ports";
@@ -147,11 +147,23 @@ impl Probe {
         let (Some(entries_max), Some(entries)) = (setting("max")?, setting("count")?) else {
             return Ok(None);
         };
+        let timeout = |state: &str| setting(&format!("tcp_timeout_{state}"));
         Ok(Some(Conntrack {
             entries_max,
             entries,
             buckets: setting("buckets")?,
-            established_timeout_s: setting("tcp_timeout_established")?,
+            established_timeout_s: timeout("established")?,
+            timeouts: TrackingTimeouts {
+                syn_sent_s: timeout("syn_sent")?,
+                syn_recv_s: timeout("syn_recv")?,
+                unacknowledged_s: timeout("unacknowledged")?,
+                max_retrans_s: timeout("max_retrans")?,
+                fin_wait_s: timeout("fin_wait")?,
+                close_wait_s: timeout("close_wait")?,
+                last_ack_s: timeout("last_ack")?,
+                time_wait_s: timeout("time_wait")?,
+                close_s: timeout("close")?,
+            },
             tracks,
         }))
     }

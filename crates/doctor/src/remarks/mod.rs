@@ -46,6 +46,7 @@ pub(crate) fn all(machine: &Machine, load: Load) -> Vec<Remark> {
     remarks.extend(process::threads(machine, load));
     remarks.extend(process::container(machine));
     remarks.extend(network::untracked(machine, load));
+    remarks.extend(network::tracking_timeouts(machine, load));
     remarks.extend(network::addresses(machine));
     remarks.extend(process::epoll_watches(machine, load));
     remarks.extend(network::keepalive(machine));

@@ -1,7 +1,7 @@
 //! Ports, cards, connection tracking, what TCP does by itself.
 
 use super::{Remark, note};
-use crate::limits::{Load, needed};
+use crate::limits::{Load, Program, needed};
 use crate::machine::Machine;
 use crate::names::remark;
 use crate::units::{bytes, count};
@@ -107,6 +107,81 @@ pub(super) fn untracked(machine: &Machine, load: Load) -> Option<Remark> {
             "Nothing to do, until a firewall or NAT is set up.",
         )),
     }
+}
+
+/// Two ping intervals of Myriad: what it leaves silent is never silent for longer.
+const MYRIAD_SILENT_S: u64 = 50;
+
+/// What decides how long the table remembers connections that nobody ended.
+pub(super) fn tracking_timeouts(machine: &Machine, load: Load) -> Option<Remark> {
+    let tracking = machine.conntrack.filter(|it| it.is_in_use(load.role))?;
+    let open_s = tracking.established_timeout_s?;
+    let timeouts = tracking.timeouts;
+    let mut findings = vec![format!(
+        "a silent connection is remembered for {} s (established)",
+        count(open_s)
+    )];
+    findings.extend(
+        [
+            (
+                "one with something unacknowledged",
+                "unacknowledged",
+                timeouts.unacknowledged_s,
+            ),
+            (
+                "one with many retransmissions",
+                "max_retrans",
+                timeouts.max_retrans_s,
+            ),
+            ("a SYN without an answer", "syn_sent", timeouts.syn_sent_s),
+            (
+                "a handshake without its end",
+                "syn_recv",
+                timeouts.syn_recv_s,
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(what, name, seconds)| {
+            Some(format!("{what} for {} s ({name})", count(seconds?)))
+        }),
+    );
+    let (silent_s, whose, advice) = match load.program {
+        Program::Myriad => (
+            MYRIAD_SILENT_S,
+            "Myriad's pings",
+            "a shorter serve --ping-interval",
+        ),
+        Program::Ordinary { .. } => {
+            let [first_probe_s, ..] = machine.tcp.keepalive?;
+            (
+                first_probe_s,
+                "the first keepalive probe",
+                "a shorter tcp_keepalive_time, or pings",
+            )
+        }
+    };
+    let forgets = open_s < silent_s;
+    let consequence = if forgets {
+        format!(
+            "Open connections are forgotten before {whose} ({} s); a firewall may drop what comes on them then, and NAT does: \
+             sysctl -w net.netfilter.nf_conntrack_tcp_timeout_established=432000, or {advice}.",
+            count(silent_s)
+        )
+    } else {
+        "A client that vanishes leaves its entry behind for the first of these; where something is sent to it, as pings \
+             are, for the second. A SYN takes an entry whether there are cookies or not."
+            .to_owned()
+    };
+    let from = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_*";
+    Some(
+        note(
+            remark::TRACKING_TIMEOUTS,
+            from,
+            findings.join(", "),
+            consequence,
+        )
+        .warning_if(forgets),
+    )
 }
 
 pub(super) fn addresses(machine: &Machine) -> Option<Remark> {
