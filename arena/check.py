@@ -339,11 +339,16 @@ async def check_echo(crowd, _):
     """Every kind and length, then all connections at once; ticks of the timer in between do not count."""
 
     async def echo(socket, message):
-        await socket.send(message)
         expected = "".join(message) if isinstance(message, list) else message
-        while (received := (await next_message(socket))[0]) != expected:
-            if not (isinstance(received, str) and received.startswith("tick ")):
-                raise Broken(f"{describe(expected)} was echoed as {describe(received)}")
+        try:
+            # A deadline of its own: every tick that comes before it would renew that of a next message.
+            async with asyncio.timeout(PATIENCE_S):
+                await socket.send(message)
+                while (received := (await next_message(socket))[0]) != expected:
+                    if not (isinstance(received, str) and received.startswith("tick ")):
+                        raise Broken(f"{describe(expected)} was echoed as {describe(received)}")
+        except TimeoutError:
+            raise Broken(f"{describe(expected)} was not echoed within {PATIENCE_S} s") from None
 
     socket = crowd.sockets[0]
     for message in ("x", "a" * 126, "żółw 万", b"\x00\xff\x7f", "c" * 100_000, ["in ", "three ", "parts"]):

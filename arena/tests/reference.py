@@ -99,7 +99,7 @@ class Reference:
 
     def take(self, protocol, frame):
         data = frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
-        if not data or not (self.echo or self.fault == "talks back"):
+        if not data or not (self.echo or self.fault == "talks back") or self.fault == "swallows echoes":
             return
         if self.fault == "echoes in another kind" and frame.opcode is Opcode.BINARY:
             protocol.send_text(frame.data.hex().encode())

@@ -115,6 +115,16 @@ class BrokenTest(unittest.TestCase):
     def test_echo_of_another_kind(self):
         self.expect("binary .* was echoed as text", "echoes in another kind", "echo", mode="echo")
 
+    def test_echo_that_never_comes(self):
+        self.impatient()
+        self.expect("text 'x' .* was not echoed within 2 s", "swallows echoes", "echo", mode="echo")
+
+    def test_echo_that_never_comes_among_ticks(self):
+        self.impatient()
+        self.expect(
+            "text 'x' .* was not echoed within 2 s", "swallows echoes", "echo", mode="echo", push_every_ms=50
+        )
+
     def test_missing_ticks(self):
         self.expect("tick 2.*tick 4", "skips ticks", "timer", push_every_ms=20)
 
