@@ -1,7 +1,7 @@
 //! What one contestant goes through in one round.
 
 use crate::crowd::{Arrival, Crowd, Files, Load, Order, Publish, Report};
-use crate::echo::Echo;
+use crate::exchange::{self, Exchange};
 use crate::failure::{Failure, Phase};
 use crate::figures::{Column, Figures};
 use crate::guard::Guard;
@@ -29,11 +29,23 @@ pub(crate) struct Plan<'a> {
     pub(crate) pushes: u64,
     pub(crate) push_every: Duration,
     pub(crate) idle: Duration,
-    pub(crate) echo: Echo,
+    pub(crate) echo: Exchange,
+    pub(crate) request: Exchange,
     pub(crate) port: u16,
     /// For the crowd's reports.
     pub(crate) folder: &'a Path,
     pub(crate) guard: Guard<'a>,
+}
+
+impl Plan<'_> {
+    /// A contestant is told the same of the crowd whatever comes.
+    pub(crate) fn start(&self, mode: Mode) -> Start {
+        Start {
+            port: self.port,
+            connections: self.connections,
+            mode,
+        }
+    }
 }
 
 /// What came of it; what was measured before a failure stays.
@@ -45,6 +57,22 @@ pub(crate) struct Round {
     pub(crate) arrivals: Vec<Arrival>,
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) warnings: Vec<String>,
+}
+
+impl Round {
+    /// Counts them with those that there are already.
+    pub(crate) fn add_errors(
+        &mut self,
+        errors: impl IntoIterator<Item = (impl Into<String>, u64)>,
+    ) {
+        for (kind, count) in errors {
+            if count > 0 {
+                *self.errors.entry(kind.into()).or_insert(0) += count;
+            }
+        }
+        let errors = float(self.errors.values().sum());
+        self.figures.insert(Column::Errors, errors);
+    }
 }
 
 /// Tells which phase begins.
@@ -74,12 +102,7 @@ pub(crate) fn run(
     round: &mut Round,
     say: Say<'_>,
 ) -> Result<(), Failure> {
-    let start = Start {
-        port: plan.port,
-        connections: plan.connections,
-        mode: Mode::Push,
-    };
-    let server = Server::start(contestant, start, plan.guard)?;
+    let server = Server::start(contestant, plan.start(Mode::Push), plan.guard)?;
     round.processes = server.count();
     round.ready_s = server.ready_s;
     let mut course = Course {
@@ -117,7 +140,11 @@ impl Course<'_, '_, '_> {
     }
 
     fn crowd(&self, order: &Order) -> Result<Crowd, Failure> {
-        Crowd::start(order, &Files::within(self.plan.folder), self.plan.guard)
+        Crowd::start(
+            order,
+            &Files::of(self.plan.folder, "crowd"),
+            self.plan.guard,
+        )
     }
 
     /// As the manifest asks for: connections, pushes to all of them, and nobody left.
@@ -160,7 +187,7 @@ impl Course<'_, '_, '_> {
         Ok(sample)
     }
 
-    /// Crowd up, idle, pushes, crowd down.
+    /// Crowd up, idle, pushes, requests, crowd down.
     fn whole(&mut self, base: Sample, quarter: Sample) -> Result<(), Failure> {
         (self.say)(Phase::CrowdUp);
         let plan = self.plan;
@@ -189,12 +216,16 @@ impl Course<'_, '_, '_> {
         self.note_memory(base, quarter, full);
 
         let stated = self.server.wait_for_connections(connected, Phase::Pushes);
+        let answered = stated.and_then(|_| {
+            let (server, round) = (&mut self.server, &mut *self.round);
+            exchange::request(server, connected, plan, round, self.say)
+        });
         (self.say)(Phase::CrowdDown);
         let leaving = Instant::now();
         let (report, arrivals) = crowd.leave(Phase::CrowdDown)?;
         self.round.arrivals = arrivals;
         self.note_report(&report, used.cpu_s - idle_share * used.elapsed_s);
-        stated?;
+        answered?;
         self.server.wait_for_connections(0, Phase::CrowdDown)?;
         let down_s = leaving.elapsed().as_secs_f64();
         self.round.figures.insert(Column::CrowdDownS, down_s);
@@ -253,20 +284,14 @@ impl Course<'_, '_, '_> {
             .iter()
             .map(|push| push.expected.saturating_sub(push.received))
             .sum();
-        let mut errors = report.errors.clone();
-        for (kind, count) in [
+        round.add_errors(report.errors.clone());
+        round.add_errors([
             ("lost", report.churn.lost),
             ("missed", missed),
             ("gaps", report.messages.gaps),
             ("duplicates", report.messages.duplicates),
-        ] {
-            if count > 0 {
-                errors.insert(kind.to_owned(), count);
-            }
-        }
-        figures.insert(Column::Errors, float(errors.values().sum()));
-        round.errors = errors;
-        round.warnings.clone_from(&report.warnings);
+        ]);
+        round.warnings.extend(report.warnings.iter().cloned());
     }
 }
 
@@ -372,13 +397,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 
 /// Whether a crowd of this size gets one push, everybody in it. For the search of the largest.
 pub(crate) fn hold_once(contestant: &Contestant, plan: Plan<'_>) -> Result<(), Failure> {
-    let start = Start {
-        port: plan.port,
-        connections: plan.connections,
-        mode: Mode::Push,
-    };
     let mut round = Round::default();
-    let server = Server::start(contestant, start, plan.guard)?;
+    let server = Server::start(contestant, plan.start(Mode::Push), plan.guard)?;
     let mut course = Course {
         contestant,
         plan,

@@ -4,7 +4,7 @@ mod report;
 
 pub use report::Arrival;
 use report::arrivals;
-pub(crate) use report::{Echoes, Report};
+pub(crate) use report::{Answers, Report};
 
 use crate::failure::{Failure, Phase};
 use crate::guard::Guard;
@@ -47,7 +47,15 @@ pub(crate) struct Order {
 #[derive(Clone, Debug)]
 pub(crate) enum Load {
     Publish(Publish),
-    Echo(Echo),
+    /// Messages over the whole crowd, each to come back.
+    Echo(Paced),
+    /// Requests beside the crowd, to the URLs in turn.
+    Request {
+        urls: Vec<String>,
+        /// To each URL.
+        connections: u64,
+        paced: Paced,
+    },
 }
 
 /// Pushes: to every URL, on one clock.
@@ -61,9 +69,9 @@ pub(crate) struct Publish {
     pub(crate) after: Duration,
 }
 
-/// Messages over the whole crowd, each to come back; then the crowd ends by itself.
+/// At a fixed rate for a limited time; then the crowd ends by itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Echo {
+pub(crate) struct Paced {
     pub(crate) rate_per_s: f64,
     pub(crate) duration: Duration,
     /// From the last connection to the first message.
@@ -88,10 +96,11 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub(crate) fn within(folder: &Path) -> Self {
+    /// Of a crowd of this name; of several at a time each has its own.
+    pub(crate) fn of(folder: &Path, name: &str) -> Self {
         Self {
-            json: folder.join("crowd.json"),
-            hgrm: folder.join("crowd.hgrm"),
+            json: folder.join(format!("{name}.json")),
+            hgrm: folder.join(format!("{name}.hgrm")),
         }
     }
 }
@@ -287,7 +296,7 @@ impl Order {
             self.connections
         )));
         let held = match &self.load {
-            Some(Load::Echo(echo)) => echo.after + echo.duration,
+            Some(Load::Echo(paced) | Load::Request { paced, .. }) => paced.after + paced.duration,
             Some(Load::Publish(_)) | None => HOLD,
         };
         command.extend(words(&format!("--duration {}ms", held.as_millis())));
@@ -296,11 +305,16 @@ impl Order {
         }
         match &self.load {
             Some(Load::Publish(publish)) => command.extend(publish.options()),
-            Some(Load::Echo(echo)) => command.extend(words(&format!(
-                "--echo {}/s --warmup {}ms",
-                echo.rate_per_s,
-                echo.after.as_millis()
-            ))),
+            Some(Load::Echo(paced)) => command.extend(paced.options("--echo")),
+            Some(Load::Request {
+                urls,
+                connections,
+                paced,
+            }) => {
+                command.extend(each("--request", urls));
+                command.extend(words(&format!("--request-connections {connections}")));
+                command.extend(paced.options("--request-rate"));
+            }
             None => {}
         }
         command
@@ -313,10 +327,7 @@ impl Publish {
             Body::Plain => "plain",
             Body::Api => "api",
         };
-        let urls = self.urls.iter();
-        let mut options: Vec<String> = urls
-            .flat_map(|url| ["--publish".to_owned(), url.clone()])
-            .collect();
+        let mut options: Vec<String> = each("--publish", &self.urls).collect();
         options.extend(words(&format!(
             "--publish-body {body} --pushes {} --every {}ms --warmup {}ms",
             self.pushes,
@@ -325,6 +336,21 @@ impl Publish {
         )));
         options
     }
+}
+
+impl Paced {
+    fn options(&self, rate: &str) -> Vec<String> {
+        words(&format!(
+            "{rate} {}/s --warmup {}ms",
+            self.rate_per_s,
+            self.after.as_millis()
+        ))
+    }
+}
+
+fn each(option: &str, urls: &[String]) -> impl Iterator<Item = String> {
+    urls.iter()
+        .flat_map(move |url| [option.to_owned(), url.clone()])
 }
 
 fn words(text: &str) -> Vec<String> {
@@ -348,7 +374,7 @@ mod tests {
                 after: Duration::from_millis(500),
             })),
         };
-        let command = order.command(Path::new("m"), &Files::within(Path::new("/t")));
+        let command = order.command(Path::new("m"), &Files::of(Path::new("/t"), "crowd"));
         assert_eq!(
             command.join(" "),
             "m swarm ws://a/ ws://b/ --connections 5 --live json --retries 2 --duration 86400000ms --json /t/crowd.json \
@@ -362,17 +388,41 @@ mod tests {
         let order = Order {
             targets: vec!["ws://a/echo".into()],
             connections: 5,
-            load: Some(Load::Echo(Echo {
+            load: Some(Load::Echo(Paced {
                 rate_per_s: 0.5,
                 duration: Duration::from_secs(3),
                 after: Duration::from_millis(500),
             })),
         };
-        let command = order.command(Path::new("m"), &Files::within(Path::new("/t")));
+        let command = order.command(Path::new("m"), &Files::of(Path::new("/t"), "crowd"));
         assert_eq!(
             command.join(" "),
             "m swarm ws://a/echo --connections 5 --live json --retries 2 --duration 3500ms --json /t/crowd.json \
              --hgrm /t/crowd.hgrm --echo 0.5/s --warmup 500ms"
+        );
+    }
+
+    #[test]
+    fn requests_go_to_every_process_beside_the_crowd() {
+        let order = Order {
+            targets: vec!["ws://a/".into()],
+            connections: 1,
+            load: Some(Load::Request {
+                urls: vec!["http://a/request".into(), "http://b/request".into()],
+                connections: 64,
+                paced: Paced {
+                    rate_per_s: 500.0,
+                    duration: Duration::from_secs(3),
+                    after: Duration::from_millis(500),
+                },
+            }),
+        };
+        let command = order.command(Path::new("m"), &Files::of(Path::new("/t"), "beside"));
+        assert_eq!(
+            command.join(" "),
+            "m swarm ws://a/ --connections 1 --live json --retries 2 --duration 3500ms --json /t/beside.json \
+             --hgrm /t/beside.hgrm --request http://a/request --request http://b/request --request-connections 64 \
+             --request-rate 500/s --warmup 500ms"
         );
     }
 }

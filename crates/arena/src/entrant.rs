@@ -2,7 +2,7 @@
 
 use crate::build;
 use crate::course::{self, Plan, Round};
-use crate::echo;
+use crate::exchange;
 use crate::failure::{Failure, Phase};
 use crate::figures::{Column, Figures, summarize};
 use crate::guard::Guard;
@@ -68,7 +68,7 @@ impl<'a> Entrant<'a> {
         let outcome = plan.guard.check(Phase::CrowdUp).and_then(|()| {
             if self.contestant.kind == Kind::Websocket {
                 course::run(self.contestant, plan, &mut round, &mut tell)?;
-                echo::run(self.contestant, plan, &mut round, &mut tell)
+                exchange::echo(self.contestant, plan, &mut round, &mut tell)
             } else {
                 holders::run(self.contestant, plan, &mut round, &mut tell)
             }
@@ -159,14 +159,18 @@ fn notes(contestant: &Contestant, last: Option<&Round>) -> Vec<String> {
     let mut notes = Vec::new();
     match contestant.kind {
         Kind::Websocket => {
-            for (feature, name) in [(Feature::Push, "push"), (Feature::Echo, "echo")] {
+            for (feature, name) in [
+                (Feature::Push, "push"),
+                (Feature::Echo, "echo"),
+                (Feature::Request, "request"),
+            ] {
                 if !contestant.offers(feature) {
                     notes.push(format!("it offers no {name}"));
                 }
             }
         }
-        Kind::Tcp => notes.push("it only holds connections: no pushes, no echo".to_owned()),
-        Kind::Longpoll => notes.push("it only holds requests: no pushes, no echo".to_owned()),
+        Kind::Tcp => notes.push("it only holds connections: no pushes, no answers".to_owned()),
+        Kind::Longpoll => notes.push("it only holds requests: no pushes, no answers".to_owned()),
     }
     notes.extend(last.iter().flat_map(|round| round.warnings.clone()));
     notes

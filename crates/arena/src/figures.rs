@@ -25,6 +25,9 @@ pub(crate) enum Column {
     EchoPerS,
     EchoP50Ms,
     EchoP99Ms,
+    RequestPerS,
+    RequestP50Ms,
+    RequestP99Ms,
     Errors,
     ConnectionsHeld,
 }
@@ -48,7 +51,7 @@ pub(crate) enum Form {
 }
 
 impl Column {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::UserBytesPerConnection,
         Self::UserBaseBytes,
         Self::UserBytes,
@@ -68,6 +71,9 @@ impl Column {
         Self::EchoPerS,
         Self::EchoP50Ms,
         Self::EchoP99Ms,
+        Self::RequestPerS,
+        Self::RequestP50Ms,
+        Self::RequestP99Ms,
         Self::Errors,
         Self::ConnectionsHeld,
     ];
@@ -132,6 +138,9 @@ impl Column {
             Self::EchoPerS => ("echo_per_s", "answers", Form::PerSecond, Some(Most)),
             Self::EchoP50Ms => ("echo_p50_ms", "p50", Form::Milliseconds, Some(Least)),
             Self::EchoP99Ms => ("echo_p99_ms", "p99", Form::Milliseconds, Some(Least)),
+            Self::RequestPerS => ("request_per_s", "answers", Form::PerSecond, Some(Most)),
+            Self::RequestP50Ms => ("request_p50_ms", "p50", Form::Milliseconds, Some(Least)),
+            Self::RequestP99Ms => ("request_p99_ms", "p99", Form::Milliseconds, Some(Least)),
             Self::Errors => ("errors", "errors", Form::Count, None),
             Self::ConnectionsHeld => ("connections_held", "held", Form::Count, Some(Most)),
         }

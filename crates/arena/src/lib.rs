@@ -2,7 +2,7 @@
 //!
 //! [`load`] reads the manifest (`arena/arena.toml`), which says all there is to know about a contestant: how it is built,
 //! started, warmed up, asked for its memory, stopped. [`run`] takes each through the same course, in another order each
-//! round: crowd up, idle, pushes, crowd down, and echoes. The crowd is `myriad swarm`, a child of the same program whose report is
+//! round: crowd up, idle, pushes, requests, crowd down, and echoes. The crowd is `myriad swarm`, a child of the same program whose report is
 //! read back; CPU and memory are read from `/proc`, of all of a contestant's processes. [`text`], [`markdown`] and
 //! [`html`] show the [`Report`].
 //!
@@ -13,8 +13,8 @@
 mod build;
 mod course;
 mod crowd;
-mod echo;
 mod entrant;
+mod exchange;
 mod failure;
 mod figures;
 mod guard;
@@ -33,7 +33,7 @@ mod show;
 mod table;
 
 pub use crowd::Arrival;
-pub use echo::Echo;
+pub use exchange::Exchange;
 pub use figures::Summary;
 pub use html::html;
 pub use manifest::{Contestant, ManifestError, load};

@@ -138,6 +138,8 @@ pub(crate) struct WarmUp {
     pub(crate) pushes: u64,
     /// On each of the connections, in mode echo.
     pub(crate) echoes: u64,
+    /// In all.
+    pub(crate) requests: u64,
 }
 
 /// A unit of memory, as programs print it.

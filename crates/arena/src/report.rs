@@ -81,6 +81,12 @@ pub struct Settings {
     pub echo_rate_per_s: f64,
     /// It goes on for so long.
     pub echo_duration_s: f64,
+    /// To each process, for requests beside the whole crowd.
+    pub request_connections: u64,
+    /// Requests, over all of them.
+    pub request_rate_per_s: f64,
+    /// They go on for so long.
+    pub request_duration_s: f64,
 }
 
 /// One contestant.
@@ -207,6 +213,9 @@ pub(crate) fn example() -> Report {
             echo_connections: 8,
             echo_rate_per_s: 200.0,
             echo_duration_s: 5.0,
+            request_connections: 64,
+            request_rate_per_s: 100.0,
+            request_duration_s: 5.0,
         },
         contestants: vec![quick, slow, broken],
     }

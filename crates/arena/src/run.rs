@@ -1,8 +1,8 @@
 //! The whole run: builds, rounds in rotated order, the search for the largest crowd, the report.
 
 use crate::course::Plan;
-use crate::echo::Echo;
 use crate::entrant::{Entrant, say, tell_failure};
+use crate::exchange::Exchange;
 use crate::figures::compare;
 use crate::guard::Guard;
 use crate::manifest::{Contestant, Kind};
@@ -36,8 +36,10 @@ pub struct Options {
     pub pushes: u64,
     /// Time between crowd up and pushes, in which nothing happens.
     pub idle: Duration,
-    /// What comes after the pushes.
-    pub echo: Echo,
+    /// Messages that come back, of a crowd of their own.
+    pub echo: Exchange,
+    /// Requests while the crowd is held, after the pushes.
+    pub request: Exchange,
     /// The first port; as many follow as there are processes.
     pub port: u16,
     /// Whether to run the build commands.
@@ -92,10 +94,11 @@ pub fn run(
         push_every: PUSH_EVERY_MIN
             + Duration::from_secs(options.connections / CONNECTIONS_PER_SECOND_MORE),
         idle: options.idle,
-        echo: Echo {
+        echo: Exchange {
             connections: options.echo.connections.min(options.connections),
             ..options.echo
         },
+        request: options.request,
         port: options.port,
         folder: &folder.0,
         guard,
@@ -188,6 +191,9 @@ impl Run<'_> {
                 echo_connections: self.plan.echo.connections,
                 echo_rate_per_s: self.plan.echo.rate_per_s,
                 echo_duration_s: self.plan.echo.duration.as_secs_f64(),
+                request_connections: self.plan.request.connections,
+                request_rate_per_s: self.plan.request.rate_per_s,
+                request_duration_s: self.plan.request.duration.as_secs_f64(),
             },
             contestants,
         }

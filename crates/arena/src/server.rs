@@ -132,6 +132,10 @@ impl<'a> Server<'a> {
         }
     }
 
+    pub(crate) fn contestant(&self) -> &'a Contestant {
+        self.contestant
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.processes.len()
     }
@@ -151,7 +155,12 @@ impl<'a> Server<'a> {
         self.urls("http", &self.contestant.broadcast.path)
     }
 
-    pub(crate) fn urls(&self, scheme: &str, path: &str) -> Vec<String> {
+    /// Where requests are posted to: every process.
+    pub(crate) fn request_urls(&self) -> Vec<String> {
+        self.urls("http", "/request")
+    }
+
+    fn urls(&self, scheme: &str, path: &str) -> Vec<String> {
         let url = |port: &u16| format!("{scheme}://{}{path}", address(*port));
         self.ports.iter().map(url).collect()
     }

@@ -12,7 +12,7 @@ pub(crate) struct Group {
 }
 
 /// All groups in the order in which they are shown.
-const GROUPS: [Group; 4] = [
+const GROUPS: [Group; 5] = [
     Group {
         title: "User space (PSS of all processes)",
         columns: &[
@@ -46,6 +46,14 @@ const GROUPS: [Group; 4] = [
     Group {
         title: "Echo",
         columns: &[Column::EchoPerS, Column::EchoP50Ms, Column::EchoP99Ms],
+    },
+    Group {
+        title: "Requests",
+        columns: &[
+            Column::RequestPerS,
+            Column::RequestP50Ms,
+            Column::RequestP99Ms,
+        ],
     },
 ];
 
@@ -132,16 +140,24 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
         "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. Kernel memory is not in it.".to_owned(),
         "The clock of a push starts once, when its request is written, and stops at each connection; times are medians over a round's pushes. CPU is user and system time of the processes during the pushes, less what being idle costs.".to_owned(),
     ];
-    if report
-        .contestants
-        .iter()
-        .any(|row| row.summary(Column::EchoPerS).is_some())
-    {
+    let measured = |column| {
+        let mut rows = report.contestants.iter();
+        rows.any(|row| row.summary(column).is_some())
+    };
+    if measured(Column::EchoPerS) {
         lines.push(format!(
             "Echo: the server is started again, and {} connections send it {} of 64 bytes for {}. That is a rate, not the most it can do: \"answers\" falls short of it where the server does. A time counts from when a message was due to its answer.",
             count(settings.echo_connections),
             rate(settings.echo_rate_per_s),
             figure(Form::Seconds, settings.echo_duration_s)
+        ));
+    }
+    if measured(Column::RequestPerS) {
+        lines.push(format!(
+            "Requests: after the pushes, while the server holds the whole crowd, {} with 64 bytes are posted for {}, over at most {} connections to each process, and answered with those bytes. The rate and the times are to be read as those of the echo.",
+            rate(settings.request_rate_per_s),
+            figure(Form::Seconds, settings.request_duration_s),
+            count(settings.request_connections)
         ));
     }
     lines
@@ -223,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn echoes_are_explained_where_there_are_any() {
+    fn echoes_and_requests_are_explained_where_there_are_any() {
         use crate::figures::{Figures, summarize};
         let mut report = crate::report::example();
         let explained =
@@ -242,6 +258,16 @@ mod tests {
             (title, columns),
             ("Echo", vec![Column::EchoPerS, Column::EchoP99Ms])
         );
+        let figures = Figures::from([(Column::RequestPerS, 99.5)]);
+        report.contestants[0].figures.0 = summarize(&[figures]);
+        assert!(!explained(&report));
+        let text = method(&report).pop().unwrap();
+        assert!(
+            text.contains("100/s with 64 bytes are posted for 5.00 s, over at most 64 connections"),
+            "{text}"
+        );
+        let last = groups(&report).pop();
+        assert_eq!(last, Some(("Requests", vec![Column::RequestPerS])));
         assert_eq!(
             (rate(0.5), rate(20_000.0)),
             ("0.5/s".to_owned(), "20,000/s".to_owned())

@@ -28,7 +28,7 @@ stop_signal = "TERM"
 stop_seconds_max = 10
 descriptors_spare = 100
 heap = { base_mb = 0, per_1000_connections_mb = 0 }
-warm_up = { connections = 20, pushes = 3, echoes = 5 }
+warm_up = { connections = 20, pushes = 3, echoes = 5, requests = 5 }
 socket_paths = { push = "/raw?channel=arena", echo = "/echo" }
 broadcast = { path = "/api/publish", body = "api" }
 stats = { path = "/metrics", pattern = '(?m)^myriad_connections (\d+)' }
@@ -83,7 +83,8 @@ impl Arena {
             .args(["--pushes", "2", "--port", &self.port.to_string(), "--arena"])
             .arg(&self.folder)
             .args(["--echo-connections", "30", "--echo-rate", "200/s"])
-            .args(["--echo-duration", "1s", "--json"])
+            .args(["--echo-duration", "1s", "--request-rate", "50/s"])
+            .args(["--request-duration", "1s", "--json"])
             .arg(self.path("report.json"))
             .args(arguments)
             .stdin(Stdio::null());
@@ -174,6 +175,9 @@ fn a_contestant_that_does_everything_has_every_figure() {
     assert_eq!(report["settings"]["echo_connections"], 30);
     assert_eq!(report["settings"]["echo_rate_per_s"], 200.0);
     assert_eq!(report["settings"]["echo_duration_s"], 1.0);
+    assert_eq!(report["settings"]["request_connections"], 64);
+    assert_eq!(report["settings"]["request_rate_per_s"], 50.0);
+    assert_eq!(report["settings"]["request_duration_s"], 1.0);
 
     assert!(text(&html).contains("&lt;good&gt;") && !text(&html).contains("<good>"));
     assert!(text(&markdown).contains("| \\<good\\> | 1 |"));
@@ -223,12 +227,17 @@ fn failing() -> String {
         contestant(
             "dies",
             dies,
-            "warm_up = { connections = 0, pushes = 0, echoes = 0 }",
+            "warm_up = { connections = 0, pushes = 0, echoes = 0, requests = 0 }",
         ),
         contestant(
             "echoless",
             SERVE,
             "socket_paths = { push = \"/raw?channel=arena\", echo = \"/nowhere\" }",
+        ),
+        contestant(
+            "requestless",
+            SERVE,
+            "features = [\"push\", \"request\"]\nwarm_up = { connections = 0, pushes = 0, echoes = 0, requests = 0 }",
         ),
         contestant("silent", SERVE, "features = [\"push\"]"),
         contestant("good", SERVE, ""),
@@ -260,6 +269,10 @@ fn whoever_fails_has_a_row_that_says_why_and_the_others_go_on() {
             "the server ended (exit status: 3): error: out of everything",
         ),
         ("echoless", "echo warm-up: the crowd ended (exit status: 1)"),
+        (
+            "requestless",
+            "requests were answered with what they carried (request_404",
+        ),
     ] {
         let row = row(name);
         assert_eq!(row["ok"], false, "{name}");
@@ -271,9 +284,16 @@ fn whoever_fails_has_a_row_that_says_why_and_the_others_go_on() {
     }
     // What came before the failure stays, and what nobody offers is no failure.
     assert_eq!(row("echoless")["connections_held"], 40.0);
+    let requestless = row("requestless");
+    assert!(requestless["push_last_ms"].is_number());
+    assert!(requestless["errors_by_kind"]["request_404"].as_u64() > Some(0));
+    assert!(requestless["request_per_s"].as_f64() == Some(0.0));
+    assert!(requestless["request_p50_ms"].is_null());
     let silent = row("silent");
     assert_eq!(silent["ok"], true, "{}", silent["reason"]);
     assert_eq!(silent["notes"][0], "it offers no echo");
+    assert_eq!(silent["notes"][1], "it offers no request");
+    assert!(silent["request_per_s"].is_null());
     assert!(silent["echo_per_s"].is_null() && row("good")["echo_per_s"].is_number());
     assert_eq!(
         rows.last().unwrap()["ok"],
@@ -299,6 +319,9 @@ fn bad_arguments_say_what_there_is() {
         (&["--echo-connections", "0"], "at least 1"),
         (&["--echo-rate", "0.5"], "from 1/s"),
         (&["--echo-duration", "2h"], "from 1s to 1h"),
+        (&["--request-connections", "0"], "--request-connections"),
+        (&["--request-rate", "0.5"], "from 1/s"),
+        (&["--request-duration", "2h"], "from 1s to 1h"),
         (&["--html", "/nowhere/x.html"], "/nowhere/x.html"),
     ] {
         let output = arena.run(arguments);

@@ -2,7 +2,8 @@
 
 All connections but one get a broadcast at once. The witness, PyPI's `websockets` over a real socket, gets it
 `DELAY_S` later, and only when the witness has it the last connection of the crowd does: whatever the crowd says
-its slowest client waited, it cannot be less than what the witness saw. Each broadcast leaves a line in `$WITNESS`.
+its slowest client waited, it cannot be less than what the witness saw. Each broadcast leaves a line in `$WITNESS`, and so
+does each request.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ from reference import Reference, flush  # noqa: E402
 from websockets.asyncio.client import connect  # noqa: E402
 
 DELAY_S = 0.3
+# It takes so long for a request, and does nothing else meanwhile.
+REQUEST_S = 0.01
 
 
 class Paced(Reference):
@@ -32,6 +35,9 @@ class Paced(Reference):
         if route == "GET /stats":
             # Not ready before the witness is there; nobody else may be the first connection.
             return (200, self.connections(len(self.open) - 1)) if self.witness else (404, b"")
+        if route == "POST /request":
+            time.sleep(REQUEST_S)
+            note({"request": len(body), "held": len(self.open) - 1})
         return super().answer(route, body)
 
     def broadcast(self, body):
@@ -48,10 +54,13 @@ class Paced(Reference):
         await asyncio.sleep(DELAY_S)
         send(witness, body)
         assert (await self.witness.recv()).encode() == body
-        seen = {"waited_ms": (time.monotonic() - asked) * 1000, "handed": len(crowd)}
-        with open(os.environ["WITNESS"], "a") as file:
-            file.write(json.dumps(seen) + "\n")
+        note({"waited_ms": (time.monotonic() - asked) * 1000, "handed": len(crowd)})
         send(crowd[-1], body)
+
+
+def note(seen):
+    with open(os.environ["WITNESS"], "a") as file:
+        file.write(json.dumps(seen) + "\n")
 
 
 def send(target, body):

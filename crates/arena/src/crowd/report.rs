@@ -18,7 +18,10 @@ pub(crate) struct Report {
     pub(crate) pushes: Vec<Push>,
     /// Nothing when no echoes were asked for.
     #[serde(default)]
-    pub(crate) echo: Option<Echoes>,
+    pub(crate) echo: Option<Answers>,
+    /// Nothing when no requests were.
+    #[serde(default)]
+    pub(crate) request: Option<Answers>,
     #[serde(default)]
     pub(crate) warnings: Vec<String>,
 }
@@ -40,9 +43,9 @@ pub(crate) struct Messages {
     pub(crate) duplicates: u64,
 }
 
-/// What came back of the echoes. Wrong answers and those to nothing are among the report's errors already, by kind.
+/// What came back of echoes or requests. Wrong answers and those to nothing are among the report's errors already, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-pub(crate) struct Echoes {
+pub(crate) struct Answers {
     pub(crate) sent: u64,
     pub(crate) received: u64,
     pub(crate) lost: u64,
@@ -52,7 +55,7 @@ pub(crate) struct Echoes {
     pub(crate) round_trip_ms: RoundTrip,
 }
 
-/// From when a message was due to its answer; nothing when none came.
+/// From when a message or a request was due to its answer; nothing when none came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub(crate) struct RoundTrip {
     pub(crate) p50: Option<f64>,

@@ -15,7 +15,7 @@ stop_signal = "TERM"
 stop_seconds_max = 5
 descriptors_spare = 500
 heap = { base_mb = 0, per_1000_connections_mb = 0 }
-warm_up = { connections = 0, pushes = 0, echoes = 0 }
+warm_up = { connections = 0, pushes = 0, echoes = 0, requests = 0 }
 socket_paths = { push = "/", echo = "/" }
 broadcast = { path = "/broadcast", body = "plain" }
 stats = { path = "/stats" }
@@ -90,7 +90,7 @@ fn every_bad_key_is_named_with_its_contestant() {
             "unknown",
         ),
         (
-            "warm_up = { connections = \"1k\", pushes = 0, echoes = 0 }",
+            "warm_up = { connections = \"1k\", pushes = 0, echoes = 0, requests = 0 }",
             "warm_up.connections",
             "1k",
         ),

@@ -2,7 +2,7 @@
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
-use myriad_arena::{Contestant, Echo, Options, Report};
+use myriad_arena::{Contestant, Exchange, Options, Report};
 use myriad_swarm::quantity::{count, duration, rate};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -43,11 +43,20 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "COUNT", default_value = "1k", value_parser = somebody)]
     echo_connections: u64,
     /// Their messages a second, over all of them
-    #[arg(long, value_name = "RATE", default_value = "20k/s", value_parser = echo_rate)]
+    #[arg(long, value_name = "RATE", default_value = "20k/s", value_parser = load_rate)]
     echo_rate: f64,
     /// Time for which they send
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
     echo_duration: Duration,
+    /// Requests under way at once while the crowd is held, after the pushes, each on a connection to each process
+    #[arg(long, value_name = "COUNT", default_value = "64", value_parser = clap::value_parser!(u64).range(1..=256))]
+    request_connections: u64,
+    /// Requests a second, over all of them
+    #[arg(long, value_name = "RATE", default_value = "5k/s", value_parser = load_rate)]
+    request_rate: f64,
+    /// Time for which they are made
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
+    request_duration: Duration,
     /// Look for the largest crowd each of them holds, in steps up to a million
     #[arg(long)]
     largest: bool,
@@ -99,7 +108,7 @@ fn somebody(text: &str) -> Result<u64, String> {
 }
 
 /// No more than a crowd takes.
-fn echo_rate(text: &str) -> Result<f64, String> {
+fn load_rate(text: &str) -> Result<f64, String> {
     match rate(text) {
         Ok(per_s) if !(1.0..=10e6).contains(&per_s) => {
             Err("give a rate from 1/s to 10m/s, such as 20k/s".to_owned())
@@ -150,10 +159,15 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         rounds: arguments.rounds,
         pushes: arguments.pushes,
         idle: arguments.idle,
-        echo: Echo {
+        echo: Exchange {
             connections: arguments.echo_connections,
             rate_per_s: arguments.echo_rate,
             duration: arguments.echo_duration,
+        },
+        request: Exchange {
+            connections: arguments.request_connections,
+            rate_per_s: arguments.request_rate,
+            duration: arguments.request_duration,
         },
         port: arguments.port,
         build: !arguments.no_build,

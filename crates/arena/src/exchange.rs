@@ -1,0 +1,428 @@
+//! Messages and requests at a fixed rate, each of which is to be answered.
+//!
+//! The rate is the same for everybody. What is looked at is how long answers take at it, and whether all come; how much
+//! a server could do at the most is another question, which a crowd on the same machine could not answer.
+
+use crate::course::{Plan, Round, Say, kinds};
+use crate::crowd::{Answers, Crowd, Files, Load, Order, Paced, Report};
+use crate::failure::{Failure, Phase};
+use crate::figures::Column;
+use crate::manifest::{Contestant, Feature, WarmUp};
+use crate::server::{Mode, Server, float};
+use std::time::Duration;
+
+/// From the last connection to the first message.
+const AFTER: Duration = Duration::from_millis(500);
+/// Beyond its own time: to connect, to wait 30 s for late answers, to close.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What everybody is to answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange {
+    /// That it goes over. Of echoes, no more than take part in everything else; of requests, to each process.
+    pub connections: u64,
+    /// Messages or requests, over all of them.
+    pub rate_per_s: f64,
+    /// From the first to the last.
+    pub duration: Duration,
+}
+
+/// Which of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// Messages on the crowd's own connections.
+    Echo,
+    /// `POST /request` beside a crowd that is only held.
+    Request,
+}
+
+/// In mode echo, with nobody else there; nothing where the contestant does not offer it.
+pub(crate) fn echo(
+    contestant: &Contestant,
+    plan: Plan<'_>,
+    round: &mut Round,
+    say: Say<'_>,
+) -> Result<(), Failure> {
+    if !contestant.offers(Feature::Echo) {
+        return Ok(());
+    }
+    let mut server = Server::start(contestant, plan.start(Mode::Echo), plan.guard)?;
+    run(Sort::Echo, &mut server, 0, plan, round, say)?;
+    server.stop();
+    Ok(())
+}
+
+/// On a server that holds `held` connections of a crowd; nothing where the contestant does not offer it.
+pub(crate) fn request(
+    server: &mut Server<'_>,
+    held: u64,
+    plan: Plan<'_>,
+    round: &mut Round,
+    say: Say<'_>,
+) -> Result<(), Failure> {
+    if !server.contestant().offers(Feature::Request) {
+        return Ok(());
+    }
+    run(Sort::Request, server, held, plan, round, say)
+}
+
+fn run(
+    sort: Sort,
+    server: &mut Server<'_>,
+    held: u64,
+    plan: Plan<'_>,
+    round: &mut Round,
+    say: Say<'_>,
+) -> Result<(), Failure> {
+    let (warm_up, measured) = sort.phases();
+    let asked = sort.asked(plan);
+    if let Some(few) = sort.warm_up(server.contestant().warm_up, asked) {
+        say(warm_up);
+        let report = send(sort, server, held, plan, few, warm_up)?;
+        verdict(sort, &report, few, warm_up)?;
+    }
+    say(measured);
+    let report = send(sort, server, held, plan, asked, measured)?;
+    note(sort, round, &report);
+    verdict(sort, &report, asked, measured)
+}
+
+impl Sort {
+    /// The warm-up, and what is measured.
+    fn phases(self) -> (Phase, Phase) {
+        match self {
+            Self::Echo => (Phase::EchoWarmUp, Phase::Echo),
+            Self::Request => (Phase::RequestWarmUp, Phase::Request),
+        }
+    }
+
+    fn asked(self, plan: Plan<'_>) -> Exchange {
+        match self {
+            Self::Echo => plan.echo,
+            Self::Request => plan.request,
+        }
+    }
+
+    /// As much as the manifest asks for; none where it asks for nothing. At a rate of its own: at a low one that is to be
+    /// measured it would take hours.
+    fn warm_up(self, manifest: WarmUp, asked: Exchange) -> Option<Exchange> {
+        let (connections, count, rate_per_s) = match self {
+            Self::Echo => {
+                let connections = manifest.connections.min(asked.connections);
+                let messages = connections.saturating_mul(manifest.echoes);
+                (connections, messages, 20_000.0)
+            }
+            Self::Request => (asked.connections, manifest.requests, 5_000.0),
+        };
+        (count > 0).then(|| Exchange {
+            connections,
+            rate_per_s,
+            // Not of nothing, after rounding: that is no duration.
+            duration: Duration::from_secs_f64(float(count) / rate_per_s)
+                .max(Duration::from_millis(1)),
+        })
+    }
+
+    /// Terminals that the crowd has. Requests go over connections of their own, beside the least of crowds.
+    fn terminals(self, exchange: Exchange) -> u64 {
+        match self {
+            Self::Echo => exchange.connections,
+            Self::Request => 1,
+        }
+    }
+
+    fn load(self, exchange: Exchange, server: &Server<'_>) -> Load {
+        let paced = Paced {
+            rate_per_s: exchange.rate_per_s,
+            duration: exchange.duration,
+            after: AFTER,
+        };
+        match self {
+            Self::Echo => Load::Echo(paced),
+            Self::Request => Load::Request {
+                urls: server.request_urls(),
+                connections: exchange.connections,
+                paced,
+            },
+        }
+    }
+
+    fn answers(self, report: &Report) -> Option<Answers> {
+        match self {
+            Self::Echo => report.echo,
+            Self::Request => report.request,
+        }
+    }
+
+    /// Answers a second, and the times of half and of 99% of them.
+    fn columns(self) -> [Column; 3] {
+        match self {
+            Self::Echo => [Column::EchoPerS, Column::EchoP50Ms, Column::EchoP99Ms],
+            Self::Request => [
+                Column::RequestPerS,
+                Column::RequestP50Ms,
+                Column::RequestP99Ms,
+            ],
+        }
+    }
+
+    /// Kinds of errors that are no kinds of the crowd's report yet. It has each request that was lost by what became of it.
+    fn errors(self, answers: Answers) -> Vec<(&'static str, u64)> {
+        match self {
+            Self::Echo => vec![("echo_lost", answers.lost), ("echo_unsent", answers.unsent)],
+            Self::Request => vec![("request_unsent", answers.unsent)],
+        }
+    }
+
+    /// What an answer does.
+    fn came_back(self) -> &'static str {
+        match self {
+            Self::Echo => "messages came back",
+            Self::Request => "requests were answered with what they carried",
+        }
+    }
+}
+
+/// One crowd from its first connection until the server says that only those are left that were there before.
+fn send(
+    sort: Sort,
+    server: &mut Server<'_>,
+    held: u64,
+    plan: Plan<'_>,
+    exchange: Exchange,
+    phase: Phase,
+) -> Result<Report, Failure> {
+    let order = Order {
+        targets: server.targets(),
+        connections: sort.terminals(exchange),
+        load: Some(sort.load(exchange, server)),
+    };
+    // A crowd that is held meanwhile has the other files.
+    let files = Files::of(plan.folder, "exchange");
+    let crowd = Crowd::start(&order, &files, plan.guard)?;
+    let report = crowd.finish(server, AFTER + exchange.duration + PATIENCE, phase)?;
+    server.wait_for_connections(held, phase)?;
+    Ok(report)
+}
+
+/// Times and what went wrong, beside what the round has already.
+fn note(sort: Sort, round: &mut Round, report: &Report) {
+    let Some(answers) = sort.answers(report) else {
+        return;
+    };
+    let times = answers.round_trip_ms;
+    let figures = [Some(answers.received_per_s), times.p50, times.p99];
+    for (column, figure) in sort.columns().into_iter().zip(figures) {
+        if let Some(figure) = figure {
+            round.figures.insert(column, figure);
+        }
+    }
+    round.add_errors(report.errors.clone());
+    round.add_errors([("lost", report.churn.lost)]);
+    round.add_errors(sort.errors(answers));
+    let (_, measured) = sort.phases();
+    let warnings = report.warnings.iter();
+    let named = warnings.map(|warning| format!("{measured}: {warning}"));
+    round.warnings.extend(named);
+}
+
+/// Whether everybody was there and all that was sent came back as it was. What was never sent, because too much was
+/// unanswered, is an error that is counted, but no broken contract: the server was slow.
+fn verdict(sort: Sort, report: &Report, asked: Exchange, phase: Phase) -> Result<(), Failure> {
+    let failed = |why: String| {
+        let why = format!("{why}{}", kinds(report));
+        Err(Failure::Crowd { phase, why })
+    };
+    let (connected, terminals) = (report.setup.connected, sort.terminals(asked));
+    if connected < terminals {
+        return failed(format!("only {connected} of {terminals} connected"));
+    }
+    if report.churn.lost > 0 {
+        let lost = report.churn.lost;
+        return failed(format!("the server closed {lost} connections"));
+    }
+    let Some(answers) = sort.answers(report) else {
+        return failed("the crowd's report says nothing of answers".to_owned());
+    };
+    let Answers {
+        sent,
+        received,
+        errors,
+        ..
+    } = answers;
+    if sent == 0 || received < sent {
+        return failed(format!("{received} of {sent} {}", sort.came_back()));
+    }
+    if errors > 0 {
+        return failed(format!("{errors} answers were wrong"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: Exchange = Exchange {
+        connections: 7,
+        rate_per_s: 50.0,
+        duration: Duration::from_secs(1),
+    };
+
+    fn report(sort: Sort, connected: u64, answers: Option<Answers>) -> Report {
+        let mut report = Report::default();
+        report.setup.connected = connected;
+        match sort {
+            Sort::Echo => report.echo = answers,
+            Sort::Request => report.request = answers,
+        }
+        report
+    }
+
+    fn answers(sent: u64, received: u64) -> Answers {
+        Answers {
+            sent,
+            received,
+            lost: sent - received,
+            received_per_s: 49.5,
+            ..Answers::default()
+        }
+    }
+
+    fn judged(sort: Sort, report: &Report) -> String {
+        let verdict = verdict(sort, report, ASKED, sort.phases().1);
+        verdict.map_or_else(|failure| failure.to_string(), |()| "ok".to_owned())
+    }
+
+    #[test]
+    fn all_that_was_sent_has_to_come_back() {
+        let echo = |connected, answers| report(Sort::Echo, connected, answers);
+        let judged = |report: &Report| judged(Sort::Echo, report);
+        assert_eq!(judged(&echo(7, Some(answers(50, 50)))), "ok");
+        let unsent = Answers {
+            unsent: 3,
+            ..answers(47, 47)
+        };
+        assert_eq!(judged(&echo(7, Some(unsent))), "ok");
+        assert_eq!(
+            judged(&echo(7, Some(answers(50, 48)))),
+            "echo: 48 of 50 messages came back"
+        );
+        assert_eq!(
+            judged(&echo(7, Some(answers(0, 0)))),
+            "echo: 0 of 0 messages came back"
+        );
+        assert_eq!(
+            judged(&echo(6, Some(answers(50, 50)))),
+            "echo: only 6 of 7 connected"
+        );
+        assert_eq!(
+            judged(&echo(7, None)),
+            "echo: the crowd's report says nothing of answers"
+        );
+        let mut wrong = echo(7, Some(answers(50, 50)));
+        wrong.echo.as_mut().unwrap().errors = 2;
+        wrong.errors.insert("echo_unknown".to_owned(), 2);
+        assert_eq!(
+            judged(&wrong),
+            "echo: 2 answers were wrong (echo_unknown 2)"
+        );
+        wrong.churn.lost = 1;
+        assert_eq!(
+            judged(&wrong),
+            "echo: the server closed 1 connections (echo_unknown 2)"
+        );
+    }
+
+    #[test]
+    fn requests_need_one_terminal_beside_them_and_every_answer() {
+        let all = report(Sort::Request, 1, Some(answers(50, 50)));
+        assert_eq!(judged(Sort::Request, &all), "ok");
+        let alone = report(Sort::Request, 0, Some(answers(50, 50)));
+        assert_eq!(
+            judged(Sort::Request, &alone),
+            "requests: only 0 of 1 connected"
+        );
+        let mut refused = report(Sort::Request, 1, Some(answers(50, 0)));
+        refused.errors.insert("request_404".to_owned(), 50);
+        assert_eq!(
+            judged(Sort::Request, &refused),
+            "requests: 0 of 50 requests were answered with what they carried (request_404 50)"
+        );
+        // Whose echoes were all there says nothing of its requests.
+        let echoes = report(Sort::Echo, 1, Some(answers(50, 50)));
+        assert_eq!(
+            judged(Sort::Request, &echoes),
+            "requests: the crowd's report says nothing of answers"
+        );
+    }
+
+    #[test]
+    fn what_went_wrong_is_added_to_what_the_pushes_had() {
+        let mut round = Round::default();
+        round.errors.insert("connect_refused".to_owned(), 2);
+        let mut said = report(
+            Sort::Echo,
+            7,
+            Some(Answers {
+                unsent: 5,
+                ..answers(50, 49)
+            }),
+        );
+        said.errors.insert("connect_refused".to_owned(), 1);
+        said.warnings.push("short of CPU".to_owned());
+        note(Sort::Echo, &mut round, &said);
+        assert_eq!(round.errors["connect_refused"], 3);
+        assert_eq!(round.errors["echo_lost"], 1);
+        assert_eq!(round.errors["echo_unsent"], 5);
+        assert_eq!(round.figures[&Column::Errors], 9.0);
+        assert_eq!(round.figures[&Column::EchoPerS], 49.5);
+        assert!(!round.figures.contains_key(&Column::EchoP50Ms));
+        assert_eq!(round.warnings, ["echo: short of CPU"]);
+    }
+
+    #[test]
+    fn a_lost_request_is_counted_once_and_under_what_became_of_it() {
+        let mut round = Round::default();
+        let mut said = report(
+            Sort::Request,
+            1,
+            Some(Answers {
+                unsent: 5,
+                errors: 2,
+                ..answers(50, 47)
+            }),
+        );
+        said.errors.insert("request_unanswered".to_owned(), 1);
+        said.errors.insert("request_wrong".to_owned(), 2);
+        note(Sort::Request, &mut round, &said);
+        let kinds = ["request_unanswered", "request_unsent", "request_wrong"];
+        assert!(round.errors.keys().eq(&kinds), "{:?}", round.errors);
+        assert_eq!(round.figures[&Column::Errors], 8.0);
+        assert_eq!(round.figures[&Column::RequestPerS], 49.5);
+        assert!(!round.figures.contains_key(&Column::EchoPerS));
+    }
+
+    #[test]
+    fn a_warm_up_has_its_own_rate_and_is_none_where_nothing_is_asked_for() {
+        let mut manifest = WarmUp {
+            connections: 5,
+            pushes: 1,
+            echoes: 400,
+            requests: 10_000,
+        };
+        let echoes = Sort::Echo.warm_up(manifest, ASKED).unwrap();
+        assert_eq!(
+            (echoes.connections, echoes.duration),
+            (5, Duration::from_millis(100))
+        );
+        let requests = Sort::Request.warm_up(manifest, ASKED).unwrap();
+        assert_eq!(
+            (requests.connections, requests.duration),
+            (7, Duration::from_secs(2))
+        );
+        (manifest.echoes, manifest.requests) = (0, 0);
+        assert!(Sort::Echo.warm_up(manifest, ASKED).is_none());
+        assert!(Sort::Request.warm_up(manifest, ASKED).is_none());
+    }
+}
