@@ -35,7 +35,8 @@ pub struct Hub {
     buffered: Lease,
     pub(crate) buffered_bytes: u64,
     pub(crate) outbound_bytes_max: u32,
-    random: u64,
+    /// Where in their interval the first connections ping, as the numerator of 2^32.
+    pub(crate) spread_from: u32,
     join_serial: u64,
     pub(crate) reach: Reach<HubPlace>,
 }
@@ -63,13 +64,14 @@ pub struct Step {
 }
 
 impl Hub {
-    /// An empty hub. `buffered` bounds the bytes buffered for its connections; `seed` spreads their pings.
+    /// An empty hub. `buffered` bounds the bytes buffered for its connections; `spread_from` is where in their interval
+    /// the first of them ping, as the numerator of 2^32.
     #[must_use]
     pub fn new(
         timing: Timing,
         outbound_bytes_max: u32,
         buffered: Lease,
-        seed: u64,
+        spread_from: u32,
         now: Now,
     ) -> Self {
         Self {
@@ -90,19 +92,10 @@ impl Hub {
             buffered,
             buffered_bytes: 0,
             outbound_bytes_max,
-            random: seed,
+            spread_from,
             join_serial: 0,
             reach: Reach::default(),
         }
-    }
-
-    /// SplitMix64, for spreading deadlines only.
-    pub(crate) fn random(&mut self) -> u32 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) >> 32) as u32
     }
 
     // Connections.

@@ -68,14 +68,15 @@ pub struct Shard<R: Reactor> {
 }
 
 impl<R: Reactor> Shard<R> {
-    /// Shard number `index` of `mesh`, accepting. `seed` spreads its timers.
+    /// Shard number `index` of `mesh`, accepting. `spread_from` is where in their interval its first connections
+    /// ping, as the numerator of 2^32.
     pub fn new(
         index: usize,
         mut reactor: R,
         mesh: Mesh,
         settings: Settings,
         hand_over: Box<dyn HandOver<R::Handle>>,
-        seed: u64,
+        spread_from: u32,
         now: Now,
     ) -> Self {
         let timing = Timing::new(
@@ -89,7 +90,13 @@ impl<R: Reactor> Shard<R> {
         reactor.accept(true);
         Self {
             index,
-            hub: Hub::new(timing, settings.outbound_bytes_max, buffered, seed, now),
+            hub: Hub::new(
+                timing,
+                settings.outbound_bytes_max,
+                buffered,
+                spread_from,
+                now,
+            ),
             home: Home::new(),
             inputs: Inputs::new(),
             inflater: Inflater::default(),

@@ -201,6 +201,36 @@ fn pings_come_every_interval_and_a_lost_pong_ends_it() {
     assert!((100..=101).contains(&(silent[1].0 - silent[0].0)));
 }
 
+#[test]
+fn neighbours_ping_together_whenever_they_came() {
+    let mut hub = hub(timing(25, 10, 0));
+    let first = member(&mut hub, "x");
+    let pings = |hub: &mut Hub, times: std::ops::Range<u64>| {
+        let mut seen = Vec::new();
+        for tenth in times {
+            let mut due = Vec::new();
+            while hub.poll_due(Now(tenth * SECOND / 10), 1, &mut due) {}
+            for (index, what) in due {
+                assert_eq!(what, Due::Ping);
+                hub.note_input(index, Now(tenth * SECOND / 10));
+                seen.push((tenth, index));
+            }
+        }
+        seen
+    };
+    let alone = pings(&mut hub, 0..333);
+    let second = hub.open(0, Now(333 * SECOND / 10)).index;
+    hub.admit(second, Now(333 * SECOND / 10));
+    hub.connection_mut(second).set_transport(Transport::Raw);
+    let both = pings(&mut hub, 333..1000);
+    let of = |index| {
+        let times = both.iter().filter(move |(_, pinged)| *pinged == index);
+        times.map(|(tenth, _)| *tenth).collect::<Vec<_>>()
+    };
+    assert_eq!(of(first), of(second), "after {alone:?}");
+    assert!((2..=3).contains(&of(second).len()));
+}
+
 /// What is due of one member and one handshake, on a shard that has not read everything from `behind` on, in tenths.
 fn due_behind(timing: Timing, behind: std::ops::Range<u64>) -> Vec<(u64, Due)> {
     let mut hub = hub(timing);

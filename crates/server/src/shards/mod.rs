@@ -53,7 +53,7 @@ struct Seat {
     mailbox: Arc<Mailbox>,
     keep: Vec<RawFd>,
     epoch: Instant,
-    seed: u64,
+    spread_from: u32,
 }
 
 /// Starts one thread per shard. Each says [`Note::Ready`] when it accepts.
@@ -97,7 +97,7 @@ pub(crate) fn start(
             sender,
             mailbox: Arc::clone(mailbox),
             epoch,
-            seed: random_seed()?,
+            spread_from: random_place()?,
         };
         let thread = std::thread::Builder::new().name(format!("shard-{index}"));
         let handle = thread
@@ -108,16 +108,16 @@ pub(crate) fn start(
     Ok(threads)
 }
 
-/// Timers are spread by it, so that it need not be secret, but must differ between servers that start together.
-fn random_seed() -> Result<u64, ServerError> {
-    let mut bytes = [0; 8];
+/// Pings are spread from it on. It need not be secret, but must differ between servers that start together.
+fn random_place() -> Result<u32, ServerError> {
+    let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(
         |errno| ServerError::System {
             what: "get random bytes",
             source: errno.into(),
         },
     )?;
-    Ok(u64::from_ne_bytes(bytes))
+    Ok(u32::from_ne_bytes(bytes))
 }
 
 /// Says that the thread panicked, unless it is told that it did not.
@@ -193,7 +193,7 @@ impl Seat {
             self.mesh,
             self.settings,
             hand_over,
-            self.seed,
+            self.spread_from,
             now(),
         );
         self.mailbox.leave(Note::Ready {

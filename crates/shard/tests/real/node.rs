@@ -219,7 +219,7 @@ fn run<R: Reactor<Handle = OwnedFd>>(
 ) {
     let epoch = Instant::now();
     let now = || Now(u64::try_from(epoch.elapsed().as_nanos()).expect("not for 584 years"));
-    let mut shard = Shard::new(index, reactor, mesh, settings, passer, index as u64, now());
+    let mut shard = Shard::new(index, reactor, mesh, settings, passer, 0, now());
     loop {
         shard.wait(now()).expect("a usable reactor");
         if shard.turn(now()) == Turn::Finished {

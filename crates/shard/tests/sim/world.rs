@@ -130,7 +130,7 @@ impl World {
                 mesh.clone(),
                 plan.settings,
                 Box::new(Door(Rc::clone(&control))),
-                prng.bits(),
+                (prng.bits() >> u32::BITS) as u32,
                 Now(plan.start),
             );
             Seat {
