@@ -6,6 +6,8 @@ Each writes the count as its last line.
 import errno
 import select
 import socket
+import struct
+import subprocess
 import sys
 
 
@@ -61,10 +63,7 @@ def burst(wanted):
         connection.setblocking(False)
         connection.connect_ex(listening.getsockname())
         begun.append(connection)
-    poll = select.poll()
-    for connection in begun:
-        poll.register(connection, select.POLLOUT)
-    print(len(poll.poll(0)), flush=True)
+    print(finished(begun), flush=True)
 
 
 def ends(wanted):
@@ -77,6 +76,55 @@ def ends(wanted):
         assert accepted.recv(1) == b""
         accepted.close()
     print(wanted, flush=True)
+
+
+def handshakes(begun, clients):
+    """Begins handshakes that nobody ends, and says how many the kernel holds; then how many clients get through."""
+    # To addresses that lead nowhere: an answer that arrived somewhere would be refused, and end the handshake.
+    subprocess.run(["ip", "route", "add", "10.0.0.0/8", "dev", "lo"], check=True)
+    listening = listener(backlog=65535)
+    port = listening.getsockname()[1]
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+        for index in range(int(begun)):
+            source = socket.inet_aton(f"10.{index >> 16 & 255}.{index >> 8 & 255}.{index & 255}")
+            raw.sendto(syn(source, 20000, port), ("127.0.0.1", 0))
+    print(half_open(port), flush=True)
+    begun = []
+    for _ in range(int(clients)):
+        begun.append(socket.socket())
+        begun[-1].setblocking(False)
+        begun[-1].connect_ex(listening.getsockname())
+    print(finished(begun), flush=True)
+
+
+def syn(source, source_port, port):
+    """A packet that asks 127.0.0.1 for a connection (RFC 791, RFC 9293)."""
+    target = socket.inet_aton("127.0.0.1")
+    segment = struct.pack(">HHIIBBHHH", source_port, port, 1, 0, 5 << 4, 2, 65535, 0, 0)
+    pseudo = source + target + struct.pack(">BBH", 0, socket.IPPROTO_TCP, len(segment))
+    words = struct.unpack(f">{len(pseudo + segment) // 2}H", pseudo + segment)
+    total = sum(words)
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    segment = segment[:16] + struct.pack(">H", ~total & 0xFFFF) + segment[18:]
+    # The kernel fills in the header's own checksum.
+    header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(segment), 1, 0, 64, socket.IPPROTO_TCP, 0)
+    return header + source + target + segment
+
+
+def half_open(port):
+    """Connections to that port in state SYN_RECV."""
+    with open("/proc/net/tcp") as file:
+        rows = [line.split() for line in file][1:]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "03" for row in rows)
+
+
+def finished(begun):
+    """How many of these have ended their handshake by now."""
+    poll = select.poll()
+    for connection in begun:
+        poll.register(connection, select.POLLOUT)
+    return len(poll.poll(0))
 
 
 PROBE_BYTES = 3000
@@ -134,5 +182,5 @@ def queue_drops():
 
 
 if __name__ == "__main__":
-    programs = [descriptors, ports, burst, ends, reader, unread]
+    programs = [descriptors, ports, burst, handshakes, ends, reader, unread]
     {program.__name__: program for program in programs}[sys.argv[1]](*sys.argv[2:])

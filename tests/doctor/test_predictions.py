@@ -73,6 +73,29 @@ def test_a_burst_ends_at_the_accept_queue(network):
     close(queue["connections"], int(done.stdout))
 
 
+def test_handshakes_without_cookies_end_at_the_backlog(network):
+    network.set("net.ipv4.tcp_syncookies", "0")
+    network.set("net.ipv4.tcp_max_syn_backlog", "512")
+    found = examine(network.world(), "--program", "ordinary", "--connections", "1k")
+    backlog = limit(found, "SYN backlog")
+    assert backlog["effect"] == "delays_bursts" and backlog["concern"] == "worse"
+    done = network.world().run(*PLAIN, "handshakes", 1000, 100)
+    assert done.returncode == 0, done.stderr
+    held, came_through = map(int, done.stdout.split())
+    close(backlog["connections"], held)
+    assert came_through == 0
+    [change] = [change for change in found["changes"] if change["setting"] == {"sysctl": "net.ipv4.tcp_syncookies"}]
+    # What doctor would change is what helps.
+    other = Network()
+    try:
+        other.set("net.ipv4.tcp_syncookies", change["to"])
+        other.set("net.ipv4.tcp_max_syn_backlog", "512")
+        done = other.world().run(*PLAIN, "handshakes", 1000, 100)
+    finally:
+        other.close()
+    assert int(done.stdout.split()[1]) == 100, done.stdout + done.stderr
+
+
 def test_tracked_connections_end_with_the_table(network):
     done = network.world().run(sys.executable, HERE / "firewall.py")
     if done.returncode != 0:
