@@ -1,10 +1,13 @@
 """The arithmetic of the tuning page: an effect that is not there must not be recommended. Nothing is measured here."""
 
+import re
 import tempfile
 import unittest
 from pathlib import Path
 
+import context
 import effects
+import limits
 import namespace
 import settings
 import tuning
@@ -32,6 +35,16 @@ def run(name, last_ms=400.0, rate=60_000.0, connected=100, changed=None, busy=0.
             "warnings": [],
         },
     }
+
+
+class LimitsTest(unittest.TestCase):
+    def test_whatever_doctor_changes_is_measured(self):
+        source = (context.ROOT / "crates/doctor/src/changes.rs").read_text()
+        sysctls = set(re.findall(r'Sysctl\("([^"]+)"\)', source))
+        others = set(re.findall(r'Self::\w+ => "([^"]+)"', source))
+        self.assertGreaterEqual(len(sysctls), 8)
+        self.assertGreaterEqual(len(others), 4)
+        self.assertEqual(set(limits.CASES), sysctls | others)
 
 
 class EffectTest(unittest.TestCase):
@@ -117,8 +130,7 @@ class MachineTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "max"
             file.write_text("10\n")
-            setting = settings.Setting("x", "", machine={str(file): "20"})
-            with self.assertRaises(KeyError), tuning.machine_wide(setting, Path(folder)):
+            with self.assertRaises(KeyError), tuning.machine_wide({str(file): "20"}, Path(folder)):
                 self.assertEqual(file.read_text(), "20")
                 script = (Path(folder) / "restore.sh").read_text()
                 self.assertIn(f"echo '10' > {file}", script)
@@ -150,13 +162,25 @@ class NamespaceTest(unittest.TestCase):
 
 class PageTest(unittest.TestCase):
     def test_a_size_measured_elsewhere_keeps_its_section(self):
-        old = f"{tuning_page.HEAD}\n## 1,000 connections\n\nas it was\n\n{tuning_page.TAIL}"
+        old = f"{tuning_page.HEAD}\n## 1,000 connections\n\nas it was\n\n{tuning_page.LIMITS}\nthese, too\n"
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "tuning.md"
             page.write_text(old)
             tuning_page.write(Path(folder), page)
             self.assertEqual(page.read_text().count("## 1,000 connections\n\nas it was\n"), 1)
-            self.assertEqual(page.read_text().count(tuning_page.TAIL.rstrip()), 1)
+            self.assertEqual(page.read_text().count(f"{tuning_page.LIMITS}\nthese, too\n"), 1)
+
+    def test_limits_are_told_with_what_doctor_said_and_what_happened(self):
+        row = limits.Row("net.core.somaxconn", "clients", 4_000, "128", 129, 130, "4096", 4_000)
+        no_count = limits.Row("pids.max", "servers", 1, "4", None, 0, "1000", 1)
+        rows = {row.setting: vars(row) | {"context": CONTEXT} for row in (row, no_count)}
+        section = tuning_page.limits_section({"rows": rows, "skipped": {"fs.file-max": "the whole machine's"}})
+        self.assertIn("| net.core.somaxconn | clients | 128 | 129 | 130 | 4096 | 4,000 of 4,000 |", section)
+        self.assertIn("| pids.max | servers | 4 |  | 0 | 1000 | 1 of 1 |", section)
+        self.assertIn("Not measured: fs.file-max (the whole machine's).", section)
+        self.assertEqual(tuning_page.earlier_limits(f"x\n\n{section}\n\n## another\n"), f"{section}\n\n")
+        # It is a section of its own, not of a number of connections.
+        self.assertEqual(tuning_page.earlier_sections(section), {})
 
     def test_rounds_of_which_none_counts_have_no_median(self):
         busy = [[run("defaults") | {"busy_before": 0.9}]]

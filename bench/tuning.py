@@ -4,13 +4,13 @@
     make bench-tuning                                   one more round of everything at 100,000 connections
     make bench-tuning TUNING='--only hash --connections 1m'
     make bench-tuning TUNING='--machine'                also settings of the whole machine; needs root, puts them back
+    make bench-tuning TUNING='--limits'                 what `myriad doctor --fix` changes: how far a run gets before and after
 
 Every run has a network namespace of its own, so that a setting reaches nothing else. A round measures each setting
 once, between runs with defaults; rounds add up until --fresh.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import signal
@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import limits
 import namespace
 import scenarios
 import tuning_page
@@ -27,6 +28,7 @@ from context import ROOT, context
 from crowd import Bench, RunFailed
 from quantity import count
 from settings import DEFAULTS, SETTINGS, SYSCTL
+from whole_machine import current, machine_wide
 
 # Settings between two runs with defaults: the machine's own drift is slower than that.
 STRIDE = 3
@@ -40,6 +42,7 @@ def arguments():
     parser.add_argument("--connections", type=count, default=100_000, help="such as 100k or 1m")
     parser.add_argument("--rounds", type=int, default=1, help="to add to those measured before")
     parser.add_argument("--machine", action="store_true", help="also what is the whole machine's; it is put back")
+    parser.add_argument("--limits", action="store_true", help="the limits that doctor raises, instead of speeds")
     parser.add_argument("--fresh", action="store_true", help="forget the rounds measured before at this size")
     parser.add_argument("--out", type=Path, default=ROOT / "bench-out" / "tuning", help="where raw results go")
     parser.add_argument("--page", type=Path, default=ROOT / "docs/tuning.md", help="where the page goes")
@@ -70,33 +73,6 @@ def turned(settings, turn):
     """Each round begins with another setting, so that no setting always follows the same one."""
     shift = turn * STRIDE % max(len(settings), 1)
     return settings[shift:] + settings[:shift]
-
-
-@contextlib.contextmanager
-def machine_wide(setting, out):
-    """Writes the machine's own files, and puts them back whatever happens; a kill -9 leaves the script that does."""
-    before = {path: current(path) for path in setting.machine}
-    script = out / "restore.sh"
-    try:
-        if before:
-            lines = [f"echo '{value}' > {path}" for path, value in before.items()]
-            script.write_text("\n".join(lines) + "\n")
-            for path, value in setting.machine.items():
-                print(f"  {path}: {before[path]} -> {value}, until this run is over", file=sys.stderr)
-                Path(path).write_text(value)
-        yield before
-    finally:
-        for path, value in before.items():
-            Path(path).write_text(value)
-        script.unlink(missing_ok=True)
-
-
-def current(path):
-    """A file's value; of a choice like `always [madvise] never` the chosen one."""
-    text = Path(path).read_text().strip()
-    if "[" in text:
-        return text[text.index("[") + 1:text.index("]")]
-    return " ".join(text.split())
 
 
 def prepare(setting):
@@ -138,7 +114,7 @@ def measure(bench, setting, turn, position, connections):
         figures["changed"] = changed
         return figures
 
-    with machine_wide(setting, bench.out) as before:
+    with machine_wide(setting.machine, bench.out) as before:
         figures = namespace.run_inside(inside, setting.buckets)
     for path, value in before.items():
         figures["changed"][path] = [value, setting.machine[path]]
@@ -182,12 +158,24 @@ def show_list():
         print(f"{setting.name:<30} {'; '.join(what)}")
 
 
+def measure_limits(options):
+    if not options.page_only:
+        if not options.myriad.exists():
+            sys.exit(f"{options.myriad} is not there; cargo build --release")
+        limits.measure(options.myriad.resolve(), options.out, options.only, options.machine)
+    tuning_page.write(options.out, options.page)
+    print(f"{options.page} is written.")
+
+
 def main():
     options = arguments()
     if options.list:
         show_list()
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.limits:
+        measure_limits(options)
+        return 0
     earlier = sorted(options.out.glob(f"{options.connections}.*.round.json"))
     if options.fresh:
         for path in earlier:

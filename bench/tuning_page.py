@@ -20,11 +20,14 @@ would look good by chance; a recommendation takes three rounds. A run that began
 does not count. What needs a real network (bandwidth, loss, distance) cannot show here.
 """
 
-TAIL = """## Settings that are limits, not speeds
+LIMITS_TITLE = "## Limits, before and after"
+LIMITS = f"""{LIMITS_TITLE}
 
-These stop connections rather than slow them, and a measured time says nothing of them. `myriad doctor` tells which one
-is the nearest on a machine: descriptors (`RLIMIT_NOFILE`, `fs.nr_open`, `fs.file-max`), `fs.epoll.max_user_watches`,
-`nf_conntrack_max`, `tcp_mem`, `tcp_max_orphans`, and `ip_local_port_range` for the side that connects.
+The settings above make things faster or slower. Those that `myriad doctor --fix` changes are limits: beyond them
+connections fail, wait or are lost, and a time says nothing of that. So each was set low (the whole machine's are left as
+they are), doctor was asked where it ends, a program ran into it; then it was set to what doctor would set it to for the
+number wanted, and the program ran again. A setting of which the second run gets no further has no place in `--fix`.
+Measured by `make bench-tuning TUNING='--limits'`.
 """
 
 
@@ -34,7 +37,10 @@ def write(directory, path):
     for file in sorted(directory.glob("*.round.json")):
         result = json.loads(file.read_text())
         by_size.setdefault(result["connections"], []).append(result)
-    path.write_text(page(by_size, earlier_sections(path.read_text()) if path.exists() else {}))
+    text = path.read_text() if path.exists() else ""
+    limits = directory / "limits.json"
+    limits = limits_section(json.loads(limits.read_text())) if limits.exists() else earlier_limits(text)
+    path.write_text(page(by_size, earlier_sections(text), limits))
 
 
 def earlier_sections(text):
@@ -43,11 +49,35 @@ def earlier_sections(text):
     return {int(connections.replace(",", "")): section for section, connections in sections}
 
 
-def page(by_size, earlier=()):
-    """`by_size`: the rounds of each number of connections; `earlier`: what an earlier page says of others."""
+def earlier_limits(text):
+    """The section on limits as the page has it."""
+    found = re.search(rf"^{LIMITS_TITLE}\n.*?(?=^## |\Z)", text, re.M | re.S)
+    return found[0] if found else ""
+
+
+def page(by_size, earlier=(), limits=""):
+    """`by_size`: the rounds of each number of connections; `earlier`: what an earlier page says of others; `limits`: that section."""
     sections = dict(earlier) | {connections: _section(connections, results) for connections, results in by_size.items()}
-    parts = [HEAD, *(section for _, section in sorted(sections.items())), TAIL]
-    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+    parts = [HEAD, *(section for _, section in sorted(sections.items())), limits]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
+
+
+def limits_section(result):
+    """From `limits.json`: a row for each setting that was measured, in the order of doctor's changes, and why others were not."""
+    rows = list(result["rows"].values())
+    parts = [LIMITS, _places(rows), ""]
+    parts.append("| setting | what is counted | before | doctor says | happened | as doctor sets it | of those wanted |")
+    parts.append("| --- " * 7 + "|")
+    for row in rows:
+        foretold = "" if row["foretold"] is None else f"{row['foretold']:,}"
+        parts.append(
+            f"| {row['setting']} | {row['run']} | {row['before']} | {foretold} | {row['happened']:,} | {row['after']} | "
+            f"{row['happened_after']:,} of {row['wanted']:,} |"
+        )
+    if result["skipped"]:
+        missing = "; ".join(f"{name} ({why})" for name, why in result["skipped"].items())
+        parts.extend(["", f"Not measured: {missing}."])
+    return "\n".join(parts)
 
 
 def _section(connections, results):

@@ -4,7 +4,10 @@ Each writes the count as its last line.
 """
 
 import errno
+import os
+import resource
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -35,20 +38,20 @@ def descriptors():
         held.append(connection)
 
 
-def ports(port):
-    """Connects from one address to one listener until no port is left."""
+def ports(port, most="65536"):
+    """Connects from one address to one listener until no port is left, or there are so many."""
     listening, held = socket.socket(), []
     listening.bind(("127.0.0.1", int(port)))
     listening.listen(64)
-    while True:
+    while len(held) < 2 * int(most):
         connection = socket.socket()
         try:
             connection.connect(listening.getsockname())
         except OSError as error:
             assert error.errno == errno.EADDRNOTAVAIL, error
-            print(len(held) // 2, flush=True)
-            return
+            break
         held += [connection, listening.accept()[0]]
+    print(len(held) // 2, flush=True)
 
 
 def burst(wanted):
@@ -76,6 +79,102 @@ def ends(wanted):
         assert accepted.recv(1) == b""
         accepted.close()
     print(wanted, flush=True)
+
+
+def listens(connections, port):
+    """Connects until ports run out or there are so many, and says whether a server can have that port then: 1 or 0."""
+    listening, held = listener(), []
+    for _ in range(int(connections)):
+        held.append(socket.socket())
+        try:
+            held[-1].connect(listening.getsockname())
+        except OSError as error:
+            assert error.errno == errno.EADDRNOTAVAIL, error
+            break
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind(("0.0.0.0", int(port)))
+        server.listen()
+        print(1, flush=True)
+    except OSError as error:
+        assert error.errno == errno.EADDRINUSE, error
+        print(0, flush=True)
+
+
+def opens(most):
+    """Opens files, in as many processes as RLIMIT_NOFILE makes it, until the machine has no more or there are so many."""
+    most, children, opened = int(most), [], 0
+    each, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    while opened < most:
+        reading, writing = os.pipe()
+        if (child := os.fork()) == 0:
+            count = 0
+            try:
+                while count < min(each - 64, most - opened):
+                    os.open("/dev/null", os.O_RDONLY)
+                    count += 1
+            except OSError as error:
+                assert error.errno == errno.ENFILE, error
+            os.write(writing, struct.pack("q", count))
+            signal.pause()
+        children.append(child)
+        (count,) = struct.unpack("q", os.read(reading, 8))
+        if count == 0:
+            break
+        opened += count
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    print(opened, flush=True)
+
+
+def copies(most):
+    """Raises its own limit on descriptors as far as it may, and copies one until it has so many."""
+    most = int(most)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most + 12, most + 12))
+    except ValueError:
+        with open("/proc/sys/fs/nr_open") as file:
+            ceiling = int(file.read())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, ceiling))
+    copied = 0
+    try:
+        while copied < most:
+            os.dup(0)
+            copied += 1
+    except OSError as error:
+        assert error.errno == errno.EMFILE, error
+    print(copied, flush=True)
+
+
+def watches(most):
+    """Has epoll watch until this user may not have it watch more or it does so often, each of some files many times over."""
+    most, watching, epolls = int(most), 0, []
+    files = [os.eventfd(0) for _ in range(10_000)]
+    try:
+        while watching < most:
+            epolls.append(select.epoll())
+            for file in files[:most - watching]:
+                epolls[-1].register(file, select.EPOLLIN)
+                watching += 1
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+    print(watching, flush=True)
+
+
+def holds(size):
+    """Takes so many bytes, says so, and keeps them."""
+    kept = bytearray(b"x") * int(size)
+    print(len(kept), flush=True)
+    signal.pause()
+
+
+def grows():
+    """Takes memory until the kernel ends it."""
+    kept = []
+    while True:
+        kept.append(bytearray(b"x") * (1 << 20))
 
 
 def handshakes(begun, clients):
@@ -182,5 +281,7 @@ def queue_drops():
 
 
 if __name__ == "__main__":
-    programs = [descriptors, ports, burst, handshakes, ends, reader, unread]
+    programs = [
+        descriptors, ports, listens, opens, copies, watches, holds, grows, burst, handshakes, ends, reader, unread,
+    ]
     {program.__name__: program for program in programs}[sys.argv[1]](*sys.argv[2:])
