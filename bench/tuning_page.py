@@ -63,7 +63,7 @@ def page(by_size, earlier=(), limits=""):
 
 
 def limits_section(result):
-    """From `limits.json`: a row for each setting that was measured, in the order of doctor's changes, and why others were not."""
+    """From `limits.json`: a row for each setting that was measured, and why others were not."""
     rows = list(result["rows"].values())
     parts = [LIMITS, _places(rows), ""]
     parts.append("| setting | what is counted | before | doctor says | happened | as doctor sets it | of those wanted |")
