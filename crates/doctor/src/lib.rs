@@ -20,6 +20,7 @@ pub mod names;
 mod paint;
 pub mod plan;
 mod probe;
+pub mod quantity;
 mod remarks;
 pub mod report;
 pub mod startup;

@@ -62,6 +62,24 @@ fn ratio(value: u64, step: u64) -> f64 {
     value as f64 / step as f64
 }
 
+/// A figure that is not negative, rounded.
+#[must_use]
+pub fn whole(value: f64) -> u64 {
+    truncate(value.round())
+}
+
+/// The whole part of a figure that is not negative.
+#[must_use]
+pub fn truncate(value: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float cast saturates: negative ones become 0; the fraction is dropped on purpose"
+    )]
+    let whole = value as u64;
+    whole
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +101,12 @@ mod tests {
                 "0 B", "128 B", "999 B", "1.00 KB", "7.34 KB", "26.2 MB", "6.61 GB"
             ]
         );
+    }
+
+    #[test]
+    fn figures_become_whole_and_never_negative() {
+        assert_eq!([whole(2.5), whole(2.4), whole(-7.0)], [3, 2, 0]);
+        assert_eq!([truncate(2.9), truncate(-0.5)], [2, 0]);
     }
 
     #[test]

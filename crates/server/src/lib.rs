@@ -30,7 +30,7 @@ pub use config::{
 };
 pub use error::ServerError;
 pub use machine::Machine;
-pub use quantity::{Count, QuantityError, Size, Span};
+pub use quantity::{Count, Size, Span};
 pub use server::{Server, Stop};
 
 use config::ApiKey as Key;

@@ -1,27 +1,13 @@
-//! Quantities as people write them: `25s`, `1MiB`, `50k`. The same words work in flags and in the config file.
+//! Quantities as options: `25s`, `1MiB`, `50k`. The same words work in flags and in the config file.
 
+use myriad_doctor::quantity::{self, Problem, QuantityError};
 use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
-use thiserror::Error;
 
-/// Text that is not the quantity it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum QuantityError {
-    /// The number is missing or is none.
-    #[error("no number: {0}")]
-    Number(&'static str),
-    /// The unit is missing or unknown.
-    #[error("{0}")]
-    Unit(&'static str),
-    /// More than can be counted.
-    #[error("too large")]
-    TooLarge,
-}
-
-/// A length of time: a number and one of `ms`, `s`, `m`, `h`. A bare `0` is allowed, it needs no unit.
+/// A length of time in whole milliseconds: `25s`, `250ms`, `1h30m`. A bare `0` is allowed, it needs no unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -29,39 +15,28 @@ pub struct Span(pub Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// A number of things: a bare number, or one with `k` (thousand) or `m` (million). Commas and underscores may
-/// group digits.
+/// A number of things: a bare number, or one with `k` (thousand) or `m` (million).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub u64);
 
-const SPAN_EXAMPLES: &str = "write a number and ms, s, m or h, such as 25s";
-const SIZE_EXAMPLES: &str = "write a number and B, KB, MB, GB, KiB, MiB or GiB, such as 1MiB";
-const COUNT_EXAMPLES: &str = "write a number, alone or with k or m, such as 50k or 1m";
-
+/// For [`Span`]'s own words.
 const SPAN_UNITS_MS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
-
-/// Neither `k` nor `m`: for some that is 1,000, and for others 1,024.
-const SIZE_UNITS: [(&str, u64); 8] = [
-    ("", 1),
-    ("b", 1),
-    ("kb", 1_000),
-    ("mb", 1_000_000),
-    ("gb", 1_000_000_000),
-    ("kib", 1 << 10),
-    ("mib", 1 << 20),
-    ("gib", 1 << 30),
-];
-
-const COUNT_UNITS: [(&str, u64); 3] = [("", 1), ("k", 1_000), ("m", 1_000_000)];
 
 impl FromStr for Span {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        if text.trim() == "0" {
-            return Ok(Self(Duration::ZERO));
+        let duration = quantity::duration(text)?;
+        // Shorter ones would be shown as another, and the shortest as none at all.
+        if duration.subsec_nanos().is_multiple_of(1_000_000) {
+            return Ok(Self(duration));
         }
-        parse(text, &SPAN_UNITS_MS, SPAN_EXAMPLES).map(|ms| Self(Duration::from_millis(ms)))
+        Err(QuantityError {
+            text: text.to_owned(),
+            column: 1,
+            problem: Problem::NotWhole,
+            expected: "a whole number of milliseconds, such as 250ms or 1.5s",
+        })
     }
 }
 
@@ -69,7 +44,7 @@ impl FromStr for Size {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        parse(text, &SIZE_UNITS, SIZE_EXAMPLES).map(Self)
+        quantity::bytes(text).map(Self)
     }
 }
 
@@ -77,45 +52,8 @@ impl FromStr for Count {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        parse(text, &COUNT_UNITS, COUNT_EXAMPLES).map(Self)
+        quantity::count(text).map(Self)
     }
-}
-
-/// A decimal number, perhaps with a fraction, times its unit; units are matched without regard to case.
-///
-/// Integers only: `1.5m` is 1,500,000 exactly, and nothing is rounded but what is smaller than one.
-fn parse(text: &str, units: &[(&str, u64)], examples: &'static str) -> Result<u64, QuantityError> {
-    let text = text.trim();
-    let number_end = text
-        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | ',' | '_')))
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(number_end);
-    let unit = unit.trim().to_ascii_lowercase();
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let whole: String = whole.chars().filter(|c| c.is_ascii_digit()).collect();
-    if whole.is_empty() || !fraction.chars().all(|c| c.is_ascii_digit()) {
-        return Err(QuantityError::Number(examples));
-    }
-    let (_, scale) = units
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .ok_or(QuantityError::Unit(examples))?;
-    let whole: u64 = whole.parse().map_err(|_| QuantityError::TooLarge)?;
-    let value = whole.checked_mul(*scale).ok_or(QuantityError::TooLarge)?;
-    value
-        .checked_add(fraction_of(*scale, fraction))
-        .ok_or(QuantityError::TooLarge)
-}
-
-/// `digits` after the point, of `scale`, rounded down.
-fn fraction_of(scale: u64, digits: &str) -> u64 {
-    // Places beyond the eighteenth are below one in every scale there is.
-    let (mut numerator, mut denominator) = (0_u128, 1_u128);
-    for digit in digits.bytes().take(18) {
-        numerator = numerator * 10 + u128::from(digit - b'0');
-        denominator *= 10;
-    }
-    u64::try_from(u128::from(scale) * numerator / denominator).expect("less than the scale")
 }
 
 impl fmt::Display for Span {
@@ -162,8 +100,7 @@ impl<T: FromStr<Err = QuantityError>> Visitor<'_> for QuantityVisitor<T> {
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
-        text.parse()
-            .map_err(|error| E::custom(format_args!("`{text}`: {error}")))
+        text.parse().map_err(|error| E::custom(error))
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<T, E> {
@@ -183,7 +120,7 @@ impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let zero_only = |value| (value == 0).then_some(Self(Duration::ZERO));
         let visitor = QuantityVisitor {
-            examples: SPAN_EXAMPLES,
+            examples: quantity::DURATION,
             from_integer: zero_only,
         };
         deserializer.deserialize_any(visitor)
@@ -193,7 +130,7 @@ impl<'de> Deserialize<'de> for Span {
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let visitor = QuantityVisitor {
-            examples: SIZE_EXAMPLES,
+            examples: quantity::BYTES,
             from_integer: |value| Some(Self(value)),
         };
         deserializer.deserialize_any(visitor)
@@ -203,7 +140,7 @@ impl<'de> Deserialize<'de> for Size {
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let visitor = QuantityVisitor {
-            examples: COUNT_EXAMPLES,
+            examples: quantity::COUNT,
             from_integer: |value| Some(Self(value)),
         };
         deserializer.deserialize_any(visitor)
@@ -229,22 +166,12 @@ mod tests {
             assert_eq!(span.0, Duration::from_millis(ms), "{text}");
             assert_eq!(span.to_string(), shown);
         }
-        assert_eq!(
-            "25".parse::<Span>(),
-            Err(QuantityError::Unit(SPAN_EXAMPLES))
-        );
-        assert_eq!(
-            "s".parse::<Span>(),
-            Err(QuantityError::Number(SPAN_EXAMPLES))
-        );
-        assert_eq!(
-            "-1s".parse::<Span>(),
-            Err(QuantityError::Number(SPAN_EXAMPLES))
-        );
-        assert_eq!(
-            "1.2.3s".parse::<Span>(),
-            Err(QuantityError::Number(SPAN_EXAMPLES))
-        );
+        let problem = |text: &str| text.parse::<Span>().unwrap_err().problem;
+        assert_eq!(problem("25"), Problem::NoUnit);
+        for text in ["s", "-1s", "1.2.3s"] {
+            assert_eq!(problem(text), Problem::NoNumber, "{text}");
+        }
+        assert_eq!(problem("1.0005s"), Problem::NotWhole);
     }
 
     #[test]
@@ -262,16 +189,10 @@ mod tests {
                 "{text}"
             );
         }
-        for unit in ["1TiB", "64k"] {
-            assert_eq!(
-                unit.parse::<Size>(),
-                Err(QuantityError::Unit(SIZE_EXAMPLES))
-            );
+        for text in ["1TiB", "64k"] {
+            let error = text.parse::<Size>().unwrap_err();
+            assert_eq!(error.problem, Problem::UnknownUnit, "{text}");
         }
-        assert_eq!(
-            "99999999999GiB".parse::<Size>(),
-            Err(QuantityError::TooLarge)
-        );
     }
 
     #[test]
@@ -285,10 +206,8 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(Count(value)), "{text}");
         }
-        assert_eq!(
-            "1x".parse::<Count>(),
-            Err(QuantityError::Unit(COUNT_EXAMPLES))
-        );
+        let error = "1x".parse::<Count>().unwrap_err();
+        assert_eq!(error.problem, Problem::UnknownUnit);
         assert_eq!(Count(1_000_000).to_string(), "1,000,000");
     }
 
@@ -308,6 +227,6 @@ mod tests {
         let error = toml::from_str::<Sample>("count = 1\nsize = 1\nspan = 5")
             .err()
             .unwrap();
-        assert!(error.to_string().contains("such as 25s"), "{error}");
+        assert!(error.to_string().contains("such as 250ms"), "{error}");
     }
 }

@@ -34,7 +34,6 @@ mod interrupt;
 mod machine;
 mod measure;
 mod publisher;
-pub mod quantity;
 mod random;
 pub mod report;
 mod requester;

@@ -2,7 +2,7 @@
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, ValueEnum};
-use myriad_swarm::quantity::{bytes, count, duration, rate, share_rate};
+use myriad_doctor::quantity::{bytes, count, duration, rate, share_rate};
 use myriad_swarm::report::Report;
 use myriad_swarm::{
     Config, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler, Interrupt, LiveStyle,

@@ -1,7 +1,8 @@
 //! What was written, in flags or in the file: one list of names for both.
 
 use super::ConfigError;
-use crate::quantity::{Count, QuantityError, Size, Span};
+use crate::quantity::{Count, Size, Span};
+use myriad_doctor::quantity::QuantityError;
 use myriad_shard::{Compression, Mesh};
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
@@ -209,7 +210,7 @@ pub struct Announcement {
 }
 
 /// Text that is not `CHANNEL=INTERVAL`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AnnouncementError {
     /// There is no `=`.
     #[error("write CHANNEL=INTERVAL, such as time=1m")]

@@ -1,8 +1,8 @@
 //! Conditions that decide the exit code: `fanout:last<5s`, `reach>=1`, `errors<=0`.
 
 use crate::measure::round_trip::RoundTripReport;
-use crate::quantity::{self, QuantityError};
 use crate::report::float;
+use myriad_doctor::quantity::{self, QuantityError};
 use serde::Serialize;
 use std::fmt;
 

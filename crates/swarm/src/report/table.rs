@@ -74,7 +74,7 @@ fn in_unit(value: f64, unit: &str) -> String {
         "ms" => text::time(value),
         "per_s" => text::rate(value),
         "ratio" => text::percent(value),
-        _ => text::count(crate::quantity::truncate(value)),
+        _ => text::count(myriad_doctor::units::truncate(value)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Figures for people: `1,000,000`, `12.3 ms`, `46 B`.
 
-use crate::quantity::truncate;
+use myriad_doctor::units::truncate;
 
 /// A count with its digits in groups of three.
 pub(crate) fn count(value: u64) -> String {

@@ -1,5 +1,9 @@
 //! Quantities as people write them: `1m` connections, `50k` a second, `250ms`, `1MiB`.
+//!
+//! The same words everywhere, in flags and in the config file. Units are matched without regard to case, blanks may stand
+//! around a number, `_` anywhere and `,` before three digits may group its digits.
 
+use crate::units;
 use std::fmt;
 use std::time::Duration;
 
@@ -56,9 +60,12 @@ impl fmt::Display for QuantityError {
 
 impl std::error::Error for QuantityError {}
 
-const COUNT: &str = "a count such as 250, 50k or 1m";
-const DURATION: &str = "a duration such as 250ms, 10s, 5m or 1h30m";
-const BYTES: &str = "a size such as 32, 16KiB or 1MiB";
+/// How a count is written.
+pub const COUNT: &str = "a count such as 250, 50k or 1m";
+/// How a duration is written.
+pub const DURATION: &str = "a duration such as 250ms, 10s, 5m or 1h30m";
+/// How a size is written.
+pub const BYTES: &str = "a size such as 32, 16KiB or 1MiB";
 const SHARE_RATE: &str = "a share and a time, at most 100% a second, such as 1%/m, 0.5%/s or 10%/h";
 const RATE: &str = "a rate such as 500, 50k or 50k/s";
 
@@ -70,6 +77,7 @@ const VALUE_MAX: f64 = 9_007_199_254_740_992.0;
 /// # Errors
 /// The text is not a whole number after its suffix is applied.
 pub fn count(text: &str) -> Result<u64, QuantityError> {
+    let text = text.trim();
     let error = |column, problem| QuantityError {
         text: text.to_owned(),
         column,
@@ -87,6 +95,7 @@ pub fn count(text: &str) -> Result<u64, QuantityError> {
 /// # Errors
 /// The text is not a positive number with a known suffix.
 pub fn rate(text: &str) -> Result<f64, QuantityError> {
+    let text = text.trim();
     let error = |column, problem| QuantityError {
         text: text.to_owned(),
         column,
@@ -107,6 +116,7 @@ pub fn rate(text: &str) -> Result<f64, QuantityError> {
 /// # Errors
 /// The percent sign or the time is missing or unknown, or the share is zero or more than everything a second.
 pub fn share_rate(text: &str) -> Result<f64, QuantityError> {
+    let text = text.trim();
     let error = |column, problem| QuantityError {
         text: text.to_owned(),
         column,
@@ -135,11 +145,12 @@ pub fn share_rate(text: &str) -> Result<f64, QuantityError> {
 }
 
 /// A size in bytes: `32`, `32B`, `10KB` (1,000), `16KiB` (1,024), `1MiB`. Not `10k`, which is 10,000 for some and 10,240 for
-/// others.
+/// others. A fraction of a byte that a unit leaves, as in `0.1GiB`, is dropped.
 ///
 /// # Errors
-/// The text is not a whole number of bytes.
+/// The text is not a number of bytes.
 pub fn bytes(text: &str) -> Result<u64, QuantityError> {
+    let text = text.trim();
     let error = |column, problem| QuantityError {
         text: text.to_owned(),
         column,
@@ -157,7 +168,9 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
         "gib" => 1024.0 * 1024.0 * 1024.0,
         _ => return Err(error(column_of(text, rest), Problem::UnknownUnit)),
     };
-    whole(value * factor).map_err(|problem| error(1, problem))
+    let bytes = value * factor;
+    let bytes = if factor > 1.0 { bytes.floor() } else { bytes };
+    whole(bytes).map_err(|problem| error(1, problem))
 }
 
 /// A duration: `250ms`, `10s`, `5m`, `1h30m`. A number alone is refused, because nobody knows its unit; only `0` needs none.
@@ -165,6 +178,7 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
 /// # Errors
 /// A number or a unit is missing or unknown.
 pub fn duration(text: &str) -> Result<Duration, QuantityError> {
+    let text = text.trim();
     let error = |column, problem| QuantityError {
         text: text.to_owned(),
         column,
@@ -183,7 +197,7 @@ pub fn duration(text: &str) -> Result<Duration, QuantityError> {
             .find(|c: char| c.is_ascii_digit())
             .unwrap_or(after.len());
         let (unit, tail) = after.split_at(unit_len);
-        let factor = match unit {
+        let factor = match unit.trim_end().to_ascii_lowercase().as_str() {
             "us" | "µs" => 1e-6,
             "ms" => 1e-3,
             "s" => 1.0,
@@ -204,28 +218,41 @@ pub fn duration(text: &str) -> Result<Duration, QuantityError> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Splits a leading decimal number off; `_` may group its digits.
+/// Splits a leading decimal number and the blanks behind it off.
 fn number(text: &str) -> Option<(f64, &str)> {
-    let len = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
-        .unwrap_or(text.len());
-    let (digits, rest) = text.split_at(len);
+    let mut length = 0;
+    while let Some(&byte) = text.as_bytes().get(length) {
+        let after = &text.as_bytes()[length + 1..];
+        // Not every comma: `1,5s` is one and a half to half of the world.
+        let groups = byte == b',' && !text[..length].contains('.') && is_group(after);
+        if !(byte.is_ascii_digit() || matches!(byte, b'.' | b'_') || groups) {
+            break;
+        }
+        length += 1;
+    }
+    let (digits, rest) = text.split_at(length);
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    digits
-        .replace('_', "")
-        .parse()
-        .ok()
-        .map(|value| (value, rest))
+    let value = digits.replace(['_', ','], "").parse().ok()?;
+    Some((value, rest.trim_start()))
+}
+
+/// Three digits and no fourth.
+fn is_group(after: &[u8]) -> bool {
+    after
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count()
+        == 3
 }
 
 fn decimal_factor(suffix: &str) -> Option<f64> {
-    match suffix {
+    match suffix.to_ascii_lowercase().as_str() {
         "" => Some(1.0),
-        "k" | "K" => Some(1e3),
-        "m" | "M" => Some(1e6),
-        "g" | "G" => Some(1e9),
+        "k" => Some(1e3),
+        "m" => Some(1e6),
+        "g" => Some(1e9),
         _ => None,
     }
 }
@@ -245,18 +272,7 @@ fn whole(value: f64) -> Result<u64, Problem> {
     if (value - rounded).abs() > 1e-6 {
         return Err(Problem::NotWhole);
     }
-    Ok(truncate(rounded))
-}
-
-/// The whole part of a number that is known to be small and not negative.
-pub(crate) fn truncate(value: f64) -> u64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a float cast saturates; the fraction is dropped on purpose"
-    )]
-    let whole = value as u64;
-    whole
+    Ok(units::truncate(rounded))
 }
 
 #[cfg(test)]
@@ -271,6 +287,23 @@ mod tests {
         assert_eq!(count("1.5m"), Ok(1_500_000));
         assert_eq!(count("1_000_000"), Ok(1_000_000));
         assert_eq!(count("0.3k"), Ok(300));
+    }
+
+    #[test]
+    fn blanks_case_and_groups_of_digits_do_not_matter() {
+        assert_eq!(count(" 1,000_000 "), Ok(1_000_000));
+        assert_eq!(count("1,250 K"), Ok(1_250_000));
+        assert_eq!(duration("250MS"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1h 30 m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(bytes("64 kib"), Ok(64 << 10));
+        // A comma that may be meant as a point is neither.
+        for (text, column) in [("1,5s", 2), ("1,0000s", 2), ("1.5,000s", 4)] {
+            let error = duration(text).unwrap_err();
+            assert_eq!(
+                (error.column, error.problem),
+                (column, Problem::UnknownUnit)
+            );
+        }
     }
 
     #[test]
@@ -296,7 +329,7 @@ mod tests {
         assert_eq!(duration("0"), Ok(Duration::ZERO));
         assert_eq!(duration("10").unwrap_err().problem, Problem::NoUnit);
         assert_eq!(duration("1h30").unwrap_err().column, 5);
-        assert_eq!(duration("5 s").unwrap_err().problem, Problem::UnknownUnit);
+        assert_eq!(duration("5 x").unwrap_err().column, 3);
     }
 
     #[test]
@@ -304,6 +337,12 @@ mod tests {
         assert_eq!(bytes("32"), Ok(32));
         assert_eq!(bytes("1MiB"), Ok(1 << 20));
         assert_eq!(bytes("10KB"), Ok(10_000));
+        assert_eq!(bytes("0.1GiB"), Ok(107_374_182));
+        assert_eq!(bytes("0.5").unwrap_err().problem, Problem::NotWhole);
+        assert_eq!(
+            bytes("99999999999GiB").unwrap_err().problem,
+            Problem::TooLarge
+        );
         assert_eq!(bytes("1TiB").unwrap_err().problem, Problem::UnknownUnit);
         assert_eq!(bytes("64k").unwrap_err().problem, Problem::UnknownUnit);
     }
