@@ -8,7 +8,7 @@ use crate::measure::collector::{
 };
 use crate::measure::process::{LATE_MAX, SATURATED_SHARE};
 use crate::measure::rates::per_second;
-use crate::measure::round_trip::{RoundTripReport, RoundTrips};
+use crate::measure::round_trip::{Counts, RoundTripReport, RoundTrips};
 use crate::report::{
     ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, text,
 };
@@ -299,25 +299,14 @@ impl Run<'_> {
 
     fn warn_of_echoes(&self, figures: &Figures, warnings: &mut Vec<String>) {
         let counts = &figures.echo;
-        let late = |duration: Duration| text::time(as_millis(duration));
         if counts.late > LATE_MAX {
             warnings.push(format!(
                 "echoes were sent up to {} after they were due because the crowd had no CPU for them, and that is part of their times; lower --echo, or give it more cores",
-                late(counts.late)
+                text::time(as_millis(counts.late))
             ));
         }
-        if counts.held > LATE_MAX {
-            warnings.push(format!(
-                "echoes were held back up to {} because too many were unanswered or unsent: the server is slower than --echo",
-                late(counts.held)
-            ));
-        }
-        if counts.unsent() > 0 {
-            warnings.push(format!(
-                "{} echoes fell due and were never sent, and are in no time: the times are those of a lower load than asked for",
-                text::count(counts.unsent())
-            ));
-        }
+        let why = "too many were unanswered or unsent: the server is slower than --echo";
+        warnings.extend(warnings_of_schedule("echoes", counts, why));
     }
 
     fn warn_of_requests(&self, warnings: &mut Vec<String>) {
@@ -325,19 +314,12 @@ impl Run<'_> {
             return;
         };
         let progress = requester.progress();
-        let counts = progress.trips.counts;
-        if counts.held > LATE_MAX {
-            warnings.push(format!(
-                "requests were sent up to {} after they were due because every connection waited for an answer: the server is slower than --request-rate, or --request-connections are too few",
-                text::time(as_millis(counts.held))
-            ));
-        }
-        if counts.unsent() > 0 {
-            warnings.push(format!(
-                "{} requests fell due and were never sent, and are in no time: the times are those of a lower load than asked for",
-                text::count(counts.unsent())
-            ));
-        }
+        let why = "every connection waited for an answer: the server is slower than --request-rate, or --request-connections are too few";
+        warnings.extend(warnings_of_schedule(
+            "requests",
+            &progress.trips.counts,
+            why,
+        ));
         warnings.extend(
             progress
                 .failures
@@ -416,9 +398,45 @@ fn pings(figures: &Figures, times: &Times) -> Pings {
     }
 }
 
+/// What a schedule of echoes or requests could not keep, and why some had to wait.
+fn warnings_of_schedule(what: &str, counts: &Counts, why_held: &str) -> Vec<String> {
+    let held = (counts.held > LATE_MAX).then(|| {
+        let time = text::time(as_millis(counts.held));
+        format!("{what} were sent up to {time} after they were due because {why_held}")
+    });
+    let unsent = (counts.unsent() > 0).then(|| {
+        let unsent = text::count(counts.unsent());
+        format!(
+            "{unsent} {what} fell due and were never sent, and are in no time: the times are those of a lower load than asked for"
+        )
+    });
+    held.into_iter().chain(unsent).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_waited_and_what_was_never_sent_is_warned_of() {
+        let mut counts = Counts {
+            due: 9,
+            sent: 9,
+            held: LATE_MAX,
+            ..Counts::default()
+        };
+        assert_eq!(warnings_of_schedule("echoes", &counts, "so"), [""; 0]);
+        (counts.due, counts.held) = (1_009, Duration::from_millis(1_500));
+        let warnings = warnings_of_schedule("echoes", &counts, "so");
+        assert_eq!(
+            warnings[0],
+            "echoes were sent up to 1.50 s after they were due because so"
+        );
+        assert!(
+            warnings[1].starts_with("1,000 echoes fell due and were never sent"),
+            "{warnings:?}"
+        );
+    }
 
     #[test]
     fn saturation_is_warned_of_where_it_was() {
