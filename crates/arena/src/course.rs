@@ -37,14 +37,19 @@ pub(crate) struct Plan<'a> {
     pub(crate) guard: Guard<'a>,
 }
 
-impl Plan<'_> {
-    /// A contestant is told the same of the crowd whatever comes.
-    pub(crate) fn start(&self, mode: Mode) -> Start {
-        Start {
+impl<'a> Plan<'a> {
+    /// Starts a contestant, which is told the same of the crowd whatever comes.
+    pub(crate) fn serve(
+        &self,
+        contestant: &'a Contestant,
+        mode: Mode,
+    ) -> Result<Server<'a>, Failure> {
+        let start = Start {
             port: self.port,
             connections: self.connections,
             mode,
-        }
+        };
+        Server::start(contestant, start, self.guard)
     }
 }
 
@@ -60,6 +65,12 @@ pub(crate) struct Round {
 }
 
 impl Round {
+    /// How many processes it has, and how long they took.
+    pub(crate) fn note_start(&mut self, server: &Server<'_>) {
+        self.processes = server.count();
+        self.ready_s = server.ready_s;
+    }
+
     /// Counts them with those that there are already.
     pub(crate) fn add_errors(
         &mut self,
@@ -102,9 +113,8 @@ pub(crate) fn run(
     round: &mut Round,
     say: Say<'_>,
 ) -> Result<(), Failure> {
-    let server = Server::start(contestant, plan.start(Mode::Push), plan.guard)?;
-    round.processes = server.count();
-    round.ready_s = server.ready_s;
+    let server = plan.serve(contestant, Mode::Push)?;
+    round.note_start(&server);
     let mut course = Course {
         contestant,
         plan,
@@ -398,7 +408,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// Whether a crowd of this size gets one push, everybody in it. For the search of the largest.
 pub(crate) fn hold_once(contestant: &Contestant, plan: Plan<'_>) -> Result<(), Failure> {
     let mut round = Round::default();
-    let server = Server::start(contestant, plan.start(Mode::Push), plan.guard)?;
+    let server = plan.serve(contestant, Mode::Push)?;
     let mut course = Course {
         contestant,
         plan,

@@ -46,7 +46,7 @@ pub(crate) fn echo(
     if !contestant.offers(Feature::Echo) {
         return Ok(());
     }
-    let mut server = Server::start(contestant, plan.start(Mode::Echo), plan.guard)?;
+    let mut server = plan.serve(contestant, Mode::Echo)?;
     run(Sort::Echo, &mut server, 0, plan, round, say)?;
     server.stop();
     Ok(())

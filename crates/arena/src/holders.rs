@@ -9,7 +9,7 @@ use crate::failure::{Failure, Phase};
 use crate::figures::Column;
 use crate::manifest::{Contestant, Kind};
 use crate::outside::Memory;
-use crate::server::{Mode, Server, Start, float};
+use crate::server::{Mode, Server, float};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -34,14 +34,12 @@ pub(crate) fn run(
             "its crowd was {connections}: plain sockets of the arena's own process, which has no descriptors for more"
         ));
     }
-    let start = Start {
-        port: plan.port,
+    let plan = Plan {
         connections,
-        mode: Mode::Push,
+        ..plan
     };
-    let mut server = Server::start(contestant, start, plan.guard)?;
-    round.processes = server.count();
-    round.ready_s = server.ready_s;
+    let mut server = plan.serve(contestant, Mode::Push)?;
+    round.note_start(&server);
     let mut held = Held {
         kind: contestant.kind,
         addresses: server.addresses(),

@@ -2,7 +2,7 @@
 
 use crate::figures::{Column, Form, Summary};
 use crate::report::{Report, Row};
-use myriad_doctor::units::{bytes, count, milliseconds};
+use myriad_doctor::units::{bytes, count, milliseconds, whole};
 
 /// Columns that are looked at together.
 #[derive(Clone, Copy, Debug)]
@@ -187,15 +187,6 @@ pub(crate) fn machine(report: &Report) -> String {
         machine.kernel,
         count(machine.descriptors_max)
     )
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "negative ones become 0, and figures are far below 2^53"
-)]
-fn whole(value: f64) -> u64 {
-    value.round() as u64
 }
 
 #[cfg(test)]

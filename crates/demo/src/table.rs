@@ -2,7 +2,7 @@
 
 use crate::crowd::Push;
 use crate::report::{MemoryUse, Report, Verdict};
-use myriad_doctor::units::{bytes, count, milliseconds};
+use myriad_doctor::units::{bytes, count, milliseconds, whole};
 
 /// Draws the report. Lines end with a line feed; every line has the same width.
 #[must_use]
@@ -189,15 +189,6 @@ fn rule(text: &mut String, left: char, above: &[usize], below: &[usize], right: 
     }
     text.push(right);
     text.push('\n');
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate is positive and far below 2^53"
-)]
-fn whole(rate: f64) -> u64 {
-    rate.round() as u64
 }
 
 #[cfg(test)]
