@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use crate::guard::Guard;
 use crate::manifest::Contestant;
-use crate::process::{Launch, Process, last_words};
+use crate::words;
+use myriad_demo::process::{Launch, Output, Process};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -50,11 +51,12 @@ fn run(contestant: &Contestant, command: &[String], guard: &Guard<'_>) -> Result
         why,
     };
     let launch = Launch {
-        myriad: guard.myriad,
+        through: guard.through(),
         folder: Some(&contestant.folder),
         command,
         environment: BTreeMap::new(),
-        read_output: false,
+        output: Output::Keep,
+        ready_words: "",
     };
     let mut process =
         Process::start(&launch).map_err(|error| failed(format!("could not be run: {error}")))?;
@@ -75,13 +77,10 @@ fn run(contestant: &Contestant, command: &[String], guard: &Guard<'_>) -> Result
             )));
         }
     };
-    if status == "exit status: 0" {
+    if status.success() {
         return Ok(());
     }
-    Err(failed(format!(
-        "ended ({status}): {}",
-        process.last_words()
-    )))
+    Err(failed(format!("ended ({status}): {}", words::of(&process))))
 }
 
 /// The pinned version, or what the installed program says of itself.
@@ -105,7 +104,7 @@ pub(crate) fn version(contestant: &Contestant, myriad: &Path) -> Result<String, 
         .map(str::to_owned)
         .ok_or_else(|| Failure::Version {
             command: contestant.version_command.join(" "),
-            said: last_words(said.lines()),
+            said: words::last(said.lines()),
         })
 }
 

@@ -9,13 +9,15 @@ pub(crate) use report::{Answers, Report};
 use crate::failure::{Failure, Phase};
 use crate::guard::Guard;
 use crate::manifest::Body;
-use crate::process::{Launch, Process};
 use crate::server::Server;
+use crate::words;
+use myriad_demo::process::{Launch, Output, Process};
 use myriad_demo::{Line, Origin, Phase as Step, Push};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,9 +33,9 @@ const END_PATIENCE: Duration = Duration::from_secs(60);
 /// Past any run: the arena itself ends the crowd.
 const HOLD: Duration = Duration::from_secs(24 * 3_600);
 /// Of `myriad swarm`: stopped by a signal, with the report so far. How a crowd ends that is told to leave.
-const INTERRUPTED: &str = "exit status: 105";
+const INTERRUPTED: i32 = 105;
 /// How one ends whose time is over.
-const FINISHED: &str = "exit status: 0";
+const FINISHED: i32 = 0;
 
 /// What a crowd is to do.
 #[derive(Clone, Debug)]
@@ -113,11 +115,12 @@ impl Crowd {
         }
         let command = order.command(guard.myriad, files);
         let launch = Launch {
-            myriad: guard.myriad,
+            through: guard.through(),
             folder: None,
             command: &command,
             environment: BTreeMap::new(),
-            read_output: true,
+            output: Output::Read,
+            ready_words: "",
         };
         let mut process = Process::start(&launch).map_err(|error| Failure::Crowd {
             phase: Phase::CrowdUp,
@@ -233,7 +236,7 @@ impl Crowd {
             None => Ok(()),
             Some(status) => Err(Failure::Crowd {
                 phase,
-                why: format!("the crowd ended ({status}): {}", self.process.last_words()),
+                why: format!("the crowd ended ({status}): {}", words::of(&self.process)),
             }),
         }
     }
@@ -246,7 +249,7 @@ impl Crowd {
             let seconds = END_PATIENCE.as_secs();
             failed(format!("the crowd did not end within {seconds} s"))
         })?;
-        let report = self.read(&status, INTERRUPTED, phase)?;
+        let report = self.read(status, INTERRUPTED, phase)?;
         // Nobody was pushed to, nothing was written.
         let hgrm = std::fs::read_to_string(&self.files.hgrm).unwrap_or_default();
         Ok((report, arrivals(&hgrm)))
@@ -263,7 +266,7 @@ impl Crowd {
         loop {
             server.check(phase)?;
             if let Some(status) = self.process.wait_for_end(TICK) {
-                return self.read(&status, FINISHED, phase);
+                return self.read(status, FINISHED, phase);
             }
             if Instant::now() > deadline {
                 let seconds = patience.as_secs();
@@ -274,10 +277,10 @@ impl Crowd {
     }
 
     /// Its report, if it ended as it was to.
-    fn read(&self, status: &str, expected: &str, phase: Phase) -> Result<Report, Failure> {
+    fn read(&self, status: ExitStatus, expected: i32, phase: Phase) -> Result<Report, Failure> {
         let failed = |why: String| Failure::Crowd { phase, why };
-        if status != expected {
-            let words = self.process.last_words();
+        if status.code() != Some(expected) {
+            let words = words::of(&self.process);
             return Err(failed(format!("the crowd ended ({status}): {words}")));
         }
         let unreadable = |error: String| failed(format!("the crowd's report: {error}"));

@@ -15,7 +15,12 @@ pub(crate) struct Guard<'a> {
     pub(crate) available_bytes_min: f64,
 }
 
-impl Guard<'_> {
+impl<'a> Guard<'a> {
+    /// How children are started.
+    pub(crate) fn through(&self) -> (&'a Path, &'static str) {
+        (self.myriad, "arena")
+    }
+
     pub(crate) fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }

@@ -2,7 +2,7 @@
 
 use crate::crowd::Arrival;
 use crate::figures::{Column, Summaries, Summary};
-use crate::process::descriptors_max;
+use crate::server::descriptors_max;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;

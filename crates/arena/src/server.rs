@@ -7,8 +7,9 @@ use crate::http;
 use crate::manifest::{Contestant, Processes, StopSignal};
 use crate::outside::{self, Memory};
 use crate::placeholders::{Values, fill};
-use crate::process::{Launch, Process, descriptors_max};
-use rustix::process::Signal;
+use crate::words;
+use myriad_demo::process::{Launch, Output, Process};
+use rustix::process::{Resource, Signal, getrlimit};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;
@@ -21,6 +22,8 @@ const STATS_PATIENCE: Duration = Duration::from_secs(10);
 const READY_PATIENCE: Duration = Duration::from_secs(2);
 /// How long ends of connections may take to be seen.
 const COUNT_PATIENCE: Duration = Duration::from_secs(60);
+/// Of a process that may have any number; more would only make tables larger.
+const DESCRIPTORS_WANTED: u64 = 1 << 20;
 /// Held requests outlast every run.
 const HOLD_MS: [&str; 2] = ["30000", "90000"];
 
@@ -47,6 +50,13 @@ impl Mode {
             Self::Echo => "echo",
         }
     }
+}
+
+/// Descriptors that a process started here may have.
+pub(crate) fn descriptors_max() -> u64 {
+    getrlimit(Resource::Nofile)
+        .maximum
+        .unwrap_or(DESCRIPTORS_WANTED)
 }
 
 /// Processes that a crowd of this size needs.
@@ -114,7 +124,7 @@ impl<'a> Server<'a> {
             }
             let process = &mut self.processes[place];
             if let Some(status) = process.ended() {
-                let words = process.last_words();
+                let words = words::of(process);
                 return Err(Failure::Start(format!("it ended ({status}): {words}")));
             }
             if http::ask(address, path, READY_PATIENCE).is_ok_and(|answer| answer.status == 200) {
@@ -125,7 +135,7 @@ impl<'a> Server<'a> {
                     "GET {path} on port {} unanswered after {} s: {}",
                     address.port(),
                     self.contestant.start_seconds_max,
-                    process.last_words()
+                    words::of(process)
                 )));
             }
             thread::sleep(POLL);
@@ -175,8 +185,8 @@ impl<'a> Server<'a> {
             if let Some(status) = process.ended() {
                 return Err(Failure::Died {
                     phase,
-                    status,
-                    words: process.last_words(),
+                    status: status.to_string(),
+                    words: words::of(process),
                 });
             }
         }
@@ -344,11 +354,12 @@ fn launch(
     environment.extend(own.map(|(name, value)| (name.clone(), filled(value))));
     let command: Vec<String> = contestant.start.iter().map(filled).collect();
     let launch = Launch {
-        myriad: guard.myriad,
+        through: guard.through(),
         folder: Some(&contestant.folder),
         command: &command,
         environment,
-        read_output: false,
+        output: Output::Keep,
+        ready_words: "",
     };
     Process::start(&launch).map_err(|error| {
         let folder = contestant.folder.display();

@@ -18,9 +18,8 @@ fn main() {
     let behaviour = std::env::var("STAND_IN").unwrap_or_default();
     match words.as_slice() {
         ["demo", "--attached-to", parent, "--", ..] => {
-            let program = std::env::current_exe().expect("Linux tells it");
             let parent = parent.parse().expect("a process id");
-            let error = myriad_demo::attach(parent, &program, &arguments[4..]);
+            let error = myriad_demo::process::attach(parent, &arguments[4..]);
             panic!("could not become the child: {error}");
         }
         ["serve", "--dev", "--listen", address, ..] => serve(address, &behaviour),

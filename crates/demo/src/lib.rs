@@ -5,22 +5,21 @@
 //! to everybody, reads both processes' memory from `/proc`, and ends with a table and a JSON file.
 //!
 //! The children never outlive the demonstration: they are stopped on success, on errors and on signals,
-//! and the kernel stops them ([`attach`]) should the demonstration itself be killed.
+//! and the kernel stops them ([`process::attach`]) should the demonstration itself be killed.
 #![forbid(unsafe_code)]
 
-mod child;
 mod crowd;
 mod footprint;
 mod health;
 mod opening;
 mod port;
+pub mod process;
 mod progress;
 mod report;
 mod run;
 mod table;
 mod watch;
 
-pub use child::attach;
 pub use crowd::{Line, Origin, Phase, Push};
 pub use port::NoFreePort;
 pub use report::{MemoryUse, Report, Verdict};

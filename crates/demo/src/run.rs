@@ -1,20 +1,22 @@
 //! The course of the demonstration.
 
-use crate::child::{Output, Process};
 use crate::crowd::{Line, Phase};
 use crate::footprint::Footprint;
 use crate::port::NoFreePort;
+use crate::process::{Launch, Output, Process};
 use crate::progress::Progress;
 use crate::report::{MemoryUse, Report, Snapshot, Verdict, unix_seconds_now};
 use crate::watch::{Stall, Step, Watch};
 use crate::{health, opening, port, table};
 use myriad_doctor::units::{count, milliseconds};
 use myriad_doctor::{Budget, Decision, Load, Machine, Probe, ProbeError, Role, examine};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -32,6 +34,10 @@ const READY_PATIENCE: Duration = Duration::from_secs(20);
 const READY_POLL: Duration = Duration::from_millis(50);
 /// How often children and clocks are looked at when no line comes.
 const TICK: Duration = Duration::from_millis(250);
+/// In the line a server writes to standard error once it has its port. Another server may answer there when it has not.
+const LISTENING: &str = "listening on ";
+/// Lines of what a child said last, in an error.
+const LINES_SHOWN: usize = 12;
 /// A million sockets take the kernel seconds to close.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -218,6 +224,26 @@ impl Plan {
         }
     }
 
+    /// One of both, as a child.
+    fn start(
+        &self,
+        name: &'static str,
+        arguments: &[String],
+        output: Output,
+    ) -> Result<Process, DemoError> {
+        let mut command = vec![self.program.display().to_string()];
+        command.extend_from_slice(arguments);
+        let launch = Launch {
+            through: (&self.program, "demo"),
+            folder: None,
+            command: &command,
+            environment: BTreeMap::new(),
+            output,
+            ready_words: LISTENING,
+        };
+        Process::start(&launch).map_err(|source| DemoError::Start { name, source })
+    }
+
     fn server_command(&self) -> String {
         command(&self.server)
     }
@@ -277,14 +303,14 @@ impl<'a> Stage<'a> {
     fn open(plan: &Plan, probe: &'a Probe) -> Result<Self, DemoError> {
         let (sender, events) = mpsc::channel();
         let signals = forward_signals(sender.clone())?;
-        let mut server = start("server", &plan.program, &plan.server, Output::Discard)?;
+        let mut server = plan.start("server", &plan.server, Output::Discard)?;
         wait_until_ready(&mut server, plan.address, &events)?;
         let before = Snapshot {
             memory: probe.memory()?,
             server: Footprint::of(server.id())?,
             crowd: Footprint::default(),
         };
-        let mut crowd = start("crowd", &plan.program, &plan.crowd, Output::Read)?;
+        let mut crowd = plan.start("crowd", &plan.crowd, Output::Read)?;
         forward_lines(&mut crowd, sender);
         let (wanted, started) = (plan.connections, Instant::now());
         Ok(Self {
@@ -312,7 +338,7 @@ impl<'a> Stage<'a> {
                 Ok(Event::Interrupted) => return Err(DemoError::Interrupted),
                 Ok(Event::CrowdSilent) | Err(RecvTimeoutError::Disconnected) => {
                     self.crowd.wait_for_end(END_PATIENCE);
-                    return Err(ended(&mut self.crowd));
+                    return Err(ended("crowd", &mut self.crowd));
                 }
                 Err(RecvTimeoutError::Timeout) => Step::None,
             };
@@ -352,7 +378,7 @@ impl<'a> Stage<'a> {
     /// Neither child has gone, and something still moves.
     fn check(&mut self, now: Duration) -> Result<(), DemoError> {
         if self.server.ended().is_some() {
-            return Err(ended(&mut self.server));
+            return Err(ended("server", &mut self.server));
         }
         let Some(Stall { phase, idle }) = self.watch.stalled(now) else {
             return Ok(());
@@ -364,8 +390,8 @@ impl<'a> Stage<'a> {
             wanted: self.wanted,
             last_words: format!(
                 "\n  The crowd's last words:{}\n  The server's:{}",
-                self.crowd.last_words(),
-                self.server.last_words()
+                last_words(&self.crowd),
+                last_words(&self.server)
             ),
         })
     }
@@ -373,8 +399,8 @@ impl<'a> Stage<'a> {
     /// The ordinary end: the crowd goes by itself, then the server is told to.
     fn close(mut self) {
         self.crowd.wait_for_end(END_PATIENCE);
-        self.crowd.stop(END_PATIENCE);
-        self.server.stop(END_PATIENCE);
+        self.crowd.stop(Signal::TERM, END_PATIENCE);
+        self.server.stop(Signal::TERM, END_PATIENCE);
     }
 }
 
@@ -382,16 +408,6 @@ impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.signals.close();
     }
-}
-
-fn start(
-    name: &'static str,
-    program: &Path,
-    arguments: &[String],
-    output: Output,
-) -> Result<Process, DemoError> {
-    Process::start(name, program, arguments, output)
-        .map_err(|source| DemoError::Start { name, source })
 }
 
 /// From here on a signal is an event, until the returned handle is closed.
@@ -410,7 +426,7 @@ fn forward_signals(sender: Sender<Event>) -> io::Result<signal_hook::iterator::H
 
 /// Every line of the crowd's report becomes an event, in order; its end too.
 fn forward_lines(crowd: &mut Process, sender: Sender<Event>) {
-    let stdout = crowd.take_stdout();
+    let stdout = crowd.take_output();
     thread::spawn(move || {
         for text in BufReader::new(stdout).lines().map_while(Result::ok) {
             if let Some(line) = Line::parse(&text)
@@ -429,14 +445,14 @@ fn wait_until_ready(
     events: &Receiver<Event>,
 ) -> Result<(), DemoError> {
     let deadline = Instant::now() + READY_PATIENCE;
-    while !(server.listening() && health::healthy(address)) {
+    while !(server.ready() && health::healthy(address)) {
         if server.ended().is_some() {
-            return Err(ended(server));
+            return Err(ended("server", server));
         }
         if Instant::now() >= deadline {
             return Err(DemoError::NotReady {
                 address,
-                last_words: server.last_words(),
+                last_words: last_words(server),
             });
         }
         // Only signals arrive before the crowd has started.
@@ -447,16 +463,23 @@ fn wait_until_ready(
     Ok(())
 }
 
-fn ended(child: &mut Process) -> DemoError {
+fn ended(name: &'static str, child: &mut Process) -> DemoError {
     let status = child
         .ended()
         .as_ref()
         .map_or_else(|| "still running".to_owned(), ExitStatus::to_string);
     DemoError::Ended {
-        name: child.name(),
+        name,
         status,
-        last_words: child.last_words(),
+        last_words: last_words(child),
     }
+}
+
+/// The end of what it said, indented.
+fn last_words(child: &Process) -> String {
+    let lines = child.last_lines();
+    let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
+    last.iter().map(|line| format!("\n    {line}")).collect()
 }
 
 fn phase_in_words(phase: Phase) -> &'static str {

@@ -47,14 +47,14 @@ pub(crate) struct Arguments {
 
 /// Runs the demonstration, or becomes one of its children.
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    if let Some(parent) = arguments.attached_to {
+        let error = myriad_demo::process::attach(parent, &arguments.command);
+        return failed(&format!("cannot become part of the demonstration: {error}"));
+    }
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => return failed(&format!("cannot find this program's own file: {error}")),
     };
-    if let Some(parent) = arguments.attached_to {
-        let error = myriad_demo::attach(parent, &program, &arguments.command);
-        return failed(&format!("cannot become part of the demonstration: {error}"));
-    }
     let options = Options {
         program,
         connections: arguments.connections.map(|count| count.0),

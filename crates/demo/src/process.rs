@@ -1,4 +1,4 @@
-//! Processes that end with the arena, and all of theirs with them.
+//! Child processes that end with us, and all of theirs with them.
 
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getppid, getrlimit, kill_process,
@@ -9,26 +9,27 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Lines of a process's output kept for its row, should it fail.
+/// Lines of a child's output kept for whoever has to explain its end.
 const LINES_KEPT: usize = 40;
 /// Bytes of a line kept: programs print what they like.
 const LINE_BYTES_MAX: usize = 400;
-/// How often a stopping process is looked at.
+/// How often a stopping child is looked at.
 const POLL: Duration = Duration::from_millis(20);
-/// How long the last words of an ended process are waited for.
+/// How long the last words of an ended child are waited for.
 const HEARING_MAX: Duration = Duration::from_secs(1);
-/// Descriptors of a process that is given all there are; more would only make tables larger.
-const DESCRIPTORS_WANTED: u64 = 1 << 20;
+/// Of a stop that nobody asked for: shorter than the ordinary end has.
+const DROP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Turns this process into `command`, with all the descriptors there are, to be sent SIGTERM when `parent` dies.
 ///
-/// A process does this to itself because doing it between `fork` and `exec` would need unsafe code; all of it
-/// survives `exec`. Returns only on failure.
+/// A child does this to itself because doing it between `fork` and `exec` would need unsafe code; all of it survives
+/// `exec` (prctl(2), `PR_SET_PDEATHSIG`), and so does the process id. Returns only on failure.
 #[must_use]
 pub fn attach(parent: u32, command: &[OsString]) -> io::Error {
     let Some((program, arguments)) = command.split_first() else {
@@ -39,7 +40,7 @@ pub fn attach(parent: u32, command: &[OsString]) -> io::Error {
     }
     // The parent may have died before the call above; then nobody would ever send the signal.
     if getppid().map(Pid::as_raw_pid) != i32::try_from(parent).ok() {
-        return io::Error::other("the arena that started this process is gone");
+        return io::Error::other("the process that started this one is gone");
     }
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let all = Rlimit {
@@ -56,62 +57,90 @@ pub fn attach(parent: u32, command: &[OsString]) -> io::Error {
     )
 }
 
-/// Descriptors that a process started here may have.
-pub(crate) fn descriptors_max() -> u64 {
-    getrlimit(Resource::Nofile)
-        .maximum
-        .unwrap_or(DESCRIPTORS_WANTED)
+/// What happens to a child's standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// [`Process::take_output`] will be called, and read to the end.
+    Read,
+    /// Its last lines are kept, with those of standard error.
+    Keep,
+    /// Nobody wants it.
+    Discard,
 }
 
 /// What is to be run.
 #[derive(Clone, Debug)]
-pub(crate) struct Launch<'a> {
-    /// This program: it becomes the other one.
-    pub(crate) myriad: &'a Path,
-    pub(crate) folder: Option<&'a Path>,
-    pub(crate) command: &'a [String],
-    pub(crate) environment: BTreeMap<String, String>,
-    /// Its standard output is read by the caller; otherwise it is kept with its standard error.
-    pub(crate) read_output: bool,
+pub struct Launch<'a> {
+    /// This program, which becomes the other one, and its command whose `--attached-to` calls [`attach`].
+    pub through: (&'a Path, &'a str),
+    /// Where it runs; nothing: where we do.
+    pub folder: Option<&'a Path>,
+    /// The program and its arguments.
+    pub command: &'a [String],
+    /// Variables beside ours.
+    pub environment: BTreeMap<String, String>,
+    /// Of the child's standard output. Its standard error is kept.
+    pub output: Output,
+    /// What a line of it says once it is ready; empty where nobody waits for that.
+    pub ready_words: &'static str,
 }
 
-/// A running process in a group of its own. Dropping it stops it.
+/// A running child in a process group of its own. Dropping it stops it.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
-    said: Arc<Mutex<VecDeque<String>>>,
+    said: Arc<Said>,
     readers: Vec<JoinHandle<()>>,
     reaped: bool,
 }
 
+/// What a child has written so far.
+#[derive(Debug, Default)]
+struct Said {
+    lines: Mutex<VecDeque<String>>,
+    /// Whether the words were among them.
+    ready: AtomicBool,
+}
+
 impl Process {
-    /// Starts it. In a process group of its own, so that Ctrl-C in a terminal comes to us alone.
+    /// Starts it. In a process group of its own, so that Ctrl-C in a terminal comes to us alone and the children are
+    /// stopped in order.
     ///
-    /// Call from a thread that lives as long as the process: the kernel's "parent" is the thread.
-    pub(crate) fn start(launch: &Launch<'_>) -> io::Result<Self> {
-        let mut command = Command::new(launch.myriad);
+    /// Call from a thread that lives as long as the child: the kernel's "parent" is the thread.
+    ///
+    /// # Errors
+    /// This program could not be started again. What becomes of the command is seen by [`Process::ended`].
+    ///
+    /// # Panics
+    /// Never: the pipes were asked for.
+    pub fn start(launch: &Launch<'_>) -> io::Result<Self> {
+        let (program, name) = launch.through;
+        let mut command = Command::new(program);
         command
-            .args(["arena", "--attached-to"])
+            .args([name, "--attached-to"])
             .arg(std::process::id().to_string())
             .arg("--")
             .args(launch.command)
             .envs(&launch.environment)
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(match launch.output {
+                Output::Read | Output::Keep => Stdio::piped(),
+                // A pipe that nobody reads would fill up and stop the child.
+                Output::Discard => Stdio::null(),
+            })
             .stderr(Stdio::piped())
             .process_group(0);
         if let Some(folder) = launch.folder {
             command.current_dir(folder);
         }
         let mut child = command.spawn()?;
-        let said = Arc::new(Mutex::new(VecDeque::with_capacity(LINES_KEPT)));
-        let mut readers = vec![keep(
-            child.stderr.take().expect("was asked for above"),
-            &said,
-        )];
-        if !launch.read_output {
+        let said = Arc::new(Said::default());
+        let words = launch.ready_words;
+        let error = child.stderr.take().expect("was asked for above");
+        let mut readers = vec![keep(error, &said, words)];
+        if launch.output == Output::Keep {
             let output = child.stdout.take().expect("was asked for above");
-            readers.push(keep(output, &said));
+            readers.push(keep(output, &said, words));
         }
         Ok(Self {
             child,
@@ -121,23 +150,34 @@ impl Process {
         })
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Its standard output, if it was asked for; once.
-    pub(crate) fn take_output(&mut self) -> ChildStdout {
+    ///
+    /// # Panics
+    /// It was not asked for ([`Output::Read`]), or was taken before.
+    pub fn take_output(&mut self) -> ChildStdout {
         self.child.stdout.take().expect("asked for, taken once")
     }
 
-    /// How it ended, when it has.
-    pub(crate) fn ended(&mut self) -> Option<String> {
+    /// Whether it has said that it is ready, in the words of its launch.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.said.ready.load(Ordering::Acquire)
+    }
+
+    /// How it ended, when it has; what it said is read by then.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         let status = self.child.try_wait().ok().flatten()?;
         if !self.reaped {
             self.reaped = true;
             self.hear_out();
         }
-        Some(status.to_string())
+        Some(status)
     }
 
     /// Waits until what it said is read: its last words may still be in the pipe when its end is known. A process it left
@@ -149,21 +189,24 @@ impl Process {
         }
     }
 
-    /// What tells most about why it failed: its first line with "error" in it, or its last one.
-    pub(crate) fn last_words(&self) -> String {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        last_words(said.iter().map(String::as_str))
+    /// The last lines of what it said, oldest first.
+    #[must_use]
+    pub fn last_lines(&self) -> Vec<String> {
+        let lines = self.said.lines.lock();
+        let lines = lines.unwrap_or_else(PoisonError::into_inner);
+        lines.iter().cloned().collect()
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        // Not reaped yet, so the id is still the process's.
+    /// Sends it a signal, unless it has ended.
+    pub fn signal(&self, signal: Signal) {
+        // Not reaped yet, so the id is still the child's.
         if let Some(pid) = self.pid().filter(|_| !self.reaped) {
             let _ = kill_process(pid, signal);
         }
     }
 
     /// Waits for it to end by itself.
-    pub(crate) fn wait_for_end(&mut self, patience: Duration) -> Option<String> {
+    pub fn wait_for_end(&mut self, patience: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(status) = self.ended() {
@@ -177,7 +220,7 @@ impl Process {
     }
 
     /// The signal, patience, and SIGKILL for whoever is left of its group.
-    pub(crate) fn stop(&mut self, signal: Signal, patience: Duration) {
+    pub fn stop(&mut self, signal: Signal, patience: Duration) {
         let Some(pid) = self.pid().filter(|_| !self.reaped) else {
             return;
         };
@@ -198,9 +241,9 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// The way out on errors: shorter patience than the ordinary end has.
+    /// The way out on errors.
     fn drop(&mut self) {
-        self.stop(Signal::TERM, Duration::from_secs(3));
+        self.stop(Signal::TERM, DROP_PATIENCE);
     }
 }
 
@@ -211,7 +254,11 @@ fn has_ended(pid: Pid) -> bool {
 }
 
 /// Reads a pipe to its end and keeps its last lines.
-fn keep(pipe: impl Read + Send + 'static, said: &Arc<Mutex<VecDeque<String>>>) -> JoinHandle<()> {
+fn keep(
+    pipe: impl Read + Send + 'static,
+    said: &Arc<Said>,
+    ready_words: &'static str,
+) -> JoinHandle<()> {
     let said = Arc::clone(said);
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
@@ -222,11 +269,15 @@ fn keep(pipe: impl Read + Send + 'static, said: &Arc<Mutex<VecDeque<String>>>) -
             if text.is_empty() {
                 continue;
             }
-            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-            if said.len() == LINES_KEPT {
-                said.pop_front();
+            if !ready_words.is_empty() && text.contains(ready_words) {
+                said.ready.store(true, Ordering::Release);
             }
-            said.push_back(text);
+            let lines = said.lines.lock();
+            let mut lines = lines.unwrap_or_else(PoisonError::into_inner);
+            if lines.len() == LINES_KEPT {
+                lines.pop_front();
+            }
+            lines.push_back(text);
         }
     })
 }
@@ -236,33 +287,9 @@ fn read_line(pipe: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     pipe.take(LINE_BYTES_MAX as u64).read_until(b'\n', line)
 }
 
-/// Enough for a row of a table.
-pub(crate) fn last_words<'t>(lines: impl Iterator<Item = &'t str> + Clone) -> String {
-    let mut telling = lines
-        .clone()
-        .filter(|line| line.contains("rror") && !line.starts_with("NOTE:"));
-    let line = telling.next().or_else(|| lines.last());
-    line.map_or_else(
-        || "it said nothing".to_owned(),
-        |line| line.chars().take(200).collect(),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_line_that_tells_most_is_chosen() {
-        let words = |text: &str| last_words(text.lines());
-        assert_eq!(words(""), "it said nothing");
-        assert_eq!(words("one\ntwo"), "two");
-        assert_eq!(
-            words("NOTE: error counts\nError: no port\nat line 7"),
-            "Error: no port"
-        );
-        assert_eq!(words(&"ż".repeat(500)).chars().count(), 200);
-    }
 
     #[test]
     fn a_line_without_end_comes_in_pieces() {
@@ -272,5 +299,28 @@ mod tests {
         assert_eq!(read_line(&mut pipe, &mut line).unwrap(), LINE_BYTES_MAX);
         line.clear();
         assert_eq!(read_line(&mut pipe, &mut line).unwrap(), 1);
+    }
+
+    #[test]
+    fn the_last_lines_are_kept_and_the_words_seen_however_long_ago() {
+        let said = Arc::new(Said::default());
+        let mut text = "  it is listening on a port\n\n".to_owned();
+        for number in 0..LINES_KEPT {
+            text.push_str(&format!("line {number}\n"));
+        }
+        keep(io::Cursor::new(text), &said, "listening on")
+            .join()
+            .unwrap();
+        assert!(said.ready.load(Ordering::Acquire));
+        let lines = said.lines.lock().unwrap();
+        assert_eq!((lines.len(), lines[0].as_str()), (LINES_KEPT, "line 0"));
+    }
+
+    #[test]
+    fn nobody_is_ready_where_no_words_are_waited_for() {
+        let said = Arc::new(Said::default());
+        keep(io::Cursor::new("up"), &said, "").join().unwrap();
+        assert!(!said.ready.load(Ordering::Acquire));
+        assert_eq!(*said.lines.lock().unwrap(), ["up"]);
     }
 }
