@@ -307,13 +307,14 @@ def outlives(adjustment):
 
 
 def raised(key, limit_name, world, wanted, program, run, out, flags=()):
+    from confine import World
+
     path = SYSCTL + key.replace(".", "/")
     before = current(path)
-    # Doctor is asked about more where its limit leaves room for others.
     found, value = ask(world, {"sysctl": key}, "--connections", wanted, *flags)
-    happened = [plain(world, *program)]
+    happened = [plain(World(), *program)]
     with machine_wide({path: value}, out):
-        happened.append(plain(world, *program))
+        happened.append(plain(World(), *program))
     return Row(key, run, wanted, before, count_of(found, limit_name), happened[0], value, happened[1])
 
 
@@ -342,7 +343,7 @@ def open_files(out):
     if wanted > 20_000_000:
         raise RuntimeError("it is too large here to be reached")
     return raised(
-        "fs.file-max", "open files of the machine", as_nobody(DESCRIPTORS), wanted, ["opens", wanted],
+        "fs.file-max", "open files of the machine", as_nobody(DESCRIPTORS), wanted, ["as-nobody", "opens", wanted],
         "files open at once, not as root", out,
     )
 
@@ -350,7 +351,7 @@ def open_files(out):
 def epoll_watches(out):
     wanted = int(current(SYSCTL + "fs/epoll/max_user_watches")) * 11 // 10
     return raised(
-        "fs.epoll.max_user_watches", "epoll watches of one user", as_nobody(DESCRIPTORS), wanted, ["watches", wanted],
+        "fs.epoll.max_user_watches", "epoll watches of one user", as_nobody(DESCRIPTORS), wanted, ["as-nobody", "watches", wanted],
         "watches of one user", out, ["--program", "ordinary"],
     )
 

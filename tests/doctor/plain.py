@@ -1,10 +1,11 @@
-"""Plain programs that run into a limit and say at how many connections: `plain.py NAME [ARGUMENT ...]`.
+"""Plain programs that run into a limit and say at how many connections: `plain.py [as-nobody] NAME [ARGUMENT ...]`.
 
 Each writes the count as its last line.
 """
 
 import errno
 import os
+import pwd
 import resource
 import select
 import signal
@@ -280,8 +281,20 @@ def queue_drops():
     return int(values[names.index("TCPRcvQDrop")])
 
 
+def become_nobody():
+    """Another user, whom no right exempts. Here, because that user may not be let into the folder with Python."""
+    user = pwd.getpwnam("nobody")
+    os.setgroups([])
+    os.setgid(user.pw_gid)
+    os.setuid(user.pw_uid)
+
+
 if __name__ == "__main__":
     programs = [
         descriptors, ports, listens, opens, copies, watches, holds, grows, burst, handshakes, ends, reader, unread,
     ]
-    {program.__name__: program for program in programs}[sys.argv[1]](*sys.argv[2:])
+    words = sys.argv[1:]
+    if words[0] == "as-nobody":
+        become_nobody()
+        words = words[1:]
+    {program.__name__: program for program in programs}[words[0]](*words[1:])
