@@ -60,7 +60,7 @@ pub(crate) fn describe(
         let connections = count(limit.connections);
         writeln!(
             out,
-            "  {:<26} {:<17} {effect:<10} {connections:>11}",
+            "  {:<32} {:<17} {effect:<10} {connections:>11}",
             limit.name, limit.value
         )?;
     }

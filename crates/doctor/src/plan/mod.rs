@@ -9,6 +9,7 @@
 
 mod chain;
 pub mod costs;
+mod demand;
 mod figure;
 mod proxy;
 mod render;

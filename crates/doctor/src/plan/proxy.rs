@@ -2,10 +2,11 @@
 
 use super::chain::{Chain, Hop, Nginx};
 use super::costs;
+use super::demand::{Demand, Term};
 use super::figure::{Figure, Unit};
 use super::resource::{
-    Demand, Limit, Resource, Share, Term, connection_hash, connections_max, float, memory_supply,
-    source_ports, times, whole,
+    Limit, Resource, Share, connection_hash, connections_max, float, memory_supply, source_ports,
+    times, whole,
 };
 use crate::budget::Effect;
 use crate::units::{bytes, count};
@@ -231,44 +232,24 @@ fn parked_source(nginx: &Nginx) -> &'static str {
 /// What comes in on one side goes out on the other, in both directions.
 fn bandwidth(chain: &Chain, hop: &Hop, share: &Share) -> Resource {
     let traffic = &chain.traffic;
-    let mut demand = Demand::new("bandwidth each way", Unit::BitsPerSecond);
-    for (value, what) in [
+    let terms = [
         (traffic.down_bits_per_s(chain.connections), "to the client"),
         (traffic.up_bits_per_s(chain.connections), "to the upstream"),
-    ] {
-        demand
-            .terms
-            .push(Term::new(value, what, costs::PACKET_BYTES.source));
-    }
-    demand.supply = hop
-        .bandwidth_bits_per_s
-        .map(|bits| (float(bits), Unit::BitsPerSecond.show(float(bits))));
-    demand.remedy = "A faster network, or more nodes.".into();
-    demand.resource(share)
+    ];
+    Demand::bandwidth("bandwidth each way", hop, &terms).resource(share)
 }
 
 fn processor(chain: &Chain, hop: &Hop, workers: u64, share: &Share) -> Resource {
-    let traffic = &chain.traffic;
-    let mut demand = Demand::new("processor", Unit::Cores);
-    demand.terms.push(Term::new(
-        traffic.deliveries_per_s(chain.connections) * costs::NGINX_DELIVERY_S.value,
-        "for deliveries",
-        costs::NGINX_DELIVERY_S.source,
-    ));
-    demand.terms.push(Term::new(
-        traffic.pings_per_s() * costs::NGINX_PING_S.value,
-        "for pings",
-        costs::NGINX_PING_S.source,
-    ));
     // A worker is one thread.
-    let measured = hop.cores.filter(|_| traffic.unmeasured().is_none());
-    demand.supply = measured.map(|cores| {
+    let supply = hop.cores.map(|cores| {
         let used = cores.min(workers);
         (
             float(used),
             format!("{used} cores ({cores} cores, {workers} workers)"),
         )
     });
+    let (delivery_s, ping_s) = (costs::NGINX_DELIVERY_S, costs::NGINX_PING_S);
+    let mut demand = Demand::processor(chain, delivery_s, ping_s, supply);
     demand.remedy = "More cores and a worker for each, or more nodes.".into();
     demand.resource(share)
 }

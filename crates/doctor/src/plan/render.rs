@@ -5,8 +5,12 @@ use super::resource::{Limit, Resource};
 use super::scale::ScaleOut;
 use super::{HopPlan, Plan};
 use crate::budget::Effect;
+use crate::paint::wrapped;
 use crate::units::count;
 use std::fmt::Write;
+
+/// Columns of a plan, as of doctor's report.
+const WIDTH: usize = 100;
 
 /// The whole plan; lines end with a line feed.
 #[must_use]
@@ -40,6 +44,14 @@ impl Page {
         self.text.push('\n');
     }
 
+    /// Text after so many spaces; its further lines are two deeper, so that each figure still begins a line.
+    fn folded(&mut self, indent: usize, text: &str) {
+        for (index, line) in wrapped(text, WIDTH - indent - 2).iter().enumerate() {
+            let deeper = if index == 0 { indent } else { indent + 2 };
+            self.line(&format!("{:deeper$}{line}", ""));
+        }
+    }
+
     fn verdict(&mut self, plan: &Plan) {
         let wanted = counted(plan.connections, plan.terminals);
         let verdict = if plan.carries {
@@ -51,14 +63,15 @@ impl Page {
         match &plan.weakest {
             None => self.line("Nothing we know of limits it: give memory=, cores=, bandwidth=."),
             Some(weakest) => {
-                self.line(&format!(
+                let told = format!(
                     "Its weakest hop is {} ({}): {} ends at {}.",
                     weakest.hop,
                     weakest.kind,
                     weakest.resource,
                     counted(weakest.connections, weakest.terminals)
-                ));
-                self.line(&format!("To get further: {}", weakest.remedy));
+                );
+                self.line(&told);
+                self.folded(0, &format!("To get further: {}", weakest.remedy));
             }
         }
     }
@@ -80,7 +93,7 @@ impl Page {
             self.resource(resource);
         }
         for remark in &hop.remarks {
-            self.line(&format!("  Note: {remark}"));
+            self.folded(2, &format!("Note: {remark}"));
         }
     }
 
@@ -94,7 +107,7 @@ impl Page {
     fn figure(&mut self, figure: &Figure) {
         let marks = self.marks(&figure.sources);
         self.line(&format!("  {:<28} {}", figure.name, figure.shown()));
-        self.line(&format!("      = {}{marks}", figure.formula));
+        self.folded(6, &format!("= {}{marks}", figure.formula));
     }
 
     fn limit(&mut self, limit: &Limit) {
@@ -103,11 +116,12 @@ impl Page {
             Effect::Stops => "ends at",
             Effect::Degrades | Effect::DelaysBursts | Effect::CutsMassCloses => "gets worse at",
         };
-        self.line(&format!(
-            "      {word} {} connections: {}{marks}",
+        let told = format!(
+            "{word} {} connections: {}{marks}",
             count(limit.connections),
             limit.formula
-        ));
+        );
+        self.folded(6, &told);
     }
 
     fn scale_out(&mut self, scale: &ScaleOut) {
@@ -125,7 +139,7 @@ impl Page {
                 _ => "not with such nodes".to_owned(),
             };
             self.line(&format!("  {:<28} {nodes}", hop.kind));
-            self.line(&format!("      = {}", hop.formula));
+            self.folded(6, &format!("= {}", hop.formula));
         }
         for figure in &scale.broker {
             self.figure(figure);
@@ -154,7 +168,8 @@ impl Page {
         self.line("");
         self.line("Sources");
         for index in 0..self.sources.len() {
-            self.line(&format!("  [{}] {}", index + 1, self.sources[index]));
+            let source = format!("[{}] {}", index + 1, self.sources[index]);
+            self.folded(2, &source);
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use super::chain::{Chain, Hop, Myriad};
 use super::costs;
+use super::demand::{Demand, Term};
 use super::figure::{Figure, Unit};
 use super::resource::{
-    Demand, Limit, Resource, Share, Term, connection_hash, connections_max, float, memory_supply,
-    times, whole,
+    Limit, Resource, Share, connection_hash, connections_max, float, memory_supply, times, whole,
 };
 use crate::budget::Effect;
 use crate::tables;
@@ -125,36 +125,16 @@ fn slow_readers(chain: &Chain, hop: &Hop, myriad: Myriad, share: &Share) -> Reso
 }
 
 fn bandwidth(chain: &Chain, hop: &Hop, share: &Share) -> Resource {
-    let mut demand = Demand::new("bandwidth out", Unit::BitsPerSecond);
-    demand.terms.push(Term::new(
-        chain.traffic.down_bits_per_s(chain.connections),
-        "deliveries and pings with all heads",
-        costs::PACKET_BYTES.source,
-    ));
-    demand.supply = hop
-        .bandwidth_bits_per_s
-        .map(|bits| (float(bits), Unit::BitsPerSecond.show(float(bits))));
-    demand.remedy = "A faster network, or more nodes.".into();
-    demand.resource(share)
+    let down = chain.traffic.down_bits_per_s(chain.connections);
+    let terms = [(down, "deliveries and pings with all heads")];
+    Demand::bandwidth("bandwidth out", hop, &terms).resource(share)
 }
 
 fn processor(chain: &Chain, hop: &Hop, share: &Share) -> Resource {
-    let traffic = &chain.traffic;
-    let mut demand = Demand::new("processor", Unit::Cores);
-    demand.terms.push(Term::new(
-        traffic.deliveries_per_s(chain.connections) * costs::DELIVERY_S.value,
-        "for deliveries",
-        costs::DELIVERY_S.source,
-    ));
-    demand.terms.push(Term::new(
-        traffic.pings_per_s() * costs::PING_S.value,
-        "for pings",
-        costs::PING_S.source,
-    ));
-    demand.supply = hop
+    let supply = hop
         .cores
-        .filter(|_| traffic.unmeasured().is_none())
         .map(|cores| (float(cores), format!("{cores} cores")));
+    let mut demand = Demand::processor(chain, costs::DELIVERY_S, costs::PING_S, supply);
     demand.remedy = "More cores, or more nodes.".into();
     demand.resource(share)
 }

@@ -2,10 +2,9 @@
 
 use super::chain::{Chain, Hop, SlbMode};
 use super::costs;
+use super::demand::{Demand, Term};
 use super::figure::Unit;
-use super::resource::{
-    Demand, Resource, Share, Term, connections_max, float, memory_supply, source_ports,
-};
+use super::resource::{Resource, Share, connections_max, memory_supply, source_ports};
 
 pub(crate) fn resources(
     chain: &Chain,
@@ -53,22 +52,13 @@ fn table(hop: &Hop, share: &Share) -> Resource {
 
 fn bandwidth(chain: &Chain, hop: &Hop, mode: SlbMode, share: &Share) -> Resource {
     let traffic = &chain.traffic;
-    let mut demand = Demand::new("bandwidth each way", Unit::BitsPerSecond);
-    demand.terms.push(Term::new(
-        traffic.up_bits_per_s(chain.connections),
-        "from clients",
-        costs::PACKET_BYTES.source,
-    ));
-    if mode != SlbMode::Dr {
-        demand.terms.push(Term::new(
-            traffic.down_bits_per_s(chain.connections),
-            "to clients",
-            costs::PACKET_BYTES.source,
-        ));
-    }
-    demand.supply = hop
-        .bandwidth_bits_per_s
-        .map(|bits| (float(bits), Unit::BitsPerSecond.show(float(bits))));
+    let up = (traffic.up_bits_per_s(chain.connections), "from clients");
+    let down = (traffic.down_bits_per_s(chain.connections), "to clients");
+    let terms = match mode {
+        SlbMode::Dr => vec![up],
+        SlbMode::Nat | SlbMode::FullNat => vec![up, down],
+    };
+    let mut demand = Demand::bandwidth("bandwidth each way", hop, &terms);
     demand.remedy = "A faster network, more nodes, or direct return (mode=dr).".into();
     demand.resource(share)
 }
