@@ -47,6 +47,7 @@ pub(crate) mod remark {
     pub(crate) const CARDS: &str = "network cards";
     pub(crate) const OUT_OF_MEMORY: &str = "out of memory";
     pub(crate) const THREADS: &str = "threads";
+    pub(crate) const GROUP_MEMORY: &str = "memory of control groups";
     pub(crate) const CONTAINER: &str = "container";
     pub(crate) const TRACKING: &str = "connection tracking";
     pub(crate) const TRACKING_TIMEOUTS: &str = "tracking timeouts";

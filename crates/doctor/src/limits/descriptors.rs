@@ -86,7 +86,11 @@ fn myriad_tables(machine: &Machine) -> Limit {
         effect: Effect::Stops,
         binds_us: true,
         evidence: format!(
-            "hard RLIMIT_NOFILE bounds one table, not a program; {how}. An ordinary process would stop at {}",
+            "RLIMIT_NOFILE is {} soft and {} hard (fs.nr_open {}), and bounds one table, not a program; {how}. \
+             An ordinary process would stop at {}",
+            files(descriptors.table_soft),
+            files(descriptors.table_hard),
+            count(descriptors.table_ceiling),
             count(descriptors.table_soft.saturating_sub(ORDINARY_KEPT)),
         ),
         read_from: "/proc/self/limits, /proc/sys/fs/nr_open",

@@ -46,9 +46,9 @@ pub const DELIVERY_S: Cost = Cost::new(
     "measured: as docs/benchmarks.md, broadcast-100k, CPU per delivery, io_uring: small frames, the crowd on the same two \
      cores; rounds lie between 4 and 6 µs",
 );
-/// Server CPU of one ping and its pong, seconds: 39.4% of a core for a million connections every 25 s.
+/// Server CPU of one ping and its pong, seconds: 31.1% of a core for a million connections every 25 s.
 pub const PING_S: Cost = Cost::new(
-    0.394 * 25.0 / 1e6,
+    0.311 * 25.0 / 1e6,
     "measured: docs/benchmarks.md, idle-1m, server CPU, io_uring",
 );
 /// Connections opened a second, both ends on two cores.

@@ -152,7 +152,7 @@ fn a_million_idle_connections_need_what_was_measured() {
     chain.traffic.messages_per_s = 0.0;
     chain.traffic.slow_share = 0.0;
     let plan = Plan::new(&chain, &[]);
-    assert!((need(&plan, 0, "processor") - 0.394).abs() < 1e-9);
+    assert!((need(&plan, 0, "processor") - 0.311).abs() < 1e-9);
     // 99 B, a socket of 4,240 B, and room for a packet to everybody.
     assert!((need(&plan, 0, "memory") - 1e6 * (99.0 + 4_240.0 + 1_300.0)).abs() < 1.0);
     assert_eq!(plan.weakest.unwrap().resource, "max-connections");

@@ -44,6 +44,7 @@ pub(crate) fn all(machine: &Machine, load: Load) -> Vec<Remark> {
     remarks.extend(network::cards(machine));
     remarks.extend(process::out_of_memory(machine));
     remarks.extend(process::threads(machine, load));
+    remarks.extend(process::group_memory(machine));
     remarks.extend(process::container(machine));
     remarks.extend(network::untracked(machine, load));
     remarks.extend(network::tracking_timeouts(machine, load));

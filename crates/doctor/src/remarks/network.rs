@@ -42,10 +42,14 @@ pub(super) fn cards(machine: &Machine) -> Option<Remark> {
     let described: Vec<String> = interfaces
         .iter()
         .map(|card| {
-            let spreading = if card.spreads_packets { ", RPS" } else { "" };
+            let spreading = if card.spreads_packets {
+                "RPS"
+            } else {
+                "no RPS"
+            };
             let (receive, transmit) = (card.receive_queues, card.transmit_queues);
             format!(
-                "{} has {receive} receive and {transmit} transmit queues{spreading}",
+                "{} has receive queues: {receive}, transmit queues: {transmit}, {spreading}",
                 card.name
             )
         })

@@ -110,6 +110,19 @@ pub(super) fn out_of_memory(machine: &Machine) -> Option<Remark> {
     )
 }
 
+/// Where a group bounds memory, that is a limit.
+pub(super) fn group_memory(machine: &Machine) -> Option<Remark> {
+    let is_unbound = machine.cgroup.is_none() && machine.unread.is_empty();
+    is_unbound.then(|| {
+        note(
+            remark::GROUP_MEMORY,
+            "/proc/self/cgroup, /sys/fs/cgroup",
+            "no control group that this process is in bounds its memory",
+            "Nothing to do; a unit's MemoryMax= or a container's memory limit would.",
+        )
+    })
+}
+
 pub(super) fn container(machine: &Machine) -> Option<Remark> {
     let name = machine.surroundings.container.as_ref()?;
     Some(note(
