@@ -13,7 +13,7 @@ from server import DidNotStart, Server, binary, run
     [
         (["serve", "--max-connections", "0"], ["max-connections = 0", "at least 1"]),
         (["serve", "--max-connections", "many"], ["--max-connections", "50k"]),
-        (["serve", "--ping-interval", "25"], ["--ping-interval", "25s"]),
+        (["serve", "--ping-interval", "25"], ["--ping-interval", "unit is missing", "10s"]),
         (["serve", "--driver", "kqueue"], ["io_uring", "epoll", "auto"]),
         (["serve", "--announce", "time"], ["--announce", "CHANNEL=INTERVAL"]),
         (["serve", "--listen", "8000"], ["--listen"]),
