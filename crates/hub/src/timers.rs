@@ -179,9 +179,11 @@ impl Hub {
             0
         } else {
             let place = place_in_interval(self.spread_from, index, interval);
-            match (place + interval - now.tick().0 % interval) % interval {
-                0 => interval,
-                wait => wait,
+            let past = now.tick().0 % interval;
+            if past < place {
+                place - past
+            } else {
+                interval - (past - place)
             }
         };
         self.connections[index].ping_at = after(now.tick(), wait);

@@ -231,6 +231,22 @@ fn neighbours_ping_together_whenever_they_came() {
     assert!((2..=3).contains(&of(second).len()));
 }
 
+#[test]
+fn an_interval_of_years_is_only_long() {
+    let years = u64::from(u32::MAX / 20) - 1;
+    let timing = timing(years, 10, 0);
+    for spread_from in [0, u32::MAX / 2, u32::MAX] {
+        let buffered = Lease::new(Pool::new(1 << 20), 100);
+        let mut hub = Hub::new(timing, 1000, buffered, spread_from, Now(0));
+        let index = hub.open(0, Now(0)).index;
+        let now = Now((years - 1) * SECOND);
+        hub.admit(index, now);
+        let mut due = Vec::new();
+        while hub.poll_due(now, 1, &mut due) {}
+        assert_eq!(due, []);
+    }
+}
+
 /// What is due of one member and one handshake, on a shard that has not read everything from `behind` on, in tenths.
 fn due_behind(timing: Timing, behind: std::ops::Range<u64>) -> Vec<(u64, Due)> {
     let mut hub = hub(timing);
