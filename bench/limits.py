@@ -366,20 +366,21 @@ def tracking(out):
     before = current(path)
     wanted = int(before) * 21 // 20
 
-    def run():
+    def run(examine):
         network = Network()
         try:
             done = network.world().run(sys.executable, DOCTOR / "firewall.py")
             if done.returncode != 0:
                 raise Missing(f"connection tracking cannot be turned on here: {done.stderr.strip()}")
-            found = ask(network.world(), {"sysctl": key}, "--role", "both", "--connections", 2 * wanted)
-            return found, clients_of_myriad(network.world(), wanted, network.world())
+            return examine(network.world()), clients_of_myriad(network.world(), wanted, network.world())
         finally:
             network.close()
 
-    (found, value), happened = run()
+    flags = ["--role", "both", "--connections", 2 * wanted]
+    (found, value), happened = run(lambda world: ask(world, {"sysctl": key}, *flags))
     with machine_wide({path: value}, out):
-        _, happened_after = run()
+        # Doctor has nothing to change any more.
+        _, happened_after = run(lambda _: None)
     foretold = count_of(found, "connection tracking")
     return Row(key, "tracked connections over loopback", wanted, before, foretold, happened, value, happened_after)
 
