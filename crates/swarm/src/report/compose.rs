@@ -15,6 +15,7 @@ use crate::report::{
 use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Run<'_> {
@@ -320,15 +321,11 @@ impl Run<'_> {
             &progress.trips.counts,
             why,
         ));
-        warnings.extend(
-            progress
-                .failures
-                .keys()
-                .filter_map(|failure| advice(*failure)),
-        );
-        for (url, trouble) in progress.trouble {
-            warnings.push(format!("requests to {url} failed: {trouble}"));
-        }
+        warnings.extend(warnings_of_urls(
+            "requests to",
+            &progress.failures,
+            &progress.trouble,
+        ));
     }
 
     fn warn_of_publisher(&self, warnings: &mut Vec<String>) {
@@ -343,15 +340,11 @@ impl Run<'_> {
                 text::time(as_millis(progress.late))
             ));
         }
-        warnings.extend(
-            progress
-                .failures
-                .keys()
-                .filter_map(|failure| advice(*failure)),
-        );
-        for (url, trouble) in progress.trouble {
-            warnings.push(format!("publishing to {url} failed: {trouble}"));
-        }
+        warnings.extend(warnings_of_urls(
+            "publishing to",
+            &progress.failures,
+            &progress.trouble,
+        ));
     }
 }
 
@@ -377,6 +370,19 @@ fn warnings_of_saturation(pushes: u64, crowd: u64, machine: u64) -> Vec<String> 
         ));
     }
     warnings
+}
+
+/// What to do about each kind of failure, and the last trouble with each URL.
+fn warnings_of_urls(
+    what: &str,
+    failures: &BTreeMap<Failure, u64>,
+    trouble: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let troubles = trouble
+        .iter()
+        .map(|(url, trouble)| format!("{what} {url} failed: {trouble}"));
+    let steps = failures.keys().filter_map(|failure| advice(*failure));
+    steps.chain(troubles).collect()
 }
 
 fn advice(failure: Failure) -> Option<String> {
