@@ -78,12 +78,7 @@ const VALUE_MAX: f64 = 9_007_199_254_740_992.0;
 /// The text is not a whole number after its suffix is applied.
 pub fn count(text: &str) -> Result<u64, QuantityError> {
     let text = text.trim();
-    let error = |column, problem| QuantityError {
-        text: text.to_owned(),
-        column,
-        problem,
-        expected: COUNT,
-    };
+    let error = refusal(text, COUNT);
     let (value, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
     let factor =
         decimal_factor(rest).ok_or_else(|| error(column_of(text, rest), Problem::UnknownUnit))?;
@@ -96,12 +91,7 @@ pub fn count(text: &str) -> Result<u64, QuantityError> {
 /// The text is not a positive number with a known suffix.
 pub fn rate(text: &str) -> Result<f64, QuantityError> {
     let text = text.trim();
-    let error = |column, problem| QuantityError {
-        text: text.to_owned(),
-        column,
-        problem,
-        expected: RATE,
-    };
+    let error = refusal(text, RATE);
     let (value, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
     let factor = decimal_factor(rest.strip_suffix("/s").unwrap_or(rest))
         .ok_or_else(|| error(column_of(text, rest), Problem::UnknownUnit))?;
@@ -117,12 +107,7 @@ pub fn rate(text: &str) -> Result<f64, QuantityError> {
 /// The percent sign or the time is missing or unknown, or the share is zero or more than everything a second.
 pub fn share_rate(text: &str) -> Result<f64, QuantityError> {
     let text = text.trim();
-    let error = |column, problem| QuantityError {
-        text: text.to_owned(),
-        column,
-        problem,
-        expected: SHARE_RATE,
-    };
+    let error = refusal(text, SHARE_RATE);
     let (percent, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
     let time = rest
         .strip_prefix('%')
@@ -151,12 +136,7 @@ pub fn share_rate(text: &str) -> Result<f64, QuantityError> {
 /// The text is not a number of bytes.
 pub fn bytes(text: &str) -> Result<u64, QuantityError> {
     let text = text.trim();
-    let error = |column, problem| QuantityError {
-        text: text.to_owned(),
-        column,
-        problem,
-        expected: BYTES,
-    };
+    let error = refusal(text, BYTES);
     let (value, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
     let factor = match rest.to_ascii_lowercase().as_str() {
         "" | "b" => 1.0,
@@ -179,12 +159,7 @@ pub fn bytes(text: &str) -> Result<u64, QuantityError> {
 /// A number or a unit is missing or unknown.
 pub fn duration(text: &str) -> Result<Duration, QuantityError> {
     let text = text.trim();
-    let error = |column, problem| QuantityError {
-        text: text.to_owned(),
-        column,
-        problem,
-        expected: DURATION,
-    };
+    let error = refusal(text, DURATION);
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -216,6 +191,16 @@ pub fn duration(text: &str) -> Result<Duration, QuantityError> {
         return Err(error(1, Problem::TooLarge));
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// What says where `text` went wrong, and how it should be written.
+fn refusal(text: &str, expected: &'static str) -> impl Fn(usize, Problem) -> QuantityError {
+    move |column, problem| QuantityError {
+        text: text.to_owned(),
+        column,
+        problem,
+        expected,
+    }
 }
 
 /// Splits a leading decimal number and the blanks behind it off.

@@ -75,6 +75,17 @@ impl Folder {
         plan
     }
 
+    /// Applies what may be refused in part.
+    fn outcomes(&self, plan: &Plan) -> Vec<Applied> {
+        let mut journal = Journal::open(&self.journal()).unwrap();
+        let mut outcomes = Vec::new();
+        apply(&self.root(), &plan.steps, &mut journal, |_, applied| {
+            outcomes.push(applied);
+        })
+        .unwrap();
+        outcomes
+    }
+
     fn undo(&self) -> (Vec<Restored>, bool) {
         let journal = Journal::open_existing(&self.journal()).unwrap().unwrap();
         let undo = Undo::new(self.root(), journal);
@@ -275,17 +286,11 @@ fn one_change_that_is_refused_does_not_stop_the_others() {
             needs: Vec::new(),
         },
     );
-    let mut journal = Journal::open(&folder.journal()).unwrap();
-    let mut outcomes = Vec::new();
-    apply(&folder.root(), &plan.steps, &mut journal, |_, applied| {
-        outcomes.push(applied)
-    })
-    .unwrap();
+    let outcomes = folder.outcomes(&plan);
     assert!(
         matches!(outcomes[..], [Applied::Refused(_), Applied::Made]),
         "{outcomes:?}"
     );
-    drop(journal);
     assert!(folder.undo().1);
 }
 
@@ -313,12 +318,7 @@ fn no_limit_is_written_above_a_ceiling_that_could_not_be_raised() {
         // A folder in its place cannot be written, not by root either.
         std::fs::remove_file(&place).unwrap();
         std::fs::create_dir(&place).unwrap();
-        let mut journal = Journal::open(&folder.journal()).unwrap();
-        let mut outcomes = Vec::new();
-        apply(&folder.root(), &plan.steps, &mut journal, |_, applied| {
-            outcomes.push(applied)
-        })
-        .unwrap();
+        let outcomes = folder.outcomes(&plan);
         assert!(
             matches!(
                 outcomes[..],
@@ -328,7 +328,6 @@ fn no_limit_is_written_above_a_ceiling_that_could_not_be_raised() {
         );
         let limits = plan.steps[2].target.path(&folder.root());
         assert!(!limits.exists(), "{limits:?}");
-        drop(journal);
         std::fs::remove_dir(&place).unwrap();
         folder.write("proc/sys/fs/nr_open", "1048576\n");
         assert!(folder.undo().1);
@@ -362,12 +361,7 @@ fn ports_are_not_widened_over_a_listening_port_that_is_not_reserved() {
     let reserved = folder.0.join("proc/sys/net/ipv4/ip_local_reserved_ports");
     std::fs::remove_file(&reserved).unwrap();
     std::fs::create_dir(&reserved).unwrap();
-    let mut journal = Journal::open(&folder.journal()).unwrap();
-    let mut outcomes = Vec::new();
-    apply(&folder.root(), &plan.steps, &mut journal, |_, applied| {
-        outcomes.push(applied)
-    })
-    .unwrap();
+    let outcomes = folder.outcomes(&plan);
     assert!(
         matches!(outcomes[..], [Applied::Refused(_), Applied::LeftOut(_)]),
         "{outcomes:?}"
