@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const SETTLE: Duration = Duration::from_secs(1);
 /// Of the idle time, left for reading memory before the first push.
 const READING: Duration = Duration::from_secs(2);
+/// In the search for the largest crowd: whoever is not there by then is held too slowly for it to be called holding.
+const CROWD_UP_MAX: Duration = Duration::from_secs(240);
 /// Between pushes of a warm-up.
 const WARM_UP_EVERY: Duration = Duration::from_millis(20);
 /// Before the first push of a warm-up.
@@ -113,16 +115,7 @@ pub(crate) fn run(
     round: &mut Round,
     say: Say<'_>,
 ) -> Result<(), Failure> {
-    let server = plan.serve(contestant, Mode::Push)?;
-    round.note_start(&server);
-    let mut course = Course {
-        contestant,
-        plan,
-        server,
-        round,
-        say,
-    };
-    course.warm_up()?;
+    let mut course = Course::start(contestant, plan, round, say)?;
     let base = course.sample(0, Phase::WarmUp)?;
     let quarter = course.quarter()?;
     course.whole(base, quarter)?;
@@ -130,7 +123,48 @@ pub(crate) fn run(
     Ok(())
 }
 
-impl Course<'_, '_, '_> {
+/// A crowd and one push to all of it: what the search for the largest tries.
+///
+/// There is no quarter: memory a connection is the slope from nobody to everybody. The server has no quiet time to learn
+/// what being idle costs it, so that the CPU of the push has that in it.
+pub(crate) fn hold(
+    contestant: &Contestant,
+    plan: Plan<'_>,
+    round: &mut Round,
+    say: Say<'_>,
+) -> Result<(), Failure> {
+    let mut course = Course::start(contestant, plan, round, say)?;
+    let base = Sample {
+        connections: 0,
+        memory: course.server.memory(),
+        heap_bytes: None,
+    };
+    course.hold(base)?;
+    course.server.stop();
+    Ok(())
+}
+
+impl<'a, 'r, 's> Course<'a, 'r, 's> {
+    /// With a server that is warm, and alone again.
+    fn start(
+        contestant: &'a Contestant,
+        plan: Plan<'a>,
+        round: &'r mut Round,
+        say: Say<'s>,
+    ) -> Result<Self, Failure> {
+        let server = plan.serve(contestant, Mode::Push)?;
+        round.note_start(&server);
+        let mut course = Self {
+            contestant,
+            plan,
+            server,
+            round,
+            say,
+        };
+        course.warm_up()?;
+        Ok(course)
+    }
+
     fn order(&self, connections: u64, publish: Option<Publish>) -> Order {
         Order {
             targets: self.server.targets(),
@@ -243,6 +277,36 @@ impl Course<'_, '_, '_> {
         let held = float(plan.connections);
         self.round.figures.insert(Column::ConnectionsHeld, held);
         Ok(())
+    }
+
+    /// Crowd up, one push, crowd down.
+    fn hold(&mut self, base: Sample) -> Result<(), Failure> {
+        (self.say)(Phase::CrowdUp);
+        let plan = self.plan;
+        let publish = self.publish(1, plan.push_every, SETTLE + READING);
+        let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
+        let mut crowd = self.crowd(&self.order(plan.connections, publish))?;
+        let connected = crowd.connected_within(CROWD_UP_MAX, &mut self.server, Phase::CrowdUp)?;
+        crowd.hold(&mut self.server, SETTLE, Phase::CrowdUp)?;
+        let memory = self.server.memory();
+
+        (self.say)(Phase::Pushes);
+        let pushing = Window::open(&self.server);
+        crowd.wait_for_pushes(&mut self.server, pushes, Phase::Pushes)?;
+        let used = pushing.close(&self.server);
+        let full = Sample {
+            connections: connected,
+            memory,
+            heap_bytes: None,
+        };
+        self.note_memory(base, base, full);
+        let stated = self.server.wait_for_connections(connected, Phase::Pushes);
+
+        (self.say)(Phase::CrowdDown);
+        let (report, _) = crowd.leave(Phase::CrowdDown)?;
+        self.note_report(&report, used.cpu_s);
+        verdict(&report, plan.connections, pushes)?;
+        stated.map(drop)
     }
 
     fn note_memory(&mut self, base: Sample, quarter: Sample, full: Sample) {
@@ -403,27 +467,4 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
         }
         _ => Some(values[middle]),
     }
-}
-
-/// Whether a crowd of this size gets one push, everybody in it. For the search of the largest.
-pub(crate) fn hold_once(contestant: &Contestant, plan: Plan<'_>) -> Result<(), Failure> {
-    let mut round = Round::default();
-    let server = plan.serve(contestant, Mode::Push)?;
-    let mut course = Course {
-        contestant,
-        plan,
-        server,
-        round: &mut round,
-        say: &mut |_| {},
-    };
-    let publish = course.publish(1, plan.push_every, SETTLE);
-    let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
-    let order = course.order(plan.connections, publish);
-    let mut crowd = course.crowd(&order)?;
-    crowd.wait_until_connected(&mut course.server, Phase::Largest)?;
-    crowd.wait_for_pushes(&mut course.server, pushes, Phase::Largest)?;
-    let (report, _) = crowd.leave(Phase::Largest)?;
-    verdict(&report, plan.connections, pushes)?;
-    course.server.stop();
-    Ok(())
 }

@@ -152,7 +152,18 @@ impl Crowd {
         server: &mut Server<'_>,
         phase: Phase,
     ) -> Result<u64, Failure> {
-        let mut moved = Instant::now();
+        self.connected_within(Duration::MAX, server, phase)
+    }
+
+    /// The same, but not for longer than that.
+    pub(crate) fn connected_within(
+        &mut self,
+        patience: Duration,
+        server: &mut Server<'_>,
+        phase: Phase,
+    ) -> Result<u64, Failure> {
+        let began = Instant::now();
+        let mut moved = began;
         loop {
             match self.next(server, phase)? {
                 Some(Line::Progress { connected, .. }) => {
@@ -169,6 +180,11 @@ impl Crowd {
             if moved.elapsed() > CONNECT_PATIENCE {
                 let (connected, seconds) = (self.connected, CONNECT_PATIENCE.as_secs());
                 let why = format!("no further connection for {seconds} s, {connected} are open");
+                return Err(Failure::Crowd { phase, why });
+            }
+            if began.elapsed() > patience {
+                let (connected, seconds) = (self.connected, patience.as_secs());
+                let why = format!("only {connected} were open after {seconds} s");
                 return Err(Failure::Crowd { phase, why });
             }
         }

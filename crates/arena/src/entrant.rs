@@ -4,22 +4,16 @@ use crate::build;
 use crate::course::{self, Plan, Round};
 use crate::exchange;
 use crate::failure::{Failure, Phase};
-use crate::figures::{Column, Figures, summarize};
+use crate::figures::{Figures, Summaries, summarize};
 use crate::guard::Guard;
 use crate::holders;
+use crate::largest::{Largest, Search, sizes};
 use crate::manifest::{Contestant, Feature, Kind};
 use crate::report::{Measured, Row};
-use crate::run::PUSH_EVERY_MIN;
-use crate::server::float;
 use myriad_doctor::units::count;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
-
-/// Steps of the search for the largest crowd.
-const LARGEST_STEPS: [u64; 8] = [
-    15_000, 50_000, 100_000, 200_000, 300_000, 500_000, 750_000, 1_000_000,
-];
 
 /// A contestant on its way.
 #[derive(Debug)]
@@ -31,8 +25,7 @@ pub(crate) struct Entrant<'a> {
     /// Of them, those that came to their end.
     completed: u32,
     pub(crate) failure: Option<Failure>,
-    largest: Option<u64>,
-    largest_stopped_by: Option<String>,
+    largest: Option<Largest>,
 }
 
 impl<'a> Entrant<'a> {
@@ -45,7 +38,6 @@ impl<'a> Entrant<'a> {
             completed: 0,
             failure: None,
             largest: None,
-            largest_stopped_by: None,
         }
     }
 
@@ -85,49 +77,79 @@ impl<'a> Entrant<'a> {
         }
     }
 
-    /// Steps upwards until one fails.
-    pub(crate) fn search_largest(&mut self, plan: Plan<'_>, progress: &mut dyn Write) {
-        let steps = LARGEST_STEPS
-            .into_iter()
-            .filter(|connections| *connections > plan.connections);
-        for connections in steps {
-            let name = &self.contestant.name;
-            say(progress, name, &format!("holding {}", count(connections)));
-            let larger = Plan {
-                connections,
-                push_every: PUSH_EVERY_MIN,
-                ..plan
-            };
-            let held = plan
-                .guard
-                .check(Phase::Largest)
-                .and_then(|()| course::hold_once(self.contestant, larger));
-            if let Err(failure) = held {
-                tell_failure(progress, name, &failure);
-                let at = format!("{} connections: {failure}", count(connections));
-                self.largest_stopped_by = Some(at);
-                return;
+    /// Looks for the largest crowd above that of the rounds, of at most `most`.
+    pub(crate) fn search_largest(&mut self, plan: Plan<'_>, most: u64, progress: &mut dyn Write) {
+        let mut largest = self.largest_of_rounds(plan.connections);
+        let sizes = sizes(largest.connections, most);
+        let mut search = Search::new(sizes.len());
+        while let Some(place) = search.next() {
+            let connections = sizes[place];
+            let head = format!(
+                "{}, {} connections",
+                self.contestant.name,
+                count(connections)
+            );
+            let mut round = Round::default();
+            let held = plan.guard.check(Phase::CrowdUp).and_then(|()| {
+                let larger = Plan {
+                    connections,
+                    ..plan
+                };
+                let mut tell = |phase: Phase| say(progress, &head, &phase.to_string());
+                course::hold(self.contestant, larger, &mut round, &mut tell)
+            });
+            search.note(place, held.is_ok());
+            match held {
+                Ok(()) => {
+                    largest = Largest {
+                        connections,
+                        processes: Some(round.processes),
+                        stopped_by: largest.stopped_by,
+                        figures: round.figures,
+                    };
+                }
+                Err(failure) => {
+                    tell_failure(progress, &head, &failure);
+                    let what = format!("{} connections: {failure}", count(connections));
+                    largest.stopped_by = Some(what);
+                    if failure == Failure::Interrupted {
+                        break;
+                    }
+                }
             }
-            self.largest = Some(connections);
         }
-        self.largest_stopped_by = Some("the search ends there".to_owned());
+        self.largest = Some(largest);
     }
 
-    pub(crate) fn row(self) -> Row {
-        let contestant = self.contestant;
+    /// What is known before the search.
+    fn largest_of_rounds(&self, connections: u64) -> Largest {
+        let Some(last) = self.rounds.last().filter(|_| self.completed > 0) else {
+            return Largest::default();
+        };
+        Largest {
+            connections,
+            processes: Some(last.processes),
+            stopped_by: None,
+            figures: self
+                .over_rounds()
+                .into_iter()
+                .map(|(column, summary)| (column, summary.median))
+                .collect(),
+        }
+    }
+
+    fn over_rounds(&self) -> Summaries {
         let rounds: Vec<Figures> = self
             .rounds
             .iter()
             .map(|round| round.figures.clone())
             .collect();
-        let mut figures = summarize(&rounds);
-        if let (Some(largest), Some(held)) =
-            (self.largest, figures.get_mut(&Column::ConnectionsHeld))
-        {
-            held.median = float(largest);
-            held.max = held.median;
-            held.min = held.median;
-        }
+        summarize(&rounds)
+    }
+
+    pub(crate) fn row(self) -> Row {
+        let contestant = self.contestant;
+        let figures = self.over_rounds();
         let mut errors_by_kind = BTreeMap::new();
         for (kind, count) in self.rounds.iter().flat_map(|round| &round.errors) {
             *errors_by_kind.entry(kind.clone()).or_insert(0) += count;
@@ -147,7 +169,7 @@ impl<'a> Entrant<'a> {
             ready_s: last.map(|round| round.ready_s),
             figures: Measured(figures),
             errors_by_kind,
-            largest_stopped_by: self.largest_stopped_by,
+            largest: self.largest,
             notes: notes(contestant, last),
             arrivals: last.map(|round| round.arrivals.clone()).unwrap_or_default(),
         }

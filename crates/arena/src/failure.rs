@@ -42,7 +42,6 @@ pub(crate) enum Phase {
     CrowdDown,
     EchoWarmUp,
     Echo,
-    Largest,
 }
 
 impl fmt::Display for Phase {
@@ -58,7 +57,6 @@ impl fmt::Display for Phase {
             Self::CrowdDown => "crowd down",
             Self::EchoWarmUp => "echo warm-up",
             Self::Echo => "echo",
-            Self::Largest => "largest crowd",
         })
     }
 }

@@ -4,7 +4,7 @@ mod curves;
 
 use crate::figures::{Best, Column};
 use crate::report::{Report, Row};
-use crate::show::{figure, groups, machine, method, ratio, spread};
+use crate::show::{figure, groups, largest, machine, method, ratio, remarks, spread};
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("html/page.css");
@@ -21,7 +21,7 @@ pub fn html(report: &Report) -> String {
     if report.interrupted {
         page.push_str("<p class=\"failed\">Interrupted: these are the figures so far.</p>\n");
     }
-    page.push_str(&outcomes(report));
+    page.push_str(&failed(report));
     page.push_str(&curves::section(report));
     for (title, columns) in groups(report) {
         let _ = writeln!(page, "<h2>{}</h2>\n<div class=\"charts\">", escape(title));
@@ -30,6 +30,8 @@ pub fn html(report: &Report) -> String {
         }
         page.push_str("</div>\n");
     }
+    page.push_str(&largest_crowds(report));
+    page.push_str(&outcomes(report));
     page.push_str("<h2>How it was measured</h2>\n<ul>\n");
     for line in &method(report)[1..] {
         let _ = writeln!(page, "<li>{}</li>", escape(line));
@@ -44,21 +46,52 @@ pub fn html(report: &Report) -> String {
     page
 }
 
+/// Who failed, before any figure; why is said further down.
+fn failed(report: &Report) -> String {
+    let failed = report.contestants.iter().filter(|row| !row.ok);
+    let names: Vec<String> = failed.map(|row| escape(&row.title)).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!("<p class=\"failed\">Failed: {}.</p>\n", names.join(", "))
+}
+
+/// The table of it, where they were looked for.
+fn largest_crowds(report: &Report) -> String {
+    let Some(table) = largest(report) else {
+        return String::new();
+    };
+    let heads: String = table
+        .heads
+        .iter()
+        .map(|head| format!("<th>{}", escape(head)))
+        .collect();
+    let mut text = format!(
+        "<h2>{}</h2>\n<table>\n<tr><th>contestant{heads}</tr>\n",
+        escape(table.title)
+    );
+    for (row, cells) in report.contestants.iter().zip(&table.rows) {
+        let cells: String = cells
+            .iter()
+            .map(|cell| format!("<td class=\"figure\">{}", escape(cell)))
+            .collect();
+        let _ = writeln!(text, "<tr><th>{}{cells}</tr>", escape(&row.title));
+    }
+    text.push_str("</table>\n");
+    text
+}
+
 /// Versions, processes, and what became of everybody.
 fn outcomes(report: &Report) -> String {
-    let mut text = "<table>\n<tr><th>contestant<th>language<th>version<th>processes<th>rounds<th>outcome</tr>\n".to_owned();
+    let mut text = "<h2>Contestants</h2>\n<table>\n<tr><th>contestant<th>language<th>version<th>processes<th>rounds<th>outcome</tr>\n".to_owned();
     for row in &report.contestants {
         let outcome = row.reason.as_ref().map_or_else(
             || "ok".to_owned(),
             |reason| format!("<span class=\"failed\">failed: {}</span>", escape(reason)),
         );
-        let more = row
-            .largest_stopped_by
+        let notes: String = remarks(row)
             .iter()
-            .map(|why| format!("largest crowd: {why}"));
-        let notes: String = more
-            .chain(row.notes.iter().cloned())
-            .map(|note| format!("<br><small>{}</small>", escape(&note)))
+            .map(|remark| format!("<br><small>{}</small>", escape(remark)))
             .collect();
         let processes = row
             .processes
@@ -151,7 +184,10 @@ mod tests {
             row.language = hostile.to_owned();
             row.version = Some(hostile.to_owned());
             row.reason = Some(hostile.to_owned());
-            row.largest_stopped_by = Some(hostile.to_owned());
+            row.largest = Some(crate::Largest {
+                stopped_by: Some(hostile.to_owned()),
+                ..crate::Largest::default()
+            });
             row.notes = vec![hostile.to_owned()];
         }
         let page = html(&report);

@@ -1,33 +1,28 @@
 //! The tables as Markdown, for a page of the documentation.
 
 use crate::report::Report;
-use crate::show::{cell, groups, machine, method};
+use crate::show::{machine, method, remarks, tables};
 use std::fmt::Write as _;
 
 /// All tables, reasons and what holds for every figure.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
     let mut text = String::new();
-    for (title, columns) in groups(report) {
-        let heads: Vec<&str> = columns.iter().map(|column| column.title()).collect();
+    for table in tables(report) {
         let _ = writeln!(
             text,
-            "### {title}\n\n| contestant | version | {} |",
-            heads.join(" | ")
+            "### {}\n\n| contestant | version | {} |",
+            table.title,
+            table.heads.join(" | ")
         );
-        let _ = writeln!(text, "| --- | --- |{}", " ---: |".repeat(columns.len()));
-        for row in &report.contestants {
-            let cells: Vec<String> = columns.iter().map(|column| cell(row, *column)).collect();
-            let version = row.version.as_deref().unwrap_or("-");
-            let title = if row.ok {
-                plain(&row.title)
-            } else {
-                format!("{} (failed)", plain(&row.title))
-            };
+        let _ = writeln!(text, "| --- | --- |{}", " ---: |".repeat(table.heads.len()));
+        for (row, cells) in report.contestants.iter().zip(&table.rows) {
+            let mark = if row.ok { "" } else { " (failed)" };
             let _ = writeln!(
                 text,
-                "| {title} | {} | {} |",
-                plain(version),
+                "| {}{mark} | {} | {} |",
+                plain(&row.title),
+                plain(row.version.as_deref().unwrap_or("-")),
                 cells.join(" | ")
             );
         }
@@ -37,16 +32,8 @@ pub fn markdown(report: &Report) -> String {
         if let Some(reason) = &row.reason {
             let _ = writeln!(text, "- {} failed: {}", plain(&row.title), plain(reason));
         }
-        if let Some(stopped) = &row.largest_stopped_by {
-            let _ = writeln!(
-                text,
-                "- {}, largest crowd: {}",
-                plain(&row.title),
-                plain(stopped)
-            );
-        }
-        for note in &row.notes {
-            let _ = writeln!(text, "- {}: {}", plain(&row.title), plain(note));
+        for remark in remarks(row) {
+            let _ = writeln!(text, "- {}: {}", plain(&row.title), plain(&remark));
         }
     }
     let _ = writeln!(text, "\n{} {}.", method(report).join(" "), machine(report));

@@ -2,6 +2,7 @@
 
 use crate::crowd::Arrival;
 use crate::figures::{Column, Summaries, Summary};
+use crate::largest::Largest;
 use crate::server::descriptors_max;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -87,6 +88,8 @@ pub struct Settings {
     pub request_rate_per_s: f64,
     /// They go on for so long.
     pub request_duration_s: f64,
+    /// Up to which the largest crowd was looked for; nothing where it was not.
+    pub largest_max: Option<u64>,
 }
 
 /// One contestant.
@@ -119,8 +122,8 @@ pub struct Row {
     pub(crate) figures: Measured,
     /// By kind, all rounds together.
     pub errors_by_kind: BTreeMap<String, u64>,
-    /// What ended the search for the largest crowd.
-    pub largest_stopped_by: Option<String>,
+    /// The largest crowd, where it was looked for.
+    pub largest: Option<Largest>,
     /// Columns without a figure, and other things to know.
     pub notes: Vec<String>,
     /// Of the last round: which share of all deliveries had come by when.
@@ -171,7 +174,7 @@ pub(crate) fn example() -> Report {
         ready_s: Some(0.2),
         figures: Measured(summarize(rounds)),
         errors_by_kind: BTreeMap::new(),
-        largest_stopped_by: None,
+        largest: None,
         notes: Vec::new(),
         arrivals: Vec::new(),
     };
@@ -216,6 +219,7 @@ pub(crate) fn example() -> Report {
             request_connections: 64,
             request_rate_per_s: 100.0,
             request_duration_s: 5.0,
+            largest_max: None,
         },
         contestants: vec![quick, slow, broken],
     }

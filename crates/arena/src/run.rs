@@ -30,7 +30,7 @@ pub struct Options {
     pub version: String,
     /// Of the crowd.
     pub connections: u64,
-    /// Times that everybody has their turn.
+    /// Times that everybody has their turn; none where only the largest crowd is looked for.
     pub rounds: u32,
     /// In each round.
     pub pushes: u64,
@@ -44,8 +44,8 @@ pub struct Options {
     pub port: u16,
     /// Whether to run the build commands.
     pub build: bool,
-    /// Whether to look for the largest crowd that each contestant holds.
-    pub largest: bool,
+    /// Look for the largest crowd that each contestant holds, up to this size.
+    pub largest_max: Option<u64>,
 }
 
 /// The run itself failed, not a contestant.
@@ -114,8 +114,8 @@ pub fn run(
     };
     run.prepare();
     run.rounds();
-    if options.largest {
-        run.largest();
+    if let Some(most) = options.largest_max {
+        run.largest(most);
     }
     Ok(run.report(started_unix_s))
 }
@@ -158,13 +158,13 @@ impl Run<'_> {
         }
     }
 
-    fn largest(&mut self) {
+    fn largest(&mut self, most: u64) {
         for entrant in &mut self.entrants {
             let holds = entrant.contestant.kind == Kind::Websocket;
             if !holds || entrant.failure.is_some() {
                 continue;
             }
-            entrant.search_largest(self.plan, self.progress);
+            entrant.search_largest(self.plan, most, self.progress);
         }
     }
 
@@ -194,6 +194,7 @@ impl Run<'_> {
                 request_connections: self.plan.request.connections,
                 request_rate_per_s: self.plan.request.rate_per_s,
                 request_duration_s: self.plan.request.duration.as_secs_f64(),
+                largest_max: self.options.largest_max,
             },
             contestants,
         }

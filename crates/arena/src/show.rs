@@ -1,6 +1,7 @@
 //! Figures as people read them, and the columns in groups: the same for terminal, Markdown and page.
 
 use crate::figures::{Column, Form, Summary};
+use crate::largest::Largest;
 use crate::report::{Report, Row};
 use myriad_doctor::units::{bytes, count, milliseconds, whole};
 
@@ -73,6 +74,74 @@ pub(crate) fn groups(report: &Report) -> Vec<(&'static str, Vec<Column>)> {
         .collect()
 }
 
+/// A table of which everybody has a row, after their name and version.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Table {
+    pub(crate) title: &'static str,
+    pub(crate) heads: Vec<&'static str>,
+    /// As many as there are contestants, in their order.
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// All groups, and the largest crowds if they were looked for.
+pub(crate) fn tables(report: &Report) -> Vec<Table> {
+    let of_group = |(title, columns): (&'static str, Vec<Column>)| Table {
+        title,
+        heads: columns.iter().map(|column| column.title()).collect(),
+        rows: report
+            .contestants
+            .iter()
+            .map(|row| columns.iter().map(|column| cell(row, *column)).collect())
+            .collect(),
+    };
+    let groups = groups(report).into_iter().map(of_group);
+    groups.chain(largest(report)).collect()
+}
+
+/// Crowds of different sizes are not compared: there are no ratios.
+pub(crate) fn largest(report: &Report) -> Option<Table> {
+    let searched = |row: &Row| row.largest.is_some();
+    if !report.contestants.iter().any(searched) {
+        return None;
+    }
+    let titles = Largest::COLUMNS.map(Column::title);
+    let heads = ["held", "processes"].into_iter().chain(titles).collect();
+    let rows = report.contestants.iter().map(|row| {
+        let Some(largest) = &row.largest else {
+            return vec![absent(); Largest::COLUMNS.len() + 2];
+        };
+        let processes = largest.processes.map(|count| count.to_string());
+        let shown = |column: Column| {
+            let value = largest.figures.get(&column)?;
+            Some(figure(column.form(), *value))
+        };
+        [Some(count(largest.connections)), processes]
+            .into_iter()
+            .chain(Largest::COLUMNS.map(shown))
+            .map(|text| text.unwrap_or_else(absent))
+            .collect()
+    });
+    Some(Table {
+        title: "Largest crowd",
+        heads,
+        rows: rows.collect(),
+    })
+}
+
+/// What was not measured.
+fn absent() -> String {
+    "-".to_owned()
+}
+
+/// What there is to know of a row beside its figures, a line each.
+pub(crate) fn remarks(row: &Row) -> Vec<String> {
+    let stopped = row.largest.iter().filter_map(|largest| {
+        let why = largest.stopped_by.as_ref()?;
+        Some(format!("a larger crowd: {why}"))
+    });
+    stopped.chain(row.notes.iter().cloned()).collect()
+}
+
 /// A figure with its unit.
 pub(crate) fn figure(form: Form, value: f64) -> String {
     let sign = if value < 0.0 { "-" } else { "" };
@@ -109,7 +178,7 @@ pub(crate) fn spread(summary: &Summary) -> Option<String> {
 /// The figure, its ratio to the best, its spread; a dash for what was not measured.
 pub(crate) fn cell(row: &Row, column: Column) -> String {
     let Some(summary) = row.summary(column) else {
-        return "-".to_owned();
+        return absent();
     };
     let parts = [
         Some(figure(column.form(), summary.median)),
@@ -127,7 +196,9 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
     } else {
         "rounds"
     };
-    let mut lines = vec![
+    let mut lines = vec![if settings.rounds == 0 {
+        "No rounds: only the largest crowds were looked for.".to_owned()
+    } else {
         format!(
             "{} connections, {} {rounds} with the order rotated, {} pushes {} apart in each, after {} of nothing.",
             count(settings.connections),
@@ -135,11 +206,13 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
             settings.pushes,
             figure(Form::Seconds, settings.push_every_s),
             figure(Form::Seconds, settings.idle_s)
-        ),
-        "A figure is the median over the rounds; × is how many times worse than the best of its column, ± the largest distance of a round from the median.".to_owned(),
-        "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. Kernel memory is not in it.".to_owned(),
-        "The clock of a push starts once, when its request is written, and stops at each connection; times are medians over a round's pushes. CPU is user and system time of the processes during the pushes, less what being idle costs.".to_owned(),
-    ];
+        )
+    }];
+    lines.extend([
+        "A figure is the median over the rounds; × is how many times worse than the best of its column, ± the largest distance of a round from the median.",
+        "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. Kernel memory is not in it.",
+        "The clock of a push starts once, when its request is written, and stops at each connection; times are medians over a round's pushes. CPU is user and system time of the processes during the pushes, less what being idle costs.",
+    ].map(str::to_owned));
     let measured = |column| {
         let mut rows = report.contestants.iter();
         rows.any(|row| row.summary(column).is_some())
@@ -158,6 +231,12 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
             rate(settings.request_rate_per_s),
             figure(Form::Seconds, settings.request_duration_s),
             count(settings.request_connections)
+        ));
+    }
+    if let Some(most) = settings.largest_max {
+        lines.push(format!(
+            "Largest crowd: the largest in which one push reached everybody, of sizes up to {}; what stopped the next size is said beside. Figures are those of that crowd, \"a connection\" from nobody to all of it and CPU with what being idle costs; or those of the rounds where no larger one was held. Sizes differ, so that there are no ratios.",
+            count(most)
         ));
     }
     lines

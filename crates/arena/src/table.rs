@@ -1,7 +1,7 @@
 //! The tables in the terminal.
 
 use crate::report::{Report, Row};
-use crate::show::{cell, groups, machine, method};
+use crate::show::{machine, method, remarks, tables};
 
 const GAP: &str = "  ";
 
@@ -9,18 +9,13 @@ const GAP: &str = "  ";
 #[must_use]
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
-    for (title, columns) in groups(report) {
-        let head = ["contestant", "version"]
-            .into_iter()
-            .chain(columns.iter().map(|column| column.title()))
-            .map(str::to_owned)
-            .collect();
-        let mut rows: Vec<Vec<String>> = vec![head];
-        for row in &report.contestants {
-            let cells = columns.iter().map(|column| cell(row, *column));
+    for table in tables(report) {
+        let head = ["contestant", "version"].into_iter().chain(table.heads);
+        let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).collect()];
+        for (row, cells) in report.contestants.iter().zip(table.rows) {
             rows.push(named(row).into_iter().chain(cells).collect());
         }
-        text.push_str(&format!("{title}\n{}\n", aligned(&rows)));
+        text.push_str(&format!("{}\n{}\n", table.title, aligned(&rows)));
     }
     text.push_str(&outcomes(report));
     for line in method(report) {
@@ -43,11 +38,8 @@ fn outcomes(report: &Report) -> String {
         if let Some(reason) = &row.reason {
             text.push_str(&format!("{} FAILED: {reason}\n", row.name));
         }
-        if let Some(stopped) = &row.largest_stopped_by {
-            text.push_str(&format!("{}, largest crowd: {stopped}\n", row.name));
-        }
-        for note in &row.notes {
-            text.push_str(&format!("{}: {note}\n", row.name));
+        for remark in remarks(row) {
+            text.push_str(&format!("{}: {remark}\n", row.name));
         }
     }
     if report.interrupted {

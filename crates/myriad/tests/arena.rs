@@ -309,13 +309,86 @@ fn whoever_fails_has_a_row_that_says_why_and_the_others_go_on() {
 }
 
 #[test]
+fn the_largest_crowd_is_found_and_what_stopped_the_next_is_said() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let full = SERVE.replace("\"epoll\"]", "\"epoll\", \"--max-connections\", \"20\"]");
+    let contestants = contestant("full", &full, "") + &contestant("good", SERVE, "");
+    let arena = Arena::new("largest", &contestants);
+    let (html, markdown) = (arena.path("a.html"), arena.path("a.md"));
+    let output = arena.run(&[
+        "--rounds",
+        "0",
+        "--largest=40",
+        "--html",
+        html.to_str().unwrap(),
+        "--markdown",
+        markdown.to_str().unwrap(),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+
+    let report = arena.report();
+    assert_eq!(report["settings"]["largest_max"], 40);
+    let [full, good] = [0, 1].map(|place| report["contestants"][place]["largest"].clone());
+    assert_eq!(full["connections"], 20);
+    assert_eq!(full["processes"], 1);
+    let stopped_by = full["stopped_by"].as_str().unwrap();
+    assert!(
+        stopped_by.starts_with("30 connections: crowd up: only 20 of 30 connected (handshake_503 "),
+        "{stopped_by}"
+    );
+    assert_eq!(good["connections"], 40);
+    assert!(good["stopped_by"].is_null());
+    for largest in [full, good] {
+        for figure in ["setup_per_s", "user_bytes", "push_first_ms", "push_last_ms"] {
+            assert!(largest[figure].as_f64() > Some(0.0), "{figure}: {largest}");
+        }
+        assert!(largest["cpu_s_per_million_deliveries"].is_number());
+    }
+    // The largest of all first.
+    let tried = [
+        "good, 40 connections: crowd up",
+        "full, 30 connections: FAILED",
+    ];
+    assert!(tried.iter().all(|words| said.contains(words)), "{said}");
+    assert!(!said.contains("good, 30 connections"), "{said}");
+
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("Largest crowd\n"), "{table}");
+    assert!(
+        table.contains("full: a larger crowd: 30 connections"),
+        "{table}"
+    );
+    assert!(text(&markdown).contains("| \\<full\\> | 1 | 20 | 1 | "));
+    assert!(text(&html).contains("<h2>Largest crowd</h2>"));
+}
+
+#[test]
+fn the_crowd_of_the_rounds_is_the_least_of_largest_ones() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let full = SERVE.replace("\"epoll\"]", "\"epoll\", \"--max-connections\", \"40\"]");
+    let contestants = contestant("full", &full, "features = [\"push\"]");
+    let arena = Arena::new("least", &contestants);
+    let output = arena.run(&["--largest=60"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let row = &arena.report()["contestants"][0];
+    assert_eq!(row["connections_held"], 40.0);
+    assert_eq!(row["largest"]["connections"], 40);
+    assert_eq!(row["largest"]["push_last_ms"], row["push_last_ms"]);
+    let stopped_by = row["largest"]["stopped_by"].as_str().unwrap();
+    assert!(stopped_by.starts_with("45 connections: "), "{stopped_by}");
+}
+
+#[test]
 fn bad_arguments_say_what_there_is() {
     let arena = Arena::new("arguments", &contestant("good", SERVE, ""));
     for (arguments, hint) in [
         (&["--only", "god"][..], "there are good"),
         (&["--arena", "/nowhere"], "--arena DIR"),
         (&["--connections", "3"], "at least 8"),
-        (&["--rounds", "0"], "--rounds"),
+        (&["--rounds", "0"], "--largest"),
+        (&["--largest=3"], "at least 8"),
         (&["--echo-connections", "0"], "at least 1"),
         (&["--echo-rate", "0.5"], "from 1/s"),
         (&["--echo-duration", "2h"], "from 1s to 1h"),

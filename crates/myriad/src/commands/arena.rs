@@ -30,8 +30,8 @@ pub(crate) struct Arguments {
     /// Connections of the crowd
     #[arg(long, short = 'c', value_name = "COUNT", default_value = "100k", value_parser = some)]
     connections: u64,
-    /// Times everybody has their turn, in rotated order
-    #[arg(long, value_name = "COUNT", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// Times everybody has their turn, in rotated order; 0 only with --largest
+    #[arg(long, value_name = "COUNT", default_value = "5", value_parser = clap::value_parser!(u32).range(0..=1_000))]
     rounds: u32,
     /// Pushes to everybody in each round
     #[arg(long, value_name = "COUNT", default_value = "5", value_parser = clap::value_parser!(u64).range(1..=1_000))]
@@ -57,9 +57,9 @@ pub(crate) struct Arguments {
     /// Time for which they are made
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
     request_duration: Duration,
-    /// Look for the largest crowd each of them holds, in steps up to a million
-    #[arg(long)]
-    largest: bool,
+    /// Look for the largest crowd each of them holds, up to so many [default: 1m]
+    #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = some)]
+    largest: Option<u64>,
     /// Take what is built already
     #[arg(long)]
     no_build: bool,
@@ -152,6 +152,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if let Err(why) = writable(arguments) {
         return bad_arguments(&why);
     }
+    if arguments.rounds == 0 && arguments.largest.is_none() {
+        return bad_arguments("--rounds 0: without a round there is nothing to do but --largest");
+    }
     let options = Options {
         myriad,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -171,7 +174,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         },
         port: arguments.port,
         build: !arguments.no_build,
-        largest: arguments.largest,
+        largest_max: arguments.largest,
     };
     if cfg!(debug_assertions) {
         say(
