@@ -59,7 +59,7 @@ impl<'a> Plan<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Round {
     pub(crate) figures: Figures,
-    pub(crate) processes: usize,
+    pub(crate) processes: u64,
     pub(crate) ready_s: f64,
     pub(crate) arrivals: Vec<Arrival>,
     pub(crate) errors: BTreeMap<String, u64>,

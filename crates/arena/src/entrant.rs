@@ -180,6 +180,8 @@ impl<'a> Entrant<'a> {
 fn notes(contestant: &Contestant, last: Option<&Round>) -> Vec<String> {
     let mut notes = Vec::new();
     match contestant.kind {
+        // Without a round nobody was asked for any of it.
+        Kind::Websocket if last.is_none() => {}
         Kind::Websocket => {
             for (feature, name) in [
                 (Feature::Push, "push"),

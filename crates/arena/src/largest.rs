@@ -16,7 +16,7 @@ pub struct Largest {
     /// Held; 0 where no size was.
     pub connections: u64,
     /// That held it.
-    pub processes: Option<usize>,
+    pub processes: Option<u64>,
     /// What became of a larger crowd; nothing where none was to be tried.
     pub stopped_by: Option<String>,
     /// Of that crowd, by their keys. From one push, so that there is no spread.

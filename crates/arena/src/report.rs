@@ -112,7 +112,7 @@ pub struct Row {
     /// Rounds it came to the end of.
     pub rounds: u32,
     /// Processes that held the crowd.
-    pub processes: Option<usize>,
+    pub processes: Option<u64>,
     /// Building took so long; nothing when it was not built.
     pub build_s: Option<f64>,
     /// From the start of the processes to the last one's first answer.

@@ -76,6 +76,8 @@ pub(crate) struct Server<'a> {
     contestant: &'a Contestant,
     guard: Guard<'a>,
     processes: Vec<Process>,
+    /// That share the crowd; a start may make several itself.
+    count: u64,
     ports: Vec<u16>,
     mode: Mode,
     pub(crate) ready_s: f64,
@@ -99,6 +101,7 @@ impl<'a> Server<'a> {
             contestant,
             guard,
             processes: Vec::with_capacity(ports.len()),
+            count,
             ports,
             mode: start.mode,
             ready_s: 0.0,
@@ -146,8 +149,8 @@ impl<'a> Server<'a> {
         self.contestant
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.processes.len()
+    pub(crate) fn count(&self) -> u64 {
+        self.count
     }
 
     /// WebSocket URLs, one for each port.

@@ -2,7 +2,7 @@
 
 use crate::figures::{Column, Form, Summary};
 use crate::largest::Largest;
-use crate::report::{Report, Row};
+use crate::report::{Report, Row, Settings};
 use myriad_doctor::units::{bytes, count, milliseconds, whole};
 
 /// Columns that are looked at together.
@@ -191,28 +191,15 @@ pub(crate) fn cell(row: &Row, column: Column) -> String {
 /// What holds for every figure, in sentences.
 pub(crate) fn method(report: &Report) -> Vec<String> {
     let settings = &report.settings;
-    let rounds = if settings.rounds == 1 {
-        "round"
+    let mut lines = if settings.rounds == 0 {
+        vec![
+            "No rounds: only the largest crowds were looked for.".to_owned(),
+            "User space is the proportional set size of all of a contestant's processes, read from /proc. Kernel memory is not in it.".to_owned(),
+            "The clock of a push starts once, when its request is written, and stops at each connection. CPU is user and system time of the processes.".to_owned(),
+        ]
     } else {
-        "rounds"
+        of_rounds(settings)
     };
-    let mut lines = vec![if settings.rounds == 0 {
-        "No rounds: only the largest crowds were looked for.".to_owned()
-    } else {
-        format!(
-            "{} connections, {} {rounds} with the order rotated, {} pushes {} apart in each, after {} of nothing.",
-            count(settings.connections),
-            settings.rounds,
-            settings.pushes,
-            figure(Form::Seconds, settings.push_every_s),
-            figure(Form::Seconds, settings.idle_s)
-        )
-    }];
-    lines.extend([
-        "A figure is the median over the rounds; × is how many times worse than the best of its column, ± the largest distance of a round from the median.",
-        "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. Kernel memory is not in it.",
-        "The clock of a push starts once, when its request is written, and stops at each connection; times are medians over a round's pushes. CPU is user and system time of the processes during the pushes, less what being idle costs.",
-    ].map(str::to_owned));
     let measured = |column| {
         let mut rows = report.contestants.iter();
         rows.any(|row| row.summary(column).is_some())
@@ -240,6 +227,28 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// What holds for the figures of rounds.
+fn of_rounds(settings: &Settings) -> Vec<String> {
+    let rounds = if settings.rounds == 1 {
+        "round"
+    } else {
+        "rounds"
+    };
+    vec![
+        format!(
+            "{} connections, {} {rounds} with the order rotated, {} pushes {} apart in each, after {} of nothing.",
+            count(settings.connections),
+            settings.rounds,
+            settings.pushes,
+            figure(Form::Seconds, settings.push_every_s),
+            figure(Form::Seconds, settings.idle_s)
+        ),
+        "A figure is the median over the rounds; × is how many times worse than the best of its column, ± the largest distance of a round from the median.".to_owned(),
+        "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. Kernel memory is not in it.".to_owned(),
+        "The clock of a push starts once, when its request is written, and stops at each connection; times are medians over a round's pushes. CPU is user and system time of the processes during the pushes, less what being idle costs.".to_owned(),
+    ]
 }
 
 /// Rates asked for may be below one a second.
