@@ -18,7 +18,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Of the idle time, left for reading memory before the first push.
 const READING: Duration = Duration::from_secs(2);
 /// In the search for the largest crowd: whoever is not there by then is held too slowly for it to be called holding.
-const CROWD_UP_MAX: Duration = Duration::from_secs(240);
+const CROWD_UP_MAX: Duration = Duration::from_secs(480);
 /// Between pushes of a warm-up.
 const WARM_UP_EVERY: Duration = Duration::from_millis(20);
 /// Before the first push of a warm-up.
