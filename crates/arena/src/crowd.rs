@@ -163,12 +163,13 @@ impl Crowd {
         phase: Phase,
     ) -> Result<u64, Failure> {
         let began = Instant::now();
-        let mut moved = began;
+        // Whoever loses as many as come in does not get on, though the count goes up and down.
+        let (mut most, mut moved) = (self.connected, began);
         loop {
             match self.next(server, phase)? {
                 Some(Line::Progress { connected, .. }) => {
-                    if connected > self.connected {
-                        moved = Instant::now();
+                    if connected > most {
+                        (most, moved) = (connected, Instant::now());
                     }
                     self.connected = connected;
                 }
@@ -179,7 +180,8 @@ impl Crowd {
             }
             if moved.elapsed() > CONNECT_PATIENCE {
                 let (connected, seconds) = (self.connected, CONNECT_PATIENCE.as_secs());
-                let why = format!("no further connection for {seconds} s, {connected} are open");
+                let why =
+                    format!("no more than {most} open in {seconds} s, {connected} are so now");
                 return Err(Failure::Crowd { phase, why });
             }
             if began.elapsed() > patience {
