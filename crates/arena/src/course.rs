@@ -64,6 +64,8 @@ pub(crate) struct Round {
     pub(crate) arrivals: Vec<Arrival>,
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) warnings: Vec<String>,
+    /// Of a crowd that is all that is wanted: how many came, whether or not it became whole.
+    pub(crate) open: u64,
 }
 
 impl Round {
@@ -286,7 +288,9 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
         let publish = self.publish(1, plan.push_every, SETTLE + READING);
         let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
         let mut crowd = self.crowd(&self.order(plan.connections, publish))?;
-        let connected = crowd.connected_within(CROWD_UP_MAX, &mut self.server, Phase::CrowdUp)?;
+        let up = crowd.connected_within(CROWD_UP_MAX, &mut self.server, Phase::CrowdUp);
+        self.round.open = crowd.connected();
+        let connected = up?;
         crowd.hold(&mut self.server, SETTLE, Phase::CrowdUp)?;
         let memory = self.server.memory();
 

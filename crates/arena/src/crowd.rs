@@ -192,6 +192,11 @@ impl Crowd {
         }
     }
 
+    /// Open now, as far as the crowd has said.
+    pub(crate) fn connected(&self) -> u64 {
+        self.connected
+    }
+
     /// Until that many pushes have run their course.
     pub(crate) fn wait_for_pushes(
         &mut self,

@@ -80,10 +80,8 @@ impl<'a> Entrant<'a> {
     /// Looks for the largest crowd above that of the rounds, of at most `most`.
     pub(crate) fn search_largest(&mut self, plan: Plan<'_>, most: u64, progress: &mut dyn Write) {
         let mut largest = self.largest_of_rounds(plan.connections);
-        let sizes = sizes(largest.connections, most);
-        let mut search = Search::new(sizes.len());
-        while let Some(place) = search.next() {
-            let connections = sizes[place];
+        let mut search = Search::new(sizes(largest.connections, most));
+        while let Some(connections) = search.next() {
             let head = format!(
                 "{}, {} connections",
                 self.contestant.name,
@@ -98,9 +96,9 @@ impl<'a> Entrant<'a> {
                 let mut tell = |phase: Phase| say(progress, &head, &phase.to_string());
                 course::hold(self.contestant, larger, &mut round, &mut tell)
             });
-            search.note(place, held.is_ok());
             match held {
                 Ok(()) => {
+                    search.note_held(connections);
                     largest = Largest {
                         connections,
                         processes: Some(round.processes),
@@ -109,6 +107,7 @@ impl<'a> Entrant<'a> {
                     };
                 }
                 Err(failure) => {
+                    search.note_stopped(connections, round.open);
                     tell_failure(progress, &head, &failure);
                     let what = format!("{} connections: {failure}", count(connections));
                     largest.stopped_by = Some(what);

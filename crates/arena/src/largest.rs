@@ -59,44 +59,61 @@ pub(crate) fn sizes(held: u64, most: u64) -> Vec<u64> {
         .collect()
 }
 
-/// The largest size first, since most that can hold it are done then; after that by halves. Whoever holds a crowd holds
+/// The largest size first, since most that can hold it are done then. Whoever could not came some way, which says where to
+/// look next: at the largest size below that, then at the one above; after that by halves. Whoever holds a crowd holds
 /// every smaller one.
 #[derive(Debug)]
 pub(crate) struct Search {
+    sizes: Vec<u64>,
     /// So many of the sizes, from the smallest, are held.
     held: usize,
     /// From this one on they are not.
     stopped: Option<usize>,
-    count: usize,
+    /// The place that the last try points to.
+    hint: Option<usize>,
+    /// It is the one above the place that was pointed to before.
+    above: bool,
 }
 
 impl Search {
-    pub(crate) fn new(count: usize) -> Self {
+    pub(crate) fn new(sizes: Vec<u64>) -> Self {
         Self {
+            sizes,
             held: 0,
             stopped: None,
-            count,
+            hint: None,
+            above: false,
         }
     }
 
-    /// The size to try next, by its place; nothing when the largest is found.
-    pub(crate) fn next(&self) -> Option<usize> {
-        let stopped = self.stopped.unwrap_or(self.count);
-        if self.held == stopped {
-            return None;
-        }
-        Some(match self.stopped {
-            None => self.count - 1,
-            Some(stopped) => usize::midpoint(self.held, stopped),
-        })
+    /// The size to try next; nothing when the largest is found.
+    pub(crate) fn next(&self) -> Option<u64> {
+        let stopped = self.stopped.unwrap_or(self.sizes.len());
+        let place = match (self.stopped, self.hint) {
+            _ if self.held == stopped => return None,
+            (None, _) => stopped - 1,
+            (Some(_), Some(hint)) if (self.held..stopped).contains(&hint) => hint,
+            (Some(_), _) => usize::midpoint(self.held, stopped),
+        };
+        self.sizes.get(place).copied()
     }
 
-    pub(crate) fn note(&mut self, place: usize, held: bool) {
-        if held {
-            self.held = place + 1;
-        } else {
-            self.stopped = Some(place);
-        }
+    /// That size was held.
+    pub(crate) fn note_held(&mut self, size: u64) {
+        self.held = self.sizes.partition_point(|it| *it <= size);
+        // One above the place that was pointed to, and no further: that would be a walk through all the sizes.
+        let pointed = self
+            .hint
+            .is_some_and(|hint| hint + 1 == self.held && !self.above);
+        self.hint = pointed.then_some(self.held);
+        self.above = pointed;
+    }
+
+    /// That size was not held; at the most so many connections of it were open.
+    pub(crate) fn note_stopped(&mut self, size: u64, open: u64) {
+        self.stopped = Some(self.sizes.partition_point(|it| *it < size));
+        self.hint = self.sizes.partition_point(|it| *it <= open).checked_sub(1);
+        self.above = false;
     }
 }
 
@@ -104,26 +121,39 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// The sizes tried of so many, by a contestant that holds the first `holds` of them; and how many it was found to hold.
-    fn found(count: usize, holds: usize) -> (Vec<usize>, usize) {
-        let mut search = Search::new(count);
-        let mut tried = Vec::new();
-        while let Some(place) = search.next() {
-            tried.push(place);
-            search.note(place, place < holds);
+    /// The sizes tried, of 1 to `count`, by a contestant that holds at most `holds` and of more has `open` open; and what it
+    /// was found to hold.
+    fn found(count: u64, holds: u64, open: u64) -> (Vec<u64>, u64) {
+        let mut search = Search::new((1..=count).collect());
+        let (mut tried, mut held) = (Vec::new(), 0);
+        while let Some(size) = search.next() {
+            tried.push(size);
+            if size <= holds {
+                search.note_held(size);
+                held = size;
+            } else {
+                search.note_stopped(size, open);
+            }
         }
-        (tried, search.held)
+        (tried, held)
     }
 
     #[test]
-    fn every_limit_is_found_in_a_few_steps() {
-        for holds in 0..=12 {
-            let (tried, largest) = found(12, holds);
-            assert_eq!(largest, holds);
-            assert!(tried.len() <= 5, "{tried:?}");
+    fn every_limit_is_found_in_a_few_steps_whatever_was_open() {
+        for (holds, open) in (0..=12).flat_map(|holds| (0..=13).map(move |open| (holds, open))) {
+            let (tried, held) = found(12, holds, open);
+            assert_eq!(held, holds);
+            assert!(tried.len() <= 7, "holds {holds}, open {open}: {tried:?}");
         }
-        assert_eq!(found(12, 12).0, [11]);
-        assert_eq!(found(0, 0), (Vec::new(), 0));
+        assert_eq!(found(12, 12, 0).0, [12]);
+        assert_eq!(found(0, 0, 0), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn what_was_open_says_where_to_look() {
+        assert_eq!(found(12, 11, 11), (vec![12, 11], 11));
+        assert_eq!(found(12, 8, 8), (vec![12, 8, 9], 8));
+        assert_eq!(found(12, 7, 8).0[..3], [12, 8, 4]);
     }
 
     #[test]
