@@ -167,14 +167,6 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
         Ok(course)
     }
 
-    fn order(&self, connections: u64, publish: Option<Publish>) -> Order {
-        Order {
-            targets: self.server.targets(),
-            connections,
-            load: publish.map(Load::Publish),
-        }
-    }
-
     fn publish(&self, pushes: u64, every: Duration, after: Duration) -> Option<Publish> {
         (pushes > 0 && self.contestant.offers(Feature::Push)).then(|| Publish {
             urls: self.server.broadcast_urls(),
@@ -185,12 +177,24 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
         })
     }
 
-    fn crowd(&self, order: &Order) -> Result<Crowd, Failure> {
-        Crowd::start(
-            order,
-            &Files::of(self.plan.folder, "crowd"),
-            self.plan.guard,
-        )
+    /// On its way up; and how many pushes it will make.
+    fn crowd(&self, connections: u64, publish: Option<Publish>) -> Result<(Crowd, u64), Failure> {
+        let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
+        let order = Order {
+            targets: self.server.targets(),
+            connections,
+            load: publish.map(Load::Publish),
+        };
+        let files = Files::of(self.plan.folder, "crowd");
+        Ok((Crowd::start(&order, &files, self.plan.guard)?, pushes))
+    }
+
+    /// Until the crowd has made its pushes: what the server used meanwhile.
+    fn pushes(&mut self, crowd: &mut Crowd, pushes: u64) -> Result<Used, Failure> {
+        (self.say)(Phase::Pushes);
+        let pushing = Window::open(&self.server);
+        crowd.wait_for_pushes(&mut self.server, pushes, Phase::Pushes)?;
+        Ok(pushing.close(&self.server))
     }
 
     /// As the manifest asks for: connections, pushes to all of them, and nobody left.
@@ -202,8 +206,7 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
         }
         (self.say)(Phase::WarmUp);
         let publish = self.publish(warm_up.pushes, WARM_UP_EVERY, WARM_UP_AFTER);
-        let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
-        let mut crowd = self.crowd(&self.order(connections, publish))?;
+        let (mut crowd, pushes) = self.crowd(connections, publish)?;
         crowd.wait_until_connected(&mut self.server, Phase::WarmUp)?;
         crowd.wait_for_pushes(&mut self.server, pushes, Phase::WarmUp)?;
         crowd.leave(Phase::WarmUp)?;
@@ -224,7 +227,7 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
     fn quarter(&mut self) -> Result<Sample, Failure> {
         (self.say)(Phase::Quarter);
         let connections = (self.plan.connections / 4).max(1);
-        let mut crowd = self.crowd(&self.order(connections, None))?;
+        let (mut crowd, _) = self.crowd(connections, None)?;
         let connected = crowd.wait_until_connected(&mut self.server, Phase::Quarter)?;
         crowd.hold(&mut self.server, SETTLE, Phase::Quarter)?;
         let sample = self.sample(connected, Phase::Quarter)?;
@@ -238,8 +241,7 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
         (self.say)(Phase::CrowdUp);
         let plan = self.plan;
         let publish = self.publish(plan.pushes, plan.push_every, plan.idle + SETTLE + READING);
-        let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
-        let mut crowd = self.crowd(&self.order(plan.connections, publish))?;
+        let (mut crowd, pushes) = self.crowd(plan.connections, publish)?;
         let connected = crowd.wait_until_connected(&mut self.server, Phase::CrowdUp)?;
 
         (self.say)(Phase::Idle);
@@ -250,10 +252,7 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
         self.round.figures.insert(Column::IdleCpuShare, idle_share);
         let memory = self.server.memory();
 
-        (self.say)(Phase::Pushes);
-        let pushing = Window::open(&self.server);
-        crowd.wait_for_pushes(&mut self.server, pushes, Phase::Pushes)?;
-        let used = pushing.close(&self.server);
+        let used = self.pushes(&mut crowd, pushes)?;
         let full = Sample {
             connections: connected,
             memory,
@@ -286,18 +285,14 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
         (self.say)(Phase::CrowdUp);
         let plan = self.plan;
         let publish = self.publish(1, plan.push_every, SETTLE + READING);
-        let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
-        let mut crowd = self.crowd(&self.order(plan.connections, publish))?;
+        let (mut crowd, pushes) = self.crowd(plan.connections, publish)?;
         let up = crowd.connected_within(CROWD_UP_MAX, &mut self.server, Phase::CrowdUp);
         self.round.open = crowd.connected();
         let connected = up?;
         crowd.hold(&mut self.server, SETTLE, Phase::CrowdUp)?;
         let memory = self.server.memory();
 
-        (self.say)(Phase::Pushes);
-        let pushing = Window::open(&self.server);
-        crowd.wait_for_pushes(&mut self.server, pushes, Phase::Pushes)?;
-        let used = pushing.close(&self.server);
+        let used = self.pushes(&mut crowd, pushes)?;
         let full = Sample {
             connections: connected,
             memory,
