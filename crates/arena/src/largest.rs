@@ -4,6 +4,7 @@ use crate::figures::{Column, Figures};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Sizes that are tried, in thousandths of the largest one.
 const PER_MILLE: [u64; 12] = [15, 30, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1_000];
@@ -69,10 +70,9 @@ pub(crate) struct Search {
     held: usize,
     /// From this one on they are not.
     stopped: Option<usize>,
-    /// The place that the last try points to.
-    hint: Option<usize>,
-    /// It is the one above the place that was pointed to before.
-    above: bool,
+    /// The places that the last failure points to, in the order in which they are tried. Only two: it must not become a walk
+    /// through all the sizes.
+    pointed: Range<usize>,
 }
 
 impl Search {
@@ -81,39 +81,38 @@ impl Search {
             sizes,
             held: 0,
             stopped: None,
-            hint: None,
-            above: false,
+            pointed: 0..0,
         }
     }
 
     /// The size to try next; nothing when the largest is found.
     pub(crate) fn next(&self) -> Option<u64> {
-        let stopped = self.stopped.unwrap_or(self.sizes.len());
-        let place = match (self.stopped, self.hint) {
-            _ if self.held == stopped => return None,
-            (None, _) => stopped - 1,
-            (Some(_), Some(hint)) if (self.held..stopped).contains(&hint) => hint,
-            (Some(_), _) => usize::midpoint(self.held, stopped),
+        let Some(stopped) = self.stopped else {
+            return self.sizes.get(self.held..)?.last().copied();
         };
+        let open = self.held..stopped;
+        if open.is_empty() {
+            return None;
+        }
+        let pointed = self.pointed.clone().find(|place| open.contains(place));
+        let place = pointed.unwrap_or(usize::midpoint(self.held, stopped));
         self.sizes.get(place).copied()
     }
 
     /// That size was held.
     pub(crate) fn note_held(&mut self, size: u64) {
         self.held = self.sizes.partition_point(|it| *it <= size);
-        // One above the place that was pointed to, and no further: that would be a walk through all the sizes.
-        let pointed = self
-            .hint
-            .is_some_and(|hint| hint + 1 == self.held && !self.above);
-        self.hint = pointed.then_some(self.held);
-        self.above = pointed;
     }
 
     /// That size was not held; at the most so many connections of it were open.
     pub(crate) fn note_stopped(&mut self, size: u64, open: u64) {
         self.stopped = Some(self.sizes.partition_point(|it| *it < size));
-        self.hint = self.sizes.partition_point(|it| *it <= open).checked_sub(1);
-        self.above = false;
+        let below = self.sizes.partition_point(|it| *it <= open);
+        self.pointed = if below > self.held {
+            below - 1..below + 1
+        } else {
+            0..0
+        };
     }
 }
 
