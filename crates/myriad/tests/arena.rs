@@ -95,6 +95,15 @@ impl Arena {
         self.command(arguments).output().unwrap()
     }
 
+    /// The same, with a page and a Markdown file: their paths.
+    fn run_with_pages(&self, arguments: &[&str]) -> (Output, PathBuf, PathBuf) {
+        let (html, markdown) = (self.path("a.html"), self.path("a.md"));
+        let mut command = self.command(arguments);
+        command.arg("--html").arg(&html);
+        command.arg("--markdown").arg(&markdown);
+        (command.output().unwrap(), html, markdown)
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -126,13 +135,7 @@ fn text(path: &Path) -> String {
 fn a_contestant_that_does_everything_has_every_figure() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let arena = Arena::new("whole", &contestant("good", SERVE, ""));
-    let (html, markdown) = (arena.path("a.html"), arena.path("a.md"));
-    let output = arena.run(&[
-        "--html",
-        html.to_str().unwrap(),
-        "--markdown",
-        markdown.to_str().unwrap(),
-    ]);
+    let (output, html, markdown) = arena.run_with_pages(&[]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
 
@@ -314,16 +317,7 @@ fn the_largest_crowd_is_found_and_what_stopped_the_next_is_said() {
     let full = SERVE.replace("\"epoll\"]", "\"epoll\", \"--max-connections\", \"20\"]");
     let contestants = contestant("full", &full, "") + &contestant("good", SERVE, "");
     let arena = Arena::new("largest", &contestants);
-    let (html, markdown) = (arena.path("a.html"), arena.path("a.md"));
-    let output = arena.run(&[
-        "--rounds",
-        "0",
-        "--largest=40",
-        "--html",
-        html.to_str().unwrap(),
-        "--markdown",
-        markdown.to_str().unwrap(),
-    ]);
+    let (output, html, markdown) = arena.run_with_pages(&["--rounds", "0", "--largest=40"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
 
