@@ -109,8 +109,7 @@ impl<'a> Entrant<'a> {
                 Err(failure) => {
                     search.note_stopped(connections, round.open);
                     tell_failure(progress, &head, &failure);
-                    let what = format!("{} connections: {failure}", count(connections));
-                    largest.stopped_by = Some(what);
+                    largest.note_stopped(connections, &failure);
                     if failure == Failure::Interrupted {
                         break;
                     }

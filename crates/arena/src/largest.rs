@@ -1,6 +1,8 @@
 //! The search for the largest crowd that a contestant holds.
 
+use crate::failure::Failure;
 use crate::figures::{Column, Figures};
+use myriad_doctor::units::count;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -49,6 +51,16 @@ impl Largest {
         Column::PushLastMs,
         Column::CpuSecondsPerMillionDeliveries,
     ];
+
+    /// A crowd of that size was not held. An interruption says nothing about the contestant, so that it does not replace what
+    /// a size before came to.
+    pub(crate) fn note_stopped(&mut self, connections: u64, failure: &Failure) {
+        let what = format!("{} connections: {failure}", count(connections));
+        self.stopped_by = Some(match self.stopped_by.take() {
+            Some(earlier) if *failure == Failure::Interrupted => format!("{earlier}; {what}"),
+            _ => what,
+        });
+    }
 }
 
 /// Which sizes there are above one that is held already, up to `most`.
@@ -165,6 +177,24 @@ mod tests {
         );
         assert_eq!(sizes(0, 40), [8, 12, 16, 20, 30, 40]);
         assert!(sizes(1_000_000, 1_000_000).is_empty());
+    }
+
+    #[test]
+    fn an_interruption_is_told_behind_what_stopped_a_size() {
+        let mut largest = Largest::default();
+        largest.note_stopped(1_000, &Failure::Interrupted);
+        assert_eq!(
+            largest.stopped_by.as_deref(),
+            Some("1,000 connections: interrupted")
+        );
+        largest.note_stopped(900, &Failure::Start("no port".to_owned()));
+        let why = largest.stopped_by.clone().unwrap();
+        assert!(why.starts_with("900 connections: "), "{why}");
+        largest.note_stopped(400, &Failure::Interrupted);
+        assert_eq!(
+            largest.stopped_by,
+            Some(format!("{why}; 400 connections: interrupted"))
+        );
     }
 
     #[test]
