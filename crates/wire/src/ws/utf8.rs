@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn every_code_point_passes_in_any_cut() {
-        for point in ('\0'..=char::MAX).step_by(7).chain([
+        let step = if cfg!(miri) { 9973 } else { 7 };
+        for point in ('\0'..=char::MAX).step_by(step).chain([
             '\u{7ff}',
             '\u{800}',
             '\u{ffff}',
@@ -133,6 +134,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "327,680 sequences are too many for it")]
     fn all_two_and_three_byte_sequences_agree_with_the_standard_library() {
         for first in 0x80..=0xff_u8 {
             for second in 0..=0xff_u8 {
