@@ -1,6 +1,7 @@
 //! What a decoder makes of some bytes, however they are cut.
 
 use super::model::read_by_the_book;
+use super::spread;
 use crate::deflate::Inflater;
 use crate::ws::{CloseCode, Decoder, Event, Extension, Kind, Limits, ProtocolError, Role};
 
@@ -198,8 +199,9 @@ fn assert_silent(decoder: &mut Decoder, limits: &Limits) {
     assert!(more.is_empty() && !decoder.is_idle());
 }
 
-/// Bytes up to which every single cut is tried; past that only some, as the work grows with the square.
-const EVERY_CUT_BYTES_MAX: usize = 384;
+/// The most cuts in two that are tried: all of a short input, and of a long one some, as the work grows with the square.
+/// A fuzzer and Miri have more from many inputs than from many cuts of one.
+const CUTS_MAX: usize = if cfg!(any(fuzzing, miri)) { 8 } else { 384 };
 
 /// Reads the bytes in many cuts, asserts that they all tell the same and that it is what the naive
 /// reading tells, and returns it.
@@ -232,13 +234,14 @@ pub fn check_extended_frames(
     };
     assert!(agrees, "by the book: {by_the_book:?}\ndecoded: {whole:?}");
 
-    let step = bytes.len() / EVERY_CUT_BYTES_MAX + 1;
-    let cuts = (1..bytes.len()).step_by(step).map(Cuts::At);
+    let cuts = spread(bytes, CUTS_MAX).filter(|at| *at > 0).map(Cuts::At);
     let sizes = [vec![2], vec![3, 1], vec![1, 7, 2, 13, 64], vec![125, 1]];
-    for cut in cuts
-        .chain([Cuts::Everywhere])
+    // Miri takes a minute for 64 KiB in small pieces.
+    let small_pieces = [Cuts::Everywhere]
+        .into_iter()
         .chain(sizes.into_iter().map(Cuts::Sizes))
-    {
+        .filter(|_| !cfg!(miri) || bytes.len() <= 1024);
+    for cut in cuts.chain(small_pieces) {
         let pieces = read_frames(role, extension, limits, bytes, &cut);
         assert!(
             whole.agrees_with(&pieces),

@@ -55,3 +55,11 @@ pub fn ws_decoder(bytes: &[u8]) {
     };
     check_extended_frames(role, extension, &limits, input);
 }
+
+/// So many places in the input at most, evenly spread. Where the first one lies depends on its bytes, so that a fuzzer
+/// can move them.
+fn spread(input: &[u8], places_max: usize) -> impl Iterator<Item = usize> + use<> {
+    let step = input.len() / places_max + 1;
+    let sum: usize = input.iter().copied().map(usize::from).sum();
+    (sum % step..input.len()).step_by(step)
+}
