@@ -22,6 +22,9 @@ from websockets.asyncio.client import connect
 
 # A contestant that has not answered by then never will. Generous: a slow machine must not fail a check.
 PATIENCE_S = 60
+# After the closing handshake it is the server that closes TCP (RFC 6455 section 7.1.1); where it does not, the client
+# does so after this.
+FAREWELL_S = 2
 MESSAGE_BYTES_MAX = 131_072
 # Handshakes under way at once: below any backlog.
 CONNECTING_MAX = 100
@@ -131,7 +134,7 @@ class Crowd:
             return await connect(
                 f"ws://{self.host}:{port}{self.surface.socket}",
                 open_timeout=PATIENCE_S,
-                close_timeout=PATIENCE_S,
+                close_timeout=FAREWELL_S,
                 proxy=None,
                 **options,
             )
@@ -195,8 +198,10 @@ def describe(message):
 async def next_message(socket):
     """The next message and when it came."""
     try:
-        message = await asyncio.wait_for(socket.recv(), PATIENCE_S)
-    except asyncio.TimeoutError:
+        # Not `wait_for`: before Python 3.12 that loses a cancellation that comes together with the message.
+        async with asyncio.timeout(PATIENCE_S):
+            message = await socket.recv()
+    except TimeoutError:
         raise Broken(f"a connection got nothing within {PATIENCE_S} s") from None
     except websockets.ConnectionClosed as error:
         raise Broken(f"a connection was closed by the server: {error}") from error
@@ -232,8 +237,9 @@ async def check_ping(crowd, _):
     for socket in crowd.sockets[:: max(1, len(crowd.sockets) // 20)]:
         pong = await socket.ping(b"are you there")
         try:
-            await asyncio.wait_for(pong, PATIENCE_S)
-        except (asyncio.TimeoutError, websockets.ConnectionClosed) as error:
+            async with asyncio.timeout(PATIENCE_S):
+                await pong
+        except (TimeoutError, websockets.ConnectionClosed) as error:
             raise Broken(f"a ping was not answered: {error!r}") from error
     return "answered"
 

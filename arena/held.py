@@ -69,8 +69,9 @@ def held_between(min_ms, max_ms):
         writer.write(REQUEST)
         asked = time.monotonic()
         try:
-            status, body = await asyncio.wait_for(answer_of(reader), PATIENCE_S + max_ms / 1000)
-        except (asyncio.TimeoutError, asyncio.IncompleteReadError, OSError) as error:
+            async with asyncio.timeout(PATIENCE_S + max_ms / 1000):
+                status, body = await answer_of(reader)
+        except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
             raise Broken(f"a held request was never answered: {error!r}") from error
         held_ms = (time.monotonic() - asked) * 1000
         if status != 200 or not body:

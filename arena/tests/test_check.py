@@ -64,6 +64,18 @@ class KeptTest(unittest.TestCase):
             asyncio.run(check.check(crowd, 1, [("upgrade", check.check_upgrade)], None))
 
 
+class PatienceTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_message_does_not_outrun_a_deadline(self):
+        arrival = asyncio.get_running_loop().create_future()
+        socket = mock.Mock(recv=lambda: arrival)
+        waiting = asyncio.create_task(check.next_message(socket))
+        await asyncio.sleep(0)
+        arrival.set_result("tick 1")
+        waiting.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await waiting
+
+
 class BrokenTest(unittest.TestCase):
     """Each fault is found by the check that is there for it, in its words."""
 
