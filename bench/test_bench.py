@@ -99,6 +99,7 @@ class RowTest(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         self.assertEqual([row.name for row in rows.named("cpu-100k")], ["cpu-100k-io_uring", "cpu-100k-epoll"])
         self.assertEqual([row.name for row in rows.named("idle-1m")], ["idle-1m"])
+        self.assertNotIn("broadcast-1m-hash", [row.name for row in rows.named("broadcast-1m")])
         self.assertEqual(rows.named("nonsense"), [])
 
     def test_every_row_has_its_scenario(self):
