@@ -11,7 +11,7 @@
 # make sim     100,000 random schedules of several shards or an hour, and what they reached; SEEDS=, MINUTES= and FROM=
 #              change that, make sim SEED=7 replays one and prints every step
 # make fuzz    every fuzz target for an hour; MINUTES=, FUZZ='--target NAME' (needs a nightly toolchain)
-# make miri    wire, wheel and hub under Miri (needs a nightly toolchain; more than half an hour)
+# make miri    wire, wheel and hub under Miri (needs a nightly toolchain; half an hour)
 # make deny    licences, advisories and sources of what we depend on
 #
 # Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k',
