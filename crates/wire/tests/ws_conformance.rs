@@ -109,7 +109,10 @@ mod framing {
         };
         let lengths = [0, 1, 124, 125, 126, 127, 128, 65_534, 65_535, 65_536];
         // Miri takes half a minute for each of the long ones.
-        for length in lengths.into_iter().take(if cfg!(miri) { 7 } else { 10 }) {
+        for length in lengths
+            .into_iter()
+            .filter(|length| !cfg!(miri) || *length <= 128)
+        {
             for kind in [Kind::Text, Kind::Binary] {
                 for (role, mask) in [(Role::Server, Some(MASK)), (Role::Client, None)] {
                     let payload = vec![if kind == Kind::Text { b'*' } else { 0xfe }; length];
@@ -444,13 +447,18 @@ mod utf8 {
         }
     }
 
+    const PADDINGS: &[usize] = if cfg!(miri) {
+        &[31]
+    } else {
+        &[1, 31, 63, 64, 65, 130]
+    };
+
     #[test]
     fn invalid_text_fails_wherever_it_stands() {
         for invalid in INVALID {
             frames().text(invalid).fails([], ProtocolError::InvalidText);
-            let paddings = [31, 1, 63, 64, 65, 130];
-            for padding in paddings.into_iter().take(if cfg!(miri) { 1 } else { 6 }) {
-                let padded = [&vec![b'a'; padding][..], invalid, b"after"].concat();
+            for padding in PADDINGS {
+                let padded = [&vec![b'a'; *padding][..], invalid, b"after"].concat();
                 frames().text(&padded).fails([], ProtocolError::InvalidText);
             }
             for cut in 0..=invalid.len() {
@@ -579,7 +587,7 @@ mod closing {
     fn codes_are_those_of_the_registry() {
         let valid = |code: u16| matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999);
         let is_tried = |code: &u16| match code {
-            990..=1020 | 2995..=3005 => true,
+            990..=1020 | 2990..3010 => true,
             _ if cfg!(miri) => code.is_multiple_of(9973),
             0..1100 => true,
             _ => code.is_multiple_of(97),
