@@ -50,10 +50,12 @@ impl fmt::Debug for Headers<'_> {
 
 /// Whether the bytes are a `token` (RFC 9110, section 5.6.2).
 pub(crate) fn is_token(bytes: &[u8]) -> bool {
-    !bytes.is_empty()
-        && bytes
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+    !bytes.is_empty() && bytes.iter().copied().all(is_token_byte)
+}
+
+/// Whether the byte is a `tchar` (RFC 9110, section 5.6.2).
+pub(super) fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// The tokens of a comma-separated list (RFC 9110, section 5.6.1); elements that are no tokens are left out.

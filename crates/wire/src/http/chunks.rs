@@ -1,0 +1,279 @@
+//! The chunked transfer coding (RFC 9112, section 7.1): where a body in chunks ends, and whether it is well-formed.
+
+use super::headers::is_token_byte;
+use std::fmt;
+
+/// Bytes of chunk extensions and trailers in one body. Nothing here reads them, so few are let through.
+const OVERHEAD_BYTES_MAX: u32 = 4096;
+/// Digits of a chunk's size: 16 of them fill 64 bits.
+const SIZE_DIGITS_MAX: u8 = 16;
+
+/// Finds the end of a chunked body, and checks each byte that frames it. Does not decode: the data stays where it is.
+///
+/// Feed it the bytes after the head, in pieces of any size, until [`ChunkedBody::is_done`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkedBody {
+    state: State,
+    overhead_bytes: u32,
+}
+
+/// A body whose framing is not that of RFC 9112. Always the client's doing. Where the next request begins is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChunkError {
+    /// No hexadecimal number, or one over 64 bits.
+    Size,
+    /// A control character in a chunk's extension.
+    Extension,
+    /// No CR LF where a line or a chunk ends.
+    LineEnd,
+    /// A trailer that is no header line.
+    Trailer,
+    /// Extensions and trailers over 4096 bytes.
+    TooLong,
+}
+
+impl ChunkError {
+    /// What was wrong and what to do about it, for the body of the answer.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Size => {
+                "A chunk's size is malformed: begin each chunk with its number of bytes in hexadecimal."
+            }
+            Self::Extension => "A chunk's extension contains a control character: send none.",
+            Self::LineEnd => {
+                "A chunk does not end where its size says, or without CR LF: send as many bytes as the size says, then CR LF."
+            }
+            Self::Trailer => {
+                "A trailer is malformed: send none, or NAME: VALUE without control characters."
+            }
+            Self::TooLong => {
+                "The chunk extensions and trailers are too long for this server: send none."
+            }
+        }
+    }
+}
+
+impl fmt::Display for ChunkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sentence())
+    }
+}
+
+impl std::error::Error for ChunkError {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Size { digits: u8, size: u64 },
+    Extension { size: u64 },
+    SizeLineFeed { size: u64 },
+    Data { remaining: u64 },
+    DataCarriageReturn,
+    DataLineFeed,
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
+    TrailerLineFeed,
+    LastLineFeed,
+    Done,
+}
+
+impl State {
+    const NEXT_SIZE: Self = Self::Size { digits: 0, size: 0 };
+}
+
+impl Default for ChunkedBody {
+    fn default() -> Self {
+        Self {
+            state: State::NEXT_SIZE,
+            overhead_bytes: 0,
+        }
+    }
+}
+
+impl ChunkedBody {
+    /// Whether the whole body has been seen.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// How many of these bytes belong to the body; fewer than all only when it is done.
+    ///
+    /// # Errors
+    /// The framing is broken. The error is final.
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
+        let mut position = 0;
+        while position < bytes.len() && !self.is_done() {
+            if let State::Data { remaining } = &mut self.state {
+                let available = bytes.len() - position;
+                let taken =
+                    usize::try_from(*remaining).map_or(available, |most| most.min(available));
+                position += taken;
+                *remaining -= taken as u64;
+                if *remaining == 0 {
+                    self.state = State::DataCarriageReturn;
+                }
+            } else {
+                self.state = self.next(bytes[position])?;
+                position += 1;
+            }
+        }
+        Ok(position)
+    }
+
+    fn next(&mut self, byte: u8) -> Result<State, ChunkError> {
+        match self.state {
+            State::Size { digits, size } => size_byte(byte, digits, size),
+            State::Extension { size } => match byte {
+                b'\r' => Ok(State::SizeLineFeed { size }),
+                _ if is_control(byte) => Err(ChunkError::Extension),
+                _ => self.count(State::Extension { size }),
+            },
+            State::SizeLineFeed { size } => line_feed(
+                byte,
+                match size {
+                    0 => State::TrailerStart,
+                    remaining => State::Data { remaining },
+                },
+            ),
+            State::DataCarriageReturn if byte == b'\r' => Ok(State::DataLineFeed),
+            State::DataCarriageReturn => Err(ChunkError::LineEnd),
+            State::DataLineFeed => line_feed(byte, State::NEXT_SIZE),
+            State::TrailerStart if byte == b'\r' => Ok(State::LastLineFeed),
+            State::TrailerStart | State::TrailerName if is_token_byte(byte) => {
+                self.count(State::TrailerName)
+            }
+            State::TrailerName if byte == b':' => self.count(State::TrailerValue),
+            State::TrailerStart | State::TrailerName => Err(ChunkError::Trailer),
+            State::TrailerValue => match byte {
+                b'\r' => Ok(State::TrailerLineFeed),
+                _ if is_control(byte) => Err(ChunkError::Trailer),
+                _ => self.count(State::TrailerValue),
+            },
+            State::TrailerLineFeed => line_feed(byte, State::TrailerStart),
+            State::LastLineFeed => line_feed(byte, State::Done),
+            State::Data { .. } | State::Done => unreachable!("the caller handles these"),
+        }
+    }
+
+    fn count(&mut self, next: State) -> Result<State, ChunkError> {
+        self.overhead_bytes += 1;
+        if self.overhead_bytes > OVERHEAD_BYTES_MAX {
+            return Err(ChunkError::TooLong);
+        }
+        Ok(next)
+    }
+}
+
+fn size_byte(byte: u8, digits: u8, size: u64) -> Result<State, ChunkError> {
+    match char::from(byte).to_digit(16) {
+        Some(digit) if digits < SIZE_DIGITS_MAX => Ok(State::Size {
+            digits: digits + 1,
+            size: size << 4 | u64::from(digit),
+        }),
+        Some(_) => Err(ChunkError::Size),
+        None if digits == 0 => Err(ChunkError::Size),
+        None => match byte {
+            b'\r' => Ok(State::SizeLineFeed { size }),
+            b';' | b' ' | b'\t' => Ok(State::Extension { size }),
+            b'\n' => Err(ChunkError::LineEnd),
+            _ => Err(ChunkError::Size),
+        },
+    }
+}
+
+fn line_feed(byte: u8, next: State) -> Result<State, ChunkError> {
+    if byte == b'\n' {
+        Ok(next)
+    } else {
+        Err(ChunkError::LineEnd)
+    }
+}
+
+/// HTAB is space (RFC 9110, section 5.5).
+fn is_control(byte: u8) -> bool {
+    byte.is_ascii_control() && byte != b'\t'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The body's bytes, whatever the pieces they come in; the input goes on behind it.
+    fn length(body: &str) -> Result<Option<usize>, ChunkError> {
+        let whole = measure(&[body.as_bytes()]);
+        for cut in 0..=body.len() {
+            let (front, back) = body.as_bytes().split_at(cut);
+            assert_eq!(measure(&[front, back]), whole, "{body:?} cut at {cut}");
+        }
+        let bytes: Vec<&[u8]> = body.as_bytes().chunks(1).collect();
+        assert_eq!(measure(&bytes), whole, "{body:?} in bytes");
+        whole
+    }
+
+    fn measure(pieces: &[&[u8]]) -> Result<Option<usize>, ChunkError> {
+        let (mut chunked, mut count) = (ChunkedBody::default(), 0);
+        for piece in pieces {
+            count += chunked.advance(piece)?;
+        }
+        Ok(chunked.is_done().then_some(count))
+    }
+
+    #[test]
+    fn a_body_ends_after_its_trailers() {
+        for body in [
+            "0\r\n\r\n",
+            "5\r\nhello\r\n0\r\n\r\n",
+            "1;a\r\nx\r\n2;b=\"c d\"\r\n\r\n\r\n00\r\n\r\n",
+            "a \t;x\r\n0123456789\r\n0;last\r\nTrailer: of any\tkind\r\nb:\r\n\r\n",
+            "0000000000000001\r\nA\r\n0\r\n\r\n",
+        ] {
+            assert_eq!(length(body), Ok(Some(body.len())), "{body:?}");
+            let followed = format!("{body}GET / HTTP/1.1\r\n");
+            assert_eq!(length(&followed), Ok(Some(body.len())), "{body:?}");
+            assert_eq!(length(&body[..body.len() - 1]), Ok(None), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn what_two_readers_may_read_differently_is_refused() {
+        for (body, error) in [
+            ("\r\n", ChunkError::Size),
+            ("x\r\n", ChunkError::Size),
+            ("0x5\r\nhello", ChunkError::Size),
+            ("-1\r\n", ChunkError::Size),
+            ("+1\r\n", ChunkError::Size),
+            ("10000000000000000\r\n", ChunkError::Size),
+            ("5\nhello", ChunkError::LineEnd),
+            ("5\rhello", ChunkError::LineEnd),
+            ("5\r\nhello!\r\n", ChunkError::LineEnd),
+            ("5\r\nhello\n0\r\n", ChunkError::LineEnd),
+            ("5\r\nhello\r0\r\n", ChunkError::LineEnd),
+            ("1;a\0\r\n", ChunkError::Extension),
+            ("1;a\nb\r\n", ChunkError::Extension),
+            ("0\r\n\n", ChunkError::Trailer),
+            ("0\r\na b: c\r\n\r\n", ChunkError::Trailer),
+            ("0\r\n: c\r\n\r\n", ChunkError::Trailer),
+            ("0\r\na\r\n\r\n", ChunkError::Trailer),
+            ("0\r\na: \0\r\n\r\n", ChunkError::Trailer),
+            ("0\r\na: b\n\r\n", ChunkError::Trailer),
+            ("0\r\n\rx", ChunkError::LineEnd),
+        ] {
+            assert_eq!(length(body), Err(error), "{body:?}");
+            assert!(error.sentence().contains(": ") && error.sentence().ends_with('.'));
+        }
+    }
+
+    #[test]
+    fn extensions_and_trailers_are_bounded_together() {
+        let extension = "x".repeat(3_000);
+        let body = |trailer: usize| {
+            let trailer = "y".repeat(trailer);
+            format!("0;{extension}\r\na:{trailer}\r\n\r\n")
+        };
+        // The trailer's name and colon count too, the semicolon does not.
+        assert!(matches!(measure(&[body(1_094).as_bytes()]), Ok(Some(_))));
+        assert_eq!(measure(&[body(1_095).as_bytes()]), Err(ChunkError::TooLong));
+    }
+}
