@@ -33,13 +33,13 @@ struct Slot<T> {
 
 /// Which places of one segment are vacant, those never used among them.
 #[derive(Debug)]
-struct Vacancy {
+struct VacancyMap {
     /// Bit set: the word of that number has a vacant place.
     words_with_vacancy: u64,
     words: [u64; 64],
 }
 
-impl Vacancy {
+impl VacancyMap {
     const ALL: Self = Self {
         words_with_vacancy: u64::MAX,
         words: [u64::MAX; 64],
@@ -49,8 +49,8 @@ impl Vacancy {
         self.words_with_vacancy == 0
     }
 
-    fn is_vacant(&self, place: usize) -> bool {
-        self.words[place / 64] >> (place % 64) & 1 == 1
+    fn is_vacant(&self, offset: usize) -> bool {
+        self.words[offset / 64] >> (offset % 64) & 1 == 1
     }
 
     /// Occupies the lowest vacant place.
@@ -65,9 +65,9 @@ impl Vacancy {
         word * 64 + bit
     }
 
-    fn give_back(&mut self, place: usize) {
-        self.words[place / 64] |= 1 << (place % 64);
-        self.words_with_vacancy |= 1 << (place / 64);
+    fn release(&mut self, offset: usize) {
+        self.words[offset / 64] |= 1 << (offset % 64);
+        self.words_with_vacancy |= 1 << (offset / 64);
     }
 }
 
@@ -82,9 +82,9 @@ impl Vacancy {
 pub struct Slab<T: Default> {
     /// Each has a capacity of [`SEGMENT_RECORDS`] and holds the places used so far.
     segments: Vec<Vec<Slot<T>>>,
-    vacancies: Vec<Vacancy>,
+    vacancies: Vec<VacancyMap>,
     /// Every segment below this one is full.
-    lowest_vacancy: usize,
+    first_vacant_segment: usize,
     len: usize,
 }
 
@@ -95,7 +95,7 @@ impl<T: Default> Slab<T> {
         Self {
             segments: Vec::new(),
             vacancies: Vec::new(),
-            lowest_vacancy: 0,
+            first_vacant_segment: 0,
             len: 0,
         }
     }
@@ -118,7 +118,7 @@ impl<T: Default> Slab<T> {
         let slots: usize = self.segments.iter().map(Vec::capacity).sum();
         slots * size_of::<Slot<T>>()
             + self.segments.capacity() * size_of::<Vec<Slot<T>>>()
-            + self.vacancies.capacity() * size_of::<Vacancy>()
+            + self.vacancies.capacity() * size_of::<VacancyMap>()
     }
 
     /// Puts a record into the lowest vacant place.
@@ -127,45 +127,45 @@ impl<T: Default> Slab<T> {
     /// At 2^31 records.
     pub fn insert(&mut self, value: T) -> Key {
         let segment = self.segment_with_vacancy();
-        let place = self.vacancies[segment].take_lowest();
+        let offset = self.vacancies[segment].take_lowest();
         let slots = &mut self.segments[segment];
-        if let Some(slot) = slots.get_mut(place) {
+        if let Some(slot) = slots.get_mut(offset) {
             debug_assert!(slot.generation.is_multiple_of(2));
             slot.generation = slot.generation.wrapping_add(1);
             slot.record = value;
         } else {
             // The lowest vacancy of a segment is at most one past the places used so far.
-            assert_eq!(place, slots.len());
+            assert_eq!(offset, slots.len());
             slots.push(Slot {
                 generation: 1,
                 record: value,
             });
         }
         self.len += 1;
-        let index = u32::try_from(segment << SEGMENT_BITS | place).expect("below INDEX_END");
+        let index = u32::try_from(segment << SEGMENT_BITS | offset).expect("below INDEX_END");
         Key {
             index,
-            generation: slots[place].generation,
+            generation: slots[offset].generation,
         }
     }
 
     fn segment_with_vacancy(&mut self) -> usize {
         while self
             .vacancies
-            .get(self.lowest_vacancy)
+            .get(self.first_vacant_segment)
             .is_some_and(|vacancy| vacancy.is_full())
         {
-            self.lowest_vacancy += 1;
+            self.first_vacant_segment += 1;
         }
-        if self.lowest_vacancy == self.segments.len() {
+        if self.first_vacant_segment == self.segments.len() {
             assert!(
                 self.segments.len() < (INDEX_END >> SEGMENT_BITS) as usize,
                 "a slab ends at 2^31 records"
             );
             self.segments.push(Vec::with_capacity(SEGMENT_RECORDS));
-            self.vacancies.push(Vacancy::ALL);
+            self.vacancies.push(VacancyMap::ALL);
         }
-        self.lowest_vacancy
+        self.first_vacant_segment
     }
 
     /// Takes a record out and leaves a default one; keys of it find nothing from now on.
@@ -175,15 +175,15 @@ impl<T: Default> Slab<T> {
     /// # Panics
     /// When the place is vacant or was never used.
     pub fn remove(&mut self, index: u32) -> T {
-        let (segment, place) = split(index);
-        let slot = &mut self.segments[segment][place];
+        let (segment, offset) = locate(index);
+        let slot = &mut self.segments[segment][offset];
         assert!(
             !slot.generation.is_multiple_of(2),
             "record {index} is vacant"
         );
         slot.generation = slot.generation.wrapping_add(1);
-        self.vacancies[segment].give_back(place);
-        self.lowest_vacancy = self.lowest_vacancy.min(segment);
+        self.vacancies[segment].release(offset);
+        self.first_vacant_segment = self.first_vacant_segment.min(segment);
         self.len -= 1;
         std::mem::take(&mut slot.record)
     }
@@ -197,16 +197,16 @@ impl<T: Default> Slab<T> {
     /// The record, unless it is gone.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&T> {
-        let (segment, place) = split(key.index);
-        let slot = self.segments.get(segment)?.get(place)?;
+        let (segment, offset) = locate(key.index);
+        let slot = self.segments.get(segment)?.get(offset)?;
         (slot.generation == key.generation && !key.generation.is_multiple_of(2))
             .then_some(&slot.record)
     }
 
     /// The record, unless it is gone.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let (segment, place) = split(key.index);
-        let slot = self.segments.get_mut(segment)?.get_mut(place)?;
+        let (segment, offset) = locate(key.index);
+        let slot = self.segments.get_mut(segment)?.get_mut(offset)?;
         (slot.generation == key.generation && !key.generation.is_multiple_of(2))
             .then_some(&mut slot.record)
     }
@@ -214,8 +214,8 @@ impl<T: Default> Slab<T> {
     /// The key of the record that occupies a place now; none when it is vacant or out of range.
     #[must_use]
     pub fn key_of(&self, index: u32) -> Option<Key> {
-        let (segment, place) = split(index);
-        let generation = self.segments.get(segment)?.get(place)?.generation;
+        let (segment, offset) = locate(index);
+        let generation = self.segments.get(segment)?.get(offset)?.generation;
         (!generation.is_multiple_of(2)).then_some(Key { index, generation })
     }
 
@@ -228,13 +228,13 @@ impl<T: Default> Slab<T> {
             .flat_map(|((slots, vacancy), segment)| {
                 (0_u32..)
                     .take(slots.len())
-                    .filter(move |&place| !vacancy.is_vacant(place as usize))
-                    .map(move |place| segment << SEGMENT_BITS | place)
+                    .filter(move |&offset| !vacancy.is_vacant(offset as usize))
+                    .map(move |offset| segment << SEGMENT_BITS | offset)
             })
     }
 }
 
-fn split(index: u32) -> (usize, usize) {
+fn locate(index: u32) -> (usize, usize) {
     (
         (index >> SEGMENT_BITS) as usize,
         index as usize % SEGMENT_RECORDS,
@@ -252,8 +252,8 @@ impl<T: Default> Index<u32> for Slab<T> {
     type Output = T;
 
     fn index(&self, index: u32) -> &T {
-        let (segment, place) = split(index);
-        let slot = &self.segments[segment][place];
+        let (segment, offset) = locate(index);
+        let slot = &self.segments[segment][offset];
         debug_assert!(
             !slot.generation.is_multiple_of(2),
             "record {index} is vacant"
@@ -264,8 +264,8 @@ impl<T: Default> Index<u32> for Slab<T> {
 
 impl<T: Default> IndexMut<u32> for Slab<T> {
     fn index_mut(&mut self, index: u32) -> &mut T {
-        let (segment, place) = split(index);
-        let slot = &mut self.segments[segment][place];
+        let (segment, offset) = locate(index);
+        let slot = &mut self.segments[segment][offset];
         debug_assert!(
             !slot.generation.is_multiple_of(2),
             "record {index} is vacant"
@@ -291,17 +291,17 @@ mod tests {
                 for (word, &bits) in vacancy.words.iter().enumerate() {
                     assert_eq!(bits != 0, vacancy.words_with_vacancy >> word & 1 == 1);
                 }
-                for place in 0..SEGMENT_RECORDS {
+                for offset in 0..SEGMENT_RECORDS {
                     let is_vacant = slots
-                        .get(place)
+                        .get(offset)
                         .is_none_or(|slot| slot.generation.is_multiple_of(2));
-                    assert_eq!(is_vacant, vacancy.is_vacant(place));
+                    assert_eq!(is_vacant, vacancy.is_vacant(offset));
                     occupied += usize::from(!is_vacant);
                 }
             }
             assert_eq!(occupied, self.len);
             assert!(
-                self.vacancies[..self.lowest_vacancy]
+                self.vacancies[..self.first_vacant_segment]
                     .iter()
                     .all(|vacancy| vacancy.is_full())
             );

@@ -14,7 +14,7 @@ const SLOT_FLAG: u32 = INDEX_END;
 
 /// The ends of a slot's list: record indices, or the slot's own link when it is empty.
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct ListEnds {
     first: u32,
     last: u32,
 }
@@ -30,12 +30,12 @@ struct Ends {
 /// Pass every call the same slab, and [`Wheel::disarm`] a record before it is removed.
 #[derive(Debug)]
 pub struct Wheel {
-    slots: Box<[Ends]>,
+    slots: Box<[ListEnds]>,
     /// One bit for each slot that is not empty.
     occupied: [u64; LEVELS],
     /// How far the timers were dealt out: all armed ones are due at or after it, or were late when armed.
     /// Behind `now` only while an `advance` has work left.
-    dealt: Tick,
+    cascaded_to: Tick,
     /// The latest time seen.
     now: Tick,
     len: usize,
@@ -47,7 +47,7 @@ impl Wheel {
     pub fn new(now: Tick) -> Self {
         let slots = (0..).take(LEVELS * SLOTS).map(|slot| {
             let link = SLOT_FLAG | slot;
-            Ends {
+            ListEnds {
                 first: link,
                 last: link,
             }
@@ -55,7 +55,7 @@ impl Wheel {
         Self {
             slots: slots.collect(),
             occupied: [0; LEVELS],
-            dealt: now,
+            cascaded_to: now,
             now,
             len: 0,
         }
@@ -112,12 +112,12 @@ impl Wheel {
         assert!(max > 0);
         self.now = self.now.max(now);
         let mut budget = max;
-        while let Some((level, slot, begin)) = self.next_occupied() {
-            if begin > self.now {
+        while let Some((level, slot, start)) = self.next_occupied() {
+            if start > self.now {
                 break;
             }
-            self.dealt = begin;
-            while let Some(index) = self.first_of(level, slot) {
+            self.cascaded_to = start;
+            while let Some(index) = self.first_in(level, slot) {
                 if budget == 0 {
                     return true;
                 }
@@ -131,7 +131,7 @@ impl Wheel {
                 }
             }
         }
-        self.dealt = self.now;
+        self.cascaded_to = self.now;
         false
     }
 
@@ -142,7 +142,7 @@ impl Wheel {
     /// of those come before the deadline itself. It is at or before now only when `advance` has work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Tick> {
-        self.next_occupied().map(|(_, _, begin)| begin)
+        self.next_occupied().map(|(_, _, start)| start)
     }
 
     /// The slot that comes next, as (level, slot, begin of its time): the one whose dealing out was
@@ -151,29 +151,29 @@ impl Wheel {
         // At the current digit only level 0 may hold timers, once a higher slot has been dealt out.
         let interrupted = (1..LEVELS)
             .rev()
-            .find(|&level| self.is_occupied(level, digit(self.dealt, level)));
+            .find(|&level| self.is_occupied(level, digit(self.cascaded_to, level)));
         if let Some(level) = interrupted {
-            return Some((level, digit(self.dealt, level), self.dealt));
+            return Some((level, digit(self.cascaded_to, level), self.cascaded_to));
         }
         // All of a level lies before the next slot of the level above, so the lowest occupied one wins.
         let level = (0..LEVELS).find(|&level| self.occupied[level] != 0)?;
         let slot = self.occupied[level].trailing_zeros() as usize;
-        Some((level, slot, begin_of(self.dealt, level, slot)))
+        Some((level, slot, slot_start(self.cascaded_to, level, slot)))
     }
 
     fn is_occupied(&self, level: usize, slot: usize) -> bool {
         self.occupied[level] >> slot & 1 == 1
     }
 
-    fn first_of(&self, level: usize, slot: usize) -> Option<u32> {
+    fn first_in(&self, level: usize, slot: usize) -> Option<u32> {
         let first = self.slots[level * SLOTS + slot].first;
         (first & SLOT_FLAG == 0).then_some(first)
     }
 
     /// Appends a record to the list of the slot its deadline belongs to.
     fn link<T: Default + Timed>(&mut self, slab: &mut Slab<T>, index: u32) {
-        let deadline = slab[index].timer().deadline.max(self.dealt);
-        let level = level_of(self.dealt, deadline);
+        let deadline = slab[index].timer().deadline.max(self.cascaded_to);
+        let level = level_of(self.cascaded_to, deadline);
         let slot = digit(deadline, level);
         self.occupied[level] |= 1 << slot;
         let number = level * SLOTS + slot;
@@ -229,10 +229,10 @@ fn digit(tick: Tick, level: usize) -> usize {
 }
 
 /// The first tick of a slot: the higher digits of `time`, the slot's digit, zeros.
-fn begin_of(time: Tick, level: usize, slot: usize) -> Tick {
+fn slot_start(time: Tick, level: usize, slot: usize) -> Tick {
     let higher = u64::from(time.0) >> shift(level + 1) << shift(level + 1);
-    let begin = higher | (slot as u64) << shift(level);
-    Tick(u32::try_from(begin).expect("a slot is occupied by a tick, which is no earlier"))
+    let start = higher | (slot as u64) << shift(level);
+    Tick(u32::try_from(start).expect("a slot is occupied by a tick, which is no earlier"))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ impl Timed for Record {
 impl Wheel {
     /// Walks every list in both directions and compares with bitmaps, counts and records.
     fn check<T: Default + Timed>(&self, slab: &Slab<T>) {
-        assert!(self.dealt <= self.now);
+        assert!(self.cascaded_to <= self.now);
         let mut seen = BTreeSet::new();
         for (number, ends) in self.slots.iter().enumerate() {
             let (level, slot) = (number / SLOTS, number % SLOTS);
@@ -31,15 +31,17 @@ impl Wheel {
                 assert!(seen.insert(link), "a record is in one list once");
                 let timer = slab[link].timer();
                 assert_eq!(timer.prev, prev);
-                let deadline = timer.deadline.max(begin_of(self.dealt, level, slot));
+                let deadline = timer
+                    .deadline
+                    .max(slot_start(self.cascaded_to, level, slot));
                 assert_eq!(digit(deadline, level), slot);
-                assert!(level_of(deadline, self.dealt) <= level);
+                assert!(level_of(deadline, self.cascaded_to) <= level);
                 (prev, link) = (link, timer.next);
             }
             assert_eq!(ends.last, prev);
             assert_eq!(self.is_occupied(level, slot), ends.first != slot_link);
             assert!(
-                !self.is_occupied(level, slot) || slot >= digit(self.dealt, level),
+                !self.is_occupied(level, slot) || slot >= digit(self.cascaded_to, level),
                 "nothing in the past"
             );
         }
@@ -127,7 +129,7 @@ impl Pair {
         assert_eq!(self.slab[index].timer.deadline(), deadline);
         self.deadlines.insert(index, deadline);
         self.late.remove(&index);
-        if deadline < self.wheel.dealt {
+        if deadline < self.wheel.cascaded_to {
             self.late.insert(index);
         }
     }
@@ -141,7 +143,7 @@ impl Pair {
     fn advance(&mut self, to: Tick, max: usize) -> bool {
         self.now = self.now.max(to);
         let mut due = Vec::new();
-        let is_work_left = self.wheel.advance(&mut self.slab, to, max, &mut due);
+        let has_more = self.wheel.advance(&mut self.slab, to, max, &mut due);
         assert!(due.len() <= max);
         let mut latest = Tick(0);
         for index in due {
@@ -161,13 +163,13 @@ impl Pair {
                 .iter()
                 .all(|(index, &deadline)| deadline >= latest || self.late.contains(index))
         );
-        if !is_work_left {
+        if !has_more {
             assert!(
                 self.deadlines.values().all(|&deadline| deadline > self.now),
                 "all due ones came"
             );
         }
-        is_work_left
+        has_more
     }
 
     fn advance_fully(&mut self, to: Tick, max: usize) {
@@ -215,18 +217,21 @@ impl Pair {
         match (self.wheel.next_deadline(), earliest) {
             (None, None) => {}
             (Some(next), Some(earliest)) => {
-                assert!(next <= earliest.max(self.wheel.dealt), "never too late");
-                let dealt = self.wheel.dealt;
-                let is_interrupted =
-                    (1..LEVELS).any(|level| self.wheel.is_occupied(level, digit(dealt, level)));
-                if !is_interrupted && level_of(dealt, earliest) == 0 {
+                assert!(
+                    next <= earliest.max(self.wheel.cascaded_to),
+                    "never too late"
+                );
+                let cascaded_to = self.wheel.cascaded_to;
+                let is_interrupted = (1..LEVELS)
+                    .any(|level| self.wheel.is_occupied(level, digit(cascaded_to, level)));
+                if !is_interrupted && level_of(cascaded_to, earliest) == 0 {
                     assert_eq!(
                         next,
-                        earliest.max(dealt),
+                        earliest.max(cascaded_to),
                         "exact within the current 64 ticks"
                     );
                 }
-                if !is_interrupted && dealt == self.now && earliest > self.now {
+                if !is_interrupted && cascaded_to == self.now && earliest > self.now {
                     assert!(next > self.now, "in the future unless there is work");
                 }
             }
@@ -316,5 +321,5 @@ fn one_call_does_no_more_than_it_may() {
         wheel.check(&slab);
     }
     assert_eq!(due.len(), 10 * PER_CALL);
-    assert!(calls >= 20, "dealing out counts as work: {calls} calls");
+    assert!(calls >= 20, "cascading counts as work: {calls} calls");
 }
