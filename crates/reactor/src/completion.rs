@@ -65,7 +65,7 @@ pub struct Completions {
     /// unmasked in place.
     pub buffer: Vec<u8>,
     /// Some that may have something to say had no turn in this wait: of those that seem silent, some are not.
-    pub input_left: bool,
+    pub input_pending: bool,
 }
 
 impl Completions {
@@ -80,7 +80,7 @@ impl Completions {
         Self {
             list: Vec::with_capacity(1024),
             buffer: vec![0; Self::BUFFER_BYTES],
-            input_left: false,
+            input_pending: false,
         }
     }
 }

@@ -33,14 +33,14 @@ impl Chance {
 }
 
 /// The byte at a place of a connection's stream: of the connection and of the place.
-fn byte_at(stream: u32, place: usize) -> u8 {
-    let mixed = (u64::from(stream) << 32 | place as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+fn byte_at(stream: u32, offset: usize) -> u8 {
+    let mixed = (u64::from(stream) << 32 | offset as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 56) as u8
 }
 
 fn stretch(stream: u32, from: usize, length: usize) -> Vec<u8> {
     (from..from + length)
-        .map(|place| byte_at(stream, place))
+        .map(|offset| byte_at(stream, offset))
         .collect()
 }
 
@@ -314,7 +314,10 @@ impl<R: Real> Churn<R> {
                 Event::Finished(token) | Event::Failed(token, _) => {
                     let name = self.server_names.of(token);
                     if let Some(end) = self.server_ends.get_mut(&name) {
-                        assert!(!std::mem::replace(&mut end.finished, true), "told twice");
+                        assert!(
+                            !std::mem::replace(&mut end.finished, true),
+                            "reported twice"
+                        );
                     }
                 }
                 other => panic!("{other:?}"),
@@ -365,8 +368,8 @@ fn check(end: &mut End, bytes: &[u8]) {
             end.stream |= u32::from(*byte) << (8 * end.received);
         }
         let expected = match end.received {
-            place @ 0..4 => end.stream.to_le_bytes()[place],
-            place => byte_at(end.stream, place),
+            offset @ 0..4 => end.stream.to_le_bytes()[offset],
+            offset => byte_at(end.stream, offset),
         };
         assert_eq!(*byte, expected, "stream {} at {}", end.stream, end.received);
         end.received += 1;

@@ -17,9 +17,9 @@ on_both!(
     reset_drops_what_the_peer_does_not_read,
     shutdown_is_half_a_close,
     shutdown_and_close_in_one_turn,
-    the_peers_fin_is_told_once_and_sending_goes_on,
-    the_peers_reset_is_told_once,
-    closing_while_behind_asks_for_no_more,
+    the_peers_fin_is_reported_once_and_sending_goes_on,
+    the_peers_reset_is_reported_once,
+    closing_while_backpressured_asks_for_no_more,
     a_reused_slot_never_speaks_for_its_former_socket,
     a_mass_close_frees_every_slot,
     dropping_the_reactor_closes_everything,
@@ -126,7 +126,7 @@ fn shutdown_and_close_in_one_turn<R: Real>() {
     beside(&mut world, || expect_end(&mut stream));
 }
 
-fn the_peers_fin_is_told_once_and_sending_goes_on<R: Real>() {
+fn the_peers_fin_is_reported_once_and_sending_goes_on<R: Real>() {
     let mut world = World::<R>::listening(8);
     let (mut stream, socket) = world.pair(token(1));
     let (mut other, _) = world.pair(token(2));
@@ -155,7 +155,7 @@ fn the_peers_fin_is_told_once_and_sending_goes_on<R: Real>() {
     assert_eq!(world.received(token(1)), b"bye");
 }
 
-fn the_peers_reset_is_told_once<R: Real>() {
+fn the_peers_reset_is_reported_once<R: Real>() {
     let mut world = World::<R>::listening(8);
     let (stream, socket) = world.pair(token(1));
     let (mut other, _) = world.pair(token(2));
@@ -177,7 +177,7 @@ fn the_peers_reset_is_told_once<R: Real>() {
     world.close(socket, token(1));
 }
 
-fn closing_while_behind_asks_for_no_more<R: Real>() {
+fn closing_while_backpressured_asks_for_no_more<R: Real>() {
     let mut world = World::<R>::listening_with(8, Some(16 * 1024));
     let (mut stream, socket) = world.pair(token(1));
     let bytes = pattern(4_000_000);

@@ -14,7 +14,7 @@ on_both!(
     connects_over_ipv6,
     connects_from_chosen_sources,
     chosen_ports_are_kept,
-    a_refusal_is_told_and_the_slot_comes_back,
+    a_refusal_is_reported_and_the_slot_comes_back,
     a_source_that_is_not_ours_is_an_error,
     a_source_of_another_family_is_an_error,
     a_full_reactor_refuses,
@@ -112,7 +112,7 @@ fn chosen_ports_are_kept<R: Real>() {
     assert_eq!(listener.accept().unwrap().1, free);
 }
 
-fn a_refusal_is_told_and_the_slot_comes_back<R: Real>() {
+fn a_refusal_is_reported_and_the_slot_comes_back<R: Real>() {
     let (listener, address) = listener();
     drop(listener);
     let mut world = World::<R>::connecting(1, address);

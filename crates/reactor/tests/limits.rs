@@ -108,7 +108,7 @@ fn a_shortage_of_descriptors_pauses_without_spinning<R: Real>() {
         }
         // Several retries have failed by now; a reactor that spins makes millions of turns.
         assert!(turns < 1000, "{turns} turns");
-        assert_eq!(pauses(&world.events), 1, "told once");
+        assert_eq!(pauses(&world.events), 1, "reported once");
 
         let before = accepts(&world.events);
         drop(hogs);

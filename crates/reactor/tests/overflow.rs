@@ -58,7 +58,7 @@ fn polls_that_end_by_overflow_are_armed_again() {
 }
 
 #[test]
-fn failed_sends_are_told_although_they_overflow() {
+fn failed_sends_are_reported_although_they_overflow() {
     let Some((mut world, mut pairs)) = crowd() else {
         return;
     };
@@ -86,13 +86,13 @@ fn failed_sends_are_told_although_they_overflow() {
         .map(|socket| SendOp::new(*socket, b"pong"))
         .collect();
     world.reactor.send_batch(&mut ops);
-    for (place, op) in ops.iter().enumerate() {
-        let expected = if place % 2 == 0 {
+    for (index, op) in ops.iter().enumerate() {
+        let expected = if index % 2 == 0 {
             Sent::Failed(libc::EPIPE)
         } else {
             Sent::All
         };
-        assert_eq!(op.sent, expected, "send {place}");
+        assert_eq!(op.sent, expected, "send {index}");
     }
     for (stream, _) in &mut pairs {
         let mut bytes = [0; 4];

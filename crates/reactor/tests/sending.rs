@@ -16,7 +16,7 @@ on_both!(
     batches_larger_than_the_queue,
     a_broken_connection_fails_alone,
     one_thread_many_gathered_sends,
-    writable_is_told_once_per_request,
+    writable_is_reported_once_per_request,
     a_bufferful_is_more_than_one_segment,
 );
 
@@ -115,8 +115,8 @@ fn a_full_socket_takes_nothing_and_disturbs_nobody<R: Real>() {
             .collect();
         ops[stalled].parts = Parts::One(&hopeless);
         world.reactor.send_batch(&mut ops);
-        for (place, op) in ops.iter().enumerate() {
-            if place == stalled {
+        for (index, op) in ops.iter().enumerate() {
+            if index == stalled {
                 assert!(matches!(op.sent, Sent::Partly(_)));
             } else {
                 assert_eq!(op.sent, Sent::All);
@@ -124,8 +124,8 @@ fn a_full_socket_takes_nothing_and_disturbs_nobody<R: Real>() {
         }
     }
     let expected = message.repeat(3);
-    for (place, (stream, _)) in pairs.iter().enumerate() {
-        if place != stalled {
+    for (index, (stream, _)) in pairs.iter().enumerate() {
+        if index != stalled {
             let mut bytes = vec![0; expected.len()];
             { stream }.read_exact(&mut bytes).unwrap();
             assert!(bytes == expected);
@@ -215,7 +215,7 @@ fn one_thread_many_gathered_sends<R: Real>() {
     }
 }
 
-fn writable_is_told_once_per_request<R: Real>() {
+fn writable_is_reported_once_per_request<R: Real>() {
     let mut world = World::<R>::listening_with(8, Some(SEND_BUFFER_BYTES));
     let (mut stream, socket) = world.pair(token(1));
     world.until_writable(socket, token(1));

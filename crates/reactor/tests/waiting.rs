@@ -11,11 +11,11 @@ use support::{Event, Real, World, on_both, token};
 on_both!(
     a_wake_from_another_thread_ends_an_endless_wait,
     a_wake_before_the_wait_counts,
-    many_wakes_are_told_once,
+    many_wakes_are_reported_once,
     traffic_is_not_a_wake,
     timeouts_end_a_wait,
     wakes_are_never_lost,
-    those_who_had_no_turn_are_told,
+    input_left_for_later_is_reported,
 );
 
 fn a_wake_from_another_thread_ends_an_endless_wait<R: Real>() {
@@ -41,7 +41,7 @@ fn a_wake_before_the_wait_counts<R: Real>() {
     world.reactor.wait(None, &mut Completions::new()).unwrap();
 }
 
-fn many_wakes_are_told_once<R: Real>() {
+fn many_wakes_are_reported_once<R: Real>() {
     let mut world = World::<R>::listening(8);
     for _ in 0..1000 {
         world.waker.wake();
@@ -98,7 +98,7 @@ fn wakes_are_never_lost<R: Real>() {
 
 /// All of it waits in the kernel before the first wait, more than the buffer has room for. Whoever has had a turn is no
 /// proof that somebody was left: one that always has more would keep the others' deadlines from being judged.
-fn those_who_had_no_turn_are_told<R: Real>() {
+fn input_left_for_later_is_reported<R: Real>() {
     const COUNT: u32 = 1200;
     let mut world = World::<R>::listening(COUNT as usize + 2);
     let mut pairs: Vec<_> = (0..COUNT).map(|index| world.pair(token(index))).collect();
@@ -107,17 +107,17 @@ fn those_who_had_no_turn_are_told<R: Real>() {
         std::io::Write::write_all(stream, b"x").unwrap();
     }
     let mut completions = Completions::new();
-    let (mut heard, mut told) = (0, false);
+    let (mut heard, mut reported) = (0, false);
     while heard < COUNT {
         let patience = Some(Duration::from_secs(60));
         world.reactor.wait(patience, &mut completions).unwrap();
         for completion in &completions.list {
             heard += u32::from(matches!(completion, Completion::Received { .. }));
         }
-        assert!(completions.input_left || heard == COUNT || heard == 0);
-        told |= completions.input_left;
+        assert!(completions.input_pending || heard == COUNT || heard == 0);
+        reported |= completions.input_pending;
     }
-    assert!(told, "not even this buffer has room for all of them");
+    assert!(reported, "not even this buffer has room for all of them");
     let (mut stream, _) = world.pair(token(COUNT));
     world.turn(Duration::ZERO);
     std::io::Write::write_all(&mut stream, &[7; 8 * Completions::RECEIVE_BYTES_MAX]).unwrap();
@@ -126,7 +126,7 @@ fn those_who_had_no_turn_are_told<R: Real>() {
         let patience = Some(Duration::from_secs(60));
         world.reactor.wait(patience, &mut completions).unwrap();
         assert!(
-            !completions.input_left,
+            !completions.input_pending,
             "the only one that spoke had a turn"
         );
         for completion in &completions.list {

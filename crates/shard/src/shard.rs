@@ -176,14 +176,14 @@ impl<R: Reactor> Shard<R> {
         let empty = Completions {
             list: Vec::new(),
             buffer: Vec::new(),
-            input_left: false,
+            input_pending: false,
         };
         let mut completions = std::mem::replace(&mut self.completions, empty);
         for completion in &completions.list {
             self.handle_completion(completion, &mut completions.buffer, now);
         }
         completions.list.clear();
-        self.hub.note_input_left(completions.input_left, now);
+        self.hub.note_input_left(completions.input_pending, now);
         self.completions = completions;
         self.hand_over_departing();
         self.handle_messages(now);

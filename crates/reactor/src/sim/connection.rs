@@ -43,7 +43,7 @@ enum Peer {
     /// It closed: what still reaches it is answered with RST.
     Closed,
     /// It neither sends nor receives: it reset, or was reset.
-    Gone,
+    Dead,
 }
 
 #[derive(Debug)]
@@ -113,22 +113,22 @@ impl Connection {
 
     pub(super) fn peer_close(&mut self) {
         self.peer_fin();
-        if self.peer != Peer::Gone {
+        if self.peer != Peer::Dead {
             self.peer = Peer::Closed;
         }
     }
 
     /// Breaks the connection. Of what the peer had sent, a beginning had arrived.
     pub(super) fn peer_break(&mut self, errno: i32, prng: &mut Prng) {
-        if self.peer == Peer::Gone || self.is_orphan {
-            self.peer = Peer::Gone;
+        if self.peer == Peer::Dead || self.is_orphan {
+            self.peer = Peer::Dead;
             self.outbound.clear();
             return;
         }
         self.inbound.truncate(prng.between(0, self.inbound.len()));
         self.input_end = InputEnd::Broken(errno);
         self.outbound.clear();
-        self.peer = Peer::Gone;
+        self.peer = Peer::Dead;
     }
 
     pub(super) fn peer_stall(&mut self) {
@@ -147,7 +147,7 @@ impl Connection {
 
     /// Whether [`Connection::flow`] has anything to do once the peer reads.
     pub(super) fn is_flowing(&self) -> bool {
-        self.peer != Peer::Gone
+        self.peer != Peer::Dead
             && (!self.outbound.is_empty()
                 || self.output_end.is_some() && self.arrived_end.is_none())
     }
@@ -155,11 +155,11 @@ impl Connection {
     /// Brings bytes and the end to the peer.
     pub(super) fn flow(&mut self, faults: &Faults, prng: &mut Prng) {
         match self.peer {
-            Peer::Gone => return,
+            Peer::Dead => return,
             Peer::Stalled if !self.outbound.is_empty() => return,
             Peer::Closed if !self.outbound.is_empty() => {
                 self.outbound.clear();
-                self.peer = Peer::Gone;
+                self.peer = Peer::Dead;
                 // RST after FIN. Linux keeps it for the next send; a receive still ends with FIN.
                 self.send_error = Some(errno::EPIPE);
                 return;
@@ -175,7 +175,7 @@ impl Connection {
         if self.outbound.is_empty() && !faults.delayed_delivery.happens(prng) {
             self.arrived_end = self.arrived_end.or(self.output_end);
             if self.arrived_end == Some(PeerEnd::Reset) {
-                self.peer = Peer::Gone;
+                self.peer = Peer::Dead;
             }
         }
     }
@@ -260,14 +260,14 @@ impl Connection {
             self.output_end = Some(PeerEnd::Fin);
         }
         self.inbound.clear();
-        if self.peer == Peer::Gone {
+        if self.peer == Peer::Dead {
             self.outbound.clear();
         }
     }
 
     /// Writes without regard to the kernel's room, for owners that are no reactor.
     pub(super) fn server_write(&mut self, bytes: &[u8]) {
-        if self.peer != Peer::Gone {
+        if self.peer != Peer::Dead {
             self.outbound.extend(bytes);
         }
     }
@@ -276,7 +276,7 @@ impl Connection {
         self.is_orphan = true;
         self.output_end = Some(PeerEnd::Reset);
         self.arrived_end = Some(PeerEnd::Reset);
-        self.peer = Peer::Gone;
+        self.peer = Peer::Dead;
     }
 
     /// Bytes in the kernel that the peer has not got.

@@ -1,7 +1,7 @@
 //! The simulated driver: what a kernel would do with a shard's calls.
 
 use super::connection::errno;
-use super::events::{Late, LateKind};
+use super::events::{LateCompletion, LateCompletionKind};
 use super::net::{Dialed, Owner, World};
 use super::table::{Phase, Table};
 use super::{PeerId, SimHandle};
@@ -31,7 +31,7 @@ pub struct Sim {
     pub(super) shard: usize,
     pub(super) table: Table,
     pub(super) accepting: Accepting,
-    pub(super) late: VecDeque<Late>,
+    pub(super) late: VecDeque<LateCompletion>,
     batches: u64,
     /// Bytes of the buffer that the last wait filled.
     pub(super) filled: usize,
@@ -58,7 +58,7 @@ impl Reactor for Sim {
         self.accepting = match (accepting, self.accepting) {
             (false, _) => Accepting::Off,
             (true, Accepting::Off) => Accepting::On,
-            (true, as_it_is) => as_it_is,
+            (true, current) => current,
         };
     }
 
@@ -88,13 +88,13 @@ impl Reactor for Sim {
             shard: self.shard,
             slot: socket.slot(),
         };
-        world.touch(peer);
+        world.mark_ready(peer);
         Ok(socket)
     }
 
     fn register(&mut self, socket: Socket, token: Token) {
         let peer = self.table.register(socket, token);
-        self.world.borrow_mut().touch(peer);
+        self.world.borrow_mut().mark_ready(peer);
     }
 
     fn send_batch(&mut self, ops: &mut [SendOp<'_>]) {
@@ -102,7 +102,7 @@ impl Reactor for Sim {
         let world = &mut *world;
         self.batches += 1;
         for op in ops {
-            let peer = self.table.sender(op, self.batches);
+            let peer = self.table.check_send(op, self.batches);
             op.sent = world.links[peer.0]
                 .connection
                 .send(op.parts, &world.faults, &mut world.prng);
@@ -111,8 +111,8 @@ impl Reactor for Sim {
                 Sent::Partly(count) => count,
                 Sent::Failed(_) => usize::MAX - 1,
             };
-            world.note("sent", [peer.0, outcome]);
-            world.touch(peer);
+            world.record("sent", [peer.0, outcome]);
+            world.mark_ready(peer);
         }
     }
 
@@ -131,36 +131,39 @@ impl Reactor for Sim {
         );
         entry.writable_wanted = Some(token);
         let peer = entry.peer;
-        self.world.borrow_mut().touch(peer);
+        self.world.borrow_mut().mark_ready(peer);
     }
 
     fn shutdown(&mut self, socket: Socket) {
         let entry = self.table.entry(socket);
-        assert!(!entry.is_shut, "{socket:?}: shutdown twice");
+        assert!(!entry.is_shut_down, "{socket:?}: shutdown twice");
         assert!(
             !matches!(entry.phase, Phase::Connecting(_)),
             "{socket:?}: shutdown before it is connected"
         );
-        entry.is_shut = true;
+        entry.is_shut_down = true;
         let peer = entry.peer;
         let mut world = self.world.borrow_mut();
         world.link(peer).connection.server_shutdown();
-        world.note("shutdown", [self.shard, peer.0]);
-        world.touch(peer);
+        world.record("shutdown", [self.shard, peer.0]);
+        world.mark_ready(peer);
     }
 
     fn close(&mut self, socket: Socket, token: Token, how: Close) {
         let entry = self.table.close(socket, token);
         let world = self.world.clone();
         let mut world = world.borrow_mut();
-        self.leave_late_completion(&mut world, &entry, &LateKind::ALL);
-        world.note("closed", [self.shard, entry.peer.0]);
+        self.queue_late_completion(&mut world, &entry, &LateCompletionKind::ALL);
+        world.record("closed", [self.shard, entry.peer.0]);
         world.close(entry.peer, how);
     }
 
     fn transfer(&mut self, socket: Socket, token: Token) -> io::Result<SimHandle> {
         let entry = self.table.close(socket, token);
-        assert!(!entry.is_shut, "{socket:?}: transferred after shutdown");
+        assert!(
+            !entry.is_shut_down,
+            "{socket:?}: transferred after shutdown"
+        );
         assert!(
             !matches!(entry.phase, Phase::Connecting(_)),
             "{socket:?}: transferred before it is connected"
@@ -169,8 +172,8 @@ impl Reactor for Sim {
         let mut world = world.borrow_mut();
         let world = &mut *world;
         // Nothing that was received may go astray: not a byte, and not the end.
-        self.leave_late_completion(world, &entry, &[LateKind::Writable]);
-        world.note("transferred", [self.shard, entry.peer.0]);
+        self.queue_late_completion(world, &entry, &[LateCompletionKind::Writable]);
+        world.record("transferred", [self.shard, entry.peer.0]);
         if world.faults.transfer_failure.happens(&mut world.prng) {
             world.close(entry.peer, Close::Orderly);
             return Err(io::Error::from_raw_os_error(errno::EMFILE));
@@ -187,8 +190,8 @@ impl Reactor for Sim {
         let world = self.world.clone();
         let mut world = world.borrow_mut();
         completions.list.clear();
-        self.filled = self.happen(&mut world, completions);
-        completions.input_left = !world.ports[self.shard].ready.is_empty();
+        self.filled = self.run_events(&mut world, completions);
+        completions.input_pending = !world.ports[self.shard].ready.is_empty();
         Ok(())
     }
 
@@ -204,7 +207,7 @@ impl Drop for Sim {
             return;
         };
         let port = &mut world.ports[self.shard];
-        port.is_gone = true;
+        port.is_dropped = true;
         let backlog = std::mem::take(&mut port.backlog);
         let peers: Vec<PeerId> = self
             .table

@@ -11,7 +11,7 @@ const EVENTS_MAX: usize = 256;
 
 /// A completion of a connection that was closed before it arrived.
 #[derive(Debug)]
-pub(super) struct Late {
+pub(super) struct LateCompletion {
     /// Waits that it misses, 0 or 1. A real driver has cancelled its polls by then.
     waits: usize,
     completion: Completion,
@@ -19,14 +19,14 @@ pub(super) struct Late {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum LateKind {
+pub(super) enum LateCompletionKind {
     Writable,
     Failed,
     Finished,
     Received,
 }
 
-impl LateKind {
+impl LateCompletionKind {
     pub(super) const ALL: [Self; 4] =
         [Self::Writable, Self::Failed, Self::Finished, Self::Received];
 }
@@ -44,8 +44,8 @@ impl Output<'_> {
 
     fn receive(&mut self, token: Token, bytes: impl ExactSizeIterator<Item = u8>) {
         let range = self.filled..self.filled + bytes.len();
-        for (place, byte) in self.completions.buffer[range.clone()].iter_mut().zip(bytes) {
-            *place = byte;
+        for (target, byte) in self.completions.buffer[range.clone()].iter_mut().zip(bytes) {
+            *target = byte;
         }
         self.filled = range.end;
         self.completions
@@ -56,17 +56,17 @@ impl Output<'_> {
 
 /// What may happen next in a wait.
 #[derive(Clone, Copy, Debug)]
-enum Source {
+enum EventSource {
     Listener,
     Slot(u32),
 }
 
 impl Sim {
     /// Makes things happen in the world and to this reactor's sockets, and says how much of the buffer they fill.
-    pub(super) fn happen(&mut self, world: &mut World, completions: &mut Completions) -> usize {
+    pub(super) fn run_events(&mut self, world: &mut World, completions: &mut Completions) -> usize {
         // Ranges of the last wait must not be looked at any more.
         completions.buffer[..self.filled].fill(0xEE);
-        self.pass_time();
+        self.begin_wait();
         world.flow();
         let mut output = Output {
             completions,
@@ -85,7 +85,7 @@ impl Sim {
         output.filled
     }
 
-    fn pass_time(&mut self) {
+    fn begin_wait(&mut self) {
         self.table.reuse_closed();
         self.accepting = match self.accepting {
             Accepting::Paused(0) => Accepting::On,
@@ -103,7 +103,7 @@ impl Sim {
                 self.late.push_back(late);
                 continue;
             }
-            world.note("late", [self.shard, late.bytes.len()]);
+            world.record("late", [self.shard, late.bytes.len()]);
             if let Completion::Received { token, .. } = late.completion {
                 late.bytes.truncate(output.room());
                 if !late.bytes.is_empty() {
@@ -116,14 +116,14 @@ impl Sim {
     }
 
     /// What may happen in this wait: everything that is ready, except what is delayed.
-    fn sources(&self, world: &mut World) -> Vec<Source> {
+    fn sources(&self, world: &mut World) -> Vec<EventSource> {
         let port = &world.ports[self.shard];
         let is_accepting = self.accepting == Accepting::On && !port.backlog.is_empty();
-        let listener = is_accepting.then_some(Source::Listener);
-        let mut sources: Vec<Source> = port
+        let listener = is_accepting.then_some(EventSource::Listener);
+        let mut sources: Vec<EventSource> = port
             .ready
             .iter()
-            .map(|&slot| Source::Slot(slot))
+            .map(|&slot| EventSource::Slot(slot))
             .chain(listener)
             .collect();
         sources.retain(|_| !world.faults.delay.happens(&mut world.prng));
@@ -134,22 +134,22 @@ impl Sim {
     fn run(&mut self, world: &mut World, output: &mut Output<'_>) {
         let mut sources = self.sources(world);
         while !sources.is_empty() && output.completions.list.len() < EVENTS_MAX {
-            let at = world.prng.below(sources.len());
-            let is_there_more = match sources[at] {
-                Source::Listener => {
+            let index = world.prng.below(sources.len());
+            let has_more = match sources[index] {
+                EventSource::Listener => {
                     self.accept_one(world, output);
                     self.accepting == Accepting::On && !world.ports[self.shard].backlog.is_empty()
                 }
-                Source::Slot(slot) => {
-                    let happened = self.step(world, slot, output);
+                EventSource::Slot(slot) => {
+                    let happened = self.take_event(world, slot, output);
                     if !happened && output.room() > 0 {
                         world.ports[self.shard].ready.remove(&slot);
                     }
                     happened
                 }
             };
-            if !is_there_more || world.faults.delay.happens(&mut world.prng) {
-                sources.swap_remove(at);
+            if !has_more || world.faults.delay.happens(&mut world.prng) {
+                sources.swap_remove(index);
             }
         }
     }
@@ -157,7 +157,7 @@ impl Sim {
     fn accept_one(&mut self, world: &mut World, output: &mut Output<'_>) {
         if self.table.is_full() {
             self.accepting = Accepting::Full;
-            world.note("accept paused", [self.shard, 0]);
+            world.record("accept paused", [self.shard, 0]);
             output.completions.list.push(Completion::AcceptPaused {
                 errno: errno::EMFILE,
             });
@@ -167,7 +167,7 @@ impl Sim {
                 *world
                     .prng
                     .pick(&[errno::EMFILE, errno::ENFILE, errno::ENOBUFS, errno::ENOMEM]);
-            world.note("accept paused", [self.shard, 1]);
+            world.record("accept paused", [self.shard, 1]);
             output
                 .completions
                 .list
@@ -185,7 +185,7 @@ impl Sim {
                 shard: self.shard,
                 slot: socket.slot(),
             };
-            world.note("accepted", [self.shard, peer.0]);
+            world.record("accepted", [self.shard, peer.0]);
             output
                 .completions
                 .list
@@ -194,7 +194,7 @@ impl Sim {
     }
 
     /// Lets one thing happen to a socket. False when there is nothing.
-    fn step(&mut self, world: &mut World, slot: u32, output: &mut Output<'_>) -> bool {
+    fn take_event(&mut self, world: &mut World, slot: u32, output: &mut Output<'_>) -> bool {
         let socket = self.table.socket(slot);
         let entry = self.table.entry(socket);
         let connection = &world.links[entry.peer.0].connection;
@@ -211,7 +211,7 @@ impl Sim {
             }
             _ if wants_writable => {
                 let token = entry.writable_wanted.take().expect("asked above");
-                world.note("writable", [self.shard, entry.peer.0]);
+                world.record("writable", [self.shard, entry.peer.0]);
                 output.completions.list.push(Completion::Writable { token });
                 true
             }
@@ -230,15 +230,15 @@ impl Sim {
         let peer = entry.peer;
         if world.faults.connect_failure.happens(&mut world.prng) {
             let errno = *world.prng.pick(&[errno::ECONNREFUSED, errno::ETIMEDOUT]);
-            world.note("connect failed", [self.shard, peer.0]);
+            world.record("connect failed", [self.shard, peer.0]);
             self.table.close(socket, token);
-            world.disown(peer);
+            world.take_from_owner(peer);
             output
                 .completions
                 .list
                 .push(Completion::ConnectFailed { token, errno });
         } else {
-            world.note("connected", [self.shard, peer.0]);
+            world.record("connected", [self.shard, peer.0]);
             entry.phase = Phase::Connected(token);
             world.establish(peer);
             output
@@ -249,16 +249,16 @@ impl Sim {
     }
 
     /// Makes a closed connection's old token turn up once more, as a poll that is being cancelled may.
-    pub(super) fn leave_late_completion(
+    pub(super) fn queue_late_completion(
         &mut self,
         world: &mut World,
         entry: &Entry,
-        kinds: &[LateKind],
+        kinds: &[LateCompletionKind],
     ) {
         // After the end only the writability that was asked for can still come.
         let (token, kinds) = match (entry.phase, entry.writable_wanted) {
             (Phase::Receiving(token), _) => (token, kinds),
-            (Phase::Finished(token), Some(_)) => (token, &[LateKind::Writable][..]),
+            (Phase::Finished(token), Some(_)) => (token, &[LateCompletionKind::Writable][..]),
             _ => return,
         };
         if !world.faults.late_completion.happens(&mut world.prng) {
@@ -266,13 +266,13 @@ impl Sim {
         }
         let mut bytes = Vec::new();
         let completion = match world.prng.pick(kinds) {
-            LateKind::Writable => Completion::Writable { token },
-            LateKind::Failed => Completion::Failed {
+            LateCompletionKind::Writable => Completion::Writable { token },
+            LateCompletionKind::Failed => Completion::Failed {
                 token,
                 errno: errno::ECONNRESET,
             },
-            LateKind::Finished => Completion::Finished { token },
-            LateKind::Received => {
+            LateCompletionKind::Finished => Completion::Finished { token },
+            LateCompletionKind::Received => {
                 let inbound = &world.links[entry.peer.0].connection.inbound;
                 bytes.extend(inbound.iter().take(Completions::RECEIVE_BYTES_MAX));
                 if bytes.is_empty() {
@@ -281,7 +281,7 @@ impl Sim {
                 Completion::Received { token, range: 0..0 }
             }
         };
-        self.late.push_back(Late {
+        self.late.push_back(LateCompletion {
             waits: world.prng.below(2),
             completion,
             bytes,
@@ -305,11 +305,11 @@ fn receive(world: &mut World, entry: &mut Entry, token: Token, output: &mut Outp
             count = world.prng.between(1, count);
         }
         output.receive(token, inbound.drain(..count));
-        world.note("received", [entry.peer.0, count]);
+        world.record("received", [entry.peer.0, count]);
         return true;
     }
     let errno = link.connection.take_input_end(&mut world.prng);
-    link.is_end_told = true;
+    link.is_end_reported = true;
     let completion = if let Some(errno) = errno {
         // Nothing follows a failure, not even what was asked for.
         entry.writable_wanted = None;
@@ -319,7 +319,7 @@ fn receive(world: &mut World, entry: &mut Entry, token: Token, output: &mut Outp
         entry.phase = Phase::Finished(token);
         Completion::Finished { token }
     };
-    world.note("ended", [entry.peer.0, usize::from(errno.is_some())]);
+    world.record("ended", [entry.peer.0, usize::from(errno.is_some())]);
     output.completions.list.push(completion);
     true
 }

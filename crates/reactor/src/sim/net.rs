@@ -58,7 +58,7 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     pub(super) owner: Owner,
     /// The end of the input has been told, and the socket is still open.
-    pub(super) is_end_told: bool,
+    pub(super) is_end_reported: bool,
     /// For outgoing ones: where from and where to.
     pub(super) dialed: Option<Dialed>,
 }
@@ -69,7 +69,7 @@ pub(super) struct Port {
     pub(super) backlog: VecDeque<PeerId>,
     /// Slots whose socket may have something to tell.
     pub(super) ready: BTreeSet<u32>,
-    pub(super) is_gone: bool,
+    pub(super) is_dropped: bool,
 }
 
 #[derive(Debug)]
@@ -97,14 +97,14 @@ impl World {
         self.links.push(Link {
             connection,
             owner,
-            is_end_told: false,
+            is_end_reported: false,
             dialed: None,
         });
         PeerId(self.links.len() - 1)
     }
 
     /// Notes what happened, for [`SimNet::fingerprint`].
-    pub(super) fn note(&mut self, what: &str, numbers: [usize; 2]) {
+    pub(super) fn record(&mut self, what: &str, numbers: [usize; 2]) {
         for byte in what.bytes() {
             self.fingerprint = mix(self.fingerprint ^ u64::from(byte));
         }
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// After any change of a connection: whoever has to look at it next will.
-    pub(super) fn touch(&mut self, peer: PeerId) {
+    pub(super) fn mark_ready(&mut self, peer: PeerId) {
         let link = &self.links[peer.0];
         if link.connection.is_flowing() {
             self.flowing.insert(peer);
@@ -125,9 +125,9 @@ impl World {
     }
 
     /// Takes the connection away from its owner.
-    pub(super) fn disown(&mut self, peer: PeerId) {
+    pub(super) fn take_from_owner(&mut self, peer: PeerId) {
         let link = &mut self.links[peer.0];
-        link.is_end_told = false;
+        link.is_end_reported = false;
         if let Owner::Socket { shard, slot } = std::mem::replace(&mut link.owner, Owner::Nobody) {
             self.ports[shard].ready.remove(&slot);
         }
@@ -135,15 +135,15 @@ impl World {
 
     /// Gives the server's side back to the network.
     pub(super) fn close(&mut self, peer: PeerId, how: Close) {
-        self.disown(peer);
+        self.take_from_owner(peer);
         let link = &mut self.links[peer.0];
         link.connection.server_close(how, &mut self.prng);
-        self.touch(peer);
+        self.mark_ready(peer);
     }
 
     pub(super) fn transfer(&mut self, peer: PeerId) -> SimHandle {
         let alive = Arc::new(());
-        self.disown(peer);
+        self.take_from_owner(peer);
         self.link(peer).owner = Owner::Handle(alive.clone());
         self.transferred.insert(peer);
         SimHandle {
@@ -164,7 +164,7 @@ impl World {
             self.links[peer.0]
                 .connection
                 .flow(&self.faults, &mut self.prng);
-            self.touch(peer);
+            self.mark_ready(peer);
         }
     }
 
@@ -232,7 +232,7 @@ impl SimNet {
         let mut world = self.world();
         let world = &mut *world;
         let open: Vec<usize> = (0..world.ports.len())
-            .filter(|&shard| !world.ports[shard].is_gone)
+            .filter(|&shard| !world.ports[shard].is_dropped)
             .collect();
         let peer = world.new_link(Owner::Backlog);
         if open.is_empty() {
@@ -249,7 +249,7 @@ impl SimNet {
     pub fn write(&self, peer: PeerId, bytes: &[u8]) -> bool {
         let mut world = self.world();
         let is_sent = world.link(peer).connection.peer_write(bytes);
-        world.touch(peer);
+        world.mark_ready(peer);
         is_sent
     }
 
@@ -273,7 +273,7 @@ impl SimNet {
             world.links[peer.0]
                 .connection
                 .flow(&world.faults, &mut world.prng);
-            world.touch(peer);
+            world.mark_ready(peer);
         }
     }
 
@@ -281,7 +281,7 @@ impl SimNet {
         let mut world = self.world();
         let world = &mut *world;
         change(&mut world.links[peer.0].connection, &mut world.prng);
-        world.touch(peer);
+        world.mark_ready(peer);
     }
 
     /// The peer stops reading: the kernel's buffers fill, then sends are short, then refused.
@@ -375,7 +375,7 @@ impl SimNet {
     pub fn leaked(&self) -> Vec<PeerId> {
         let world = self.world();
         (0..world.links.len())
-            .filter(|&peer| world.links[peer].is_end_told)
+            .filter(|&peer| world.links[peer].is_end_reported)
             .map(PeerId)
             .collect()
     }

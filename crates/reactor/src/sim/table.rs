@@ -28,7 +28,7 @@ pub(super) struct Entry {
     /// Where to send [`crate::Completion::Writable`], while it is asked for.
     pub(super) writable_wanted: Option<Token>,
     /// FIN was sent: a further send is a mistake of the caller.
-    pub(super) is_shut: bool,
+    pub(super) is_shut_down: bool,
     /// The last batch with an operation for this socket.
     pub(super) batch: u64,
 }
@@ -76,22 +76,22 @@ impl Table {
             return None;
         }
         // The name closed last is the one that a caller who forgot the close would still use.
-        let at = if prng.one_in(2) {
+        let index = if prng.one_in(2) {
             self.vacant.len() - 1
         } else {
             prng.below(self.vacant.len())
         };
-        let slot = self.vacant.swap_remove(at);
+        let slot = self.vacant.swap_remove(index);
         self.entries[slot as usize] = Some(Entry {
             peer,
             phase,
             writable_wanted: None,
-            is_shut: false,
+            is_shut_down: false,
             batch: 0,
         });
         let socket = Socket::new(self.shard, slot);
         if let Phase::Connecting(token) = phase {
-            self.own(socket, token);
+            self.bind_record(socket, token);
         }
         Some(socket)
     }
@@ -115,11 +115,11 @@ impl Table {
     }
 
     /// Checks one send of a batch, and says whose it is.
-    pub(super) fn sender(&mut self, op: &SendOp<'_>, batch: u64) -> PeerId {
+    pub(super) fn check_send(&mut self, op: &SendOp<'_>, batch: u64) -> PeerId {
         let socket = op.socket;
         let entry = self.entry(socket);
         assert!(entry.batch != batch, "{socket:?}: two sends in one batch");
-        assert!(!entry.is_shut, "{socket:?}: a send after shutdown");
+        assert!(!entry.is_shut_down, "{socket:?}: a send after shutdown");
         let is_connecting = matches!(entry.phase, Phase::Connecting(_));
         assert!(!is_connecting, "{socket:?}: a send before it is connected");
         assert!(length_of(op.parts) > 0, "{socket:?}: a send of nothing");
@@ -139,7 +139,7 @@ impl Table {
         match entry.phase {
             Phase::Accepted => {
                 entry.phase = Phase::Receiving(token);
-                self.own(socket, token);
+                self.bind_record(socket, token);
             }
             Phase::Connected(expected) if expected == token => {
                 entry.phase = Phase::Receiving(token)
@@ -155,7 +155,7 @@ impl Table {
         peer
     }
 
-    fn own(&mut self, socket: Socket, token: Token) {
+    fn bind_record(&mut self, socket: Socket, token: Token) {
         if let Some(other) = self.records.insert(token.index, socket) {
             misuse(
                 socket,

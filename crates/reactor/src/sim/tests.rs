@@ -89,7 +89,11 @@ fn carries_bytes_and_ends_both_ways() {
         ]
     );
     assert_eq!(&fixture.completions.buffer[..8], b"question");
-    assert_eq!(fixture.net.leaked(), [fixture.peer], "told, and still open");
+    assert_eq!(
+        fixture.net.leaked(),
+        [fixture.peer],
+        "reported, and still open"
+    );
 
     let slices = [
         IoSlice::new(b"an"),
@@ -121,7 +125,7 @@ fn a_stalled_peer_fills_the_kernel_and_no_more() {
     assert_eq!(fixture.net.kernel_bytes(fixture.peer), 10);
     fixture.net.resume(fixture.peer);
     assert_eq!(fixture.wait(), [Completion::Writable { token: TOKEN }]);
-    assert_eq!(fixture.wait(), [], "asked once, told once");
+    assert_eq!(fixture.wait(), [], "asked once, reported once");
     assert_eq!(fixture.net.read(fixture.peer), b"0123456789");
 }
 
@@ -173,7 +177,7 @@ fn writing_to_a_closed_server_resets() {
 }
 
 #[test]
-fn a_peers_reset_is_told_once_and_fails_sends() {
+fn a_peers_reset_is_reported_once_and_fails_sends() {
     let mut fixture = Fixture::calm();
     fixture.net.reset(fixture.peer);
     assert_eq!(
@@ -236,7 +240,7 @@ fn a_full_table_pauses_accepting_until_a_socket_is_free() {
         panic!("{:?}", completions.list)
     };
     sim.wait(None, &mut completions).unwrap();
-    assert_eq!(completions.list, [], "a pause is told once");
+    assert_eq!(completions.list, [], "a pause is reported once");
     sim.close(socket, TOKEN, Close::Orderly);
     sim.wait(None, &mut completions).unwrap();
     assert_eq!(completions.list[0], Completion::Accepted { socket });

@@ -19,7 +19,7 @@ pub(super) fn is_shortage(errno: i32) -> bool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Open,
+    Ready,
     /// A shortage elsewhere may end without our knowing, so the next try has a time.
     Retry(Instant),
     /// Our own tables are full: only a close helps.
@@ -28,18 +28,18 @@ enum State {
 
 /// Decides whether to accept now.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct AcceptThrottle {
     wanted: bool,
     state: State,
     /// A pause is told once, not once per failed retry.
     reported: bool,
 }
 
-impl Gate {
+impl AcceptThrottle {
     pub(super) fn new() -> Self {
         Self {
             wanted: false,
-            state: State::Open,
+            state: State::Ready,
             reported: false,
         }
     }
@@ -48,8 +48,8 @@ impl Gate {
         self.wanted = wanted;
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        self.wanted && self.state == State::Open
+    pub(super) fn may_accept(&self) -> bool {
+        self.wanted && self.state == State::Ready
     }
 
     /// A connection was accepted, so whatever shortage there was is over.
@@ -76,7 +76,7 @@ impl Gate {
 
     /// A socket was closed, so that one more can be held.
     pub(super) fn slot_freed(&mut self) {
-        self.state = State::Open;
+        self.state = State::Ready;
     }
 
     /// Opens again when the pause is over.
@@ -84,11 +84,11 @@ impl Gate {
         if let State::Retry(at) = self.state
             && at <= now
         {
-            self.state = State::Open;
+            self.state = State::Ready;
         }
     }
 
-    /// When [`Gate::refresh`] is due.
+    /// When [`AcceptThrottle::refresh`] is due.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.state {
             State::Retry(at) if self.wanted => Some(at),
@@ -102,41 +102,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shortage_is_told_once_and_retried_after_a_while() {
+    fn a_shortage_is_reported_once_and_retried_after_a_while() {
         let now = Instant::now();
-        let mut gate = Gate::new();
-        assert!(!gate.is_open());
-        gate.set_wanted(true);
-        assert!(gate.is_open());
+        let mut throttle = AcceptThrottle::new();
+        assert!(!throttle.may_accept());
+        throttle.set_wanted(true);
+        assert!(throttle.may_accept());
         assert_eq!(
-            gate.pause(libc::ENFILE, now),
+            throttle.pause(libc::ENFILE, now),
             Some(Completion::AcceptPaused {
                 errno: libc::ENFILE
             })
         );
-        gate.refresh(now);
-        assert!(!gate.is_open());
-        gate.refresh(now + RETRY_AFTER);
-        assert!(gate.is_open());
+        throttle.refresh(now);
+        assert!(!throttle.may_accept());
+        throttle.refresh(now + RETRY_AFTER);
+        assert!(throttle.may_accept());
         assert_eq!(
-            gate.pause(libc::ENFILE, now),
+            throttle.pause(libc::ENFILE, now),
             None,
             "the same pause goes on"
         );
-        gate.slot_freed();
-        gate.accepted();
-        assert!(gate.pause(libc::ENFILE, now).is_some(), "a new pause");
+        throttle.slot_freed();
+        throttle.accepted();
+        assert!(throttle.pause(libc::ENFILE, now).is_some(), "a new pause");
     }
 
     #[test]
     fn full_tables_wait_for_a_close() {
-        let mut gate = Gate::new();
-        gate.set_wanted(true);
-        assert!(gate.pause_full().is_some());
-        gate.refresh(Instant::now() + RETRY_AFTER * 2);
-        assert!(!gate.is_open());
-        assert_eq!(gate.retry_at(), None);
-        gate.slot_freed();
-        assert!(gate.is_open());
+        let mut throttle = AcceptThrottle::new();
+        throttle.set_wanted(true);
+        assert!(throttle.pause_full().is_some());
+        throttle.refresh(Instant::now() + RETRY_AFTER * 2);
+        assert!(!throttle.may_accept());
+        assert_eq!(throttle.retry_at(), None);
+        throttle.slot_freed();
+        assert!(throttle.may_accept());
     }
 }

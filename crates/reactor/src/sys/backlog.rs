@@ -10,7 +10,7 @@ const UNACKED: usize = 6;
 ///
 /// Asking costs a fifth of an accept that finds nobody: for that the kernel makes a socket and a file, and
 /// throws them away. None when the kernel does not tell.
-pub(super) fn waiting(listener: &TcpListener) -> Option<u32> {
+pub(super) fn pending_connections(listener: &TcpListener) -> Option<u32> {
     let mut info = [0_u32; UNACKED + 1];
     let mut size = libc::socklen_t::try_from(size_of_val(&info)).expect("28 bytes");
     // SAFETY: `info` has room for the `size` bytes that the kernel may write, and both live through the call.
@@ -34,13 +34,13 @@ mod tests {
     #[test]
     fn counts_those_at_the_door() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(waiting(&listener), Some(0));
+        assert_eq!(pending_connections(&listener), Some(0));
         let address = listener.local_addr().unwrap();
         let _streams: Vec<TcpStream> = (0..3)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
-        assert_eq!(waiting(&listener), Some(3));
+        assert_eq!(pending_connections(&listener), Some(3));
         listener.accept().unwrap();
-        assert_eq!(waiting(&listener), Some(2));
+        assert_eq!(pending_connections(&listener), Some(2));
     }
 }

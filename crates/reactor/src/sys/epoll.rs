@@ -3,11 +3,11 @@
 //! Sockets are watched edge-triggered, the listener level-triggered. A descriptor's number is its slot,
 //! in table 0.
 
-use super::gate::{Gate, is_shortage};
-use super::outgoing::{self, Started};
+use super::accept_throttle::{AcceptThrottle, is_shortage};
+use super::outgoing::{self, ConnectStart};
 use super::readable::ReadableQueue;
-use super::slots::{Fact, Slots};
-use super::tag::{Matter, Tag};
+use super::slots::{SlotFlag, SlotTable};
+use super::tag::{EventKind, Tag};
 use super::{Setup, Waker, backlog, descriptor_limit, table};
 use crate::{Close, Completion, Completions, Parts, Reactor, SendOp, Sent, Socket, Token};
 use rustix::event::{Timespec, epoll};
@@ -32,13 +32,13 @@ pub struct Epoll {
     listener: Option<TcpListener>,
     /// Whether the listener is in the epoll set.
     listening: bool,
-    gate: Gate,
-    slots: Slots,
+    throttle: AcceptThrottle,
+    slots: SlotTable,
     readable: ReadableQueue,
     /// What calls between two waits brought about.
     ready: Vec<Completion>,
     /// Closed at the next wait, so that no number names two connections in one turn.
-    closing: Vec<OwnedFd>,
+    pending_closes: Vec<OwnedFd>,
     events: Vec<epoll::Event>,
     open_count: usize,
     capacity: usize,
@@ -51,7 +51,7 @@ impl Epoll {
     /// The kernel refused.
     pub fn new(setup: Setup) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wake = epoll::EventData::new_u64(Tag::plain(Matter::Wake, 0).to_bits());
+        let wake = epoll::EventData::new_u64(Tag::plain(EventKind::Wake, 0).to_bits());
         epoll::add(&epoll, setup.waker.fd()?, wake, epoll::EventFlags::IN)?;
         if let Some(listener) = &setup.listener {
             listener.set_nonblocking(true)?;
@@ -63,11 +63,11 @@ impl Epoll {
             waker: setup.waker,
             listener: setup.listener,
             listening: false,
-            gate: Gate::new(),
-            slots: Slots::default(),
+            throttle: AcceptThrottle::new(),
+            slots: SlotTable::default(),
             readable: ReadableQueue::default(),
             ready: Vec::new(),
-            closing: Vec::new(),
+            pending_closes: Vec::new(),
             events: Vec::with_capacity(EVENTS_MAX),
             open_count: 0,
             capacity: setup.sockets_max.min(available).min(Socket::SLOTS_MAX),
@@ -75,7 +75,7 @@ impl Epoll {
     }
 
     /// Puts a new descriptor into its slot.
-    fn admit(&mut self, fd: OwnedFd) -> io::Result<Socket> {
+    fn insert(&mut self, fd: OwnedFd) -> io::Result<Socket> {
         let Some(slot) = u32::try_from(fd.as_raw_fd())
             .ok()
             .filter(|&slot| (slot as usize) < Socket::SLOTS_MAX)
@@ -89,34 +89,34 @@ impl Epoll {
     }
 
     /// Takes a descriptor out of its slot.
-    fn evict(&mut self, slot: u32) -> Option<OwnedFd> {
+    fn remove(&mut self, slot: u32) -> Option<OwnedFd> {
         if !self.slots.close(slot) {
             return None;
         }
         self.open_count -= 1;
-        self.gate.slot_freed();
+        self.throttle.slot_freed();
         // SAFETY: the slot was open, so the descriptor is ours, and the slot was just closed, so nobody else takes it.
         Some(unsafe { OwnedFd::from_raw_fd(raw(slot)) })
     }
 
-    fn watch(&mut self, slot: u32, matter: Matter, token: Token) -> Result<(), Errno> {
+    fn watch(&mut self, slot: u32, kind: EventKind, token: Token) -> Result<(), Errno> {
         let mut interest = epoll::EventFlags::ET | epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        if self.slots.is(slot, Fact::WantsWritable) || matter == Matter::Connect {
+        if self.slots.has(slot, SlotFlag::WantsWritable) || kind == EventKind::Connect {
             interest |= epoll::EventFlags::OUT;
         }
-        let data = epoll::EventData::new_u64(Tag::new(matter, slot, token).to_bits());
-        if self.slots.is(slot, Fact::Watched) {
+        let data = epoll::EventData::new_u64(Tag::new(kind, slot, token).to_bits());
+        if self.slots.has(slot, SlotFlag::Watched) {
             epoll::modify(&self.epoll, borrow(slot), data, interest)
         } else {
             epoll::add(&self.epoll, borrow(slot), data, interest)?;
-            self.slots.set(slot, Fact::Watched);
+            self.slots.set(slot, SlotFlag::Watched);
             Ok(())
         }
     }
 
     /// Tells the caller that the connection broke, or cannot be watched for want of memory.
-    fn fail(&mut self, slot: u32, token: Token, errno: Errno) {
-        if self.slots.take(slot, Fact::Receiving) {
+    fn report_failure(&mut self, slot: u32, token: Token, errno: Errno) {
+        if self.slots.take(slot, SlotFlag::Receiving) {
             self.ready.push(Completion::Failed {
                 token,
                 errno: errno.raw_os_error(),
@@ -129,17 +129,17 @@ impl Epoll {
         let Some(listener) = &self.listener else {
             return Ok(());
         };
-        if self.gate.is_open() && self.open_count >= self.capacity {
-            self.ready.extend(self.gate.pause_full());
+        if self.throttle.may_accept() && self.open_count >= self.capacity {
+            self.ready.extend(self.throttle.pause_full());
         }
-        let wanted = self.gate.is_open();
+        let wanted = self.throttle.may_accept();
         if wanted && !self.listening {
-            let data = epoll::EventData::new_u64(Tag::plain(Matter::Listener, 0).to_bits());
+            let data = epoll::EventData::new_u64(Tag::plain(EventKind::Listener, 0).to_bits());
             match epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN) {
                 Ok(()) => self.listening = true,
                 Err(errno) => self
                     .ready
-                    .extend(self.gate.pause(errno.raw_os_error(), Instant::now())),
+                    .extend(self.throttle.pause(errno.raw_os_error(), Instant::now())),
             }
         } else if !wanted && self.listening {
             epoll::delete(&self.epoll, listener)?;
@@ -152,16 +152,16 @@ impl Epoll {
         let Some(waiting) = self
             .listener
             .as_ref()
-            .map(|listener| backlog::waiting(listener).unwrap_or(ACCEPTS_MAX))
+            .map(|listener| backlog::pending_connections(listener).unwrap_or(ACCEPTS_MAX))
         else {
             return;
         };
         for _ in 0..waiting.min(ACCEPTS_MAX) {
-            if !self.gate.is_open() {
+            if !self.throttle.may_accept() {
                 return;
             }
             if self.open_count >= self.capacity {
-                list.extend(self.gate.pause_full());
+                list.extend(self.throttle.pause_full());
                 return;
             }
             let Some(listener) = &self.listener else {
@@ -169,15 +169,15 @@ impl Epoll {
             };
             match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(fd) => {
-                    self.gate.accepted();
+                    self.throttle.accepted();
                     // One that has no slot is dropped here; a limit above a million descriptors is needed for that.
-                    if let Ok(socket) = self.admit(fd) {
+                    if let Ok(socket) = self.insert(fd) {
                         list.push(Completion::Accepted { socket });
                     }
                 }
                 Err(Errno::AGAIN) => return,
                 Err(errno) if is_shortage(errno.raw_os_error()) => {
-                    list.extend(self.gate.pause(errno.raw_os_error(), Instant::now()));
+                    list.extend(self.throttle.pause(errno.raw_os_error(), Instant::now()));
                     return;
                 }
                 Err(_) => {}
@@ -186,12 +186,12 @@ impl Epoll {
     }
 
     /// How long to sleep at most.
-    fn patience(&self, timeout: Option<Duration>) -> Option<Duration> {
+    fn wait_timeout(&self, timeout: Option<Duration>) -> Option<Duration> {
         if !self.ready.is_empty() || !self.readable.is_empty() {
             return Some(Duration::ZERO);
         }
         let retry = self
-            .gate
+            .throttle
             .retry_at()
             .map(|at| at.saturating_duration_since(Instant::now()));
         [timeout, retry].into_iter().flatten().min()
@@ -200,14 +200,14 @@ impl Epoll {
     fn handle_event(&mut self, event: epoll::Event, list: &mut Vec<Completion>) {
         let tag = Tag::from_bits(event.data.u64());
         let flags = event.flags;
-        match tag.matter() {
-            Matter::Wake => {
+        match tag.kind() {
+            EventKind::Wake => {
                 if self.waker.take() > 0 {
                     list.push(Completion::Woken);
                 }
             }
-            Matter::Listener => self.accept_some(list),
-            Matter::Connect => self.finish_connect(tag, list),
+            EventKind::Listener => self.accept_some(list),
+            EventKind::Connect => self.finish_connect(tag, list),
             _ => self.handle_socket(tag, flags, list),
         }
     }
@@ -215,8 +215,8 @@ impl Epoll {
     fn handle_socket(&mut self, tag: Tag, flags: epoll::EventFlags, list: &mut Vec<Completion>) {
         let (slot, token) = (tag.slot(), tag.token());
         let ended = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-        if flags.intersects(ended) && self.slots.is(slot, Fact::Receiving) {
-            self.slots.set(slot, Fact::Ended);
+        if flags.intersects(ended) && self.slots.has(slot, SlotFlag::Receiving) {
+            self.slots.set(slot, SlotFlag::Ended);
         }
         if flags.intersects(ended | epoll::EventFlags::IN) {
             self.readable
@@ -224,26 +224,26 @@ impl Epoll {
         }
         if flags
             .intersects(epoll::EventFlags::OUT | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
-            && self.slots.take(slot, Fact::WantsWritable)
+            && self.slots.take(slot, SlotFlag::WantsWritable)
         {
             list.push(Completion::Writable { token });
             // Edges of writability cost a wake-up each, and few sockets are ever behind.
-            if let Err(errno) = self.watch(slot, Matter::Readable, token) {
-                self.fail(slot, token, errno);
+            if let Err(errno) = self.watch(slot, EventKind::Readable, token) {
+                self.report_failure(slot, token, errno);
             }
         }
     }
 
     fn finish_connect(&mut self, tag: Tag, list: &mut Vec<Completion>) {
         let (slot, token) = (tag.slot(), tag.token());
-        if !self.slots.take(slot, Fact::Connecting) {
+        if !self.slots.take(slot, SlotFlag::Connecting) {
             return;
         }
         let outcome = sockopt::socket_error(borrow(slot)).and_then(|outcome| outcome);
         match outcome {
             Ok(()) => list.push(Completion::Connected { token }),
             Err(errno) => {
-                drop(self.evict(slot));
+                drop(self.remove(slot));
                 list.push(Completion::ConnectFailed {
                     token,
                     errno: errno.raw_os_error(),
@@ -275,7 +275,7 @@ impl Epoll {
                 RecvFlags::DONTWAIT,
             ) {
                 Ok((0, _)) => {
-                    self.slots.take(slot, Fact::Receiving);
+                    self.slots.take(slot, SlotFlag::Receiving);
                     completions.list.push(Completion::Finished { token });
                 }
                 Ok((count, _)) => {
@@ -286,12 +286,12 @@ impl Epoll {
                     filled += count;
                     // A short count means that the socket is drained; what comes later is a new edge. After
                     // the peer's end there is none, so that the end itself must be fetched.
-                    if filled == end || self.slots.is(slot, Fact::Ended) {
+                    if filled == end || self.slots.has(slot, SlotFlag::Ended) {
                         self.readable.push(&mut self.slots, readable.socket, token);
                     }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(errno) => self.fail(slot, token, errno),
+                Err(errno) => self.report_failure(slot, token, errno),
             }
         }
         false
@@ -303,7 +303,7 @@ impl Reactor for Epoll {
     type Handle = OwnedFd;
 
     fn accept(&mut self, accepting: bool) {
-        self.gate.set_wanted(accepting);
+        self.throttle.set_wanted(accepting);
     }
 
     fn connect(
@@ -317,18 +317,18 @@ impl Reactor for Epoll {
         }
         outgoing::check_families(source, target)?;
         let fd = outgoing::open(source, target)?;
-        let socket = self.admit(fd)?;
+        let socket = self.insert(fd)?;
         let slot = socket.slot();
         let started = outgoing::connect(borrow(slot), target).and_then(|started| {
-            if matches!(started, Started::UnderWay) {
-                self.slots.set(slot, Fact::Connecting);
-                self.watch(slot, Matter::Connect, token)?;
+            if matches!(started, ConnectStart::InProgress) {
+                self.slots.set(slot, SlotFlag::Connecting);
+                self.watch(slot, EventKind::Connect, token)?;
             }
             Ok(started)
         });
         match started {
-            Ok(Started::Connected) => self.ready.push(Completion::Connected { token }),
-            Ok(Started::UnderWay) => {}
+            Ok(ConnectStart::Connected) => self.ready.push(Completion::Connected { token }),
+            Ok(ConnectStart::InProgress) => {}
             Err(errno) => {
                 self.close(socket, token, Close::Orderly);
                 self.ready.push(Completion::ConnectFailed {
@@ -342,12 +342,12 @@ impl Reactor for Epoll {
 
     fn register(&mut self, socket: Socket, token: Token) {
         let slot = socket.slot();
-        if !self.slots.is(slot, Fact::Open) {
+        if !self.slots.has(slot, SlotFlag::Open) {
             return;
         }
-        self.slots.set(slot, Fact::Receiving);
-        if let Err(errno) = self.watch(slot, Matter::Readable, token) {
-            self.fail(slot, token, errno);
+        self.slots.set(slot, SlotFlag::Receiving);
+        if let Err(errno) = self.watch(slot, EventKind::Readable, token) {
+            self.report_failure(slot, token, errno);
         }
     }
 
@@ -378,12 +378,12 @@ impl Reactor for Epoll {
 
     fn notify_writable(&mut self, socket: Socket, token: Token) {
         let slot = socket.slot();
-        if !self.slots.is(slot, Fact::Open) {
+        if !self.slots.has(slot, SlotFlag::Open) {
             return;
         }
-        self.slots.set(slot, Fact::WantsWritable);
-        if let Err(errno) = self.watch(slot, Matter::Readable, token) {
-            self.fail(slot, token, errno);
+        self.slots.set(slot, SlotFlag::WantsWritable);
+        if let Err(errno) = self.watch(slot, EventKind::Readable, token) {
+            self.report_failure(slot, token, errno);
         }
     }
 
@@ -393,19 +393,19 @@ impl Reactor for Epoll {
     }
 
     fn close(&mut self, socket: Socket, _token: Token, how: Close) {
-        let Some(fd) = self.evict(socket.slot()) else {
+        let Some(fd) = self.remove(socket.slot()) else {
             return;
         };
         if how == Close::Reset {
             // Refused only for what is not a TCP socket; then it closes in order.
             let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
         }
-        self.closing.push(fd);
+        self.pending_closes.push(fd);
     }
 
     fn transfer(&mut self, socket: Socket, _token: Token) -> io::Result<OwnedFd> {
-        let watched = self.slots.is(socket.slot(), Fact::Watched);
-        let fd = self.evict(socket.slot()).ok_or(Errno::BADF)?;
+        let watched = self.slots.has(socket.slot(), SlotFlag::Watched);
+        let fd = self.remove(socket.slot()).ok_or(Errno::BADF)?;
         if watched {
             epoll::delete(&self.epoll, &fd)?;
         }
@@ -415,10 +415,10 @@ impl Reactor for Epoll {
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Completions) -> io::Result<()> {
         completions.list.clear();
         completions.buffer.resize(Completions::BUFFER_BYTES, 0);
-        self.closing.clear();
-        self.gate.refresh(Instant::now());
+        self.pending_closes.clear();
+        self.throttle.refresh(Instant::now());
         self.update_listening()?;
-        let timeout = self.patience(timeout).map(timespec);
+        let timeout = self.wait_timeout(timeout).map(timespec);
         completions.list.append(&mut self.ready);
 
         let mut events = std::mem::take(&mut self.events);
@@ -435,9 +435,9 @@ impl Reactor for Epoll {
             self.handle_event(event, &mut completions.list);
         }
         // A full batch: the kernel may have more.
-        let events_left = events.len() == events.capacity();
+        let events_pending = events.len() == events.capacity();
         self.events = events;
-        completions.input_left = self.receive(completions) || events_left;
+        completions.input_pending = self.receive(completions) || events_pending;
         completions.list.append(&mut self.ready);
         Ok(())
     }
@@ -452,14 +452,14 @@ impl std::fmt::Debug for Epoll {
         let Self {
             open_count,
             capacity,
-            gate,
+            throttle,
             ..
         } = self;
         formatter
             .debug_struct("Epoll")
             .field("open_count", open_count)
             .field("capacity", capacity)
-            .field("gate", gate)
+            .field("throttle", throttle)
             .finish_non_exhaustive()
     }
 }
@@ -468,7 +468,7 @@ impl Drop for Epoll {
     fn drop(&mut self) {
         let open: Vec<u32> = self.slots.iter_open().collect();
         for slot in open {
-            drop(self.evict(slot));
+            drop(self.remove(slot));
         }
     }
 }

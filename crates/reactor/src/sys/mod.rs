@@ -1,7 +1,7 @@
 //! The drivers and the system calls they need: the only module of the workspace with unsafe code.
 //!
 //! What both drivers share lives beside them: the packing of names ([`tag`]), a state word per slot
-//! ([`slots`]), the queue of sockets to receive from ([`readable`]), when to accept ([`gate`]) and whom
+//! ([`slots`]), the queue of sockets to receive from ([`readable`]), when to accept ([`accept_throttle`]) and whom
 //! ([`backlog`]), and
 //! how an outgoing socket is made ([`outgoing`]).
 
@@ -10,8 +10,8 @@
     reason = "system calls that no safe wrapper makes; everything else in the workspace goes without"
 )]
 
+mod accept_throttle;
 mod backlog;
-mod gate;
 mod outgoing;
 mod readable;
 mod slots;

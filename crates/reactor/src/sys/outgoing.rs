@@ -57,19 +57,19 @@ pub(super) fn check_families(source: Option<SocketAddr>, target: SocketAddr) -> 
 }
 
 /// How a non-blocking connect went.
-pub(super) enum Started {
+pub(super) enum ConnectStart {
     /// It is established already, as loopback does.
     Connected,
     /// Writability will tell.
-    UnderWay,
+    InProgress,
 }
 
 /// Starts a non-blocking connect.
-pub(super) fn connect(socket: BorrowedFd<'_>, target: SocketAddr) -> Result<Started, Errno> {
+pub(super) fn connect(socket: BorrowedFd<'_>, target: SocketAddr) -> Result<ConnectStart, Errno> {
     match rustix::net::connect(socket, &target) {
-        Ok(()) => Ok(Started::Connected),
+        Ok(()) => Ok(ConnectStart::Connected),
         // Interrupted, it goes on in the background as well (connect(2)).
-        Err(Errno::INPROGRESS | Errno::INTR) => Ok(Started::UnderWay),
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(ConnectStart::InProgress),
         Err(errno) => Err(errno),
     }
 }

@@ -1,6 +1,6 @@
 //! The queue of sockets to receive from, oldest first.
 
-use super::slots::{Epoch, Fact, Slots};
+use super::slots::{Epoch, SlotFlag, SlotTable};
 use crate::{Socket, Token};
 use std::collections::VecDeque;
 
@@ -16,11 +16,11 @@ pub(super) struct Readable {
 impl Readable {
     /// Takes the socket off the queue's books, and tells whether it is still the one that was queued and
     /// its bytes are still wanted. From here on new bytes queue it again.
-    pub(super) fn claim(&self, slots: &mut Slots) -> bool {
+    pub(super) fn claim(&self, slots: &mut SlotTable) -> bool {
         let slot = self.socket.slot();
         slots.epoch(slot) == self.epoch
-            && slots.take(slot, Fact::Queued)
-            && slots.is(slot, Fact::Receiving)
+            && slots.take(slot, SlotFlag::Queued)
+            && slots.has(slot, SlotFlag::Receiving)
     }
 }
 
@@ -31,12 +31,12 @@ pub(super) struct ReadableQueue(VecDeque<Readable>);
 
 impl ReadableQueue {
     /// Queues the socket unless it waits already or its bytes are not wanted.
-    pub(super) fn push(&mut self, slots: &mut Slots, socket: Socket, token: Token) {
+    pub(super) fn push(&mut self, slots: &mut SlotTable, socket: Socket, token: Token) {
         let slot = socket.slot();
-        if !slots.is(slot, Fact::Receiving) || slots.is(slot, Fact::Queued) {
+        if !slots.has(slot, SlotFlag::Receiving) || slots.has(slot, SlotFlag::Queued) {
             return;
         }
-        slots.set(slot, Fact::Queued);
+        slots.set(slot, SlotFlag::Queued);
         self.0.push_back(Readable {
             socket,
             token,
@@ -67,14 +67,14 @@ mod tests {
         generation: 1,
     };
 
-    fn queue() -> (ReadableQueue, Slots, Socket) {
+    fn queue() -> (ReadableQueue, SlotTable, Socket) {
         let (mut queue, mut slots, socket) = (
             ReadableQueue::default(),
-            Slots::default(),
+            SlotTable::default(),
             Socket::new(0, 2),
         );
         slots.open(2);
-        slots.set(2, Fact::Receiving);
+        slots.set(2, SlotFlag::Receiving);
         queue.push(&mut slots, socket, TOKEN);
         (queue, slots, socket)
     }
@@ -95,7 +95,7 @@ mod tests {
         let (mut queue, mut slots, socket) = queue();
         slots.close(2);
         slots.open(2);
-        slots.set(2, Fact::Receiving);
+        slots.set(2, SlotFlag::Receiving);
         queue.push(
             &mut slots,
             socket,
@@ -114,7 +114,7 @@ mod tests {
     fn bytes_nobody_wants_are_not_queued() {
         let (mut queue, mut slots, socket) = queue();
         assert!(queue.pop().unwrap().claim(&mut slots));
-        slots.take(2, Fact::Receiving);
+        slots.take(2, SlotFlag::Receiving);
         queue.push(&mut slots, socket, TOKEN);
         assert!(queue.is_empty());
     }

@@ -3,7 +3,7 @@
 /// One fact about a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub(super) enum Fact {
+pub(super) enum SlotFlag {
     /// A socket is in the slot.
     Open = 1,
     /// The caller wants its bytes, and neither the end nor a failure was reported.
@@ -21,10 +21,11 @@ pub(super) enum Fact {
 }
 
 /// Bits of the state that are facts; the rest counts the closes of the slot.
-const FACT_BITS: u32 = 7;
-const FACTS: u16 = (1 << FACT_BITS) - 1;
+const FLAG_BITS: u32 = 7;
+const FLAG_MASK: u16 = (1 << FLAG_BITS) - 1;
 /// Facts that stand for a request in the kernel.
-const ARMED: u16 = Fact::Watched as u16 | Fact::WantsWritable as u16 | Fact::Connecting as u16;
+const ARMED_FLAGS: u16 =
+    SlotFlag::Watched as u16 | SlotFlag::WantsWritable as u16 | SlotFlag::Connecting as u16;
 
 /// Which of the sockets that were in a slot, one after the other. Wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,25 +36,25 @@ struct State(u16);
 
 /// The states of a table's slots, grown to the highest slot ever used.
 #[derive(Debug, Default)]
-pub(super) struct Slots(Vec<State>);
+pub(super) struct SlotTable(Vec<State>);
 
-impl Slots {
+impl SlotTable {
     /// Whether the fact holds; false for slots never used.
-    pub(super) fn is(&self, slot: u32, fact: Fact) -> bool {
+    pub(super) fn has(&self, slot: u32, flag: SlotFlag) -> bool {
         self.0
             .get(slot as usize)
-            .is_some_and(|state| state.0 & fact as u16 != 0)
+            .is_some_and(|state| state.0 & flag as u16 != 0)
     }
 
-    pub(super) fn set(&mut self, slot: u32, fact: Fact) {
-        self.0[slot as usize].0 |= fact as u16;
+    pub(super) fn set(&mut self, slot: u32, flag: SlotFlag) {
+        self.0[slot as usize].0 |= flag as u16;
     }
 
     /// Clears the fact and returns whether it held.
-    pub(super) fn take(&mut self, slot: u32, fact: Fact) -> bool {
-        let held = self.is(slot, fact);
+    pub(super) fn take(&mut self, slot: u32, flag: SlotFlag) -> bool {
+        let held = self.has(slot, flag);
         if held {
-            self.0[slot as usize].0 &= !(fact as u16);
+            self.0[slot as usize].0 &= !(flag as u16);
         }
         held
     }
@@ -69,27 +70,27 @@ impl Slots {
             }
             self.0.resize(index + 1, State::default());
         }
-        self.set(slot, Fact::Open);
+        self.set(slot, SlotFlag::Open);
     }
 
     /// The socket left the slot: forgets every fact and begins a new epoch. False when there was none.
     pub(super) fn close(&mut self, slot: u32) -> bool {
-        let closed = self.leave(slot);
+        let closed = self.close_keeping_armed(slot);
         if closed {
-            self.0[slot as usize].0 &= !FACTS;
+            self.0[slot as usize].0 &= !FLAG_MASK;
         }
         closed
     }
 
     /// The socket left the slot, but requests armed for it are still in the kernel: those facts stay, until
-    /// each is taken; the slot may be used again when it [`Slots::is_vacant`]. False when there was no socket.
-    pub(super) fn leave(&mut self, slot: u32) -> bool {
-        if !self.is(slot, Fact::Open) {
+    /// each is taken; the slot may be used again when it [`SlotTable::is_vacant`]. False when there was no socket.
+    pub(super) fn close_keeping_armed(&mut self, slot: u32) -> bool {
+        if !self.has(slot, SlotFlag::Open) {
             return false;
         }
         let state = &mut self.0[slot as usize].0;
-        let epoch = (*state >> FACT_BITS).wrapping_add(1);
-        *state = epoch << FACT_BITS | *state & ARMED;
+        let epoch = (*state >> FLAG_BITS).wrapping_add(1);
+        *state = epoch << FLAG_BITS | *state & ARMED_FLAGS;
         true
     }
 
@@ -97,14 +98,14 @@ impl Slots {
     pub(super) fn is_vacant(&self, slot: u32) -> bool {
         self.0
             .get(slot as usize)
-            .is_none_or(|state| state.0 & FACTS == 0)
+            .is_none_or(|state| state.0 & FLAG_MASK == 0)
     }
 
     pub(super) fn epoch(&self, slot: u32) -> Epoch {
         Epoch(
             self.0
                 .get(slot as usize)
-                .map_or(0, |state| state.0 >> FACT_BITS),
+                .map_or(0, |state| state.0 >> FLAG_BITS),
         )
     }
 
@@ -112,7 +113,7 @@ impl Slots {
     pub(super) fn iter_open(&self) -> impl Iterator<Item = u32> + '_ {
         (0..)
             .zip(&self.0)
-            .filter(|(_, state)| state.0 & Fact::Open as u16 != 0)
+            .filter(|(_, state)| state.0 & SlotFlag::Open as u16 != 0)
             .map(|(slot, _)| slot)
     }
 }
@@ -123,16 +124,16 @@ mod tests {
 
     #[test]
     fn closing_forgets_facts_and_begins_an_epoch() {
-        let mut slots = Slots::default();
+        let mut slots = SlotTable::default();
         slots.open(700);
-        slots.set(700, Fact::Receiving);
-        slots.set(700, Fact::Queued);
+        slots.set(700, SlotFlag::Receiving);
+        slots.set(700, SlotFlag::Queued);
         let before = slots.epoch(700);
         assert!(slots.close(700));
         assert!(
-            !slots.is(700, Fact::Open)
-                && !slots.is(700, Fact::Receiving)
-                && !slots.is(700, Fact::Queued)
+            !slots.has(700, SlotFlag::Open)
+                && !slots.has(700, SlotFlag::Receiving)
+                && !slots.has(700, SlotFlag::Queued)
         );
         assert_ne!(slots.epoch(700), before);
         assert!(!slots.close(700), "an empty slot has nothing to close");
@@ -140,35 +141,35 @@ mod tests {
 
     #[test]
     fn epochs_wrap_without_touching_facts() {
-        let mut slots = Slots::default();
+        let mut slots = SlotTable::default();
         for _ in 0..2000 {
             slots.open(3);
-            slots.set(3, Fact::Watched);
+            slots.set(3, SlotFlag::Watched);
             assert!(slots.close(3));
             assert_eq!(slots.iter_open().count(), 0);
-            assert!(!slots.is(3, Fact::Watched));
+            assert!(!slots.has(3, SlotFlag::Watched));
         }
     }
 
     #[test]
     fn a_slot_is_vacant_when_nothing_is_armed_for_its_former_socket() {
-        let mut slots = Slots::default();
+        let mut slots = SlotTable::default();
         slots.open(9);
-        slots.set(9, Fact::Receiving);
-        slots.set(9, Fact::Watched);
-        slots.set(9, Fact::WantsWritable);
+        slots.set(9, SlotFlag::Receiving);
+        slots.set(9, SlotFlag::Watched);
+        slots.set(9, SlotFlag::WantsWritable);
         let before = slots.epoch(9);
-        assert!(slots.leave(9));
-        assert!(!slots.leave(9));
+        assert!(slots.close_keeping_armed(9));
+        assert!(!slots.close_keeping_armed(9));
         assert_ne!(slots.epoch(9), before);
-        assert!(!slots.is(9, Fact::Open) && !slots.is(9, Fact::Receiving));
-        assert!(slots.take(9, Fact::Watched) && !slots.is_vacant(9));
-        assert!(slots.take(9, Fact::WantsWritable) && slots.is_vacant(9));
+        assert!(!slots.has(9, SlotFlag::Open) && !slots.has(9, SlotFlag::Receiving));
+        assert!(slots.take(9, SlotFlag::Watched) && !slots.is_vacant(9));
+        assert!(slots.take(9, SlotFlag::WantsWritable) && slots.is_vacant(9));
     }
 
     #[test]
     fn unused_slots_have_no_facts() {
-        let slots = Slots::default();
-        assert!(!slots.is(5, Fact::Open));
+        let slots = SlotTable::default();
+        assert!(!slots.has(5, SlotFlag::Open));
     }
 }

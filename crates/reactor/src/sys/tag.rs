@@ -5,7 +5,7 @@ use crate::Token;
 /// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Matter {
+pub(super) enum EventKind {
     /// Nothing to be told: cancellations, closes, options; their failures mean the socket is gone.
     Ignored = 0,
     /// Somebody is at the listener.
@@ -30,16 +30,16 @@ pub(super) enum Matter {
     Install,
 }
 
-/// Matter 4 bits | generation 8 | slot 20 | index 32: so the drivers need no memory per connection to
+/// EventKind 4 bits | generation 8 | slot 20 | index 32: so the drivers need no memory per connection to
 /// find the record an event belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(u64);
 
 impl Tag {
-    pub(super) fn new(matter: Matter, slot: u32, token: Token) -> Self {
+    pub(super) fn new(kind: EventKind, slot: u32, token: Token) -> Self {
         debug_assert!(slot < 1 << 20);
         Self(
-            (matter as u64) << 60
+            (kind as u64) << 60
                 | u64::from(token.generation) << 52
                 | u64::from(slot) << 32
                 | u64::from(token.index),
@@ -47,9 +47,9 @@ impl Tag {
     }
 
     /// A tag of a matter without a socket.
-    pub(super) fn plain(matter: Matter, index: u32) -> Self {
+    pub(super) fn plain(kind: EventKind, index: u32) -> Self {
         Self::new(
-            matter,
+            kind,
             0,
             Token {
                 index,
@@ -66,19 +66,19 @@ impl Tag {
         self.0
     }
 
-    pub(super) fn matter(self) -> Matter {
+    pub(super) fn kind(self) -> EventKind {
         match self.0 >> 60 {
-            1 => Matter::Listener,
-            2 => Matter::Accepted,
-            3 => Matter::Wake,
-            4 => Matter::Readable,
-            5 => Matter::Writable,
-            6 => Matter::Prepare,
-            7 => Matter::Connect,
-            8 => Matter::Send,
-            9 => Matter::Receive,
-            10 => Matter::Install,
-            _ => Matter::Ignored,
+            1 => EventKind::Listener,
+            2 => EventKind::Accepted,
+            3 => EventKind::Wake,
+            4 => EventKind::Readable,
+            5 => EventKind::Writable,
+            6 => EventKind::Prepare,
+            7 => EventKind::Connect,
+            8 => EventKind::Send,
+            9 => EventKind::Receive,
+            10 => EventKind::Install,
+            _ => EventKind::Ignored,
         }
     }
 
@@ -106,20 +106,20 @@ mod tests {
 
     #[test]
     fn every_field_comes_back() {
-        let matters = [
-            Matter::Ignored,
-            Matter::Listener,
-            Matter::Accepted,
-            Matter::Wake,
-            Matter::Readable,
-            Matter::Writable,
-            Matter::Prepare,
-            Matter::Connect,
-            Matter::Send,
-            Matter::Receive,
-            Matter::Install,
+        let kinds = [
+            EventKind::Ignored,
+            EventKind::Listener,
+            EventKind::Accepted,
+            EventKind::Wake,
+            EventKind::Readable,
+            EventKind::Writable,
+            EventKind::Prepare,
+            EventKind::Connect,
+            EventKind::Send,
+            EventKind::Receive,
+            EventKind::Install,
         ];
-        for matter in matters {
+        for kind in kinds {
             for slot in [0, 1, 0xF_FFFF] {
                 for token in [
                     Token {
@@ -135,11 +135,8 @@ mod tests {
                         generation: u8::MAX,
                     },
                 ] {
-                    let tag = Tag::from_bits(Tag::new(matter, slot, token).to_bits());
-                    assert_eq!(
-                        (tag.matter(), tag.slot(), tag.token()),
-                        (matter, slot, token)
-                    );
+                    let tag = Tag::from_bits(Tag::new(kind, slot, token).to_bits());
+                    assert_eq!((tag.kind(), tag.slot(), tag.token()), (kind, slot, token));
                 }
             }
         }

@@ -227,12 +227,12 @@ impl<R: Real> World<R> {
                 .iter()
                 .any(|event| matches!(event, Event::Accepted(_)))
         });
-        let place = self
+        let index = self
             .events
             .iter()
             .position(|event| matches!(event, Event::Accepted(_)))
             .unwrap();
-        let Event::Accepted(socket) = self.events.remove(place) else {
+        let Event::Accepted(socket) = self.events.remove(index) else {
             unreachable!()
         };
         socket

@@ -3,9 +3,9 @@
 //!
 //! A multishot accept would take everybody who waits in one go, however many slots are left.
 
+use super::super::accept_throttle::AcceptThrottle;
 use super::super::backlog;
-use super::super::gate::Gate;
-use super::super::tag::{Matter, Tag};
+use super::super::tag::{EventKind, Tag};
 use super::Uring;
 use super::state::State;
 use std::io;
@@ -20,32 +20,32 @@ const ACCEPTS_MAX: u32 = 256;
 #[derive(Debug)]
 pub(super) struct Acceptor {
     listener: Option<TcpListener>,
-    gate: Gate,
+    throttle: AcceptThrottle,
 }
 
 impl Acceptor {
     pub(super) fn new(listener: Option<TcpListener>) -> Self {
         Self {
             listener,
-            gate: Gate::new(),
+            throttle: AcceptThrottle::new(),
         }
     }
 
     pub(super) fn set_wanted(&mut self, wanted: bool) {
-        self.gate.set_wanted(wanted);
+        self.throttle.set_wanted(wanted);
     }
 
     pub(super) fn slot_freed(&mut self) {
-        self.gate.slot_freed();
+        self.throttle.slot_freed();
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        self.gate.retry_at()
+        self.throttle.retry_at()
     }
 
     /// Whether somebody is known to wait and may come in.
     pub(super) fn has_work(&self, state: &State) -> bool {
-        self.gate.is_open() && state.door.crowded
+        self.throttle.may_accept() && state.listener.has_pending
     }
 }
 
@@ -53,29 +53,29 @@ impl Uring {
     /// Arms or cancels the poll on the listener, as the gate says.
     pub(super) fn update_listening(&mut self) {
         if self.acceptor.retry_at().is_some() {
-            self.acceptor.gate.refresh(Instant::now());
+            self.acceptor.throttle.refresh(Instant::now());
         }
-        if self.acceptor.gate.is_open() && !self.has_room() {
-            self.state.ready.extend(self.acceptor.gate.pause_full());
+        if self.acceptor.throttle.may_accept() && !self.has_room() {
+            self.state.ready.extend(self.acceptor.throttle.pause_full());
         }
         let Some(listener) = &self.acceptor.listener else {
             return;
         };
-        let (door, ring) = (&mut self.state.door, &mut self.rings[0]);
-        let open = self.acceptor.gate.is_open();
-        if open && !door.watched {
-            door.watch = door.watch.wrapping_add(1);
-            door.watched = true;
+        let (state, ring) = (&mut self.state.listener, &mut self.rings[0]);
+        let open = self.acceptor.throttle.may_accept();
+        if open && !state.poll_armed {
+            state.poll_id = state.poll_id.wrapping_add(1);
+            state.poll_armed = true;
             ring.watch_listener(
                 listener.as_raw_fd(),
-                Tag::plain(Matter::Listener, door.watch),
+                Tag::plain(EventKind::Listener, state.poll_id),
             );
-        } else if !open && door.watched {
-            door.watched = false;
-            door.crowded = false;
-            ring.cancel(Tag::plain(Matter::Listener, door.watch));
+        } else if !open && state.poll_armed {
+            state.poll_armed = false;
+            state.has_pending = false;
+            ring.cancel(Tag::plain(EventKind::Listener, state.poll_id));
             // What the cancelled poll still says is stale.
-            door.watch = door.watch.wrapping_add(1);
+            state.poll_id = state.poll_id.wrapping_add(1);
         }
     }
 
@@ -92,10 +92,10 @@ impl Uring {
             }
         };
         let listener = self.acceptor.listener.as_ref()?;
-        let found_nobody = std::mem::take(&mut self.state.door.found_nobody);
-        let waiting = match backlog::waiting(listener) {
+        let found_none = std::mem::take(&mut self.state.listener.found_none);
+        let waiting = match backlog::pending_connections(listener) {
             Some(count) => count,
-            None if found_nobody => 0,
+            None if found_none => 0,
             None => u32::MAX,
         };
         let ring = &mut self.rings[table];
@@ -107,7 +107,7 @@ impl Uring {
             asked += 1;
         }
         // Whoever came after the count raises the poll again.
-        self.state.door.crowded = waiting > asked;
+        self.state.listener.has_pending = waiting > asked;
         (asked > 0).then_some(table)
     }
 
@@ -123,22 +123,22 @@ impl Uring {
         let pause = if self.has_room() {
             // A new ring could not be made; descriptors or memory lack.
             let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
-            self.acceptor.gate.pause(errno, Instant::now())
+            self.acceptor.throttle.pause(errno, Instant::now())
         } else {
-            self.acceptor.gate.pause_full()
+            self.acceptor.throttle.pause_full()
         };
         self.state.ready.extend(pause);
     }
 
     /// Draws the consequences of how accepts went.
     pub(super) fn finish_accepts(&mut self) {
-        if std::mem::take(&mut self.state.door.accepted) {
-            self.acceptor.gate.accepted();
+        if std::mem::take(&mut self.state.listener.accepted) {
+            self.acceptor.throttle.accepted();
         }
-        if let Some(errno) = self.state.door.shortage.take() {
+        if let Some(errno) = self.state.listener.shortage.take() {
             self.state
                 .ready
-                .extend(self.acceptor.gate.pause(errno, Instant::now()));
+                .extend(self.acceptor.throttle.pause(errno, Instant::now()));
         }
     }
 }

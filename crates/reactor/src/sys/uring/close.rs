@@ -1,6 +1,6 @@
 //! The ends of a socket: half, whole, and given away.
 
-use super::super::slots::{Epoch, Fact};
+use super::super::slots::{Epoch, SlotFlag};
 use super::Uring;
 use crate::{Close, Socket, Token};
 use rustix::io::Errno;
@@ -9,14 +9,14 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 /// Descriptors installed at once for shutdowns.
-const STOPS_AT_ONCE: usize = 64;
+const SHUTDOWNS_PER_BATCH: usize = 64;
 
 /// Task work of a busy ring may stand before that of the cancelled poll, twenty pieces per enter.
 const PUMPS_AFTER_TRANSFER: u32 = 16;
 
 /// A shutdown asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stop {
+pub(super) struct PendingShutdown {
     socket: Socket,
     /// Guards against a close in the same turn, which sends FIN by itself.
     epoch: Epoch,
@@ -26,7 +26,7 @@ impl Uring {
     pub(super) fn queue_shutdown(&mut self, socket: Socket) {
         if let Some(ring) = self.ring_of(socket) {
             let epoch = ring.slots.epoch(socket.slot());
-            self.shutdowns.push(Stop { socket, epoch });
+            self.shutdowns.push(PendingShutdown { socket, epoch });
         }
     }
 
@@ -36,27 +36,27 @@ impl Uring {
     /// system call and may run after a later close. So ordinary descriptors are installed for a moment.
     pub(super) fn flush_shutdowns(&mut self) {
         let mut stops = std::mem::take(&mut self.shutdowns);
-        for some in stops.chunks(STOPS_AT_ONCE) {
+        for some in stops.chunks(SHUTDOWNS_PER_BATCH) {
             self.shutdown_some(some);
         }
         stops.clear();
         self.shutdowns = stops;
     }
 
-    fn shutdown_some(&mut self, stops: &[Stop]) {
+    fn shutdown_some(&mut self, stops: &[PendingShutdown]) {
         let first = self.state.installs.begin(stops.len());
         for (number, stop) in (first..).zip(stops) {
             let (table, slot) = (stop.socket.table(), stop.socket.slot());
             let ring = &mut self.rings[table];
-            if !ring.slots.is(slot, Fact::Open) || ring.slots.epoch(slot) != stop.epoch {
+            if !ring.slots.has(slot, SlotFlag::Open) || ring.slots.epoch(slot) != stop.epoch {
                 continue;
             }
             ring.install(slot, number);
-            if !self.touched.contains(&table) {
-                self.touched.push(table);
+            if !self.batch_tables.contains(&table) {
+                self.batch_tables.push(table);
             }
         }
-        while let Some(table) = self.touched.pop() {
+        while let Some(table) = self.batch_tables.pop() {
             let _ = self.rings[table].submit(&mut self.state);
         }
         for (number, stop) in (first..).zip(stops) {
@@ -80,9 +80,9 @@ impl Uring {
             return;
         };
         if how == Close::Reset {
-            ring.linger_not(slot);
+            ring.set_linger_zero(slot);
         }
-        ring.evict(slot, token);
+        ring.cancel_and_close(slot, token);
     }
 
     pub(super) fn transfer_socket(&mut self, socket: Socket, token: Token) -> io::Result<OwnedFd> {
@@ -91,7 +91,7 @@ impl Uring {
         let number = self.state.installs.begin(1);
         let ring = self.ring_of(socket).ok_or(Errno::BADF)?;
         ring.install(slot, number);
-        ring.evict(slot, token);
+        ring.cancel_and_close(slot, token);
         let ring = &mut self.rings[socket.table()];
         let submitted = ring.submit(&mut self.state);
         // The cancelled poll holds on to the socket until its task work has run: the new owner's close
@@ -142,7 +142,7 @@ impl Installs {
     }
 
     pub(super) fn take(&mut self, number: u32) -> Option<Result<OwnedFd, Errno>> {
-        let place = self.made.iter().position(|(made, _)| *made == number)?;
-        Some(self.made.swap_remove(place).1)
+        let index = self.made.iter().position(|(made, _)| *made == number)?;
+        Some(self.made.swap_remove(index).1)
     }
 }

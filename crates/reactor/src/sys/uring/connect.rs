@@ -2,7 +2,7 @@
 //! of their own.
 
 use super::super::outgoing;
-use super::super::slots::Fact;
+use super::super::slots::SlotFlag;
 use super::Uring;
 use super::operations::Addresses;
 use super::ring::Ring;
@@ -65,7 +65,7 @@ impl Uring {
         let ring = &mut self.rings[table];
         let slot = ring.reserve().ok_or(Errno::MFILE)?;
         ring.slots.open(slot);
-        ring.slots.set(slot, Fact::Connecting);
+        ring.slots.set(slot, SlotFlag::Connecting);
         self.outgoing
             .addresses
             .reserve_exact(ADDRESSES_MAX - self.outgoing.addresses.len());
@@ -79,8 +79,8 @@ impl Uring {
         let queued = unsafe { ring.connect(slot, token, addresses, &mut self.state) };
         if let Err(errno) = queued {
             // The connect itself is what was not queued, as the last of the steps.
-            ring.slots.take(slot, Fact::Connecting);
-            ring.evict(slot, token);
+            ring.slots.take(slot, SlotFlag::Connecting);
+            ring.cancel_and_close(slot, token);
             return Err(errno.into());
         }
         Ok(Socket::new(table, slot))

@@ -28,7 +28,7 @@ use self::queues::QueueSizes;
 use self::ring::Ring;
 use self::send::Headers;
 use self::state::State;
-use super::slots::Fact;
+use super::slots::SlotFlag;
 use super::{Setup, WAKE, Waker, descriptor_limit, table};
 use crate::{Close, Completion, Completions, Reactor, SendOp, Socket, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -58,28 +58,28 @@ pub struct Uring {
     outgoing: Outgoing,
     /// Message headers of gathered sends, lent to the kernel during a batch.
     headers: Headers,
-    /// Tables the running batch has touched.
-    touched: Vec<usize>,
+    /// Tables the running batch has batch_tables.
+    batch_tables: Vec<usize>,
     /// Asked for since the last wait; see [`Uring::flush_shutdowns`].
-    shutdowns: Vec<close::Stop>,
+    shutdowns: Vec<close::PendingShutdown>,
     waker: Waker,
     sockets_max: usize,
     /// Slots of a full-size table.
     table_size: usize,
     queue_sizes: QueueSizes,
     /// The table that new sockets are put in.
-    filling: usize,
+    fill_table: usize,
     /// The ring to be looked at first in the next wait.
-    turn: usize,
+    next_ring: usize,
 }
 
 /// What looking at every ring came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pumped {
+enum PumpOutcome {
     /// Nothing waits in any ring.
-    Quiet,
+    Idle,
     /// A bound was reached, and more waits.
-    More,
+    MorePending,
     /// The kernel does not take what is queued, for now.
     Refused,
 }
@@ -123,14 +123,14 @@ impl Uring {
             acceptor: Acceptor::new(setup.listener),
             outgoing: Outgoing::default(),
             headers: Headers::default(),
-            touched: Vec::new(),
+            batch_tables: Vec::new(),
             shutdowns: Vec::new(),
             waker: setup.waker,
             sockets_max,
             table_size,
             queue_sizes: queue_sizes.unwrap_or_else(|| QueueSizes::affordable(rings_wanted)),
-            filling: 0,
-            turn: 0,
+            fill_table: 0,
+            next_ring: 0,
         };
         uring.add_ring()?;
         Ok(uring)
@@ -165,11 +165,11 @@ impl Uring {
     /// The table to put the next socket in. Tables are filled one after the other, so that none is made
     /// before it is needed.
     fn table_with_room(&mut self) -> io::Result<usize> {
-        if self.rings[self.filling].free_count() > 0 {
-            return Ok(self.filling);
+        if self.rings[self.fill_table].free_count() > 0 {
+            return Ok(self.fill_table);
         }
-        self.filling = self.next_table_with_room()?;
-        Ok(self.filling)
+        self.fill_table = self.next_table_with_room()?;
+        Ok(self.fill_table)
     }
 
     fn next_table_with_room(&mut self) -> io::Result<usize> {
@@ -189,61 +189,65 @@ impl Uring {
     fn ring_of(&mut self, socket: Socket) -> Option<&mut Ring> {
         self.rings
             .get_mut(socket.table())
-            .filter(|ring| ring.slots.is(socket.slot(), Fact::Open))
+            .filter(|ring| ring.slots.has(socket.slot(), SlotFlag::Open))
     }
 
     /// Submits and takes in whatever waits in any ring, up to a bound.
-    fn pump_all(&mut self) -> io::Result<Pumped> {
-        let mut result = Pumped::Quiet;
+    fn pump_all(&mut self) -> io::Result<PumpOutcome> {
+        let mut result = PumpOutcome::Idle;
         let count = self.rings.len();
         for offset in 0..count {
-            let table = (self.turn + offset) % count;
+            let table = (self.next_ring + offset) % count;
             if self.state.readable.len() >= READABLE_MAX {
-                return Ok(Pumped::More);
+                return Ok(PumpOutcome::MorePending);
             }
             match self.pump_one(table)? {
-                Pumped::Quiet => {}
+                PumpOutcome::Idle => {}
                 other => result = other,
             }
         }
-        self.turn = self.turn.wrapping_add(1);
-        self.settle();
+        self.next_ring = self.next_ring.wrapping_add(1);
+        self.apply_effects();
         Ok(result)
     }
 
-    fn pump_one(&mut self, table: usize) -> io::Result<Pumped> {
+    fn pump_one(&mut self, table: usize) -> io::Result<PumpOutcome> {
         let ring = &mut self.rings[table];
         let mut count = ring.reap(&mut self.state);
-        let mut fruitless = 0;
+        let mut pumps_without_completion = 0;
         while ring.needs_enter() {
             if count >= COMPLETIONS_PER_RING_MAX {
-                return Ok(Pumped::More);
+                return Ok(PumpOutcome::MorePending);
             }
             let reaped = ring.pump(&mut self.state)?;
             count += reaped;
-            fruitless = if reaped == 0 { fruitless + 1 } else { 0 };
-            if fruitless > 16 {
-                return Ok(Pumped::Refused);
+            pumps_without_completion = if reaped == 0 {
+                pumps_without_completion + 1
+            } else {
+                0
+            };
+            if pumps_without_completion > 16 {
+                return Ok(PumpOutcome::Refused);
             }
         }
-        Ok(Pumped::Quiet)
+        Ok(PumpOutcome::Idle)
     }
 
     /// Does what completions have left to do.
-    fn settle(&mut self) {
+    fn apply_effects(&mut self) {
         while let Some(socket) = self.state.unfilled.pop() {
-            self.rings[socket.table()].give_back(socket.slot());
+            self.rings[socket.table()].unreserve(socket.slot());
         }
         while let Some(failed) = self.state.failed_connects.pop() {
-            self.rings[failed.socket.table()].evict(failed.socket.slot(), failed.token);
+            self.rings[failed.socket.table()].cancel_and_close(failed.socket.slot(), failed.token);
         }
         while let Some(socket) = self.state.vacated.pop() {
             self.rings[socket.table()].vacate(socket.slot());
         }
         while let Some(lost) = self.state.unwatched.pop() {
             let ring = &mut self.rings[lost.socket.table()];
-            if ring.slots.is(lost.socket.slot(), Fact::Receiving)
-                && !ring.slots.is(lost.socket.slot(), Fact::Watched)
+            if ring.slots.has(lost.socket.slot(), SlotFlag::Receiving)
+                && !ring.slots.has(lost.socket.slot(), SlotFlag::Watched)
             {
                 ring.watch(lost.socket.slot(), lost.token);
             }
@@ -264,8 +268,8 @@ impl Uring {
     }
 
     /// How long a wait may sleep; none when there is something to report or to do.
-    fn patience(&self, pumped: Pumped, timeout: Option<Duration>) -> Option<Duration> {
-        let busy = pumped == Pumped::More
+    fn wait_timeout(&self, pumped: PumpOutcome, timeout: Option<Duration>) -> Option<Duration> {
+        let busy = pumped == PumpOutcome::MorePending
             || !self.state.ready.is_empty()
             || !self.state.readable.is_empty()
             || self.acceptor.has_work(&self.state);
@@ -276,7 +280,7 @@ impl Uring {
             .acceptor
             .retry_at()
             .map(|at| at.saturating_duration_since(Instant::now()));
-        let refused = (pumped == Pumped::Refused).then_some(REFUSED_PAUSE);
+        let refused = (pumped == PumpOutcome::Refused).then_some(REFUSED_PAUSE);
         [timeout, retry, refused].into_iter().flatten().min()
     }
 
@@ -309,23 +313,23 @@ impl Reactor for Uring {
     fn register(&mut self, socket: Socket, token: Token) {
         let slot = socket.slot();
         if let Some(ring) = self.ring_of(socket)
-            && !ring.slots.is(slot, Fact::Watched)
+            && !ring.slots.has(slot, SlotFlag::Watched)
         {
-            ring.slots.set(slot, Fact::Receiving);
+            ring.slots.set(slot, SlotFlag::Receiving);
             ring.watch(slot, token);
         }
     }
 
     fn send_batch(&mut self, ops: &mut [SendOp<'_>]) {
-        self.send_all(ops);
+        self.send_ops(ops);
     }
 
     fn notify_writable(&mut self, socket: Socket, token: Token) {
         let slot = socket.slot();
         if let Some(ring) = self.ring_of(socket)
-            && !ring.slots.is(slot, Fact::WantsWritable)
+            && !ring.slots.has(slot, SlotFlag::WantsWritable)
         {
-            ring.slots.set(slot, Fact::WantsWritable);
+            ring.slots.set(slot, SlotFlag::WantsWritable);
             ring.watch_writable(slot, token);
         }
     }
@@ -352,10 +356,10 @@ impl Reactor for Uring {
         let mut pumped = self.pump_all()?;
         self.outgoing.reclaim(&mut self.rings);
 
-        let patience = self.patience(pumped, timeout);
-        let sleeps = patience != Some(Duration::ZERO);
+        let wait_timeout = self.wait_timeout(pumped, timeout);
+        let sleeps = wait_timeout != Some(Duration::ZERO);
         if sleeps {
-            self.sleep(patience)?;
+            self.sleep(wait_timeout)?;
         }
         // The count is taken before the rings are looked at: what is signalled later ends the next sleep.
         if self.waker.take() >= WAKE {
@@ -368,8 +372,8 @@ impl Reactor for Uring {
             self.accept_some();
         }
         self.finish_accepts();
-        completions.input_left = self.receive_some(completions) || pumped != Pumped::Quiet;
-        self.settle();
+        completions.input_pending = self.receive_some(completions) || pumped != PumpOutcome::Idle;
+        self.apply_effects();
         self.reuse_vacated();
         completions.list.append(&mut self.state.ready);
         Ok(())

@@ -1,7 +1,7 @@
 //! The operations the driver makes on a ring, each one or a few submission entries.
 
-use super::super::slots::Fact;
-use super::super::tag::{Matter, Tag};
+use super::super::slots::SlotFlag;
+use super::super::tag::{EventKind, Tag};
 use super::ring::Ring;
 use super::state::State;
 use crate::Token;
@@ -20,7 +20,7 @@ const WRITABLE: u32 = libc::POLLOUT as u32;
 const ACCEPT_DONTWAIT: u16 = 1 << 1;
 
 /// SO_LINGER on with no time: closing sends RST.
-static LINGER_NONE: libc::linger = libc::linger {
+static LINGER_ZERO: libc::linger = libc::linger {
     l_onoff: 1,
     l_linger: 0,
 };
@@ -36,10 +36,10 @@ pub(super) struct Addresses {
 impl Ring {
     /// Empties a slot: cancels what is armed for its socket, and closes that, in this order, because an armed
     /// request keeps the socket open, and the peer would see no FIN.
-    pub(super) fn evict(&mut self, slot: u32, token: Token) {
+    pub(super) fn cancel_and_close(&mut self, slot: u32, token: Token) {
         self.cancel_all(slot, token);
-        self.push(silent(opcode::Close::new(Fixed(slot)).build()));
-        self.slots.leave(slot);
+        self.push(ignoring_result(opcode::Close::new(Fixed(slot)).build()));
+        self.slots.close_keeping_armed(slot);
         if self.slots.is_vacant(slot) {
             self.vacate(slot);
         }
@@ -48,8 +48,8 @@ impl Ring {
 
     /// Watches a socket for input until cancelled.
     pub(super) fn watch(&mut self, slot: u32, token: Token) {
-        self.slots.set(slot, Fact::Watched);
-        let tag = Tag::new(Matter::Readable, slot, token);
+        self.slots.set(slot, SlotFlag::Watched);
+        let tag = Tag::new(EventKind::Readable, slot, token);
         self.push(
             opcode::PollAdd::new(Fixed(slot), READABLE)
                 .multi(true)
@@ -60,7 +60,7 @@ impl Ring {
 
     /// Watches a socket for room, once.
     pub(super) fn watch_writable(&mut self, slot: u32, token: Token) {
-        let tag = Tag::new(Matter::Writable, slot, token);
+        let tag = Tag::new(EventKind::Writable, slot, token);
         self.push(
             opcode::PollAdd::new(Fixed(slot), WRITABLE)
                 .build()
@@ -82,40 +82,40 @@ impl Ring {
     ///
     /// Not `POLL_REMOVE`, which gives up with EALREADY on a poll that is firing right now.
     pub(super) fn cancel(&mut self, tag: Tag) {
-        self.push(silent(
+        self.push(ignoring_result(
             opcode::AsyncCancel2::new(CancelBuilder::user_data(tag.to_bits())).build(),
         ));
     }
 
     /// Cancels whatever is armed for the socket, by the facts known of its slot.
     fn cancel_all(&mut self, slot: u32, token: Token) {
-        for (fact, matter) in [
-            (Fact::Watched, Matter::Readable),
-            (Fact::WantsWritable, Matter::Writable),
-            (Fact::Connecting, Matter::Connect),
+        for (flag, kind) in [
+            (SlotFlag::Watched, EventKind::Readable),
+            (SlotFlag::WantsWritable, EventKind::Writable),
+            (SlotFlag::Connecting, EventKind::Connect),
         ] {
-            if self.slots.is(slot, fact) {
-                self.cancel(Tag::new(matter, slot, token));
+            if self.slots.has(slot, flag) {
+                self.cancel(Tag::new(kind, slot, token));
             }
         }
     }
 
     /// Makes closing the socket send RST.
-    pub(super) fn linger_not(&mut self, slot: u32) {
-        let value = (&raw const LINGER_NONE).cast();
+    pub(super) fn set_linger_zero(&mut self, slot: u32) {
+        let value = (&raw const LINGER_ZERO).cast();
         let size = u32::try_from(size_of::<libc::linger>()).expect("8 bytes");
         let (level, name) = (
             libc::SOL_SOCKET.cast_unsigned(),
             libc::SO_LINGER.cast_unsigned(),
         );
-        self.push(silent(
+        self.push(ignoring_result(
             opcode::SetSockOpt::new(Fixed(slot), level, name, value, size).build(),
         ));
     }
 
     /// Installs an ordinary descriptor, close-on-exec, for the socket in the slot (Linux 6.8).
     pub(super) fn install(&mut self, slot: u32, index: u32) {
-        let tag = Tag::plain(Matter::Install, index);
+        let tag = Tag::plain(EventKind::Install, index);
         self.push(
             opcode::FixedFdInstall::new(Fixed(slot), 0)
                 .build()
@@ -125,16 +125,16 @@ impl Ring {
 
     /// `shutdown(SHUT_WR)` by a kernel thread, which is where the kernel always runs this operation.
     pub(super) fn shutdown(&mut self, slot: u32) {
-        self.push(silent(
+        self.push(ignoring_result(
             opcode::Shutdown::new(Fixed(slot), libc::SHUT_WR).build(),
         ));
     }
 
     /// Accepts one connection, if there is one, into the slot.
     pub(super) fn accept_one(&mut self, listener: RawFd, slot: u32) {
-        let place = DestinationSlot::try_from_slot_target(slot).expect("slots have 20 bits");
+        let destination = DestinationSlot::try_from_slot_target(slot).expect("slots have 20 bits");
         let tag = Tag::new(
-            Matter::Accepted,
+            EventKind::Accepted,
             slot,
             Token {
                 index: 0,
@@ -143,7 +143,7 @@ impl Ring {
         );
         let mut entry =
             opcode::Accept::new(Fd(listener), std::ptr::null_mut(), std::ptr::null_mut())
-                .file_index(Some(place))
+                .file_index(Some(destination))
                 .flags(libc::SOCK_NONBLOCK)
                 .build()
                 .user_data(tag.to_bits());
@@ -164,15 +164,15 @@ impl Ring {
         addresses: &Addresses,
         state: &mut State,
     ) -> Result<(), Errno> {
-        let prepare = Tag::new(Matter::Prepare, slot, token).to_bits();
-        let place = DestinationSlot::try_from_slot_target(slot).expect("slots have 20 bits");
+        let prepare = Tag::new(EventKind::Prepare, slot, token).to_bits();
+        let destination = DestinationSlot::try_from_slot_target(slot).expect("slots have 20 bits");
         let family = i32::from(addresses.target.family());
         let make = opcode::Socket::new(
             family,
             libc::SOCK_STREAM | libc::SOCK_NONBLOCK,
             libc::IPPROTO_TCP,
         )
-        .file_index(Some(place));
+        .file_index(Some(destination));
         let mut step = |entry: Entry| {
             let entry = entry.flags(Flags::SKIP_SUCCESS).user_data(prepare);
             // SAFETY: the addresses live as the caller promises; the options are statics.
@@ -192,17 +192,17 @@ impl Ring {
         let target = &addresses.target;
         let connect = opcode::Connect::new(Fixed(slot), target.as_ptr().cast(), target.len())
             .build()
-            .user_data(Tag::new(Matter::Connect, slot, token).to_bits());
+            .user_data(Tag::new(EventKind::Connect, slot, token).to_bits());
         // SAFETY: as above.
         unsafe { self.push_borrowing(&connect, state) }
     }
 }
 
 /// An entry nobody waits for: silent unless it fails, and then ignored, because the socket is gone.
-fn silent(entry: Entry) -> Entry {
+fn ignoring_result(entry: Entry) -> Entry {
     entry
         .flags(Flags::SKIP_SUCCESS)
-        .user_data(Tag::plain(Matter::Ignored, 0).to_bits())
+        .user_data(Tag::plain(EventKind::Ignored, 0).to_bits())
 }
 
 /// Turns a socket option on.

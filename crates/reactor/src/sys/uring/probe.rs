@@ -4,7 +4,7 @@ use super::queues::QueueSizes;
 use super::ring::Ring;
 use super::state::State;
 use crate::Token;
-use crate::sys::slots::Fact;
+use crate::sys::slots::SlotFlag;
 use crate::sys::{Waker, listen};
 use io_uring::opcode;
 use rustix::io::Errno;
@@ -17,9 +17,9 @@ const TOKEN: Token = Token {
     generation: 0,
 };
 // Slots of the trial ring: of a socket that stays open, of one that is closed, and for an accept.
-const STAYS: u32 = 0;
-const CLOSES: u32 = 1;
-const ACCEPTS: u32 = 2;
+const KEPT_SLOT: u32 = 0;
+const CLOSED_SLOT: u32 = 1;
+const ACCEPT_SLOT: u32 = 2;
 
 /// Says in words what is missing.
 pub(in super::super) fn probe() -> Result<(), String> {
@@ -43,7 +43,7 @@ fn explain_setup(error: &io::Error) -> String {
         .into_owned();
     match error.raw_os_error() {
         Some(libc::ENOSYS) => format!("this kernel ({release}) is built without io_uring, or a seccomp filter hides it (ENOSYS)"),
-        Some(libc::EPERM | libc::EACCES) => match disabled().as_deref() {
+        Some(libc::EPERM | libc::EACCES) => match disabled_sysctl().as_deref() {
             Some("2") => "the sysctl kernel.io_uring_disabled is 2: no process may use io_uring".into(),
             Some("1") => "the sysctl kernel.io_uring_disabled is 1: only members of kernel.io_uring_group may use io_uring".into(),
             _ => format!("a seccomp filter or security module forbids io_uring ({error}); container runtimes do so by default"),
@@ -53,7 +53,7 @@ fn explain_setup(error: &io::Error) -> String {
     }
 }
 
-fn disabled() -> Option<String> {
+fn disabled_sysctl() -> Option<String> {
     std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled")
         .ok()
         .map(|text| text.trim().to_owned())
@@ -98,9 +98,9 @@ fn accepts_without_waiting(ring: &mut Ring, state: &mut State) -> Result<(), Str
         |error: &dyn std::fmt::Display| format!("io_uring accept cannot be tried: {error}");
     let listener =
         listen(([127, 0, 0, 1], 0).into(), 1, None, false).map_err(|error| failed(&error))?;
-    ring.accept_one(listener.as_raw_fd(), ACCEPTS);
+    ring.accept_one(listener.as_raw_fd(), ACCEPT_SLOT);
     ring.submit(state).map_err(|errno| failed(&errno))?;
-    if !state.door.found_nobody {
+    if !state.listener.found_none {
         return Err(
             "this kernel's io_uring has no accept that does not wait; Linux 6.10 or later has it"
                 .into(),
@@ -115,22 +115,22 @@ fn accepts_without_waiting(ring: &mut Ring, state: &mut State) -> Result<(), Str
 /// with a poll on each idle connection, closed connections would never go.
 fn installs_and_closes(ring: &mut Ring, state: &mut State) -> Result<(), String> {
     let failed = |error: io::Error| format!("io_uring descriptors cannot be tried: {error}");
-    let (stays, _peer) = pair().map_err(|errno| failed(errno.into()))?;
-    let (closes, closed_peer) = pair().map_err(|errno| failed(errno.into()))?;
-    for (slot, fd) in [(STAYS, &stays), (CLOSES, &closes)] {
-        ring.lend(slot, fd.as_fd()).map_err(failed)?;
+    let (kept, _peer) = pair().map_err(|errno| failed(errno.into()))?;
+    let (closed, closed_peer) = pair().map_err(|errno| failed(errno.into()))?;
+    for (slot, fd) in [(KEPT_SLOT, &kept), (CLOSED_SLOT, &closed)] {
+        ring.register_descriptor(slot, fd.as_fd()).map_err(failed)?;
         ring.slots.open(slot);
         ring.watch(slot, TOKEN);
     }
-    drop(closes);
+    drop(closed);
     let number = state.installs.begin(1);
-    ring.install(STAYS, number);
-    ring.linger_not(CLOSES);
-    ring.evict(CLOSES, TOKEN);
+    ring.install(KEPT_SLOT, number);
+    ring.set_linger_zero(CLOSED_SLOT);
+    ring.cancel_and_close(CLOSED_SLOT, TOKEN);
     while ring.needs_enter() {
         ring.pump(state).map_err(failed)?;
     }
-    if !ring.slots.is(STAYS, Fact::Watched) {
+    if !ring.slots.has(KEPT_SLOT, SlotFlag::Watched) {
         return Err("this kernel's io_uring does not poll direct descriptors".into());
     }
     match state.installs.take(number) {

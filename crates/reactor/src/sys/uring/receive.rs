@@ -1,10 +1,10 @@
 //! Receiving: one batch per wait, into pieces of the shared buffer.
 
 use super::super::readable::Readable;
-use super::super::slots::Fact;
-use super::super::tag::{Matter, Tag};
+use super::super::slots::SlotFlag;
+use super::super::tag::{EventKind, Tag};
 use super::Uring;
-use super::state::Receipt;
+use super::state::ReceiveResult;
 use crate::{Completion, Completions};
 use io_uring::{opcode, types::Fixed};
 
@@ -22,17 +22,17 @@ impl Uring {
         let bytes = completions.buffer.len();
         let piece = (bytes / waiting).clamp(PIECE_BYTES_MIN, Completions::RECEIVE_BYTES_MAX);
         let batch = self.submit_receives(&mut completions.buffer, piece, waiting);
-        let mut left = !self.state.readable.is_empty();
-        for (place, readable) in batch.into_iter().enumerate() {
-            match self.state.receipts[place] {
-                Some(receipt) => self.take_receipt(readable, receipt, place * piece, piece),
+        let mut input_pending = !self.state.readable.is_empty();
+        for (index, readable) in batch.into_iter().enumerate() {
+            match self.state.receives[index] {
+                Some(receive) => self.handle_receive(readable, receive, index * piece, piece),
                 None => {
-                    left = true;
-                    self.queue_again(readable);
+                    input_pending = true;
+                    self.requeue(readable);
                 }
             }
         }
-        left
+        input_pending
     }
 
     fn submit_receives(
@@ -42,29 +42,29 @@ impl Uring {
         waiting: usize,
     ) -> Vec<Readable> {
         let mut batch = Vec::with_capacity(waiting.min(buffer.len() / piece));
-        self.state.receipts.clear();
-        self.state.receipts.resize(batch.capacity(), None);
+        self.state.receives.clear();
+        self.state.receives.resize(batch.capacity(), None);
         for bytes in buffer.chunks_exact_mut(piece) {
             let Some(readable) = self.next_readable() else {
                 break;
             };
             let (table, slot) = (readable.socket.table(), readable.socket.slot());
-            let place = u32::try_from(batch.len()).expect("the buffer has fewer than 2^32 pieces");
+            let index = u32::try_from(batch.len()).expect("the buffer has fewer than 2^32 pieces");
             let length = u32::try_from(bytes.len()).expect("a piece is small");
             batch.push(readable);
             let entry = opcode::Recv::new(Fixed(slot), bytes.as_mut_ptr(), length)
                 .flags(libc::MSG_DONTWAIT)
                 .build()
-                .user_data(Tag::plain(Matter::Receive, place).to_bits());
+                .user_data(Tag::plain(EventKind::Receive, index).to_bits());
             let ring = &mut self.rings[table];
             if ring.begin_batch() {
-                self.touched.push(table);
+                self.batch_tables.push(table);
             }
             // SAFETY: the buffer is borrowed until this function returns, and the batch ends below.
             // A refused entry leaves no receipt, so that its socket stays queued.
             let _ = unsafe { ring.push_borrowing(&entry, &mut self.state) };
         }
-        while let Some(table) = self.touched.pop() {
+        while let Some(table) = self.batch_tables.pop() {
             self.rings[table].end_batch(&mut self.state, |_| {});
         }
         batch
@@ -80,12 +80,18 @@ impl Uring {
         None
     }
 
-    fn take_receipt(&mut self, readable: Readable, receipt: Receipt, start: usize, piece: usize) {
+    fn handle_receive(
+        &mut self,
+        readable: Readable,
+        receive: ReceiveResult,
+        start: usize,
+        piece: usize,
+    ) {
         let (slot, token) = (readable.socket.slot(), readable.token);
         let slots = &mut self.rings[readable.socket.table()].slots;
-        match usize::try_from(receipt.result) {
+        match usize::try_from(receive.result) {
             Ok(0) => {
-                slots.take(slot, Fact::Receiving);
+                slots.take(slot, SlotFlag::Receiving);
                 self.state.ready.push(Completion::Finished { token });
             }
             Ok(count) => {
@@ -95,21 +101,21 @@ impl Uring {
                 });
                 // A poll tells of new bytes only, so what is left must be fetched without one; after the
                 // peer's end no poll comes at all.
-                if count == piece || receipt.more || slots.is(slot, Fact::Ended) {
-                    self.queue_again(readable);
+                if count == piece || receive.more || slots.has(slot, SlotFlag::Ended) {
+                    self.requeue(readable);
                 }
             }
             Err(_) => {
-                let errno = receipt.result.wrapping_neg();
+                let errno = receive.result.wrapping_neg();
                 if !matches!(errno, libc::EAGAIN | libc::EINTR) {
-                    slots.take(slot, Fact::Receiving);
+                    slots.take(slot, SlotFlag::Receiving);
                     self.state.ready.push(Completion::Failed { token, errno });
                 }
             }
         }
     }
 
-    fn queue_again(&mut self, readable: Readable) {
+    fn requeue(&mut self, readable: Readable) {
         let slots = &mut self.rings[readable.socket.table()].slots;
         self.state
             .readable

@@ -4,7 +4,7 @@
 //! with `GETEVENTS`, on this thread; until then the kernel raises `TASKRUN` in the submission flags and
 //! signals the eventfd.
 
-use super::super::slots::Slots;
+use super::super::slots::SlotTable;
 use super::super::tag::Tag;
 use super::queues::QueueSizes;
 use super::state::State;
@@ -21,18 +21,18 @@ const SUBMIT_ATTEMPTS: u32 = 16;
 pub(super) struct Ring {
     ring: IoUring,
     table: usize,
-    pub(super) slots: Slots,
+    pub(super) slots: SlotTable,
     /// Slots of the table.
     size: u32,
     /// Slots taken, or closed and not yet usable again.
     used: u32,
     /// Slots from here on were never used.
-    fresh: u32,
+    never_used_from: u32,
     free: Vec<u32>,
     /// Slots vacated since the last wait: until the next one their names mean the sockets that are gone.
     vacated: Vec<u32>,
     /// Entries pushed since the ring was made, wrapping as the kernel's own counter does.
-    pushed: u32,
+    pushed_count: u32,
     /// Entries that the kernel had no memory to take; only ones that borrow nothing.
     backlog: VecDeque<Entry>,
     /// Where the entries of the running batch begin, when there are any.
@@ -63,13 +63,13 @@ impl Ring {
         Ok(Self {
             ring,
             table,
-            slots: Slots::default(),
+            slots: SlotTable::default(),
             size,
             used: 0,
-            fresh: 0,
+            never_used_from: 0,
             free: Vec::new(),
             vacated: Vec::new(),
-            pushed: 0,
+            pushed_count: 0,
             backlog: VecDeque::new(),
             batch_mark: None,
             poisoned: false,
@@ -88,7 +88,7 @@ impl Ring {
     }
 
     /// Puts the socket of an ordinary descriptor into the slot as well.
-    pub(super) fn lend(&mut self, slot: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn register_descriptor(&mut self, slot: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.ring
             .submitter()
             .register_files_update(slot, &[fd.as_raw_fd()])
@@ -99,9 +99,9 @@ impl Ring {
     pub(super) fn reserve(&mut self) -> Option<u32> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
-            None if self.fresh < self.size => {
-                self.fresh += 1;
-                self.fresh - 1
+            None if self.never_used_from < self.size => {
+                self.never_used_from += 1;
+                self.never_used_from - 1
             }
             None => return None,
         };
@@ -110,7 +110,7 @@ impl Ring {
     }
 
     /// A reserved slot that was not filled after all.
-    pub(super) fn give_back(&mut self, slot: u32) {
+    pub(super) fn unreserve(&mut self, slot: u32) {
         self.free.push(slot);
         self.used -= 1;
     }
@@ -128,7 +128,7 @@ impl Ring {
             // An empty table begins anew, so that a list of all its slots need not be kept.
             self.vacated = Vec::new();
             self.free = Vec::new();
-            self.fresh = 0;
+            self.never_used_from = 0;
         } else {
             self.free.append(&mut self.vacated);
         }
@@ -216,7 +216,7 @@ impl Ring {
             if unsafe { self.ring.submission().push(entry) }.is_err() {
                 return;
             }
-            self.pushed = self.pushed.wrapping_add(1);
+            self.pushed_count = self.pushed_count.wrapping_add(1);
             self.backlog.pop_front();
         }
     }
@@ -230,7 +230,7 @@ impl Ring {
             }
             // SAFETY: the callers' entries borrow nothing.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
-                self.pushed = self.pushed.wrapping_add(1);
+                self.pushed_count = self.pushed_count.wrapping_add(1);
                 return;
             }
         }
@@ -257,7 +257,7 @@ impl Ring {
         // SAFETY: passed on to the caller.
         let result = unsafe { self.ring.submission().push(entry) };
         result.map_err(|_| Errno::AGAIN)?;
-        self.pushed = self.pushed.wrapping_add(1);
+        self.pushed_count = self.pushed_count.wrapping_add(1);
         Ok(())
     }
 
@@ -266,17 +266,17 @@ impl Ring {
         if self.batch_mark.is_some() {
             return false;
         }
-        self.batch_mark = Some(self.pushed);
+        self.batch_mark = Some(self.pushed_count);
         true
     }
 
     /// Submits what is left of the batch. Afterwards the kernel has nothing of it: what it did not take is
     /// voided and told.
-    pub(super) fn end_batch(&mut self, state: &mut State, tell: impl FnMut(Tag)) {
+    pub(super) fn end_batch(&mut self, state: &mut State, on_discard: impl FnMut(Tag)) {
         let mark = self.batch_mark.take();
         if self.submit(state).is_err()
             && let Some(mark) = mark
-            && self.void_from(mark, tell).is_err()
+            && self.discard_since(mark, on_discard).is_err()
         {
             self.poisoned = true;
         }
@@ -287,11 +287,11 @@ impl Ring {
     ///
     /// Only for a kernel that persistently refuses to submit, so it may be slow: the entries are reached
     /// through a second mapping.
-    fn void_from(&mut self, mark: u32, mut tell: impl FnMut(Tag)) -> io::Result<()> {
+    fn discard_since(&mut self, mark: u32, mut on_discard: impl FnMut(Tag)) -> io::Result<()> {
         let entries = self.ring.submission().capacity();
         let waiting = u32::try_from(self.ring.submission().len())
             .expect("a queue has at most 32,768 entries");
-        let voided = waiting.min(self.pushed.wrapping_sub(mark));
+        let discarded = waiting.min(self.pushed_count.wrapping_sub(mark));
         let bytes = entries * size_of::<Entry>();
         // SAFETY: a fresh mapping of the ring's entries, whose size is that of the queue.
         let map = unsafe {
@@ -307,15 +307,15 @@ impl Ring {
         if map == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        for back in 1..=voided {
-            let index = self.pushed.wrapping_sub(back) as usize & (entries - 1);
+        for back in 1..=discarded {
+            let index = self.pushed_count.wrapping_sub(back) as usize & (entries - 1);
             // SAFETY: the index is below `entries`, so this stays in the mapping.
             let entry = unsafe { map.cast::<[u64; 8]>().add(index) };
             // SAFETY: entries are 64 bytes of plain data, aligned by the kernel to a page; nobody else
             // touches them, as the kernel reads only inside an enter.
             let words = unsafe { entry.read() };
-            tell(Tag::from_bits(words[SQE_USER_DATA_WORD]));
-            // SAFETY: as above. All zeroes is IORING_OP_NOP, tagged `Matter::Ignored`.
+            on_discard(Tag::from_bits(words[SQE_USER_DATA_WORD]));
+            // SAFETY: as above. All zeroes is IORING_OP_NOP, tagged `EventKind::Ignored`.
             unsafe { entry.write([0; 8]) };
         }
         // SAFETY: the mapping made above, with its length, and not used any more.
@@ -331,7 +331,7 @@ const SQE_USER_DATA_WORD: usize = 4;
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tag::Matter;
+    use super::super::super::tag::EventKind;
     use super::*;
     use crate::sys::Waker;
     use crate::sys::uring::probe;
@@ -353,33 +353,35 @@ mod tests {
         let mut state = State::default();
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
-        ring.lend(0, std::os::fd::AsFd::as_fd(&near)).unwrap();
+        ring.register_descriptor(0, std::os::fd::AsFd::as_fd(&near))
+            .unwrap();
 
         let bytes = *b"kept, taken back, sent";
-        let mut push = |ring: &mut Ring, part: &[u8], place| {
+        let mut push = |ring: &mut Ring, part: &[u8], index| {
             let entry =
                 opcode::Send::new(Fixed(0), part.as_ptr(), u32::try_from(part.len()).unwrap());
             let entry = entry
                 .build()
-                .user_data(Tag::plain(Matter::Send, place).to_bits());
+                .user_data(Tag::plain(EventKind::Send, index).to_bits());
             // SAFETY: `bytes` lives to the end of the test.
             unsafe { ring.push_borrowing(&entry, &mut state) }.unwrap();
         };
         // Around the end of the queue, so that indices wrap.
-        for place in 0..6 {
-            push(&mut ring, &bytes[..1], place);
+        for index in 0..6 {
+            push(&mut ring, &bytes[..1], index);
         }
         ring.submit(&mut State::default()).unwrap();
         push(&mut ring, &bytes[..4], 10);
         assert!(ring.begin_batch());
-        for place in 11..15 {
-            push(&mut ring, &bytes[6..], place);
+        for index in 11..15 {
+            push(&mut ring, &bytes[6..], index);
         }
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mark = ring.batch_mark.take().unwrap();
-        ring.void_from(mark, |tag| told.push(tag.index())).unwrap();
-        told.sort_unstable();
-        assert_eq!(told, [11, 12, 13, 14]);
+        ring.discard_since(mark, |tag| reported.push(tag.index()))
+            .unwrap();
+        reported.sort_unstable();
+        assert_eq!(reported, [11, 12, 13, 14]);
 
         let mut state = State::default();
         ring.submit(&mut state).unwrap();

@@ -4,7 +4,7 @@
 //! counts as success, and what was left would be lost without a word. With it, and `MSG_DONTWAIT`, a short
 //! write posts its count, a full socket posts EAGAIN, and nothing outlives its submission.
 
-use super::super::tag::{Matter, Tag};
+use super::super::tag::{EventKind, Tag};
 use super::Uring;
 use super::ring::Ring;
 use super::state::State;
@@ -46,12 +46,12 @@ impl Headers {
 }
 
 impl Uring {
-    pub(super) fn send_all(&mut self, ops: &mut [SendOp<'_>]) {
+    pub(super) fn send_ops(&mut self, ops: &mut [SendOp<'_>]) {
         self.state.sends.clear();
-        for (place, op) in ops.iter_mut().enumerate() {
-            let place = u32::try_from(place).expect("a batch has fewer than 2^32 sends");
+        for (index, op) in ops.iter_mut().enumerate() {
+            let index = u32::try_from(index).expect("a batch has fewer than 2^32 sends");
             if self.headers.is_full() {
-                self.end_sends();
+                self.submit_sends();
             }
             let (table, slot) = (op.socket.table(), op.socket.slot());
             let Some(ring) = self.rings.get_mut(table) else {
@@ -61,26 +61,26 @@ impl Uring {
             let (entry, sent) = prepare(slot, op.parts, &mut self.headers);
             op.sent = sent;
             if ring.begin_batch() {
-                self.touched.push(table);
+                self.batch_tables.push(table);
             }
             let entry = entry
                 .flags(Flags::SKIP_SUCCESS)
-                .user_data(tag(place).to_bits());
+                .user_data(tag(index).to_bits());
             // SAFETY: the operations borrow their bytes for as long as this function runs, the headers stay
-            // in place until `end_sends` clears them, and that leaves nothing of the batch with the kernel.
+            // in place until `submit_sends` clears them, and that leaves nothing of the batch with the kernel.
             if unsafe { ring.push_borrowing(&entry, &mut self.state) }.is_err() {
                 op.sent = Sent::Partly(0);
             }
         }
-        self.end_sends();
-        for (place, result) in self.state.sends.drain(..) {
-            ops[place as usize].sent = outcome(result);
+        self.submit_sends();
+        for (index, result) in self.state.sends.drain(..) {
+            ops[index as usize].sent = outcome(result);
         }
     }
 
-    /// Submits what is left of the batch in each touched ring.
-    fn end_sends(&mut self) {
-        for table in self.touched.drain(..) {
+    /// Submits what is left of the batch in each batch_tables ring.
+    fn submit_sends(&mut self) {
+        for table in self.batch_tables.drain(..) {
             end_batch(&mut self.rings[table], &mut self.state);
         }
         self.headers.0.clear();
@@ -88,21 +88,21 @@ impl Uring {
 }
 
 fn end_batch(ring: &mut Ring, state: &mut State) {
-    let mut voided = Vec::new();
-    ring.end_batch(state, |tag| voided.push(tag));
+    let mut discarded = Vec::new();
+    ring.end_batch(state, |tag| discarded.push(tag));
     // Not sent, for want of memory: as if the socket were full.
-    let sends = voided.iter().filter(|tag| tag.matter() == Matter::Send);
+    let sends = discarded.iter().filter(|tag| tag.kind() == EventKind::Send);
     state
         .sends
         .extend(sends.map(|tag| (tag.index(), -libc::EAGAIN)));
 }
 
-fn tag(place: u32) -> Tag {
+fn tag(index: u32) -> Tag {
     Tag::new(
-        Matter::Send,
+        EventKind::Send,
         0,
         Token {
-            index: place,
+            index,
             generation: 0,
         },
     )

@@ -2,8 +2,8 @@
 //! they turn up: at a wait, or between the submissions of a batch of sends.
 
 use super::super::readable::ReadableQueue;
-use super::super::slots::{Fact, Slots};
-use super::super::tag::{Matter, Tag};
+use super::super::slots::{SlotFlag, SlotTable};
+use super::super::tag::{EventKind, Tag};
 use super::close::Installs;
 use crate::{Completion, Socket, Token};
 use io_uring::cqueue::{self, Entry as Cqe};
@@ -13,7 +13,7 @@ const ENDED: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
 /// How one receive of a batch went.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Receipt {
+pub(super) struct ReceiveResult {
     /// Bytes, or a negative errno.
     pub(super) result: i32,
     /// The kernel says that there is more.
@@ -22,14 +22,14 @@ pub(super) struct Receipt {
 
 /// The listener's side of accepting.
 #[derive(Debug, Default)]
-pub(super) struct Door {
+pub(super) struct ListenerState {
     /// Number of the poll on the listener: completions of earlier ones are stale.
-    pub(super) watch: u32,
-    pub(super) watched: bool,
+    pub(super) poll_id: u32,
+    pub(super) poll_armed: bool,
     /// Somebody waits, as far as known.
-    pub(super) crowded: bool,
+    pub(super) has_pending: bool,
     /// An accept found nobody.
-    pub(super) found_nobody: bool,
+    pub(super) found_none: bool,
     /// Why the last accept failed, when trying again at once would fail again.
     pub(super) shortage: Option<i32>,
     /// Whether somebody was accepted since the driver last looked.
@@ -38,7 +38,7 @@ pub(super) struct Door {
 
 /// An outgoing connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Attempt {
+pub(super) struct NamedSocket {
     pub(super) socket: Socket,
     pub(super) token: Token,
 }
@@ -48,52 +48,52 @@ pub(super) struct State {
     /// What the next wait reports.
     pub(super) ready: Vec<Completion>,
     pub(super) readable: ReadableQueue,
-    pub(super) door: Door,
+    pub(super) listener: ListenerState,
     /// Sockets whose poll ended although they are still wanted, as it does when completions overflow.
-    pub(super) unwatched: Vec<Attempt>,
+    pub(super) unwatched: Vec<NamedSocket>,
     /// Closed sockets whose last request has ended: their slots may be used again.
     pub(super) vacated: Vec<Socket>,
     /// Slots reserved for an accept that failed.
     pub(super) unfilled: Vec<Socket>,
     /// Connects that failed; their sockets are to be closed.
-    pub(super) failed_connects: Vec<Attempt>,
+    pub(super) failed_connects: Vec<NamedSocket>,
     /// Failed steps before a connect, until the connect itself completes.
-    failed_steps: Vec<(Attempt, i32)>,
+    failed_steps: Vec<(NamedSocket, i32)>,
     /// Sends of the running batch that did not go out whole: place in the batch, and bytes or negative errno.
     pub(super) sends: Vec<(u32, i32)>,
     /// Receives of the running batch, by place.
-    pub(super) receipts: Vec<Option<Receipt>>,
+    pub(super) receives: Vec<Option<ReceiveResult>>,
     pub(super) installs: Installs,
 }
 
 impl State {
-    pub(super) fn complete(&mut self, table: usize, slots: &mut Slots, cqe: &Cqe) {
+    pub(super) fn complete(&mut self, table: usize, slots: &mut SlotTable, cqe: &Cqe) {
         let tag = Tag::from_bits(cqe.user_data());
         let result = cqe.result();
-        match tag.matter() {
-            Matter::Send => self.sends.push((tag.index(), result)),
-            Matter::Receive => {
-                let receipt = Receipt {
+        match tag.kind() {
+            EventKind::Send => self.sends.push((tag.index(), result)),
+            EventKind::Receive => {
+                let receive = ReceiveResult {
                     result,
                     more: cqueue::sock_nonempty(cqe.flags()),
                 };
-                if let Some(place) = self.receipts.get_mut(tag.index() as usize) {
-                    *place = Some(receipt);
+                if let Some(index) = self.receives.get_mut(tag.index() as usize) {
+                    *index = Some(receive);
                 }
             }
-            Matter::Readable => self.complete_poll(table, slots, tag, cqe),
-            Matter::Writable => {
-                slots.take(tag.slot(), Fact::WantsWritable);
-                if slots.is(tag.slot(), Fact::Open) {
+            EventKind::Readable => self.complete_poll(table, slots, tag, cqe),
+            EventKind::Writable => {
+                slots.take(tag.slot(), SlotFlag::WantsWritable);
+                if slots.has(tag.slot(), SlotFlag::Open) {
                     self.ready.push(Completion::Writable { token: tag.token() });
                 } else {
                     self.vacate(table, slots, tag.slot());
                 }
             }
-            Matter::Listener => self.complete_listener(tag, cqe),
-            Matter::Accepted => self.complete_accept(table, slots, tag, result),
-            Matter::Prepare => {
-                let attempt = Attempt {
+            EventKind::Listener => self.complete_listener(tag, cqe),
+            EventKind::Accepted => self.complete_accept(table, slots, tag, result),
+            EventKind::Prepare => {
+                let attempt = NamedSocket {
                     socket: Socket::new(table, tag.slot()),
                     token: tag.token(),
                 };
@@ -106,27 +106,27 @@ impl State {
                     self.failed_steps.push((attempt, -result));
                 }
             }
-            Matter::Connect => self.complete_connect(table, slots, tag, result),
-            Matter::Install => self.installs.complete(tag.index(), result),
-            Matter::Ignored | Matter::Wake => {}
+            EventKind::Connect => self.complete_connect(table, slots, tag, result),
+            EventKind::Install => self.installs.complete(tag.index(), result),
+            EventKind::Ignored | EventKind::Wake => {}
         }
     }
 
-    fn complete_poll(&mut self, table: usize, slots: &mut Slots, tag: Tag, cqe: &Cqe) {
+    fn complete_poll(&mut self, table: usize, slots: &mut SlotTable, tag: Tag, cqe: &Cqe) {
         let (slot, token, result) = (tag.slot(), tag.token(), cqe.result());
         let socket = Socket::new(table, slot);
         let ends = !cqueue::more(cqe.flags());
         if ends {
-            slots.take(slot, Fact::Watched);
+            slots.take(slot, SlotFlag::Watched);
         }
-        if !slots.is(slot, Fact::Open) {
+        if !slots.has(slot, SlotFlag::Open) {
             if ends {
                 self.vacate(table, slots, slot);
             }
             return;
         }
         if result < 0 {
-            if slots.take(slot, Fact::Receiving) {
+            if slots.take(slot, SlotFlag::Receiving) {
                 self.ready.push(Completion::Failed {
                     token,
                     errno: -result,
@@ -135,49 +135,49 @@ impl State {
             return;
         }
         if ends {
-            self.unwatched.push(Attempt { socket, token });
+            self.unwatched.push(NamedSocket { socket, token });
         }
         if result & ENDED != 0 {
-            slots.set(slot, Fact::Ended);
+            slots.set(slot, SlotFlag::Ended);
         }
         self.readable.push(slots, socket, token);
     }
 
     /// A request of a closed socket has ended.
-    fn vacate(&mut self, table: usize, slots: &Slots, slot: u32) {
+    fn vacate(&mut self, table: usize, slots: &SlotTable, slot: u32) {
         if slots.is_vacant(slot) {
             self.vacated.push(Socket::new(table, slot));
         }
     }
 
     fn complete_listener(&mut self, tag: Tag, cqe: &Cqe) {
-        if tag.index() != self.door.watch {
+        if tag.index() != self.listener.poll_id {
             return;
         }
-        self.door.crowded = true;
+        self.listener.has_pending = true;
         if !cqueue::more(cqe.flags()) {
-            self.door.watched = false;
+            self.listener.poll_armed = false;
         }
     }
 
-    fn complete_accept(&mut self, table: usize, slots: &mut Slots, tag: Tag, result: i32) {
+    fn complete_accept(&mut self, table: usize, slots: &mut SlotTable, tag: Tag, result: i32) {
         let socket = Socket::new(table, tag.slot());
         if result >= 0 {
             slots.open(tag.slot());
-            self.door.accepted = true;
+            self.listener.accepted = true;
             self.ready.push(Completion::Accepted { socket });
             return;
         }
         self.unfilled.push(socket);
         if result == -libc::EAGAIN {
-            self.door.found_nobody = true;
-        } else if super::super::gate::is_shortage(-result) {
-            self.door.shortage = Some(-result);
+            self.listener.found_none = true;
+        } else if super::super::accept_throttle::is_shortage(-result) {
+            self.listener.shortage = Some(-result);
         }
     }
 
-    fn complete_connect(&mut self, table: usize, slots: &mut Slots, tag: Tag, result: i32) {
-        let attempt = Attempt {
+    fn complete_connect(&mut self, table: usize, slots: &mut SlotTable, tag: Tag, result: i32) {
+        let attempt = NamedSocket {
             socket: Socket::new(table, tag.slot()),
             token: tag.token(),
         };
@@ -185,9 +185,9 @@ impl State {
             .failed_steps
             .iter()
             .position(|(failed, _)| *failed == attempt);
-        let step_errno = failed_step.map(|place| self.failed_steps.swap_remove(place).1);
-        slots.take(tag.slot(), Fact::Connecting);
-        if !slots.is(tag.slot(), Fact::Open) {
+        let step_errno = failed_step.map(|index| self.failed_steps.swap_remove(index).1);
+        slots.take(tag.slot(), SlotFlag::Connecting);
+        if !slots.has(tag.slot(), SlotFlag::Open) {
             // Closed meanwhile: nobody wants to hear of it any more.
             self.vacate(table, slots, tag.slot());
             return;
