@@ -1,24 +1,23 @@
 //! HTTP/1.1 heads (RFC 9112): the line and the headers before a body, and short plain-text responses.
 //!
 //! A head is read only when it is whole. Until then the caller keeps the bytes and asks again with
-//! more; [`HeadLimits`] bounds how much that can be. [`check_request`] refuses what two readers may read
-//! differently, and says where the body ends. Bodies are not decoded here: what is not a WebSocket
-//! handshake goes to an ordinary HTTP server.
+//! more; [`HeadLimits`] bounds how much that can be. [`BodyLength`] and [`ChunkedBody`] find the end of
+//! a body and do not decode it: what is not a WebSocket handshake goes to an ordinary HTTP server.
 
+mod body;
 mod chunks;
 mod error;
 mod head;
 mod headers;
 mod query;
 mod reply;
-mod request;
 
+pub use body::BodyLength;
 pub use chunks::{ChunkError, ChunkedBody};
 pub use error::{HeadError, Malformed};
 pub use head::{RequestHead, ResponseHead, parse_request, parse_response};
 pub use query::{QueryError, query_pairs};
 pub use reply::write_response;
-pub use request::{BodyLength, RequestFault, check_request};
 
 pub(crate) use headers::{is_token, list_has_token, list_tokens};
 pub(crate) use reply::push_field;
