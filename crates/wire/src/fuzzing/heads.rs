@@ -5,7 +5,10 @@ use crate::handshake::{
     Agreed, DEFLATE_OFFER, Key, check_response, check_response_to_offer, check_upgrade,
     write_request,
 };
-use crate::http::{HEADERS_MAX, HeadError, HeadLimits, parse_request, parse_response, query_pairs};
+use crate::http::{
+    BodyLength, HEADERS_MAX, HeadError, HeadLimits, Host, OriginPattern, check_origin,
+    check_request, parse_request, parse_response, query_pairs,
+};
 
 /// The most prefixes of an input that are tried.
 const PREFIXES_MAX: usize = if cfg!(any(fuzzing, miri)) { 8 } else { 512 };
@@ -63,8 +66,27 @@ pub fn http_head(bytes: &[u8]) {
             assert_eq!(value, value.trim_ascii());
         }
         query_pairs(head.query().unwrap_or_default()).for_each(drop);
+        if check_request(&head).is_ok() {
+            let hosts = head.headers("host").filter_map(Host::parse).count();
+            assert!(hosts == 1 || hosts == 0 && head.minor_version() == 0);
+            assert!(BodyLength::of(&head).is_some() && !head.target().contains('#'));
+        }
     }
+    check_any_origin(input);
     query_pairs(&String::from_utf8_lossy(input)).for_each(drop);
+}
+
+/// A page that is listed as itself is let in, and one that is not listed only by the host it is asked of.
+fn check_any_origin(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    if let Ok(pattern) = text.parse::<OriginPattern>() {
+        assert_eq!(pattern.to_string(), text);
+        let is_wild = text.contains('*');
+        let verdict = check_origin([text.as_bytes()], None, std::slice::from_ref(&pattern));
+        assert!(is_wild || verdict.is_ok());
+    }
+    let own = check_origin([input], Some(b"example.com"), &[]).is_ok();
+    assert!(!own || text.to_ascii_lowercase().contains("://example.com"));
 }
 
 /// The verdict on a prefix is final once it is made, and reads no further than the head.
@@ -136,12 +158,12 @@ pub fn handshake(bytes: &[u8]) {
         }
     }
     if let Some((nonce, rest)) = bytes.split_first_chunk::<16>() {
-        check_request(&Key::from(*nonce), &String::from_utf8_lossy(rest));
+        check_our_request(&Key::from(*nonce), &String::from_utf8_lossy(rest));
     }
 }
 
 /// A request written with any strings is read back as one request, and accepted.
-fn check_request(key: &Key, text: &str) {
+fn check_our_request(key: &Key, text: &str) {
     let limits = HeadLimits {
         bytes_max: usize::MAX,
         ..HeadLimits::default()

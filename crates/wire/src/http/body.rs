@@ -34,7 +34,7 @@ impl BodyLength {
 }
 
 /// One digit or more and nothing else: `str::parse` would take a sign.
-fn decimal(digits: &[u8]) -> Option<u64> {
+pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }

@@ -11,6 +11,12 @@ pub enum HeadError {
     TooManyHeaders,
     /// Not the grammar of RFC 9112.
     Malformed(Malformed),
+    /// No Host header, several, or one that names no host (RFC 9112, section 3.2).
+    Host,
+    /// A transfer coding other than `chunked`.
+    TransferCoding,
+    /// Several lengths of the body, or one that is no number: where the body ends would be a guess.
+    Framing,
 }
 
 /// The part of a head that broke the grammar.
@@ -26,17 +32,20 @@ pub enum Malformed {
     HeaderName,
     /// A control character in a header's value.
     HeaderValue,
-    /// A carriage return without its line feed.
+    /// A carriage return or a line feed without the other.
     LineEnd,
+    /// A `#` in the request target.
+    Fragment,
 }
 
 impl HeadError {
-    /// The status to answer with: 431 (RFC 6585, section 5) or 400.
+    /// The status to answer with: 431 (RFC 6585, section 5), 501 (RFC 9112, section 6.1) or 400.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {
             Self::TooLong | Self::TooManyHeaders => 431,
-            Self::Malformed(_) => 400,
+            Self::TransferCoding => 501,
+            Self::Malformed(_) | Self::Host | Self::Framing => 400,
         }
     }
 
@@ -64,7 +73,19 @@ impl HeadError {
                 "A header value contains a control character: remove or encode it."
             }
             Self::Malformed(Malformed::LineEnd) => {
-                "A line ends in a carriage return alone: end lines with CR LF."
+                "A line of the head does not end in CR LF: end every line with both."
+            }
+            Self::Malformed(Malformed::Fragment) => {
+                "The request target has a fragment: send it without the # and what follows."
+            }
+            Self::Host => {
+                "The request needs exactly one Host header: send the name and port of this server."
+            }
+            Self::TransferCoding => {
+                "The transfer coding is not supported: send Transfer-Encoding: chunked, or Content-Length."
+            }
+            Self::Framing => {
+                "The length of the body is ambiguous: send one Content-Length in digits, or one Transfer-Encoding: chunked, and not both."
             }
         }
     }
@@ -76,6 +97,9 @@ impl HeadError {
             Self::TooLong => "head_too_long",
             Self::TooManyHeaders => "too_many_headers",
             Self::Malformed(_) => "malformed_head",
+            Self::Host => "host",
+            Self::TransferCoding => "transfer_coding",
+            Self::Framing => "framing",
         }
     }
 }

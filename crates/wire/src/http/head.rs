@@ -1,7 +1,7 @@
 //! The two kinds of head and how they are read.
 
 use super::headers::Headers;
-use super::{HEADERS_MAX, HeadError, HeadLimits};
+use super::{HEADERS_MAX, HeadError, HeadLimits, Malformed};
 
 /// A request's line and headers, borrowed from the bytes they were read from.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl<'a> RequestHead<'a> {
     }
 
     fn path_and_query(&self) -> (&'a str, Option<&'a str>) {
-        // A fragment is never sent by a conforming client; where one is, it is not part of either.
+        // `check_request` refuses a fragment; for those who do not ask it, a fragment is part of neither.
         let target = self.target.split('#').next().unwrap_or_default();
         let (before, query) = match target.split_once('?') {
             Some((before, query)) => (before, Some(query)),
@@ -151,9 +151,17 @@ pub fn parse_request<'a>(
     let mut headers = Headers::EMPTY;
     let mut request =
         httparse::Request::new(&mut headers.storage[..limits.headers_max.min(HEADERS_MAX)]);
-    let end = request.parse(within(bytes, limits))?;
-    let httparse::Status::Complete(end) = end else {
-        return incomplete(bytes, limits);
+    let bytes_within = within(bytes, limits);
+    // The parser takes a line feed alone for the end of a line. It reads up to the first one, so that an error before it
+    // is found first, as it is when the bytes come one by one.
+    let bare_line_feed = find_bare_line_feed(bytes_within);
+    let readable = bare_line_feed.map_or(bytes_within.len(), |position| position + 1);
+    let end = match (request.parse(&bytes_within[..readable])?, bare_line_feed) {
+        // A line feed behind the head belongs to the body.
+        (httparse::Status::Complete(end), None) => end,
+        (httparse::Status::Complete(end), Some(position)) if end <= position => end,
+        (_, Some(_)) => return Err(HeadError::Malformed(Malformed::LineEnd)),
+        (httparse::Status::Partial, None) => return incomplete(bytes, limits),
     };
     let (method, target, minor_version) = (request.method, request.path, request.version);
     let count = request.headers.len();
@@ -199,6 +207,13 @@ fn within(bytes: &[u8], limits: HeadLimits) -> &[u8] {
     &bytes[..bytes.len().min(limits.bytes_max)]
 }
 
+/// The first line feed that does not follow a carriage return. Some servers end a line there and some do not, so that
+/// a head with one can be two different requests (RFC 9112, section 2.2, lets a server choose).
+fn find_bare_line_feed(bytes: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(b'\n', bytes)
+        .find(|position| position.checked_sub(1).map(|before| bytes[before]) != Some(b'\r'))
+}
+
 /// At the limit already, not past it: a head that is still open there needs at least one byte more.
 fn incomplete<T>(bytes: &[u8], limits: HeadLimits) -> Result<Option<T>, HeadError> {
     if bytes.len() >= limits.bytes_max {
@@ -210,7 +225,6 @@ fn incomplete<T>(bytes: &[u8], limits: HeadLimits) -> Result<Option<T>, HeadErro
 
 #[cfg(test)]
 mod tests {
-    use super::super::Malformed;
     use super::*;
 
     fn request(text: &str) -> RequestHead<'_> {
@@ -351,6 +365,13 @@ mod tests {
                 Malformed::HeaderValue,
             ),
             ("GET / HTTP/1.1\rx", Malformed::LineEnd),
+            ("GET / HTTP/1.1\n", Malformed::LineEnd),
+            ("\nGET / HTTP/1.1\r\n", Malformed::LineEnd),
+            ("GET / HTTP/1.1\r\na: b\nc: d\r\n\r\n", Malformed::LineEnd),
+            ("GET / HTTP/1.1\r\na: b\r\n\n", Malformed::LineEnd),
+            ("GET / HTTP/1.1\na: b\n\n", Malformed::LineEnd),
+            // The first error is told.
+            ("GET / HTTP/2.0\n\n", Malformed::Version),
         ];
         for (text, what) in cases {
             let error = parse_request(text.as_bytes(), HeadLimits::default()).unwrap_err();
@@ -365,6 +386,12 @@ mod tests {
             ),
             (431, 431)
         );
+    }
+
+    #[test]
+    fn a_line_feed_behind_the_head_is_not_its_fault() {
+        let text = "POST / HTTP/1.1\r\na: b\r\n\r\n\nbody\n";
+        assert_eq!(&text[request(text).head_bytes()..], "\nbody\n");
     }
 
     #[test]

@@ -3,19 +3,27 @@
 //! A head is read only when it is whole. Until then the caller keeps the bytes and asks again with
 //! more; [`HeadLimits`] bounds how much that can be. [`BodyLength`] and [`ChunkedBody`] find the end of
 //! a body and do not decode it: what is not a WebSocket handshake goes to an ordinary HTTP server.
+//!
+//! [`parse_request`] judges the grammar alone; a server calls [`check_request`] before it acts on a request.
 
 mod body;
+mod check;
 mod chunks;
 mod error;
 mod head;
 mod headers;
+mod host;
+mod origin;
 mod query;
 mod reply;
 
 pub use body::BodyLength;
+pub use check::check_request;
 pub use chunks::{ChunkError, ChunkedBody};
 pub use error::{HeadError, Malformed};
 pub use head::{RequestHead, ResponseHead, parse_request, parse_response};
+pub use host::Host;
+pub use origin::{OriginPattern, OriginPatternError, OriginRefused, check_origin};
 pub use query::{QueryError, query_pairs};
 pub use reply::write_response;
 

@@ -1,0 +1,152 @@
+//! What a well-formed request must also be before anybody acts on it.
+
+use super::body::decimal;
+use super::host::Host;
+use super::{HeadError, Malformed, RequestHead};
+
+/// Judges what a request's head says of its host, its target and its body.
+///
+/// Two servers in a row that read these differently can be made to see different requests in the same bytes (request
+/// smuggling). So whatever RFC 9112 lets a server guess at is an error here:
+///
+/// * Host exactly once, and valid (section 3.2); an HTTP/1.0 request may lack it.
+/// * No fragment in the target: a client never sends it (section 3.2).
+/// * One transfer coding, `chunked`, in one Transfer-Encoding, not in HTTP/1.0 and not beside Content-Length (section 6.1).
+/// * Content-Length at most once, and a number (section 6.3).
+///
+/// # Errors
+/// The first of these that the request breaks.
+pub fn check_request(head: &RequestHead<'_>) -> Result<(), HeadError> {
+    if head.target().contains('#') {
+        return Err(HeadError::Malformed(Malformed::Fragment));
+    }
+    let (mut host, mut coding, mut length) = (0, 0, 0);
+    for (name, value) in head.header_lines() {
+        if name.eq_ignore_ascii_case("host") {
+            host += 1;
+            if host > 1 || Host::parse(value).is_none() {
+                return Err(HeadError::Host);
+            }
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            coding += 1;
+            check_coding(value)?;
+        } else if name.eq_ignore_ascii_case("content-length") {
+            length += 1;
+            check_length(value)?;
+        }
+    }
+    if host == 0 && head.minor_version() > 0 {
+        return Err(HeadError::Host);
+    }
+    let is_ambiguous =
+        coding > 1 || length > 1 || coding > 0 && (length > 0 || head.minor_version() == 0);
+    if is_ambiguous {
+        return Err(HeadError::Framing);
+    }
+    Ok(())
+}
+
+fn check_coding(value: &[u8]) -> Result<(), HeadError> {
+    if value.eq_ignore_ascii_case(b"chunked") {
+        return Ok(());
+    }
+    let is_chunked = |element: &[u8]| element.trim_ascii().eq_ignore_ascii_case(b"chunked");
+    if value.is_empty() || value.split(|byte| *byte == b',').all(is_chunked) {
+        Err(HeadError::Framing)
+    } else {
+        Err(HeadError::TransferCoding)
+    }
+}
+
+fn check_length(value: &[u8]) -> Result<(), HeadError> {
+    match decimal(value) {
+        Some(_) => Ok(()),
+        None => Err(HeadError::Framing),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{HeadLimits, parse_request};
+    use super::*;
+
+    fn verdict(line: &str, headers: &str) -> Result<(), HeadError> {
+        let text = format!("{line}\r\n{headers}\r\n");
+        let head = parse_request(text.as_bytes(), HeadLimits::default())
+            .expect("well-formed")
+            .expect("whole");
+        check_request(&head)
+    }
+
+    #[test]
+    fn host_is_there_once_and_valid() {
+        let new = |headers| verdict("GET / HTTP/1.1", headers);
+        for good in [
+            "Host: a\r\n",
+            "hOsT:a:8000\r\n",
+            "Host: [::1]:80\r\n",
+            "Host:\r\n",
+        ] {
+            assert_eq!(new(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "Host: a\r\nHost: a\r\n",
+            "Host: a\r\nX: y\r\nHOST: b\r\n",
+            "Host: a b\r\n",
+            "Host: a/b\r\n",
+            "Host: a, b\r\n",
+            "Host: u@a\r\n",
+            "Host: a:99999\r\n",
+            "Host: http://a\r\n",
+        ] {
+            assert_eq!(new(bad), Err(HeadError::Host), "{bad}");
+        }
+        let old = |headers| verdict("GET / HTTP/1.0", headers);
+        assert_eq!(old(""), Ok(()));
+        assert_eq!(old("Host: a\r\nHost: a\r\n"), Err(HeadError::Host));
+        assert_eq!(old("Host: a b\r\n"), Err(HeadError::Host));
+    }
+
+    #[test]
+    fn a_fragment_is_never_sent() {
+        let fragment = HeadError::Malformed(Malformed::Fragment);
+        assert_eq!(verdict("GET /a#b HTTP/1.1", "Host: a\r\n"), Err(fragment));
+        assert_eq!(verdict("GET /a?b%23c HTTP/1.1", "Host: a\r\n"), Ok(()));
+    }
+
+    #[test]
+    fn a_body_has_one_length() {
+        let body = |headers: &str| verdict("POST / HTTP/1.1", &format!("Host: a\r\n{headers}"));
+        for good in [
+            "Content-Length: 0\r\n",
+            "Content-Length: 18446744073709551615\r\n",
+            "Transfer-Encoding: chunked\r\n",
+            "Transfer-Encoding:\tCHUNKED \r\n",
+        ] {
+            assert_eq!(body(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "Content-Length:\r\n",
+            "Content-Length: +1\r\n",
+            "Content-Length: -1\r\n",
+            "Content-Length: 0x1\r\n",
+            "Content-Length: 1 1\r\n",
+            "Content-Length: 1, 1\r\n",
+            "Content-Length: 18446744073709551616\r\n",
+            "Content-Length: 1\r\nContent-Length: 1\r\n",
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding:\r\n",
+        ] {
+            assert_eq!(body(bad), Err(HeadError::Framing), "{bad}");
+        }
+        for unknown in ["gzip, chunked", "identity", "chunked, gzip", "chunked;a=b"] {
+            let headers = format!("Transfer-Encoding: {unknown}\r\n");
+            assert_eq!(body(&headers), Err(HeadError::TransferCoding), "{unknown}");
+        }
+        let old = verdict("POST / HTTP/1.0", "Transfer-Encoding: chunked\r\n");
+        assert_eq!(old, Err(HeadError::Framing));
+    }
+}
