@@ -1,9 +1,9 @@
 //! Before anything is started: what a contestant needs, its build, its version.
 
 use crate::failure::Failure;
+use crate::failure_text;
 use crate::guard::Guard;
 use crate::manifest::Contestant;
-use crate::words;
 use myriad_demo::process::{Launch, Output, Process};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -80,7 +80,10 @@ fn run(contestant: &Contestant, command: &[String], guard: &Guard<'_>) -> Result
     if status.success() {
         return Ok(());
     }
-    Err(failed(format!("ended ({status}): {}", words::of(&process))))
+    Err(failed(format!(
+        "ended ({status}): {}",
+        failure_text::of(&process)
+    )))
 }
 
 /// The pinned version, or what the installed program says of itself.
@@ -104,7 +107,7 @@ pub(crate) fn version(contestant: &Contestant, myriad: &Path) -> Result<String, 
         .map(str::to_owned)
         .ok_or_else(|| Failure::Version {
             command: contestant.version_command.join(" "),
-            said: words::last(said.lines()),
+            said: failure_text::last(said.lines()),
         })
 }
 

@@ -7,12 +7,12 @@ use report::arrivals;
 pub(crate) use report::{Answers, Report};
 
 use crate::failure::{Failure, Phase};
+use crate::failure_text;
 use crate::guard::Guard;
 use crate::manifest::Body;
 use crate::server::Server;
-use crate::words;
 use myriad_demo::process::{Launch, Output, Process};
-use myriad_demo::{Line, Origin, Phase as Step, Push};
+use myriad_demo::{Line, Origin, Phase as CrowdPhase, Push};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -39,7 +39,7 @@ const FINISHED: i32 = 0;
 
 /// What a crowd is to do.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
+pub(crate) struct CrowdOptions {
     pub(crate) targets: Vec<String>,
     pub(crate) connections: u64,
     pub(crate) load: Option<Load>,
@@ -50,13 +50,13 @@ pub(crate) struct Order {
 pub(crate) enum Load {
     Publish(Publish),
     /// Messages over the whole crowd, each to come back.
-    Echo(Paced),
+    Echo(PacedLoad),
     /// Requests beside the crowd, to the URLs in turn.
     Request {
         urls: Vec<String>,
         /// To each URL.
         connections: u64,
-        paced: Paced,
+        paced: PacedLoad,
     },
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Publish {
 
 /// At a fixed rate for a limited time; then the crowd ends by itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Paced {
+pub(crate) struct PacedLoad {
     pub(crate) rate_per_s: f64,
     pub(crate) duration: Duration,
     /// From the last connection to the first message.
@@ -108,12 +108,16 @@ impl Files {
 }
 
 impl Crowd {
-    pub(crate) fn start(order: &Order, files: &Files, guard: Guard<'_>) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        options: &CrowdOptions,
+        files: &Files,
+        guard: Guard<'_>,
+    ) -> Result<Self, Failure> {
         // What an earlier crowd left must not be taken for this one's.
         for file in [&files.json, &files.hgrm] {
             let _ = std::fs::remove_file(file);
         }
-        let command = order.command(guard.myriad, files);
+        let command = options.command(guard.myriad, files);
         let launch = Launch {
             through: guard.through(),
             folder: None,
@@ -174,7 +178,7 @@ impl Crowd {
                     self.connected = connected;
                 }
                 Some(Line::Phase {
-                    phase: Step::Connected,
+                    phase: CrowdPhase::Connected,
                 }) => return Ok(self.connected),
                 _ => {}
             }
@@ -259,7 +263,10 @@ impl Crowd {
             None => Ok(()),
             Some(status) => Err(Failure::Crowd {
                 phase,
-                why: format!("the crowd ended ({status}): {}", words::of(&self.process)),
+                why: format!(
+                    "the crowd ended ({status}): {}",
+                    failure_text::of(&self.process)
+                ),
             }),
         }
     }
@@ -303,8 +310,8 @@ impl Crowd {
     fn read(&self, status: ExitStatus, expected: i32, phase: Phase) -> Result<Report, Failure> {
         let failed = |why: String| Failure::Crowd { phase, why };
         if status.code() != Some(expected) {
-            let words = words::of(&self.process);
-            return Err(failed(format!("the crowd ended ({status}): {words}")));
+            let said = failure_text::of(&self.process);
+            return Err(failed(format!("the crowd ended ({status}): {said}")));
         }
         let unreadable = |error: String| failed(format!("the crowd's report: {error}"));
         let text = std::fs::read_to_string(&self.files.json)
@@ -313,11 +320,11 @@ impl Crowd {
     }
 }
 
-impl Order {
+impl CrowdOptions {
     fn command(&self, myriad: &Path, files: &Files) -> Vec<String> {
         let mut command = vec![myriad.display().to_string(), "swarm".to_owned()];
         command.extend(self.targets.iter().cloned());
-        command.extend(words(&format!(
+        command.extend(arguments(&format!(
             "--connections {} --live json --retries 2",
             self.connections
         )));
@@ -325,7 +332,7 @@ impl Order {
             Some(Load::Echo(paced) | Load::Request { paced, .. }) => paced.after + paced.duration,
             Some(Load::Publish(_)) | None => HOLD,
         };
-        command.extend(words(&format!("--duration {}ms", held.as_millis())));
+        command.extend(arguments(&format!("--duration {}ms", held.as_millis())));
         for (option, file) in [("--json", &files.json), ("--hgrm", &files.hgrm)] {
             command.extend([option.to_owned(), file.display().to_string()]);
         }
@@ -338,7 +345,7 @@ impl Order {
                 paced,
             }) => {
                 command.extend(each("--request", urls));
-                command.extend(words(&format!("--request-connections {connections}")));
+                command.extend(arguments(&format!("--request-connections {connections}")));
                 command.extend(paced.options("--request-rate"));
             }
             None => {}
@@ -354,7 +361,7 @@ impl Publish {
             Body::Api => "api",
         };
         let mut options: Vec<String> = each("--publish", &self.urls).collect();
-        options.extend(words(&format!(
+        options.extend(arguments(&format!(
             "--publish-body {body} --pushes {} --every {}ms --warmup {}ms",
             self.pushes,
             self.every.as_millis(),
@@ -364,9 +371,9 @@ impl Publish {
     }
 }
 
-impl Paced {
+impl PacedLoad {
     fn options(&self, rate: &str) -> Vec<String> {
-        words(&format!(
+        arguments(&format!(
             "{rate} {}/s --warmup {}ms",
             self.rate_per_s,
             self.after.as_millis()
@@ -379,7 +386,7 @@ fn each(option: &str, urls: &[String]) -> impl Iterator<Item = String> {
         .flat_map(move |url| [option.to_owned(), url.clone()])
 }
 
-fn words(text: &str) -> Vec<String> {
+fn arguments(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
@@ -389,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_push_goes_to_every_process() {
-        let order = Order {
+        let options = CrowdOptions {
             targets: vec!["ws://a/".into(), "ws://b/".into()],
             connections: 5,
             load: Some(Load::Publish(Publish {
@@ -400,7 +407,7 @@ mod tests {
                 after: Duration::from_millis(500),
             })),
         };
-        let command = order.command(Path::new("m"), &Files::of(Path::new("/t"), "crowd"));
+        let command = options.command(Path::new("m"), &Files::of(Path::new("/t"), "crowd"));
         assert_eq!(
             command.join(" "),
             "m swarm ws://a/ ws://b/ --connections 5 --live json --retries 2 --duration 86400000ms --json /t/crowd.json \
@@ -411,16 +418,16 @@ mod tests {
 
     #[test]
     fn echoes_end_with_the_crowd() {
-        let order = Order {
+        let options = CrowdOptions {
             targets: vec!["ws://a/echo".into()],
             connections: 5,
-            load: Some(Load::Echo(Paced {
+            load: Some(Load::Echo(PacedLoad {
                 rate_per_s: 0.5,
                 duration: Duration::from_secs(3),
                 after: Duration::from_millis(500),
             })),
         };
-        let command = order.command(Path::new("m"), &Files::of(Path::new("/t"), "crowd"));
+        let command = options.command(Path::new("m"), &Files::of(Path::new("/t"), "crowd"));
         assert_eq!(
             command.join(" "),
             "m swarm ws://a/echo --connections 5 --live json --retries 2 --duration 3500ms --json /t/crowd.json \
@@ -430,20 +437,20 @@ mod tests {
 
     #[test]
     fn requests_go_to_every_process_beside_the_crowd() {
-        let order = Order {
+        let options = CrowdOptions {
             targets: vec!["ws://a/".into()],
             connections: 1,
             load: Some(Load::Request {
                 urls: vec!["http://a/request".into(), "http://b/request".into()],
                 connections: 64,
-                paced: Paced {
+                paced: PacedLoad {
                     rate_per_s: 500.0,
                     duration: Duration::from_secs(3),
                     after: Duration::from_millis(500),
                 },
             }),
         };
-        let command = order.command(Path::new("m"), &Files::of(Path::new("/t"), "beside"));
+        let command = options.command(Path::new("m"), &Files::of(Path::new("/t"), "beside"));
         assert_eq!(
             command.join(" "),
             "m swarm ws://a/ --connections 1 --live json --retries 2 --duration 3500ms --json /t/beside.json \

@@ -3,11 +3,11 @@
 //! The rate is the same for everybody. What is looked at is how long answers take at it, and whether all come; how much
 //! a server could do at the most is another question, which a crowd on the same machine could not answer.
 
-use crate::course::{Plan, Round, Say, kinds};
-use crate::crowd::{Answers, Crowd, Files, Load, Order, Paced, Report};
+use crate::crowd::{Answers, Crowd, CrowdOptions, Files, Load, PacedLoad, Report};
 use crate::failure::{Failure, Phase};
 use crate::figures::Column;
 use crate::manifest::{Contestant, Feature, WarmUp};
+use crate::scenario::{PhaseListener, Plan, Round, kinds};
 use crate::server::{Mode, Server, float};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub struct Exchange {
 
 /// Which of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum ExchangeKind {
     /// Messages on the crowd's own connections.
     Echo,
     /// `POST /request` beside a crowd that is only held.
@@ -41,13 +41,13 @@ pub(crate) fn echo(
     contestant: &Contestant,
     plan: Plan<'_>,
     round: &mut Round,
-    say: Say<'_>,
+    on_phase: PhaseListener<'_>,
 ) -> Result<(), Failure> {
     if !contestant.offers(Feature::Echo) {
         return Ok(());
     }
     let mut server = plan.serve(contestant, Mode::Echo)?;
-    run(Sort::Echo, &mut server, 0, plan, round, say)?;
+    run(ExchangeKind::Echo, &mut server, 0, plan, round, on_phase)?;
     server.stop();
     Ok(())
 }
@@ -58,36 +58,36 @@ pub(crate) fn request(
     held: u64,
     plan: Plan<'_>,
     round: &mut Round,
-    say: Say<'_>,
+    on_phase: PhaseListener<'_>,
 ) -> Result<(), Failure> {
     if !server.contestant().offers(Feature::Request) {
         return Ok(());
     }
-    run(Sort::Request, server, held, plan, round, say)
+    run(ExchangeKind::Request, server, held, plan, round, on_phase)
 }
 
 fn run(
-    sort: Sort,
+    kind: ExchangeKind,
     server: &mut Server<'_>,
     held: u64,
     plan: Plan<'_>,
     round: &mut Round,
-    say: Say<'_>,
+    on_phase: PhaseListener<'_>,
 ) -> Result<(), Failure> {
-    let (warm_up, measured) = sort.phases();
-    let asked = sort.asked(plan);
-    if let Some(few) = sort.warm_up(server.contestant().warm_up, asked) {
-        say(warm_up);
-        let report = send(sort, server, held, plan, few, warm_up)?;
-        verdict(sort, &report, few, warm_up)?;
+    let (warm_up, measured) = kind.phases();
+    let asked = kind.asked(plan);
+    if let Some(few) = kind.warm_up(server.contestant().warm_up, asked) {
+        on_phase(warm_up);
+        let report = send(kind, server, held, plan, few, warm_up)?;
+        verdict(kind, &report, few, warm_up)?;
     }
-    say(measured);
-    let report = send(sort, server, held, plan, asked, measured)?;
-    note(sort, round, &report);
-    verdict(sort, &report, asked, measured)
+    on_phase(measured);
+    let report = send(kind, server, held, plan, asked, measured)?;
+    note(kind, round, &report);
+    verdict(kind, &report, asked, measured)
 }
 
-impl Sort {
+impl ExchangeKind {
     /// The warm-up, and what is measured.
     fn phases(self) -> (Phase, Phase) {
         match self {
@@ -132,7 +132,7 @@ impl Sort {
     }
 
     fn load(self, exchange: Exchange, server: &Server<'_>) -> Load {
-        let paced = Paced {
+        let paced = PacedLoad {
             rate_per_s: exchange.rate_per_s,
             duration: exchange.duration,
             after: AFTER,
@@ -185,42 +185,42 @@ impl Sort {
 
 /// One crowd from its first connection until the server says that only those are left that were there before.
 fn send(
-    sort: Sort,
+    kind: ExchangeKind,
     server: &mut Server<'_>,
     held: u64,
     plan: Plan<'_>,
     exchange: Exchange,
     phase: Phase,
 ) -> Result<Report, Failure> {
-    let order = Order {
+    let options = CrowdOptions {
         targets: server.targets(),
-        connections: sort.terminals(exchange),
-        load: Some(sort.load(exchange, server)),
+        connections: kind.terminals(exchange),
+        load: Some(kind.load(exchange, server)),
     };
     // A crowd that is held meanwhile has the other files.
     let files = Files::of(plan.folder, "exchange");
-    let crowd = Crowd::start(&order, &files, plan.guard)?;
+    let crowd = Crowd::start(&options, &files, plan.guard)?;
     let report = crowd.finish(server, AFTER + exchange.duration + PATIENCE, phase)?;
     server.wait_for_connections(held, phase)?;
     Ok(report)
 }
 
 /// Times and what went wrong, beside what the round has already.
-fn note(sort: Sort, round: &mut Round, report: &Report) {
-    let Some(answers) = sort.answers(report) else {
+fn note(kind: ExchangeKind, round: &mut Round, report: &Report) {
+    let Some(answers) = kind.answers(report) else {
         return;
     };
     let times = answers.round_trip_ms;
     let figures = [Some(answers.received_per_s), times.p50, times.p99];
-    for (column, figure) in sort.columns().into_iter().zip(figures) {
+    for (column, figure) in kind.columns().into_iter().zip(figures) {
         if let Some(figure) = figure {
             round.figures.insert(column, figure);
         }
     }
     round.add_errors(report.errors.clone());
     round.add_errors([("lost", report.churn.lost)]);
-    round.add_errors(sort.errors(answers));
-    let (_, measured) = sort.phases();
+    round.add_errors(kind.errors(answers));
+    let (_, measured) = kind.phases();
     let warnings = report.warnings.iter();
     let named = warnings.map(|warning| format!("{measured}: {warning}"));
     round.warnings.extend(named);
@@ -228,12 +228,17 @@ fn note(sort: Sort, round: &mut Round, report: &Report) {
 
 /// Whether everybody was there and all that was sent came back as it was. What was never sent, because too much was
 /// unanswered, is an error that is counted, but no broken contract: the server was slow.
-fn verdict(sort: Sort, report: &Report, asked: Exchange, phase: Phase) -> Result<(), Failure> {
+fn verdict(
+    kind: ExchangeKind,
+    report: &Report,
+    asked: Exchange,
+    phase: Phase,
+) -> Result<(), Failure> {
     let failed = |why: String| {
         let why = format!("{why}{}", kinds(report));
         Err(Failure::Crowd { phase, why })
     };
-    let (connected, terminals) = (report.setup.connected, sort.terminals(asked));
+    let (connected, terminals) = (report.setup.connected, kind.terminals(asked));
     if connected < terminals {
         return failed(format!("only {connected} of {terminals} connected"));
     }
@@ -241,7 +246,7 @@ fn verdict(sort: Sort, report: &Report, asked: Exchange, phase: Phase) -> Result
         let lost = report.churn.lost;
         return failed(format!("the server closed {lost} connections"));
     }
-    let Some(answers) = sort.answers(report) else {
+    let Some(answers) = kind.answers(report) else {
         return failed("the crowd's report says nothing of answers".to_owned());
     };
     let Answers {
@@ -251,7 +256,7 @@ fn verdict(sort: Sort, report: &Report, asked: Exchange, phase: Phase) -> Result
         ..
     } = answers;
     if sent == 0 || received < sent {
-        return failed(format!("{received} of {sent} {}", sort.came_back()));
+        return failed(format!("{received} of {sent} {}", kind.came_back()));
     }
     if errors > 0 {
         return failed(format!("{errors} answers were wrong"));
@@ -269,12 +274,12 @@ mod tests {
         duration: Duration::from_secs(1),
     };
 
-    fn report(sort: Sort, connected: u64, answers: Option<Answers>) -> Report {
+    fn report(kind: ExchangeKind, connected: u64, answers: Option<Answers>) -> Report {
         let mut report = Report::default();
         report.setup.connected = connected;
-        match sort {
-            Sort::Echo => report.echo = answers,
-            Sort::Request => report.request = answers,
+        match kind {
+            ExchangeKind::Echo => report.echo = answers,
+            ExchangeKind::Request => report.request = answers,
         }
         report
     }
@@ -289,15 +294,15 @@ mod tests {
         }
     }
 
-    fn judged(sort: Sort, report: &Report) -> String {
-        let verdict = verdict(sort, report, ASKED, sort.phases().1);
+    fn judged(kind: ExchangeKind, report: &Report) -> String {
+        let verdict = verdict(kind, report, ASKED, kind.phases().1);
         verdict.map_or_else(|failure| failure.to_string(), |()| "ok".to_owned())
     }
 
     #[test]
     fn all_that_was_sent_has_to_come_back() {
-        let echo = |connected, answers| report(Sort::Echo, connected, answers);
-        let judged = |report: &Report| judged(Sort::Echo, report);
+        let echo = |connected, answers| report(ExchangeKind::Echo, connected, answers);
+        let judged = |report: &Report| judged(ExchangeKind::Echo, report);
         assert_eq!(judged(&echo(7, Some(answers(50, 50)))), "ok");
         let unsent = Answers {
             unsent: 3,
@@ -336,23 +341,23 @@ mod tests {
 
     #[test]
     fn requests_need_one_terminal_beside_them_and_every_answer() {
-        let all = report(Sort::Request, 1, Some(answers(50, 50)));
-        assert_eq!(judged(Sort::Request, &all), "ok");
-        let alone = report(Sort::Request, 0, Some(answers(50, 50)));
+        let all = report(ExchangeKind::Request, 1, Some(answers(50, 50)));
+        assert_eq!(judged(ExchangeKind::Request, &all), "ok");
+        let alone = report(ExchangeKind::Request, 0, Some(answers(50, 50)));
         assert_eq!(
-            judged(Sort::Request, &alone),
+            judged(ExchangeKind::Request, &alone),
             "requests: only 0 of 1 connected"
         );
-        let mut refused = report(Sort::Request, 1, Some(answers(50, 0)));
+        let mut refused = report(ExchangeKind::Request, 1, Some(answers(50, 0)));
         refused.errors.insert("request_404".to_owned(), 50);
         assert_eq!(
-            judged(Sort::Request, &refused),
+            judged(ExchangeKind::Request, &refused),
             "requests: 0 of 50 requests were answered with what they carried (request_404 50)"
         );
         // Whose echoes were all there says nothing of its requests.
-        let echoes = report(Sort::Echo, 1, Some(answers(50, 50)));
+        let echoes = report(ExchangeKind::Echo, 1, Some(answers(50, 50)));
         assert_eq!(
-            judged(Sort::Request, &echoes),
+            judged(ExchangeKind::Request, &echoes),
             "requests: the crowd's report says nothing of answers"
         );
     }
@@ -362,7 +367,7 @@ mod tests {
         let mut round = Round::default();
         round.errors.insert("connect_refused".to_owned(), 2);
         let mut said = report(
-            Sort::Echo,
+            ExchangeKind::Echo,
             7,
             Some(Answers {
                 unsent: 5,
@@ -371,7 +376,7 @@ mod tests {
         );
         said.errors.insert("connect_refused".to_owned(), 1);
         said.warnings.push("short of CPU".to_owned());
-        note(Sort::Echo, &mut round, &said);
+        note(ExchangeKind::Echo, &mut round, &said);
         assert_eq!(round.errors["connect_refused"], 3);
         assert_eq!(round.errors["echo_lost"], 1);
         assert_eq!(round.errors["echo_unsent"], 5);
@@ -385,7 +390,7 @@ mod tests {
     fn a_lost_request_is_counted_once_and_under_what_became_of_it() {
         let mut round = Round::default();
         let mut said = report(
-            Sort::Request,
+            ExchangeKind::Request,
             1,
             Some(Answers {
                 unsent: 5,
@@ -395,7 +400,7 @@ mod tests {
         );
         said.errors.insert("request_unanswered".to_owned(), 1);
         said.errors.insert("request_wrong".to_owned(), 2);
-        note(Sort::Request, &mut round, &said);
+        note(ExchangeKind::Request, &mut round, &said);
         let kinds = ["request_unanswered", "request_unsent", "request_wrong"];
         assert!(round.errors.keys().eq(&kinds), "{:?}", round.errors);
         assert_eq!(round.figures[&Column::Errors], 8.0);
@@ -411,18 +416,18 @@ mod tests {
             echoes: 400,
             requests: 10_000,
         };
-        let echoes = Sort::Echo.warm_up(manifest, ASKED).unwrap();
+        let echoes = ExchangeKind::Echo.warm_up(manifest, ASKED).unwrap();
         assert_eq!(
             (echoes.connections, echoes.duration),
             (5, Duration::from_millis(100))
         );
-        let requests = Sort::Request.warm_up(manifest, ASKED).unwrap();
+        let requests = ExchangeKind::Request.warm_up(manifest, ASKED).unwrap();
         assert_eq!(
             (requests.connections, requests.duration),
             (7, Duration::from_secs(2))
         );
         (manifest.echoes, manifest.requests) = (0, 0);
-        assert!(Sort::Echo.warm_up(manifest, ASKED).is_none());
-        assert!(Sort::Request.warm_up(manifest, ASKED).is_none());
+        assert!(ExchangeKind::Echo.warm_up(manifest, ASKED).is_none());
+        assert!(ExchangeKind::Request.warm_up(manifest, ASKED).is_none());
     }
 }

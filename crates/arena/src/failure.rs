@@ -17,7 +17,7 @@ pub(crate) enum Failure {
     Died {
         phase: Phase,
         status: String,
-        words: String,
+        said: String,
     },
     /// The crowd could not be made or did not come to its end.
     Crowd { phase: Phase, why: String },
@@ -71,8 +71,8 @@ impl fmt::Display for Failure {
             Self::Died {
                 phase,
                 status,
-                words,
-            } => write!(f, "{phase}: the server ended ({status}): {words}"),
+                said,
+            } => write!(f, "{phase}: the server ended ({status}): {said}"),
             Self::Crowd { phase, why } | Self::Contract { phase, why } => {
                 write!(f, "{phase}: {why}")
             }

@@ -41,7 +41,7 @@ pub(crate) enum Best {
 
 /// How a figure is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum Unit {
     Bytes,
     Count,
     PerSecond,
@@ -87,7 +87,7 @@ impl Column {
         self.facts().1
     }
 
-    pub(crate) fn form(self) -> Form {
+    pub(crate) fn unit(self) -> Unit {
         self.facts().2
     }
 
@@ -96,53 +96,53 @@ impl Column {
         self.facts().3
     }
 
-    fn facts(self) -> (&'static str, &'static str, Form, Option<Best>) {
+    fn facts(self) -> (&'static str, &'static str, Unit, Option<Best>) {
         use Best::{Least, Most};
         match self {
             Self::UserBytesPerConnection => (
                 "user_bytes_per_connection",
                 "a connection",
-                Form::Bytes,
+                Unit::Bytes,
                 Some(Least),
             ),
-            Self::UserBaseBytes => ("user_base_bytes", "base", Form::Bytes, Some(Least)),
-            Self::UserBytes => ("user_bytes", "in all", Form::Bytes, Some(Least)),
+            Self::UserBaseBytes => ("user_base_bytes", "base", Unit::Bytes, Some(Least)),
+            Self::UserBytes => ("user_bytes", "in all", Unit::Bytes, Some(Least)),
             Self::RssBytesPerConnection => (
                 "rss_bytes_per_connection",
                 "RSS a connection",
-                Form::Bytes,
+                Unit::Bytes,
                 Some(Least),
             ),
-            Self::RssBaseBytes => ("rss_base_bytes", "RSS base", Form::Bytes, Some(Least)),
-            Self::RssBytes => ("rss_bytes", "RSS in all", Form::Bytes, Some(Least)),
+            Self::RssBaseBytes => ("rss_base_bytes", "RSS base", Unit::Bytes, Some(Least)),
+            Self::RssBytes => ("rss_bytes", "RSS in all", Unit::Bytes, Some(Least)),
             Self::HeapBytesPerConnection => (
                 "heap_bytes_per_connection",
                 "heap a connection",
-                Form::Bytes,
+                Unit::Bytes,
                 Some(Least),
             ),
-            Self::HeapBaseBytes => ("heap_base_bytes", "heap base", Form::Bytes, Some(Least)),
-            Self::SetupPerS => ("setup_per_s", "setup", Form::PerSecond, Some(Most)),
-            Self::IdleCpuShare => ("idle_cpu_share", "idle CPU", Form::Share, None),
-            Self::PushFirstMs => ("push_first_ms", "first", Form::Milliseconds, Some(Least)),
-            Self::PushP50Ms => ("push_p50_ms", "p50", Form::Milliseconds, Some(Least)),
-            Self::PushP99Ms => ("push_p99_ms", "p99", Form::Milliseconds, Some(Least)),
-            Self::PushLastMs => ("push_last_ms", "last", Form::Milliseconds, Some(Least)),
+            Self::HeapBaseBytes => ("heap_base_bytes", "heap base", Unit::Bytes, Some(Least)),
+            Self::SetupPerS => ("setup_per_s", "setup", Unit::PerSecond, Some(Most)),
+            Self::IdleCpuShare => ("idle_cpu_share", "idle CPU", Unit::Share, None),
+            Self::PushFirstMs => ("push_first_ms", "first", Unit::Milliseconds, Some(Least)),
+            Self::PushP50Ms => ("push_p50_ms", "p50", Unit::Milliseconds, Some(Least)),
+            Self::PushP99Ms => ("push_p99_ms", "p99", Unit::Milliseconds, Some(Least)),
+            Self::PushLastMs => ("push_last_ms", "last", Unit::Milliseconds, Some(Least)),
             Self::CpuSecondsPerMillionDeliveries => (
                 "cpu_s_per_million_deliveries",
                 "CPU a million",
-                Form::Seconds,
+                Unit::Seconds,
                 Some(Least),
             ),
-            Self::CrowdDownS => ("crowd_down_s", "crowd down", Form::Seconds, None),
-            Self::EchoPerS => ("echo_per_s", "answers", Form::PerSecond, Some(Most)),
-            Self::EchoP50Ms => ("echo_p50_ms", "p50", Form::Milliseconds, Some(Least)),
-            Self::EchoP99Ms => ("echo_p99_ms", "p99", Form::Milliseconds, Some(Least)),
-            Self::RequestPerS => ("request_per_s", "answers", Form::PerSecond, Some(Most)),
-            Self::RequestP50Ms => ("request_p50_ms", "p50", Form::Milliseconds, Some(Least)),
-            Self::RequestP99Ms => ("request_p99_ms", "p99", Form::Milliseconds, Some(Least)),
-            Self::Errors => ("errors", "errors", Form::Count, None),
-            Self::ConnectionsHeld => ("connections_held", "held", Form::Count, Some(Most)),
+            Self::CrowdDownS => ("crowd_down_s", "crowd down", Unit::Seconds, None),
+            Self::EchoPerS => ("echo_per_s", "answers", Unit::PerSecond, Some(Most)),
+            Self::EchoP50Ms => ("echo_p50_ms", "p50", Unit::Milliseconds, Some(Least)),
+            Self::EchoP99Ms => ("echo_p99_ms", "p99", Unit::Milliseconds, Some(Least)),
+            Self::RequestPerS => ("request_per_s", "answers", Unit::PerSecond, Some(Most)),
+            Self::RequestP50Ms => ("request_p50_ms", "p50", Unit::Milliseconds, Some(Least)),
+            Self::RequestP99Ms => ("request_p99_ms", "p99", Unit::Milliseconds, Some(Least)),
+            Self::Errors => ("errors", "errors", Unit::Count, None),
+            Self::ConnectionsHeld => ("connections_held", "held", Unit::Count, Some(Most)),
         }
     }
 }

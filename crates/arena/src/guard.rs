@@ -1,7 +1,7 @@
 //! What ends a phase before its time: the user, or a machine short of memory.
 
 use crate::failure::{Failure, Phase};
-use crate::outside;
+use crate::proc_stats;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,7 +29,7 @@ impl<'a> Guard<'a> {
         if self.interrupted() {
             return Err(Failure::Interrupted);
         }
-        match outside::available_bytes() {
+        match proc_stats::available_bytes() {
             Some(available_bytes) if available_bytes < self.available_bytes_min => {
                 Err(Failure::Memory {
                     phase,

@@ -3,8 +3,8 @@
 mod curves;
 
 use crate::figures::{Best, Column};
+use crate::format::{figure, groups, largest, machine, method, ratio, remarks, spread};
 use crate::report::{Report, Row};
-use crate::show::{figure, groups, largest, machine, method, ratio, remarks, spread};
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("html/page.css");
@@ -143,7 +143,7 @@ fn chart(report: &Report, column: Column) -> String {
             "<tr><th>{}<td class=\"track\"><div class=\"bar\" style=\"width:{share:.1}%\"></div>\
              <td class=\"figure\">{} <small>{}</small></tr>",
             escape(&row.name),
-            escape(&figure(column.form(), value)),
+            escape(&figure(column.unit(), value)),
             escape(&beside.into_iter().flatten().collect::<Vec<_>>().join(" "))
         );
     }

@@ -16,7 +16,7 @@ const CONNECTIONS_MIN: u64 = 8;
 /// The largest crowd in which a push reached everybody, and what became of the next size.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Largest {
-    /// Held; 0 where no size was.
+    /// HeldSockets; 0 where no size was.
     pub connections: u64,
     /// That held it.
     pub processes: Option<u64>,
@@ -106,9 +106,9 @@ impl Search {
         if open.is_empty() {
             return None;
         }
-        let pointed = self.pointed.clone().find(|place| open.contains(place));
-        let place = pointed.unwrap_or(usize::midpoint(self.held, stopped));
-        self.sizes.get(place).copied()
+        let pointed = self.pointed.clone().find(|index| open.contains(index));
+        let index = pointed.unwrap_or(usize::midpoint(self.held, stopped));
+        self.sizes.get(index).copied()
     }
 
     /// That size was held.

@@ -1,7 +1,7 @@
 //! The arena: servers of other frameworks, one after the other under the same crowd on the same machine.
 //!
 //! [`load`] reads the manifest (`arena/arena.toml`), which says all there is to know about a contestant: how it is built,
-//! started, warmed up, asked for its memory, stopped. [`run`] takes each through the same course, in another order each
+//! started, warmed up, asked for its memory, stopped. [`run`] takes each through the same scenario, in another order each
 //! round: crowd up, idle, pushes, requests, crowd down, and echoes. The crowd is `myriad swarm`, a child of the same program whose report is
 //! read back; CPU and memory are read from `/proc`, of all of a contestant's processes. [`text`], [`markdown`] and
 //! [`html`] show the [`Report`].
@@ -11,27 +11,27 @@
 #![forbid(unsafe_code)]
 
 mod build;
-mod course;
+mod contestant_run;
 mod crowd;
-mod entrant;
 mod exchange;
 mod failure;
+mod failure_text;
 mod figures;
+mod format;
 mod guard;
-mod holders;
+mod held_connections;
 mod html;
 mod http;
 mod largest;
 mod manifest;
 mod markdown;
-mod outside;
 mod placeholders;
+mod proc_stats;
 mod report;
 mod run;
+mod scenario;
 mod server;
-mod show;
 mod table;
-mod words;
 
 pub use crowd::Arrival;
 pub use exchange::Exchange;

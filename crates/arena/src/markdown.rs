@@ -1,7 +1,7 @@
 //! The tables as Markdown, for a page of the documentation.
 
+use crate::format::{machine, method, remarks, tables};
 use crate::report::Report;
-use crate::show::{machine, method, remarks, tables};
 use std::fmt::Write as _;
 
 /// All tables, reasons and what holds for every figure.

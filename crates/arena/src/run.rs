@@ -1,12 +1,12 @@
 //! The whole run: builds, rounds in rotated order, the search for the largest crowd, the report.
 
-use crate::course::Plan;
-use crate::entrant::{Entrant, say, tell_failure};
+use crate::contestant_run::{ContestantRun, report_failure, write_progress};
 use crate::exchange::Exchange;
 use crate::figures::compare;
 use crate::guard::Guard;
 use crate::manifest::{Contestant, Kind};
 use crate::report::{Machine, Report, Row, Settings};
+use crate::scenario::Plan;
 use crate::server::processes_for;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Write};
@@ -54,7 +54,7 @@ pub enum ArenaError {
     /// Signals cannot be watched.
     #[error("signals cannot be watched: {0}")]
     Signals(io::Error),
-    /// There is no place for the crowd's reports.
+    /// There is no index for the crowd's reports.
     #[error("no folder for the crowd's reports, {}: {source}", path.display())]
     Folder {
         /// Where.
@@ -110,7 +110,7 @@ pub fn run(
         plan,
         options,
         progress,
-        entrants: contestants.iter().map(Entrant::new).collect(),
+        contestants: contestants.iter().map(ContestantRun::new).collect(),
     };
     run.prepare();
     run.rounds();
@@ -124,17 +124,17 @@ struct Run<'a> {
     plan: Plan<'a>,
     options: &'a Options,
     progress: &'a mut dyn Write,
-    entrants: Vec<Entrant<'a>>,
+    contestants: Vec<ContestantRun<'a>>,
 }
 
 impl Run<'_> {
     fn prepare(&mut self) {
-        for entrant in &mut self.entrants {
-            let contestant = entrant.contestant;
-            say(self.progress, &contestant.name, "build");
-            if let Err(failure) = entrant.prepare(self.options.build, self.plan.guard) {
-                tell_failure(self.progress, &contestant.name, &failure);
-                entrant.failure = Some(failure);
+        for contestant_run in &mut self.contestants {
+            let contestant = contestant_run.contestant;
+            write_progress(self.progress, &contestant.name, "build");
+            if let Err(failure) = contestant_run.prepare(self.options.build, self.plan.guard) {
+                report_failure(self.progress, &contestant.name, &failure);
+                contestant_run.failure = Some(failure);
             }
         }
     }
@@ -143,34 +143,38 @@ impl Run<'_> {
     fn rounds(&mut self) {
         let rounds = self.options.rounds;
         for number in 0..rounds {
-            for place in order(self.entrants.len(), number) {
-                let entrant = &mut self.entrants[place];
-                if entrant.failure.is_some() {
+            for index in order(self.contestants.len(), number) {
+                let contestant_run = &mut self.contestants[index];
+                if contestant_run.failure.is_some() {
                     continue;
                 }
-                let head = format!(
+                let prefix = format!(
                     "round {} of {rounds}, {}",
                     number + 1,
-                    entrant.contestant.name
+                    contestant_run.contestant.name
                 );
-                entrant.round(self.plan, &head, self.progress);
+                contestant_run.round(self.plan, &prefix, self.progress);
             }
         }
     }
 
     fn largest(&mut self, most: u64) {
-        for entrant in &mut self.entrants {
-            let holds = entrant.contestant.kind == Kind::Websocket;
-            if !holds || entrant.failure.is_some() {
+        for contestant_run in &mut self.contestants {
+            let holds = contestant_run.contestant.kind == Kind::Websocket;
+            if !holds || contestant_run.failure.is_some() {
                 continue;
             }
-            entrant.search_largest(self.plan, most, self.progress);
+            contestant_run.search_largest(self.plan, most, self.progress);
         }
     }
 
     fn report(self, started_unix_s: u64) -> Report {
         let interrupted = self.plan.guard.interrupted();
-        let mut contestants: Vec<Row> = self.entrants.into_iter().map(Entrant::row).collect();
+        let mut contestants: Vec<Row> = self
+            .contestants
+            .into_iter()
+            .map(ContestantRun::row)
+            .collect();
         let mut figures: Vec<_> = contestants
             .iter_mut()
             .map(|row| &mut row.figures.0)
@@ -204,7 +208,7 @@ impl Run<'_> {
 /// Everybody once, beginning one further in each round.
 fn order(count: usize, round: u32) -> impl Iterator<Item = usize> {
     let first = usize::try_from(round).unwrap_or(0);
-    (0..count).map(move |place| (place + first) % count)
+    (0..count).map(move |index| (index + first) % count)
 }
 
 /// How many processes a contestant would have, for the list.

@@ -2,12 +2,12 @@
 
 use crate::build::output;
 use crate::failure::{Failure, Phase};
+use crate::failure_text;
 use crate::guard::Guard;
 use crate::http;
 use crate::manifest::{Contestant, Processes, StopSignal};
-use crate::outside::{self, Memory};
 use crate::placeholders::{Values, fill};
-use crate::words;
+use crate::proc_stats::{self, Memory};
 use myriad_demo::process::{Launch, Output, Process};
 use rustix::process::{Resource, Signal, getrlimit};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const READY_PATIENCE: Duration = Duration::from_secs(2);
 const COUNT_PATIENCE: Duration = Duration::from_secs(60);
 /// Of a process that may have any number; more would only make tables larger.
 const DESCRIPTORS_WANTED: u64 = 1 << 20;
-/// Held requests outlast every run.
+/// HeldSockets requests outlast every run.
 const HOLD_MS: [&str; 2] = ["30000", "90000"];
 
 /// How the processes are to be started.
@@ -111,24 +111,24 @@ impl<'a> Server<'a> {
             server.processes.push(process);
         }
         let deadline = started + Duration::from_secs(contestant.start_seconds_max);
-        for place in 0..server.ports.len() {
-            server.wait_until_ready(place, deadline)?;
+        for index in 0..server.ports.len() {
+            server.wait_until_ready(index, deadline)?;
         }
         server.ready_s = started.elapsed().as_secs_f64();
         Ok(server)
     }
 
-    fn wait_until_ready(&mut self, place: usize, deadline: Instant) -> Result<(), Failure> {
-        let address = address(self.ports[place]);
+    fn wait_until_ready(&mut self, index: usize, deadline: Instant) -> Result<(), Failure> {
+        let address = address(self.ports[index]);
         let path = &self.contestant.stats.path;
         loop {
             if self.guard.interrupted() {
                 return Err(Failure::Interrupted);
             }
-            let process = &mut self.processes[place];
+            let process = &mut self.processes[index];
             if let Some(status) = process.ended() {
-                let words = words::of(process);
-                return Err(Failure::Start(format!("it ended ({status}): {words}")));
+                let said = failure_text::of(process);
+                return Err(Failure::Start(format!("it ended ({status}): {said}")));
             }
             if http::ask(address, path, READY_PATIENCE).is_ok_and(|answer| answer.status == 200) {
                 return Ok(());
@@ -138,7 +138,7 @@ impl<'a> Server<'a> {
                     "GET {path} on port {} unanswered after {} s: {}",
                     address.port(),
                     self.contestant.start_seconds_max,
-                    words::of(process)
+                    failure_text::of(process)
                 )));
             }
             thread::sleep(POLL);
@@ -189,7 +189,7 @@ impl<'a> Server<'a> {
                 return Err(Failure::Died {
                     phase,
                     status: status.to_string(),
-                    words: words::of(process),
+                    said: failure_text::of(process),
                 });
             }
         }
@@ -201,11 +201,11 @@ impl<'a> Server<'a> {
     }
 
     pub(crate) fn memory(&self) -> Memory {
-        outside::memory(&self.ids())
+        proc_stats::memory(&self.ids())
     }
 
     pub(crate) fn cpu_s(&self) -> f64 {
-        outside::cpu_s(&self.ids())
+        proc_stats::cpu_s(&self.ids())
     }
 
     /// What the processes themselves say is in use, where the manifest knows how to ask.

@@ -1,7 +1,7 @@
 //! The tables in the terminal.
 
+use crate::format::{machine, method, remarks, tables};
 use crate::report::{Report, Row};
-use crate::show::{machine, method, remarks, tables};
 
 const GAP: &str = "  ";
 

@@ -1,7 +1,7 @@
 //! A program with the commands the demonstration starts, for its tests: a server that is always healthy
 //! and a crowd that reads its lines from a script instead of opening connections.
 //!
-//! `STAND_IN` says how they behave: nothing for a good course, `server-dies`, `crowd-dies`, `misses-one`,
+//! `STAND_IN` says how they behave: nothing for a good run, `server-dies`, `crowd-dies`, `misses-one`,
 //! or `hangs` (the crowd connects and then says nothing more). With `STAND_IN_PIDS` each writes its process
 //! id to a file in that directory, and the crowd waits after connecting until a file `measured` is there: a
 //! real one is still running when its memory is looked at. SIGTERM ends both, by default action.

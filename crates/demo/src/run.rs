@@ -1,4 +1,4 @@
-//! The course of the demonstration.
+//! The steps of the demonstration.
 
 use crate::crowd::{Line, Phase};
 use crate::footprint::Footprint;

@@ -2,9 +2,9 @@
 
 use super::escape;
 use crate::crowd::Arrival;
-use crate::figures::Form;
+use crate::figures::Unit;
+use crate::format::figure;
 use crate::report::{Report, Row};
-use crate::show::figure;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 900.0;
@@ -44,9 +44,9 @@ pub(super) fn section(report: &Report) -> String {
     );
     text.push_str(&axis.grid());
     let mut key = String::new();
-    for (place, row) in rows.iter().enumerate() {
-        let colour = COLOURS[place % COLOURS.len()];
-        let dashes = if place < COLOURS.len() {
+    for (index, row) in rows.iter().enumerate() {
+        let colour = COLOURS[index % COLOURS.len()];
+        let dashes = if index < COLOURS.len() {
             ""
         } else {
             " stroke-dasharray=\"6 4\""
@@ -98,7 +98,7 @@ impl Axis {
                  <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                 HEIGHT - BOTTOM,
                 HEIGHT - 8.0,
-                escape(&figure(Form::Milliseconds, ms))
+                escape(&figure(Unit::Milliseconds, ms))
             );
             power += 1.0;
         }

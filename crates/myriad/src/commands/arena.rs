@@ -21,14 +21,14 @@ const INTERRUPTED: u8 = 105;
     // So that `make arena ARENA=...` can say otherwise than the target does.
     args_override_self = true,
     after_help = "Example: myriad arena --only netty,myriad --connections 15k --rounds 3 --html arena.html\n\
-                  Exit codes: 0 everybody did all that was asked, 1 somebody failed (the row says why), 104 bad arguments or manifest, 105 interrupted, with the figures so far."
+                  Exit codes: 0 everybody did all that was asked, 1 at_least_one failed (the row says why), 104 bad arguments or manifest, 105 interrupted, with the figures so far."
 )]
 pub(crate) struct Arguments {
     /// Contestants, separated by commas [default: all of the manifest]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// Connections of the crowd
-    #[arg(long, short = 'c', value_name = "COUNT", default_value = "100k", value_parser = some)]
+    #[arg(long, short = 'c', value_name = "COUNT", default_value = "100k", value_parser = crowd_size)]
     connections: u64,
     /// Times everybody has their turn, in rotated order; 0 only with --largest
     #[arg(long, value_name = "COUNT", default_value = "5", value_parser = clap::value_parser!(u32).range(0..=1_000))]
@@ -40,13 +40,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     idle: Duration,
     /// Connections that send messages to have them back, after the pushes; at most as many as --connections
-    #[arg(long, value_name = "COUNT", default_value = "1k", value_parser = somebody)]
+    #[arg(long, value_name = "COUNT", default_value = "1k", value_parser = at_least_one)]
     echo_connections: u64,
     /// Their messages a second, over all of them
     #[arg(long, value_name = "RATE", default_value = "20k/s", value_parser = load_rate)]
     echo_rate: f64,
     /// Time for which they send
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = load_duration)]
     echo_duration: Duration,
     /// Requests under way at once while the crowd is held, after the pushes, each on a connection to each process
     #[arg(long, value_name = "COUNT", default_value = "64", value_parser = clap::value_parser!(u64).range(1..=256))]
@@ -55,10 +55,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "RATE", default_value = "5k/s", value_parser = load_rate)]
     request_rate: f64,
     /// Time for which they are made
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = load_duration)]
     request_duration: Duration,
     /// Look for the largest crowd each of them holds, up to so many [default: 1m]
-    #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = some)]
+    #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = crowd_size)]
     largest: Option<u64>,
     /// Take what is built already
     #[arg(long)]
@@ -91,7 +91,7 @@ pub(crate) struct Arguments {
 }
 
 /// A slope needs two sizes of a crowd.
-fn some(text: &str) -> Result<u64, String> {
+fn crowd_size(text: &str) -> Result<u64, String> {
     match count(text) {
         Ok(few @ 0..8) => Err(format!("`{few}`: a crowd has at least 8 connections")),
         Ok(connections) => Ok(connections),
@@ -99,7 +99,7 @@ fn some(text: &str) -> Result<u64, String> {
     }
 }
 
-fn somebody(text: &str) -> Result<u64, String> {
+fn at_least_one(text: &str) -> Result<u64, String> {
     match count(text) {
         Ok(0) => Err("a crowd has at least 1 connection".to_owned()),
         Ok(connections) => Ok(connections),
@@ -119,7 +119,7 @@ fn load_rate(text: &str) -> Result<f64, String> {
 }
 
 /// Long enough for a message at the lowest rate, and no longer than anybody waits.
-fn some_time(text: &str) -> Result<Duration, String> {
+fn load_duration(text: &str) -> Result<Duration, String> {
     match duration(text) {
         Ok(time) if !(1.0..=3_600.0).contains(&time.as_secs_f64()) => {
             Err("give a time from 1s to 1h, such as 5s".to_owned())

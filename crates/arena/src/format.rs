@@ -1,6 +1,6 @@
 //! Figures as people read them, and the columns in groups: the same for terminal, Markdown and page.
 
-use crate::figures::{Column, Form, Summary};
+use crate::figures::{Column, Summary, Unit};
 use crate::largest::Largest;
 use crate::report::{Report, Row, Settings};
 use myriad_doctor::units::{bytes, count, milliseconds, whole};
@@ -113,7 +113,7 @@ pub(crate) fn largest(report: &Report) -> Option<Table> {
         let processes = largest.processes.map(|count| count.to_string());
         let shown = |column: Column| {
             let value = largest.figures.get(&column)?;
-            Some(figure(column.form(), *value))
+            Some(figure(column.unit(), *value))
         };
         [Some(count(largest.connections)), processes]
             .into_iter()
@@ -143,15 +143,15 @@ pub(crate) fn remarks(row: &Row) -> Vec<String> {
 }
 
 /// A figure with its unit.
-pub(crate) fn figure(form: Form, value: f64) -> String {
+pub(crate) fn figure(unit: Unit, value: f64) -> String {
     let sign = if value < 0.0 { "-" } else { "" };
-    match form {
-        Form::Bytes => format!("{sign}{}", bytes(whole(value.abs()))),
-        Form::Count => count(whole(value)),
-        Form::PerSecond => format!("{}/s", count(whole(value))),
-        Form::Milliseconds => milliseconds(value),
-        Form::Seconds => milliseconds(value * 1_000.0),
-        Form::Share => format!("{:.1}%", value * 100.0),
+    match unit {
+        Unit::Bytes => format!("{sign}{}", bytes(whole(value.abs()))),
+        Unit::Count => count(whole(value)),
+        Unit::PerSecond => format!("{}/s", count(whole(value))),
+        Unit::Milliseconds => milliseconds(value),
+        Unit::Seconds => milliseconds(value * 1_000.0),
+        Unit::Share => format!("{:.1}%", value * 100.0),
     }
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn cell(row: &Row, column: Column) -> String {
         return absent();
     };
     let parts = [
-        Some(figure(column.form(), summary.median)),
+        Some(figure(column.unit(), summary.median)),
         ratio(summary),
         spread(summary),
     ];
@@ -209,14 +209,14 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
             "Echo: the server is started again, and {} connections send it {} of 64 bytes for {}. That is a rate, not the most it can do: \"answers\" falls short of it where the server does. A time counts from when a message was due to its answer.",
             count(settings.echo_connections),
             rate(settings.echo_rate_per_s),
-            figure(Form::Seconds, settings.echo_duration_s)
+            figure(Unit::Seconds, settings.echo_duration_s)
         ));
     }
     if measured(Column::RequestPerS) {
         lines.push(format!(
             "Requests: after the pushes, while the server holds the whole crowd, {} with 64 bytes are posted for {}, over at most {} connections to each process, and answered with those bytes. The rate and the times are to be read as those of the echo.",
             rate(settings.request_rate_per_s),
-            figure(Form::Seconds, settings.request_duration_s),
+            figure(Unit::Seconds, settings.request_duration_s),
             count(settings.request_connections)
         ));
     }
@@ -242,8 +242,8 @@ fn of_rounds(settings: &Settings) -> Vec<String> {
             count(settings.connections),
             settings.rounds,
             settings.pushes,
-            figure(Form::Seconds, settings.push_every_s),
-            figure(Form::Seconds, settings.idle_s)
+            figure(Unit::Seconds, settings.push_every_s),
+            figure(Unit::Seconds, settings.idle_s)
         ),
         "A figure is the median over the rounds; × is how many times worse than the best of its column, ± the largest distance of a round from the median.".to_owned(),
         "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. Kernel memory is not in it.".to_owned(),
@@ -254,7 +254,7 @@ fn of_rounds(settings: &Settings) -> Vec<String> {
 /// Rates asked for may be below one a second.
 fn rate(per_s: f64) -> String {
     if per_s.fract() == 0.0 {
-        figure(Form::PerSecond, per_s)
+        figure(Unit::PerSecond, per_s)
     } else {
         format!("{per_s}/s")
     }
@@ -284,13 +284,13 @@ mod tests {
     #[test]
     fn figures_have_their_units() {
         let shown = [
-            figure(Form::Bytes, 2_310.0),
-            figure(Form::Bytes, -12.4),
-            figure(Form::Count, 100_000.0),
-            figure(Form::PerSecond, 54_321.4),
-            figure(Form::Milliseconds, 1_250.0),
-            figure(Form::Seconds, 0.0042),
-            figure(Form::Share, 0.123),
+            figure(Unit::Bytes, 2_310.0),
+            figure(Unit::Bytes, -12.4),
+            figure(Unit::Count, 100_000.0),
+            figure(Unit::PerSecond, 54_321.4),
+            figure(Unit::Milliseconds, 1_250.0),
+            figure(Unit::Seconds, 0.0042),
+            figure(Unit::Share, 0.123),
         ];
         let expected = [
             "2.31 KB", "-12 B", "100,000", "54,321/s", "1.25 s", "4.20 ms", "12.3%",

@@ -1,4 +1,4 @@
-//! The whole course with stand-ins for the server and the crowd (`examples/stand_in.rs`).
+//! The whole demonstration with stand-ins for the server and the crowd (`examples/stand_in.rs`).
 //!
 //! Each case runs in a process of its own: the demonstration installs signal handlers, chooses a port and
 //! tells its children how to behave through the environment.
@@ -107,7 +107,7 @@ fn gone(process: u32) -> bool {
 }
 
 #[test]
-fn a_good_course_ends_with_a_table_and_a_file() {
+fn a_good_run_ends_with_a_table_and_a_file() {
     let place = Place::new("good");
     let (output, said) = place.played("");
     assert!(output.status.success(), "{said}");

@@ -1,15 +1,15 @@
 //! One contestant on its way through the run: built, round after round, the search for its largest crowd, its row.
 
 use crate::build;
-use crate::course::{self, Plan, Round};
 use crate::exchange;
 use crate::failure::{Failure, Phase};
 use crate::figures::{Figures, Summaries, summarize};
 use crate::guard::Guard;
-use crate::holders;
+use crate::held_connections;
 use crate::largest::{Largest, Search, sizes};
 use crate::manifest::{Contestant, Feature, Kind};
 use crate::report::{Measured, Row};
+use crate::scenario::{self, Plan, Round};
 use myriad_doctor::units::count;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// A contestant on its way.
 #[derive(Debug)]
-pub(crate) struct Entrant<'a> {
+pub(crate) struct ContestantRun<'a> {
     pub(crate) contestant: &'a Contestant,
     version: Option<String>,
     build_s: Option<f64>,
@@ -28,7 +28,7 @@ pub(crate) struct Entrant<'a> {
     largest: Option<Largest>,
 }
 
-impl<'a> Entrant<'a> {
+impl<'a> ContestantRun<'a> {
     pub(crate) fn new(contestant: &'a Contestant) -> Self {
         Self {
             contestant,
@@ -54,15 +54,15 @@ impl<'a> Entrant<'a> {
         Ok(())
     }
 
-    pub(crate) fn round(&mut self, plan: Plan<'_>, head: &str, progress: &mut dyn Write) {
+    pub(crate) fn round(&mut self, plan: Plan<'_>, prefix: &str, progress: &mut dyn Write) {
         let mut round = Round::default();
-        let mut tell = |phase: Phase| say(progress, head, &phase.to_string());
+        let mut tell = |phase: Phase| write_progress(progress, prefix, &phase.to_string());
         let outcome = plan.guard.check(Phase::CrowdUp).and_then(|()| {
             if self.contestant.kind == Kind::Websocket {
-                course::run(self.contestant, plan, &mut round, &mut tell)?;
+                scenario::run(self.contestant, plan, &mut round, &mut tell)?;
                 exchange::echo(self.contestant, plan, &mut round, &mut tell)
             } else {
-                holders::run(self.contestant, plan, &mut round, &mut tell)
+                held_connections::run(self.contestant, plan, &mut round, &mut tell)
             }
         });
         if !round.figures.is_empty() {
@@ -71,7 +71,7 @@ impl<'a> Entrant<'a> {
         match outcome {
             Ok(()) => self.completed += 1,
             Err(failure) => {
-                tell_failure(progress, head, &failure);
+                report_failure(progress, prefix, &failure);
                 self.failure = Some(failure);
             }
         }
@@ -82,7 +82,7 @@ impl<'a> Entrant<'a> {
         let mut largest = self.largest_of_rounds(plan.connections);
         let mut search = Search::new(sizes(largest.connections, most));
         while let Some(connections) = search.next() {
-            let head = format!(
+            let prefix = format!(
                 "{}, {} connections",
                 self.contestant.name,
                 count(connections)
@@ -93,8 +93,8 @@ impl<'a> Entrant<'a> {
                     connections,
                     ..plan
                 };
-                let mut tell = |phase: Phase| say(progress, &head, &phase.to_string());
-                course::hold(self.contestant, larger, &mut round, &mut tell)
+                let mut tell = |phase: Phase| write_progress(progress, &prefix, &phase.to_string());
+                scenario::hold(self.contestant, larger, &mut round, &mut tell)
             });
             match held {
                 Ok(()) => {
@@ -108,7 +108,7 @@ impl<'a> Entrant<'a> {
                 }
                 Err(failure) => {
                     search.note_stopped(connections, round.open);
-                    tell_failure(progress, &head, &failure);
+                    report_failure(progress, &prefix, &failure);
                     largest.note_stopped(connections, &failure);
                     if failure == Failure::Interrupted {
                         break;
@@ -198,16 +198,16 @@ fn notes(contestant: &Contestant, last: Option<&Round>) -> Vec<String> {
     notes
 }
 
-pub(crate) fn say(progress: &mut dyn Write, head: &str, what: &str) {
+pub(crate) fn write_progress(progress: &mut dyn Write, prefix: &str, what: &str) {
     // Nobody reading the progress is no reason to stop measuring.
-    let _ = writeln!(progress, "{head}: {what}");
+    let _ = writeln!(progress, "{prefix}: {what}");
 }
 
-pub(crate) fn tell_failure(progress: &mut dyn Write, head: &str, failure: &Failure) {
+pub(crate) fn report_failure(progress: &mut dyn Write, prefix: &str, failure: &Failure) {
     let word = if *failure == Failure::Interrupted {
         "stopped"
     } else {
         "FAILED"
     };
-    say(progress, head, &format!("{word}: {failure}"));
+    write_progress(progress, prefix, &format!("{word}: {failure}"));
 }

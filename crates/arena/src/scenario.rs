@@ -1,12 +1,12 @@
 //! What one contestant goes through in one round.
 
-use crate::crowd::{Arrival, Crowd, Files, Load, Order, Publish, Report};
+use crate::crowd::{Arrival, Crowd, CrowdOptions, Files, Load, Publish, Report};
 use crate::exchange::{self, Exchange};
 use crate::failure::{Failure, Phase};
 use crate::figures::{Column, Figures};
 use crate::guard::Guard;
 use crate::manifest::{Contestant, Feature};
-use crate::outside::Memory;
+use crate::proc_stats::Memory;
 use crate::server::{Mode, Server, Start, float};
 use myriad_demo::Push;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl Round {
 }
 
 /// Tells which phase begins.
-pub(crate) type Say<'s> = &'s mut dyn FnMut(Phase);
+pub(crate) type PhaseListener<'s> = &'s mut dyn FnMut(Phase);
 
 /// Memory of a server at one size of its crowd.
 #[derive(Clone, Copy, Debug)]
@@ -102,12 +102,12 @@ struct Sample {
 }
 
 /// A server with one crowd after the other.
-struct Course<'a, 'r, 's> {
+struct Scenario<'a, 'r, 's> {
     contestant: &'a Contestant,
     plan: Plan<'a>,
     server: Server<'a>,
     round: &'r mut Round,
-    say: Say<'s>,
+    on_phase: PhaseListener<'s>,
 }
 
 /// The round of a contestant of kind `websocket`.
@@ -115,13 +115,13 @@ pub(crate) fn run(
     contestant: &Contestant,
     plan: Plan<'_>,
     round: &mut Round,
-    say: Say<'_>,
+    on_phase: PhaseListener<'_>,
 ) -> Result<(), Failure> {
-    let mut course = Course::start(contestant, plan, round, say)?;
-    let base = course.sample(0, Phase::WarmUp)?;
-    let quarter = course.quarter()?;
-    course.whole(base, quarter)?;
-    course.server.stop();
+    let mut scenario = Scenario::start(contestant, plan, round, on_phase)?;
+    let base = scenario.sample(0, Phase::WarmUp)?;
+    let quarter = scenario.quarter()?;
+    scenario.whole(base, quarter)?;
+    scenario.server.stop();
     Ok(())
 }
 
@@ -133,38 +133,38 @@ pub(crate) fn hold(
     contestant: &Contestant,
     plan: Plan<'_>,
     round: &mut Round,
-    say: Say<'_>,
+    on_phase: PhaseListener<'_>,
 ) -> Result<(), Failure> {
-    let mut course = Course::start(contestant, plan, round, say)?;
+    let mut scenario = Scenario::start(contestant, plan, round, on_phase)?;
     let base = Sample {
         connections: 0,
-        memory: course.server.memory(),
+        memory: scenario.server.memory(),
         heap_bytes: None,
     };
-    course.hold(base)?;
-    course.server.stop();
+    scenario.hold(base)?;
+    scenario.server.stop();
     Ok(())
 }
 
-impl<'a, 'r, 's> Course<'a, 'r, 's> {
+impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
     /// With a server that is warm, and alone again.
     fn start(
         contestant: &'a Contestant,
         plan: Plan<'a>,
         round: &'r mut Round,
-        say: Say<'s>,
+        on_phase: PhaseListener<'s>,
     ) -> Result<Self, Failure> {
         let server = plan.serve(contestant, Mode::Push)?;
         round.note_start(&server);
-        let mut course = Self {
+        let mut scenario = Self {
             contestant,
             plan,
             server,
             round,
-            say,
+            on_phase,
         };
-        course.warm_up()?;
-        Ok(course)
+        scenario.warm_up()?;
+        Ok(scenario)
     }
 
     fn publish(&self, pushes: u64, every: Duration, after: Duration) -> Option<Publish> {
@@ -180,18 +180,18 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
     /// On its way up; and how many pushes it will make.
     fn crowd(&self, connections: u64, publish: Option<Publish>) -> Result<(Crowd, u64), Failure> {
         let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
-        let order = Order {
+        let options = CrowdOptions {
             targets: self.server.targets(),
             connections,
             load: publish.map(Load::Publish),
         };
         let files = Files::of(self.plan.folder, "crowd");
-        Ok((Crowd::start(&order, &files, self.plan.guard)?, pushes))
+        Ok((Crowd::start(&options, &files, self.plan.guard)?, pushes))
     }
 
     /// Until the crowd has made its pushes: what the server used meanwhile.
     fn pushes(&mut self, crowd: &mut Crowd, pushes: u64) -> Result<Used, Failure> {
-        (self.say)(Phase::Pushes);
+        (self.on_phase)(Phase::Pushes);
         let pushing = Window::open(&self.server);
         crowd.wait_for_pushes(&mut self.server, pushes, Phase::Pushes)?;
         Ok(pushing.close(&self.server))
@@ -204,7 +204,7 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
         if connections == 0 {
             return Ok(());
         }
-        (self.say)(Phase::WarmUp);
+        (self.on_phase)(Phase::WarmUp);
         let publish = self.publish(warm_up.pushes, WARM_UP_EVERY, WARM_UP_AFTER);
         let (mut crowd, pushes) = self.crowd(connections, publish)?;
         crowd.wait_until_connected(&mut self.server, Phase::WarmUp)?;
@@ -225,7 +225,7 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
 
     /// The first point of the slope.
     fn quarter(&mut self) -> Result<Sample, Failure> {
-        (self.say)(Phase::Quarter);
+        (self.on_phase)(Phase::Quarter);
         let connections = (self.plan.connections / 4).max(1);
         let (mut crowd, _) = self.crowd(connections, None)?;
         let connected = crowd.wait_until_connected(&mut self.server, Phase::Quarter)?;
@@ -238,13 +238,13 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
 
     /// Crowd up, idle, pushes, requests, crowd down.
     fn whole(&mut self, base: Sample, quarter: Sample) -> Result<(), Failure> {
-        (self.say)(Phase::CrowdUp);
+        (self.on_phase)(Phase::CrowdUp);
         let plan = self.plan;
         let publish = self.publish(plan.pushes, plan.push_every, plan.idle + SETTLE + READING);
         let (mut crowd, pushes) = self.crowd(plan.connections, publish)?;
         let connected = crowd.wait_until_connected(&mut self.server, Phase::CrowdUp)?;
 
-        (self.say)(Phase::Idle);
+        (self.on_phase)(Phase::Idle);
         crowd.hold(&mut self.server, SETTLE, Phase::Idle)?;
         let idle = Window::open(&self.server);
         crowd.hold(&mut self.server, plan.idle, Phase::Idle)?;
@@ -263,9 +263,9 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
         let stated = self.server.wait_for_connections(connected, Phase::Pushes);
         let answered = stated.and_then(|_| {
             let (server, round) = (&mut self.server, &mut *self.round);
-            exchange::request(server, connected, plan, round, self.say)
+            exchange::request(server, connected, plan, round, self.on_phase)
         });
-        (self.say)(Phase::CrowdDown);
+        (self.on_phase)(Phase::CrowdDown);
         let leaving = Instant::now();
         let (report, arrivals) = crowd.leave(Phase::CrowdDown)?;
         self.round.arrivals = arrivals;
@@ -282,7 +282,7 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
 
     /// Crowd up, one push, crowd down.
     fn hold(&mut self, base: Sample) -> Result<(), Failure> {
-        (self.say)(Phase::CrowdUp);
+        (self.on_phase)(Phase::CrowdUp);
         let plan = self.plan;
         let publish = self.publish(1, plan.push_every, SETTLE + READING);
         let (mut crowd, pushes) = self.crowd(plan.connections, publish)?;
@@ -301,7 +301,7 @@ impl<'a, 'r, 's> Course<'a, 'r, 's> {
         self.note_memory(base, base, full);
         let stated = self.server.wait_for_connections(connected, Phase::Pushes);
 
-        (self.say)(Phase::CrowdDown);
+        (self.on_phase)(Phase::CrowdDown);
         let (report, _) = crowd.leave(Phase::CrowdDown)?;
         self.note_report(&report, used.cpu_s);
         verdict(&report, plan.connections, pushes)?;

@@ -4,11 +4,11 @@
 //! this process has descriptors for. What it measures is what holding costs the server; how fast it connects would be
 //! a figure of this loop and not comparable with the others, so there is none.
 
-use crate::course::{Plan, Round, Say};
 use crate::failure::{Failure, Phase};
 use crate::figures::Column;
 use crate::manifest::{Contestant, Kind};
-use crate::outside::Memory;
+use crate::proc_stats::Memory;
+use crate::scenario::{PhaseListener, Plan, Round};
 use crate::server::{Mode, Server, float};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -26,7 +26,7 @@ pub(crate) fn run(
     contestant: &Contestant,
     plan: Plan<'_>,
     round: &mut Round,
-    say: Say<'_>,
+    on_phase: PhaseListener<'_>,
 ) -> Result<(), Failure> {
     let connections = plan.connections.min(room());
     if connections < plan.connections {
@@ -40,13 +40,13 @@ pub(crate) fn run(
     };
     let mut server = plan.serve(contestant, Mode::Push)?;
     round.note_start(&server);
-    let mut held = Held {
+    let mut held = HeldSockets {
         kind: contestant.kind,
         addresses: server.addresses(),
         sockets: Vec::new(),
     };
     if contestant.warm_up.connections > 0 {
-        say(Phase::WarmUp);
+        on_phase(Phase::WarmUp);
         let few = contestant.warm_up.connections.min(connections);
         held.grow_to(few, &mut server, Phase::WarmUp)?;
         held.sockets.clear();
@@ -54,17 +54,17 @@ pub(crate) fn run(
     }
     let base = server.memory();
 
-    say(Phase::Quarter);
+    on_phase(Phase::Quarter);
     let few = (connections / 4).max(1);
     held.grow_to(few, &mut server, Phase::Quarter)?;
     let quarter = settled(&mut server, Phase::Quarter)?;
 
-    say(Phase::CrowdUp);
+    on_phase(Phase::CrowdUp);
     held.grow_to(connections, &mut server, Phase::CrowdUp)?;
     let whole = settled(&mut server, Phase::CrowdUp)?;
     note_memory(round, base, (few, quarter), (connections, whole));
 
-    say(Phase::Idle);
+    on_phase(Phase::Idle);
     let (cpu_s, began) = (server.cpu_s(), Instant::now());
     wait(plan.idle, &mut server, Phase::Idle)?;
     let used_s = server.cpu_s() - cpu_s;
@@ -72,7 +72,7 @@ pub(crate) fn run(
     round.figures.insert(Column::IdleCpuShare, share);
     server.wait_for_connections(connections, Phase::Idle)?;
 
-    say(Phase::CrowdDown);
+    on_phase(Phase::CrowdDown);
     let began = Instant::now();
     held.sockets.clear();
     server.wait_for_connections(0, Phase::CrowdDown)?;
@@ -92,13 +92,13 @@ fn room() -> u64 {
     limit.current.unwrap_or(u64::MAX).saturating_sub(SPARE)
 }
 
-struct Held {
+struct HeldSockets {
     kind: Kind,
     addresses: Vec<SocketAddr>,
     sockets: Vec<TcpStream>,
 }
 
-impl Held {
+impl HeldSockets {
     /// Opens until there are so many, in turn over the addresses, and the server has seen them all.
     fn grow_to(
         &mut self,
@@ -111,10 +111,10 @@ impl Held {
             if self.sockets.len().is_multiple_of(CHECK_EVERY) {
                 server.check(phase)?;
             }
-            let place = self.sockets.len();
-            let socket = self.open(place).map_err(|error| Failure::Crowd {
+            let index = self.sockets.len();
+            let socket = self.open(index).map_err(|error| Failure::Crowd {
                 phase,
-                why: format!("connection {}: {error}", place + 1),
+                why: format!("connection {}: {error}", index + 1),
             })?;
             self.sockets.push(socket);
         }
@@ -122,8 +122,8 @@ impl Held {
         Ok(())
     }
 
-    fn open(&self, place: usize) -> std::io::Result<TcpStream> {
-        let address = self.addresses[place % self.addresses.len()];
+    fn open(&self, index: usize) -> std::io::Result<TcpStream> {
+        let address = self.addresses[index % self.addresses.len()];
         let mut socket = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
         if self.kind == Kind::Longpoll {
             let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
