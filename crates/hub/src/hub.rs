@@ -6,7 +6,7 @@ use crate::connection::{Connection, Phase, Transport};
 use crate::limits::Lease;
 use crate::outbound::{Chunk, Outbound, Overflow};
 use crate::reach::{HubPlace, Reach};
-use crate::timers::{Behind, Timing};
+use crate::timers::{InputBacklog, Timing};
 use crate::{CloseReason, Now, Publication};
 use myriad_wheel::{Key, NONE, Slab, Wheel};
 use myriad_wire::deflate::Window;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct Hub {
     pub(crate) connections: Slab<Connection>,
     pub(crate) wheel: Wheel,
-    pub(crate) behind: Behind,
+    pub(crate) input_backlog: InputBacklog,
     pub(crate) timing: Timing,
     pub(crate) fired: Vec<u32>,
     pub(crate) subscriptions: Slab<Subscription>,
@@ -77,7 +77,7 @@ impl Hub {
         Self {
             connections: Slab::new(),
             wheel: Wheel::new(now.tick()),
-            behind: Behind::new(now),
+            input_backlog: InputBacklog::new(now),
             timing,
             fired: Vec::new(),
             subscriptions: Slab::new(),
@@ -463,7 +463,8 @@ impl Hub {
         }
         let is_twice = connection.is(Connection::IN_BATCH);
         self.reach.note_if(is_twice, HubPlace::DeliverTwiceInBatch);
-        self.reach.note_if(!is_twice, HubPlace::DeliverBehind);
+        self.reach
+            .note_if(!is_twice, HubPlace::DeliverBackpressured);
         let frame = publication.frame(connection.window(), &mut self.compressor);
         let saved_bytes = publication.saved_bytes(frame);
         let chunk = Chunk::Shared(Arc::clone(frame));
@@ -538,10 +539,10 @@ impl Hub {
         chunk: Chunk,
         position: usize,
     ) -> Result<(), Overflow> {
-        let is_behind = self.connections[index].has_outbound();
+        let is_backpressured = self.connections[index].has_outbound();
         let outbound = self.reserve_outbound(index, chunk.cost(position))?;
-        self.reach.note_if(!is_behind, HubPlace::RestAlone);
-        self.reach.note_if(is_behind, HubPlace::RestInFront);
+        self.reach.note_if(!is_backpressured, HubPlace::RestAlone);
+        self.reach.note_if(is_backpressured, HubPlace::RestInFront);
         self.outbounds[outbound].push_front(chunk, position);
         Ok(())
     }
@@ -605,7 +606,7 @@ impl Hub {
         });
     }
 
-    /// The queue of a connection that is behind.
+    /// The outbound queue of a backpressured connection; none when nothing is queued.
     #[must_use]
     pub fn outbound(&self, index: u32) -> Option<&Outbound> {
         let outbound = self.connections[index].outbound;
@@ -683,7 +684,7 @@ impl Hub {
         self.channels.len()
     }
 
-    /// Connections that are behind.
+    /// Backpressured connections: those with an outbound queue.
     #[must_use]
     pub fn outbound_count(&self) -> usize {
         self.outbounds.len()

@@ -51,7 +51,7 @@ pub enum Overflow {
     Process,
 }
 
-/// A connection's queue; exists only while the connection is behind.
+/// A connection's queue; exists only while the connection is backpressured.
 #[derive(Debug, Default)]
 pub struct Outbound {
     chunks: VecDeque<Chunk>,

@@ -39,8 +39,8 @@ type CompressedFrames = [OnceLock<Option<Arc<[u8]>>>; Window::COUNT];
 
 /// A publication with its place in its channel, shared by every shard that delivers it.
 ///
-/// Encodings are made on first need and shared from then on. The publication itself ends with its last delivery;
-/// connections that are behind keep the encoding only, so that they never hold back the publishers' permits.
+/// Each encoding is made on first need and shared from then on. The publication is dropped after its last delivery.
+/// Backpressured connections keep only the encoding, so that they never hold back the publishers' permits.
 #[derive(Debug)]
 pub struct Publication {
     channel: Arc<str>,

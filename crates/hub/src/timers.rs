@@ -46,22 +46,22 @@ const NEIGHBOURS: u32 = 256;
 /// 2^32 divided by the golden ratio.
 const GOLDEN_SECTION: u32 = 0x9e37_79b9;
 
-/// How long a verdict on a silent peer waits for a shard that has not read everything. Bounded: what is dead must go from
-/// a shard that never catches up, too.
+/// How long past its deadline a silent peer is kept while the shard has a backlog of unread input. Bounded, so that dead
+/// peers are closed on a shard that never catches up, too.
 const DOUBT_MAX: Duration = Duration::from_secs(30);
 
 /// Whether a shard has read what its peers sent.
 ///
-/// Behind a flood of other work the pongs of thousands lie unread in the kernel; by the clock alone their senders would
-/// be closed for a silence that is the shard's own.
+/// On a busy shard the pongs of thousands of clients may wait unread in the kernel. Judged by the clock alone, those clients
+/// would be closed although only the shard is late.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Behind {
-    /// The last time at which nothing was left to read; none while nothing is.
+pub(crate) struct InputBacklog {
+    /// When the backlog began: the last turn that read everything. `None` while there is no backlog.
     since: Option<Tick>,
     turned_at: Tick,
 }
 
-impl Behind {
+impl InputBacklog {
     pub(crate) fn new(now: Now) -> Self {
         Self {
             since: None,
@@ -69,12 +69,12 @@ impl Behind {
         }
     }
 
-    fn note(&mut self, input_left: bool, now: Tick) {
-        self.since = input_left.then(|| self.since.unwrap_or(self.turned_at));
+    fn note(&mut self, has_unread: bool, now: Tick) {
+        self.since = has_unread.then(|| self.since.unwrap_or(self.turned_at));
         self.turned_at = now;
     }
 
-    /// What a peer sent before `deadline` may still be unread, and it is not too long ago.
+    /// True if input that came before `deadline` may still be unread, and `deadline` is less than [`DOUBT_MAX`] ago.
     fn doubts(&self, deadline: Tick, now: Tick) -> bool {
         self.since.is_some_and(|since| since < deadline) && now < after(deadline, ticks(DOUBT_MAX))
     }
@@ -127,20 +127,23 @@ impl Hub {
         more
     }
 
-    /// Says at each turn whether the reactor left input unread: until it has caught up, silence proves nothing.
-    pub fn note_input_left(&mut self, input_left: bool, now: Now) {
-        self.behind.note(input_left, now.tick());
+    /// Notes in each turn whether the reactor left some input unread. While it does, silence is no proof of a dead peer.
+    pub fn note_input_backlog(&mut self, has_unread: bool, now: Now) {
+        self.input_backlog.note(has_unread, now.tick());
     }
 
-    /// Whether a peer of which nothing was read by `deadline` is late. If that is in doubt, its timer fires again soon.
+    /// Whether a peer is late that sent nothing we read by `deadline`. While a backlog leaves that open, its timer is armed
+    /// for the next tick.
     fn is_late(&mut self, index: u32, deadline: Tick, now: Tick) -> bool {
-        let doubted = self.behind.doubts(deadline, now);
+        let doubted = self.input_backlog.doubts(deadline, now);
         if doubted {
             self.reach.note(HubPlace::LateDoubted);
             self.wheel.arm(&mut self.connections, index, after(now, 1));
         } else {
-            self.reach
-                .note_if(self.behind.since.is_some(), HubPlace::LateBehind);
+            self.reach.note_if(
+                self.input_backlog.since.is_some(),
+                HubPlace::LateDespiteBacklog,
+            );
         }
         !doubted
     }

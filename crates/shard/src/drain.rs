@@ -37,8 +37,8 @@ impl Drain {
         (self.indices.len() as u128 * elapsed.min(over)).div_ceil(over) as usize
     }
 
-    /// Closes are due that one turn was not enough for.
-    pub(crate) fn is_behind(&self, now: Now) -> bool {
+    /// True if more closes are due than the last turn could make.
+    pub(crate) fn is_overdue(&self, now: Now) -> bool {
         self.closed < self.due(now)
     }
 
@@ -73,7 +73,7 @@ impl<R: Reactor> Shard<R> {
             }
         }
         self.reach
-            .note_if(due < drain.due(now), ShardPlace::DrainBehind);
+            .note_if(due < drain.due(now), ShardPlace::DrainOverdue);
         drain.closed = drain.closed.max(due);
         let all_told = drain.closed == drain.indices.len() && now >= drain.ends();
         if all_told && drain.accepting {

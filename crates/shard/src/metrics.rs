@@ -80,7 +80,7 @@ pub struct Metrics {
     pub refusals: [Count; REFUSALS.len()],
     /// Requests handed over to the control plane.
     pub handed_over: Count,
-    /// Requests that could not be: the control plane was behind, or no descriptor was left.
+    /// Requests that could not be: the control plane was too busy, or no descriptor was free.
     pub hand_overs_refused: Count,
     /// Publications that got their place in a channel of which this shard is the home.
     pub publications: Count,

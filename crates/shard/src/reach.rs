@@ -61,7 +61,7 @@ myriad_hub::places! {
         HandOverRefused = "the control plane is full",
         TransferFailed = "a socket cannot be transferred",
         DrainAgain = "a shard is told twice to drain",
-        DrainBehind = "a drain has more due than one turn ends",
+        DrainOverdue = "a drain has more due than one turn ends",
         DrainReused = "a drain finds a later connection under an earlier one's number",
         DrainGone = "a drain finds that a connection has gone",
         DrainLate = "a drain's end finds newcomers",

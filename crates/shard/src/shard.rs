@@ -155,7 +155,7 @@ impl<R: Reactor> Shard<R> {
             || self
                 .drain
                 .as_ref()
-                .is_some_and(|drain| drain.is_behind(now))
+                .is_some_and(|drain| drain.is_overdue(now))
             || self.mesh.has_messages(self.index);
         if busy {
             return Some(Duration::ZERO);
@@ -183,7 +183,7 @@ impl<R: Reactor> Shard<R> {
             self.handle_completion(completion, &mut completions.buffer, now);
         }
         completions.list.clear();
-        self.hub.note_input_left(completions.input_pending, now);
+        self.hub.note_input_backlog(completions.input_pending, now);
         self.completions = completions;
         self.hand_over_departing();
         self.handle_messages(now);

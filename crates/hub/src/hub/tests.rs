@@ -247,15 +247,15 @@ fn an_interval_of_years_is_only_long() {
     }
 }
 
-/// What is due of one member and one handshake, on a shard that has not read everything from `behind` on, in tenths.
-fn due_behind(timing: Timing, behind: std::ops::Range<u64>) -> Vec<(u64, Due)> {
+/// What is due of one member and one handshake, and when, in tenths of seconds. The shard has unread input during `backlog`.
+fn due_with_backlog(timing: Timing, backlog: std::ops::Range<u64>) -> Vec<(u64, Due)> {
     let mut hub = hub(timing);
     member(&mut hub, "x");
     hub.open(0, Now(0));
     let mut seen = Vec::new();
     for tenth in 0..1000 {
         let now = Now(tenth * SECOND / 10);
-        hub.note_input_left(behind.contains(&tenth), now);
+        hub.note_input_backlog(backlog.contains(&tenth), now);
         let mut due = Vec::new();
         while hub.poll_due(now, 1, &mut due) {}
         seen.extend(due.into_iter().map(|(_, what)| (tenth, what)));
@@ -265,30 +265,33 @@ fn due_behind(timing: Timing, behind: std::ops::Range<u64>) -> Vec<(u64, Due)> {
 }
 
 #[test]
-fn nobody_is_late_while_the_shard_is() {
-    let never = due_behind(timing(5, 2, 0), 0..0);
+fn no_peer_is_judged_late_while_input_is_unread() {
+    let never = due_with_backlog(timing(5, 2, 0), 0..0);
     let (pong_at, handshake_at) = (never[0].0, never[1].0);
     assert_eq!(never[0].1, Due::PongTimeout);
     assert_eq!(never[1].1, Due::HandshakeTimeout);
-    // Behind from before the deadlines until 5 s after the later one: both are decided once it has caught up.
+    // A backlog from before the deadlines until 5 s after the later one: both peers are judged once it has been read.
     let until = handshake_at + 50;
-    let late = due_behind(timing(5, 2, 0), pong_at - 5..until);
+    let late = due_with_backlog(timing(5, 2, 0), pong_at - 5..until);
     assert!(
         late.iter()
             .all(|(tenth, _)| (until..=until + 1).contains(tenth)),
         "{late:?}"
     );
     assert_eq!(late.len(), 2);
-    // Behind, but only since after the deadline: what came by then has been read.
-    assert_eq!(due_behind(timing(5, 2, 0), pong_at + 2..pong_at + 4), never);
-    // Never caught up: the dead go in the end.
-    let forever = due_behind(timing(5, 2, 0), 0..1000);
+    // A backlog that began after the deadline: what came by then has been read.
+    assert_eq!(
+        due_with_backlog(timing(5, 2, 0), pong_at + 2..pong_at + 4),
+        never
+    );
+    // A backlog without end: dead peers are closed all the same.
+    let forever = due_with_backlog(timing(5, 2, 0), 0..1000);
     assert_eq!(forever.len(), 2);
     for ((tenth, what), (due, same)) in forever.iter().zip(&never) {
         assert_eq!(what, same);
         assert!((due + 300..=due + 302).contains(tenth), "{forever:?}");
     }
-    let idle = due_behind(timing(0, 1, 30), 290..400);
+    let idle = due_with_backlog(timing(0, 1, 30), 290..400);
     assert!(
         idle.contains(&(400, Due::Idle)) || idle.contains(&(401, Due::Idle)),
         "{idle:?}"
@@ -484,16 +487,16 @@ impl World {
     fn finish(mut self) {
         for round in 0.. {
             assert!(round < 10_000, "what is queued does not end");
-            let behind: Vec<u32> = self
+            let backpressured: Vec<u32> = self
                 .clients
                 .keys()
                 .copied()
                 .filter(|&index| self.hub.connection(index).has_outbound())
                 .collect();
-            if behind.is_empty() && !self.hub.is_delivering() {
+            if backpressured.is_empty() && !self.hub.is_delivering() {
                 break;
             }
-            for index in behind {
+            for index in backpressured {
                 self.hub.connection_mut(index).set_awaits_writable(false);
                 self.hub.list_for_flush(index);
             }

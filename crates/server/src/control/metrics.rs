@@ -152,7 +152,7 @@ const COUNTERS: [(Description, Field); 15] = [
         (
             "hand_overs_refused",
             None,
-            "Requests that could not be handed over: the control plane was behind, or no descriptor was left",
+            "Requests that could not be handed over: the control plane was too busy, or no descriptor was free",
         ),
         |shard| &shard.hand_overs_refused,
     ),

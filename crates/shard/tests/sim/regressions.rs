@@ -7,7 +7,7 @@ use myriad_reactor::sim::{Chance, Faults, Prng};
 use myriad_shard::CloseReason;
 use std::time::Duration;
 
-/// A world in which a connection may be behind by a kilobyte.
+/// A world in which one kilobyte may be queued for a connection.
 fn narrow(faults: Faults) -> World {
     let mut plan = Plan::plain();
     plan.settings.outbound_bytes_max = 1024;

@@ -116,7 +116,7 @@ impl World {
 
     fn publish(&mut self) {
         if self.prng.one_in(100) {
-            // More than one gathered send takes, for whoever is behind.
+            // For backpressured peers this is more than one gathered send takes.
             let channel = self.prng.between(TINY + 1, self.scene.plan.channels() - 1);
             (0..200).for_each(|_| self.publish_to(channel, NAMED_BYTES_MIN));
             return;

@@ -48,7 +48,7 @@ impl Peer {
     }
 
     /// What was meant for it and has not come.
-    fn behind_bytes(&self, ledger: &Ledger) -> u64 {
+    fn unread_bytes(&self, ledger: &Ledger) -> u64 {
         self.addressed_bytes(ledger)
             .saturating_sub(self.decoder.total())
     }
@@ -133,7 +133,7 @@ impl Peer {
             return;
         }
         let settings = &plan.settings;
-        let behind = self.behind_bytes(ledger);
+        let unread = self.unread_bytes(ledger);
         let is_plausible = match code {
             Some(1001) => {
                 let idle = settings.idle_timeout;
@@ -146,17 +146,17 @@ impl Peer {
             Some(1013) => plan.is_tight(),
             // What the peer had part of was still sent.
             Some(3008) => {
-                let cost_max = behind + self.overhead_bytes_max(ledger);
+                let cost_max = unread + self.overhead_bytes_max(ledger);
                 cost_max + self.frame_bytes_max(ledger) > u64::from(settings.outbound_bytes_max)
             }
             Some(3012) => {
-                !settings.ping_interval.is_zero() && (!self.is_well_behaved(plan) || behind > 8_192)
+                !settings.ping_interval.is_zero() && (!self.is_well_behaved(plan) || unread > 8_192)
             }
             _ => false,
         };
         assert!(
             is_plausible,
-            "peer {}: close {code:?}, {behind} bytes behind",
+            "peer {}: close {code:?}, {unread} bytes unread",
             self.number
         );
     }
@@ -193,9 +193,9 @@ impl Peer {
                     || self.status.is_some_and(|status| status != 101);
                 assert!(
                     has_last_word || self.may_be_reset(scene, ledger),
-                    "peer {}: reset without a word, {} bytes behind",
+                    "peer {}: reset without a word, {} bytes unread",
                     self.number,
-                    self.behind_bytes(ledger)
+                    self.unread_bytes(ledger)
                 );
             }
             None => unreachable!("asked at the end"),
@@ -217,7 +217,7 @@ impl Peer {
         let budget = u64::from(plan.settings.outbound_bytes_max);
         let has_spoken = self.close_sent.is_some() || self.fault_sent.is_some();
         let last_word_fits = self.frame_bytes_max(ledger) + CLOSE_BYTES <= budget
-            && !(has_spoken && self.behind_bytes(ledger) + CLOSE_BYTES > budget);
+            && !(has_spoken && self.unread_bytes(ledger) + CLOSE_BYTES > budget);
         // While it has not seen the 101, it may still be in its handshake.
         let may_be_cut = self.status.is_none()
             && (scene.is_draining || self.is_sent_to_api(plan) || plan.has_storms);
