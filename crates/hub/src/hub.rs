@@ -57,7 +57,7 @@ pub struct Target {
 pub struct Step {
     /// What is delivered.
     pub publication: Arc<Publication>,
-    /// No member is left for it on this shard.
+    /// True if every member on this shard has been visited.
     pub finished: bool,
     /// Members looked at, whether or not they became targets: what the slice cost.
     pub visited: usize,
@@ -171,16 +171,16 @@ impl Hub {
     }
 
     /// The connection ends: no more deliveries; what is queued may leave until the linger deadline.
-    /// Names of channels that lost their last member here are appended to `left`.
-    pub fn begin_closing(&mut self, index: u32, now: Now, left: &mut Vec<Arc<str>>) {
+    /// Appends the names of channels that lost their last member here to `emptied_channels`.
+    pub fn begin_closing(&mut self, index: u32, now: Now, emptied_channels: &mut Vec<Arc<str>>) {
         self.connections[index].phase = Phase::Closing;
-        self.unsubscribe_all(index, left);
+        self.unsubscribe_all(index, emptied_channels);
         self.arm_linger(index, now);
     }
 
     /// Frees the record and everything it holds. Its index may name another connection at once.
-    pub fn release(&mut self, index: u32, left: &mut Vec<Arc<str>>) {
-        self.unsubscribe_all(index, left);
+    pub fn release(&mut self, index: u32, emptied_channels: &mut Vec<Arc<str>>) {
+        self.unsubscribe_all(index, emptied_channels);
         self.drop_outbound(index);
         self.wheel.disarm(&mut self.connections, index);
         self.connections.remove(index);
@@ -285,7 +285,7 @@ impl Hub {
         }
     }
 
-    fn unsubscribe_all(&mut self, index: u32, left: &mut Vec<Arc<str>>) {
+    fn unsubscribe_all(&mut self, index: u32, emptied_channels: &mut Vec<Arc<str>>) {
         let mut next = std::mem::replace(&mut self.connections[index].subscriptions, NONE);
         self.connections[index].joins_pending = 0;
         let key = self.connections.key_of(index);
@@ -303,7 +303,7 @@ impl Hub {
                 self.subscriptions[moved].position = subscription.position;
             }
             if !record.has_members() && record.deliveries.is_empty() {
-                left.push(self.remove_channel(subscription.channel));
+                emptied_channels.push(self.remove_channel(subscription.channel));
             }
             next = subscription.next;
         }
@@ -388,13 +388,13 @@ impl Hub {
     ///
     /// `targets` gets those whose queue is empty and that are not in it already: they can be sent to at once, in one
     /// batch that ends with [`Hub::end_batch`]. For the others the frame is queued, or they go to `overflown`. A
-    /// channel whose last member left during its deliveries is named in `left` at the end.
+    /// channel whose last member left during its deliveries is appended to `emptied_channels` when they end.
     pub fn poll_delivery(
         &mut self,
         max: usize,
         targets: &mut Vec<Target>,
         overflown: &mut Vec<(u32, CloseReason)>,
-        left: &mut Vec<Arc<str>>,
+        emptied_channels: &mut Vec<Arc<str>>,
     ) -> Option<Step> {
         let channel = self.delivering.pop_front()?;
         self.reach
@@ -418,7 +418,7 @@ impl Hub {
             }
         }
         if finished {
-            self.finish_delivery(channel, left);
+            self.finish_delivery(channel, emptied_channels);
         } else {
             self.reach.note(HubPlace::DeliverInSlices);
             self.delivering.push_back(channel);
@@ -477,7 +477,7 @@ impl Hub {
         }
     }
 
-    fn finish_delivery(&mut self, channel: u32, left: &mut Vec<Arc<str>>) {
+    fn finish_delivery(&mut self, channel: u32, emptied_channels: &mut Vec<Arc<str>>) {
         let record = &mut self.channels[channel];
         record.deliveries.pop_front();
         record.cursor = 0;
@@ -496,7 +496,7 @@ impl Hub {
             self.delivering.push_back(channel);
         } else if !record.has_members() {
             self.reach.note(HubPlace::LastLeavesInDelivery);
-            left.push(self.remove_channel(channel));
+            emptied_channels.push(self.remove_channel(channel));
         }
     }
 

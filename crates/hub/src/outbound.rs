@@ -102,14 +102,14 @@ impl Outbound {
     pub(crate) fn advance(&mut self, mut bytes: usize) -> u32 {
         let before = self.cost;
         while let Some(first) = self.chunks.front() {
-            let left = first.bytes().len() - self.taken;
+            let remaining = first.bytes().len() - self.taken;
             let cost = first.cost(self.taken);
-            if bytes < left {
+            if bytes < remaining {
                 self.taken += bytes;
                 self.uncount(cost - first.cost(self.taken));
                 break;
             }
-            bytes -= left;
+            bytes -= remaining;
             self.taken = 0;
             self.chunks.pop_front();
             self.uncount(cost);
@@ -191,10 +191,10 @@ mod tests {
                 assert_eq!(content(&outbound), whole[first..]);
                 assert_eq!(outbound.cost(), before - fell);
                 assert_eq!(outbound.cost(), outbound.recount());
-                let left = outbound.chunks.len();
+                let remaining = outbound.chunks.len();
                 assert_eq!(
                     outbound.cost() as usize,
-                    whole.len() - first + left * CHUNK_BYTES
+                    whole.len() - first + remaining * CHUNK_BYTES
                 );
                 assert_eq!(outbound.is_empty(), first == whole.len());
             }

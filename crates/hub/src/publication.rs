@@ -50,7 +50,7 @@ pub struct Publication {
     raw_frame: OnceLock<Arc<[u8]>>,
     /// Boxed, because most publications have nobody to compress them for.
     compressed: OnceLock<Box<CompressedFrames>>,
-    shards_left: AtomicUsize,
+    shards_remaining: AtomicUsize,
     _permit: Option<Permit>,
 }
 
@@ -72,7 +72,7 @@ impl Publication {
             published_at,
             raw_frame: OnceLock::new(),
             compressed: OnceLock::new(),
-            shards_left: AtomicUsize::new(shards),
+            shards_remaining: AtomicUsize::new(shards),
             _permit: permit,
         }
     }
@@ -145,7 +145,7 @@ impl Publication {
 
     /// Notes that one shard has submitted its last delivery; true for the last shard of all.
     pub fn note_shard_done(&self) -> bool {
-        self.shards_left.fetch_sub(1, Ordering::AcqRel) == 1
+        self.shards_remaining.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 

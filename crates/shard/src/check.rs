@@ -17,7 +17,7 @@ impl<R: Reactor> Shard<R> {
         self.hub.check();
         assert!(self.doomed.is_empty(), "a turn closes what it has doomed");
         assert!(self.departing.is_empty(), "a turn hands over");
-        assert!(self.left.is_empty(), "a turn tells homes who has left");
+        assert!(self.emptied_channels.is_empty(), "a turn sends its leaves");
         assert!(self.received.is_empty(), "a turn handles its messages");
         let (mut inputs, mut buffered_bytes, mut surplus) = (HashSet::new(), 0, 0);
         for index in self.hub.connection_indices() {

@@ -61,7 +61,8 @@ impl<R: Reactor> Shard<R> {
         }
         self.metrics().count_close(reason);
         self.inputs.take(&mut self.hub, key.index);
-        self.hub.begin_closing(key.index, now, &mut self.left);
+        self.hub
+            .begin_closing(key.index, now, &mut self.emptied_channels);
         true
     }
 
@@ -129,6 +130,6 @@ impl<R: Reactor> Shard<R> {
         } else {
             self.credits.refund(1);
         }
-        self.hub.release(key.index, &mut self.left);
+        self.hub.release(key.index, &mut self.emptied_channels);
     }
 }

@@ -32,10 +32,12 @@ impl<R: Reactor> Shard<R> {
         while visited < slice_max {
             let from = targets.len();
             let max = slice_max - visited;
-            let Some(step) =
-                self.hub
-                    .poll_delivery(max, &mut targets, &mut overflown, &mut self.left)
-            else {
+            let Some(step) = self.hub.poll_delivery(
+                max,
+                &mut targets,
+                &mut overflown,
+                &mut self.emptied_channels,
+            ) else {
                 break;
             };
             // At least one: a channel whose members have all left has none to visit, and a turn must end.

@@ -114,7 +114,7 @@ impl<R: Reactor> Shard<R> {
     /// Tells the homes of channels that lost their last member here. Before any later join of the same channel,
     /// because that is only asked in a later turn, or after this in the same loopback.
     pub(crate) fn tell_homes(&mut self) {
-        for channel in std::mem::take(&mut self.left) {
+        for channel in std::mem::take(&mut self.emptied_channels) {
             let (shard, home) = (self.index, self.mesh.home_of(&channel));
             self.reach.note_if(home == shard, ShardPlace::LeaveSelf);
             self.reach.note_if(home != shard, ShardPlace::LeaveOther);

@@ -60,7 +60,7 @@ pub struct Shard<R: Reactor> {
     /// Requests for the control plane found among this turn's completions.
     pub(crate) departing: Vec<(Key, Vec<u8>)>,
     /// Channels that lost their last member here in this turn.
-    pub(crate) left: Vec<Arc<str>>,
+    pub(crate) emptied_channels: Vec<Arc<str>>,
     /// When publications were accepted whose last delivery was submitted in this turn.
     pub(crate) completed: Vec<Now>,
     turned_at: Option<Now>,
@@ -109,7 +109,7 @@ impl<R: Reactor> Shard<R> {
             received: Vec::new(),
             doomed: Vec::new(),
             departing: Vec::new(),
-            left: Vec::new(),
+            emptied_channels: Vec::new(),
             completed: Vec::new(),
             turned_at: None,
             reach: ShardReach::default(),

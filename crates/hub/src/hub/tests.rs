@@ -97,9 +97,9 @@ fn an_answer_to_an_older_question_does_not_confirm() {
     let Subscribed::Ask { serial: old, .. } = hub.subscribe(first, "x") else {
         panic!("asks")
     };
-    let mut left = Vec::new();
-    hub.release(first, &mut left);
-    assert_eq!(left, ["x".into()]);
+    let mut emptied_channels = Vec::new();
+    hub.release(first, &mut emptied_channels);
+    assert_eq!(emptied_channels, ["x".into()]);
     let second = hub.open(0, Now(0)).index;
     let Subscribed::Ask { serial: new, .. } = hub.subscribe(second, "x") else {
         panic!("asks again")
