@@ -9,8 +9,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Subscription {
     pub(crate) channel: u32,
-    /// Place in the channel's list of members.
-    pub(crate) position: u32,
+    /// Index in the channel's list of members.
+    pub(crate) member_index: u32,
     /// Next subscription of the same connection, or `NONE`.
     pub(crate) next: u32,
     /// Last offset it was given, in halves so that the record stays at 20 bytes.
@@ -20,10 +20,10 @@ pub(crate) struct Subscription {
 const _: () = assert!(size_of::<Subscription>() == 20);
 
 impl Subscription {
-    pub(crate) fn new(channel: u32, position: u32, next: u32) -> Self {
+    pub(crate) fn new(channel: u32, member_index: u32, next: u32) -> Self {
         Self {
             channel,
-            position,
+            member_index,
             next,
             last: [0; 2],
         }
@@ -45,7 +45,7 @@ impl Default for Subscription {
     }
 }
 
-/// A place in the list of members.
+/// An entry of the list of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) connection: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// A member that left during a delivery: its place is skipped, and taken out when the delivery ends.
+    /// The entry of a member that left during a delivery: it is skipped, and removed when the delivery ends.
     pub(crate) const HOLE: Self = Self {
         connection: NONE,
         subscription: NONE,
@@ -111,19 +111,19 @@ impl Channel {
         self.members.len() > self.holes
     }
 
-    /// Takes the member at `position` out. Answers the subscription whose position changed, if one did.
+    /// Removes the member at `index`. Returns the subscription that moved to `index`, if one did.
     ///
     /// Swapping the last member into the gap would carry it past the cursor of a delivery under way, so a gap stays
     /// until that delivery ends.
-    pub(crate) fn remove_member(&mut self, position: u32) -> Option<u32> {
-        let position = position as usize;
+    pub(crate) fn remove_member(&mut self, index: u32) -> Option<u32> {
+        let index = index as usize;
         if !self.deliveries.is_empty() {
-            self.members[position] = Member::HOLE;
+            self.members[index] = Member::HOLE;
             self.holes += 1;
             return None;
         }
-        self.members.swap_remove(position);
-        self.members.get(position).map(|moved| moved.subscription)
+        self.members.swap_remove(index);
+        self.members.get(index).map(|moved| moved.subscription)
     }
 }
 

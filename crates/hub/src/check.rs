@@ -19,7 +19,7 @@ impl Hub {
         assert_eq!(
             members,
             self.subscriptions.len(),
-            "every subscription has one place in one channel"
+            "every subscription is one member of one channel"
         );
         assert_eq!(self.names.len(), self.channels.len());
         let (mut subscriptions, mut outbounds, mut outbound_bytes) = (0, HashSet::new(), 0);
@@ -66,7 +66,7 @@ impl Hub {
         let channel = &self.channels[index];
         assert_eq!(self.names.get(&channel.name), Some(&index));
         let mut connections = HashSet::new();
-        for (position, member) in channel.members.iter().enumerate() {
+        for (member_index, member) in channel.members.iter().enumerate() {
             if *member == Member::HOLE {
                 assert!(
                     !channel.deliveries.is_empty(),
@@ -80,8 +80,8 @@ impl Hub {
             );
             let subscription = &self.subscriptions[member.subscription];
             assert_eq!(
-                (subscription.channel, subscription.position as usize),
-                (index, position)
+                (subscription.channel, subscription.member_index as usize),
+                (index, member_index)
             );
             assert!(subscription.last() <= channel.last_offset);
         }
@@ -117,7 +117,7 @@ impl Hub {
             let subscription = &self.subscriptions[next];
             let channel = &self.channels[subscription.channel];
             assert_eq!(
-                channel.members[subscription.position as usize].connection,
+                channel.members[subscription.member_index as usize].connection,
                 index
             );
             pending += u8::from(matches!(channel.membership, Membership::Joining { .. }));

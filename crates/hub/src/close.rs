@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn numbers_follow_the_list_and_labels_differ() {
-        for (position, reason) in CloseReason::ALL.into_iter().enumerate() {
-            assert_eq!(reason as usize, position);
+        for (index, reason) in CloseReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
             assert!(reason.sentence().len() <= 123, "{reason:?}");
             assert_eq!(
                 CloseReason::ALL

@@ -1,4 +1,4 @@
-//! The home of channels: the one place of the process where a channel's order is made.
+//! The home of channels: the one shard of the process that orders a channel's publications.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ struct HomeChannel {
 /// The channels at home on one shard: their offsets, and which shards want their publications.
 ///
 /// A channel takes memory only while some shard has a subscriber. Offsets keep growing all the same: a channel that
-/// comes back starts above the highest offset of every channel that left.
+/// comes back starts above the highest offset of every channel that was forgotten.
 #[derive(Debug, Default)]
 pub struct Home {
     channels: HashMap<Arc<str>, HomeChannel>,
@@ -96,7 +96,7 @@ impl Home {
         }
     }
 
-    /// Gives a publication its place: the offset, the shards to deliver, and the channel's shared name.
+    /// Gives a publication its offset. Returns it with the shards that have subscribers, and the channel's shared name.
     pub fn publish(&mut self, channel: &str) -> (u64, ShardSet, Arc<str>) {
         if let Some(entry) = self.channels.get_mut(channel) {
             entry.last_offset += 1;

@@ -200,11 +200,12 @@ impl Hub {
             .key_of(index)
             .expect("a live connection subscribes");
         let record = &mut self.channels[channel];
-        let position = u32::try_from(record.members.len()).expect("fewer members than connections");
+        let member_index =
+            u32::try_from(record.members.len()).expect("fewer members than connections");
         let next = self.connections[index].subscriptions;
         let subscription = self
             .subscriptions
-            .insert(Subscription::new(channel, position, next))
+            .insert(Subscription::new(channel, member_index, next))
             .index;
         self.subscriptions[subscription].set_last(record.last_offset);
         self.reach
@@ -298,9 +299,9 @@ impl Hub {
             }
             self.reach
                 .note_if(!record.deliveries.is_empty(), HubPlace::LeaveInDelivery);
-            if let Some(moved) = record.remove_member(subscription.position) {
+            if let Some(moved) = record.remove_member(subscription.member_index) {
                 self.reach.note(HubPlace::LeaveSwaps);
-                self.subscriptions[moved].position = subscription.position;
+                self.subscriptions[moved].member_index = subscription.member_index;
             }
             if !record.has_members() && record.deliveries.is_empty() {
                 emptied_channels.push(self.remove_channel(subscription.channel));
@@ -411,8 +412,8 @@ impl Hub {
         let visited = slice.len();
         record.cursor = end;
         let finished = end == record.members.len();
-        for position in slice {
-            let member = self.channels[channel].members[position];
+        for member_index in slice {
+            let member = self.channels[channel].members[member_index];
             if member != Member::HOLE {
                 self.give(member, &publication, targets, overflown);
             }
@@ -481,15 +482,15 @@ impl Hub {
         let record = &mut self.channels[channel];
         record.deliveries.pop_front();
         record.cursor = 0;
-        // Between two deliveries no cursor stands among the members. A channel that always has another one waiting would
-        // keep the place of everybody who ever left.
+        // No cursor is active here, so compact the list. A busy channel always has another publication waiting: without
+        // this it would keep the entry of every member that ever left.
         if record.holes > 0 {
             record.holes = 0;
             self.reach.note(HubPlace::HolesClosed);
             record.members.retain(|member| *member != Member::HOLE);
-            for (position, member) in record.members.iter().enumerate() {
-                self.subscriptions[member.subscription].position =
-                    u32::try_from(position).expect("fewer than connections");
+            for (index, member) in record.members.iter().enumerate() {
+                self.subscriptions[member.subscription].member_index =
+                    u32::try_from(index).expect("fewer than connections");
             }
         }
         if !record.deliveries.is_empty() {
@@ -528,7 +529,7 @@ impl Hub {
         self.list_for_flush(index);
     }
 
-    /// Queues what the kernel left of a frame that was sent past the queue, from `position` on. It goes to the front:
+    /// Queues what the kernel left of a frame that was sent past the queue, from `offset` on. It goes to the front:
     /// whatever is queued was queued while the frame was in a batch.
     ///
     /// # Errors
@@ -537,13 +538,13 @@ impl Hub {
         &mut self,
         index: u32,
         chunk: Chunk,
-        position: usize,
+        offset: usize,
     ) -> Result<(), Overflow> {
         let is_backpressured = self.connections[index].has_outbound();
-        let outbound = self.reserve_outbound(index, chunk.cost(position))?;
+        let outbound = self.reserve_outbound(index, chunk.cost(offset))?;
         self.reach.note_if(!is_backpressured, HubPlace::RestAlone);
         self.reach.note_if(is_backpressured, HubPlace::RestInFront);
-        self.outbounds[outbound].push_front(chunk, position);
+        self.outbounds[outbound].push_front(chunk, offset);
         Ok(())
     }
 
@@ -630,7 +631,7 @@ impl Hub {
         if outbound == NONE {
             return self.reach.note(HubPlace::DropEmpty);
         }
-        self.reach.note(self.outbounds[outbound].place_of_drop());
+        self.reach.note(self.outbounds[outbound].kind_of_drop());
         let dropped = self.outbounds[outbound].drop_untouched();
         self.release_buffered(dropped as usize);
         if self.outbounds[outbound].is_empty() {

@@ -19,7 +19,7 @@ pub enum Chunk {
     LastWord(Box<[u8]>),
 }
 
-/// What a chunk is charged beyond its bytes: its place in the queue and what the allocator adds to it. Without it a client
+/// What a chunk is charged beyond its bytes: its entry in the queue and what the allocator adds to it. Without it a client
 /// that reads nothing and pings would have 29 MB of two-byte pongs kept for a budget of 1 MiB.
 const CHUNK_BYTES: usize = 64;
 
@@ -33,11 +33,11 @@ impl Chunk {
         }
     }
 
-    /// What it counts against the budgets while all of its bytes from `position` on are queued.
-    pub(crate) fn cost(&self, position: usize) -> usize {
+    /// What it counts against the budgets while all of its bytes from `offset` on are queued.
+    pub(crate) fn cost(&self, offset: usize) -> usize {
         match self {
             Self::LastWord(_) => 0,
-            _ => self.bytes().len() - position + CHUNK_BYTES,
+            _ => self.bytes().len() - offset + CHUNK_BYTES,
         }
     }
 }
@@ -82,20 +82,20 @@ impl Outbound {
         self.chunks.push_back(chunk);
     }
 
-    /// Puts `chunk` in front, from `position` on. Nothing queued may have been taken in part.
-    pub(crate) fn push_front(&mut self, chunk: Chunk, position: usize) {
+    /// Puts `chunk` in front, from `offset` on. Nothing queued may have been taken in part.
+    pub(crate) fn push_front(&mut self, chunk: Chunk, offset: usize) {
         assert_eq!(self.taken, 0, "the peer has part of another chunk");
-        self.count(&chunk, position);
-        self.taken = position;
+        self.count(&chunk, offset);
+        self.taken = offset;
         self.chunks.push_front(chunk);
     }
 
-    fn count(&mut self, chunk: &Chunk, position: usize) {
+    fn count(&mut self, chunk: &Chunk, offset: usize) {
         assert!(
-            chunk.bytes().len() > position,
+            chunk.bytes().len() > offset,
             "an empty chunk would never leave the queue"
         );
-        self.cost += u32::try_from(chunk.cost(position)).expect("bounded by the outbound budget");
+        self.cost += u32::try_from(chunk.cost(offset)).expect("bounded by the outbound budget");
     }
 
     /// Notes that the kernel took `bytes` from the front. Returns by how much the cost fell.
@@ -141,7 +141,7 @@ impl Outbound {
     }
 
     /// Which kind of [`Outbound::drop_untouched`] this would be.
-    pub(crate) fn place_of_drop(&self) -> HubPlace {
+    pub(crate) fn kind_of_drop(&self) -> HubPlace {
         match self.chunks.front() {
             _ if self.taken > 0 => HubPlace::DropBehindPart,
             Some(Chunk::Response(_)) => HubPlace::DropBehindResponse,
@@ -151,9 +151,9 @@ impl Outbound {
 
     /// What [`Outbound::cost`] must be.
     pub(crate) fn recount(&self) -> u32 {
-        let positions = std::iter::once(self.taken).chain(std::iter::repeat(0));
-        let chunks = self.chunks.iter().zip(positions);
-        let cost: usize = chunks.map(|(chunk, position)| chunk.cost(position)).sum();
+        let offsets = std::iter::once(self.taken).chain(std::iter::repeat(0));
+        let chunks = self.chunks.iter().zip(offsets);
+        let cost: usize = chunks.map(|(chunk, offset)| chunk.cost(offset)).sum();
         u32::try_from(cost).expect("bounded by the outbound budget")
     }
 
@@ -179,12 +179,12 @@ mod tests {
     #[test]
     fn every_way_of_taking_leaves_the_rest() {
         for first in 0..=9 {
-            for position in 0..3 {
+            for offset in 0..3 {
                 let mut outbound = Outbound::default();
                 outbound.push(owned(b"d"));
-                outbound.push_front(owned(b"abc"), position);
+                outbound.push_front(owned(b"abc"), offset);
                 outbound.push(owned(b"efgh"));
-                let whole = b"abcdefgh"[position..].to_vec();
+                let whole = b"abcdefgh"[offset..].to_vec();
                 let first = first.min(whole.len());
                 let before = outbound.cost();
                 let fell = outbound.advance(first);

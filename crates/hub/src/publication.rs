@@ -37,7 +37,7 @@ impl Payload {
 /// The compressed frames of a publication, by window; none where compressing gains nothing.
 type CompressedFrames = [OnceLock<Option<Arc<[u8]>>>; Window::COUNT];
 
-/// A publication with its place in its channel, shared by every shard that delivers it.
+/// A publication with its offset in its channel, shared by every shard that delivers it.
 ///
 /// Each encoding is made on first need and shared from then on. The publication is dropped after its last delivery.
 /// Backpressured connections keep only the encoding, so that they never hold back the publishers' permits.
@@ -83,7 +83,7 @@ impl Publication {
         &self.channel
     }
 
-    /// The place in the channel.
+    /// Its offset in the channel.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
@@ -99,7 +99,7 @@ impl Publication {
     /// compression one frame more for each window that makes a difference.
     #[must_use]
     pub fn bytes_max(payload_bytes: usize, compression: Compression) -> u64 {
-        /// Its record, the heads of its frames, its places in inboxes.
+        /// Its record, the heads of its frames, its entries in inboxes.
         const OVERHEAD_BYTES: u64 = 256;
         let windows = match compression {
             Compression::Shared => Window::MAX

@@ -40,7 +40,7 @@ impl Timing {
 
 /// As many connections, one beside the other in the slab, ping in the same tick. Their records lie side by side, and mostly
 /// their sockets in the kernel do too: a million idle connections cost the server two thirds of the CPU that they cost when
-/// each has a place of its own (`docs/adr/0012-neighbours-ping-together.md`).
+/// each pings at a time of its own (`docs/adr/0012-neighbours-ping-together.md`).
 const NEIGHBOURS: u32 = 256;
 
 /// 2^32 divided by the golden ratio.
@@ -101,12 +101,14 @@ fn after(tick: Tick, ticks: u32) -> Tick {
     Tick(tick.0.saturating_add(ticks))
 }
 
-/// From 0 to just below `ticks`. Blocks of [`NEIGHBOURS`] share a place; one block and the next are a golden section of the
-/// interval apart, which spreads any number of them evenly.
-fn place_in_interval(spread_from: u32, index: u32, ticks: u32) -> u32 {
+/// When in an interval of `ticks` a connection pings: its phase, from 0 to just below `ticks`.
+///
+/// Each block of [`NEIGHBOURS`] shares one phase. The phases of two successive blocks are a golden section of the interval
+/// apart, which spreads any number of blocks evenly.
+fn ping_phase(spread_from: u32, index: u32, ticks: u32) -> u32 {
     let block = index / NEIGHBOURS;
-    let place = spread_from.wrapping_add(block.wrapping_mul(GOLDEN_SECTION));
-    u32::try_from((u64::from(place) * u64::from(ticks)) >> u32::BITS).expect("less than ticks")
+    let phase = spread_from.wrapping_add(block.wrapping_mul(GOLDEN_SECTION));
+    u32::try_from((u64::from(phase) * u64::from(ticks)) >> u32::BITS).expect("less than ticks")
 }
 
 impl Hub {
@@ -174,19 +176,19 @@ impl Hub {
         );
     }
 
-    /// The first ping is the next at the connection's place in the interval, so that connections made together do not ping
-    /// together, and neighbours do, whenever they were made.
+    /// The first ping is due at the connection's next phase in the interval. So connections made together do not ping
+    /// together, and neighbours in the slab do, whenever they were made.
     pub(crate) fn arm_open(&mut self, index: u32, now: Now) {
         let interval = self.timing.ping_interval;
         let wait = if interval == 0 {
             0
         } else {
-            let place = place_in_interval(self.spread_from, index, interval);
+            let phase = ping_phase(self.spread_from, index, interval);
             let past = now.tick().0 % interval;
-            if past < place {
-                place - past
+            if past < phase {
+                phase - past
             } else {
-                interval - (past - place)
+                interval - (past - phase)
             }
         };
         self.connections[index].ping_at = after(now.tick(), wait);
@@ -279,10 +281,10 @@ mod tests {
         for spread_from in [0, 1, 0x8000_0000, u32::MAX, 0x1234_5678] {
             let mut blocks_in_tenth = [0_u32; 10];
             for block in 0..4000 {
-                let place = place_in_interval(spread_from, block * NEIGHBOURS, interval);
+                let phase = ping_phase(spread_from, block * NEIGHBOURS, interval);
                 let last = block * NEIGHBOURS + NEIGHBOURS - 1;
-                assert_eq!(place_in_interval(spread_from, last, interval), place);
-                blocks_in_tenth[(place * 10 / interval) as usize] += 1;
+                assert_eq!(ping_phase(spread_from, last, interval), phase);
+                blocks_in_tenth[(phase * 10 / interval) as usize] += 1;
                 let most = blocks_in_tenth.iter().max().unwrap();
                 assert!(
                     *most <= (block + 1) / 10 + 3,
@@ -293,10 +295,10 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_within_the_interval() {
+    fn a_phase_is_within_the_interval() {
         for ticks in [1, 2, 20, u32::MAX] {
             for index in [0, NEIGHBOURS, u32::MAX] {
-                assert!(place_in_interval(u32::MAX, index, ticks) < ticks);
+                assert!(ping_phase(u32::MAX, index, ticks) < ticks);
             }
         }
     }

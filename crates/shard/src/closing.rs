@@ -122,7 +122,7 @@ impl<R: Reactor> Shard<R> {
         self.doomed = doomed;
     }
 
-    /// Frees the record, and its place under the limit of connections.
+    /// Frees the record, and its credit of the limit of connections.
     pub(crate) fn release(&mut self, key: Key) {
         self.inputs.take(&mut self.hub, key.index);
         if self.hub.connection(key.index).is_surplus() {

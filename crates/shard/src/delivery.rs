@@ -93,13 +93,13 @@ impl<R: Reactor> Shard<R> {
         let mut sent_bytes = 0;
         let mut unfinished = Vec::new();
         for run in runs {
-            for position in run.targets.clone() {
-                match ops[position].sent {
+            for nth in run.targets.clone() {
+                match ops[nth].sent {
                     Sent::All => {
                         sent_bytes += run.frame.len();
-                        self.note_happening(targets[position].connection, Happening::BatchTaken);
+                        self.note_happening(targets[nth].connection, Happening::BatchTaken);
                     }
-                    sent => unfinished.push((targets[position].connection, sent, &run.frame)),
+                    sent => unfinished.push((targets[nth].connection, sent, &run.frame)),
                 }
             }
         }

@@ -57,8 +57,8 @@ impl<R: Reactor> Shard<R> {
             return false;
         };
         let due = drain.due(now).min(drain.closed + self.settings.slice_max);
-        for position in drain.closed..due {
-            let index = drain.indices[position];
+        for nth in drain.closed..due {
+            let index = drain.indices[nth];
             // An index may name a later connection by now: it is closed all the same, for it is in the way.
             if self
                 .hub

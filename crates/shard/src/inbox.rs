@@ -77,7 +77,7 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// As the channel's home: a place in its order, then on to every shard with a subscriber.
+    /// As the channel's home: gives the publication its offset, then sends it to every shard with a subscriber.
     fn publish(&mut self, channel: &str, payload: Payload, permit: Permit, reply: Reply, now: Now) {
         let (offset, shards, name) = self.home.publish(channel);
         self.metrics().publications.add(1);

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The place a publication got in its channel's order.
+/// Where a publication is in its channel's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Larger than that of every earlier publication of the channel; not contiguous.
     pub offset: u64,
 }
 
-/// Called on the home shard's thread once the publication has its place; must not block.
+/// Called on the home shard's thread once the publication has its offset; must not block.
 pub type Reply = Box<dyn FnOnce(Position) + Send>;
 
 /// Why a publication was not taken.
@@ -33,7 +33,7 @@ pub enum PublishRefused {
 
 /// What shards tell each other. From one sender to one shard, messages arrive in order.
 pub(crate) enum Message {
-    /// To the channel's home: give this a place and deliver it.
+    /// To the channel's home: give this an offset and deliver it.
     Publish {
         channel: Box<str>,
         payload: Payload,
@@ -118,7 +118,7 @@ impl Mesh {
         self.0.inboxes.len()
     }
 
-    /// Hands a publication to the channel's home shard; `reply` is called there once it has its place.
+    /// Hands a publication to the channel's home shard; `reply` is called there once it has its offset.
     ///
     /// # Errors
     /// Nothing was published, and `reply` will not be called.

@@ -82,7 +82,7 @@ pub struct Metrics {
     pub handed_over: Count,
     /// Requests that could not be: the control plane was too busy, or no descriptor was free.
     pub hand_overs_refused: Count,
-    /// Publications that got their place in a channel of which this shard is the home.
+    /// Publications that this shard, as the home of their channels, gave an offset.
     pub publications: Count,
     /// Publications given to one subscriber each, sent or queued.
     pub deliveries: Count,
@@ -141,10 +141,10 @@ impl Metrics {
 
     /// Counts a refusal by its label, one of [`REFUSALS`].
     pub(crate) fn count_refusal(&self, label: &str) {
-        let position = REFUSALS.iter().position(|known| *known == label);
-        debug_assert!(position.is_some(), "{label} is not listed");
-        if let Some(position) = position {
-            self.refusals[position].add(1);
+        let index = REFUSALS.iter().position(|known| *known == label);
+        debug_assert!(index.is_some(), "{label} is not listed");
+        if let Some(index) = index {
+            self.refusals[index].add(1);
         }
     }
 }

@@ -431,8 +431,8 @@ impl World {
             };
             frames.extend((from..targets.len()).map(|_| Arc::clone(step.publication.raw_frame())));
         }
-        for (position, (target, frame)) in targets.iter().zip(&frames).enumerate() {
-            let count = taken[position % taken.len()].min(frame.len());
+        for (index, (target, frame)) in targets.iter().zip(&frames).enumerate() {
+            let count = taken[index % taken.len()].min(frame.len());
             self.clients
                 .get_mut(&target.connection)
                 .expect("live")
@@ -463,14 +463,14 @@ impl World {
     fn flush(&mut self, taken: &[usize]) {
         let mut listed = Vec::new();
         self.hub.poll_flush(&mut listed);
-        for (position, index) in listed.into_iter().enumerate() {
+        for (nth, index) in listed.into_iter().enumerate() {
             let Some(outbound) = self.hub.outbound(index) else {
                 continue;
             };
             let mut slices = Vec::<IoSlice<'_>>::new();
             outbound.slices(&mut slices, 64);
             let whole: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
-            let count = taken[position % taken.len()].min(whole.len());
+            let count = taken[nth % taken.len()].min(whole.len());
             self.clients
                 .get_mut(&index)
                 .expect("live")
