@@ -15,8 +15,11 @@ impl<R: Reactor> Shard<R> {
     /// They do not: a bug in the shard or its hub.
     pub fn check(&self) {
         self.hub.check();
-        assert!(self.doomed.is_empty(), "a turn closes what it has doomed");
-        assert!(self.departing.is_empty(), "a turn hands over");
+        assert!(self.pending_closes.is_empty(), "a turn makes its closes");
+        assert!(
+            self.pending_handovers.is_empty(),
+            "a turn makes its handovers"
+        );
         assert!(self.emptied_channels.is_empty(), "a turn sends its leaves");
         assert!(self.received.is_empty(), "a turn handles its messages");
         let (mut inputs, mut buffered_bytes, mut surplus) = (HashSet::new(), 0, 0);

@@ -51,7 +51,7 @@ impl<R: Reactor> Shard<R> {
     /// Ends a connection with a reset.
     pub(crate) fn cut(&mut self, key: Key, reason: CloseReason, now: Now) {
         self.note_closed(key, reason, now);
-        self.doom(key, Close::Reset);
+        self.close_at_turn_end(key, Close::Reset);
     }
 
     /// Counts the end of a connection and stops its deliveries; false when it has ended before.
@@ -73,16 +73,16 @@ impl<R: Reactor> Shard<R> {
         if connection.phase != Phase::Closing {
             // Without a close frame: there is nobody left to tell (RFC 6455, section 7.1.5).
             self.note_closed(key, CloseReason::Client, now);
-            self.doom(key, Close::Orderly);
+            self.close_at_turn_end(key, Close::Orderly);
         } else if connection.is_finished() {
-            self.doom(key, Close::Orderly);
+            self.close_at_turn_end(key, Close::Orderly);
         }
     }
 
     /// The connection broke.
     pub(crate) fn handle_failed(&mut self, key: Key, now: Now) {
         self.note_closed(key, CloseReason::Reset, now);
-        self.doom(key, Close::Reset);
+        self.close_at_turn_end(key, Close::Reset);
     }
 
     pub(crate) fn refuse_index(&mut self, index: u32, refused: Refused, now: Now) {
@@ -91,35 +91,35 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    pub(crate) fn doom_orderly(&mut self, index: u32) {
+    pub(crate) fn close_orderly(&mut self, index: u32) {
         if let Some(key) = self.hub.key_of(index) {
-            self.doom(key, Close::Orderly);
+            self.close_at_turn_end(key, Close::Orderly);
         }
     }
 
-    pub(crate) fn doom_reset(&mut self, index: u32) {
+    pub(crate) fn close_reset(&mut self, index: u32) {
         if let Some(key) = self.hub.key_of(index) {
-            self.doom(key, Close::Reset);
+            self.close_at_turn_end(key, Close::Reset);
         }
     }
 
-    fn doom(&mut self, key: Key, how: Close) {
-        self.doomed.push((key, how));
+    fn close_at_turn_end(&mut self, key: Key, how: Close) {
+        self.pending_closes.push((key, how));
     }
 
-    /// Closes what this turn has doomed. A connection may be doomed twice (broken, and finished): the first counts.
-    pub(crate) fn close_doomed(&mut self) {
-        let mut doomed = std::mem::take(&mut self.doomed);
-        for (key, how) in doomed.drain(..) {
+    /// Makes this turn's pending closes. A connection may be listed twice (broken, and finished): the first entry counts.
+    pub(crate) fn run_pending_closes(&mut self) {
+        let mut pending = std::mem::take(&mut self.pending_closes);
+        for (key, how) in pending.drain(..) {
             if self.hub.contains(key) {
                 let socket = Socket::from_bits(self.hub.connection(key.index).socket);
                 self.reactor.close(socket, token_of(key), how);
                 self.release(key);
             } else {
-                self.reach.note(ShardPlace::DoomedTwice);
+                self.reach.note(ShardPlace::ClosedTwice);
             }
         }
-        self.doomed = doomed;
+        self.pending_closes = pending;
     }
 
     /// Frees the record, and its credit of the limit of connections.

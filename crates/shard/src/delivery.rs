@@ -175,7 +175,7 @@ impl<R: Reactor> Shard<R> {
                     self.refuse_index(index, Refused::handshake_timeout(), now)
                 }
                 Due::JoinTimeout => self.refuse_index(index, Refused::join_timeout(), now),
-                Due::LingerTimeout => self.doom_reset(index),
+                Due::LingerTimeout => self.close_reset(index),
             }
         }
         self.ping(&pings, now);

@@ -131,7 +131,7 @@ impl<R: Reactor> Shard<R> {
         self.reactor.shutdown(socket);
         if finished {
             self.reach.note(ShardPlace::FinAfterFin);
-            self.doom_orderly(index);
+            self.close_orderly(index);
         }
     }
 }

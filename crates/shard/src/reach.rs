@@ -55,7 +55,7 @@ myriad_hub::places! {
         EndAgain = "a connection that ends is found over its budget again",
         ResponseTooMuch = "not even the 101 fits the budget",
         FinAfterFin = "our FIN answers the peer's",
-        DoomedTwice = "a connection is doomed twice in a turn",
+        ClosedTwice = "a connection is listed twice for its close in a turn",
         HandedOver = "a request goes to the control plane",
         HandedOverInPieces = "more of a request comes in the turn it is handed over",
         HandOverRefused = "the control plane is full",

@@ -56,9 +56,9 @@ pub struct Shard<R: Reactor> {
     pub(crate) loopback: VecDeque<Message>,
     pub(crate) received: Vec<Message>,
     /// Sockets to close at the end of the turn, so that no list under way meets a reused record.
-    pub(crate) doomed: Vec<(Key, Close)>,
+    pub(crate) pending_closes: Vec<(Key, Close)>,
     /// Requests for the control plane found among this turn's completions.
-    pub(crate) departing: Vec<(Key, Vec<u8>)>,
+    pub(crate) pending_handovers: Vec<(Key, Vec<u8>)>,
     /// Channels that lost their last member here in this turn.
     pub(crate) emptied_channels: Vec<Arc<str>>,
     /// When publications were accepted whose last delivery was submitted in this turn.
@@ -107,8 +107,8 @@ impl<R: Reactor> Shard<R> {
             completions: Completions::new(),
             loopback: VecDeque::new(),
             received: Vec::new(),
-            doomed: Vec::new(),
-            departing: Vec::new(),
+            pending_closes: Vec::new(),
+            pending_handovers: Vec::new(),
             emptied_channels: Vec::new(),
             completed: Vec::new(),
             turned_at: None,
@@ -185,13 +185,13 @@ impl<R: Reactor> Shard<R> {
         completions.list.clear();
         self.hub.note_input_backlog(completions.input_pending, now);
         self.completions = completions;
-        self.hand_over_departing();
+        self.run_pending_handovers();
         self.handle_messages(now);
         self.handle_timers(now);
         self.deliver(now);
         let drained = self.poll_drain(now);
         self.flush(now);
-        self.close_doomed();
+        self.run_pending_closes();
         self.tell_homes();
         self.note_gauges();
         if drained {
@@ -291,8 +291,8 @@ impl<R: Reactor> Shard<R> {
             Phase::Handshake => self.handle_head_bytes(key, bytes, now),
             Phase::Joining => self.handle_early_bytes(key, bytes, now),
             Phase::Open => self.handle_frames(key, bytes, now),
-            // We have said our last word; a client's go unread (RFC 6455, section 1.4).
-            Phase::Closing => self.handle_departing_bytes(key, bytes),
+            // Our close frame or answer is queued: what the client sends now is ignored (RFC 6455, section 1.4).
+            Phase::Closing => self.handle_closing_bytes(key, bytes),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Requests that are no streams: they leave for the control plane, with every byte read of them.
+//! Requests that are no streams: they go to the control plane, with every byte read of them.
 
 use crate::reach::ShardPlace;
 use crate::shard::{Shard, token_of};
@@ -7,25 +7,28 @@ use myriad_reactor::{Reactor, Socket};
 use myriad_wheel::Key;
 
 impl<R: Reactor> Shard<R> {
-    /// Notes a request for the control plane. It leaves after the turn's completions: more of it may be among them,
-    /// and what the reactor has brought is nowhere else.
+    /// Lists a request for the control plane. It is handed over after the turn's completions, because these may hold more
+    /// of its bytes.
     pub(crate) fn depart(&mut self, key: Key, bytes: &[u8], now: Now) {
         self.note_closed(key, CloseReason::HandedOver, now);
-        self.departing.push((key, bytes.to_vec()));
+        self.pending_handovers.push((key, bytes.to_vec()));
     }
 
-    /// Bytes of a connection that has ended here: of use only to the control plane.
-    pub(crate) fn handle_departing_bytes(&mut self, key: Key, bytes: &[u8]) {
-        let departing = self.departing.iter_mut().find(|(known, _)| *known == key);
-        if let Some((_, received)) = departing {
+    /// Bytes of a closing connection. They count only if the connection is to be handed over.
+    pub(crate) fn handle_closing_bytes(&mut self, key: Key, bytes: &[u8]) {
+        let pending = self
+            .pending_handovers
+            .iter_mut()
+            .find(|(known, _)| *known == key);
+        if let Some((_, received)) = pending {
             received.extend_from_slice(bytes);
             self.reach.note(ShardPlace::HandedOverInPieces);
         }
     }
 
-    /// Passes on what departs.
-    pub(crate) fn hand_over_departing(&mut self) {
-        for (key, received) in std::mem::take(&mut self.departing) {
+    /// Hands this turn's requests over to the control plane.
+    pub(crate) fn run_pending_handovers(&mut self) {
+        for (key, received) in std::mem::take(&mut self.pending_handovers) {
             let socket = Socket::from_bits(self.hub.connection(key.index).socket);
             let handle = self.reactor.transfer(socket, token_of(key));
             self.release(key);
