@@ -1,8 +1,8 @@
 //! How connections end.
 //!
-//! Three ways, each counted once under its reason: [`Shard::end`] says a last word, sends FIN and lingers for the
-//! peer's; [`Shard::cut`] resets; and the peer's own FIN or RST ends it at once. Sockets and records go at the end of
-//! the turn.
+//! There are three ways, each counted once under its reason. [`Shard::close_gracefully`] sends a final chunk and our FIN,
+//! then waits for the peer's FIN. [`Shard::reset`] resets. The peer's own FIN or RST ends a connection at once. Sockets are
+//! closed and records freed at the end of the turn.
 
 use crate::reach::ShardPlace;
 use crate::shard::{Shard, token_of};
@@ -13,8 +13,14 @@ use myriad_wheel::Key;
 use myriad_wire::ws::{CloseCode, encode_close};
 
 impl<R: Reactor> Shard<R> {
-    /// Ends a connection with a last word of its protocol, behind what is queued.
-    pub(crate) fn end(&mut self, key: Key, reason: CloseReason, last_word: Vec<u8>, now: Now) {
+    /// Ends a connection with a final chunk of its protocol (an answer or a close frame), after what is queued.
+    pub(crate) fn close_gracefully(
+        &mut self,
+        key: Key,
+        reason: CloseReason,
+        last_word: Vec<u8>,
+        now: Now,
+    ) {
         if !self.note_closed(key, reason, now) {
             return;
         }
@@ -22,14 +28,14 @@ impl<R: Reactor> Shard<R> {
         self.hub.connection_mut(key.index).want_fin();
     }
 
-    /// Ends an open WebSocket with the reason's close frame. What the client has seen nothing of is dropped first: a
-    /// client that does not keep up would wait for all of it before it learns why.
-    pub(crate) fn end_stream(&mut self, key: Key, reason: CloseReason, now: Now) {
+    /// Ends an open WebSocket with the reason's close frame. Queued messages of which no byte was sent are dropped first:
+    /// otherwise a slow client would have to read all of them before it learns why.
+    pub(crate) fn close_stream(&mut self, key: Key, reason: CloseReason, now: Now) {
         match self.hub.connection(key.index).phase {
             Phase::Open => {}
             // Two publications of one turn may both have been too much: the first has ended it.
-            Phase::Closing => return self.reach.note(ShardPlace::EndAgain),
-            Phase::Handshake | Phase::Joining => return self.cut(key, reason, now),
+            Phase::Closing => return self.reach.note(ShardPlace::CloseAgain),
+            Phase::Handshake | Phase::Joining => return self.reset(key, reason, now),
         }
         self.hub.drop_untouched_outbound(key.index);
         let mut frame = Vec::with_capacity(128);
@@ -39,17 +45,17 @@ impl<R: Reactor> Shard<R> {
             reason.sentence(),
             None,
         );
-        self.end(key, reason, frame, now);
+        self.close_gracefully(key, reason, frame, now);
     }
 
-    pub(crate) fn end_index(&mut self, index: u32, reason: CloseReason, now: Now) {
+    pub(crate) fn close_index(&mut self, index: u32, reason: CloseReason, now: Now) {
         if let Some(key) = self.hub.key_of(index) {
-            self.end_stream(key, reason, now);
+            self.close_stream(key, reason, now);
         }
     }
 
     /// Ends a connection with a reset.
-    pub(crate) fn cut(&mut self, key: Key, reason: CloseReason, now: Now) {
+    pub(crate) fn reset(&mut self, key: Key, reason: CloseReason, now: Now) {
         self.note_closed(key, reason, now);
         self.close_at_turn_end(key, Close::Reset);
     }

@@ -50,7 +50,7 @@ impl<R: Reactor> Shard<R> {
         self.send_runs(&targets, &runs, now);
         self.hub.end_batch(&targets);
         for (index, reason) in overflown {
-            self.end_index(index, reason, now);
+            self.close_index(index, reason, now);
         }
         for publication in finished {
             self.note_submitted(&publication);
@@ -131,14 +131,14 @@ impl<R: Reactor> Shard<R> {
                 let rest = Chunk::Shared(Arc::clone(frame));
                 match self.hub.enqueue_rest(index, rest.clone(), bytes) {
                     Ok(()) => self.await_writable(key),
-                    Err(overflow) => self.end_in_frame(key, rest, bytes, overflow.into(), now),
+                    Err(overflow) => self.close_in_frame(key, rest, bytes, overflow.into(), now),
                 }
             }
         }
     }
 
-    /// Ends a connection that has taken `bytes` of a frame whose rest is over a budget.
-    fn end_in_frame(
+    /// Ends a connection that has taken `bytes` of a frame, when the remaining bytes are over a budget.
+    fn close_in_frame(
         &mut self,
         key: Key,
         frame: Chunk,
@@ -148,17 +148,17 @@ impl<R: Reactor> Shard<R> {
     ) {
         // What came behind the frame in this batch is dropped in any case, and that may be room enough.
         self.hub.drop_untouched_outbound(key.index);
-        self.reach.note_if(bytes == 0, ShardPlace::EndBeforeFrame);
+        self.reach.note_if(bytes == 0, ShardPlace::CloseBeforeFrame);
         if bytes > 0 {
             if self.hub.enqueue_rest(key.index, frame, bytes).is_err() {
                 // The peer has part of a frame whose rest we may not keep: nothing can follow it.
-                self.reach.note(ShardPlace::CutInFrame);
-                return self.cut(key, reason, now);
+                self.reach.note(ShardPlace::ResetInFrame);
+                return self.reset(key, reason, now);
             }
-            self.reach.note(ShardPlace::EndInFrame);
+            self.reach.note(ShardPlace::CloseInFrame);
             self.await_writable(key);
         }
-        self.end_stream(key, reason, now);
+        self.close_stream(key, reason, now);
     }
 
     /// Whatever time asks of connections now.
@@ -169,8 +169,8 @@ impl<R: Reactor> Shard<R> {
         for (index, what) in due {
             match what {
                 Due::Ping => pings.push(index),
-                Due::PongTimeout => self.end_index(index, CloseReason::PongTimeout, now),
-                Due::Idle => self.end_index(index, CloseReason::Idle, now),
+                Due::PongTimeout => self.close_index(index, CloseReason::PongTimeout, now),
+                Due::Idle => self.close_index(index, CloseReason::Idle, now),
                 Due::HandshakeTimeout => {
                     self.refuse_index(index, Refused::handshake_timeout(), now)
                 }
@@ -201,7 +201,7 @@ impl<R: Reactor> Shard<R> {
                 });
             } else if let Err(overflow) = self.hub.enqueue(index, Chunk::Shared(Arc::clone(&frame)))
             {
-                self.end_index(index, overflow.into(), now);
+                self.close_index(index, overflow.into(), now);
             }
         }
         let run = Run {

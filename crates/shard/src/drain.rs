@@ -67,7 +67,7 @@ impl<R: Reactor> Shard<R> {
             {
                 let is_later = self.hub.connection(index).opened > drain.began.tick();
                 self.reach.note_if(is_later, ShardPlace::DrainReused);
-                self.end_draining(index, now);
+                self.drain_connection(index, now);
             } else {
                 self.reach.note(ShardPlace::DrainGone);
             }
@@ -83,17 +83,17 @@ impl<R: Reactor> Shard<R> {
             let late: Vec<u32> = self.hub.connection_indices().collect();
             self.reach.note_if(!late.is_empty(), ShardPlace::DrainLate);
             for index in late {
-                self.end_draining(index, now);
+                self.drain_connection(index, now);
             }
         }
         self.drain = Some(drain);
         all_told && self.hub.connection_count() == 0
     }
 
-    fn end_draining(&mut self, index: u32, now: Now) {
+    fn drain_connection(&mut self, index: u32, now: Now) {
         self.note_happening(index, Happening::Drained);
         match self.hub.connection(index).phase {
-            Phase::Open => self.end_index(index, CloseReason::Drain, now),
+            Phase::Open => self.close_index(index, CloseReason::Drain, now),
             Phase::Handshake | Phase::Joining => {
                 self.refuse_index(index, Refused::draining(), now);
             }

@@ -12,7 +12,7 @@ impl<R: Reactor> Shard<R> {
     /// Queues bytes for a connection; they leave at the end of the turn.
     pub(crate) fn queue(&mut self, key: Key, bytes: Vec<u8>, now: Now) {
         if let Err(overflow) = self.hub.enqueue(key.index, Chunk::Owned(bytes.into())) {
-            self.end_stream(key, overflow.into(), now);
+            self.close_stream(key, overflow.into(), now);
         }
     }
 

@@ -9,7 +9,7 @@ use myriad_wheel::Key;
 impl<R: Reactor> Shard<R> {
     /// Lists a request for the control plane. It is handed over after the turn's completions, because these may hold more
     /// of its bytes.
-    pub(crate) fn depart(&mut self, key: Key, bytes: &[u8], now: Now) {
+    pub(crate) fn begin_handover(&mut self, key: Key, bytes: &[u8], now: Now) {
         self.note_closed(key, CloseReason::HandedOver, now);
         self.pending_handovers.push((key, bytes.to_vec()));
     }

@@ -70,7 +70,7 @@ impl<R: Reactor> Shard<R> {
                 .keep(&mut self.hub, key.index, Input::Frames(partial.into()))
         {
             self.note_happening(key.index, Happening::Overloaded);
-            self.end_stream(key, CloseReason::Overloaded, now);
+            self.close_stream(key, CloseReason::Overloaded, now);
         }
     }
 
@@ -139,7 +139,7 @@ impl<R: Reactor> Shard<R> {
             Some(code) => encode_close(&mut frame, code, "", None),
             None => encode_frame(&mut frame, Opcode::Close, true, None, &[]),
         }
-        self.end(key, CloseReason::Client, frame, now);
+        self.close_gracefully(key, CloseReason::Client, frame, now);
     }
 
     fn fail(&mut self, key: Key, error: ProtocolError, now: Now) {
@@ -153,6 +153,6 @@ impl<R: Reactor> Shard<R> {
         };
         let mut frame = Vec::with_capacity(128);
         encode_close(&mut frame, error.code(), error.sentence(), None);
-        self.end(key, reason, frame, now);
+        self.close_gracefully(key, reason, frame, now);
     }
 }

@@ -148,7 +148,7 @@ impl<R: Reactor> Shard<R> {
                     Stream::Echo => self.admit(key, Transport::Echo, response, early, now),
                 }
             }
-            Ok(Route::ControlPlane) => self.depart(key, bytes, now),
+            Ok(Route::ControlPlane) => self.begin_handover(key, bytes, now),
             Err(refused) => self.refuse(key, refused, now),
         }
     }
@@ -361,6 +361,6 @@ impl<R: Reactor> Shard<R> {
             &refused.headers,
             &refused.sentence,
         );
-        self.end(key, refused.reason, response, now);
+        self.close_gracefully(key, refused.reason, response, now);
     }
 }
