@@ -9,7 +9,7 @@ use myriad_reactor::Reactor;
 use std::sync::Arc;
 
 impl<R: Reactor> Shard<R> {
-    /// Handles everything that has arrived, and what that makes us say to ourselves.
+    /// Handles all messages that have arrived, and those that handling them sends to ourselves.
     pub(crate) fn handle_messages(&mut self, now: Now) {
         let mut received = std::mem::take(&mut self.received);
         self.mesh.receive(self.index, &mut received);
@@ -22,8 +22,8 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// To another shard by its inbox, to ourselves by the loopback: each way keeps its order.
-    pub(crate) fn tell(&mut self, shard: usize, message: Message) {
+    /// Sends to another shard through its inbox, and to ourselves through the loopback. Both keep the order of messages.
+    pub(crate) fn send_message(&mut self, shard: usize, message: Message) {
         if shard == self.index {
             self.loopback.push_back(message);
         } else {
@@ -45,7 +45,7 @@ impl<R: Reactor> Shard<R> {
                 serial,
             } => {
                 let offset = self.home.join(&channel, shard);
-                self.tell(
+                self.send_message(
                     shard,
                     Message::Joined {
                         channel,
@@ -99,7 +99,7 @@ impl<R: Reactor> Shard<R> {
             self.completed.push(now);
         }
         for shard in shards.iter() {
-            self.tell(shard, Message::Deliver(Arc::clone(&publication)));
+            self.send_message(shard, Message::Deliver(Arc::clone(&publication)));
         }
     }
 
@@ -111,14 +111,14 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// Tells the homes of channels that lost their last member here. Before any later join of the same channel,
-    /// because that is only asked in a later turn, or after this in the same loopback.
-    pub(crate) fn tell_homes(&mut self) {
+    /// Sends a leave to the home of each channel that lost its last member here. Called before any later join of the same
+    /// channel is sent, so that the home gets the two in order.
+    pub(crate) fn send_leaves(&mut self) {
         for channel in std::mem::take(&mut self.emptied_channels) {
             let (shard, home) = (self.index, self.mesh.home_of(&channel));
             self.reach.note_if(home == shard, ShardPlace::LeaveSelf);
             self.reach.note_if(home != shard, ShardPlace::LeaveOther);
-            self.tell(home, Message::Leave { channel, shard });
+            self.send_message(home, Message::Leave { channel, shard });
         }
     }
 

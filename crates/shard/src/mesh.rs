@@ -31,7 +31,7 @@ pub enum PublishRefused {
     Draining,
 }
 
-/// What shards tell each other. From one sender to one shard, messages arrive in order.
+/// A message from one shard, or the control plane, to a shard. Messages of one sender arrive in order.
 pub(crate) enum Message {
     /// To the channel's home: give this an offset and deliver it.
     Publish {

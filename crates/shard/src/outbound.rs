@@ -19,7 +19,7 @@ impl<R: Reactor> Shard<R> {
     /// Sends what is queued on every connection whose socket is not known to be full.
     pub(crate) fn flush(&mut self, now: Now) {
         let mut listed = Vec::new();
-        // Once more at most: what the first pass makes us say (FINs aside) is said now, what the second does, later.
+        // Two passes: the second sends what the first queued. What the second queues waits for the next turn.
         for _ in 0..2 {
             self.hub.poll_flush(&mut listed);
             for batch in listed.chunks(self.settings.slice_max) {

@@ -192,7 +192,7 @@ impl<R: Reactor> Shard<R> {
         let drained = self.poll_drain(now);
         self.flush(now);
         self.run_pending_closes();
-        self.tell_homes();
+        self.send_leaves();
         self.note_gauges();
         if drained {
             Turn::Finished

@@ -23,7 +23,7 @@ impl<R: Reactor> Shard<R> {
         self.metrics().messages_received.add(1);
         self.metrics().compressed_messages_received.add(1);
         if self.hub.connection(key.index).transport() == Transport::Echo {
-            self.send_message(key, kind, &message, now);
+            self.echo_message(key, kind, &message, now);
         }
         Ok(())
     }

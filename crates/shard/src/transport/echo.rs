@@ -7,8 +7,8 @@ use myriad_wheel::Key;
 use myriad_wire::ws::Kind;
 
 impl<R: Reactor> Shard<R> {
-    /// A whole message to one client; compressed where that was agreed to and gains anything.
-    pub(crate) fn send_message(&mut self, key: Key, kind: Kind, message: &[u8], now: Now) {
+    /// Sends a whole message back to its client; compressed where that was agreed to and makes it smaller.
+    pub(crate) fn echo_message(&mut self, key: Key, kind: Kind, message: &[u8], now: Now) {
         let window = self.hub.connection(key.index).window();
         let window = window.and_then(|window| window.worthwhile(message.len()));
         let compressed =

@@ -112,7 +112,7 @@ impl<R: Reactor> Shard<R> {
                 }
                 match gathered(bytes, (first, last), message) {
                     Some(whole) if compressed => self.handle_compressed(key, kind, &whole, now)?,
-                    Some(whole) => self.send_message(key, kind, &whole, now),
+                    Some(whole) => self.echo_message(key, kind, &whole, now),
                     None => {}
                 }
             }

@@ -250,12 +250,12 @@ impl<R: Reactor> Shard<R> {
                 Subscribed::Pending => pending = true,
                 Subscribed::Ask { name, serial } => {
                     pending = true;
-                    // A leave of the same channel in this turn must not overtake this question.
-                    self.tell_homes();
+                    // A leave of the same channel in this turn must arrive before this join.
+                    self.send_leaves();
                     let (shard, home) = (self.index, self.mesh.home_of(&name));
                     self.reach.note_if(home == shard, ShardPlace::AskSelf);
                     self.reach.note_if(home != shard, ShardPlace::AskOther);
-                    self.tell(
+                    self.send_message(
                         home,
                         Message::Join {
                             channel: name,
