@@ -54,7 +54,7 @@ pub(crate) struct Member {
 
 impl Member {
     /// The entry of a member that left during a delivery: it is skipped, and removed when the delivery ends.
-    pub(crate) const HOLE: Self = Self {
+    pub(crate) const TOMBSTONE: Self = Self {
         connection: NONE,
         subscription: NONE,
     };
@@ -76,7 +76,7 @@ pub(crate) struct Channel {
     pub(crate) name: Arc<str>,
     pub(crate) membership: Membership,
     pub(crate) members: Vec<Member>,
-    pub(crate) holes: usize,
+    pub(crate) tombstones: usize,
     /// Offset of the last publication that came from the home.
     pub(crate) last_offset: u64,
     /// Publications to deliver, the first of them under way when `cursor` is not zero.
@@ -100,7 +100,7 @@ impl Channel {
                 waiting: Vec::new(),
             },
             members: Vec::new(),
-            holes: 0,
+            tombstones: 0,
             last_offset: 0,
             deliveries: VecDeque::new(),
             cursor: 0,
@@ -108,18 +108,18 @@ impl Channel {
     }
 
     pub(crate) fn has_members(&self) -> bool {
-        self.members.len() > self.holes
+        self.members.len() > self.tombstones
     }
 
     /// Removes the member at `index`. Returns the subscription that moved to `index`, if one did.
     ///
-    /// Swapping the last member into the gap would carry it past the cursor of a delivery under way, so a gap stays
-    /// until that delivery ends.
+    /// During a delivery a tombstone stays at `index` instead: the last member, swapped in, would land before the
+    /// delivery's cursor and miss the publication.
     pub(crate) fn remove_member(&mut self, index: u32) -> Option<u32> {
         let index = index as usize;
         if !self.deliveries.is_empty() {
-            self.members[index] = Member::HOLE;
-            self.holes += 1;
+            self.members[index] = Member::TOMBSTONE;
+            self.tombstones += 1;
             return None;
         }
         self.members.swap_remove(index);

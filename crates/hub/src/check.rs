@@ -67,10 +67,10 @@ impl Hub {
         assert_eq!(self.names.get(&channel.name), Some(&index));
         let mut connections = HashSet::new();
         for (member_index, member) in channel.members.iter().enumerate() {
-            if *member == Member::HOLE {
+            if *member == Member::TOMBSTONE {
                 assert!(
                     !channel.deliveries.is_empty(),
-                    "holes are closed when a delivery ends"
+                    "tombstones are removed when a delivery ends"
                 );
                 continue;
             }
@@ -85,7 +85,10 @@ impl Hub {
             );
             assert!(subscription.last() <= channel.last_offset);
         }
-        assert_eq!(channel.members.len() - connections.len(), channel.holes);
+        assert_eq!(
+            channel.members.len() - connections.len(),
+            channel.tombstones
+        );
         assert!(
             !connections.is_empty() || !channel.deliveries.is_empty(),
             "an empty channel is removed"

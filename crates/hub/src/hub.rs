@@ -54,12 +54,12 @@ pub struct Target {
 
 /// One slice of a delivery.
 #[derive(Debug)]
-pub struct Step {
+pub struct DeliverySlice {
     /// What is delivered.
     pub publication: Arc<Publication>,
     /// True if every member on this shard has been visited.
     pub finished: bool,
-    /// Members looked at, whether or not they became targets: what the slice cost.
+    /// Members visited, whether or not they became targets: the cost of the slice.
     pub visited: usize,
 }
 
@@ -396,7 +396,7 @@ impl Hub {
         targets: &mut Vec<Target>,
         overflown: &mut Vec<(u32, CloseReason)>,
         emptied_channels: &mut Vec<Arc<str>>,
-    ) -> Option<Step> {
+    ) -> Option<DeliverySlice> {
         let channel = self.delivering.pop_front()?;
         self.reach
             .note_if(!self.delivering.is_empty(), HubPlace::DeliverInTurn);
@@ -414,8 +414,8 @@ impl Hub {
         let finished = end == record.members.len();
         for member_index in slice {
             let member = self.channels[channel].members[member_index];
-            if member != Member::HOLE {
-                self.give(member, &publication, targets, overflown);
+            if member != Member::TOMBSTONE {
+                self.deliver_to_member(member, &publication, targets, overflown);
             }
         }
         if finished {
@@ -424,14 +424,14 @@ impl Hub {
             self.reach.note(HubPlace::DeliverInSlices);
             self.delivering.push_back(channel);
         }
-        Some(Step {
+        Some(DeliverySlice {
             publication,
             finished,
             visited,
         })
     }
 
-    fn give(
+    fn deliver_to_member(
         &mut self,
         member: Member,
         publication: &Publication,
@@ -484,10 +484,10 @@ impl Hub {
         record.cursor = 0;
         // No cursor is active here, so compact the list. A busy channel always has another publication waiting: without
         // this it would keep the entry of every member that ever left.
-        if record.holes > 0 {
-            record.holes = 0;
-            self.reach.note(HubPlace::HolesClosed);
-            record.members.retain(|member| *member != Member::HOLE);
+        if record.tombstones > 0 {
+            record.tombstones = 0;
+            self.reach.note(HubPlace::TombstonesRemoved);
+            record.members.retain(|member| *member != Member::TOMBSTONE);
             for (index, member) in record.members.iter().enumerate() {
                 self.subscriptions[member.subscription].member_index =
                     u32::try_from(index).expect("fewer than connections");

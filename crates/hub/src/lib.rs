@@ -30,7 +30,7 @@ pub use close::CloseReason;
 pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};
 pub use home::{Home, ShardSet};
-pub use hub::{Hub, Step, Target};
+pub use hub::{DeliverySlice, Hub, Target};
 pub use limits::{Lease, Permit, Pool};
 pub use outbound::{Chunk, Outbound, Overflow};
 pub use publication::{Payload, Publication};

@@ -83,7 +83,7 @@ places! {
         LeaveSwaps = "a member leaves and the last one takes its place",
         LastLeavesInDelivery = "the last member leaves during a delivery",
         SubscribeInDelivery = "a member comes during a delivery",
-        HolesClosed = "the gaps of a delivery are closed",
+        TombstonesRemoved = "the tombstones of a delivery are removed",
         DeliverToNobody = "a publication finds that the channel has gone",
         DeliverWhileJoining = "a publication of an earlier membership arrives",
         DeliverBehindAnother = "a publication waits for an earlier one's delivery",

@@ -32,7 +32,7 @@ impl<R: Reactor> Shard<R> {
         while visited < slice_max {
             let from = targets.len();
             let max = slice_max - visited;
-            let Some(step) = self.hub.poll_delivery(
+            let Some(slice) = self.hub.poll_delivery(
                 max,
                 &mut targets,
                 &mut overflown,
@@ -40,11 +40,11 @@ impl<R: Reactor> Shard<R> {
             ) else {
                 break;
             };
-            // At least one: a channel whose members have all left has none to visit, and a turn must end.
-            visited += step.visited.max(1);
-            self.add_runs(&step.publication, from, &mut targets, &mut runs);
-            if step.finished {
-                finished.push(step.publication);
+            // Counts as one at least, so that the loop ends: a channel without members has none to visit.
+            visited += slice.visited.max(1);
+            self.add_runs(&slice.publication, from, &mut targets, &mut runs);
+            if slice.finished {
+                finished.push(slice.publication);
             }
         }
         self.send_runs(&targets, &runs, now);

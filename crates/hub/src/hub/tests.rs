@@ -51,9 +51,9 @@ fn admit(hub: &mut Hub, index: u32) {
     hub.connection_mut(index).set_transport(Transport::Raw);
 }
 
-fn step(hub: &mut Hub, max: usize) -> (Vec<u32>, bool) {
+fn deliver_slice(hub: &mut Hub, max: usize) -> (Vec<u32>, bool) {
     let mut targets = Vec::new();
-    let step = hub
+    let slice = hub
         .poll_delivery(max, &mut targets, &mut Vec::new(), &mut Vec::new())
         .expect("a delivery");
     hub.end_batch(&targets);
@@ -62,7 +62,7 @@ fn step(hub: &mut Hub, max: usize) -> (Vec<u32>, bool) {
             .into_iter()
             .map(|target| target.connection)
             .collect(),
-        step.finished,
+        slice.finished,
     )
 }
 
@@ -71,19 +71,19 @@ fn a_member_that_leaves_in_the_middle_is_skipped_and_nobody_else_is() {
     let mut hub = hub(timing(0, 1, 0));
     let members: Vec<u32> = (0..6).map(|_| member(&mut hub, "x")).collect();
     assert!(hub.deliver(publication("x", 1)));
-    assert_eq!(step(&mut hub, 2), (members[..2].to_vec(), false));
+    assert_eq!(deliver_slice(&mut hub, 2), (members[..2].to_vec(), false));
     for gone in [0, 3] {
         hub.release(members[gone], &mut Vec::new());
         hub.check();
     }
     let late = member(&mut hub, "x");
     assert_eq!(
-        step(&mut hub, 10),
+        deliver_slice(&mut hub, 10),
         (vec![members[2], members[4], members[5]], true)
     );
     hub.check();
     assert!(hub.deliver(publication("x", 2)));
-    let mut next = step(&mut hub, 10).0;
+    let mut next = deliver_slice(&mut hub, 10).0;
     next.sort_unstable();
     let mut expected = vec![members[1], members[2], members[4], members[5], late];
     expected.sort_unstable();
@@ -417,19 +417,19 @@ impl World {
         );
     }
 
-    /// Two steps in one batch, of which the kernel takes as much as `taken` says.
+    /// Two slices in one batch, of which the kernel takes as much as `taken` says.
     fn deliver(&mut self, max: usize, taken: &[usize]) {
         let (mut targets, mut overflown) = (Vec::<Target>::new(), Vec::<(u32, CloseReason)>::new());
         let mut frames = Vec::new();
         for _ in 0..2 {
             let from = targets.len();
-            let Some(step) =
+            let Some(slice) =
                 self.hub
                     .poll_delivery(max, &mut targets, &mut overflown, &mut Vec::new())
             else {
                 break;
             };
-            frames.extend((from..targets.len()).map(|_| Arc::clone(step.publication.raw_frame())));
+            frames.extend((from..targets.len()).map(|_| Arc::clone(slice.publication.raw_frame())));
         }
         for (index, (target, frame)) in targets.iter().zip(&frames).enumerate() {
             let count = taken[index % taken.len()].min(frame.len());
