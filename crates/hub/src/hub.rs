@@ -521,20 +521,20 @@ impl Hub {
         Ok(())
     }
 
-    /// Queues the answer or close frame with which a connection ends, which no budget holds back; see
-    /// [`Chunk::LastWord`].
-    pub fn enqueue_last_word(&mut self, index: u32, bytes: Vec<u8>) {
+    /// Queues the answer or close frame with which a connection ends, whatever the budgets say; see
+    /// [`Chunk::FinalChunk`].
+    pub fn enqueue_final_chunk(&mut self, index: u32, bytes: Vec<u8>) {
         let outbound = self.outbound_made(index);
-        self.outbounds[outbound].push(Chunk::LastWord(bytes.into()));
+        self.outbounds[outbound].push(Chunk::FinalChunk(bytes.into()));
         self.list_for_flush(index);
     }
 
-    /// Queues what the kernel left of a frame that was sent past the queue, from `offset` on. It goes to the front:
-    /// whatever is queued was queued while the frame was in a batch.
+    /// Queues the unsent tail of a frame that was sent in a batch: its bytes from `offset` on. It goes to the front of the
+    /// queue, because whatever is queued was queued after the frame had joined the batch.
     ///
     /// # Errors
     /// As [`Hub::enqueue`].
-    pub fn enqueue_rest(
+    pub fn enqueue_unsent_tail(
         &mut self,
         index: u32,
         chunk: Chunk,
@@ -542,8 +542,8 @@ impl Hub {
     ) -> Result<(), Overflow> {
         let is_backpressured = self.connections[index].has_outbound();
         let outbound = self.reserve_outbound(index, chunk.cost(offset))?;
-        self.reach.note_if(!is_backpressured, HubPlace::RestAlone);
-        self.reach.note_if(is_backpressured, HubPlace::RestInFront);
+        self.reach.note_if(!is_backpressured, HubPlace::TailAlone);
+        self.reach.note_if(is_backpressured, HubPlace::TailInFront);
         self.outbounds[outbound].push_front(chunk, offset);
         Ok(())
     }

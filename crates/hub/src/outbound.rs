@@ -12,15 +12,15 @@ pub enum Chunk {
     Shared(Arc<[u8]>),
     /// This connection's own: a reply, a control frame.
     Owned(Box<[u8]>),
-    /// The answer to its request. Nothing else makes sense to the peer before it, so it is never dropped.
+    /// The answer to its request. Never dropped: the peer cannot read anything before it.
     Response(Box<[u8]>),
-    /// The answer or close frame with which it ends. Said whatever the budgets say: there is one for each connection, it is
-    /// short, and the connection goes within the linger timeout.
-    LastWord(Box<[u8]>),
+    /// The answer or close frame with which the connection ends. It costs nothing of the budgets: a connection has one, it is
+    /// short, and the connection is closed within the linger timeout.
+    FinalChunk(Box<[u8]>),
 }
 
-/// What a chunk is charged beyond its bytes: its entry in the queue and what the allocator adds to it. Without it a client
-/// that reads nothing and pings would have 29 MB of two-byte pongs kept for a budget of 1 MiB.
+/// What a chunk costs beyond its bytes: its entry in the queue, and the allocator's overhead. Without it, a client that pings
+/// and reads nothing could have 29 MB of memory in two-byte pongs on a budget of 1 MiB.
 const CHUNK_BYTES: usize = 64;
 
 impl Chunk {
@@ -29,14 +29,14 @@ impl Chunk {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Shared(bytes) => bytes,
-            Self::Owned(bytes) | Self::Response(bytes) | Self::LastWord(bytes) => bytes,
+            Self::Owned(bytes) | Self::Response(bytes) | Self::FinalChunk(bytes) => bytes,
         }
     }
 
-    /// What it counts against the budgets while all of its bytes from `offset` on are queued.
+    /// What it costs of the budgets while its bytes from `offset` on are queued.
     pub(crate) fn cost(&self, offset: usize) -> usize {
         match self {
-            Self::LastWord(_) => 0,
+            Self::FinalChunk(_) => 0,
             _ => self.bytes().len() - offset + CHUNK_BYTES,
         }
     }
@@ -125,8 +125,8 @@ impl Outbound {
         self.cost -= u32::try_from(cost).expect("no more than was counted");
     }
 
-    /// Drops everything but what a close frame must follow: the rest of a chunk the peer has part of, or the response
-    /// it waits for. Returns by how much the cost fell.
+    /// Drops all chunks but the one that a close frame must follow: a chunk that was sent in part, or the response. Returns
+    /// by how much the cost fell.
     pub(crate) fn drop_untouched(&mut self) -> u32 {
         let is_response = matches!(self.chunks.front(), Some(Chunk::Response(_)));
         let keep = usize::from(self.taken > 0 || is_response);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_of_taking_leaves_the_rest() {
+    fn every_way_of_taking_leaves_the_unsent_tail() {
         for first in 0..=9 {
             for offset in 0..3 {
                 let mut outbound = Outbound::default();
@@ -226,11 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn a_last_word_costs_nothing() {
+    fn a_final_chunk_costs_nothing() {
         let mut outbound = Outbound::default();
         outbound.push(owned(b"ab"));
         let cost = outbound.cost();
-        outbound.push(Chunk::LastWord(b"close"[..].into()));
+        outbound.push(Chunk::FinalChunk(b"close"[..].into()));
         assert_eq!(outbound.cost(), cost);
         assert_eq!(outbound.advance(4), cost);
         assert_eq!(outbound.cost(), outbound.recount());

@@ -18,13 +18,13 @@ impl<R: Reactor> Shard<R> {
         &mut self,
         key: Key,
         reason: CloseReason,
-        last_word: Vec<u8>,
+        final_chunk: Vec<u8>,
         now: Now,
     ) {
         if !self.note_closed(key, reason, now) {
             return;
         }
-        self.hub.enqueue_last_word(key.index, last_word);
+        self.hub.enqueue_final_chunk(key.index, final_chunk);
         self.hub.connection_mut(key.index).want_fin();
     }
 

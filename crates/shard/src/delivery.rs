@@ -110,7 +110,7 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// The kernel did not take all of a frame: the rest goes in front of the connection's queue.
+    /// The kernel did not take all of a frame: the unsent tail goes in front of the connection's queue.
     fn note_unfinished(&mut self, index: u32, sent: Sent, frame: &Arc<[u8]>, now: Now) {
         let key = self
             .hub
@@ -128,10 +128,10 @@ impl<R: Reactor> Shard<R> {
             Sent::Failed(_) => self.handle_failed(key, now),
             Sent::Partly(bytes) => {
                 self.metrics().sent_bytes.add(bytes as u64);
-                let rest = Chunk::Shared(Arc::clone(frame));
-                match self.hub.enqueue_rest(index, rest.clone(), bytes) {
+                let frame = Chunk::Shared(Arc::clone(frame));
+                match self.hub.enqueue_unsent_tail(index, frame.clone(), bytes) {
                     Ok(()) => self.await_writable(key),
-                    Err(overflow) => self.close_in_frame(key, rest, bytes, overflow.into(), now),
+                    Err(overflow) => self.close_in_frame(key, frame, bytes, overflow.into(), now),
                 }
             }
         }
@@ -146,12 +146,16 @@ impl<R: Reactor> Shard<R> {
         reason: CloseReason,
         now: Now,
     ) {
-        // What came behind the frame in this batch is dropped in any case, and that may be room enough.
+        // Dropping what was queued after the frame may free enough of the budget.
         self.hub.drop_untouched_outbound(key.index);
         self.reach.note_if(bytes == 0, ShardPlace::CloseBeforeFrame);
         if bytes > 0 {
-            if self.hub.enqueue_rest(key.index, frame, bytes).is_err() {
-                // The peer has part of a frame whose rest we may not keep: nothing can follow it.
+            if self
+                .hub
+                .enqueue_unsent_tail(key.index, frame, bytes)
+                .is_err()
+            {
+                // The peer has part of a frame, and no budget is left for its tail: no close frame can follow, so reset.
                 self.reach.note(ShardPlace::ResetInFrame);
                 return self.reset(key, reason, now);
             }

@@ -49,7 +49,7 @@ myriad_hub::places! {
         PublishToOne = "a publication has subscribers on one shard",
         PublishToMany = "a publication has subscribers on several shards",
         LoopbackAfterClose = "a shard turns for what it told itself at the end of a turn",
-        CloseInFrame = "a connection over its budget keeps the rest of a frame",
+        CloseInFrame = "a connection over its budget keeps the unsent tail of a frame",
         ResetInFrame = "a connection over its budget is reset in the middle of a frame",
         CloseBeforeFrame = "a connection over its budget has seen nothing of the frame",
         CloseAgain = "a connection that ends is found over its budget again",

@@ -143,8 +143,8 @@ fn budgets_of_connection_and_process_hold() {
         hub.enqueue(connections[2], chunk(37)),
         Err(crate::Overflow::Process)
     );
-    // Nor does the last word cost anything, where there is nothing left to spend.
-    hub.enqueue_last_word(connections[1], vec![0; 500]);
+    // A final chunk costs nothing, although no budget is left.
+    hub.enqueue_final_chunk(connections[1], vec![0; 500]);
     hub.advance_outbound(connections[0], 836);
     assert_eq!(hub.enqueue(connections[2], chunk(836)), Ok(()));
     hub.check();
@@ -439,7 +439,7 @@ impl World {
                 .bytes
                 .extend_from_slice(&frame[..count]);
             if count < frame.len() {
-                let rest = self.hub.enqueue_rest(
+                let tail = self.hub.enqueue_unsent_tail(
                     target.connection,
                     Chunk::Shared(Arc::clone(frame)),
                     count,
@@ -447,7 +447,7 @@ impl World {
                 self.hub
                     .connection_mut(target.connection)
                     .set_awaits_writable(true);
-                if rest.is_err() {
+                if tail.is_err() {
                     overflown.push((target.connection, CloseReason::SlowConsumer));
                 }
             }

@@ -85,7 +85,7 @@ impl Decoder {
             Stage::Over => {
                 assert!(
                     self.bytes.is_empty(),
-                    "bytes after the last word: {:?}",
+                    "bytes after the final chunk: {:?}",
                     self.bytes
                 );
                 None

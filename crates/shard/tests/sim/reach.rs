@@ -11,7 +11,7 @@ const RARE: [&str; 5] = [
     "a connection listed for a flush has gone",
     "Closing: more is queued than one gathered send takes",
     "bytes of a connection that has gone",
-    "a connection over its budget keeps the rest of a frame",
+    "a connection over its budget keeps the unsent tail of a frame",
 ];
 
 /// What clients may read as the status of an answer.

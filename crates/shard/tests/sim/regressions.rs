@@ -60,7 +60,7 @@ fn two_publications_too_many_are_one_close() {
     assert_slow_consumer_was_told(&mut world);
 }
 
-/// The rest of a publication that was taken in part did not fit behind the next one, and the connection was reset
+/// The unsent tail of a publication that was taken in part did not fit behind the next one, and the connection was reset
 /// although it fits without it.
 #[test]
 fn the_rest_of_a_publication_makes_room_for_itself() {

@@ -181,18 +181,18 @@ impl Peer {
                     !self.decoder.is_partial() || self.has_sent_fin,
                     "ends in the middle"
                 );
-                let has_last_word = match self.status {
+                let has_final_chunk = match self.status {
                     Some(101) => self.close_received.is_some(),
                     Some(_) => true,
                     None => matches!(self.errand, Errand::Api) || self.is_sent_to_api(&scene.plan),
                 };
-                assert!(has_last_word || self.has_sent_fin, "ends without a word");
+                assert!(has_final_chunk || self.has_sent_fin, "ends without a word");
             }
             Some(PeerEnd::Reset) => {
-                let has_last_word = self.close_received.is_some()
+                let has_final_chunk = self.close_received.is_some()
                     || self.status.is_some_and(|status| status != 101);
                 assert!(
-                    has_last_word || self.may_be_reset(scene, ledger),
+                    has_final_chunk || self.may_be_reset(scene, ledger),
                     "peer {}: reset without a word, {} bytes unread",
                     self.number,
                     self.unread_bytes(ledger)
@@ -216,12 +216,12 @@ impl Peer {
             may_have_passed(scene.now - self.connected_at, plan.settings.linger_timeout);
         let budget = u64::from(plan.settings.outbound_bytes_max);
         let has_spoken = self.close_sent.is_some() || self.fault_sent.is_some();
-        let last_word_fits = self.frame_bytes_max(ledger) + CLOSE_BYTES <= budget
+        let final_chunk_fits = self.frame_bytes_max(ledger) + CLOSE_BYTES <= budget
             && !(has_spoken && self.unread_bytes(ledger) + CLOSE_BYTES > budget);
         // While it has not seen the 101, it may still be in its handshake.
-        let may_be_cut = self.status.is_none()
+        let may_be_reset_mid_frame = self.status.is_none()
             && (scene.is_draining || self.is_sent_to_api(plan) || plan.has_storms);
-        has_lingered || plan.is_tight() || may_be_cut || !last_word_fits
+        has_lingered || plan.is_tight() || may_be_reset_mid_frame || !final_chunk_fits
     }
 
     /// Nothing is under way: whatever this peer is due has come.
@@ -244,7 +244,7 @@ impl Peer {
         }
         assert!(
             self.close_received.is_none() && self.status == Some(101),
-            "FIN follows the last word"
+            "FIN follows the final chunk"
         );
         assert!(self.expected.is_empty(), "missing: {:?}", self.expected);
         for subscription in &self.subscriptions {
