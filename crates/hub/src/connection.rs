@@ -56,8 +56,8 @@ pub struct Connection {
     pub input: u32,
     /// Where it is in its life.
     pub phase: Phase,
-    /// What it speaks, in the low four bits; the window it takes compressed messages with, in the high ones, or 0.
-    speech: u8,
+    /// Its transport in the low four bits; in the high four the window it takes compressed messages with, or 0.
+    transport_and_window: u8,
     pub(crate) flags: u8,
     /// Channels whose home has not confirmed yet.
     pub(crate) joins_pending: u8,
@@ -89,23 +89,24 @@ impl Connection {
     /// What it speaks.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        Transport::ALL[usize::from(self.speech & 0x0f)]
+        Transport::ALL[usize::from(self.transport_and_window & 0x0f)]
     }
 
     /// Sets what it speaks.
     pub fn set_transport(&mut self, transport: Transport) {
-        self.speech = self.speech & 0xf0 | transport as u8;
+        self.transport_and_window = self.transport_and_window & 0xf0 | transport as u8;
     }
 
     /// The window it takes compressed messages with (RFC 7692); none where it takes none.
     #[must_use]
     pub fn window(&self) -> Option<Window> {
-        Window::new(self.speech >> 4)
+        Window::new(self.transport_and_window >> 4)
     }
 
     /// Sets what was negotiated of compression.
     pub fn set_window(&mut self, window: Option<Window>) {
-        self.speech = self.speech & 0x0f | window.map_or(0, Window::bits) << 4;
+        self.transport_and_window =
+            self.transport_and_window & 0x0f | window.map_or(0, Window::bits) << 4;
     }
 
     pub(crate) fn is(&self, flag: u8) -> bool {
@@ -188,7 +189,7 @@ impl Default for Connection {
             outbound: NONE,
             input: NONE,
             phase: Phase::Handshake,
-            speech: 0,
+            transport_and_window: 0,
             flags: 0,
             joins_pending: 0,
         }
