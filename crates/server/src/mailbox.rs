@@ -1,10 +1,9 @@
-//! What shard threads tell the control plane.
+//! Events from shard threads to the control plane.
 //!
 //! Tokio wakes its runtime by writing to a descriptor *number*. A shard thread that has unshared its descriptor table
-//! has something else at that number, perhaps a client's socket: waking a tokio task there, even by dropping a
-//! channel's sender, would write eight stray bytes to a client. So shard threads touch nothing of tokio's. They put
-//! notes here, and the mailbox's own eventfd, made before any thread unshares and kept by all of them, tells the
-//! control plane to look.
+//! may have a client's socket at that number: waking a tokio task there, even by dropping a channel's sender, would write
+//! eight stray bytes to a client. So shard threads use nothing of tokio's. They post events here, and then write a byte to
+//! the mailbox's own pipe, which is made before any thread unshares its table and kept in all tables.
 
 use crate::error::ServerError;
 use myriad_shard::{Position, Reply};
@@ -15,11 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
-/// Something a shard thread has to say.
+/// Something that happened on a shard thread.
 #[derive(Debug)]
-pub(crate) enum Note {
-    /// A publication has its place; none when the shard ended before it got one.
-    Placed(oneshot::Sender<Position>, Option<Position>),
+pub(crate) enum ShardEvent {
+    /// A publication has its offset; none when the shard ended before it got one.
+    Published(oneshot::Sender<Position>, Option<Position>),
     /// The shard accepts connections.
     Ready {
         /// Its thread, for what `/proc` says of it.
@@ -31,71 +30,72 @@ pub(crate) enum Note {
     Failed(ServerError),
 }
 
-/// The way from shard threads to the control plane. Unbounded, because every note answers something that is bounded:
-/// a publication's permit, or a thread.
+/// A queue of events for the control plane. It needs no bound of its own: each event belongs to something that is bounded,
+/// a publication's permit or a thread.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    notes: Mutex<Vec<Note>>,
-    bell: OwnedFd,
+    events: Mutex<Vec<ShardEvent>>,
+    /// The writing end of the pipe.
+    notify_fd: OwnedFd,
 }
 
 /// The reader's side of a mailbox.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct ShardEvents {
     mailbox: Arc<Mailbox>,
-    bell: pipe::Receiver,
+    notified_fd: pipe::Receiver,
 }
 
 /// A mailbox and its reader; call it inside the runtime.
-pub(crate) fn mailbox() -> io::Result<(Arc<Mailbox>, Notes)> {
-    let (heard, rung) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+pub(crate) fn mailbox() -> io::Result<(Arc<Mailbox>, ShardEvents)> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let mailbox = Arc::new(Mailbox {
-        notes: Mutex::default(),
-        bell: rung,
+        events: Mutex::default(),
+        notify_fd: writer,
     });
-    let notes = Notes {
+    let events = ShardEvents {
         mailbox: Arc::clone(&mailbox),
-        bell: pipe::Receiver::from_owned_fd(heard)?,
+        notified_fd: pipe::Receiver::from_owned_fd(reader)?,
     };
-    Ok((mailbox, notes))
+    Ok((mailbox, events))
 }
 
 impl Mailbox {
     /// The descriptor that every thread's table must keep.
     pub(crate) fn raw(&self) -> RawFd {
-        self.bell.as_raw_fd()
+        self.notify_fd.as_raw_fd()
     }
 
-    /// Leaves a note. Rings only when the box was empty: the reader takes all notes at once.
-    pub(crate) fn leave(&self, note: Note) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = notes.is_empty();
-        notes.push(note);
-        drop(notes);
+    /// Queues an event. Notifies the reader only if the queue was empty: the reader takes all events at once.
+    pub(crate) fn post(&self, event: ShardEvent) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = events.is_empty();
+        events.push(event);
+        drop(events);
         if first {
-            // A full pipe refuses, and then the bell is ringing already.
-            let _ = rustix::io::write(&self.bell, &[1]);
+            // A full pipe refuses the byte; the reader has been notified then.
+            let _ = rustix::io::write(&self.notify_fd, &[1]);
         }
     }
 
-    fn take(&self) -> Vec<Note> {
-        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take(&self) -> Vec<ShardEvent> {
+        std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Notes {
-    /// Waits until there are notes, and takes all.
-    pub(crate) async fn next(&mut self) -> io::Result<Vec<Note>> {
+impl ShardEvents {
+    /// Waits until there are events, and takes all.
+    pub(crate) async fn next(&mut self) -> io::Result<Vec<ShardEvent>> {
         loop {
-            self.bell.readable().await?;
-            // The bell is silenced before the box is opened: a note that comes in between rings it again.
-            match self.bell.try_read(&mut [0; 64]) {
+            self.notified_fd.readable().await?;
+            // Empty the pipe before taking the events: an event posted in between notifies again.
+            match self.notified_fd.try_read(&mut [0; 64]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
                 Ok(_) => {
-                    let notes = self.mailbox.take();
-                    if !notes.is_empty() {
-                        return Ok(notes);
+                    let events = self.mailbox.take();
+                    if !events.is_empty() {
+                        return Ok(events);
                     }
                 }
             }
@@ -120,7 +120,7 @@ struct PendingReply {
 impl PendingReply {
     fn settle(&mut self, position: Option<Position>) {
         if let Some(sender) = self.sender.take() {
-            self.mailbox.leave(Note::Placed(sender, position));
+            self.mailbox.post(ShardEvent::Published(sender, position));
         }
     }
 }
@@ -142,10 +142,10 @@ mod tests {
             .unwrap()
     }
 
-    /// Answers what the notes carry, as the control plane does.
-    fn settle(notes: Vec<Note>) {
-        for note in notes {
-            if let Note::Placed(sender, Some(position)) = note {
+    /// Settles what the events carry, as the control plane does.
+    fn settle(events: Vec<ShardEvent>) {
+        for event in events {
+            if let ShardEvent::Published(sender, Some(position)) = event {
                 let _ = sender.send(position);
             }
         }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn replies_come_through_and_a_dropped_one_ends_its_wait() {
         let runtime = runtime();
-        let (mailbox, mut notes) = runtime.block_on(async { mailbox().unwrap() });
+        let (mailbox, mut events) = runtime.block_on(async { mailbox().unwrap() });
         let (answered, answer) = oneshot::channel();
         let (dropped, nothing) = oneshot::channel();
         let first = reply_through(Arc::clone(&mailbox), answered);
@@ -166,23 +166,24 @@ mod tests {
         .join()
         .unwrap();
         runtime.block_on(async {
-            settle(notes.next().await.unwrap());
+            settle(events.next().await.unwrap());
             assert_eq!(answer.await.unwrap().offset, 7);
             assert!(nothing.await.is_err());
         });
     }
 
     #[test]
-    fn no_note_is_lost_between_silencing_and_taking() {
-        const NOTES: usize = 20_000;
+    fn no_event_is_lost_between_emptying_and_taking() {
+        const EVENTS: usize = 20_000;
         let runtime = runtime();
-        let (mailbox, mut notes) = runtime.block_on(async { mailbox().unwrap() });
-        let thread =
-            std::thread::spawn(move || (0..NOTES).for_each(|_| mailbox.leave(Note::Finished)));
+        let (mailbox, mut events) = runtime.block_on(async { mailbox().unwrap() });
+        let thread = std::thread::spawn(move || {
+            (0..EVENTS).for_each(|_| mailbox.post(ShardEvent::Finished))
+        });
         runtime.block_on(async {
             let mut seen = 0;
-            while seen < NOTES {
-                seen += notes.next().await.unwrap().len();
+            while seen < EVENTS {
+                seen += events.next().await.unwrap().len();
             }
         });
         thread.join().unwrap();

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::control::{self, Control, Gate, Origin, Registered, Stage};
 use crate::error::ServerError;
 use crate::handover::Receiver;
-use crate::mailbox::{Note, Notes, mailbox};
+use crate::mailbox::{ShardEvent, ShardEvents, mailbox};
 use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
     choose_driver, enough_rings, refusal,
@@ -261,7 +261,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             key,
             stage,
         } = assembly;
-        let (mailbox, notes) = mailbox().map_err(ServerError::system("make a pipe"))?;
+        let (mailbox, events) = mailbox().map_err(ServerError::system("make a pipe"))?;
         let wakers = (0..plan.shards)
             .map(|_| Waker::new())
             .collect::<io::Result<Vec<_>>>()
@@ -284,7 +284,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             wakers,
         };
         let started = shards::start(launch, &mesh, &mailbox);
-        // Shards that came up before one did not must not stay behind.
+        // If one shard did not start, those that did must not stay.
         let threads = started.inspect_err(|_| mesh.drain(Duration::ZERO))?;
         Supervisor {
             config,
@@ -295,7 +295,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             internal,
             ready: Some(ready),
         }
-        .run(threads, notes)
+        .run(threads, events)
         .await
     })
 }
@@ -318,25 +318,29 @@ const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
 const GRACE_MAX: Duration = Duration::from_secs(2);
 
 impl Supervisor {
-    async fn run(mut self, mut threads: Threads, mut notes: Notes) -> Result<(), ServerError> {
+    async fn run(
+        mut self,
+        mut threads: Threads,
+        mut events: ShardEvents,
+    ) -> Result<(), ServerError> {
         let gate = self.open_gate(&mut threads)?;
         let (mut ready, mut finished) = (Vec::new(), 0);
         while finished < self.plan.shards {
-            let batch = notes
+            let batch = events
                 .next()
                 .await
                 .map_err(ServerError::system("read a pipe"))?;
-            for note in batch {
-                match note {
-                    Note::Placed(sender, position) => settle(sender, position),
-                    Note::Ready { thread } => {
+            for event in batch {
+                match event {
+                    ShardEvent::Published(sender, position) => settle(sender, position),
+                    ShardEvent::Ready { thread } => {
                         ready.push(thread);
                         if ready.len() == self.plan.shards {
                             self.begin(std::mem::take(&mut ready));
                         }
                     }
-                    Note::Finished => finished += 1,
-                    Note::Failed(error) => return Err(self.fail(error)),
+                    ShardEvent::Finished => finished += 1,
+                    ShardEvent::Failed(error) => return Err(self.fail(error)),
                 }
             }
         }

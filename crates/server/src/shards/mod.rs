@@ -10,7 +10,7 @@ pub(crate) use plan::{
 
 use crate::error::ServerError;
 use crate::handover::{self, Sender};
-use crate::mailbox::{Mailbox, Note};
+use crate::mailbox::{Mailbox, ShardEvent};
 use myriad_reactor::{Driver, Epoll, Reactor, Setup, Uring, Waker, listen, unshare_descriptors};
 use myriad_shard::{Mesh, Now, Settings, Shard, Turn};
 use std::io;
@@ -56,7 +56,7 @@ struct Seat {
     spread_from: u32,
 }
 
-/// Starts one thread per shard. Each says [`Note::Ready`] when it accepts.
+/// Starts one thread per shard. Each posts [`ShardEvent::Ready`] when it accepts.
 ///
 /// # Errors
 /// No descriptor, or no thread. Threads that were started already must be drained by the caller.
@@ -133,7 +133,7 @@ impl Drop for Witness {
         if std::thread::panicking() {
             let thread = format!("shard {}", self.index);
             self.mailbox
-                .leave(Note::Failed(ServerError::Panicked { thread }));
+                .post(ShardEvent::Failed(ServerError::Panicked { thread }));
         }
     }
 }
@@ -147,8 +147,8 @@ impl Seat {
             index: self.index,
         };
         match self.run() {
-            Ok(()) => mailbox.leave(Note::Finished),
-            Err(error) => mailbox.leave(Note::Failed(error)),
+            Ok(()) => mailbox.post(ShardEvent::Finished),
+            Err(error) => mailbox.post(ShardEvent::Failed(error)),
         }
     }
 
@@ -196,7 +196,7 @@ impl Seat {
             self.spread_from,
             now(),
         );
-        self.mailbox.leave(Note::Ready {
+        self.mailbox.post(ShardEvent::Ready {
             thread: rustix::thread::gettid(),
         });
         loop {
