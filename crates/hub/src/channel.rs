@@ -63,10 +63,10 @@ impl Member {
 /// Whether the channel's home knows that this shard wants its publications.
 #[derive(Debug)]
 pub(crate) enum Membership {
-    /// Asked; these connections wait for the answer to that very question. Answers to earlier ones are of a time
-    /// when the home thought that we had left, and say nothing about now.
+    /// The home was asked; these connections wait for the answer with this serial. Answers with earlier serials are
+    /// ignored: the home sent them before it got our last leave.
     Joining { serial: u64, waiting: Vec<Key> },
-    /// Confirmed: every publication after `last_offset` at that moment arrives here, in order.
+    /// The home has confirmed: every publication after the `last_offset` of that moment arrives here, in order.
     Joined,
 }
 

@@ -170,7 +170,7 @@ impl Hub {
         self.arm_open(index, now);
     }
 
-    /// The connection ends: no more deliveries; what is queued may leave until the linger deadline.
+    /// Begins the end of a connection: no more deliveries. What is queued may still be sent until the linger deadline.
     /// Appends the names of channels that lost their last member here to `emptied_channels`.
     pub fn begin_closing(&mut self, index: u32, now: Now, emptied_channels: &mut Vec<Arc<str>>) {
         self.connections[index].phase = Phase::Closing;
@@ -178,7 +178,7 @@ impl Hub {
         self.arm_linger(index, now);
     }
 
-    /// Frees the record and everything it holds. Its index may name another connection at once.
+    /// Frees the record and everything it holds. The next connection may get its index.
     pub fn release(&mut self, index: u32, emptied_channels: &mut Vec<Arc<str>>) {
         self.unsubscribe_all(index, emptied_channels);
         self.drop_outbound(index);
@@ -318,14 +318,14 @@ impl Hub {
 
     // Deliveries.
 
-    /// Takes a publication for this shard's members; false when there are none, and then it is done here.
+    /// Queues a publication for this shard's members. False if there are none: then this shard is done with it.
     pub fn deliver(&mut self, publication: Arc<Publication>) -> bool {
         let Some(&channel) = self.names.get(&**publication.channel()) else {
             self.reach.note(HubPlace::DeliverToNobody);
             return false;
         };
         let record = &mut self.channels[channel];
-        // While joining, a publication can only be of an earlier membership: what counts starts with the answer.
+        // While joining, a publication can only be of an earlier membership. Ours begins with the home's answer.
         if matches!(record.membership, Membership::Joining { .. }) {
             self.reach.note(HubPlace::DeliverWhileJoining);
             return false;
@@ -614,7 +614,7 @@ impl Hub {
         (outbound != NONE).then(|| &self.outbounds[outbound])
     }
 
-    /// Notes that the kernel took `bytes` of the queue; the queue is gone when it is empty.
+    /// Notes that the kernel took `bytes` of the queue. An empty queue is freed.
     pub fn advance_outbound(&mut self, index: u32, bytes: usize) {
         let outbound = self.connections[index].outbound;
         let freed = self.outbounds[outbound].advance(bytes);
@@ -625,7 +625,7 @@ impl Hub {
         }
     }
 
-    /// Drops what the peer has seen nothing of, so that a close frame comes next.
+    /// Drops queued chunks of which no byte was sent, so that a close frame can follow at once.
     pub fn drop_untouched_outbound(&mut self, index: u32) {
         let outbound = self.connections[index].outbound;
         if outbound == NONE {
@@ -667,7 +667,7 @@ impl Hub {
         self.buffered.refund(bytes as u64);
     }
 
-    /// Which turns of the hub's code have been taken, in builds with debug assertions.
+    /// Which states of the hub's code have been reached, in builds with debug assertions.
     #[must_use]
     pub fn reach(&self) -> &Reach<HubPlace> {
         &self.reach

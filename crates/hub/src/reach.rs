@@ -1,4 +1,4 @@
-//! Which turns of the code a run has come through: for the simulator, whose report names what its schedules missed.
+//! Which states of the code a run has reached: for the simulator, whose report names those that its schedules missed.
 //!
 //! Lines alone do not say that: a member that leaves in the middle of a delivery runs the same lines as one that leaves
 //! at its end. Counted in builds with debug assertions; what ships pays nothing.

@@ -1,4 +1,4 @@
-//! What time does to connections: one timer each, with the earliest of its deadlines.
+//! Timers: each connection has one, armed for the earliest of its deadlines.
 
 use crate::connection::Connection;
 use crate::reach::HubPlace;
@@ -38,9 +38,9 @@ impl Timing {
     }
 }
 
-/// As many connections, one beside the other in the slab, ping in the same tick. Their records lie side by side, and mostly
-/// their sockets in the kernel do too: a million idle connections cost the server two thirds of the CPU that they cost when
-/// each pings at a time of its own (`docs/adr/0012-neighbours-ping-together.md`).
+/// Connections that ping in the same tick: neighbours in the slab. Their records lie side by side, and so do most of their
+/// sockets in the kernel. A million idle connections cost two thirds of the CPU that they cost when each pings at a time of
+/// its own (`docs/adr/0012-neighbours-ping-together.md`).
 const NEIGHBOURS: u32 = 256;
 
 /// 2^32 divided by the golden ratio.
@@ -161,7 +161,7 @@ impl Hub {
         self.wheel.arm(&mut self.connections, index, deadline);
     }
 
-    /// The request is here, and its channels' homes have been asked: they have as long as the head had.
+    /// The request is whole and the homes of its channels are asked. They have as long to answer as the head had to arrive.
     pub fn begin_joining(&mut self, index: u32, now: Now) {
         self.connections[index].phase = Phase::Joining;
         let deadline = after(now.tick(), self.timing.handshake);
@@ -231,7 +231,7 @@ impl Hub {
         }
     }
 
-    /// Input only notes its time; what it changes is worked out here, when the timer fires.
+    /// Input only notes its tick. Its effect on the deadlines is computed here, when the timer fires.
     fn handle_open_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
         let timing = self.timing;
         let last_input = self.connections[index].last_input;

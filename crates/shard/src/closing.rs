@@ -33,7 +33,7 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn close_stream(&mut self, key: Key, reason: CloseReason, now: Now) {
         match self.hub.connection(key.index).phase {
             Phase::Open => {}
-            // Two publications of one turn may both have been too much: the first has ended it.
+            // A second publication of this turn overflowed its queue too: the first has ended it.
             Phase::Closing => return self.reach.note(ShardPlace::CloseAgain),
             Phase::Handshake | Phase::Joining => return self.reset(key, reason, now),
         }
@@ -77,7 +77,7 @@ impl<R: Reactor> Shard<R> {
         let connection = self.hub.connection_mut(key.index);
         connection.note_fin_received();
         if connection.phase != Phase::Closing {
-            // Without a close frame: there is nobody left to tell (RFC 6455, section 7.1.5).
+            // No close frame: the peer has ended the connection without one (RFC 6455, section 7.1.5).
             self.note_closed(key, CloseReason::Client, now);
             self.close_at_turn_end(key, Close::Orderly);
         } else if connection.is_finished() {

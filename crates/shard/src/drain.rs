@@ -1,4 +1,4 @@
-//! Draining: every connection is told to go, evenly over a window, so that the clients' return does not come as a wave.
+//! Draining: connections are closed evenly over a window, so that clients do not reconnect all at once.
 
 use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
@@ -14,7 +14,7 @@ pub(crate) struct Drain {
     over: Duration,
     /// Connections to close, as of the beginning; later ones are answered 503.
     indices: Vec<u32>,
-    /// How many of them have had their turn.
+    /// How many of them have been closed.
     closed: usize,
     accepting: bool,
 }
@@ -59,7 +59,7 @@ impl<R: Reactor> Shard<R> {
         let due = drain.due(now).min(drain.closed + self.settings.slice_max);
         for nth in drain.closed..due {
             let index = drain.indices[nth];
-            // An index may name a later connection by now: it is closed all the same, for it is in the way.
+            // The index may name a later connection by now. It is closed too: the drain waits for all to end.
             if self
                 .hub
                 .key_of(index)
@@ -77,7 +77,7 @@ impl<R: Reactor> Shard<R> {
         drain.closed = drain.closed.max(due);
         let all_told = drain.closed == drain.indices.len() && now >= drain.ends();
         if all_told && drain.accepting {
-            // Listeners go last: until here newcomers were answered 503.
+            // Stop accepting last: until here new connections were answered 503.
             drain.accepting = false;
             self.reactor.accept(false);
             let late: Vec<u32> = self.hub.connection_indices().collect();

@@ -1,10 +1,10 @@
-//! Input that is not whole yet. Exists only while something is partial.
+//! Partial input: bytes that cannot be handled before more of them arrive. Kept only while needed.
 
 use myriad_hub::Hub;
 use myriad_wheel::{NONE, Slab};
 use myriad_wire::ws::Decoder;
 
-/// What a connection has sent that cannot be acted on yet.
+/// The partial input of a connection.
 #[derive(Debug, Default)]
 pub(crate) enum Input {
     #[default]
@@ -15,7 +15,7 @@ pub(crate) enum Input {
     Joining {
         /// The 101.
         response: Box<[u8]>,
-        /// What the client has sent behind its request without waiting for the answer.
+        /// What the client sent after its request without waiting for the answer.
         early: Vec<u8>,
     },
     /// The middle of a message.

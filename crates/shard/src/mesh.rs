@@ -74,11 +74,11 @@ struct Inner {
     draining: AtomicBool,
 }
 
-/// Bounded at admission, not here: publications hold permits, a connection has one join in flight, and a shard asks
-/// and leaves once per channel. So a push never fails and a shard never blocks on another.
+/// Bounded at admission, not here: each publication holds a permit, and a shard sends one join and one leave per channel.
+/// So a push never fails, and a shard never blocks on another.
 struct Inbox {
     messages: Mutex<Vec<Message>>,
-    /// A wake is on its way that the shard has not answered by [`Mesh::receive`]; others need not wake it again.
+    /// True from a wake until the shard calls [`Mesh::receive`]: others need not wake it again.
     woken: AtomicBool,
     waker: Waker,
 }
@@ -227,7 +227,7 @@ impl Mesh {
     pub(crate) fn receive(&self, shard: usize, messages: &mut Vec<Message>) {
         assert!(messages.is_empty());
         let inbox = &self.0.inboxes[shard];
-        // Before the queue is taken: a sender that comes in between wakes once too often, never once too few.
+        // Cleared before the queue is taken: a sender in between may wake once too often, never once too few.
         if inbox.woken.swap(false, Ordering::AcqRel) {
             std::mem::swap(
                 &mut *inbox

@@ -1,4 +1,4 @@
-//! What leaves a connection in its own name: replies, and whatever had to be queued.
+//! Outbound queues: replies, and everything that could not be sent at once.
 
 use crate::reach::{Happening, ShardPlace};
 use crate::shard::{Shard, token_of};
@@ -119,7 +119,7 @@ impl<R: Reactor> Shard<R> {
         self.reactor.notify_writable(socket, token_of(key));
     }
 
-    /// Our FIN, once the last queued byte is gone; then the socket, once the peer's FIN is here too.
+    /// Sends our FIN once the queue is empty, and closes the socket once the peer's FIN has come too.
     fn send_fin_if_due(&mut self, index: u32) {
         let connection = self.hub.connection_mut(index);
         if connection.phase != Phase::Closing || !connection.fin_is_due() {

@@ -1,5 +1,5 @@
-//! Which turns of the shard's code a run has come through, for the simulator's report: what happened to connections in
-//! each of their phases, and where the shard's own schedules meet. See [`myriad_hub::Reach`].
+//! Which states of the shard's code a run has reached, for the simulator's report: what happened to connections in each of
+//! their phases, and where the shard's own schedules meet. See [`myriad_hub::Reach`].
 
 use myriad_hub::{Phase, Place, Reach};
 
@@ -71,7 +71,7 @@ myriad_hub::places! {
     }
 }
 
-/// What of all that a shard has come through.
+/// What a shard has reached.
 #[derive(Debug, Default)]
 pub(crate) struct ShardReach {
     places: Reach<ShardPlace>,

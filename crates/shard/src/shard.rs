@@ -133,7 +133,7 @@ impl<R: Reactor> Shard<R> {
         self.reactor.wait(timeout, &mut self.completions)
     }
 
-    /// Durations are known only here: a turn is given the time at its start and reads no clock.
+    /// Records the turn's durations. Only here is its end known: a turn gets the time of its start and reads no clock.
     fn note_turn_end(&mut self, now: Now) {
         let metrics = &self.mesh.metrics()[self.index];
         if let Some(began) = self.turned_at.take() {
@@ -146,7 +146,7 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// How long [`Shard::wait`] waits when nothing comes; none is without end. The simulator's scheduling.
+    /// How long [`Shard::wait`] waits if nothing happens; `None` is without limit. Public for the simulator.
     #[must_use]
     pub fn timeout(&self, now: Now) -> Option<Duration> {
         let busy = !self.loopback.is_empty()
@@ -328,7 +328,7 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// Which turns of the shard's and the hub's code have been taken, in builds with debug assertions: for the
+    /// Which states of the shard's and the hub's code have been reached, in builds with debug assertions: for the
     /// simulator's report.
     pub fn reach(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         let hub = self.hub.reach().counts();

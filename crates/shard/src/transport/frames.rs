@@ -82,8 +82,7 @@ impl<R: Reactor> Shard<R> {
         Decoder::with_extension(Role::Server, extension)
     }
 
-    /// Acts on what a client said; an error when a message is not what it says it is, which shows only here when it is
-    /// compressed.
+    /// Handles one event of a client's stream. An error if a compressed message is not valid, which only inflating shows.
     fn handle_event(
         &mut self,
         key: Key,
@@ -132,7 +131,7 @@ impl<R: Reactor> Shard<R> {
         self.queue(key, frame, now);
     }
 
-    /// The client closes: its code comes back (RFC 6455, section 5.5.1), behind what is queued.
+    /// Answers the client's close frame with its own code (RFC 6455, section 5.5.1), after what is queued.
     fn answer_close(&mut self, key: Key, code: Option<CloseCode>, now: Now) {
         let mut frame = Vec::with_capacity(4);
         match code {

@@ -111,7 +111,7 @@ impl World {
         self.log(format_args!("drained"));
         self.ledger.check_replies();
         self.control.borrow_mut().give_up(&self.net);
-        // What shards said to those that had left already.
+        // What shards sent to peers that had left already.
         let now = self.now();
         while let Some(seat) = self
             .seats
@@ -143,10 +143,10 @@ impl World {
     fn check_deliveries(&self) {
         let seen: u64 = self.peers.iter().map(|peer| peer.deliveries).sum();
         let deliveries = self.sum(|metrics| &metrics.deliveries);
-        assert!(seen + self.gone.deliveries <= deliveries);
+        assert!(seen + self.former_peers.deliveries <= deliveries);
         let lost = self.closes();
         let is_exact = lost == 0;
-        assert!(!is_exact || seen + self.gone.deliveries == deliveries);
+        assert!(!is_exact || seen + self.former_peers.deliveries == deliveries);
     }
 
     /// Nothing is left, and all figures agree.
@@ -165,8 +165,8 @@ impl World {
         self.note_reach();
         self.work.clients = self.connected as u64;
         self.work.publications = self.replies;
-        self.work.deliveries = self.gone.deliveries;
-        self.work.received_bytes = self.gone.received_bytes;
+        self.work.deliveries = self.former_peers.deliveries;
+        self.work.received_bytes = self.former_peers.received_bytes;
         let limits = self.scene.plan.limits;
         assert_eq!(
             self.mesh.available().connections_max,
@@ -181,12 +181,12 @@ impl World {
         assert_eq!(self.sum(|metrics| &metrics.connections), 0);
         assert_eq!(self.sum(|metrics| &metrics.buffered_bytes), 0);
         assert_eq!(self.sum(|metrics| &metrics.publications), self.replies);
-        assert!(self.gone.deliveries <= self.sum(|metrics| &metrics.deliveries));
-        assert!(self.gone.upgrades <= self.sum(|metrics| &metrics.upgrades));
-        assert!(self.gone.pings <= self.sum(|metrics| &metrics.pings));
+        assert!(self.former_peers.deliveries <= self.sum(|metrics| &metrics.deliveries));
+        assert!(self.former_peers.upgrades <= self.sum(|metrics| &metrics.upgrades));
+        assert!(self.former_peers.pings <= self.sum(|metrics| &metrics.pings));
         let taken = self.control.borrow().taken;
         let from_shards = self.sum(|metrics| &metrics.sent_bytes);
-        assert!(self.gone.received_bytes <= from_shards + taken * ANSWER_BYTES_MAX);
+        assert!(self.former_peers.received_bytes <= from_shards + taken * ANSWER_BYTES_MAX);
         assert_eq!(self.sum(|metrics| &metrics.handed_over), taken);
         let closes = |reason: CloseReason| self.sum(|metrics| &metrics.closes[reason as usize]);
         assert!(taken <= closes(CloseReason::HandedOver));

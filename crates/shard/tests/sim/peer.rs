@@ -161,7 +161,7 @@ impl Peer {
         self.is_broken || self.end.is_some()
     }
 
-    /// It may still say something that makes sense.
+    /// True while it may still send valid frames.
     pub(crate) fn may_speak(&self) -> bool {
         self.is_open()
             && !self.has_sent_fin
@@ -205,7 +205,7 @@ impl Peer {
         self.outbox.clear();
     }
 
-    fn say(&mut self, first: u8, payload: &[u8], prng: &mut Prng) {
+    fn send_frame(&mut self, first: u8, payload: &[u8], prng: &mut Prng) {
         let mut bytes = Vec::new();
         request::frame(&mut bytes, first, payload, prng);
         self.outbox.extend(bytes);
@@ -221,7 +221,7 @@ impl Peer {
     pub(crate) fn ping(&mut self, prng: &mut Prng) {
         let size = prng.below(126);
         let payload = request::message(false, size, prng);
-        self.say(0x89, &payload, prng);
+        self.send_frame(0x89, &payload, prng);
         self.expect(10, payload);
     }
 
@@ -254,7 +254,7 @@ impl Peer {
             };
             let begin = if fragment == 1 { opcode | mark } else { 0 };
             let first = begin | if is_last { 0x80 } else { 0 };
-            self.say(first, &payload[from..to], prng);
+            self.send_frame(first, &payload[from..to], prng);
             from = to;
             if !is_last && prng.one_in(3) {
                 self.ping(prng);
@@ -271,7 +271,7 @@ impl Peer {
         if code.is_some() && prng.one_in(2) {
             payload.extend("adiós".bytes());
         }
-        self.say(0x88, &payload, prng);
+        self.send_frame(0x88, &payload, prng);
         self.close_sent = Some(code);
     }
 
@@ -381,7 +381,7 @@ impl Peer {
                 assert_eq!(payload, [], "pings are empty");
                 self.check_ping(scene);
                 if self.manners.is_prompt && self.may_speak() {
-                    self.say(0x8a, b"", prng);
+                    self.send_frame(0x8a, b"", prng);
                 }
             }
             _ => {
@@ -391,7 +391,7 @@ impl Peer {
                 self.close_received = Some(code);
                 if self.manners.is_prompt && self.close_sent.is_none() && !self.has_sent_fin {
                     let payload = code.map_or(Vec::new(), |code| code.to_be_bytes().to_vec());
-                    self.say(0x88, &payload, prng);
+                    self.send_frame(0x88, &payload, prng);
                     self.close_sent = Some(code);
                 }
             }

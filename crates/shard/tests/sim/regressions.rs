@@ -35,7 +35,7 @@ fn assert_slow_consumer_was_told(world: &mut World) {
         world.closes_by_reason()[CloseReason::SlowConsumer as usize],
         1
     );
-    assert_eq!(world.gone.upgrades, 1);
+    assert_eq!(world.former_peers.upgrades, 1);
     world.leave();
 }
 
@@ -60,10 +60,10 @@ fn two_publications_too_many_are_one_close() {
     assert_slow_consumer_was_told(&mut world);
 }
 
-/// The unsent tail of a publication that was taken in part did not fit behind the next one, and the connection was reset
-/// although it fits without it.
+/// The unsent tail of a publication that was taken in part did not fit because the next one was queued, and the
+/// connection was reset, although the tail alone fits.
 #[test]
-fn the_rest_of_a_publication_makes_room_for_itself() {
+fn the_unsent_tail_of_a_publication_makes_room_for_itself() {
     let mut world = narrow(Faults {
         kernel_bytes: (300, 300),
         ..Faults::NONE

@@ -31,7 +31,7 @@ impl Seat {
     }
 }
 
-/// What peers that are gone have seen.
+/// What peers that have left saw.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) deliveries: u64,
@@ -104,7 +104,7 @@ pub(crate) struct World {
     pub(crate) control: Rc<RefCell<ControlPlane>>,
     pub(crate) prng: Prng,
     pub(crate) trace: Trace,
-    pub(crate) gone: Tally,
+    pub(crate) former_peers: Tally,
     pub(crate) work: Work,
     pub(crate) reach: Reach,
     /// Of a drain.
@@ -158,7 +158,7 @@ impl World {
             control,
             prng,
             trace,
-            gone: Tally::default(),
+            former_peers: Tally::default(),
             work: Work::default(),
             reach: Reach::new(),
             has_all_heard: false,
@@ -304,20 +304,20 @@ impl World {
                     .line(self.scene.now, format_args!("peer {number}: {is:?}"));
             }
         }
-        self.bury();
+        self.remove_former_peers();
         is_moving
     }
 
-    /// Strikes out peers that are gone.
-    fn bury(&mut self) {
-        let (gone, ledger) = (&mut self.gone, &self.ledger);
+    /// Removes peers that have left, and keeps their totals.
+    fn remove_former_peers(&mut self) {
+        let (former_peers, ledger) = (&mut self.former_peers, &self.ledger);
         self.peers.retain(|peer| {
             if peer.is_gone() {
                 peer.check_tiny(false, ledger);
-                gone.deliveries += peer.deliveries;
-                gone.received_bytes += peer.decoder.total();
-                gone.upgrades += u64::from(peer.status == Some(101));
-                gone.pings += peer.pings;
+                former_peers.deliveries += peer.deliveries;
+                former_peers.received_bytes += peer.decoder.total();
+                former_peers.upgrades += u64::from(peer.status == Some(101));
+                former_peers.pings += peer.pings;
             }
             !peer.is_gone()
         });
