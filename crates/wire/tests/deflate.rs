@@ -280,17 +280,69 @@ mod bombs {
         assert_eq!(read(1200), Some(ProtocolError::FrameTooBig));
     }
 
-    /// Each block ends the stream and begins a new one: as many beginnings as a message can have.
+    /// A block marked as final ends the stream, and the next begins a new one. The bound is on how many there are: each
+    /// costs a new beginning, and takes two bytes.
     #[test]
-    fn many_final_blocks_are_read_to_their_end() {
-        let payload = [0x03, 0x00].repeat(32 * 1024 / SHRINK);
-        let mut out = Vec::new();
-        assert_eq!(
-            Inflater::default().inflate(Kind::Text, &payload, 100, &mut out),
-            Ok(())
-        );
-        assert!(out.is_empty());
+    fn final_blocks_are_bounded() {
+        let inflate = |count: usize| {
+            let payload = [0x03, 0x00].repeat(count);
+            Inflater::default().inflate(Kind::Text, &payload, 100, &mut Vec::new())
+        };
+        assert_eq!(inflate(1024), Ok(()));
+        for count in [1025, 32 * 1024] {
+            assert_eq!(inflate(count), Err(ProtocolError::TooManyFinalBlocks));
+        }
+        let frame = compressed(Kind::Text, &[0x03, 0x00].repeat(1025));
+        assert_eq!(read(&frame), Err(ProtocolError::TooManyFinalBlocks));
+        assert_eq!(ProtocolError::TooManyFinalBlocks.code(), CloseCode::TOO_BIG);
     }
+}
+
+/// Whatever zlib offers its users to end a piece with, the message passes, also when each byte is a piece.
+#[test]
+fn every_way_to_flush_is_read() {
+    let message: Vec<u8> = (0..7_u8).cycle().take(1000 / SHRINK).collect();
+    for flush in [
+        FlushCompress::None,
+        FlushCompress::Partial,
+        FlushCompress::Sync,
+        FlushCompress::Full,
+        FlushCompress::Finish,
+    ] {
+        for piece_bytes in [1, 2, 30, message.len()] {
+            let payload = flushed(&message, flush, piece_bytes);
+            let mut out = Vec::new();
+            let outcome = Inflater::default().inflate(Kind::Binary, &payload, 1000, &mut out);
+            assert_eq!(
+                (outcome, &out),
+                (Ok(()), &message),
+                "{flush:?} {piece_bytes}"
+            );
+        }
+    }
+}
+
+/// The payload of a message of which each piece is flushed this way.
+fn flushed(message: &[u8], flush: FlushCompress, piece_bytes: usize) -> Vec<u8> {
+    let mut compress = Compress::new(Compression::default(), false);
+    let mut payload = Vec::with_capacity(message.len() * 20 + 1024);
+    for piece in message.chunks(piece_bytes) {
+        compress
+            .compress_vec(piece, &mut payload, flush)
+            .expect("room enough");
+        if flush == FlushCompress::Finish {
+            compress.reset();
+        }
+    }
+    if flush != FlushCompress::Finish {
+        compress
+            .compress_vec(&[], &mut payload, FlushCompress::Sync)
+            .expect("room enough");
+        // A second sync flush of nothing adds nothing.
+        assert!(payload.ends_with(&[0, 0, 0xff, 0xff]));
+        payload.truncate(payload.len() - 4);
+    }
+    payload
 }
 
 /// The payload as another implementation may make it: any level, any window, flushed anywhere.

@@ -9,8 +9,11 @@ use flate2::{Decompress, FlushDecompress, Status};
 /// between two blocks shows in how that is taken, and in nothing else.
 const END: [u8; 6] = [TAIL[0], TAIL[1], TAIL[2], TAIL[3], 0x03, 0x00];
 
+/// Blocks marked as final in one message. Behind each the inflater starts again, which costs as much as inflating some
+/// hundred bytes, and one of them takes two bytes: a message of 64 KiB could have 32,768. Senders mark one block, or none.
+pub(crate) const FINAL_BLOCKS_MAX: usize = 1024;
+
 /// Bytes inflated before the message's size and text are judged.
-// Miri clears the room byte by byte.
 const STEP_BYTES: usize = if cfg!(miri) { 512 } else { 16 * 1024 };
 
 /// Inflates messages, one at a time.
@@ -19,6 +22,9 @@ const STEP_BYTES: usize = if cfg!(miri) { 512 } else { 16 * 1024 };
 #[derive(Debug)]
 pub struct Inflater {
     decompress: Decompress,
+    /// Where a step's bytes land. Cleared once: clearing room in the message before each step costs more than a short
+    /// step itself.
+    step: Box<[u8]>,
 }
 
 impl Default for Inflater {
@@ -26,6 +32,7 @@ impl Default for Inflater {
         // Any client may use the largest window, unless it was told otherwise; one for all of them costs nothing more.
         Self {
             decompress: Decompress::new(false),
+            step: vec![0; STEP_BYTES].into(),
         }
     }
 }
@@ -36,8 +43,8 @@ impl Inflater {
     /// `bytes_max` bounds the message while it grows: `out` never holds more of it than that and one byte.
     ///
     /// # Errors
-    /// No DEFLATE data, or cut off; a message over `bytes_max`; text that is no UTF-8. `out` may have part of the
-    /// message then.
+    /// No DEFLATE data, or cut off; a message over `bytes_max`, or of more than 1024 final blocks; text that is no UTF-8.
+    /// `out` may have part of the message then.
     pub fn inflate(
         &mut self,
         kind: Kind,
@@ -59,6 +66,7 @@ impl Inflater {
             // It should have been one byte (section 7.2.3.6), but what is meant is plain.
             return Ok(());
         }
+        let mut final_blocks = 0;
         let is_whole = loop {
             self.decompress.reset(false);
             let ended = self.run(&mut rest, &mut message)?;
@@ -66,6 +74,10 @@ impl Inflater {
                 break self.ends_between_blocks(&mut message)?;
             }
             // A sender may mark blocks as final (section 7.2.3.4), and go on behind one.
+            final_blocks += 1;
+            if final_blocks > FINAL_BLOCKS_MAX {
+                return Err(ProtocolError::TooManyFinalBlocks);
+            }
             if rest.is_empty() {
                 break true;
             }
@@ -88,19 +100,16 @@ impl Inflater {
     /// Inflates up to the end of `input` or of a final block; true for the latter.
     fn run(&mut self, input: &mut &[u8], message: &mut Message<'_>) -> Result<bool, ProtocolError> {
         loop {
-            let step = message.make_room();
-            let from = message.out.len();
-            message.out.resize(from + step, 0);
+            let step = STEP_BYTES.min(message.room());
             let (had_in, had_out) = (self.decompress.total_in(), self.decompress.total_out());
             let outcome =
                 self.decompress
-                    .decompress(input, &mut message.out[from..], FlushDecompress::Sync);
+                    .decompress(input, &mut self.step[..step], FlushDecompress::Sync);
             let count = |now: u64, had: u64| usize::try_from(now - had).expect("held in memory");
             let written = count(self.decompress.total_out(), had_out);
-            message.out.truncate(from + written);
             *input = &input[count(self.decompress.total_in(), had_in)..];
             let status = outcome.map_err(|_| ProtocolError::InvalidDeflate)?;
-            message.judge(from)?;
+            message.append(&self.step[..written])?;
             match status {
                 Status::StreamEnd => return Ok(true),
                 // Room that is left says that nothing is held back.
@@ -122,26 +131,26 @@ struct Message<'o> {
 }
 
 impl Message<'_> {
-    /// Makes room for the next step, and answers its bytes: up to one past the limit, by which a message over it shows.
-    fn make_room(&mut self) -> usize {
-        let bytes = self.out.len() - self.start;
-        let step = STEP_BYTES.min(self.bytes_max + 1 - bytes);
-        if self.out.capacity() - self.out.len() < step {
-            // As much again as there is, so that a long message is not copied at each step; but within the limit.
-            let more = bytes.max(step).min(self.bytes_max + 1 - bytes);
-            self.out.reserve_exact(more);
-        }
-        step
+    /// Bytes that may still come: up to one past the limit, by which a message over it shows.
+    fn room(&self) -> usize {
+        self.bytes_max + 1 - (self.out.len() - self.start)
     }
 
-    /// Judges what was appended from `from` on.
-    fn judge(&mut self, from: usize) -> Result<(), ProtocolError> {
+    /// Appends what a step has inflated, and judges it.
+    fn append(&mut self, inflated: &[u8]) -> Result<(), ProtocolError> {
+        if self.out.capacity() - self.out.len() < inflated.len() {
+            // As much again as there is, so that a long message is not copied at each step; but within the limit.
+            let bytes = self.out.len() - self.start;
+            let more = bytes.max(inflated.len()).min(self.room());
+            self.out.reserve_exact(more);
+        }
+        self.out.extend_from_slice(inflated);
         if self.out.len() - self.start > self.bytes_max {
             return Err(ProtocolError::MessageTooBig);
         }
         if self.kind == Kind::Text {
             self.utf8
-                .check(&self.out[from..])
+                .check(inflated)
                 .map_err(|_| ProtocolError::InvalidText)?;
         }
         Ok(())

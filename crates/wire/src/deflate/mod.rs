@@ -22,6 +22,7 @@ mod deflater;
 mod inflater;
 
 pub use deflater::Deflater;
+pub(crate) use inflater::FINAL_BLOCKS_MAX;
 pub use inflater::Inflater;
 
 use std::num::NonZeroU8;

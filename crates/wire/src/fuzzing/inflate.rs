@@ -1,5 +1,6 @@
 //! A second reading of RFC 1951 and RFC 7692, slow and plain, to compare inflaters with.
 
+use crate::deflate::FINAL_BLOCKS_MAX;
 use crate::ws::ProtocolError;
 
 /// A message, and how far back its data looks.
@@ -14,7 +15,8 @@ pub struct Inflated {
 /// Inflates the payload of a compressed message by itself, bit by bit.
 ///
 /// # Errors
-/// [`ProtocolError::InvalidDeflate`] or [`ProtocolError::MessageTooBig`]; where both are true, either.
+/// [`ProtocolError::InvalidDeflate`], [`ProtocolError::MessageTooBig`] or [`ProtocolError::TooManyFinalBlocks`]; where
+/// several are true, any of them.
 pub fn inflate_by_the_book(payload: &[u8], bytes_max: u64) -> Result<Inflated, ProtocolError> {
     let mut reading = Reading {
         data: [payload, &[0, 0, 0xff, 0xff]].concat(),
@@ -27,6 +29,7 @@ pub fn inflate_by_the_book(payload: &[u8], bytes_max: u64) -> Result<Inflated, P
     if payload.is_empty() {
         return Ok(reading.inflated);
     }
+    let mut final_blocks = 0;
     while reading.position < reading.data.len() * 8 {
         let is_final = reading.bits(1)? == 1;
         match reading.bits(2)? {
@@ -36,6 +39,10 @@ pub fn inflate_by_the_book(payload: &[u8], bytes_max: u64) -> Result<Inflated, P
             _ => return Err(ProtocolError::InvalidDeflate),
         }
         if is_final {
+            final_blocks += 1;
+            if final_blocks > FINAL_BLOCKS_MAX {
+                return Err(ProtocolError::TooManyFinalBlocks);
+            }
             // What follows a final block is a stream of its own.
             reading.position = reading.position.next_multiple_of(8);
             reading.stream_start = reading.inflated.bytes.len();

@@ -33,6 +33,8 @@ pub enum ProtocolError {
     MessageTooBig,
     /// More than [`super::Limits::fragments_max`].
     TooManyFragments,
+    /// A compressed message of more than 1024 blocks that are each marked as the final one.
+    TooManyFinalBlocks,
     /// A compressed message that is no DEFLATE data, or is cut off.
     InvalidDeflate,
     /// A text message that is no UTF-8.
@@ -47,7 +49,7 @@ pub enum ProtocolError {
 
 impl ProtocolError {
     /// Every error there is, for metrics that list their labels beforehand.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::ReservedBits,
         Self::ReservedOpcode,
         Self::FragmentedControl,
@@ -61,6 +63,7 @@ impl ProtocolError {
         Self::FrameTooBig,
         Self::MessageTooBig,
         Self::TooManyFragments,
+        Self::TooManyFinalBlocks,
         Self::InvalidDeflate,
         Self::InvalidText,
         Self::InvalidCloseReason,
@@ -72,7 +75,10 @@ impl ProtocolError {
     #[must_use]
     pub fn code(self) -> CloseCode {
         match self {
-            Self::FrameTooBig | Self::MessageTooBig | Self::TooManyFragments => CloseCode::TOO_BIG,
+            Self::FrameTooBig
+            | Self::MessageTooBig
+            | Self::TooManyFragments
+            | Self::TooManyFinalBlocks => CloseCode::TOO_BIG,
             // RFC 7692 names no code; the data is not what RSV1 says it is.
             Self::InvalidDeflate | Self::InvalidText | Self::InvalidCloseReason => {
                 CloseCode::INVALID_PAYLOAD
@@ -125,6 +131,9 @@ impl ProtocolError {
             Self::TooManyFragments => {
                 "The message has too many fragments: send it in fewer frames."
             }
+            Self::TooManyFinalBlocks => {
+                "The compressed message has over 1024 final blocks: compress it as one stream."
+            }
             Self::InvalidDeflate => {
                 "The message has RSV1 but is not DEFLATE data: compress it whole, without context."
             }
@@ -156,6 +165,7 @@ impl ProtocolError {
             Self::FrameTooBig => "frame_too_big",
             Self::MessageTooBig => "message_too_big",
             Self::TooManyFragments => "too_many_fragments",
+            Self::TooManyFinalBlocks => "too_many_final_blocks",
             Self::InvalidDeflate => "invalid_deflate",
             Self::InvalidText => "invalid_text",
             Self::InvalidCloseReason => "invalid_close_reason",
