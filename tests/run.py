@@ -39,6 +39,8 @@ class Suite:
     environment: dict = field(default_factory=dict)
     # Why it cannot run here; said, not counted.
     skipped: str = ""
+    # Called before the commands to install what they need. Its answer is why the suite cannot run, or "".
+    prepare: object = None
 
 
 @dataclass
@@ -105,6 +107,23 @@ def missing_for_conformance():
     return ""
 
 
+def install_proxies():
+    """Installs nginx and HAProxy where that changes nobody's machine: as root, where no systemd would start them.
+    Says what is missing otherwise."""
+    search = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+
+    def missing():
+        return [name for name in ("nginx", "haproxy") if not shutil.which(name, path=search)]
+
+    is_ours = os.geteuid() == 0 and shutil.which("apt-get") and not Path("/run/systemd/system").exists()
+    if missing() and is_ours:
+        apt = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+        for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing()]):
+            subprocess.run(["apt-get", *command], env=apt, stdin=subprocess.DEVNULL, check=False)
+    absent = missing()
+    return f"{' and '.join(absent)} not installed (apt-get install {' '.join(absent)})" if absent else ""
+
+
 def suites():
     myriad = {"MYRIAD": str(TARGET / "debug" / "myriad")}
     # The profile the Rust tests were built with: nothing is compiled twice.
@@ -153,7 +172,11 @@ def suites():
         missing = "" if shutil.which("npm") else "npm is not installed"
         yield Suite("node clients", [build, install, ["npm", "test"]], node, count_node, myriad, missing)
 
-    for name, folder in [("python clients", "clients/python"), ("doctor's predictions", "doctor")]:
+    for name, folder, prepare in [
+        ("python clients", "clients/python", None),
+        ("doctor's predictions", "doctor", None),
+        ("proxies", "proxies", install_proxies),
+    ]:
         python = ROOT / "tests" / folder
         if not (python / "requirements.txt").exists():
             continue
@@ -169,6 +192,7 @@ def suites():
             python,
             count_pytest,
             myriad,
+            prepare=prepare,
         )
 
 
@@ -226,6 +250,8 @@ def main():
 
     results = []
     for suite in chosen:
+        if not suite.skipped and suite.prepare:
+            suite.skipped = suite.prepare()
         if suite.skipped:
             results.append((suite, None, 0))
             continue

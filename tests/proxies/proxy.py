@@ -1,0 +1,169 @@
+"""Runs nginx and HAProxy with the configs of deploy/, on other ports and without privileges."""
+
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+# Debian installs servers where an ordinary user's PATH does not lead.
+SEARCH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+PATIENCE = 30
+PORT_ATTEMPTS = 20
+
+
+def replace(config, old, new, count=1):
+    """The config with a line replaced. A line that is not there that often is an error: the test would not run
+    what deploy/ says."""
+    lines = config.split("\n")
+    found = sum(line.strip() == old for line in lines)
+    assert found == count, f"{old!r} is in the config {found} times, not {count}"
+    return "\n".join(new if line.strip() == old else line for line in lines)
+
+
+class Nginx:
+    """What differs between the two, for nginx."""
+
+    name = "nginx"
+    file = "nginx.conf"
+    timeouts = ("proxy_read_timeout 90s;", "proxy_send_timeout 90s;")
+
+    @staticmethod
+    def short_timeout(line):
+        return line.replace("90s", "3s")
+
+    @staticmethod
+    def tls(directory):
+        """Lines of docs/serve.md, with the port left open."""
+        return f"listen 443 ssl; ssl_certificate {directory}/cert.pem; ssl_certificate_key {directory}/key.pem;"
+
+    @staticmethod
+    def fit(config, port, backends, directory, tls):
+        # Workers of another user could not write to the test's directory.
+        config = replace(config, "user www-data;", "user root;" if os.geteuid() == 0 else "")
+        config = replace(config, "pid /run/nginx.pid;", f"pid {directory}/nginx.pid;")
+        config = replace(config, "error_log /var/log/nginx/error.log warn;", "error_log stderr warn;")
+        config = replace(config, "worker_rlimit_nofile 210000;", "worker_rlimit_nofile 2000;")
+        config = replace(config, "worker_connections 200000;", "worker_connections 1500;")
+        listen = Nginx.tls(directory) if tls else "listen 80;"
+        config = replace(config, "listen 80;", re.sub(r"\b(80|443)\b", f"127.0.0.1:{port}", listen, count=1))
+        server = "server 127.0.0.1:8000 max_fails=1 fail_timeout=5s;"
+        servers = [server.replace("127.0.0.1:8000", backend) for backend in backends]
+        config = replace(config, server, "\n".join(servers), count=2)
+        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        paths = "".join(f"\n{kind}_temp_path {directory}/{kind};" for kind in kinds)
+        return replace(config, "http {", "http {" + paths)
+
+    @staticmethod
+    def command(program, file, directory):
+        return [program, "-c", str(file), "-p", str(directory), "-e", "stderr", "-g", "daemon off;"]
+
+
+class HAProxy:
+    """What differs between the two, for HAProxy."""
+
+    name = "haproxy"
+    file = "haproxy.cfg"
+    timeouts = ("timeout tunnel 90s",)
+
+    @staticmethod
+    def short_timeout(line):
+        return line.replace("90s", "3s")
+
+    @staticmethod
+    def tls(directory):
+        """A line of docs/serve.md, with the port left open."""
+        return f"bind :443 ssl crt {directory}/both.pem"
+
+    @staticmethod
+    def fit(config, port, backends, directory, tls):
+        config = config.replace("maxconn 200000", "maxconn 1000")
+        bind = HAProxy.tls(directory) if tls else "bind :80"
+        config = replace(config, "bind :80", re.sub(r":(80|443)\b", f"127.0.0.1:{port}", bind, count=1))
+        for line in (
+            "server myriad-1 127.0.0.1:8000 check inter 2s fall 1 rise 1 maxconn 100000",
+            "server myriad-1 127.0.0.1:8000 track myriad/myriad-1",
+        ):
+            servers = [
+                line.replace("myriad-1", f"myriad-{number}").replace("127.0.0.1:8000", backend)
+                for number, backend in enumerate(backends, 1)
+            ]
+            config = replace(config, line, "\n".join(servers))
+        return config
+
+    @staticmethod
+    def command(program, file, directory):
+        return [program, "-db", "-f", str(file)]
+
+
+KINDS = {kind.name: kind for kind in (Nginx, HAProxy)}
+
+
+class PortTaken(Exception):
+    """The proxy ended before it accepted a connection."""
+
+
+class Proxy:
+    """A proxy in a process of its own."""
+
+    def __init__(self, kind, backends, directory, replaced=(), tls=False):
+        self.kind = kind
+        if tls:
+            make_certificate(directory)
+        self.host = "127.0.0.1"
+        config = (DEPLOY / kind.file).read_text()
+        for old, new in replaced:
+            config = replace(config, old, new)
+        for _ in range(PORT_ATTEMPTS):
+            # Below the ports that the kernel gives to outgoing connections.
+            self.port = random.randrange(20_000, 30_000)
+            with suppress(PortTaken):
+                return self._start(kind.fit(config, self.port, backends, directory, tls), directory)
+        raise AssertionError(f"{kind.name} did not start; see what it said above")
+
+    def _start(self, config, directory):
+        file = directory / self.kind.file
+        file.write_text(config)
+        program = find(self.kind.name)
+        self.process = subprocess.Popen(self.kind.command(program, file, directory))
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise PortTaken
+            with suppress(OSError), socket.create_connection((self.host, self.port), timeout=1):
+                return
+        self.stop()
+        raise AssertionError(f"{self.kind.name} does not accept connections")
+
+    @property
+    def address(self):
+        return f"{self.host}:{self.port}"
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def find(name):
+    return shutil.which(name, path=SEARCH)
+
+
+def make_certificate(directory):
+    """A certificate of its own for 127.0.0.1, its key, and both in one file."""
+    key, certificate = directory / "key.pem", directory / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key, "-out", certificate,
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    (directory / "both.pem").write_text(certificate.read_text() + key.read_text())
