@@ -1,0 +1,226 @@
+//! Deliveries of publications to a channel's members on this shard, in slices.
+
+use super::Hub;
+use crate::channel::{Member, Membership};
+use crate::compression::Compressor;
+use crate::connection::{Connection, Phase, Transport};
+use crate::outbound::Chunk;
+use crate::reach::HubPlace;
+use crate::{CloseReason, Publication};
+use myriad_wheel::NONE;
+use myriad_wire::deflate::Window;
+use std::sync::Arc;
+
+/// A connection that a slice of a delivery goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Index of its record.
+    pub connection: u32,
+    /// The reactor's name of its socket.
+    pub socket: u32,
+    /// The window it takes compressed messages with.
+    pub window: Option<Window>,
+}
+
+/// One slice of a delivery.
+#[derive(Debug)]
+pub struct DeliverySlice {
+    /// What is delivered.
+    pub publication: Arc<Publication>,
+    /// True if every member on this shard has been visited.
+    pub finished: bool,
+    /// Members visited, whether or not they became targets: the cost of the slice.
+    pub visited: usize,
+}
+
+impl Hub {
+    /// Queues a publication for this shard's members. False if there are none: then this shard is done with it.
+    pub fn deliver(&mut self, publication: Arc<Publication>) -> bool {
+        let Some(&channel) = self.names.get(&**publication.channel()) else {
+            self.reach.note(HubPlace::DeliverToNobody);
+            return false;
+        };
+        let record = &mut self.channels[channel];
+        // While joining, a publication can only be of an earlier membership. Ours begins with the home's answer.
+        if matches!(record.membership, Membership::Joining { .. }) {
+            self.reach.note(HubPlace::DeliverWhileJoining);
+            return false;
+        }
+        assert!(
+            publication.offset() > record.last_offset,
+            "a home delivers in order, each publication once"
+        );
+        record.last_offset = publication.offset();
+        if record.deliveries.is_empty() {
+            self.delivering.push_back(channel);
+        } else {
+            self.reach.note(HubPlace::DeliverBehindAnother);
+        }
+        record.deliveries.push_back(publication);
+        true
+    }
+
+    /// Whether deliveries are under way.
+    #[must_use]
+    pub fn is_delivering(&self) -> bool {
+        !self.delivering.is_empty()
+    }
+
+    /// Publications given to one subscriber each, ever.
+    #[must_use]
+    pub fn delivery_count(&self) -> u64 {
+        self.deliveries
+    }
+
+    /// The frame of a publication for `targets` targets that take compressed messages with this window, or none.
+    pub fn frame_for(
+        &mut self,
+        publication: &Publication,
+        window: Option<Window>,
+        targets: usize,
+    ) -> Arc<[u8]> {
+        let frame = publication.frame(window, &mut self.compressor);
+        self.saved_bytes += publication.saved_bytes(frame) * targets as u64;
+        Arc::clone(frame)
+    }
+
+    /// The shard's compressor.
+    #[must_use]
+    pub fn compressor(&self) -> &Compressor {
+        &self.compressor
+    }
+
+    /// The shard's compressor, to use.
+    pub fn compressor_mut(&mut self) -> &mut Compressor {
+        &mut self.compressor
+    }
+
+    /// Bytes that deliveries did not take because they were compressed, ever.
+    #[must_use]
+    pub fn saved_bytes(&self) -> u64 {
+        self.saved_bytes
+    }
+
+    /// The next slice of the next channel in turn: `max` members at most.
+    ///
+    /// `targets` gets those whose queue is empty and that are not in it already: they can be sent to at once, in one
+    /// batch that ends with [`Hub::end_batch`]. For the others the frame is queued, or they go to `overflown`. A
+    /// channel whose last member left during its deliveries is appended to `emptied_channels` when they end.
+    pub fn poll_delivery(
+        &mut self,
+        max: usize,
+        targets: &mut Vec<Target>,
+        overflown: &mut Vec<(u32, CloseReason)>,
+        emptied_channels: &mut Vec<Arc<str>>,
+    ) -> Option<DeliverySlice> {
+        let channel = self.delivering.pop_front()?;
+        self.reach
+            .note_if(!self.delivering.is_empty(), HubPlace::DeliverInTurn);
+        let record = &mut self.channels[channel];
+        let publication = Arc::clone(
+            record
+                .deliveries
+                .front()
+                .expect("a channel is listed while it delivers"),
+        );
+        let end = record.members.len().min(record.cursor + max);
+        let slice = record.cursor..end;
+        let visited = slice.len();
+        record.cursor = end;
+        let finished = end == record.members.len();
+        for member_index in slice {
+            let member = self.channels[channel].members[member_index];
+            if member != Member::TOMBSTONE {
+                self.deliver_to_member(member, &publication, targets, overflown);
+            }
+        }
+        if finished {
+            self.finish_delivery(channel, emptied_channels);
+        } else {
+            self.reach.note(HubPlace::DeliverInSlices);
+            self.delivering.push_back(channel);
+        }
+        Some(DeliverySlice {
+            publication,
+            finished,
+            visited,
+        })
+    }
+
+    fn deliver_to_member(
+        &mut self,
+        member: Member,
+        publication: &Publication,
+        targets: &mut Vec<Target>,
+        overflown: &mut Vec<(u32, CloseReason)>,
+    ) {
+        let subscription = &mut self.subscriptions[member.subscription];
+        if subscription.last() >= publication.offset() {
+            return self.reach.note(HubPlace::DeliverPastOwn);
+        }
+        let connection = &mut self.connections[member.connection];
+        if connection.phase != Phase::Open {
+            return self.reach.note(HubPlace::DeliverBeforeAdmission);
+        }
+        subscription.set_last(publication.offset());
+        debug_assert_eq!(
+            connection.transport(),
+            Transport::Raw,
+            "only raw connections subscribe so far"
+        );
+        if connection.outbound == NONE && !connection.is(Connection::IN_BATCH) {
+            targets.push(Target {
+                connection: member.connection,
+                socket: connection.socket,
+                window: connection.window(),
+            });
+            connection.set(Connection::IN_BATCH, true);
+            self.deliveries += 1;
+            return;
+        }
+        let is_twice = connection.is(Connection::IN_BATCH);
+        self.reach.note_if(is_twice, HubPlace::DeliverTwiceInBatch);
+        self.reach
+            .note_if(!is_twice, HubPlace::DeliverBackpressured);
+        let frame = publication.frame(connection.window(), &mut self.compressor);
+        let saved_bytes = publication.saved_bytes(frame);
+        let chunk = Chunk::Shared(Arc::clone(frame));
+        match self.enqueue(member.connection, chunk) {
+            Ok(()) => {
+                self.deliveries += 1;
+                self.saved_bytes += saved_bytes;
+            }
+            Err(overflow) => overflown.push((member.connection, overflow.into())),
+        }
+    }
+
+    fn finish_delivery(&mut self, channel: u32, emptied_channels: &mut Vec<Arc<str>>) {
+        let record = &mut self.channels[channel];
+        record.deliveries.pop_front();
+        record.cursor = 0;
+        // No cursor is active here, so compact the list. A busy channel always has another publication waiting: without
+        // this it would keep the entry of every member that ever left.
+        if record.tombstones > 0 {
+            record.tombstones = 0;
+            self.reach.note(HubPlace::TombstonesRemoved);
+            record.members.retain(|member| *member != Member::TOMBSTONE);
+            for (index, member) in record.members.iter().enumerate() {
+                self.subscriptions[member.subscription].member_index =
+                    u32::try_from(index).expect("fewer than connections");
+            }
+        }
+        if !record.deliveries.is_empty() {
+            self.delivering.push_back(channel);
+        } else if !record.has_members() {
+            self.reach.note(HubPlace::LastLeavesInDelivery);
+            emptied_channels.push(self.remove_channel(channel));
+        }
+    }
+
+    /// Ends a batch of sends: its targets may be in the next one.
+    pub fn end_batch(&mut self, targets: &[Target]) {
+        for target in targets {
+            self.connections[target.connection].set(Connection::IN_BATCH, false);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Outbound queues of connections, the list of those to flush, and the budgets of buffered bytes.
+
+use super::Hub;
+use crate::CloseReason;
+use crate::connection::Connection;
+use crate::outbound::{Chunk, Outbound, Overflow};
+use crate::reach::HubPlace;
+use myriad_wheel::NONE;
+
+impl Hub {
+    /// Queues `chunk` behind what is queued, and lists the connection for the next flush.
+    ///
+    /// # Errors
+    /// A budget is spent: nothing was queued, and the connection must be closed.
+    pub fn enqueue(&mut self, index: u32, chunk: Chunk) -> Result<(), Overflow> {
+        let outbound = self.reserve_outbound(index, chunk.cost(0))?;
+        self.outbounds[outbound].push(chunk);
+        self.list_for_flush(index);
+        Ok(())
+    }
+
+    /// Queues the answer or close frame with which a connection ends, whatever the budgets say; see
+    /// [`Chunk::FinalChunk`].
+    pub fn enqueue_final_chunk(&mut self, index: u32, bytes: Vec<u8>) {
+        let outbound = self.outbound_made(index);
+        self.outbounds[outbound].push(Chunk::FinalChunk(bytes.into()));
+        self.list_for_flush(index);
+    }
+
+    /// Queues the unsent tail of a frame that was sent in a batch: its bytes from `offset` on. It goes to the front of the
+    /// queue, because whatever is queued was queued after the frame had joined the batch.
+    ///
+    /// # Errors
+    /// As [`Hub::enqueue`].
+    pub fn enqueue_unsent_tail(
+        &mut self,
+        index: u32,
+        chunk: Chunk,
+        offset: usize,
+    ) -> Result<(), Overflow> {
+        let is_backpressured = self.connections[index].has_outbound();
+        let outbound = self.reserve_outbound(index, chunk.cost(offset))?;
+        self.reach.note_if(!is_backpressured, HubPlace::TailAlone);
+        self.reach.note_if(is_backpressured, HubPlace::TailInFront);
+        self.outbounds[outbound].push_front(chunk, offset);
+        Ok(())
+    }
+
+    fn reserve_outbound(&mut self, index: u32, cost: usize) -> Result<u32, Overflow> {
+        let outbound = self.connections[index].outbound;
+        let queued = if outbound == NONE {
+            0
+        } else {
+            self.outbounds[outbound].cost()
+        };
+        if queued as usize + cost > self.outbound_bytes_max as usize {
+            self.reach.note(HubPlace::OverConnectionBudget);
+            return Err(Overflow::Connection);
+        }
+        if !self.reserve_buffered(cost) {
+            return Err(Overflow::Process);
+        }
+        Ok(self.outbound_made(index))
+    }
+
+    fn outbound_made(&mut self, index: u32) -> u32 {
+        let connection = &mut self.connections[index];
+        if connection.outbound == NONE {
+            connection.outbound = self.outbounds.insert(Outbound::default()).index;
+        }
+        connection.outbound
+    }
+
+    /// Lists a connection for the next flush, unless it waits for its socket.
+    pub fn list_for_flush(&mut self, index: u32) {
+        let connection = &mut self.connections[index];
+        if !connection.awaits_writable() && !connection.is(Connection::FLUSH_LISTED) {
+            connection.set(Connection::FLUSH_LISTED, true);
+            self.flush.push(index);
+        }
+    }
+
+    /// Whether connections are listed for a flush.
+    #[must_use]
+    pub fn has_flush(&self) -> bool {
+        !self.flush.is_empty()
+    }
+
+    /// Takes the connections listed for a flush off the list, into `listed`.
+    pub fn poll_flush(&mut self, listed: &mut Vec<u32>) {
+        listed.clear();
+        std::mem::swap(&mut self.flush, listed);
+        // A record that ended, or was reused, since it was listed does not carry the mark.
+        let (connections, reach) = (&mut self.connections, &mut self.reach);
+        listed.retain(|&index| {
+            if connections.key_of(index).is_none() {
+                reach.note(HubPlace::FlushGone);
+                return false;
+            }
+            let connection = &mut connections[index];
+            let listed = connection.is(Connection::FLUSH_LISTED);
+            connection.set(Connection::FLUSH_LISTED, false);
+            reach.note_if(listed && connection.awaits_writable(), HubPlace::FlushWaits);
+            listed && !connection.awaits_writable()
+        });
+    }
+
+    /// The outbound queue of a backpressured connection; none when nothing is queued.
+    #[must_use]
+    pub fn outbound(&self, index: u32) -> Option<&Outbound> {
+        let outbound = self.connections[index].outbound;
+        (outbound != NONE).then(|| &self.outbounds[outbound])
+    }
+
+    /// Notes that the kernel took `bytes` of the queue. An empty queue is freed.
+    pub fn advance_outbound(&mut self, index: u32, bytes: usize) {
+        let outbound = self.connections[index].outbound;
+        let freed = self.outbounds[outbound].advance(bytes);
+        self.release_buffered(freed as usize);
+        if self.outbounds[outbound].is_empty() {
+            self.outbounds.remove(outbound);
+            self.connections[index].outbound = NONE;
+        }
+    }
+
+    /// Drops queued chunks of which no byte was sent, so that a close frame can follow at once.
+    pub fn drop_untouched_outbound(&mut self, index: u32) {
+        let outbound = self.connections[index].outbound;
+        if outbound == NONE {
+            return self.reach.note(HubPlace::DropEmpty);
+        }
+        self.reach.note(self.outbounds[outbound].kind_of_drop());
+        let dropped = self.outbounds[outbound].drop_untouched();
+        self.release_buffered(dropped as usize);
+        if self.outbounds[outbound].is_empty() {
+            self.outbounds.remove(outbound);
+            self.connections[index].outbound = NONE;
+        }
+    }
+
+    pub(super) fn drop_outbound(&mut self, index: u32) {
+        let outbound = std::mem::replace(&mut self.connections[index].outbound, NONE);
+        if outbound != NONE {
+            self.reach.note(HubPlace::ReleaseQueue);
+            let dropped = self.outbounds.remove(outbound);
+            self.release_buffered(dropped.cost() as usize);
+        }
+    }
+
+    /// Reserves bytes of the process's budget for something buffered outside the hub (partial input).
+    #[must_use]
+    pub fn reserve_buffered(&mut self, bytes: usize) -> bool {
+        let granted = self.buffered.spend(bytes as u64);
+        if granted {
+            self.buffered_bytes += bytes as u64;
+        } else {
+            self.reach.note(HubPlace::OverProcessBudget);
+        }
+        granted
+    }
+
+    /// Gives back what [`Hub::reserve_buffered`] took.
+    pub fn release_buffered(&mut self, bytes: usize) {
+        self.buffered_bytes -= bytes as u64;
+        self.buffered.refund(bytes as u64);
+    }
+}
+
+impl From<Overflow> for CloseReason {
+    fn from(overflow: Overflow) -> Self {
+        match overflow {
+            Overflow::Connection => Self::SlowConsumer,
+            Overflow::Process => Self::Overloaded,
+        }
+    }
+}
