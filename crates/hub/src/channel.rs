@@ -1,7 +1,7 @@
 //! One shard's side of a channel: its members here, and the publications on their way to them.
 
 use crate::Publication;
-use myriad_wheel::{Key, NONE};
+use myriad_wheel::NONE;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -63,9 +63,9 @@ impl Member {
 /// Whether the channel's home knows that this shard wants its publications.
 #[derive(Debug)]
 pub(crate) enum Membership {
-    /// The home was asked; these connections wait for the answer with this serial. Answers with earlier serials are
-    /// ignored: the home sent them before it got our last leave.
-    Joining { serial: u64, waiting: Vec<Key> },
+    /// The home was asked; all members wait for the answer with this serial. Answers with earlier serials are ignored:
+    /// the home sent them before it got our last leave.
+    Joining { serial: u64 },
     /// The home has confirmed: every publication after the `last_offset` of that moment arrives here, in order.
     Joined,
 }
@@ -95,10 +95,7 @@ impl Channel {
     pub(crate) fn new(name: Arc<str>, serial: u64) -> Self {
         Self {
             name,
-            membership: Membership::Joining {
-                serial,
-                waiting: Vec::new(),
-            },
+            membership: Membership::Joining { serial },
             members: Vec::new(),
             tombstones: 0,
             last_offset: 0,
@@ -125,20 +122,4 @@ impl Channel {
         self.members.swap_remove(index);
         self.members.get(index).map(|moved| moved.subscription)
     }
-}
-
-/// What became of [`crate::Hub::subscribe`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subscribed {
-    /// The shard gets the channel's publications already: the connection is subscribed.
-    Ready,
-    /// The home has to confirm first, and has been asked.
-    Pending,
-    /// The home has to confirm first: ask it, and give its answer with this serial to [`crate::Hub::handle_joined`].
-    Ask {
-        /// The channel.
-        name: Arc<str>,
-        /// Names the question.
-        serial: u64,
-    },
 }

@@ -121,6 +121,12 @@ impl Connection {
         }
     }
 
+    /// Channels it has subscribed to whose home has not confirmed yet.
+    #[must_use]
+    pub fn joins_pending(&self) -> u8 {
+        self.joins_pending
+    }
+
     /// Whether bytes wait in its outbound queue.
     #[must_use]
     pub fn has_outbound(&self) -> bool {

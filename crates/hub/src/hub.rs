@@ -7,6 +7,7 @@ mod outbound;
 mod subscriptions;
 
 pub use deliveries::{DeliverySlice, Target};
+pub use subscriptions::{Joined, Subscribed, SubscriptionId};
 
 use crate::Now;
 use crate::channel::{Channel, Subscription};

@@ -4,7 +4,8 @@
 //! do; the method families are
 //!
 //! * connections: [`Hub::open`], [`Hub::admit`], [`Hub::note_input`], [`Hub::begin_closing`], [`Hub::release`];
-//! * channels: [`Hub::subscribe`], [`Hub::handle_joined`], [`Hub::deliver`], [`Hub::poll_delivery`];
+//! * channels: [`Hub::subscribe`], [`Hub::handle_joined`], [`Hub::unsubscribe`];
+//! * deliveries: [`Hub::deliver`], [`Hub::poll_delivery`], [`Hub::end_batch`];
 //! * outbound queues: [`Hub::enqueue`], [`Hub::outbound`], [`Hub::advance_outbound`];
 //! * time: [`Hub::poll_due`], [`Hub::next_deadline`].
 //!
@@ -25,12 +26,11 @@ mod reach;
 mod time;
 mod timers;
 
-pub use channel::Subscribed;
 pub use close::CloseReason;
 pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};
 pub use home::{Home, ShardSet};
-pub use hub::{DeliverySlice, Hub, Target};
+pub use hub::{DeliverySlice, Hub, Joined, Subscribed, SubscriptionId, Target};
 pub use limits::{Lease, Permit, Pool};
 pub use outbound::{Chunk, Outbound, Overflow};
 pub use publication::{Payload, Publication};

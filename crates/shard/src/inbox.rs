@@ -4,7 +4,7 @@ use crate::drain::Drain;
 use crate::mesh::{Message, Position, Reply};
 use crate::reach::ShardPlace;
 use crate::shard::Shard;
-use myriad_hub::{Now, Payload, Permit, Publication};
+use myriad_hub::{Joined, Now, Payload, Permit, Phase, Publication};
 use myriad_reactor::Reactor;
 use std::sync::Arc;
 
@@ -104,10 +104,14 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn handle_joined(&mut self, channel: &str, serial: u64, offset: u64, now: Now) {
-        let mut ready = Vec::new();
-        self.hub.handle_joined(channel, serial, offset, &mut ready);
-        for key in ready {
-            self.admit_joined(key, now);
+        let mut joined = Vec::new();
+        self.hub.handle_joined(channel, serial, offset, &mut joined);
+        for Joined { key, .. } in joined {
+            // A raw connection is answered once all of its channels have joined.
+            let connection = self.hub.connection(key.index);
+            if connection.phase == Phase::Joining && connection.joins_pending() == 0 {
+                self.admit_joined(key, now);
+            }
         }
     }
 

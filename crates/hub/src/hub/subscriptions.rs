@@ -1,24 +1,58 @@
 //! Subscriptions of connections to channels, and the homes' confirmations.
 
 use super::Hub;
-use crate::channel::{Channel, Member, Membership, Subscribed, Subscription};
-use crate::connection::Phase;
+use crate::channel::{Channel, Member, Membership, Subscription};
 use crate::reach::HubPlace;
 use myriad_wheel::{Key, NONE};
 use std::sync::Arc;
 
+/// The index of a subscription's record; it may name another subscription once this one has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SubscriptionId(pub(crate) u32);
+
+/// What became of [`Hub::subscribe`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subscribed {
+    /// The connection had a subscription to the channel already; nothing changed.
+    Already(SubscriptionId),
+    /// The shard gets the channel's publications already: the connection is subscribed.
+    Ready {
+        /// The new subscription.
+        subscription: SubscriptionId,
+        /// Every publication of the channel after this offset is delivered to it.
+        offset: u64,
+    },
+    /// The home has to confirm first, and has been asked. [`Hub::handle_joined`] will yield a [`Joined`].
+    Pending,
+    /// As [`Subscribed::Pending`], but the home has not been asked: ask it, and give its answer with this serial to
+    /// [`Hub::handle_joined`].
+    Ask {
+        /// The channel.
+        name: Arc<str>,
+        /// Names the question.
+        serial: u64,
+    },
+}
+
+/// Effect of [`Hub::handle_joined`]: the channel's home has confirmed one subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// The connection.
+    pub key: Key,
+    /// Its subscription to the channel.
+    pub subscription: SubscriptionId,
+    /// Every publication of the channel after this offset is delivered to it.
+    pub offset: u64,
+}
+
 impl Hub {
-    /// Subscribes a connection. A second subscription to the same channel changes nothing.
+    /// Subscribes a connection to a channel.
     pub fn subscribe(&mut self, index: u32, name: &str) -> Subscribed {
         let known = self.names.get(name).copied();
         let channel = known.unwrap_or_else(|| self.add_channel(name));
-        if self.is_subscribed(index, channel) {
-            return Subscribed::Ready;
+        if let Some(subscription) = self.subscription_to(index, channel) {
+            return Subscribed::Already(SubscriptionId(subscription));
         }
-        let key = self
-            .connections
-            .key_of(index)
-            .expect("a live connection subscribes");
         let record = &mut self.channels[channel];
         let member_index =
             u32::try_from(record.members.len()).expect("fewer members than connections");
@@ -35,11 +69,13 @@ impl Hub {
             subscription,
         });
         self.connections[index].subscriptions = subscription;
-        let Membership::Joining { serial, waiting } = &mut record.membership else {
+        let Membership::Joining { serial } = record.membership else {
             self.reach.note(HubPlace::SubscribeReady);
-            return Subscribed::Ready;
+            return Subscribed::Ready {
+                subscription: SubscriptionId(subscription),
+                offset: record.last_offset,
+            };
         };
-        waiting.push(key);
         self.connections[index].joins_pending += 1;
         match known {
             Some(_) => {
@@ -48,7 +84,7 @@ impl Hub {
             }
             None => Subscribed::Ask {
                 name: Arc::clone(&record.name),
-                serial: *serial,
+                serial,
             },
         }
     }
@@ -64,70 +100,107 @@ impl Hub {
         index
     }
 
-    fn is_subscribed(&self, index: u32, channel: u32) -> bool {
+    /// The connection's subscription to the channel, if it has one.
+    fn subscription_to(&self, index: u32, channel: u32) -> Option<u32> {
         let mut next = self.connections[index].subscriptions;
-        while next != NONE {
-            if self.subscriptions[next].channel == channel {
-                return true;
-            }
+        while next != NONE && self.subscriptions[next].channel != channel {
             next = self.subscriptions[next].next;
         }
-        false
+        (next != NONE).then_some(next)
     }
 
-    /// The home confirmed this shard's interest, as of `offset`. Appends the connections that now have all their
-    /// channels. An answer to a question that is not the channel's last one is ignored.
-    pub fn handle_joined(&mut self, name: &str, answered: u64, offset: u64, ready: &mut Vec<Key>) {
+    /// The home confirmed this shard's interest in a channel, as of `offset`. Appends one effect to `joined` for each
+    /// subscription that waited for it. Ignored unless `answered` is the serial of the channel's last question.
+    pub fn handle_joined(
+        &mut self,
+        name: &str,
+        answered: u64,
+        offset: u64,
+        joined: &mut Vec<Joined>,
+    ) {
         let Some(&channel) = self.names.get(name) else {
             return self.reach.note(HubPlace::AnswerToNobody);
         };
         let record = &mut self.channels[channel];
-        let Membership::Joining { serial, waiting } = &mut record.membership else {
+        let Membership::Joining { serial } = record.membership else {
             return;
         };
-        if *serial != answered {
+        if serial != answered {
             return self.reach.note(HubPlace::AnswerToOlderQuestion);
         }
-        let waiting = std::mem::take(waiting);
         record.membership = Membership::Joined;
         record.last_offset = offset;
+        // A channel that joins has no deliveries, so its list of members has no tombstones.
         for member in &record.members {
             self.subscriptions[member.subscription].set_last(offset);
+            self.connections[member.connection].joins_pending -= 1;
+            let key = self.connections.key_of(member.connection);
+            joined.push(Joined {
+                key: key.expect("a member is a live connection"),
+                subscription: SubscriptionId(member.subscription),
+                offset,
+            });
         }
-        for key in waiting {
-            let connection = self
-                .connections
-                .get_mut(key)
-                .expect("a connection that ends stops waiting");
-            connection.joins_pending -= 1;
-            if connection.joins_pending == 0 && connection.phase == Phase::Joining {
-                ready.push(key);
+    }
+
+    /// Ends a connection's subscription to one channel; false if it has none. Appends the channel's name to
+    /// `emptied_channels` if it lost its last member here.
+    pub fn unsubscribe(
+        &mut self,
+        index: u32,
+        name: &str,
+        emptied_channels: &mut Vec<Arc<str>>,
+    ) -> bool {
+        let channel = self.names.get(name).copied();
+        let Some(subscription) = channel.and_then(|channel| self.subscription_to(index, channel))
+        else {
+            return false;
+        };
+        let next = self.subscriptions[subscription].next;
+        let first = self.connections[index].subscriptions;
+        if first == subscription {
+            self.connections[index].subscriptions = next;
+        } else {
+            let mut previous = first;
+            while self.subscriptions[previous].next != subscription {
+                previous = self.subscriptions[previous].next;
             }
+            self.subscriptions[previous].next = next;
         }
+        self.end_subscription(index, subscription, emptied_channels);
+        true
     }
 
     pub(super) fn unsubscribe_all(&mut self, index: u32, emptied_channels: &mut Vec<Arc<str>>) {
         let mut next = std::mem::replace(&mut self.connections[index].subscriptions, NONE);
-        self.connections[index].joins_pending = 0;
-        let key = self.connections.key_of(index);
         while next != NONE {
-            let subscription = self.subscriptions.remove(next);
-            let record = &mut self.channels[subscription.channel];
-            if let Membership::Joining { waiting, .. } = &mut record.membership {
-                waiting.retain(|waiter| Some(*waiter) != key);
-                self.reach.note(HubPlace::LeaveWhileJoining);
-            }
-            self.reach
-                .note_if(!record.deliveries.is_empty(), HubPlace::LeaveInDelivery);
-            if let Some(moved) = record.remove_member(subscription.member_index) {
-                self.reach.note(HubPlace::LeaveSwaps);
-                self.subscriptions[moved].member_index = subscription.member_index;
-            }
-            if !record.has_members() && record.deliveries.is_empty() {
-                emptied_channels.push(self.remove_channel(subscription.channel));
-            }
-            next = subscription.next;
+            next = self.end_subscription(index, next, emptied_channels);
         }
+    }
+
+    /// Frees a subscription that its connection's list no longer holds. Returns the next one of that list.
+    fn end_subscription(
+        &mut self,
+        index: u32,
+        subscription: u32,
+        emptied_channels: &mut Vec<Arc<str>>,
+    ) -> u32 {
+        let subscription = self.subscriptions.remove(subscription);
+        let record = &mut self.channels[subscription.channel];
+        if matches!(record.membership, Membership::Joining { .. }) {
+            self.connections[index].joins_pending -= 1;
+            self.reach.note(HubPlace::LeaveWhileJoining);
+        }
+        self.reach
+            .note_if(!record.deliveries.is_empty(), HubPlace::LeaveInDelivery);
+        if let Some(moved) = record.remove_member(subscription.member_index) {
+            self.reach.note(HubPlace::LeaveSwaps);
+            self.subscriptions[moved].member_index = subscription.member_index;
+        }
+        if !record.has_members() && record.deliveries.is_empty() {
+            emptied_channels.push(self.remove_channel(subscription.channel));
+        }
+        subscription.next
     }
 
     pub(super) fn remove_channel(&mut self, channel: u32) -> Arc<str> {

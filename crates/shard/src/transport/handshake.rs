@@ -246,7 +246,7 @@ impl<R: Reactor> Shard<R> {
         let mut pending = false;
         for channel in channels {
             match self.hub.subscribe(key.index, channel) {
-                Subscribed::Ready => {}
+                Subscribed::Ready { .. } | Subscribed::Already(_) => {}
                 Subscribed::Pending => pending = true,
                 Subscribed::Ask { name, serial } => {
                     pending = true;
