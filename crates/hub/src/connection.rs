@@ -1,5 +1,6 @@
 //! The record of one connection: what an idle client costs.
 
+use crate::encoding::{Encoding, Protocol};
 use myriad_wheel::{NONE, Tick, Timed, Timer};
 use myriad_wire::deflate::Window;
 
@@ -107,6 +108,12 @@ impl Connection {
     pub fn set_window(&mut self, window: Option<Window>) {
         self.transport_and_window =
             self.transport_and_window & 0x0f | window.map_or(0, Window::bits) << 4;
+    }
+
+    /// How publications are encoded for it. Only subscribers have one: those of `raw`, so far.
+    pub(crate) fn encoding(&self) -> Encoding {
+        debug_assert_eq!(self.transport(), Transport::Raw);
+        Encoding::new(Protocol::Raw, self.window())
     }
 
     pub(crate) fn is(&self, flag: u8) -> bool {

@@ -1,6 +1,7 @@
 //! One message of a channel, encoded once for all its subscribers.
 
 use crate::compression::{Compression, Compressor};
+use crate::encoding::{Encoding, Protocol};
 use crate::{Now, Permit};
 use myriad_wire::deflate::Window;
 use myriad_wire::ws::{Kind, Opcode, encode_frame, frame_header};
@@ -34,7 +35,15 @@ impl Payload {
     }
 }
 
-/// The compressed frames of a publication, by window; none where compressing gains nothing.
+/// The frames of a publication in one protocol, each made on first need.
+#[derive(Debug, Default)]
+struct Frames {
+    uncompressed: OnceLock<Arc<[u8]>>,
+    /// By window. Boxed, because most publications have nobody to compress them for.
+    compressed: OnceLock<Box<CompressedFrames>>,
+}
+
+/// The compressed frames by window; none where compressing gains nothing.
 type CompressedFrames = [OnceLock<Option<Arc<[u8]>>>; Window::COUNT];
 
 /// A publication with its offset in its channel, shared by every shard that delivers it.
@@ -47,9 +56,8 @@ pub struct Publication {
     offset: u64,
     payload: Payload,
     published_at: Now,
-    raw_frame: OnceLock<Arc<[u8]>>,
-    /// Boxed, because most publications have nobody to compress them for.
-    compressed: OnceLock<Box<CompressedFrames>>,
+    /// By protocol.
+    frames: [Frames; Protocol::COUNT],
     shards_remaining: AtomicUsize,
     _permit: Option<Permit>,
 }
@@ -70,8 +78,7 @@ impl Publication {
             offset,
             payload,
             published_at,
-            raw_frame: OnceLock::new(),
-            compressed: OnceLock::new(),
+            frames: Default::default(),
             shards_remaining: AtomicUsize::new(shards),
             _permit: permit,
         }
@@ -110,29 +117,42 @@ impl Publication {
         (2 + windows as u64) * payload_bytes as u64 + OVERHEAD_BYTES
     }
 
-    /// As one unmasked WebSocket frame, text or binary.
-    pub fn raw_frame(&self) -> &Arc<[u8]> {
-        self.raw_frame.get_or_init(|| {
-            let mut frame = Vec::with_capacity(self.payload.bytes().len() + 10);
-            let opcode = self.payload.kind().into();
-            encode_frame(&mut frame, opcode, true, None, self.payload.bytes());
-            frame.into()
+    /// The publication in this encoding, compressed where that makes it smaller.
+    ///
+    /// Concurrent callers block on the first encoder, never longer than encoding would take.
+    pub fn frame(&self, encoding: Encoding, compressor: &mut Compressor) -> &Arc<[u8]> {
+        let protocol = encoding.protocol();
+        let bytes = self.payload.bytes();
+        let worthwhile = |window: Window| window.worthwhile(bytes.len());
+        let Some(window) = encoding.window().and_then(worthwhile) else {
+            return self.uncompressed_frame(protocol);
+        };
+        let compressed = &self.frames[protocol as usize].compressed;
+        let frame = compressed.get_or_init(Box::default)[window.index()].get_or_init(|| {
+            let frame = match protocol {
+                Protocol::Raw => compressor.compress(window, self.payload.kind(), bytes)?,
+            };
+            Some(frame.into())
+        });
+        frame
+            .as_ref()
+            .unwrap_or_else(|| self.uncompressed_frame(protocol))
+    }
+
+    fn uncompressed_frame(&self, protocol: Protocol) -> &Arc<[u8]> {
+        let frame = &self.frames[protocol as usize].uncompressed;
+        frame.get_or_init(|| match protocol {
+            Protocol::Raw => self.encode_raw().into(),
         })
     }
 
-    /// As one WebSocket frame for a peer that takes compressed messages with this window, or none: compressed, where
-    /// that gains anything. A shard that asks for what another one is making waits for it, which is no longer than
-    /// making it.
-    pub fn frame(&self, window: Option<Window>, compressor: &mut Compressor) -> &Arc<[u8]> {
+    /// One unmasked WebSocket frame, text or binary.
+    fn encode_raw(&self) -> Vec<u8> {
         let bytes = self.payload.bytes();
-        let Some(window) = window.and_then(|window| window.worthwhile(bytes.len())) else {
-            return self.raw_frame();
-        };
-        let frame = self.compressed.get_or_init(Box::default)[window.index()].get_or_init(|| {
-            let frame = compressor.compress(window, self.payload.kind(), bytes)?;
-            Some(frame.into())
-        });
-        frame.as_ref().unwrap_or_else(|| self.raw_frame())
+        let mut frame = Vec::with_capacity(bytes.len() + 10);
+        let opcode = self.payload.kind().into();
+        encode_frame(&mut frame, opcode, true, None, bytes);
+        frame
     }
 
     /// Bytes that one delivery of `frame`, which is one of this publication's, saves by being compressed.
@@ -154,6 +174,7 @@ mod tests {
     use super::{Payload, Publication};
     use crate::Now;
     use crate::compression::{Compression, Compressor};
+    use crate::encoding::{Encoding, Protocol};
     use myriad_wire::deflate::{Inflater, Window};
     use myriad_wire::ws::Kind;
     use std::collections::HashSet;
@@ -162,6 +183,10 @@ mod tests {
     fn publication(text: &str) -> Publication {
         let payload = Payload::Text(text.into());
         Publication::new("x".into(), 1, payload, Now(0), 1, None)
+    }
+
+    fn raw(window: Option<Window>) -> Encoding {
+        Encoding::new(Protocol::Raw, window)
     }
 
     fn windows() -> impl Iterator<Item = Window> {
@@ -177,24 +202,27 @@ mod tests {
         let publication = publication(&text);
         let mut compressor = Compressor::default();
         for window in windows() {
-            let frame = Arc::clone(publication.frame(Some(window), &mut compressor));
+            let frame = Arc::clone(publication.frame(raw(Some(window)), &mut compressor));
             assert!(Arc::ptr_eq(
                 &frame,
-                publication.frame(Some(window), &mut compressor)
+                publication.frame(raw(Some(window)), &mut compressor)
             ));
             assert_eq!(frame[..2], [0xc1, 126], "a compressed text");
             let mut inflated = Vec::new();
             let inflating =
                 Inflater::default().inflate(Kind::Text, &frame[4..], 1 << 20, &mut inflated);
             assert_eq!((inflating, inflated), (Ok(()), text.clone().into_bytes()));
-            let saved = publication.raw_frame().len() - frame.len();
+            let saved = publication.uncompressed_frame(Protocol::Raw).len() - frame.len();
             assert_eq!(publication.saved_bytes(&frame), saved as u64);
         }
         assert!(Arc::ptr_eq(
-            publication.frame(None, &mut compressor),
-            publication.raw_frame()
+            publication.frame(raw(None), &mut compressor),
+            publication.uncompressed_frame(Protocol::Raw)
         ));
-        assert_eq!(publication.saved_bytes(publication.raw_frame()), 0);
+        assert_eq!(
+            publication.saved_bytes(publication.uncompressed_frame(Protocol::Raw)),
+            0
+        );
         // No larger window than 13 bits is of use to some 5 KiB.
         assert!((4097 - 262..=8192 - 262).contains(&text.len()));
         assert_eq!(compressor.frames(), 5);
@@ -208,8 +236,11 @@ mod tests {
         let random = Publication::new("x".into(), 1, payload, Now(0), 1, None);
         for publication in [&short, &random] {
             for window in windows() {
-                let frame = publication.frame(Some(window), &mut compressor);
-                assert!(Arc::ptr_eq(frame, publication.raw_frame()));
+                let frame = publication.frame(raw(Some(window)), &mut compressor);
+                assert!(Arc::ptr_eq(
+                    frame,
+                    publication.uncompressed_frame(Protocol::Raw)
+                ));
             }
         }
         assert_eq!(compressor.frames(), 0);
@@ -235,8 +266,12 @@ mod tests {
             let publication = publication(&"ab".repeat(bytes / 2));
             let mut compressor = Compressor::default();
             let frames: HashSet<*const u8> = windows()
-                .map(|window| publication.frame(Some(window), &mut compressor).as_ptr())
-                .chain([publication.raw_frame().as_ptr()])
+                .map(|window| {
+                    publication
+                        .frame(raw(Some(window)), &mut compressor)
+                        .as_ptr()
+                })
+                .chain([publication.uncompressed_frame(Protocol::Raw).as_ptr()])
                 .collect();
             let held = (1 + frames.len()) as u64 * bytes as u64;
             assert_eq!(

@@ -3,7 +3,7 @@
 use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
 use crate::transport::Refused;
-use myriad_hub::{Chunk, CloseReason, Due, Now, Publication, Target};
+use myriad_hub::{Chunk, CloseReason, Due, Encoding, Now, Protocol, Publication, Target};
 use myriad_reactor::{Reactor, SendOp, Sent, Socket};
 use myriad_wheel::Key;
 use myriad_wire::ws::{Opcode, encode_frame};
@@ -67,14 +67,14 @@ impl<R: Reactor> Shard<R> {
     ) {
         // A batch has no order among connections. Where all take the same, as they do without compression, this is one
         // look at each.
-        targets[from..].sort_unstable_by_key(|target| target.window);
+        targets[from..].sort_unstable_by_key(|target| target.encoding);
         let mut start = from;
         while let Some(first) = targets.get(start) {
-            let window = first.window;
-            let count = targets[start..].partition_point(|target| target.window == window);
+            let encoding = first.encoding;
+            let count = targets[start..].partition_point(|target| target.encoding == encoding);
             runs.push(Run {
                 targets: start..start + count,
-                frame: self.hub.frame_for(publication, window, count),
+                frame: self.hub.frame_for(publication, encoding, count),
             });
             start += count;
         }
@@ -201,7 +201,7 @@ impl<R: Reactor> Shard<R> {
                 targets.push(Target {
                     connection: index,
                     socket: connection.socket,
-                    window: None,
+                    encoding: Encoding::new(Protocol::Raw, None),
                 });
             } else if let Err(overflow) = self.hub.enqueue(index, Chunk::Shared(Arc::clone(&frame)))
             {

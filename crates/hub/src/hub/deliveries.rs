@@ -3,12 +3,12 @@
 use super::Hub;
 use crate::channel::{Member, Membership};
 use crate::compression::Compressor;
-use crate::connection::{Connection, Phase, Transport};
+use crate::connection::{Connection, Phase};
+use crate::encoding::Encoding;
 use crate::outbound::Chunk;
 use crate::reach::HubPlace;
 use crate::{CloseReason, Publication};
 use myriad_wheel::NONE;
-use myriad_wire::deflate::Window;
 use std::sync::Arc;
 
 /// A connection that a slice of a delivery goes to.
@@ -18,8 +18,8 @@ pub struct Target {
     pub connection: u32,
     /// The reactor's name of its socket.
     pub socket: u32,
-    /// The window it takes compressed messages with.
-    pub window: Option<Window>,
+    /// How publications are encoded for it.
+    pub encoding: Encoding,
 }
 
 /// One slice of a delivery.
@@ -72,14 +72,14 @@ impl Hub {
         self.deliveries
     }
 
-    /// The frame of a publication for `targets` targets that take compressed messages with this window, or none.
+    /// The frame of a publication for `targets` targets with this encoding.
     pub fn frame_for(
         &mut self,
         publication: &Publication,
-        window: Option<Window>,
+        encoding: Encoding,
         targets: usize,
     ) -> Arc<[u8]> {
-        let frame = publication.frame(window, &mut self.compressor);
+        let frame = publication.frame(encoding, &mut self.compressor);
         self.saved_bytes += publication.saved_bytes(frame) * targets as u64;
         Arc::clone(frame)
     }
@@ -163,16 +163,11 @@ impl Hub {
             return self.reach.note(HubPlace::DeliverBeforeAdmission);
         }
         subscription.set_last(publication.offset());
-        debug_assert_eq!(
-            connection.transport(),
-            Transport::Raw,
-            "only raw connections subscribe so far"
-        );
         if connection.outbound == NONE && !connection.is(Connection::IN_BATCH) {
             targets.push(Target {
                 connection: member.connection,
                 socket: connection.socket,
-                window: connection.window(),
+                encoding: connection.encoding(),
             });
             connection.set(Connection::IN_BATCH, true);
             self.deliveries += 1;
@@ -182,7 +177,7 @@ impl Hub {
         self.reach.note_if(is_twice, HubPlace::DeliverTwiceInBatch);
         self.reach
             .note_if(!is_twice, HubPlace::DeliverBackpressured);
-        let frame = publication.frame(connection.window(), &mut self.compressor);
+        let frame = publication.frame(connection.encoding(), &mut self.compressor);
         let saved_bytes = publication.saved_bytes(frame);
         let chunk = Chunk::Shared(Arc::clone(frame));
         match self.enqueue(member.connection, chunk) {

@@ -534,7 +534,10 @@ impl World {
             else {
                 break;
             };
-            frames.extend((from..targets.len()).map(|_| Arc::clone(slice.publication.raw_frame())));
+            for target in &targets[from..] {
+                let frame = self.hub.frame_for(&slice.publication, target.encoding, 1);
+                frames.push(frame);
+            }
         }
         for (index, (target, frame)) in targets.iter().zip(&frames).enumerate() {
             let count = taken[index % taken.len()].min(frame.len());

@@ -1,0 +1,81 @@
+//! How a publication is encoded for a connection.
+
+use myriad_wire::deflate::Window;
+
+/// What a client reads publications as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Protocol {
+    /// `raw`: one publication is one WebSocket frame, text or binary.
+    Raw,
+}
+
+impl Protocol {
+    pub(crate) const COUNT: usize = 1;
+}
+
+/// The one key of encoded publications: connections with equal encodings get the very same frame.
+///
+/// Targets of a batch are sorted by it, and a publication caches its frames by it. An integer, because the sort compares
+/// it for each delivery.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Encoding(
+    /// The window's bits in the low four bits, or 0; the protocol in the high eight. The four between are for deltas.
+    u16,
+);
+
+impl Encoding {
+    const PROTOCOL_SHIFT: u32 = 8;
+    const WINDOW_MASK: u16 = 0x0f;
+
+    /// Frames of `protocol`, compressed for peers with `window`.
+    #[must_use]
+    pub fn new(protocol: Protocol, window: Option<Window>) -> Self {
+        let window = window.map_or(0, Window::bits);
+        Self((protocol as u16) << Self::PROTOCOL_SHIFT | u16::from(window))
+    }
+
+    /// What the client reads publications as.
+    #[must_use]
+    pub fn protocol(self) -> Protocol {
+        match self.0 >> Self::PROTOCOL_SHIFT {
+            0 => Protocol::Raw,
+            _ => unreachable!("made from a protocol"),
+        }
+    }
+
+    /// The window it takes compressed messages with (RFC 7692); none where it takes none.
+    #[must_use]
+    pub fn window(self) -> Option<Window> {
+        Window::new((self.0 & Self::WINDOW_MASK) as u8)
+    }
+}
+
+impl std::fmt::Debug for Encoding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encoding")
+            .field("protocol", &self.protocol())
+            .field("window", &self.window())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Encoding, Protocol};
+    use myriad_wire::deflate::Window;
+
+    #[test]
+    fn an_encoding_keeps_its_parts_and_differs_by_each() {
+        let windows = || (9..=15).map(Window::new).chain([None]);
+        for window in windows() {
+            let encoding = Encoding::new(Protocol::Raw, window);
+            assert_eq!(
+                (encoding.protocol(), encoding.window()),
+                (Protocol::Raw, window)
+            );
+            let equal = windows().filter(|other| Encoding::new(Protocol::Raw, *other) == encoding);
+            assert_eq!(equal.count(), 1);
+        }
+    }
+}
