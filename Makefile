@@ -1,21 +1,25 @@
-# make demo    as many connections as this machine allows, and three pushes to all of them
-# make test    everything CI runs; ends with "N passed, N failed"
-# make bench   the figures of docs/benchmarks.md, beside the plain baseline (an hour, on an idle machine)
-# make bench-2m       two million connections, both ends, with pushes (20 GB of memory)
-# make bench-1m-hash  a million with a larger connection hash, in a network namespace made without root
-# make soak    an hour at 500,000 connections with churn, pushes and pings: nothing lost, nothing grown
-# make conformance  all 517 cases of the Autobahn test suite, on both drivers (needs Python 2.7; a quarter of an hour)
-# make arena   all contestants of arena/ under the same crowd, as a table and a page: docs/arena.md (hours; see ARENA=)
-# make arena-smoke  builds every contestant of arena/ and holds it to the contract (arena/README.md)
-# make bench-tuning   what kernel settings are worth: docs/tuning.md (some minutes a round)
-# make sim     100,000 random schedules of several shards or an hour, and what they reached; SEEDS=, MINUTES= and FROM=
-#              change that, make sim SEED=7 replays one and prints every step
-# make fuzz    every fuzz target for an hour; MINUTES=, FUZZ='--target NAME' (needs a nightly toolchain)
-# make miri    wire, wheel and hub under Miri (needs a nightly toolchain; half an hour)
-# make deny    licences, advisories and sources of what we depend on
+# make demo             as many connections as this machine allows, and three pushes to all of them
+# make test             everything CI runs; ends with "N passed, N failed"
+# make bench            the figures of docs/benchmarks.md, beside a plain program (an hour, on an idle machine)
+# make bench-2m         two million connections, both ends, with pushes (20 GB of memory)
+# make bench-1m-hash    a million connections with a larger connection hash (in a network namespace, without root)
+# make bench-tuning     what kernel settings are worth: docs/tuning.md (some minutes a round)
+# make soak             an hour at 500,000 connections with churn, pushes and pings: nothing lost, nothing grown
+# make conformance      all 517 cases of the Autobahn test suite, on both drivers (Python 2.7; a quarter of an hour)
+# make arena            all servers of arena/ under the same crowd, as a table and a page: docs/arena.md (hours)
+# make arena-smoke      builds every server of arena/ and checks that it keeps the contract (arena/README.md)
+# make sim              simulates 100,000 random schedules of several shards, or an hour of them; prints what they reached.
+#                       SEEDS=, MINUTES= and FROM= change that; SEED=7 replays one and prints every step
+# make fuzz             every fuzz target for an hour each; MINUTES=, FUZZ='--target NAME' (nightly toolchain)
+# make miri             wire, wheel and hub under Miri (nightly toolchain; half an hour)
+# make deny             licences, advisories and sources of all dependencies
+# make help             this list
 #
-# Options go to the program: make demo DEMO='--connections 100k', make bench BENCH='--only broadcast-100k',
-# make soak SOAK='--connections 20k --minutes 2', make arena ARENA='--only netty,myriad --connections 15k --rounds 3'.
+# Options for the program behind a target:
+#   make demo DEMO='--connections 100k'
+#   make bench BENCH='--only broadcast-100k'
+#   make soak SOAK='--connections 20k --minutes 2'
+#   make arena ARENA='--only netty,myriad --connections 15k --rounds 3'
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -33,11 +37,14 @@ FROM ?= 0
 MINUTES ?= 60
 ARENA ?=
 
-.PHONY: demo test bench bench-tuning bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-smoke
+.PHONY: demo help test bench bench-tuning bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
 	$(TARGET)/release/myriad demo $(DEMO)
+
+help:
+	@sed -n '/^$$/q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 test:
 	$(PYTHON) tests/run.py $(TEST)
@@ -46,7 +53,7 @@ bench:
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) bench/run.py --hash --myriad $(TARGET)/release/myriad $(BENCH)
 
-# Scenarios by a short name.
+# Short names for two scenarios of bench/run.py.
 bench-2m bench-1m-hash:
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) bench/run.py --only $(@:bench-%=broadcast-%) --myriad $(TARGET)/release/myriad $(BENCH)
