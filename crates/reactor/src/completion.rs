@@ -1,17 +1,17 @@
-//! What happened, as [`crate::Reactor::wait`] reports it.
+//! The events that [`crate::Reactor::wait`] reports.
 
 use crate::{Socket, Token};
 use std::ops::Range;
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// The listener gave a connection. Give it a record and call [`crate::Reactor::register`], or close it.
+    /// A connection was accepted. Give it a record and call [`crate::Reactor::register`], or close it.
     Accepted {
         /// The new socket.
         socket: Socket,
     },
-    /// Accepting pauses and resumes by itself; the errno says why (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`).
+    /// Accepting is paused and will resume by itself. The errno is `EMFILE`, `ENFILE`, `ENOBUFS` or `ENOMEM`.
     AcceptPaused {
         /// The errno of the failed accept, or `EMFILE` when the reactor's own tables are full.
         errno: i32,
@@ -25,56 +25,56 @@ pub enum Completion {
     ConnectFailed {
         /// As given to [`crate::Reactor::connect`].
         token: Token,
-        /// Why.
+        /// The reason.
         errno: i32,
     },
     /// Bytes from the peer: a range of [`Completions::buffer`], never empty.
     Received {
-        /// Whose.
+        /// The record of the connection.
         token: Token,
-        /// Where in the buffer.
+        /// The bytes' position in the buffer.
         range: Range<usize>,
     },
     /// The peer sent FIN. Nothing more will be received.
     Finished {
-        /// Whose.
+        /// The record of the connection.
         token: Token,
     },
-    /// The connection broke: reset, timed out, unreachable. Nothing more will be received; close it.
+    /// The connection broke (reset, timed out, unreachable). Nothing more will be received: close it.
     Failed {
-        /// Whose.
+        /// The record of the connection.
         token: Token,
-        /// Why.
+        /// The reason.
         errno: i32,
     },
-    /// The socket takes bytes again; asked for with [`crate::Reactor::notify_writable`].
+    /// The socket can take bytes again, as [`crate::Reactor::notify_writable`] asked.
     Writable {
-        /// Whose.
+        /// The record of the connection.
         token: Token,
     },
-    /// Somebody called [`crate::Waker::wake`] since the last wait.
+    /// [`crate::Waker::wake`] was called since the last wait.
     Woken,
 }
 
-/// The completions of one [`crate::Reactor::wait`], and the one receive buffer of the shard they point into.
+/// The completions of one [`crate::Reactor::wait`], and the shard's one receive buffer, to which they point.
 #[derive(Debug)]
 pub struct Completions {
-    /// In the order they happened, per connection.
+    /// The completions of each connection are in order.
     pub list: Vec<Completion>,
-    /// Shared by all connections of the shard; valid until the next wait. Mutable, so that frames can be
-    /// unmasked in place.
+    /// All connections of the shard share this buffer. It is valid until the next wait, and mutable, because frames
+    /// are unmasked in place.
     pub buffer: Vec<u8>,
-    /// Some that may have something to say had no turn in this wait: of those that seem silent, some are not.
+    /// True if some readable sockets were not read: silence is no proof of a dead peer.
     pub input_pending: bool,
 }
 
 impl Completions {
     /// Bytes of the shared receive buffer.
     pub const BUFFER_BYTES: usize = 512 * 1024;
-    /// Bytes one receive can bring: a piece of the buffer.
+    /// Maximum number of bytes in one [`Completion::Received`].
     pub const RECEIVE_BYTES_MAX: usize = 4096;
 
-    /// Empty, with its buffer allocated.
+    /// No completions, and an allocated buffer.
     #[must_use]
     pub fn new() -> Self {
         Self {

@@ -45,35 +45,35 @@ pub enum Parts<'a> {
     Many(&'a [IoSlice<'a>]),
 }
 
-/// Slices in one gathered send; more is refused by the kernel (`UIO_MAXIOV` is 1024, this stays far below).
+/// Maximum number of slices in one gathered send, far below the kernel's own limit (`UIO_MAXIOV`, 1024).
 pub const GATHER_PARTS_MAX: usize = 64;
 
-/// What the kernel took of one [`SendOp`].
+/// How many bytes of a [`SendOp`] the kernel took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// All of it. The value every operation starts with.
+    /// All bytes. Every operation starts with this value.
     All,
-    /// That many bytes, fewer than asked; zero when the socket is full.
+    /// This many bytes, fewer than asked. Zero if the socket is full.
     Partly(usize),
-    /// Nothing, and nothing more will be: the connection is broken. The errno.
+    /// None: the connection is broken, and every later send fails too. The errno.
     Failed(i32),
 }
 
 /// One send of a batch.
 ///
-/// A batch holds at most one operation per socket: around a short write, two could interleave.
+/// A batch holds at most one operation per socket. Two could interleave if the first one is short.
 #[derive(Clone, Copy, Debug)]
 pub struct SendOp<'a> {
-    /// Where to.
+    /// The socket to send to.
     pub socket: Socket,
-    /// What.
+    /// The bytes to send.
     pub parts: Parts<'a>,
-    /// How it went; meaningful once [`Reactor::send_batch`] has returned.
+    /// The outcome, valid after [`Reactor::send_batch`] has returned.
     pub sent: Sent,
 }
 
 impl<'a> SendOp<'a> {
-    /// A send of one slice, not yet made.
+    /// A send of one slice, to put into a batch.
     #[must_use]
     pub fn new(socket: Socket, bytes: &'a [u8]) -> Self {
         Self {
@@ -84,18 +84,18 @@ impl<'a> SendOp<'a> {
     }
 }
 
-/// How a socket ends.
+/// How to close a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// `close(2)`: unsent bytes are still delivered by the kernel, then FIN (RST if unread input waits).
+    /// `close(2)`: the kernel still delivers unsent bytes, then sends FIN. It sends RST instead if there is unread input.
     Orderly,
-    /// RST at once: the kernel's buffers come back now. For peers that stopped reading.
+    /// Sends RST and frees the kernel's buffers at once. For peers that stopped reading.
     Reset,
 }
 
 /// One thread's sockets. See the crate's documentation for the contract.
 pub trait Reactor {
-    /// An accepted connection on its way to another owner: a descriptor, or a virtual peer.
+    /// A connection that [`Reactor::transfer`] gave away: a descriptor, or a virtual peer.
     type Handle;
 
     /// Turns accepting from this reactor's listener on or off. Off at the start.
@@ -103,9 +103,9 @@ pub trait Reactor {
 
     /// Opens a connection; the outcome arrives as [`Completion::Connected`] or [`Completion::ConnectFailed`].
     ///
-    /// `source` binds the near end first, with port 0 chosen by the kernel at connect time
-    /// (`IP_BIND_ADDRESS_NO_PORT`). The token is the one [`Reactor::register`] is given later; after
-    /// `ConnectFailed` the socket is already closed.
+    /// If `source` is given, the socket is bound to it first. With port 0 the kernel chooses the port at connect time
+    /// (`IP_BIND_ADDRESS_NO_PORT`). Pass the same token to [`Reactor::register`] later. After `ConnectFailed` the
+    /// socket is already closed.
     ///
     /// # Errors
     /// The socket could not be made (`EMFILE` when the reactor is full).
@@ -119,31 +119,31 @@ pub trait Reactor {
     /// Starts receiving from an accepted or connected socket.
     fn register(&mut self, socket: Socket, token: Token);
 
-    /// Makes all the sends, in kernel entries of hundreds, and writes each outcome into its operation.
+    /// Makes all sends before it returns, hundreds in one system call, and writes each outcome into its operation.
     fn send_batch(&mut self, ops: &mut [SendOp<'_>]);
 
     /// Asks for one [`Completion::Writable`] when the socket can take bytes again.
     fn notify_writable(&mut self, socket: Socket, token: Token);
 
-    /// Sends FIN after the bytes already taken; receiving goes on.
+    /// Sends FIN after the bytes that the kernel has already taken. Receiving continues.
     fn shutdown(&mut self, socket: Socket);
 
-    /// Ends a socket. Its [`Socket`] may name another connection from the next [`Reactor::wait`] on.
+    /// Closes a socket. From the next [`Reactor::wait`] on, its [`Socket`] may name another connection.
     fn close(&mut self, socket: Socket, token: Token, how: Close);
 
-    /// Stops receiving and gives the socket away. No byte is lost: what was not delivered stays in the kernel.
+    /// Stops receiving and gives the socket to the caller. No byte is lost: unread input stays in the kernel.
     ///
     /// # Errors
     /// No descriptor could be installed; the socket is closed.
     fn transfer(&mut self, socket: Socket, token: Token) -> io::Result<Self::Handle>;
 
-    /// Submits what is pending, waits at most `timeout` for something to happen (`None`: without end),
-    /// and replaces the content of `completions`.
+    /// Submits pending requests, waits for a completion for at most `timeout` (`None`: without limit), and replaces
+    /// the content of `completions`.
     ///
     /// # Errors
-    /// Only what makes the reactor unusable.
+    /// The reactor is unusable. No other failure is reported here.
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Completions) -> io::Result<()>;
 
-    /// Sockets this reactor can hold at once.
+    /// The number of sockets that this reactor can hold at once.
     fn capacity(&self) -> usize;
 }

@@ -1,8 +1,8 @@
 //! The slab of records and the intrusive timing wheel shared by hub and swarm.
 //!
-//! Both are made for millions of small records that live for hours and do nothing. A [`Slab`] grows by
-//! segments, so that no record is ever copied and no peak needs twice the memory. A [`Wheel`] keeps its
-//! links inside the records ([`Timer`], 12 bytes), so that an armed timer allocates nothing.
+//! Both are made for millions of small records that are idle for hours. A [`Slab`] grows by segments: it never copies a
+//! record, and growing never needs twice the memory. A [`Wheel`] keeps its links inside the records ([`Timer`], 12
+//! bytes), so an armed timer allocates nothing.
 //!
 //! Neither reads a clock: time is an argument, a [`Tick`].
 

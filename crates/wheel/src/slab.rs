@@ -4,37 +4,37 @@ use std::ops::{Index, IndexMut};
 
 /// Index and generation of a record.
 ///
-/// The index alone names a place, which other records will occupy in time. The generation tells them apart.
+/// Later records reuse the index. The generation tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The record's place in its slab.
+    /// The record's index in its slab.
     pub index: u32,
-    /// Which of the place's successive records: odd, since even generations are vacant ones.
+    /// Counts the records that have had this index. Odd while the index is occupied, even while it is vacant.
     pub generation: u32,
 }
 
-/// "No record", in links made of plain indices.
+/// "No record", for links that are plain indices.
 pub const NONE: u32 = u32::MAX;
 
-/// Records of one segment: 64 words of 64 bits in its vacancy map, so that two instructions find a place.
+/// Records of one segment: 64 words of 64 bits in its vacancy map, so two instructions find a vacant slot.
 const SEGMENT_RECORDS: usize = 1 << SEGMENT_BITS;
 const SEGMENT_BITS: u32 = 12;
 
-/// Indices stay below the top bit, which links use to say that they name something else than a record.
+/// Indices are below the top bit. A link with the top bit set does not name a record.
 pub(crate) const INDEX_END: u32 = 1 << 31;
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// Odd while occupied. Beside the record and not in an array of its own: whoever checks it is about
-    /// to read the record, and one cache miss is enough. Costs nothing more when `T` has an alignment of 4.
+    /// Odd while occupied. It is stored beside the record because a check is usually followed by a read of the record,
+    /// which is then in the cache. It needs no padding if `T` has an alignment of 4.
     generation: u32,
     record: T,
 }
 
-/// Which places of one segment are vacant, those never used among them.
+/// The vacant slots of one segment, including those never used.
 #[derive(Debug)]
 struct VacancyMap {
-    /// Bit set: the word of that number has a vacant place.
+    /// A set bit means that the word with this number has a vacant slot.
     words_with_vacancy: u64,
     words: [u64; 64],
 }
@@ -53,7 +53,7 @@ impl VacancyMap {
         self.words[offset / 64] >> (offset % 64) & 1 == 1
     }
 
-    /// Occupies the lowest vacant place.
+    /// Occupies the lowest vacant slot.
     fn take_lowest(&mut self) -> usize {
         assert!(!self.is_full());
         let word = self.words_with_vacancy.trailing_zeros() as usize;
@@ -73,14 +73,14 @@ impl VacancyMap {
 
 /// Records in fixed-size segments: no doubling, no copying on growth.
 ///
-/// A new record gets the lowest vacant index, so that the records in use stay dense after a peak, and the
-/// same calls give the same indices. A removed record is replaced by `T::default()`.
+/// A new record gets the lowest vacant index. So records stay dense after a peak, and the same calls give the same
+/// indices. A removed record is replaced by `T::default()`.
 ///
-/// A segment's memory is reserved as one piece and written as records come, so that a slab of ten records
-/// occupies a page and not a segment.
+/// A segment's memory is reserved as one piece but written only when records come: a slab of ten records occupies a
+/// page, not a segment.
 #[derive(Debug)]
 pub struct Slab<T: Default> {
-    /// Each has a capacity of [`SEGMENT_RECORDS`] and holds the places used so far.
+    /// Each has a capacity of [`SEGMENT_RECORDS`] and holds the slots used so far.
     segments: Vec<Vec<Slot<T>>>,
     vacancies: Vec<VacancyMap>,
     /// Every segment below this one is full.
@@ -100,7 +100,7 @@ impl<T: Default> Slab<T> {
         }
     }
 
-    /// Occupied records.
+    /// Number of occupied records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -112,7 +112,7 @@ impl<T: Default> Slab<T> {
         self.len == 0
     }
 
-    /// Bytes reserved for records, generations and vacancy maps; what the records own elsewhere is not in it.
+    /// Bytes reserved for records, generations and vacancy maps, without the memory that records own elsewhere.
     #[must_use]
     pub fn capacity_bytes(&self) -> usize {
         let slots: usize = self.segments.iter().map(Vec::capacity).sum();
@@ -121,7 +121,7 @@ impl<T: Default> Slab<T> {
             + self.vacancies.capacity() * size_of::<VacancyMap>()
     }
 
-    /// Puts a record into the lowest vacant place.
+    /// Adds a record at the lowest vacant index.
     ///
     /// # Panics
     /// At 2^31 records.
@@ -134,7 +134,7 @@ impl<T: Default> Slab<T> {
             slot.generation = slot.generation.wrapping_add(1);
             slot.record = value;
         } else {
-            // The lowest vacancy of a segment is at most one past the places used so far.
+            // The lowest vacant slot of a segment is at most one past the slots used so far.
             assert_eq!(offset, slots.len());
             slots.push(Slot {
                 generation: 1,
@@ -168,12 +168,12 @@ impl<T: Default> Slab<T> {
         self.first_vacant_segment
     }
 
-    /// Takes a record out and leaves a default one; keys of it find nothing from now on.
+    /// Removes a record. Its keys find nothing from now on.
     ///
-    /// A record with a [`crate::Timer`] must be disarmed first: the wheel would walk into a vacant place.
+    /// Disarm its [`crate::Timer`] first: the wheel would otherwise walk into a vacant record.
     ///
     /// # Panics
-    /// When the place is vacant or was never used.
+    /// If the index is vacant or was never used.
     pub fn remove(&mut self, index: u32) -> T {
         let (segment, offset) = locate(index);
         let slot = &mut self.segments[segment][offset];
@@ -188,13 +188,13 @@ impl<T: Default> Slab<T> {
         std::mem::take(&mut slot.record)
     }
 
-    /// Whether the key's own record, and not a later one in its place, is still there.
+    /// Whether the key's record is still there. False if a later record has the same index.
     #[must_use]
     pub fn contains(&self, key: Key) -> bool {
         self.get(key).is_some()
     }
 
-    /// The record, unless it is gone.
+    /// The key's record. None if it was removed.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&T> {
         let (segment, offset) = locate(key.index);
@@ -203,7 +203,7 @@ impl<T: Default> Slab<T> {
             .then_some(&slot.record)
     }
 
-    /// The record, unless it is gone.
+    /// The key's record. None if it was removed.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let (segment, offset) = locate(key.index);
         let slot = self.segments.get_mut(segment)?.get_mut(offset)?;
@@ -211,7 +211,7 @@ impl<T: Default> Slab<T> {
             .then_some(&mut slot.record)
     }
 
-    /// The key of the record that occupies a place now; none when it is vacant or out of range.
+    /// The key of the record at this index. None if the index is vacant or out of range.
     #[must_use]
     pub fn key_of(&self, index: u32) -> Option<Key> {
         let (segment, offset) = locate(index);
@@ -247,7 +247,7 @@ impl<T: Default> Default for Slab<T> {
     }
 }
 
-/// By place, for links and completions whose generation was checked already.
+/// By index, for links and for completions whose generation was already checked.
 impl<T: Default> Index<u32> for Slab<T> {
     type Output = T;
 

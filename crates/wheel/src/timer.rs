@@ -2,40 +2,40 @@
 
 use crate::NONE;
 
-/// Milliseconds in a [`Tick`]. Everything timed here is a matter of seconds; `u32` ticks of 50 ms last 6.8 years.
+/// Milliseconds in a [`Tick`]. All deadlines are seconds away, so 50 ms are precise enough; `u32` ticks last 6.8 years.
 pub const TICK_MS: u32 = 50;
 
-/// A point of the wheel's time: ticks of [`TICK_MS`] since the process's epoch.
+/// A point in time: the number of ticks of [`TICK_MS`] since the process's epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tick(pub u32);
 
 impl Tick {
-    /// The tick that has begun that many milliseconds after the epoch. Ends at the last tick.
+    /// The tick that contains this time after the epoch. Saturates at the last tick.
     #[must_use]
     pub fn at_ms(ms_since_epoch: u64) -> Self {
         Self(u32::try_from(ms_since_epoch / u64::from(TICK_MS)).unwrap_or(u32::MAX))
     }
 
-    /// This tick and at least that many milliseconds, rounded up to a whole tick so that nothing expires
-    /// early. Ends at the last tick.
+    /// The tick at least this many milliseconds later, rounded up so that nothing expires early. Saturates at the last
+    /// tick.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> Self {
         let ticks = u32::try_from(ms.div_ceil(u64::from(TICK_MS))).unwrap_or(u32::MAX);
         Self(self.0.saturating_add(ticks))
     }
 
-    /// Milliseconds from the epoch to this tick's begin.
+    /// Milliseconds from the epoch to the start of this tick.
     #[must_use]
     pub fn to_ms(self) -> u64 {
         u64::from(self.0) * u64::from(TICK_MS)
     }
 }
 
-/// A record's place in a [`crate::Wheel`]: armed with one deadline, or unlinked.
+/// A record's timer in a [`crate::Wheel`]: armed with one deadline, or unlinked.
 #[derive(Clone, Debug)]
 pub struct Timer {
-    /// The neighbours in the list of the wheel's slot: another record's index, or the slot itself at either
-    /// end. `prev` is [`NONE`] while unlinked.
+    /// Links in the list of a wheel's slot: the index of the next or previous record, or the slot itself at the ends.
+    /// `prev` is [`NONE`] while unlinked.
     pub(crate) next: u32,
     pub(crate) prev: u32,
     pub(crate) deadline: Tick,
@@ -51,7 +51,7 @@ impl Timer {
         self.prev != NONE
     }
 
-    /// The pending deadline, or the last one when the timer is not armed.
+    /// The pending deadline, or the last one if the timer is not armed.
     #[must_use]
     pub fn deadline(&self) -> Tick {
         self.deadline
@@ -71,9 +71,9 @@ impl Default for Timer {
 
 /// A record with a timer.
 pub trait Timed {
-    /// The record's timer, to ask about.
+    /// The record's timer.
     fn timer(&self) -> &Timer;
-    /// The record's timer, for the wheel to link.
+    /// The record's timer, which the wheel links and unlinks.
     fn timer_mut(&mut self) -> &mut Timer;
 }
 

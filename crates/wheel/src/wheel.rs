@@ -21,20 +21,19 @@ struct ListEnds {
 
 /// Timers of the records of one slab, one each.
 ///
-/// Ticks are read as numbers of six digits in base 64. A timer hangs in the level of the highest digit in
-/// which its deadline differs from the wheel's time, in the slot of that digit: so level 0 is exact, and a
-/// slot of a higher level is dealt out again when the time reaches its begin. Arming and disarming are O(1).
-/// Time moves from one occupied slot to the next by bitmaps, so that a jump of years costs no more than
-/// the timers it makes due.
+/// A tick is a number of six digits in base 64. A timer is in the level of the highest digit in which its deadline
+/// differs from the wheel's time, and there in the slot of that digit. So level 0 is exact. When the time reaches the
+/// start of a slot of a higher level, its timers cascade to lower levels. Arming and disarming are O(1). Bitmaps find
+/// the next occupied slot, so a jump of years costs no more than the timers that become due.
 ///
 /// Pass every call the same slab, and [`Wheel::disarm`] a record before it is removed.
 #[derive(Debug)]
 pub struct Wheel {
     slots: Box<[ListEnds]>,
-    /// One bit for each slot that is not empty.
+    /// A set bit means that the slot has timers.
     occupied: [u64; LEVELS],
-    /// How far the timers were dealt out: all armed ones are due at or after it, or were late when armed.
-    /// Behind `now` only while an `advance` has work left.
+    /// The time up to which timers were cascaded and made due. All armed timers are due at or after it, or were late
+    /// when armed. It is before `now` only while an `advance` has work left.
     cascaded_to: Tick,
     /// The latest time seen.
     now: Tick,
@@ -61,7 +60,7 @@ impl Wheel {
         }
     }
 
-    /// Armed timers.
+    /// Number of armed timers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -75,7 +74,7 @@ impl Wheel {
 
     /// Arms the record's timer, or moves it to another deadline.
     ///
-    /// A deadline at or before now is due at the next [`Wheel::advance`], behind those that waited longer.
+    /// A deadline at or before now is due at the next [`Wheel::advance`], after the timers that were due before it.
     pub fn arm<T: Default + Timed>(&mut self, slab: &mut Slab<T>, index: u32, deadline: Tick) {
         assert!(index < INDEX_END);
         self.disarm(slab, index);
@@ -84,7 +83,7 @@ impl Wheel {
         self.len += 1;
     }
 
-    /// Disarms the record's timer; nothing happens when it is not armed.
+    /// Disarms the record's timer, if it is armed.
     pub fn disarm<T: Default + Timed>(&mut self, slab: &mut Slab<T>, index: u32) {
         if slab[index].timer().is_armed() {
             self.unlink(slab, index);
@@ -93,15 +92,14 @@ impl Wheel {
     }
 
     /// Moves time forward and appends the indices of due records to `due`, in the order of their
-    /// deadlines. They are not armed any more.
+    /// deadlines. Their timers are disarmed.
     ///
-    /// `max` bounds the work of one call: timers made due and timers dealt out to lower levels together,
-    /// so at most that many are appended, and possibly none. Returns true when work is left for this same
-    /// `now`: call again, after other things if those are more urgent. A `now` before an earlier one counts
-    /// as that earlier one.
+    /// `max` bounds the work of one call: the number of timers that become due or cascade to a lower level. So at most
+    /// that many are appended, and possibly none. Returns true if work is left for the same `now`: call again, after
+    /// more urgent work. A `now` before an earlier `now` counts as the earlier one.
     ///
     /// # Panics
-    /// When `max` is 0: no call would ever be the last.
+    /// If `max` is 0: the work would never end.
     pub fn advance<T: Default + Timed>(
         &mut self,
         slab: &mut Slab<T>,
@@ -135,27 +133,26 @@ impl Wheel {
         false
     }
 
-    /// A time no later than the earliest deadline, to sleep until; none when no timer is armed.
+    /// A time to sleep until, no later than the earliest deadline. None if no timer is armed.
     ///
-    /// Exact within the current 64 ticks (3.2 s). Further away it is a lower bound, the begin of the slot
-    /// that holds the earliest deadline, and an [`Wheel::advance`] to it brings a better one; at most five
-    /// of those come before the deadline itself. It is at or before now only when `advance` has work to do.
+    /// It is exact within the current 64 ticks (3.2 s). Beyond them it is a lower bound: the start of the slot that
+    /// holds the earliest deadline. Each [`Wheel::advance`] to the bound gives a better one, at most five times before
+    /// the deadline itself. The time is at or before now only if `advance` has work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Tick> {
         self.next_occupied().map(|(_, _, start)| start)
     }
 
-    /// The slot that comes next, as (level, slot, begin of its time): the one whose dealing out was
-    /// interrupted, or else the earliest.
+    /// The next slot, as (level, slot, start of its time): the one whose cascade was interrupted, or else the earliest.
     fn next_occupied(&self) -> Option<(usize, usize, Tick)> {
-        // At the current digit only level 0 may hold timers, once a higher slot has been dealt out.
+        // Once the slots of the current digits have cascaded, only level 0 has timers at its current digit.
         let interrupted = (1..LEVELS)
             .rev()
             .find(|&level| self.is_occupied(level, digit(self.cascaded_to, level)));
         if let Some(level) = interrupted {
             return Some((level, digit(self.cascaded_to, level), self.cascaded_to));
         }
-        // All of a level lies before the next slot of the level above, so the lowest occupied one wins.
+        // All slots of a level are earlier than the next slot of the level above, so the lowest occupied level wins.
         let level = (0..LEVELS).find(|&level| self.occupied[level] != 0)?;
         let slot = self.occupied[level].trailing_zeros() as usize;
         Some((level, slot, slot_start(self.cascaded_to, level, slot)))
@@ -170,7 +167,7 @@ impl Wheel {
         (first & SLOT_FLAG == 0).then_some(first)
     }
 
-    /// Appends a record to the list of the slot its deadline belongs to.
+    /// Appends a record to the list of its deadline's slot.
     fn link<T: Default + Timed>(&mut self, slab: &mut Slab<T>, index: u32) {
         let deadline = slab[index].timer().deadline.max(self.cascaded_to);
         let level = level_of(self.cascaded_to, deadline);

@@ -4,7 +4,7 @@ use super::{Faults, Prng};
 use crate::{Close, Parts, Sent};
 use std::collections::VecDeque;
 
-/// The numbers Linux uses; the simulation runs anywhere, and its errnos are compared with real ones.
+/// Linux's numbers. The simulation runs on any system, and tests compare its errnos with Linux's.
 pub(super) mod errno {
     pub(crate) const ENOMEM: i32 = 12;
     pub(crate) const ENFILE: i32 = 23;
@@ -16,7 +16,7 @@ pub(super) mod errno {
     pub(crate) const ECONNREFUSED: i32 = 111;
 }
 
-/// How the server ended a connection, as its peer sees it.
+/// How the peer sees the server end a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerEnd {
     /// FIN, after all the bytes.
@@ -25,12 +25,12 @@ pub enum PeerEnd {
     Reset,
 }
 
-/// What the server gets after the bytes of `inbound`.
+/// What follows the bytes of `inbound`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InputEnd {
     Open,
     Fin,
-    /// RST, or what else breaks a connection.
+    /// RST or another failure.
     Broken(i32),
 }
 
@@ -40,29 +40,29 @@ enum Peer {
     Reading,
     /// Its receive window is shut.
     Stalled,
-    /// It closed: what still reaches it is answered with RST.
+    /// It closed. Bytes that still reach it are answered with RST.
     Closed,
-    /// It neither sends nor receives: it reset, or was reset.
+    /// It reset the connection or was reset: it neither sends nor receives.
     Dead,
 }
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Sent by the peer, not yet given to the server.
+    /// Bytes from the peer that the server has not received.
     pub(super) inbound: VecDeque<u8>,
     pub(super) input_end: InputEnd,
-    /// Taken from the server, not yet given to the peer.
+    /// Bytes from the server that the peer has not received.
     outbound: VecDeque<u8>,
-    /// What follows `outbound`, once the server has ended its side.
+    /// What follows `outbound`, set when the server has ended its side.
     output_end: Option<PeerEnd>,
     kernel_bytes: usize,
-    /// What every further send fails with.
+    /// The errno of every further send.
     send_error: Option<i32>,
     peer: Peer,
-    /// Given to the peer, not yet taken by the test.
+    /// Bytes that the peer has received and the test has not read.
     pub(super) arrived: Vec<u8>,
     pub(super) arrived_end: Option<PeerEnd>,
-    /// Nobody on the server's side holds the connection: it only runs out.
+    /// The server's side is closed: the kernel only delivers the remaining bytes.
     is_orphan: bool,
 }
 
@@ -84,13 +84,13 @@ impl Connection {
 
     // The peer's side.
 
-    /// False when the peer cannot send any more, or nobody is there to receive it.
+    /// False if the peer can no longer send, or the server's side is closed.
     pub(super) fn peer_write(&mut self, bytes: &[u8]) -> bool {
         if !self.peer_sends() {
             return false;
         }
         if self.is_orphan {
-            // A socket that nobody can read from any more answers with RST, which overtakes what it still holds.
+            // A closed socket answers input with RST, and the bytes it still holds are lost.
             self.outbound.clear();
             self.output_end = Some(PeerEnd::Reset);
             return false;
@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Breaks the connection. Of what the peer had sent, a beginning had arrived.
+    /// Breaks the connection. A random prefix of the peer's unread bytes still arrives.
     pub(super) fn peer_break(&mut self, errno: i32, prng: &mut Prng) {
         if self.peer == Peer::Dead || self.is_orphan {
             self.peer = Peer::Dead;
@@ -145,14 +145,14 @@ impl Connection {
 
     // The network.
 
-    /// Whether [`Connection::flow`] has anything to do once the peer reads.
+    /// Whether bytes or the end are on their way to the peer.
     pub(super) fn is_flowing(&self) -> bool {
         self.peer != Peer::Dead
             && (!self.outbound.is_empty()
                 || self.output_end.is_some() && self.arrived_end.is_none())
     }
 
-    /// Brings bytes and the end to the peer.
+    /// Delivers bytes, and then the end, to the peer.
     pub(super) fn flow(&mut self, faults: &Faults, prng: &mut Prng) {
         match self.peer {
             Peer::Dead => return,
@@ -182,14 +182,14 @@ impl Connection {
 
     // The server's side.
 
-    /// What a send does, by the state of the connection and luck.
+    /// The outcome of a send, decided by the state of the connection and at random.
     pub(super) fn send(&mut self, parts: Parts<'_>, faults: &Faults, prng: &mut Prng) -> Sent {
         let length = length_of(parts);
         if let Some(errno) = self.send_error {
             return Sent::Failed(errno);
         }
         if let InputEnd::Broken(errno) = self.input_end {
-            // Until the RST arrives, the kernel takes what nobody will get.
+            // Until the RST arrives, the kernel accepts bytes that the peer will never receive.
             if prng.one_in(2) {
                 return Sent::All;
             }
@@ -215,7 +215,7 @@ impl Connection {
         self.kernel_bytes - self.outbound.len()
     }
 
-    /// Whether a poll for writing would report the socket: room, or an error that a send will show.
+    /// Whether a poll for writing would report the socket: it has room, or a send would report an error.
     pub(super) fn is_writable(&self) -> bool {
         self.room() > 0
             || self.send_error.is_some()
@@ -253,7 +253,7 @@ impl Connection {
             self.outbound.clear();
             self.output_end = Some(PeerEnd::Reset);
         } else if !self.inbound.is_empty() {
-            // Closing with unread input sends RST, and what the peer has not got by then it may never get.
+            // Closing with unread input sends RST. The peer may never receive the bytes still on their way.
             self.outbound.truncate(prng.between(0, self.outbound.len()));
             self.output_end = Some(PeerEnd::Reset);
         } else {
@@ -265,7 +265,7 @@ impl Connection {
         }
     }
 
-    /// Writes without regard to the kernel's room, for owners that are no reactor.
+    /// Writes without a limit. For the owner of a transferred connection.
     pub(super) fn server_write(&mut self, bytes: &[u8]) {
         if self.peer != Peer::Dead {
             self.outbound.extend(bytes);
@@ -279,7 +279,7 @@ impl Connection {
         self.peer = Peer::Dead;
     }
 
-    /// Bytes in the kernel that the peer has not got.
+    /// Bytes in the kernel that the peer has not received.
     pub(super) fn outbound_len(&self) -> usize {
         self.outbound.len()
     }

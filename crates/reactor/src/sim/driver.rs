@@ -1,4 +1,4 @@
-//! The simulated driver: what a kernel would do with a shard's calls.
+//! The simulated driver: it does with a shard's calls what a kernel would do.
 
 use super::connection::errno;
 use super::events::{LateCompletion, LateCompletionKind};
@@ -13,12 +13,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Whether the listener's connections are taken.
+/// Whether the listener accepts connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accepting {
     Off,
     On,
-    /// Paused for that many waits.
+    /// Paused for this many waits.
     Paused(usize),
     /// Paused until a socket is closed.
     Full,
@@ -33,7 +33,7 @@ pub struct Sim {
     pub(super) accepting: Accepting,
     pub(super) late: VecDeque<LateCompletion>,
     batches: u64,
-    /// Bytes of the buffer that the last wait filled.
+    /// Bytes that the last wait wrote into the buffer.
     pub(super) filled: usize,
 }
 
@@ -171,7 +171,7 @@ impl Reactor for Sim {
         let world = self.world.clone();
         let mut world = world.borrow_mut();
         let world = &mut *world;
-        // Nothing that was received may go astray: not a byte, and not the end.
+        // The new owner must receive every byte and the end, so no late completion may carry them.
         self.queue_late_completion(world, &entry, &[LateCompletionKind::Writable]);
         world.record("transferred", [self.shard, entry.peer.0]);
         if world.faults.transfer_failure.happens(&mut world.prng) {
@@ -202,7 +202,7 @@ impl Reactor for Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        // A test that fails inside a call leaves the world borrowed; its message must get out.
+        // A test that panics inside a call leaves the world borrowed. A second panic here would hide its message.
         let Ok(mut world) = self.world.try_borrow_mut() else {
             return;
         };

@@ -1,4 +1,4 @@
-//! What happens in a wait: accepts, input, room to write, and what comes too late.
+//! The events of one wait: accepts, input, writability, and late completions.
 
 use super::connection::errno;
 use super::driver::{Accepting, Sim};
@@ -6,13 +6,13 @@ use super::net::{Owner, World};
 use super::table::{Entry, Phase};
 use crate::{Completion, Completions, Socket, Token};
 
-/// Completions of one wait. A real driver brings as many as fit its queue; few make a shard's turns interleave.
+/// Maximum number of completions in one wait. A small number makes the turns of shards interleave.
 const EVENTS_MAX: usize = 256;
 
-/// A completion of a connection that was closed before it arrived.
+/// A completion that arrives after its connection was closed.
 #[derive(Debug)]
 pub(super) struct LateCompletion {
-    /// Waits that it misses, 0 or 1. A real driver has cancelled its polls by then.
+    /// Number of waits before it arrives, 0 or 1. A real driver has cancelled its polls by then.
     waits: usize,
     completion: Completion,
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl LateCompletionKind {
         [Self::Writable, Self::Failed, Self::Finished, Self::Received];
 }
 
-/// The one receive buffer, and how far this wait has filled it.
+/// The receive buffer, and how many bytes of it this wait has filled.
 struct Output<'a> {
     completions: &'a mut Completions,
     filled: usize,
@@ -54,7 +54,7 @@ impl Output<'_> {
     }
 }
 
-/// What may happen next in a wait.
+/// Where the next event can come from.
 #[derive(Clone, Copy, Debug)]
 enum EventSource {
     Listener,
@@ -62,9 +62,10 @@ enum EventSource {
 }
 
 impl Sim {
-    /// Makes things happen in the world and to this reactor's sockets, and says how much of the buffer they fill.
+    /// Lets the network deliver, reports events of this reactor's sockets, and returns how many bytes of the buffer
+    /// they fill.
     pub(super) fn run_events(&mut self, world: &mut World, completions: &mut Completions) -> usize {
-        // Ranges of the last wait must not be looked at any more.
+        // Overwrites the last wait's bytes: the caller must not read them any more.
         completions.buffer[..self.filled].fill(0xEE);
         self.begin_wait();
         world.flow();
@@ -115,7 +116,7 @@ impl Sim {
         }
     }
 
-    /// What may happen in this wait: everything that is ready, except what is delayed.
+    /// The event sources of this wait: all that are ready, except those delayed at random.
     fn sources(&self, world: &mut World) -> Vec<EventSource> {
         let port = &world.ports[self.shard];
         let is_accepting = self.accepting == Accepting::On && !port.backlog.is_empty();
@@ -130,7 +131,7 @@ impl Sim {
         sources
     }
 
-    /// Lets things happen in random order; what comes from one connection stays in its own.
+    /// Takes events in random order. Events of one connection keep their order.
     fn run(&mut self, world: &mut World, output: &mut Output<'_>) {
         let mut sources = self.sources(world);
         while !sources.is_empty() && output.completions.list.len() < EVENTS_MAX {
@@ -193,7 +194,7 @@ impl Sim {
         }
     }
 
-    /// Lets one thing happen to a socket. False when there is nothing.
+    /// Takes one event of a socket. False if there is none.
     fn take_event(&mut self, world: &mut World, slot: u32, output: &mut Output<'_>) -> bool {
         let socket = self.table.socket(slot);
         let entry = self.table.entry(socket);
@@ -248,14 +249,14 @@ impl Sim {
         }
     }
 
-    /// Makes a closed connection's old token turn up once more, as a poll that is being cancelled may.
+    /// May queue one more completion with a closed connection's old token, as a poll does that is being cancelled.
     pub(super) fn queue_late_completion(
         &mut self,
         world: &mut World,
         entry: &Entry,
         kinds: &[LateCompletionKind],
     ) {
-        // After the end only the writability that was asked for can still come.
+        // After the end of input, only a requested writability can still arrive.
         let (token, kinds) = match (entry.phase, entry.writable_wanted) {
             (Phase::Receiving(token), _) => (token, kinds),
             (Phase::Finished(token), Some(_)) => (token, &[LateCompletionKind::Writable][..]),
@@ -289,7 +290,7 @@ impl Sim {
     }
 }
 
-/// Brings the next piece of input, or its end. False when the buffer is full.
+/// Delivers the next piece of input, or its end. False if the buffer is full.
 fn receive(world: &mut World, entry: &mut Entry, token: Token, output: &mut Output<'_>) -> bool {
     let link = &mut world.links[entry.peer.0];
     let inbound = &mut link.connection.inbound;
@@ -311,7 +312,7 @@ fn receive(world: &mut World, entry: &mut Entry, token: Token, output: &mut Outp
     let errno = link.connection.take_input_end(&mut world.prng);
     link.is_end_reported = true;
     let completion = if let Some(errno) = errno {
-        // Nothing follows a failure, not even what was asked for.
+        // No completion follows a failure, not even a requested writability.
         entry.writable_wanted = None;
         entry.phase = Phase::Failed(token);
         Completion::Failed { token, errno }

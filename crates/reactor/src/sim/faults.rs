@@ -1,4 +1,4 @@
-//! What goes wrong in a simulation, and how often.
+//! The faults of a simulation and their probabilities.
 
 use super::Prng;
 
@@ -7,44 +7,44 @@ use super::Prng;
 pub struct Chance(pub u16);
 
 impl Chance {
-    /// It does not happen.
+    /// Probability zero.
     pub const NEVER: Self = Self(0);
 
     pub(super) fn happens(self, prng: &mut Prng) -> bool {
-        // The draw is made in any case, so that one fault's chance does not shift the others' luck.
+        // Always draw a number: a chance of zero must not shift the random sequence of the other faults.
         prng.below(1000) < usize::from(self.0)
     }
 }
 
-/// The chances of what the contract allows and a quiet loopback never shows.
+/// The probabilities of events that the contract allows and a quiet loopback never shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// A send is taken in part although there is room for all of it.
+    /// The kernel takes only a part of a send although there is room for all of it.
     pub short_send: Chance,
-    /// A send is not taken at all although there is room: kernel memory pressure.
+    /// The kernel takes nothing of a send although there is room (memory pressure).
     pub refused_send: Chance,
-    /// Input arrives in a piece shorter than what is there.
+    /// A receive returns fewer bytes than there are.
     pub split_receive: Chance,
-    /// A connection's next completion waits for a later turn.
+    /// A connection's next completion arrives in a later wait.
     pub delay: Chance,
-    /// Bytes the kernel took stay in it for a while.
+    /// Bytes stay in the kernel for a while before the peer receives them.
     pub delayed_delivery: Chance,
     /// After a close, a completion with the old token still arrives.
     pub late_completion: Chance,
     /// An accept fails for want of descriptors or memory.
     pub accept_pause: Chance,
-    /// A wait returns because somebody woke it, for nothing.
+    /// A wait reports [`crate::Completion::Woken`] although nobody called the waker.
     pub wake: Chance,
     /// An outgoing connection is refused, or times out.
     pub connect_failure: Chance,
     /// A transfer fails for want of a descriptor.
     pub transfer_failure: Chance,
-    /// Bytes that a connection's kernel buffers hold together, ours and the peer's: smallest and largest.
+    /// Size of a connection's kernel buffers, ours and the peer's together: smallest and largest, in bytes.
     pub kernel_bytes: (usize, usize),
 }
 
 impl Faults {
-    /// A network that does what one hopes: everything at once and whole, 64 KiB in the kernel.
+    /// No faults: everything arrives at once and whole. The kernel buffers 64 KiB.
     pub const NONE: Self = Self {
         short_send: Chance::NEVER,
         refused_send: Chance::NEVER,
@@ -61,8 +61,8 @@ impl Faults {
 
     /// A different mix for each seed.
     ///
-    /// Each fault is absent, rare or frequent. With every fault on in every run the faults would hide what
-    /// only shows when one of them is missing: nothing fills a buffer that drains by drops, for instance.
+    /// Each fault is absent, rare or frequent. With every fault on in every run, some states would never be reached:
+    /// a queue does not fill its budget, for instance, if every send is short.
     #[must_use]
     pub fn mixed(prng: &mut Prng) -> Self {
         let mut chance = |frequent: u16| Chance([0, frequent / 10, frequent][prng.below(3)]);

@@ -10,18 +10,18 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The test's name of a virtual peer and of its connection. Never used twice in a net.
+/// The test's identifier of a virtual peer and of its connection. A net never reuses one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub(super) usize);
 
-/// A connection on its way to another owner, who reads and writes it through the [`SimNet`].
+/// A transferred connection. Its new owner reads and writes it through the [`SimNet`].
 ///
 /// Dropping it closes the connection, as dropping a descriptor would.
 #[derive(Debug)]
 #[must_use = "dropping it closes the connection"]
 pub struct SimHandle {
     pub(super) peer: PeerId,
-    /// Shared with the net, which sees by the count that the handle is gone.
+    /// Shared with the net. A count of one tells it that the handle was dropped.
     _alive: Arc<()>,
 }
 
@@ -33,7 +33,7 @@ impl SimHandle {
     }
 }
 
-/// An outgoing connection that a [`Sim`] has established; the test is the server.
+/// An outgoing connection that a [`Sim`] has established. The test plays its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialed {
     /// The test's end of it.
@@ -57,9 +57,9 @@ pub(super) enum Owner {
 pub(super) struct Link {
     pub(super) connection: Connection,
     pub(super) owner: Owner,
-    /// The end of the input has been told, and the socket is still open.
+    /// The end of input was reported, and the socket is still open.
     pub(super) is_end_reported: bool,
-    /// For outgoing ones: where from and where to.
+    /// Source and target, for outgoing connections.
     pub(super) dialed: Option<Dialed>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Link {
 #[derive(Debug, Default)]
 pub(super) struct Port {
     pub(super) backlog: VecDeque<PeerId>,
-    /// Slots whose socket may have something to tell.
+    /// Slots whose socket may have an event.
     pub(super) ready: BTreeSet<u32>,
     pub(super) is_dropped: bool,
 }
@@ -78,7 +78,7 @@ pub(super) struct World {
     pub(super) faults: Faults,
     pub(super) links: Vec<Link>,
     pub(super) ports: Vec<Port>,
-    /// Connections with something on its way to the peer.
+    /// Connections with bytes or an end on the way to the peer.
     flowing: BTreeSet<PeerId>,
     transferred: BTreeSet<PeerId>,
     dialed: Vec<Dialed>,
@@ -103,7 +103,7 @@ impl World {
         PeerId(self.links.len() - 1)
     }
 
-    /// Notes what happened, for [`SimNet::fingerprint`].
+    /// Adds an event to the digest of [`SimNet::fingerprint`].
     pub(super) fn record(&mut self, what: &str, numbers: [usize; 2]) {
         for byte in what.bytes() {
             self.fingerprint = mix(self.fingerprint ^ u64::from(byte));
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// After any change of a connection: whoever has to look at it next will.
+    /// Call after every change of a connection: queues it for delivery and its socket for events.
     pub(super) fn mark_ready(&mut self, peer: PeerId) {
         let link = &self.links[peer.0];
         if link.connection.is_flowing() {
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Gives the server's side back to the network.
+    /// Closes the server's side.
     pub(super) fn close(&mut self, peer: PeerId, how: Close) {
         self.take_from_owner(peer);
         let link = &mut self.links[peer.0];
@@ -157,7 +157,7 @@ impl World {
         self.dialed.push(dialed);
     }
 
-    /// Brings what is on its way to the peers.
+    /// Delivers to the peers.
     pub(super) fn flow(&mut self) {
         self.close_dropped_handles();
         for peer in std::mem::take(&mut self.flowing) {
@@ -222,12 +222,12 @@ impl SimNet {
         Sim::new(self.world.clone(), world.ports.len() - 1, sockets_max)
     }
 
-    /// Other chances from now on; [`Faults::NONE`] lets everything settle.
+    /// Changes the faults from now on. [`Faults::NONE`] lets everything arrive.
     pub fn set_faults(&self, faults: Faults) {
         self.world().faults = faults;
     }
 
-    /// A client connects, to a listener of the network's choice. Without any it is reset at once.
+    /// A client connects to a listener chosen at random. Without a listener it is reset at once.
     pub fn connect(&self) -> PeerId {
         let mut world = self.world();
         let world = &mut *world;
@@ -245,7 +245,7 @@ impl SimNet {
         peer
     }
 
-    /// The peer sends. False when it cannot any more, or nobody is there to receive it: the bytes are lost.
+    /// The peer sends. False if the bytes are lost: the peer can no longer send, or the server's side is closed.
     pub fn write(&self, peer: PeerId, bytes: &[u8]) -> bool {
         let mut world = self.world();
         let is_sent = world.link(peer).connection.peer_write(bytes);
@@ -253,13 +253,13 @@ impl SimNet {
         is_sent
     }
 
-    /// Takes what has arrived at the peer since the last call.
+    /// Takes the bytes that the peer has received since the last call.
     pub fn read(&self, peer: PeerId) -> Vec<u8> {
         self.flow(peer);
         std::mem::take(&mut self.world().link(peer).connection.arrived)
     }
 
-    /// How the server ended the connection, once all the bytes before it have arrived.
+    /// How the server ended the connection. None until all bytes before the end have arrived.
     #[must_use]
     pub fn end(&self, peer: PeerId) -> Option<PeerEnd> {
         self.flow(peer);
@@ -284,7 +284,7 @@ impl SimNet {
         world.mark_ready(peer);
     }
 
-    /// The peer stops reading: the kernel's buffers fill, then sends are short, then refused.
+    /// The peer stops reading: the kernel's buffers fill, then sends are short, then they send nothing.
     pub fn stall(&self, peer: PeerId) {
         self.change(peer, |connection, _| connection.peer_stall());
     }
@@ -294,24 +294,24 @@ impl SimNet {
         self.change(peer, |connection, _| connection.peer_resume());
     }
 
-    /// The peer sends FIN after its bytes, and goes on reading.
+    /// The peer sends FIN after its bytes, and continues to read.
     pub fn fin(&self, peer: PeerId) {
         self.change(peer, |connection, _| connection.peer_fin());
     }
 
-    /// The peer closes: FIN after its bytes, and RST to whatever still reaches it.
+    /// The peer closes: it sends FIN after its bytes, and answers all further bytes with RST.
     pub fn close(&self, peer: PeerId) {
         self.change(peer, |connection, _| connection.peer_close());
     }
 
-    /// The peer sends RST. Of what it sent before, some beginning arrives.
+    /// The peer sends RST. A random prefix of its unread bytes still arrives.
     pub fn reset(&self, peer: PeerId) {
         self.change(peer, |connection, prng| {
             connection.peer_break(errno::ECONNRESET, prng)
         });
     }
 
-    /// The path to the peer is gone, and the kernel gives up.
+    /// The network path to the peer breaks, and the kernel reports a timeout.
     pub fn time_out(&self, peer: PeerId) {
         self.change(peer, |connection, prng| {
             connection.peer_break(errno::ETIMEDOUT, prng)
@@ -324,7 +324,7 @@ impl SimNet {
         std::mem::take(&mut self.world().dialed)
     }
 
-    /// The new owner of a transferred connection takes what has come from the peer.
+    /// The new owner of a transferred connection reads the peer's bytes.
     #[must_use]
     pub fn handle_read(&self, handle: &SimHandle) -> Vec<u8> {
         self.world()
@@ -340,7 +340,7 @@ impl SimNet {
         self.change(handle.peer, |connection, _| connection.server_write(bytes));
     }
 
-    /// Connections that wait to be accepted.
+    /// Number of connections that wait to be accepted.
     #[must_use]
     pub fn backlog(&self) -> usize {
         self.world()
@@ -350,7 +350,7 @@ impl SimNet {
             .sum()
     }
 
-    /// Sockets that the reactors' callers hold open, those still connecting among them.
+    /// Number of sockets that the reactors' callers hold open, including those that are still connecting.
     #[must_use]
     pub fn open_sockets(&self) -> usize {
         self.world()
@@ -360,7 +360,7 @@ impl SimNet {
             .count()
     }
 
-    /// Transferred connections whose handle is alive.
+    /// Number of transferred connections whose handle was not dropped.
     #[must_use]
     pub fn open_handles(&self) -> usize {
         let mut world = self.world();
@@ -368,9 +368,9 @@ impl SimNet {
         world.transferred.len()
     }
 
-    /// Sockets that are still open although their caller was told that nothing more will come from them.
+    /// Sockets that are still open although the end of their input was reported.
     ///
-    /// Legitimate for a while, to finish a reply or to linger; at rest it is a leak.
+    /// That is allowed for a while, to finish a reply or to linger. At the end of a test it is a leak.
     #[must_use]
     pub fn leaked(&self) -> Vec<PeerId> {
         let world = self.world();
@@ -380,13 +380,13 @@ impl SimNet {
             .collect()
     }
 
-    /// Bytes that the kernel holds for a peer that has not got them.
+    /// Bytes in the kernel that the peer has not received.
     #[must_use]
     pub fn kernel_bytes(&self, peer: PeerId) -> usize {
         self.world().link(peer).connection.outbound_len()
     }
 
-    /// A digest of all that the reactors did so far: equal for equal seeds and equal calls.
+    /// A digest of all events so far: equal for equal seeds and equal calls.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.world().fingerprint

@@ -1,8 +1,8 @@
 //! The simulation's randomness.
 
-/// A small generator (splitmix64: Steele, Lea and Flood, 2014) whose whole state is its seed.
+/// A small random number generator (splitmix64: Steele, Lea and Flood, 2014).
 ///
-/// Our own, because the sequence is part of what a seed replays: it must not change with a dependency.
+/// Our own code, because a seed must replay the same sequence after every update of a dependency.
 #[derive(Clone, Debug)]
 pub struct Prng(u64);
 
@@ -47,7 +47,7 @@ impl Prng {
         &items[self.below(items.len())]
     }
 
-    /// Another generator, whose sequence has nothing to do with what comes next here.
+    /// A second generator with an independent sequence.
     pub fn fork(&mut self) -> Self {
         Self(mix(self.bits()))
     }

@@ -1,23 +1,23 @@
-//! The sockets of one simulated reactor, and the rules of their use.
+//! The sockets of one simulated reactor, and the checks of how the caller uses them.
 
 use super::connection::length_of;
 use super::{PeerId, Prng};
 use crate::{GATHER_PARTS_MAX, Parts, SendOp, Socket, Token};
 use std::collections::BTreeMap;
 
-/// How far a socket has come.
+/// The state of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its [`crate::Completion::Connected`] is still to come.
+    /// [`crate::Completion::Connected`] was not reported yet.
     Connecting(Token),
     /// Connected, with the token it must be registered with.
     Connected(Token),
     /// Not registered yet.
     Accepted,
     Receiving(Token),
-    /// The peer's FIN has been told.
+    /// The peer's FIN was reported.
     Finished(Token),
-    /// A failure has been told.
+    /// A failure was reported.
     Failed(Token),
 }
 
@@ -25,15 +25,15 @@ pub(super) enum Phase {
 pub(super) struct Entry {
     pub(super) peer: PeerId,
     pub(super) phase: Phase,
-    /// Where to send [`crate::Completion::Writable`], while it is asked for.
+    /// The token for [`crate::Completion::Writable`], if that was requested.
     pub(super) writable_wanted: Option<Token>,
-    /// FIN was sent: a further send is a mistake of the caller.
+    /// FIN was sent: another send is the caller's mistake.
     pub(super) is_shut_down: bool,
     /// The last batch with an operation for this socket.
     pub(super) batch: u64,
 }
 
-/// What to do with a socket that was used as only an open one may be: stop, and say which.
+/// Panics because the caller broke the reactor's contract, and names the socket.
 fn misuse(socket: Socket, what: &str) -> ! {
     panic!("{socket:?}: {what}");
 }
@@ -43,9 +43,9 @@ pub(super) struct Table {
     shard: usize,
     entries: Vec<Option<Entry>>,
     vacant: Vec<u32>,
-    /// Closed since the last wait: the names are not used again before the next one.
+    /// Slots closed since the last wait. They are reused after the next one at the earliest.
     closed: Vec<u32>,
-    /// The caller's records that own a socket, and which.
+    /// The caller's records that own a socket.
     records: BTreeMap<u32, Socket>,
 }
 
@@ -75,7 +75,7 @@ impl Table {
         if self.vacant.is_empty() {
             return None;
         }
-        // The name closed last is the one that a caller who forgot the close would still use.
+        // Often reuse the slot closed last: a caller that forgot the close would still use it.
         let index = if prng.one_in(2) {
             self.vacant.len() - 1
         } else {
@@ -100,7 +100,7 @@ impl Table {
         Socket::new(self.shard, slot)
     }
 
-    /// The open socket of that name.
+    /// The open socket with this identifier.
     ///
     /// # Panics
     /// When the caller has no such socket.
@@ -114,7 +114,7 @@ impl Table {
         }
     }
 
-    /// Checks one send of a batch, and says whose it is.
+    /// Checks one send of a batch, and returns the peer it goes to.
     pub(super) fn check_send(&mut self, op: &SendOp<'_>, batch: u64) -> PeerId {
         let socket = op.socket;
         let entry = self.entry(socket);
@@ -184,7 +184,7 @@ impl Table {
         }
     }
 
-    /// Takes an open socket out. Its name stays unused until [`Table::reuse_closed`].
+    /// Removes an open socket. Its slot stays unused until [`Table::reuse_closed`].
     pub(super) fn close(&mut self, socket: Socket, token: Token) -> Entry {
         let phase = self.entry_of(socket, token).phase;
         if phase != Phase::Accepted {

@@ -1,15 +1,15 @@
-//! When to accept: wanted by the caller, not paused by a shortage.
+//! Decides when to accept: while the caller wants it and no shortage of descriptors or memory pauses it.
 
 use crate::Completion;
 use std::time::{Duration, Instant};
 
-/// How long a shortage of descriptors or memory is given to pass before the next try.
+/// Pause after a shortage of descriptors or memory before the next attempt.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Whether an errno of `accept` means that trying again at once would fail again.
+/// Whether an errno of `accept` means that another attempt would fail at once.
 ///
-/// Everything else is the one connection's own misfortune (`ECONNABORTED`, `EPROTO`, and whatever network
-/// error waited on it: accept(2), "Error handling"), and the next one may be fine.
+/// All other errors concern only the one connection (`ECONNABORTED`, `EPROTO` and network errors: accept(2), "Error
+/// handling"), and the next accept may succeed.
 pub(super) fn is_shortage(errno: i32) -> bool {
     matches!(
         errno,
@@ -20,18 +20,18 @@ pub(super) fn is_shortage(errno: i32) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ready,
-    /// A shortage elsewhere may end without our knowing, so the next try has a time.
+    /// The process or the machine is short of descriptors or memory. Try again at this time.
     Retry(Instant),
-    /// Our own tables are full: only a close helps.
+    /// Our own tables are full. Try again after a close.
     Full,
 }
 
-/// Decides whether to accept now.
+/// Decides whether to accept now, and reports pauses.
 #[derive(Debug)]
 pub(super) struct AcceptThrottle {
     wanted: bool,
     state: State,
-    /// A pause is told once, not once per failed retry.
+    /// The current pause was reported: failed retries do not report it again.
     reported: bool,
 }
 
@@ -52,12 +52,12 @@ impl AcceptThrottle {
         self.wanted && self.state == State::Ready
     }
 
-    /// A connection was accepted, so whatever shortage there was is over.
+    /// A connection was accepted: the shortage is over.
     pub(super) fn accepted(&mut self) {
         self.reported = false;
     }
 
-    /// Pauses until a slot is freed or some time has passed.
+    /// Pauses until a slot is freed, or for `RETRY_AFTER`.
     pub(super) fn pause(&mut self, errno: i32, now: Instant) -> Option<Completion> {
         self.state = State::Retry(now + RETRY_AFTER);
         self.report(errno)
@@ -74,12 +74,12 @@ impl AcceptThrottle {
         first.then_some(Completion::AcceptPaused { errno })
     }
 
-    /// A socket was closed, so that one more can be held.
+    /// A socket was closed: there is room for one more.
     pub(super) fn slot_freed(&mut self) {
         self.state = State::Ready;
     }
 
-    /// Opens again when the pause is over.
+    /// Ends a pause whose time is over.
     pub(super) fn refresh(&mut self, now: Instant) {
         if let State::Retry(at) = self.state
             && at <= now
@@ -88,7 +88,7 @@ impl AcceptThrottle {
         }
     }
 
-    /// When [`AcceptThrottle::refresh`] is due.
+    /// When to call [`AcceptThrottle::refresh`].
     pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.state {
             State::Retry(at) if self.wanted => Some(at),

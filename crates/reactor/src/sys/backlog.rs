@@ -1,4 +1,4 @@
-//! How many connections wait at a listener.
+//! Counts the connections that wait at a listener.
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd;
 /// `tcpi_unacked` is the seventh word of `struct tcp_info` (`linux/tcp.h`).
 const UNACKED: usize = 6;
 
-/// Connections that wait to be accepted: for a listener, the kernel reports them as `tcpi_unacked`.
+/// Number of connections that wait to be accepted (`tcpi_unacked` of a listener). None if the kernel does not report it.
 ///
-/// Asking costs a fifth of an accept that finds nobody: for that the kernel makes a socket and a file, and
-/// throws them away. None when the kernel does not tell.
+/// This call costs a fifth of an accept that finds no connection: for such an accept the kernel makes a socket and a
+/// file and destroys them again.
 pub(super) fn pending_connections(listener: &TcpListener) -> Option<u32> {
     let mut info = [0_u32; UNACKED + 1];
     let mut size = libc::socklen_t::try_from(size_of_val(&info)).expect("28 bytes");
@@ -32,7 +32,7 @@ mod tests {
     use std::net::TcpStream;
 
     #[test]
-    fn counts_those_at_the_door() {
+    fn counts_waiting_connections() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(pending_connections(&listener), Some(0));
         let address = listener.local_addr().unwrap();

@@ -1,6 +1,6 @@
-//! The epoll driver: readiness turned into completions.
+//! The epoll driver. It turns readiness into completions.
 //!
-//! Sockets are watched edge-triggered, the listener level-triggered. A descriptor's number is its slot,
+//! Sockets are watched edge-triggered, the listener level-triggered. The slot of a socket is its descriptor's number,
 //! in table 0.
 
 use super::accept_throttle::{AcceptThrottle, is_shortage};
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 /// Events taken from the kernel in one wait.
 const EVENTS_MAX: usize = 1024;
-/// Connections accepted in one wait, so that a crowd at the door does not keep those inside waiting.
+/// Maximum number of accepts in one wait, so that a burst of new connections does not delay the open ones.
 const ACCEPTS_MAX: u32 = 256;
-/// Descriptors left free for what a process opens now and then: files, name lookups, control connections.
+/// Descriptors kept free for other uses: files, name lookups, control connections.
 const DESCRIPTORS_RESERVED: usize = 32;
 
 /// The epoll driver.
@@ -35,9 +35,9 @@ pub struct Epoll {
     throttle: AcceptThrottle,
     slots: SlotTable,
     readable: ReadableQueue,
-    /// What calls between two waits brought about.
+    /// Completions that calls between two waits have produced.
     ready: Vec<Completion>,
-    /// Closed at the next wait, so that no number names two connections in one turn.
+    /// Closed at the next wait: until then the kernel does not reuse the number for another connection.
     pending_closes: Vec<OwnedFd>,
     events: Vec<epoll::Event>,
     open_count: usize,
@@ -45,7 +45,7 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Makes the reactor; call it on the thread that will use it.
+    /// Makes the reactor. Call it on the thread that will use it.
     ///
     /// # Errors
     /// The kernel refused.
@@ -74,7 +74,7 @@ impl Epoll {
         })
     }
 
-    /// Puts a new descriptor into its slot.
+    /// Adds a descriptor to the slots.
     fn insert(&mut self, fd: OwnedFd) -> io::Result<Socket> {
         let Some(slot) = u32::try_from(fd.as_raw_fd())
             .ok()
@@ -88,7 +88,7 @@ impl Epoll {
         Ok(Socket::new(0, slot))
     }
 
-    /// Takes a descriptor out of its slot.
+    /// Removes a descriptor from the slots.
     fn remove(&mut self, slot: u32) -> Option<OwnedFd> {
         if !self.slots.close(slot) {
             return None;
@@ -114,7 +114,7 @@ impl Epoll {
         }
     }
 
-    /// Tells the caller that the connection broke, or cannot be watched for want of memory.
+    /// Reports that the connection broke, or that the kernel has no memory to watch it.
     fn report_failure(&mut self, slot: u32, token: Token, errno: Errno) {
         if self.slots.take(slot, SlotFlag::Receiving) {
             self.ready.push(Completion::Failed {
@@ -124,7 +124,7 @@ impl Epoll {
         }
     }
 
-    /// Puts the listener into the set or takes it out, as the gate says.
+    /// Adds the listener to the epoll set or removes it, as the throttle decides.
     fn update_listening(&mut self) -> io::Result<()> {
         let Some(listener) = &self.listener else {
             return Ok(());
@@ -170,7 +170,7 @@ impl Epoll {
             match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(fd) => {
                     self.throttle.accepted();
-                    // One that has no slot is dropped here; a limit above a million descriptors is needed for that.
+                    // A descriptor above a million has no slot: the connection is dropped here.
                     if let Ok(socket) = self.insert(fd) {
                         list.push(Completion::Accepted { socket });
                     }
@@ -185,7 +185,7 @@ impl Epoll {
         }
     }
 
-    /// How long to sleep at most.
+    /// Maximum time to sleep.
     fn wait_timeout(&self, timeout: Option<Duration>) -> Option<Duration> {
         if !self.ready.is_empty() || !self.readable.is_empty() {
             return Some(Duration::ZERO);
@@ -227,7 +227,7 @@ impl Epoll {
             && self.slots.take(slot, SlotFlag::WantsWritable)
         {
             list.push(Completion::Writable { token });
-            // Edges of writability cost a wake-up each, and few sockets are ever behind.
+            // Stop watching for writability: each edge costs a wake-up, and few sockets are ever backpressured.
             if let Err(errno) = self.watch(slot, EventKind::Readable, token) {
                 self.report_failure(slot, token, errno);
             }
@@ -252,11 +252,11 @@ impl Epoll {
         }
     }
 
-    /// Receives from those that wait, oldest first, until the buffer has no room for a whole piece; true when some had
-    /// no turn.
+    /// Receives from readable sockets, oldest first, while the buffer has room for a whole piece. True if some sockets
+    /// were not read.
     fn receive(&mut self, completions: &mut Completions) -> bool {
         let mut filled = 0;
-        // Those put back during this pass have their next turn in the next wait.
+        // A socket that is queued again during this pass is read in the next wait.
         for _ in 0..self.readable.len() {
             let end = filled + Completions::RECEIVE_BYTES_MAX;
             if end > completions.buffer.len() {
@@ -284,8 +284,8 @@ impl Epoll {
                         range: filled..filled + count,
                     });
                     filled += count;
-                    // A short count means that the socket is drained; what comes later is a new edge. After
-                    // the peer's end there is none, so that the end itself must be fetched.
+                    // A short count means that the socket is drained, and later input is a new edge. After the
+                    // peer's end there is no further edge, so read on until the end itself.
                     if filled == end || self.slots.has(slot, SlotFlag::Ended) {
                         self.readable.push(&mut self.slots, readable.socket, token);
                     }
@@ -388,7 +388,7 @@ impl Reactor for Epoll {
     }
 
     fn shutdown(&mut self, socket: Socket) {
-        // A connection already gone has nothing left to shut down, and receiving tells the caller.
+        // An error means that the connection is already broken, and a receive reports that.
         let _ = rustix::net::shutdown(borrow(socket.slot()), Shutdown::Write);
     }
 
@@ -397,7 +397,7 @@ impl Reactor for Epoll {
             return;
         };
         if how == Close::Reset {
-            // Refused only for what is not a TCP socket; then it closes in order.
+            // Fails only for a socket that is not TCP. Then it closes in order.
             let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
         }
         self.pending_closes.push(fd);
@@ -487,7 +487,7 @@ fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
 }
 
-/// Errors that say "later", not "never".
+/// Errors after which the same send may succeed later.
 fn is_transient(errno: Errno) -> bool {
     matches!(
         errno,
@@ -495,7 +495,7 @@ fn is_transient(errno: Errno) -> bool {
     )
 }
 
-/// epoll counts milliseconds in an int.
+/// The timeout for epoll, at most as many milliseconds as fit an int.
 fn timespec(duration: Duration) -> Timespec {
     let duration = duration.min(Duration::from_millis(i32::MAX as u64));
     Timespec {

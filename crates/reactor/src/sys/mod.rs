@@ -1,9 +1,8 @@
 //! The drivers and the system calls they need: the only module of the workspace with unsafe code.
 //!
-//! What both drivers share lives beside them: the packing of names ([`tag`]), a state word per slot
-//! ([`slots`]), the queue of sockets to receive from ([`readable`]), when to accept ([`accept_throttle`]) and whom
-//! ([`backlog`]), and
-//! how an outgoing socket is made ([`outgoing`]).
+//! Both drivers share these modules: [`tag`] packs an event's identity into 64 bits, [`slots`] keeps two bytes of state
+//! per socket, [`readable`] is the queue of sockets to receive from, [`accept_throttle`] decides when to accept,
+//! [`backlog`] counts waiting connections, and [`outgoing`] makes client sockets.
 
 #![expect(
     unsafe_code,
@@ -33,14 +32,14 @@ use std::sync::Arc;
 /// A real driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// io_uring with direct descriptors, Linux 6.13 and later: older kernels keep a closed direct descriptor
+    /// io_uring with direct descriptors, on Linux 6.13 and later. Older kernels keep a closed direct descriptor
     /// open until every request armed before the close has ended.
     IoUring,
-    /// epoll, everywhere.
+    /// epoll, on every Linux.
     Epoll,
 }
 
-/// Why a driver cannot be used here, in words for a log line.
+/// Why a driver cannot be used here, as a sentence for the log.
 #[derive(Clone, Debug)]
 pub struct DriverUnavailable(pub String);
 
@@ -53,13 +52,13 @@ impl std::fmt::Display for DriverUnavailable {
 impl std::error::Error for DriverUnavailable {}
 
 impl Driver {
-    /// Tries io_uring with every flag and operation the driver needs, by really using them once.
+    /// Tries io_uring: uses every flag and operation that the driver needs once.
     ///
     /// # Errors
-    /// What is missing: the kernel's version, a sysctl, a seccomp filter.
+    /// The kernel is too old, or a sysctl or a seccomp filter forbids io_uring.
     pub fn probe_io_uring() -> Result<(), DriverUnavailable> {
-        // On a thread of its own, because the kernel takes a ring down in the background and signals the
-        // thread that used it, whose blocking system calls then end with EINTR.
+        // On a thread of its own: the kernel tears a ring down in the background and signals the thread that used
+        // it, and the signal ends that thread's blocking system calls with EINTR.
         let probe = std::thread::Builder::new().spawn(uring::probe::probe);
         let outcome = probe.map(std::thread::JoinHandle::join);
         match outcome {
@@ -97,21 +96,21 @@ impl Waker {
 
     /// Makes the current or next wait return, with [`crate::Completion::Woken`].
     ///
-    /// One system call; callers with many things to say should coalesce.
+    /// One system call. Callers with many messages should coalesce wake-ups.
     pub fn wake(&self) {
         if let Some(fd) = &self.0 {
-            // Only a counter about to overflow refuses, and then the reactor is awake already.
+            // A write fails only if the counter would overflow, and then the reactor is awake already.
             let _ = rustix::io::write(fd, &WAKE.to_ne_bytes());
         }
     }
 
-    /// The eventfd's number, for [`unshare_descriptors`] to keep; none when silent.
+    /// The eventfd's number, for [`unshare_descriptors`] to keep. None for [`Waker::silent`].
     #[must_use]
     pub fn descriptor(&self) -> Option<RawFd> {
         self.0.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// The eventfd, unless silent.
+    /// The eventfd, or an error for [`Waker::silent`].
     fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         match &self.0 {
             Some(fd) => Ok(fd.as_fd()),
@@ -122,7 +121,7 @@ impl Waker {
         }
     }
 
-    /// Takes the eventfd's count since the last call, 0 when nobody signalled.
+    /// Reads and resets the eventfd's counter.
     fn take(&self) -> u64 {
         let mut count = [0; 8];
         match self.0.as_ref().map(|fd| rustix::io::read(fd, &mut count)) {
@@ -134,44 +133,43 @@ impl Waker {
 
 /// What [`Waker::wake`] adds to the eventfd's counter.
 ///
-/// The kernel adds 1 for each completion on a ring the eventfd is registered with, so the part of the
-/// counter above this tells a wake-up from completions: there are never 2^32 of those between two reads.
+/// The kernel adds 1 to the same counter for each completion of a ring. There are never 2^32 completions between two
+/// reads, so a counter of at least this value means that somebody called [`Waker::wake`].
 const WAKE: u64 = 1 << 32;
 
-/// What a real driver is made from.
+/// The arguments of a real driver.
 #[derive(Debug)]
 pub struct Setup {
-    /// Ends its waits.
+    /// Ends the driver's waits.
     pub waker: Waker,
-    /// Where it accepts; none for a crowd of clients.
+    /// The socket to accept from. None for a driver that only connects.
     pub listener: Option<TcpListener>,
-    /// Sockets it must be able to hold. io_uring makes rings as they fill; epoll is bounded by its one table.
+    /// Number of sockets to hold. io_uring makes more rings when they fill; epoll is bounded by its one table.
     pub sockets_max: usize,
-    /// Reactors of this process, this one included. They share what its user may lock in memory (RLIMIT_MEMLOCK),
+    /// Number of reactors in this process, including this one. They share the user's locked memory (RLIMIT_MEMLOCK),
     /// which bounds io_uring's queues.
     pub reactors: usize,
 }
 
-/// The largest segment (TCP_MAXSEG) beside a send buffer of so many bytes: half of it.
+/// The segment size (TCP_MAXSEG) for a send buffer of this many bytes: half of the buffer.
 ///
-/// A receiver acknowledges at once what is more than one segment, and less only after 40 ms. On loopback a segment has
-/// up to 65,483 bytes, more than a small send buffer lets out, so that each bufferful waited for that timer: 2 MB/s to a
-/// client that is behind, where 400 MB/s go with this bound. Networks have smaller segments anyway.
+/// A receiver acknowledges more than one segment at once, and less only after 40 ms. On loopback a segment has up to
+/// 65,483 bytes, more than a small send buffer holds. So each bufferful would wait for that timer: a backpressured client
+/// gets 2 MB/s without this bound, and 400 MB/s with it. Networks have smaller segments.
 fn segment_bytes_max(send_buffer_bytes: u32) -> u32 {
-    /// What every path carries (RFC 9293, section 3.7.1), and what the kernel takes (`MAX_TCP_WINDOW`).
+    /// From the default segment size (RFC 9293, section 3.7.1) to the largest that the kernel takes (`MAX_TCP_WINDOW`).
     const ALLOWED: std::ops::RangeInclusive<u32> = 536..=32_767;
     (send_buffer_bytes / 2).clamp(*ALLOWED.start(), *ALLOWED.end())
 }
 
-/// A listening socket as the drivers want it: SO_REUSEADDR, TCP_NODELAY (inherited by accepted sockets),
-/// SO_SNDBUF when given (inherited too: bounds what a stalled client parks in the kernel) and with it TCP_MAXSEG,
-/// non-blocking, close-on-exec.
+/// Makes a listening socket for a driver: SO_REUSEADDR, TCP_NODELAY, non-blocking, close-on-exec.
 ///
-/// `shared` sets SO_REUSEPORT, so that every shard can have one on the same port.
-/// The kernel doubles `send_buffer_bytes` for its own bookkeeping (socket(7)).
+/// `send_buffer_bytes` sets SO_SNDBUF and TCP_MAXSEG. It bounds the kernel memory of a stalled client; the kernel doubles
+/// it for its own bookkeeping (socket(7)). Accepted sockets inherit these options.
+/// `shared` sets SO_REUSEPORT, which lets every shard listen on the same port.
 ///
 /// # Errors
-/// The address is in use or not ours.
+/// The address is in use, or does not belong to this machine.
 pub fn listen(
     address: SocketAddr,
     backlog: u32,

@@ -25,8 +25,8 @@ pub(super) fn open(source: Option<SocketAddr>, target: SocketAddr) -> io::Result
     Ok(socket)
 }
 
-/// Without this, `bind` to port 0 takes a port for the source address alone, and a second destination
-/// cannot share it: a source address would be worth 28,000 connections instead of that many per destination.
+/// Sets `IP_BIND_ADDRESS_NO_PORT`. Without it, `bind` to port 0 reserves a port of the source address for all
+/// destinations: the address could make 28,000 connections in all instead of 28,000 to each destination.
 fn choose_port_at_connect(socket: &OwnedFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     let size = libc::socklen_t::try_from(size_of_val(&on)).expect("an int's size is small");
@@ -48,7 +48,7 @@ fn choose_port_at_connect(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// A source of one family cannot reach a target of the other.
+/// Refuses a source and a target of different address families.
 pub(super) fn check_families(source: Option<SocketAddr>, target: SocketAddr) -> io::Result<()> {
     if source.is_some_and(|source| source.is_ipv4() != target.is_ipv4()) {
         return Err(Errno::AFNOSUPPORT.into());
@@ -56,11 +56,11 @@ pub(super) fn check_families(source: Option<SocketAddr>, target: SocketAddr) -> 
     Ok(())
 }
 
-/// How a non-blocking connect went.
+/// The outcome of starting a non-blocking connect.
 pub(super) enum ConnectStart {
-    /// It is established already, as loopback does.
+    /// Established at once, as on loopback.
     Connected,
-    /// Writability will tell.
+    /// In progress: writability reports the outcome.
     InProgress,
 }
 
@@ -68,7 +68,7 @@ pub(super) enum ConnectStart {
 pub(super) fn connect(socket: BorrowedFd<'_>, target: SocketAddr) -> Result<ConnectStart, Errno> {
     match rustix::net::connect(socket, &target) {
         Ok(()) => Ok(ConnectStart::Connected),
-        // Interrupted, it goes on in the background as well (connect(2)).
+        // An interrupted connect also continues in the background (connect(2)).
         Err(Errno::INPROGRESS | Errno::INTR) => Ok(ConnectStart::InProgress),
         Err(errno) => Err(errno),
     }

@@ -4,18 +4,18 @@ use super::slots::{Epoch, SlotFlag, SlotTable};
 use crate::{Socket, Token};
 use std::collections::VecDeque;
 
-/// A socket the kernel called readable, and has not been drained since.
+/// A readable socket that was not drained yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Readable {
     pub(super) socket: Socket,
     pub(super) token: Token,
-    /// Guards against the slot's next socket: its bytes must not arrive under this token.
+    /// Tells the socket from the slot's next one, whose bytes must not be reported with this token.
     epoch: Epoch,
 }
 
 impl Readable {
-    /// Takes the socket off the queue's books, and tells whether it is still the one that was queued and
-    /// its bytes are still wanted. From here on new bytes queue it again.
+    /// Marks the socket as no longer queued, so that new bytes queue it again. True if it is still the same socket and
+    /// the caller still wants its bytes.
     pub(super) fn claim(&self, slots: &mut SlotTable) -> bool {
         let slot = self.socket.slot();
         slots.epoch(slot) == self.epoch
@@ -24,13 +24,13 @@ impl Readable {
     }
 }
 
-/// First in, first out, each socket at most once: a socket with more to give goes to the end, so that
-/// one busy peer cannot keep the shared buffer from the others.
+/// A first-in first-out queue that holds each socket at most once. A socket with more input goes to the end, so one
+/// busy peer cannot take the shared buffer from the others.
 #[derive(Debug, Default)]
 pub(super) struct ReadableQueue(VecDeque<Readable>);
 
 impl ReadableQueue {
-    /// Queues the socket unless it waits already or its bytes are not wanted.
+    /// Queues the socket, unless it is queued already or the caller does not want its bytes.
     pub(super) fn push(&mut self, slots: &mut SlotTable, socket: Socket, token: Token) {
         let slot = socket.slot();
         if !slots.has(slot, SlotFlag::Receiving) || slots.has(slot, SlotFlag::Queued) {
@@ -44,7 +44,7 @@ impl ReadableQueue {
         });
     }
 
-    /// The next one, which the caller must [`Readable::claim`].
+    /// The next socket. The caller must call [`Readable::claim`].
     pub(super) fn pop(&mut self) -> Option<Readable> {
         self.0.pop_front()
     }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_nobody_wants_are_not_queued() {
+    fn a_socket_that_is_not_receiving_is_not_queued() {
         let (mut queue, mut slots, socket) = queue();
         assert!(queue.pop().unwrap().claim(&mut slots));
         slots.take(2, SlotFlag::Receiving);

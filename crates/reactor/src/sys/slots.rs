@@ -1,33 +1,33 @@
-//! Two bytes per slot of a table: all that a driver remembers of a socket.
+//! A driver's state of each socket: two bytes per slot of a table.
 
-/// One fact about a slot.
+/// One flag of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum SlotFlag {
     /// A socket is in the slot.
     Open = 1,
-    /// The caller wants its bytes, and neither the end nor a failure was reported.
+    /// The caller wants the socket's bytes, and neither the end nor a failure was reported.
     Receiving = 1 << 1,
-    /// The kernel watches it for input (io_uring: a poll is armed; epoll: it is in the set).
+    /// The kernel watches the socket for input (io_uring: a poll is armed; epoll: it is in the set).
     Watched = 1 << 2,
-    /// It waits in the queue of sockets to receive from.
+    /// The socket is in the queue of sockets to receive from.
     Queued = 1 << 3,
-    /// The kernel told that nothing comes after what is buffered: receive until the end shows.
+    /// The kernel reported the end after the buffered bytes: receive until the end.
     Ended = 1 << 4,
-    /// The caller asked to be told when it takes bytes.
+    /// The caller requested [`crate::Completion::Writable`].
     WantsWritable = 1 << 5,
     /// A connect is under way.
     Connecting = 1 << 6,
 }
 
-/// Bits of the state that are facts; the rest counts the closes of the slot.
+/// Number of bits for flags. The other bits count the closes of the slot.
 const FLAG_BITS: u32 = 7;
 const FLAG_MASK: u16 = (1 << FLAG_BITS) - 1;
-/// Facts that stand for a request in the kernel.
+/// Flags that each stand for a request in the kernel.
 const ARMED_FLAGS: u16 =
     SlotFlag::Watched as u16 | SlotFlag::WantsWritable as u16 | SlotFlag::Connecting as u16;
 
-/// Which of the sockets that were in a slot, one after the other. Wraps.
+/// Counts the sockets that have been in a slot. Wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Epoch(u16);
 
@@ -39,7 +39,7 @@ struct State(u16);
 pub(super) struct SlotTable(Vec<State>);
 
 impl SlotTable {
-    /// Whether the fact holds; false for slots never used.
+    /// Whether the flag is set. False for slots never used.
     pub(super) fn has(&self, slot: u32, flag: SlotFlag) -> bool {
         self.0
             .get(slot as usize)
@@ -50,7 +50,7 @@ impl SlotTable {
         self.0[slot as usize].0 |= flag as u16;
     }
 
-    /// Clears the fact and returns whether it held.
+    /// Clears the flag and returns whether it was set.
     pub(super) fn take(&mut self, slot: u32, flag: SlotFlag) -> bool {
         let held = self.has(slot, flag);
         if held {
@@ -59,11 +59,11 @@ impl SlotTable {
         held
     }
 
-    /// A socket came into the slot.
+    /// Marks the slot as holding a socket.
     pub(super) fn open(&mut self, slot: u32) {
         let index = slot as usize;
         if index >= self.0.len() {
-            // By a quarter, not by doubling: a table that stays at 16,000 sockets should not pay for 32,000.
+            // Grow by a quarter instead of doubling: a table of 16,000 sockets should not pay for 32,000.
             if index >= self.0.capacity() {
                 let target = index + 1 + (index / 4).max(256);
                 self.0.reserve_exact(target - self.0.len());
@@ -73,7 +73,7 @@ impl SlotTable {
         self.set(slot, SlotFlag::Open);
     }
 
-    /// The socket left the slot: forgets every fact and begins a new epoch. False when there was none.
+    /// Clears every flag and begins a new epoch. False if the slot held no socket.
     pub(super) fn close(&mut self, slot: u32) -> bool {
         let closed = self.close_keeping_armed(slot);
         if closed {
@@ -82,8 +82,8 @@ impl SlotTable {
         closed
     }
 
-    /// The socket left the slot, but requests armed for it are still in the kernel: those facts stay, until
-    /// each is taken; the slot may be used again when it [`SlotTable::is_vacant`]. False when there was no socket.
+    /// The same for a socket that still has armed requests in the kernel: their flags stay set until each request has
+    /// ended. The slot may be reused when it [`SlotTable::is_vacant`]. False if the slot held no socket.
     pub(super) fn close_keeping_armed(&mut self, slot: u32) -> bool {
         if !self.has(slot, SlotFlag::Open) {
             return false;
@@ -94,7 +94,7 @@ impl SlotTable {
         true
     }
 
-    /// Whether nothing is in the slot, nor armed for what was.
+    /// Whether the slot holds no socket, and no request of its former socket is armed.
     pub(super) fn is_vacant(&self, slot: u32) -> bool {
         self.0
             .get(slot as usize)
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_forgets_facts_and_begins_an_epoch() {
+    fn closing_clears_flags_and_begins_an_epoch() {
         let mut slots = SlotTable::default();
         slots.open(700);
         slots.set(700, SlotFlag::Receiving);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_wrap_without_touching_facts() {
+    fn epochs_wrap_without_touching_flags() {
         let mut slots = SlotTable::default();
         for _ in 0..2000 {
             slots.open(3);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_slots_have_no_facts() {
+    fn unused_slots_have_no_flags() {
         let slots = SlotTable::default();
         assert!(!slots.has(5, SlotFlag::Open));
     }

@@ -1,4 +1,4 @@
-//! The calling thread's descriptor table: its size, what is open in it, and a table of one's own.
+//! The calling thread's descriptor table: its size, its open descriptors, and how to unshare it.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
@@ -19,16 +19,16 @@ pub fn descriptor_limit() -> io::Result<usize> {
             },
         )?;
     }
-    // `None` is RLIM_INFINITY, which `fs.nr_open` keeps the kernel from ever granting for descriptors.
+    // `None` is RLIM_INFINITY. The kernel never grants it for descriptors, because of `fs.nr_open`.
     Ok(limit
         .maximum
         .and_then(|maximum| usize::try_from(maximum).ok())
         .unwrap_or(usize::MAX))
 }
 
-/// Descriptors open in the calling thread's table.
+/// Number of open descriptors in the calling thread's table.
 pub(super) fn open_descriptors() -> io::Result<usize> {
-    // Reading the directory holds one more descriptor, which is among those listed.
+    // The directory's own descriptor is in the list.
     Ok(std::fs::read_dir("/proc/thread-self/fd")?
         .count()
         .saturating_sub(1))
@@ -36,8 +36,8 @@ pub(super) fn open_descriptors() -> io::Result<usize> {
 
 /// Gives the calling thread a descriptor table of its own (`unshare(CLONE_FILES)`), with only stdio and `keep` in it.
 ///
-/// Everything else is closed in this table only, without its owners knowing: the thread must not own,
-/// drop or use any other descriptor afterwards.
+/// All other descriptors are closed in this table only, and their owners do not know it. Afterwards the thread must
+/// not own, drop or use any other descriptor.
 ///
 /// # Errors
 /// The kernel refused.
@@ -61,7 +61,7 @@ pub fn unshare_descriptors(keep: &[RawFd]) -> io::Result<()> {
 }
 
 fn close_range(first: u32, last: u32) -> io::Result<()> {
-    // The raw number, because musl has no wrapper.
+    // By number, because musl has no wrapper.
     // SAFETY: the table is this thread's own, and what is closed in it is not used here any more.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) };
     if result == 0 {

@@ -1,37 +1,37 @@
-//! What the kernel carries back with each event: 64 bits that name the socket, the record and the matter.
+//! The 64 bits that the kernel returns with each event: the kind of event, the socket and the caller's record.
 
 use crate::Token;
 
-/// What an event is about.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum EventKind {
-    /// Nothing to be told: cancellations, closes, options; their failures mean the socket is gone.
+    /// Cancellations, closes and options. Their outcome is ignored: a failure means that the socket is gone.
     Ignored = 0,
-    /// Somebody is at the listener.
+    /// A connection waits at the listener.
     Listener,
-    /// A connection accepted into the slot, or the reason why not.
+    /// A connection was accepted into the slot, or the accept failed.
     Accepted,
     /// The waker.
     Wake,
-    /// The socket has bytes, or its end.
+    /// The socket has bytes or reached its end.
     Readable,
-    /// The socket takes bytes again.
+    /// The socket can take bytes again.
     Writable,
     /// A step before a connect failed.
     Prepare,
-    /// An outgoing connection is made, or not.
+    /// An outgoing connection was established, or failed.
     Connect,
-    /// A send of the running batch; `index` is its place in the batch.
+    /// A send of the running batch. The tag's index is its index in the batch.
     Send,
-    /// A receive of the running batch; `index` is its place in the batch.
+    /// A receive of the running batch. The tag's index is its index in the batch.
     Receive,
-    /// A descriptor installed for a transfer.
+    /// A descriptor was installed for a transfer.
     Install,
 }
 
-/// EventKind 4 bits | generation 8 | slot 20 | index 32: so the drivers need no memory per connection to
-/// find the record an event belongs to.
+/// 4 bits kind, 8 bits generation, 20 bits slot, 32 bits index. With it the drivers need no memory per connection to
+/// find the record of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(u64);
 
@@ -46,7 +46,7 @@ impl Tag {
         )
     }
 
-    /// A tag of a matter without a socket.
+    /// A tag of an event without a socket.
     pub(super) fn plain(kind: EventKind, index: u32) -> Self {
         Self::new(
             kind,

@@ -102,8 +102,8 @@ struct Pair {
     wheel: Wheel,
     now: Tick,
     deadlines: BTreeMap<u32, Tick>,
-    /// Armed with a deadline already past, or before what an unfinished advance has dealt out: these come
-    /// with the current ones, behind their place in the order.
+    /// Armed with a deadline that was already past, or that an unfinished advance had already cascaded. These become
+    /// due with the current ones, later than the order of deadlines says.
     late: BTreeSet<u32>,
 }
 
@@ -173,7 +173,7 @@ impl Pair {
     }
 
     fn advance_fully(&mut self, to: Tick, max: usize) {
-        // Each timer is dealt out at most once a level and then becomes due.
+        // Each timer cascades at most once a level and then becomes due.
         let calls_max = self.wheel.len() * LEVELS + 1;
         let calls = (0..).take_while(|_| self.advance(to, max)).count();
         assert!(calls <= calls_max, "{calls} calls for {calls_max}");
@@ -297,7 +297,7 @@ fn equal_deadlines_come_in_the_order_they_were_armed() {
     assert!(due.iter().copied().eq(0..10));
 }
 
-/// A record that asks for "now" again and again gets its turn behind the others, however small `max` is.
+/// A record that arms itself for "now" again and again becomes due after the others, however small `max` is.
 #[test]
 fn a_late_timer_does_not_overtake() {
     let (mut slab, mut wheel) = wheel_of(&[1; 4]);

@@ -1,7 +1,7 @@
-//! Accepting: a poll on the listener says that somebody is there, the kernel tells how many, and as many
-//! single accepts let them in, never more than there are free slots.
+//! Accepting. A poll reports that connections wait at the listener, the kernel says how many, and the driver queues
+//! as many single accepts, never more than there are free slots.
 //!
-//! A multishot accept would take everybody who waits in one go, however many slots are left.
+//! A multishot accept would take all waiting connections at once, even without a free slot.
 
 use super::super::accept_throttle::AcceptThrottle;
 use super::super::backlog;
@@ -13,10 +13,10 @@ use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-/// Connections accepted in one wait, so that a crowd at the door does not keep those inside waiting.
+/// Maximum number of accepts in one wait, so that a burst of new connections does not delay the open ones.
 const ACCEPTS_MAX: u32 = 256;
 
-/// When, from where, and how many at once.
+/// The listener and its throttle.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     listener: Option<TcpListener>,
@@ -43,14 +43,14 @@ impl Acceptor {
         self.throttle.retry_at()
     }
 
-    /// Whether somebody is known to wait and may come in.
+    /// Whether a connection is known to wait and may be accepted.
     pub(super) fn has_work(&self, state: &State) -> bool {
         self.throttle.may_accept() && state.listener.has_pending
     }
 }
 
 impl Uring {
-    /// Arms or cancels the poll on the listener, as the gate says.
+    /// Arms or cancels the poll on the listener, as the throttle decides.
     pub(super) fn update_listening(&mut self) {
         if self.acceptor.retry_at().is_some() {
             self.acceptor.throttle.refresh(Instant::now());
@@ -74,12 +74,12 @@ impl Uring {
             state.poll_armed = false;
             state.has_pending = false;
             ring.cancel(Tag::plain(EventKind::Listener, state.poll_id));
-            // What the cancelled poll still says is stale.
+            // A late completion of the cancelled poll is stale.
             state.poll_id = state.poll_id.wrapping_add(1);
         }
     }
 
-    /// Queues an accept for each one who waits, and returns the table they go to. The caller submits.
+    /// Queues an accept for each waiting connection, and returns their table. The caller submits.
     pub(super) fn queue_accepts(&mut self) -> Option<usize> {
         if !self.acceptor.has_work(&self.state) {
             return None;
@@ -106,22 +106,22 @@ impl Uring {
             ring.accept_one(listener.as_raw_fd(), slot);
             asked += 1;
         }
-        // Whoever came after the count raises the poll again.
+        // A connection that came after the count triggers the poll again.
         self.state.listener.has_pending = waiting > asked;
         (asked > 0).then_some(table)
     }
 
-    /// Lets in whoever waits.
+    /// Accepts waiting connections.
     pub(super) fn accept_some(&mut self) {
         if let Some(table) = self.queue_accepts() {
-            // Refused, they stay queued, and their completions come with a later wait.
+            // If the kernel refuses, the accepts stay queued, and complete in a later wait.
             let _ = self.rings[table].submit(&mut self.state);
         }
     }
 
     fn pause_accepting(&mut self, error: &io::Error) {
         let pause = if self.has_room() {
-            // A new ring could not be made; descriptors or memory lack.
+            // A new ring could not be made: descriptors or memory are short.
             let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
             self.acceptor.throttle.pause(errno, Instant::now())
         } else {
@@ -130,7 +130,7 @@ impl Uring {
         self.state.ready.extend(pause);
     }
 
-    /// Draws the consequences of how accepts went.
+    /// Passes the outcome of the accepts on to the throttle.
     pub(super) fn finish_accepts(&mut self) {
         if std::mem::take(&mut self.state.listener.accepted) {
             self.acceptor.throttle.accepted();

@@ -1,4 +1,4 @@
-//! The ends of a socket: half, whole, and given away.
+//! Shutdown, close and transfer of a socket.
 
 use super::super::slots::{Epoch, SlotFlag};
 use super::Uring;
@@ -8,17 +8,18 @@ use rustix::net::Shutdown;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Descriptors installed at once for shutdowns.
+/// Maximum number of descriptors installed at the same time for shutdowns.
 const SHUTDOWNS_PER_BATCH: usize = 64;
 
-/// Task work of a busy ring may stand before that of the cancelled poll, twenty pieces per enter.
+/// Maximum number of enters until the cancelled poll's task work has run: a busy ring may have other task work first,
+/// and the kernel runs about twenty pieces per enter.
 const PUMPS_AFTER_TRANSFER: u32 = 16;
 
-/// A shutdown asked for.
+/// A requested shutdown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingShutdown {
     socket: Socket,
-    /// Guards against a close in the same turn, which sends FIN by itself.
+    /// Tells whether the socket was closed in the same turn. The close then sends FIN by itself.
     epoch: Epoch,
 }
 
@@ -30,10 +31,10 @@ impl Uring {
         }
     }
 
-    /// Shuts down those that asked for it.
+    /// Makes the requested shutdowns, by `shutdown(2)` on ordinary descriptors that are installed for a moment.
     ///
-    /// The kernel gives every `IORING_OP_SHUTDOWN` to a worker thread, where it costs several times the
-    /// system call and may run after a later close. So ordinary descriptors are installed for a moment.
+    /// The kernel would give every `IORING_OP_SHUTDOWN` to a worker thread. There it costs several times as much as the
+    /// system call, and it may run after a later close.
     pub(super) fn flush_shutdowns(&mut self) {
         let mut stops = std::mem::take(&mut self.shutdowns);
         for some in stops.chunks(SHUTDOWNS_PER_BATCH) {
@@ -61,7 +62,7 @@ impl Uring {
         }
         for (number, stop) in (first..).zip(stops) {
             match self.state.installs.take(number) {
-                // A connection that is gone already has nothing to shut down.
+                // An error means that the connection is already broken.
                 Some(Ok(fd)) => drop(rustix::net::shutdown(&fd, Shutdown::Write)),
                 Some(Err(_)) => {
                     if let Some(ring) = self.ring_of(stop.socket) {
@@ -73,7 +74,7 @@ impl Uring {
         }
     }
 
-    /// Queues the end; it happens in order, with many others, in one of the next kernel entries.
+    /// Queues the close. It runs in order, together with others, in one of the next kernel entries.
     pub(super) fn close_socket(&mut self, socket: Socket, token: Token, how: Close) {
         let slot = socket.slot();
         let Some(ring) = self.ring_of(socket) else {
@@ -94,7 +95,7 @@ impl Uring {
         ring.cancel_and_close(slot, token);
         let ring = &mut self.rings[socket.table()];
         let submitted = ring.submit(&mut self.state);
-        // The cancelled poll holds on to the socket until its task work has run: the new owner's close
+        // The cancelled poll holds the socket until its task work has run. Without this loop, a close by the new owner
         // would send no FIN before this thread's next wait.
         let mut tries = 0;
         while ring.needs_enter() && tries < PUMPS_AFTER_TRANSFER {
@@ -107,8 +108,8 @@ impl Uring {
     }
 }
 
-/// Descriptors made from sockets in slots, each known by a number of its own: one that the kernel was late
-/// to make must not be taken for another.
+/// Ordinary descriptors made from direct ones. Each request has its own number, so a late result is never taken for
+/// that of another request.
 #[derive(Debug, Default)]
 pub(super) struct Installs {
     next: u32,
@@ -116,11 +117,11 @@ pub(super) struct Installs {
 }
 
 impl Installs {
-    /// The first of `count` numbers. Whatever nobody has taken is closed.
+    /// Reserves `count` numbers and returns the first. Closes descriptors that were never taken.
     pub(super) fn begin(&mut self, count: usize) -> u32 {
         self.made.clear();
         let count = u32::try_from(count).expect("installs are few");
-        // Wraps long after everything of the former round is gone, and never within a round.
+        // Start again at 0 before the numbers overflow, never within one round. Old results are long gone by then.
         let first = if self.next.checked_add(count).is_some() {
             self.next
         } else {
@@ -130,7 +131,7 @@ impl Installs {
         first
     }
 
-    /// Takes in the result of an `IORING_OP_FIXED_FD_INSTALL`.
+    /// Records the result of an `IORING_OP_FIXED_FD_INSTALL`.
     pub(super) fn complete(&mut self, number: u32, result: i32) {
         let outcome = if result < 0 {
             Err(Errno::from_raw_os_error(result.wrapping_neg()))

@@ -1,5 +1,5 @@
-//! Outgoing connections, made by the ring from the socket on: no ordinary descriptor and no system call
-//! of their own.
+//! Outgoing connections. The ring makes, binds and connects the socket: no ordinary descriptor and no extra system
+//! call is needed.
 
 use super::super::outgoing;
 use super::super::slots::SlotFlag;
@@ -13,23 +13,23 @@ use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// Connects queued between two submissions.
+/// Maximum number of connects queued between two submissions.
 const ADDRESSES_MAX: usize = 64;
-/// Source addresses remembered as usable.
+/// Maximum number of source addresses remembered as bindable.
 const SOURCES_MAX: usize = 65_536;
 
-/// What connects lend to the kernel, and what they have learnt.
+/// Addresses that the kernel reads during connects, and source addresses known to be bindable.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    /// In place until every ring has submitted.
+    /// They stay in place until every ring has submitted.
     addresses: Vec<Addresses>,
-    /// Source addresses that could be bound. A bind queued in a ring reports its failure only after the
-    /// connect behind it has started, from the wrong address; so each is tried once before.
+    /// Source addresses that could be bound. Each address is tried once by a system call, because a ring reports a
+    /// failed bind only after the next step, the connect, has started from the wrong address.
     bindable: HashSet<IpAddr>,
 }
 
 impl Outgoing {
-    /// Forgets the addresses if the kernel has read them all.
+    /// Drops the addresses if the kernel has read all of them.
     pub(super) fn reclaim(&mut self, rings: &mut [Ring]) {
         if !self.addresses.is_empty() && rings.iter_mut().all(Ring::is_submitted) {
             self.addresses.clear();
@@ -78,7 +78,7 @@ impl Uring {
         // that everything is submitted; and they are dropped with the ring.
         let queued = unsafe { ring.connect(slot, token, addresses, &mut self.state) };
         if let Err(errno) = queued {
-            // The connect itself is what was not queued, as the last of the steps.
+            // The connect is the last step, so it is the one that was not queued.
             ring.slots.take(slot, SlotFlag::Connecting);
             ring.cancel_and_close(slot, token);
             return Err(errno.into());

@@ -1,15 +1,15 @@
 //! The io_uring driver.
 //!
-//! A thread owns as many rings as its connections need, each with a table of direct descriptors, which
-//! RLIMIT_NOFILE bounds: so the limit of one descriptor table is not the limit of connections. Rings are
-//! made as they fill. All of them signal the waker's eventfd, and a wait sleeps on that alone.
+//! A thread owns as many rings as its connections need. Each ring has a table of direct descriptors, and RLIMIT_NOFILE
+//! bounds each table, not their sum. A ring is made when the others are full. All rings signal the waker's eventfd,
+//! and a wait sleeps on this eventfd alone.
 //!
-//! Sockets are watched by multishot polls (250 bytes of kernel memory a connection, where a multishot
-//! receive takes 350 to 850), and what is readable is received in batches. Sends are made in batches
-//! too; neither kind is ever outstanding when a call returns, so that no buffer is lent to the kernel.
+//! Multishot polls watch the sockets: 250 bytes of kernel memory a connection, where a multishot receive takes 350 to
+//! 850. Readable sockets are received from in batches, and sends are made in batches too. No send or receive is
+//! outstanding when a call returns, so the kernel never holds a borrowed buffer.
 //!
-//! Slots are chosen here, not by the kernel: accepting never takes more connections than there are slots.
-//! A full table would end a multishot accept with ENFILE, and drop that client without an answer.
+//! The driver chooses slots, not the kernel, and never accepts more connections than there are free slots. With slots
+//! chosen by the kernel, a full table would end a multishot accept with ENFILE and drop that client without an answer.
 
 mod accept;
 mod close;
@@ -38,16 +38,15 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Completions taken from one ring in one wait, so that a busy ring does not starve the others.
+/// Maximum number of completions taken from one ring in one wait, so that a busy ring does not starve the others.
 const COMPLETIONS_PER_RING_MAX: usize = 2048;
-/// Sockets waiting to be received from, above which no more completions are taken in: they can wait in
-/// the kernel, where they cost nothing.
+/// With more readable sockets than this, further completions stay in the kernel, where they cost nothing.
 const READABLE_MAX: usize = 4096;
-/// Ordinary descriptors left free for what a process opens now and then.
+/// Ordinary descriptors kept free for other uses of the process.
 const DESCRIPTORS_RESERVED: usize = 32;
-/// Tables a socket's name can tell apart.
+/// Maximum number of tables: a [`Socket`] has 12 bits for its table.
 const TABLES_MAX: usize = 1 << 12;
-/// How long to sleep when the kernel refuses submissions for want of memory.
+/// Pause after the kernel refused submissions because it has no memory.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
 
 /// The io_uring driver.
@@ -56,36 +55,36 @@ pub struct Uring {
     state: State,
     acceptor: Acceptor,
     outgoing: Outgoing,
-    /// Message headers of gathered sends, lent to the kernel during a batch.
+    /// Message headers of gathered sends. The kernel reads them during a batch.
     headers: Headers,
-    /// Tables the running batch has batch_tables.
+    /// Tables with entries of the running batch.
     batch_tables: Vec<usize>,
-    /// Asked for since the last wait; see [`Uring::flush_shutdowns`].
+    /// Requested since the last wait; see [`Uring::flush_shutdowns`].
     shutdowns: Vec<close::PendingShutdown>,
     waker: Waker,
     sockets_max: usize,
-    /// Slots of a full-size table.
+    /// Number of slots in a full-size table.
     table_size: usize,
     queue_sizes: QueueSizes,
-    /// The table that new sockets are put in.
+    /// The table for new sockets.
     fill_table: usize,
-    /// The ring to be looked at first in the next wait.
+    /// The first ring to look at in the next wait.
     next_ring: usize,
 }
 
-/// What looking at every ring came to.
+/// The outcome of looking at every ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PumpOutcome {
-    /// Nothing waits in any ring.
+    /// No ring has pending completions.
     Idle,
-    /// A bound was reached, and more waits.
+    /// A bound was reached, and more completions are pending.
     MorePending,
-    /// The kernel does not take what is queued, for now.
+    /// The kernel refuses submissions for now.
     Refused,
 }
 
 impl Uring {
-    /// Makes the reactor; call it on the thread that will use it.
+    /// Makes the reactor. Call it on the thread that will use it.
     ///
     /// # Errors
     /// The kernel refused.
@@ -93,8 +92,8 @@ impl Uring {
         Self::with_queues(setup, None)
     }
 
-    /// The same with other queues, for tests that must see them overflow. Both are powers of two, and
-    /// there are at least as many completions as submissions.
+    /// The same with other queue sizes, for tests that must make queues overflow. Both are powers of two, and
+    /// `completions` is at least `submissions`.
     ///
     /// # Errors
     /// The kernel refused.
@@ -136,7 +135,7 @@ impl Uring {
         Ok(uring)
     }
 
-    /// Makes one more ring, if the wanted sockets need it.
+    /// Makes one more ring, unless the existing ones suffice for `sockets_max`.
     fn add_ring(&mut self) -> io::Result<()> {
         let held = self.rings.len() * self.table_size;
         let wanted = self.sockets_max.saturating_sub(held).min(self.table_size);
@@ -149,7 +148,8 @@ impl Uring {
         Ok(())
     }
 
-    /// With shorter queues where there is no memory for long ones: others of the same user may have locked it.
+    /// Makes a ring, with shorter queues if there is no memory for long ones: other processes of the same user may have
+    /// locked it.
     fn make_ring(&mut self, size: u32) -> io::Result<Ring> {
         loop {
             let eventfd = self.waker.fd()?;
@@ -162,8 +162,7 @@ impl Uring {
         }
     }
 
-    /// The table to put the next socket in. Tables are filled one after the other, so that none is made
-    /// before it is needed.
+    /// The table for the next socket. Tables are filled one after the other, so none is made before it is needed.
     fn table_with_room(&mut self) -> io::Result<usize> {
         if self.rings[self.fill_table].free_count() > 0 {
             return Ok(self.fill_table);
@@ -185,14 +184,14 @@ impl Uring {
             || self.rings.iter().any(|ring| ring.free_count() > 0)
     }
 
-    /// The ring of an open socket; none for a name whose socket is gone.
+    /// The ring of an open socket. None if the socket was closed.
     fn ring_of(&mut self, socket: Socket) -> Option<&mut Ring> {
         self.rings
             .get_mut(socket.table())
             .filter(|ring| ring.slots.has(socket.slot(), SlotFlag::Open))
     }
 
-    /// Submits and takes in whatever waits in any ring, up to a bound.
+    /// Submits to every ring and takes its completions, up to a bound.
     fn pump_all(&mut self) -> io::Result<PumpOutcome> {
         let mut result = PumpOutcome::Idle;
         let count = self.rings.len();
@@ -233,7 +232,7 @@ impl Uring {
         Ok(PumpOutcome::Idle)
     }
 
-    /// Does what completions have left to do.
+    /// Applies the effects that completions have recorded in the state.
     fn apply_effects(&mut self) {
         while let Some(socket) = self.state.unfilled.pop() {
             self.rings[socket.table()].unreserve(socket.slot());
@@ -254,7 +253,7 @@ impl Uring {
         }
     }
 
-    /// Sleeps until a ring or somebody else signals, at most that long.
+    /// Sleeps until a ring or a waker signals the eventfd, or until the timeout.
     fn sleep(&self, timeout: Option<Duration>) -> io::Result<()> {
         let fd = self.waker.fd()?;
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -267,7 +266,7 @@ impl Uring {
         }
     }
 
-    /// How long a wait may sleep; none when there is something to report or to do.
+    /// Maximum time to sleep. Zero if there is something to report or to do, none for no limit.
     fn wait_timeout(&self, pumped: PumpOutcome, timeout: Option<Duration>) -> Option<Duration> {
         let busy = pumped == PumpOutcome::MorePending
             || !self.state.ready.is_empty()
@@ -351,7 +350,7 @@ impl Reactor for Uring {
         completions.buffer.resize(Completions::BUFFER_BYTES, 0);
         self.flush_shutdowns();
         self.update_listening();
-        // Those known to wait are let in by the same kernel entry as everything else that is queued.
+        // Accepts of connections that are known to wait share the kernel entry with everything else that is queued.
         let accepting = self.queue_accepts().is_some();
         let mut pumped = self.pump_all()?;
         self.outgoing.reclaim(&mut self.rings);
@@ -361,7 +360,7 @@ impl Reactor for Uring {
         if sleeps {
             self.sleep(wait_timeout)?;
         }
-        // The count is taken before the rings are looked at: what is signalled later ends the next sleep.
+        // Reset the counter before looking at the rings: a later signal ends the next sleep.
         if self.waker.take() >= WAKE {
             self.state.ready.push(Completion::Woken);
         }
@@ -397,8 +396,8 @@ impl std::fmt::Debug for Uring {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        // Rings are torn down by the kernel in the background, and an armed poll would keep the listener's
-        // port taken until then.
+        // The kernel tears rings down in the background. Until then an armed poll would keep the listener's port in
+        // use.
         self.acceptor.set_wanted(false);
         self.update_listening();
         let _ = self.pump_all();

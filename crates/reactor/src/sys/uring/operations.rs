@@ -1,4 +1,4 @@
-//! The operations the driver makes on a ring, each one or a few submission entries.
+//! The driver's operations on a ring. Each makes one or a few submission entries.
 
 use super::super::slots::SlotFlag;
 use super::super::tag::{EventKind, Tag};
@@ -12,30 +12,30 @@ use rustix::io::Errno;
 use socket2::SockAddr;
 use std::os::fd::RawFd;
 
-/// Events a socket is watched for. Errors and hang-ups are always reported.
+/// Poll events. The kernel always reports errors and hang-ups too.
 const READABLE: u32 = (libc::POLLIN | libc::POLLRDHUP) as u32;
 const WRITABLE: u32 = libc::POLLOUT as u32;
 
-/// `IORING_ACCEPT_DONTWAIT` (6.10): an accept with nobody at the door fails with EAGAIN at once.
+/// `IORING_ACCEPT_DONTWAIT` (Linux 6.10): without a waiting connection, an accept fails with EAGAIN at once.
 const ACCEPT_DONTWAIT: u16 = 1 << 1;
 
-/// SO_LINGER on with no time: closing sends RST.
+/// SO_LINGER with a time of zero: closing sends RST.
 static LINGER_ZERO: libc::linger = libc::linger {
     l_onoff: 1,
     l_linger: 0,
 };
 static ON: libc::c_int = 1;
 
-/// The two ends of an outgoing connection, as the kernel reads them.
+/// Source and target of an outgoing connection, as the kernel reads them.
 pub(super) struct Addresses {
     pub(super) source: Option<SockAddr>,
     pub(super) target: SockAddr,
 }
 
-/// The operations. All of them but sends, receives and connects borrow nothing.
+/// The operations. Only sends, receives and connects borrow memory.
 impl Ring {
-    /// Empties a slot: cancels what is armed for its socket, and closes that, in this order, because an armed
-    /// request keeps the socket open, and the peer would see no FIN.
+    /// Cancels all requests that are armed for a socket, then closes it. In this order, because an armed request keeps
+    /// the socket open, and the peer would see no FIN.
     pub(super) fn cancel_and_close(&mut self, slot: u32, token: Token) {
         self.cancel_all(slot, token);
         self.push(ignoring_result(opcode::Close::new(Fixed(slot)).build()));
@@ -43,7 +43,7 @@ impl Ring {
         if self.slots.is_vacant(slot) {
             self.vacate(slot);
         }
-        // Otherwise the last completion of what was cancelled vacates it.
+        // Otherwise the last completion of the cancelled requests vacates the slot.
     }
 
     /// Watches a socket for input until cancelled.
@@ -78,16 +78,16 @@ impl Ring {
         );
     }
 
-    /// Cancels the request with that tag; it completes with ECANCELED, if it is still there.
+    /// Cancels the request with this tag. It completes with ECANCELED, unless it has completed already.
     ///
-    /// Not `POLL_REMOVE`, which gives up with EALREADY on a poll that is firing right now.
+    /// `POLL_REMOVE` would not do: it fails with EALREADY on a poll that is just firing.
     pub(super) fn cancel(&mut self, tag: Tag) {
         self.push(ignoring_result(
             opcode::AsyncCancel2::new(CancelBuilder::user_data(tag.to_bits())).build(),
         ));
     }
 
-    /// Cancels whatever is armed for the socket, by the facts known of its slot.
+    /// Cancels all requests that are armed for the socket, as the flags of its slot say.
     fn cancel_all(&mut self, slot: u32, token: Token) {
         for (flag, kind) in [
             (SlotFlag::Watched, EventKind::Readable),
@@ -113,7 +113,7 @@ impl Ring {
         ));
     }
 
-    /// Installs an ordinary descriptor, close-on-exec, for the socket in the slot (Linux 6.8).
+    /// Makes an ordinary descriptor, close-on-exec, of the socket in the slot (Linux 6.8).
     pub(super) fn install(&mut self, slot: u32, index: u32) {
         let tag = Tag::plain(EventKind::Install, index);
         self.push(
@@ -123,14 +123,14 @@ impl Ring {
         );
     }
 
-    /// `shutdown(SHUT_WR)` by a kernel thread, which is where the kernel always runs this operation.
+    /// `shutdown(SHUT_WR)`. The kernel always runs this operation on a worker thread.
     pub(super) fn shutdown(&mut self, slot: u32) {
         self.push(ignoring_result(
             opcode::Shutdown::new(Fixed(slot), libc::SHUT_WR).build(),
         ));
     }
 
-    /// Accepts one connection, if there is one, into the slot.
+    /// Accepts one connection into the slot, if one waits.
     pub(super) fn accept_one(&mut self, listener: RawFd, slot: u32) {
         let destination = DestinationSlot::try_from_slot_target(slot).expect("slots have 20 bits");
         let tag = Tag::new(
@@ -151,12 +151,12 @@ impl Ring {
         self.push(entry);
     }
 
-    /// Queues making, binding and connecting a socket, each step counting on the one before.
+    /// Queues the steps of a connection: make a socket, bind it, connect it.
     ///
-    /// The first steps speak only when they fail; the last always does.
+    /// Only the last step always posts a completion; the steps before it post one only if they fail.
     ///
     /// # Safety
-    /// `addresses` lives until the entries are submitted or voided.
+    /// `addresses` lives until the entries are submitted or discarded.
     pub(super) unsafe fn connect(
         &mut self,
         slot: u32,
@@ -198,14 +198,14 @@ impl Ring {
     }
 }
 
-/// An entry nobody waits for: silent unless it fails, and then ignored, because the socket is gone.
+/// An entry whose outcome is ignored. It posts a completion only if it fails, which means that the socket is gone.
 fn ignoring_result(entry: Entry) -> Entry {
     entry
         .flags(Flags::SKIP_SUCCESS)
         .user_data(Tag::plain(EventKind::Ignored, 0).to_bits())
 }
 
-/// Turns a socket option on.
+/// Sets a socket option to 1.
 fn option(slot: u32, level: libc::c_int, name: libc::c_int) -> Entry {
     let size = u32::try_from(size_of_val(&ON)).expect("an int's size is small");
     opcode::SetSockOpt::new(
@@ -218,7 +218,7 @@ fn option(slot: u32, level: libc::c_int, name: libc::c_int) -> Entry {
     .build()
 }
 
-/// Writes `ioprio`, where operations on sockets have flags of their own, for those the crate gives no setter.
+/// Writes `ioprio`, the field for flags of socket operations, because the crate has no setter for this flag.
 fn set_priority(entry: &mut Entry, flags: u16) {
     const { assert!(size_of::<Entry>() == 64) };
     // SAFETY: an entry is the kernel's `io_uring_sqe` and nothing else; `ioprio` is its second u16

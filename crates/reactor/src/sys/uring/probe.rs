@@ -1,4 +1,4 @@
-//! Whether the driver can work here: every flag and operation is used once, on a small ring.
+//! Checks whether the driver works here: uses every flag and operation once, on a small ring.
 
 use super::queues::QueueSizes;
 use super::ring::Ring;
@@ -16,12 +16,12 @@ const TOKEN: Token = Token {
     index: 0,
     generation: 0,
 };
-// Slots of the trial ring: of a socket that stays open, of one that is closed, and for an accept.
+// Slots of the trial ring: for a socket that stays open, for one that is closed, and for an accept.
 const KEPT_SLOT: u32 = 0;
 const CLOSED_SLOT: u32 = 1;
 const ACCEPT_SLOT: u32 = 2;
 
-/// Says in words what is missing.
+/// Tries everything. The error is a sentence that names what is missing.
 pub(in super::super) fn probe() -> Result<(), String> {
     let waker = Waker::new().map_err(|error| format!("no eventfd: {error}"))?;
     let eventfd = waker.fd().map_err(|error| error.to_string())?;
@@ -92,7 +92,7 @@ fn require_operations(ring: &Ring) -> Result<(), String> {
     ))
 }
 
-/// `IORING_ACCEPT_DONTWAIT` came with Linux 6.10.
+/// Checks `IORING_ACCEPT_DONTWAIT` (Linux 6.10).
 fn accepts_without_waiting(ring: &mut Ring, state: &mut State) -> Result<(), String> {
     let failed =
         |error: &dyn std::fmt::Display| format!("io_uring accept cannot be tried: {error}");
@@ -109,10 +109,10 @@ fn accepts_without_waiting(ring: &mut Ring, state: &mut State) -> Result<(), Str
     Ok(())
 }
 
-/// A closed direct descriptor must close its socket although an older request on the ring is still armed.
+/// Checks that closing a direct descriptor closes its socket although an older request on the ring is still armed.
 ///
-/// Until Linux 6.13 the kernel released such files strictly in order, behind every request armed before:
-/// with a poll on each idle connection, closed connections would never go.
+/// Before Linux 6.13 the kernel released such a file only after every older request had ended. With an armed poll on
+/// each idle connection, closed connections would stay open.
 fn installs_and_closes(ring: &mut Ring, state: &mut State) -> Result<(), String> {
     let failed = |error: io::Error| format!("io_uring descriptors cannot be tried: {error}");
     let (kept, _peer) = pair().map_err(|errno| failed(errno.into()))?;

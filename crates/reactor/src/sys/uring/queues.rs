@@ -1,22 +1,23 @@
-//! How long a ring's queues are, and what they may cost.
+//! The sizes of a ring's queues, and their cost in locked memory.
 //!
 //! Linux 6.14 and later count a ring's pages as locked memory of its *user* (`io_create_region`), unless the
-//! process has CAP_IPC_LOCK in the first user namespace. The usual limit, 8 MiB, is 54 of our full-size rings,
-//! and a million connections with both ends here need 104: so where pages are counted, queues are as long as
-//! the rings that may be wanted allow. Measured: 540,000 connections and ENOMEM before, a million now.
+//! process has CAP_IPC_LOCK in the first user namespace. The usual limit of 8 MiB is 54 of our full-size rings, but a
+//! million connections with both ends here need 104. So where pages are counted, the queues are made short enough for
+//! all rings. Measured: ENOMEM at 540,000 connections before, a million connections now.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Entries of a ring's queues.
+/// Numbers of entries in a ring's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueSizes {
-    /// Submissions one kernel entry takes. A power of two.
+    /// Maximum number of submissions in one kernel entry. A power of two.
     pub(super) submissions: u32,
-    /// Completions that fit before the kernel sets the rest aside. A power of two, at least `submissions`.
+    /// Number of completions before the kernel must allocate an overflow entry for each. A power of two, at least
+    /// `submissions`.
     ///
-    /// The kernel also sizes its hash of armed requests by this (256 buckets from 8192 on), which is what
-    /// cancelling one of 20,000 polls walks through.
+    /// The kernel also sizes its hash of armed requests by this (256 buckets from 8192 on). Cancelling one of 20,000
+    /// polls walks through a bucket.
     pub(super) completions: u32,
 }
 
@@ -29,21 +30,21 @@ impl Default for QueueSizes {
     }
 }
 
-/// Below this a burst of completions is set aside by the kernel, one allocation each, all the time.
+/// With fewer, bursts would overflow all the time, at one allocation for each completion.
 const COMPLETIONS_MIN: u32 = 512;
 const PAGE_BYTES: u64 = 4096;
 const SUBMISSION_BYTES: u64 = 64;
 const COMPLETION_BYTES: u64 = 16;
-/// Heads and tails of both queues (`struct io_rings`), rounded up.
+/// Size of `struct io_rings`, the heads and tails of both queues, rounded up.
 const HEADER_BYTES: u64 = 320;
 
 impl QueueSizes {
-    /// The longest queues of which as many rings as `rings` fit the share of this process.
+    /// The longest queues with which `rings` rings fit this process's share of locked memory.
     pub(super) fn affordable(rings: usize) -> Self {
         let wanted = Self::default();
         match locked_bytes_allowed() {
-            // Half is left to the other end on this machine, or to this server's successor: the account is the
-            // user's and not the process's.
+            // The kernel counts per user, so half is left to other processes: a crowd on this machine, or the
+            // successor of this server.
             Some(allowed) => {
                 wanted.fitting(allowed / 2 / u64::try_from(rings.max(1)).unwrap_or(u64::MAX))
             }
@@ -51,7 +52,7 @@ impl QueueSizes {
         }
     }
 
-    /// These, with completions halved until a ring costs at most `bytes`, or cannot be smaller.
+    /// Halves `completions` until a ring costs at most `bytes` or has the minimum size.
     fn fitting(self, bytes: u64) -> Self {
         let mut sizes = self;
         while sizes.locked_bytes() > bytes {
@@ -63,7 +64,7 @@ impl QueueSizes {
         sizes
     }
 
-    /// With half the completions, or none when that would be too few.
+    /// The same with half the completions. None if that would be too few.
     pub(super) fn smaller(self) -> Option<Self> {
         let completions = self.completions / 2;
         (completions >= COMPLETIONS_MIN.max(self.submissions)).then_some(Self {
@@ -72,7 +73,7 @@ impl QueueSizes {
         })
     }
 
-    /// What the kernel counts for a ring with these queues: whole pages for each of its two mappings.
+    /// Bytes that the kernel counts for a ring with these queues: whole pages for each of its two mappings.
     fn locked_bytes(self) -> u64 {
         let rings = HEADER_BYTES + u64::from(self.completions) * COMPLETION_BYTES;
         let submissions = u64::from(self.submissions) * SUBMISSION_BYTES;
@@ -80,9 +81,7 @@ impl QueueSizes {
     }
 }
 
-/// Locked memory this process' user may have; none where the kernel does not count it.
-///
-/// Raises the soft limit to the hard one first.
+/// Raises the soft RLIMIT_MEMLOCK to the hard one and returns it. None if the kernel does not count this process.
 fn locked_bytes_allowed() -> Option<u64> {
     if is_exempt() {
         return None;
@@ -95,21 +94,21 @@ fn locked_bytes_allowed() -> Option<u64> {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    // Refused, it stays what it was.
+    // If the kernel refuses, the soft limit applies.
     match setrlimit(Resource::Memlock, raised) {
         Ok(()) => limit.maximum,
         Err(_) => limit.current,
     }
 }
 
-/// The kernel asks for the capability in the first user namespace; in any other one it is worth nothing here.
+/// Whether the kernel does not count this process: it has CAP_IPC_LOCK in the first user namespace.
 fn is_exempt() -> bool {
     let capable =
         capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     capable && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_everybody(&map))
 }
 
-/// Whether a `uid_map` is that of the first user namespace: everybody to themselves (user_namespaces(7)).
+/// Whether a `uid_map` is that of the first user namespace, which maps every id to itself (user_namespaces(7)).
 fn maps_everybody(map: &str) -> bool {
     map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }

@@ -1,4 +1,4 @@
-//! Receiving: one batch per wait, into pieces of the shared buffer.
+//! Receiving: one batch in each wait, into pieces of the shared buffer.
 
 use super::super::readable::Readable;
 use super::super::slots::SlotFlag;
@@ -8,12 +8,12 @@ use super::state::ReceiveResult;
 use crate::{Completion, Completions};
 use io_uring::{opcode, types::Fixed};
 
-/// The smallest piece a receive is given when many wait. Large enough for most requests and most bursts of
-/// frames, and whoever fills it is served again.
+/// The smallest piece of the buffer for one receive, used when many sockets are readable. It is large enough for most
+/// requests and most bursts of frames. A socket that fills it is queued again.
 const PIECE_BYTES_MIN: usize = 1024;
 
 impl Uring {
-    /// Receives from those that wait, oldest first, as many as the buffer has pieces for; true when some had no turn.
+    /// Receives from readable sockets, oldest first, as many as the buffer has pieces. True if some were not read.
     pub(super) fn receive_some(&mut self, completions: &mut Completions) -> bool {
         let waiting = self.state.readable.len();
         if waiting == 0 {
@@ -61,7 +61,7 @@ impl Uring {
                 self.batch_tables.push(table);
             }
             // SAFETY: the buffer is borrowed until this function returns, and the batch ends below.
-            // A refused entry leaves no receipt, so that its socket stays queued.
+            // A refused entry has no result, so its socket is queued again.
             let _ = unsafe { ring.push_borrowing(&entry, &mut self.state) };
         }
         while let Some(table) = self.batch_tables.pop() {
@@ -70,7 +70,7 @@ impl Uring {
         batch
     }
 
-    /// The next socket whose bytes are still wanted.
+    /// The next readable socket that still wants its bytes.
     fn next_readable(&mut self) -> Option<Readable> {
         while let Some(readable) = self.state.readable.pop() {
             if readable.claim(&mut self.rings[readable.socket.table()].slots) {
@@ -99,8 +99,7 @@ impl Uring {
                     token,
                     range: start..start + count,
                 });
-                // A poll tells of new bytes only, so what is left must be fetched without one; after the
-                // peer's end no poll comes at all.
+                // A poll reports only new bytes, so read the rest without one. After the peer's end no poll comes.
                 if count == piece || receive.more || slots.has(slot, SlotFlag::Ended) {
                     self.requeue(readable);
                 }

@@ -1,8 +1,7 @@
 //! One ring: its queues and its table of direct descriptors.
 //!
-//! The ring is made with `DEFER_TASKRUN`: completions of armed requests are posted only inside an enter
-//! with `GETEVENTS`, on this thread; until then the kernel raises `TASKRUN` in the submission flags and
-//! signals the eventfd.
+//! The ring is made with `DEFER_TASKRUN`. The kernel posts completions of armed requests only inside an enter with
+//! `GETEVENTS`, on this thread. Until then it sets `TASKRUN` in the submission flags and signals the eventfd.
 
 use super::super::slots::SlotTable;
 use super::super::tag::Tag;
@@ -15,34 +14,34 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Attempts at a submission that the kernel refuses for want of memory or completion space.
+/// Number of attempts at a submission that the kernel refuses because memory or completion space is short.
 const SUBMIT_ATTEMPTS: u32 = 16;
 
 pub(super) struct Ring {
     ring: IoUring,
     table: usize,
     pub(super) slots: SlotTable,
-    /// Slots of the table.
+    /// Number of slots in the table.
     size: u32,
-    /// Slots taken, or closed and not yet usable again.
+    /// Number of slots in use, including closed ones that are not yet reusable.
     used: u32,
-    /// Slots from here on were never used.
+    /// This slot and all above it were never used.
     never_used_from: u32,
     free: Vec<u32>,
-    /// Slots vacated since the last wait: until the next one their names mean the sockets that are gone.
+    /// Slots vacated since the last wait. Until the next wait their identifiers still mean the closed sockets.
     vacated: Vec<u32>,
     /// Entries pushed since the ring was made, wrapping as the kernel's own counter does.
     pushed_count: u32,
-    /// Entries that the kernel had no memory to take; only ones that borrow nothing.
+    /// Entries that did not fit the queue. None of them borrows memory.
     backlog: VecDeque<Entry>,
-    /// Where the entries of the running batch begin, when there are any.
+    /// The value of `pushed_count` at the begin of the running batch.
     batch_mark: Option<u32>,
-    /// Entries that borrow could neither be submitted nor voided: the kernel must not read the queue again.
+    /// Borrowing entries could neither be submitted nor discarded: the kernel must not read the queue again.
     poisoned: bool,
 }
 
 impl Ring {
-    /// A ring whose table, the given one, has `size` slots, and that signals `eventfd`.
+    /// Makes a ring that signals `eventfd`. Its table has the number `table` and `size` slots.
     pub(super) fn new(
         table: usize,
         size: u32,
@@ -76,7 +75,7 @@ impl Ring {
         })
     }
 
-    /// The operations this kernel knows.
+    /// The operations that this kernel supports.
     pub(super) fn operations(&self) -> io::Result<Probe> {
         let mut probe = Probe::new();
         self.ring.submitter().register_probe(&mut probe)?;
@@ -87,7 +86,7 @@ impl Ring {
         self.size - self.used
     }
 
-    /// Puts the socket of an ordinary descriptor into the slot as well.
+    /// Puts the socket of an ordinary descriptor into the slot.
     pub(super) fn register_descriptor(&mut self, slot: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.ring
             .submitter()
@@ -95,7 +94,7 @@ impl Ring {
             .map(drop)
     }
 
-    /// A slot for a new socket. The caller opens it in `slots` when it has one, or gives it back.
+    /// Reserves a slot for a new socket. The caller opens it in `slots`, or calls [`Ring::unreserve`].
     pub(super) fn reserve(&mut self) -> Option<u32> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -109,23 +108,23 @@ impl Ring {
         Some(slot)
     }
 
-    /// A reserved slot that was not filled after all.
+    /// Frees a reserved slot that got no socket.
     pub(super) fn unreserve(&mut self, slot: u32) {
         self.free.push(slot);
         self.used -= 1;
     }
 
-    /// Nothing refers to the slot any more, and its closing is queued before whatever may be queued for it next.
+    /// Makes the slot reusable after the next wait. Its close is queued, and no request refers to it any more.
     pub(super) fn vacate(&mut self, slot: u32) {
         self.vacated.push(slot);
     }
 
-    /// Makes vacated slots usable, and returns how many.
+    /// Makes vacated slots reusable, and returns their number.
     pub(super) fn reuse_vacated(&mut self) -> usize {
         let count = self.vacated.len();
         self.used -= u32::try_from(count).expect("a table has at most 2^20 slots");
         if self.used == 0 {
-            // An empty table begins anew, so that a list of all its slots need not be kept.
+            // An empty table starts from slot 0 again and needs no list of free slots.
             self.vacated = Vec::new();
             self.free = Vec::new();
             self.never_used_from = 0;
@@ -135,18 +134,18 @@ impl Ring {
         count
     }
 
-    /// Whether the kernel has something to do for this ring.
+    /// Whether the kernel has work for this ring.
     pub(super) fn needs_enter(&mut self) -> bool {
         let queue = self.ring.submission();
         queue.taskrun() || queue.cq_overflow() || !queue.is_empty() || !self.backlog.is_empty()
     }
 
-    /// Whether the kernel has taken every entry queued so far.
+    /// Whether the kernel has taken every queued entry.
     pub(super) fn is_submitted(&mut self) -> bool {
         self.ring.submission().is_empty()
     }
 
-    /// Hands every completion to the state and returns how many there were.
+    /// Passes every completion to the state, and returns their number.
     pub(super) fn reap(&mut self, state: &mut State) -> usize {
         let mut count = 0;
         for cqe in self.ring.completion() {
@@ -156,14 +155,14 @@ impl Ring {
         count
     }
 
-    /// Submits what is queued and runs task work, once, and reaps. Returns the number of completions.
+    /// Submits queued entries, runs task work once, and reaps. Returns the number of completions.
     ///
-    /// The kernel runs at most some twenty pieces of task work per enter and keeps `TASKRUN` raised for
-    /// the rest, so that busy rings are entered again.
+    /// The kernel runs at most some twenty pieces of task work per enter. It keeps `TASKRUN` set for the rest, so a busy
+    /// ring is entered again.
     pub(super) fn pump(&mut self, state: &mut State) -> io::Result<usize> {
         self.push_backlog();
         match self.enter(EnterFlags::GETEVENTS) {
-            // Left in the queue: completions must be reaped, or memory found, first.
+            // The entries stay in the queue: completions must be reaped first, or memory is short.
             Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM | Errno::INTR) => {
                 Ok(self.reap(state))
             }
@@ -171,7 +170,7 @@ impl Ring {
         }
     }
 
-    /// Submits everything queued and reaps. Does not run task work unless the kernel asks for room.
+    /// Submits all queued entries and reaps. Runs task work only if the kernel needs completion space.
     pub(super) fn submit(&mut self, state: &mut State) -> Result<(), Errno> {
         let mut flags = EnterFlags::empty();
         let mut refused = 0;
@@ -184,7 +183,7 @@ impl Ring {
                         self.reap(state);
                         return Err(Errno::AGAIN);
                     }
-                    // Completions that did not fit are flushed by an enter for events, into a queue with room.
+                    // An enter for events flushes completions that did not fit into the queue.
                     flags = EnterFlags::GETEVENTS;
                 }
                 Err(errno) => return Err(errno),
@@ -221,11 +220,11 @@ impl Ring {
         }
     }
 
-    /// Queues an entry that borrows nothing, in order after all others.
+    /// Queues an entry that borrows nothing, after all others.
     pub(super) fn push(&mut self, entry: Entry) {
         if self.backlog.is_empty() {
             if self.ring.submission().is_full() {
-                // What the kernel does not take now it takes at the next wait.
+                // Entries that the kernel does not take now are submitted in the next wait.
                 let _ = self.enter(EnterFlags::empty());
             }
             // SAFETY: the callers' entries borrow nothing.
@@ -237,10 +236,10 @@ impl Ring {
         self.backlog.push_back(entry);
     }
 
-    /// Queues an entry that borrows.
+    /// Queues an entry that borrows memory.
     ///
     /// # Safety
-    /// What the entry points to lives until the entry is submitted or voided ([`Ring::end_batch`]).
+    /// The memory that the entry points to lives until the entry is submitted or discarded ([`Ring::end_batch`]).
     pub(super) unsafe fn push_borrowing(
         &mut self,
         entry: &Entry,
@@ -251,7 +250,7 @@ impl Ring {
             self.submit(state)?;
         }
         if !self.backlog.is_empty() {
-            // What waits there may be the closing of the very slot this is for.
+            // The backlog may contain the close of this entry's slot, which must come first.
             return Err(Errno::AGAIN);
         }
         // SAFETY: passed on to the caller.
@@ -261,7 +260,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Begins or continues a batch of entries that borrow; true when it begins.
+    /// Begins or continues a batch of borrowing entries. True if it begins.
     pub(super) fn begin_batch(&mut self) -> bool {
         if self.batch_mark.is_some() {
             return false;
@@ -270,8 +269,8 @@ impl Ring {
         true
     }
 
-    /// Submits what is left of the batch. Afterwards the kernel has nothing of it: what it did not take is
-    /// voided and told.
+    /// Submits the rest of the batch. Afterwards the kernel holds none of its entries: those that it did not take are
+    /// discarded and passed to `on_discard`.
     pub(super) fn end_batch(&mut self, state: &mut State, on_discard: impl FnMut(Tag)) {
         let mark = self.batch_mark.take();
         if self.submit(state).is_err()
@@ -282,11 +281,11 @@ impl Ring {
         }
     }
 
-    /// Turns the entries queued since `mark`, and not taken by the kernel, into no-operations, and tells
-    /// their user data: nothing that was borrowed for them may be reached by a later enter.
+    /// Turns the entries that were queued since `mark` and that the kernel did not take into no-operations. A later
+    /// enter must not reach the memory they borrowed.
     ///
-    /// Only for a kernel that persistently refuses to submit, so it may be slow: the entries are reached
-    /// through a second mapping.
+    /// It is slow, because it reaches the entries through a second mapping. It runs only if the kernel persistently
+    /// refuses to submit.
     fn discard_since(&mut self, mark: u32, mut on_discard: impl FnMut(Tag)) -> io::Result<()> {
         let entries = self.ring.submission().capacity();
         let waiting = u32::try_from(self.ring.submission().len())
@@ -338,9 +337,9 @@ mod tests {
     use io_uring::opcode;
     use io_uring::types::Fixed;
 
-    /// The path that no healthy kernel takes: entries that borrow are taken back before it has read them.
+    /// No healthy kernel takes this path: borrowing entries are discarded before the kernel has read them.
     #[test]
-    fn voided_entries_send_nothing() {
+    fn discarded_entries_send_nothing() {
         if probe::probe().is_err() {
             return;
         }
@@ -366,7 +365,7 @@ mod tests {
             // SAFETY: `bytes` lives to the end of the test.
             unsafe { ring.push_borrowing(&entry, &mut state) }.unwrap();
         };
-        // Around the end of the queue, so that indices wrap.
+        // Enough entries that indices wrap at the end of the queue.
         for index in 0..6 {
             push(&mut ring, &bytes[..1], index);
         }

@@ -1,8 +1,8 @@
-//! Sending: hundreds of sends per kernel entry, silent when they succeed.
+//! Sending: hundreds of sends per kernel entry, without a completion for those that succeed.
 //!
-//! A send that posts no completion on success must not end short: without `MSG_WAITALL` a short write
-//! counts as success, and what was left would be lost without a word. With it, and `MSG_DONTWAIT`, a short
-//! write posts its count, a full socket posts EAGAIN, and nothing outlives its submission.
+//! Without `MSG_WAITALL` a short write counts as a success: it would post no completion, and the unsent bytes would be
+//! lost silently. With `MSG_WAITALL` and `MSG_DONTWAIT` a short write posts its count, a full socket posts EAGAIN, and
+//! no send outlives its submission.
 
 use super::super::tag::{EventKind, Tag};
 use super::Uring;
@@ -16,10 +16,11 @@ use std::io::IoSlice;
 
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
-/// The kernel moves less than 2 GiB in one call (send(2)), and would count a longer send as done.
+/// Maximum bytes of one send. The kernel moves less than 2 GiB in one call (send(2)) and would report a longer send as
+/// complete.
 const SEND_BYTES_MAX: usize = 1 << 30;
 
-/// Gathered sends between two submissions.
+/// Maximum number of gathered sends between two submissions.
 const HEADERS_MAX: usize = 256;
 
 /// Message headers, kept in place while the kernel may read them.
@@ -78,7 +79,7 @@ impl Uring {
         }
     }
 
-    /// Submits what is left of the batch in each batch_tables ring.
+    /// Submits the rest of the batch in each of its rings.
     fn submit_sends(&mut self) {
         for table in self.batch_tables.drain(..) {
             end_batch(&mut self.rings[table], &mut self.state);
@@ -90,7 +91,7 @@ impl Uring {
 fn end_batch(ring: &mut Ring, state: &mut State) {
     let mut discarded = Vec::new();
     ring.end_batch(state, |tag| discarded.push(tag));
-    // Not sent, for want of memory: as if the socket were full.
+    // Not sent because memory is short: treat the socket as full.
     let sends = discarded.iter().filter(|tag| tag.kind() == EventKind::Send);
     state
         .sends
@@ -108,7 +109,7 @@ fn tag(index: u32) -> Tag {
     )
 }
 
-/// The entry, and what its silence means.
+/// The entry, and the outcome if it posts no completion.
 fn prepare(slot: u32, parts: Parts<'_>, headers: &mut Headers) -> (Entry, Sent) {
     match parts {
         Parts::One(bytes) => prepare_one(slot, bytes),
@@ -151,7 +152,7 @@ fn outcome(result: i32) -> Sent {
     match usize::try_from(result) {
         Ok(count) => Sent::Partly(count),
         Err(_) => match result.wrapping_neg() {
-            // These say "later", not "never".
+            // After these errors, the same send may succeed later.
             libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM => Sent::Partly(0),
             errno => Sent::Failed(errno),
         },

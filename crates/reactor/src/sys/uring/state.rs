@@ -1,5 +1,5 @@
-//! What completions change. Nothing here touches a ring, so that completions can be taken in wherever
-//! they turn up: at a wait, or between the submissions of a batch of sends.
+//! The state that completions change. Nothing here touches a ring, so completions can be handled at any point: in a
+//! wait, or between the submissions of a batch of sends.
 
 use super::super::readable::ReadableQueue;
 use super::super::slots::{SlotFlag, SlotTable};
@@ -8,35 +8,35 @@ use super::close::Installs;
 use crate::{Completion, Socket, Token};
 use io_uring::cqueue::{self, Entry as Cqe};
 
-/// Poll events after which receiving goes on to the end or the error.
+/// Poll events after which the driver must receive until the end or an error.
 const ENDED: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
-/// How one receive of a batch went.
+/// The result of one receive of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiveResult {
-    /// Bytes, or a negative errno.
+    /// Number of bytes, or a negative errno.
     pub(super) result: i32,
-    /// The kernel says that there is more.
+    /// The kernel reports more input.
     pub(super) more: bool,
 }
 
-/// The listener's side of accepting.
+/// The state of the listener's poll, and the outcome of accepts.
 #[derive(Debug, Default)]
 pub(super) struct ListenerState {
-    /// Number of the poll on the listener: completions of earlier ones are stale.
+    /// Number of the current poll. Completions of earlier polls are stale.
     pub(super) poll_id: u32,
     pub(super) poll_armed: bool,
-    /// Somebody waits, as far as known.
+    /// A connection waits, as far as the driver knows.
     pub(super) has_pending: bool,
-    /// An accept found nobody.
+    /// An accept found no waiting connection.
     pub(super) found_none: bool,
-    /// Why the last accept failed, when trying again at once would fail again.
+    /// The errno of the last accept, if descriptors or memory were short.
     pub(super) shortage: Option<i32>,
-    /// Whether somebody was accepted since the driver last looked.
+    /// A connection was accepted since the driver last looked.
     pub(super) accepted: bool,
 }
 
-/// An outgoing connection.
+/// A socket and the token of its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NamedSocket {
     pub(super) socket: Socket,
@@ -45,23 +45,23 @@ pub(super) struct NamedSocket {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// What the next wait reports.
+    /// Completions that the next wait reports.
     pub(super) ready: Vec<Completion>,
     pub(super) readable: ReadableQueue,
     pub(super) listener: ListenerState,
-    /// Sockets whose poll ended although they are still wanted, as it does when completions overflow.
+    /// Open sockets whose poll has ended and must be armed again. A poll ends when completions overflow.
     pub(super) unwatched: Vec<NamedSocket>,
-    /// Closed sockets whose last request has ended: their slots may be used again.
+    /// Closed sockets whose last request has ended: their slots may be reused.
     pub(super) vacated: Vec<Socket>,
     /// Slots reserved for an accept that failed.
     pub(super) unfilled: Vec<Socket>,
-    /// Connects that failed; their sockets are to be closed.
+    /// Connects that failed, whose sockets must be closed.
     pub(super) failed_connects: Vec<NamedSocket>,
-    /// Failed steps before a connect, until the connect itself completes.
+    /// Failed steps before a connect, kept until the connect itself completes.
     failed_steps: Vec<(NamedSocket, i32)>,
-    /// Sends of the running batch that did not go out whole: place in the batch, and bytes or negative errno.
+    /// Incomplete sends of the running batch: index in the batch, and number of bytes or negative errno.
     pub(super) sends: Vec<(u32, i32)>,
-    /// Receives of the running batch, by place.
+    /// Receives of the running batch, by index.
     pub(super) receives: Vec<Option<ReceiveResult>>,
     pub(super) installs: Installs,
 }
@@ -97,7 +97,7 @@ impl State {
                     socket: Socket::new(table, tag.slot()),
                     token: tag.token(),
                 };
-                // Only the first failure is the cause; those after it follow from it.
+                // Keep only the first failure: the later ones follow from it.
                 if !self
                     .failed_steps
                     .iter()
@@ -188,7 +188,7 @@ impl State {
         let step_errno = failed_step.map(|index| self.failed_steps.swap_remove(index).1);
         slots.take(tag.slot(), SlotFlag::Connecting);
         if !slots.has(tag.slot(), SlotFlag::Open) {
-            // Closed meanwhile: nobody wants to hear of it any more.
+            // The socket was closed meanwhile: do not report the outcome.
             self.vacate(table, slots, tag.slot());
             return;
         }
