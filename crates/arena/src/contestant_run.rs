@@ -3,12 +3,12 @@
 use crate::build;
 use crate::exchange;
 use crate::failure::{Failure, Phase};
-use crate::figures::{Figures, Summaries, summarize};
+use crate::figures::{Figures, Measured, summarize};
 use crate::guard::Guard;
 use crate::held_connections;
 use crate::largest::{Largest, Search, sizes};
 use crate::manifest::{Contestant, Feature, Kind};
-use crate::report::{Measured, Row};
+use crate::report::Row;
 use crate::scenario::{self, Plan, Round};
 use myriad_doctor::units::count;
 use std::collections::BTreeMap;
@@ -130,13 +130,14 @@ impl<'a> ContestantRun<'a> {
             stopped_by: None,
             figures: self
                 .over_rounds()
+                .summaries
                 .into_iter()
                 .map(|(column, summary)| (column, summary.median))
                 .collect(),
         }
     }
 
-    fn over_rounds(&self) -> Summaries {
+    fn over_rounds(&self) -> Measured {
         let rounds: Vec<Figures> = self
             .rounds
             .iter()
@@ -157,7 +158,7 @@ impl<'a> ContestantRun<'a> {
             name: contestant.name.clone(),
             title: contestant.title.clone(),
             language: contestant.language.clone(),
-            kind: contestant.kind_name(),
+            kind: contestant.kind_name().to_owned(),
             version: self.version.filter(|version| !version.is_empty()),
             ok: self.failure.is_none(),
             reason: self.failure.map(|failure| failure.to_string()),
@@ -165,7 +166,7 @@ impl<'a> ContestantRun<'a> {
             processes: last.map(|round| round.processes),
             build_s: self.build_s,
             ready_s: last.map(|round| round.ready_s),
-            figures: Measured(figures),
+            figures,
             errors_by_kind,
             largest: self.largest,
             notes: notes(contestant, last),

@@ -1,7 +1,9 @@
 //! What is measured, by name and unit, and what becomes of it over several rounds.
 
-use serde::Serialize;
-use std::collections::BTreeMap;
+use serde::de::Error as _;
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A figure of one contestant in one round. Its key has the unit in its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +52,20 @@ pub(crate) enum Unit {
     Share,
 }
 
+impl Unit {
+    /// What an axis of it measures.
+    pub(crate) fn quantity(self) -> &'static str {
+        match self {
+            Self::Bytes => "memory",
+            Self::Count => "count",
+            Self::PerSecond => "rate",
+            Self::Milliseconds => "time",
+            Self::Seconds => "time",
+            Self::Share => "share of one core",
+        }
+    }
+}
+
 impl Column {
     pub(crate) const ALL: [Self; 24] = [
         Self::UserBytesPerConnection,
@@ -82,9 +98,61 @@ impl Column {
         self.facts().0
     }
 
+    /// The column of a key; none for a key of another version.
+    pub(crate) fn of_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|column| column.key() == key)
+    }
+
+    /// Whether the figure is a difference between two measurements: a small crowd leaves it at zero or below, which is no
+    /// figure.
+    pub(crate) fn is_difference(self) -> bool {
+        matches!(
+            self,
+            Self::UserBytesPerConnection
+                | Self::RssBytesPerConnection
+                | Self::HeapBytesPerConnection
+                | Self::CpuSecondsPerMillionDeliveries
+        )
+    }
+
+    /// Whether this is a figure, or only says that the crowd was too small.
+    pub(crate) fn is_measured(self, value: f64) -> bool {
+        !self.is_difference() || value > 0.0
+    }
+
     /// For people, without the unit: figures are written with theirs.
     pub(crate) fn title(self) -> &'static str {
         self.facts().1
+    }
+
+    /// In full, for where no group's title stands beside it.
+    pub(crate) fn full_title(self) -> &'static str {
+        match self {
+            Self::UserBytesPerConnection => "User space for each connection",
+            Self::UserBaseBytes => "User space without a connection",
+            Self::UserBytes => "User space with the whole crowd",
+            Self::RssBytesPerConnection => "Resident memory for each connection",
+            Self::RssBaseBytes => "Resident memory without a connection",
+            Self::RssBytes => "Resident memory with the whole crowd",
+            Self::HeapBytesPerConnection => "Heap for each connection",
+            Self::HeapBaseBytes => "Heap without a connection",
+            Self::SetupPerS => "Connections a second",
+            Self::IdleCpuShare => "CPU while idle",
+            Self::PushFirstMs => "Push: the first client has it",
+            Self::PushP50Ms => "Push: half of the clients have it",
+            Self::PushP99Ms => "Push: 99% of the clients have it",
+            Self::PushLastMs => "Push: the last client has it",
+            Self::CpuSecondsPerMillionDeliveries => "CPU for a million deliveries",
+            Self::CrowdDownS => "All connections closed",
+            Self::EchoPerS => "Echo: answers a second",
+            Self::EchoP50Ms => "Echo: half of the answers",
+            Self::EchoP99Ms => "Echo: 99% of the answers",
+            Self::RequestPerS => "Requests: answers a second",
+            Self::RequestP50Ms => "Requests: half of the answers",
+            Self::RequestP99Ms => "Requests: 99% of the answers",
+            Self::Errors => "Errors",
+            Self::ConnectionsHeld => "Connections held",
+        }
     }
 
     pub(crate) fn unit(self) -> Unit {
@@ -150,8 +218,11 @@ impl Column {
 /// Figures of one round.
 pub(crate) type Figures = BTreeMap<Column, f64>;
 
+/// What is said where a crowd was too small for a difference to be seen.
+pub(crate) const TOO_SMALL: &str = "crowd too small to measure";
+
 /// A figure over all rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The middle one; the mean of both middle ones.
     pub median: f64,
@@ -192,20 +263,89 @@ impl Summary {
     }
 }
 
-/// All figures of one contestant.
+/// Figures of one contestant, by column.
 pub(crate) type Summaries = BTreeMap<Column, Summary>;
 
+/// All that was measured of one contestant, over all rounds.
+///
+/// In JSON: each median under its key, `null` for what the crowd was too small for; and `over_rounds`, the same with their
+/// spread and the ratio to the best.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Measured {
+    pub(crate) summaries: Summaries,
+    /// Columns for which the crowd was too small.
+    pub(crate) too_small: BTreeSet<Column>,
+}
+
+impl Measured {
+    fn insert(&mut self, column: Column, summary: Summary) {
+        if column.is_measured(summary.median) {
+            self.summaries.insert(column, summary);
+        } else {
+            self.too_small.insert(column);
+        }
+    }
+}
+
+impl Serialize for Measured {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let over_rounds: BTreeMap<&str, &Summary> = self
+            .summaries
+            .iter()
+            .map(|(column, summary)| (column.key(), summary))
+            .collect();
+        let medians = self
+            .summaries
+            .iter()
+            .map(|(column, summary)| (column.key(), Some(summary.median)));
+        let too_small = self.too_small.iter().map(|column| (column.key(), None));
+        let medians: BTreeMap<&str, Option<f64>> = medians.chain(too_small).collect();
+        let mut map = serializer.serialize_map(None)?;
+        for (key, median) in &medians {
+            map.serialize_entry(key, median)?;
+        }
+        map.serialize_entry("over_rounds", &over_rounds)?;
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Measured {
+    /// Keys that are no columns belong to the row, or to another version.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut fields = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
+        let over_rounds = fields.remove("over_rounds").unwrap_or_default();
+        let over_rounds: BTreeMap<String, Summary> = serde_json::from_value(over_rounds)
+            .map_err(|error| D::Error::custom(format!("over_rounds: {error}")))?;
+        let mut measured = Self::default();
+        for (key, summary) in over_rounds {
+            if let Some(column) = Column::of_key(&key) {
+                measured.insert(column, summary);
+            }
+        }
+        for (key, value) in fields {
+            if let Some(column) = Column::of_key(&key)
+                && column.is_difference()
+                && value.is_null()
+            {
+                measured.too_small.insert(column);
+            }
+        }
+        Ok(measured)
+    }
+}
+
 /// Of several rounds.
-pub(crate) fn summarize(rounds: &[Figures]) -> Summaries {
-    Column::ALL
-        .into_iter()
-        .filter_map(|column| {
-            let values = rounds
-                .iter()
-                .filter_map(|round| round.get(&column).copied());
-            Some((column, Summary::of(values.collect())?))
-        })
-        .collect()
+pub(crate) fn summarize(rounds: &[Figures]) -> Measured {
+    let mut measured = Measured::default();
+    for column in Column::ALL {
+        let values = rounds
+            .iter()
+            .filter_map(|round| round.get(&column).copied());
+        if let Some(summary) = Summary::of(values.collect()) {
+            measured.insert(column, summary);
+        }
+    }
+    measured
 }
 
 /// Fills in the ratio to the best of each column.
@@ -214,7 +354,7 @@ pub(crate) fn compare(everybody: &mut [&mut Summaries]) {
         let Some(direction) = column.best() else {
             continue;
         };
-        // A slope of nothing or less says that the crowd was too small to measure one: it is no best.
+        // A median of zero has no ratio.
         let medians = everybody
             .iter()
             .filter_map(|summaries| summaries.get(&column))
@@ -250,33 +390,33 @@ mod tests {
     #[test]
     fn the_middle_and_the_extremes_of_all_rounds_are_kept() {
         let column = Column::SetupPerS;
-        let odd = summarize(&rounds(column, &[30.0, 10.0, 20.0]))[&column];
+        let odd = summarize(&rounds(column, &[30.0, 10.0, 20.0])).summaries[&column];
         assert_eq!(
             (odd.min, odd.median, odd.max, odd.rounds),
             (10.0, 20.0, 30.0, 3)
         );
         assert_eq!(odd.spread(), Some(0.5));
-        let even = summarize(&rounds(column, &[10.0, 20.0]))[&column];
+        let even = summarize(&rounds(column, &[10.0, 20.0])).summaries[&column];
         assert_eq!(even.median, 15.0);
-        let one = summarize(&rounds(column, &[7.0]))[&column];
+        let one = summarize(&rounds(column, &[7.0])).summaries[&column];
         assert_eq!((one.median, one.spread()), (7.0, None));
-        assert!(summarize(&rounds(column, &[f64::NAN])).is_empty());
+        assert_eq!(summarize(&rounds(column, &[f64::NAN])), Measured::default());
     }
 
     #[test]
     fn a_round_without_a_figure_does_not_count_for_it() {
         let mut all = rounds(Column::Errors, &[0.0, 2.0]);
         all[1].insert(Column::PushLastMs, 5.0);
-        let summaries = summarize(&all);
+        let summaries = summarize(&all).summaries;
         assert_eq!(summaries[&Column::PushLastMs].rounds, 1);
         assert_eq!(summaries[&Column::Errors].rounds, 2);
     }
 
     fn ratios(column: Column, medians: [f64; 3]) -> [Option<f64>; 3] {
-        let mut all = medians.map(|median| summarize(&rounds(column, &[median])));
+        let mut all = medians.map(|median| summarize(&rounds(column, &[median])).summaries);
         let [a, b, c] = &mut all;
         compare(&mut [a, b, c]);
-        all.map(|summaries| summaries[&column].ratio_to_best)
+        all.map(|summaries| summaries.get(&column)?.ratio_to_best)
     }
 
     #[test]
@@ -298,6 +438,31 @@ mod tests {
             [None, Some(1.0), Some(2.0)]
         );
         assert_eq!(ratios(Column::Errors, [1.0, 2.0, 3.0]), [None; 3]);
+    }
+
+    #[test]
+    fn a_crowd_too_small_for_a_difference_leaves_no_figure_in_the_json() {
+        for median in [-5.0, 0.0] {
+            let measured = summarize(&rounds(Column::UserBytesPerConnection, &[median]));
+            let json = serde_json::to_value(&measured).unwrap();
+            assert_eq!(json["user_bytes_per_connection"], serde_json::Value::Null);
+            assert_eq!(json["over_rounds"], serde_json::json!({}));
+            assert_eq!(serde_json::from_value::<Measured>(json).unwrap(), measured);
+        }
+        // Other figures may be zero.
+        let idle = summarize(&rounds(Column::IdleCpuShare, &[0.0]));
+        assert!(idle.too_small.is_empty() && idle.summaries.len() == 1);
+    }
+
+    #[test]
+    fn a_negative_figure_of_an_earlier_report_is_read_as_none() {
+        let summary = r#"{"median":-5.0,"min":-5.0,"max":-5.0,"rounds":1,"ratio_to_best":null}"#;
+        let text = format!(
+            r#"{{"user_bytes_per_connection":-5.0,"later":1,"over_rounds":{{"later":{summary},"user_bytes_per_connection":{summary}}}}}"#
+        );
+        let measured: Measured = serde_json::from_str(&text).unwrap();
+        assert!(measured.summaries.is_empty());
+        assert!(measured.too_small.contains(&Column::UserBytesPerConnection));
     }
 
     #[test]

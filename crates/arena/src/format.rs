@@ -1,9 +1,13 @@
 //! Figures as people read them, and the columns in groups: the same for terminal, Markdown and page.
 
-use crate::figures::{Column, Summary, Unit};
+use crate::figures::{Column, Summary, TOO_SMALL, Unit};
 use crate::largest::Largest;
 use crate::report::{Report, Row, Settings};
 use myriad_doctor::units::{bytes, count, milliseconds, whole};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The last second of the year 9999: later ones have no date.
+const UNIX_S_MAX: u64 = 253_402_300_799;
 
 /// Columns that are looked at together.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +66,7 @@ const GROUPS: [Group; 5] = [
 pub(crate) fn groups(report: &Report) -> Vec<(&'static str, Vec<Column>)> {
     let measured = |column: &Column| {
         let mut rows = report.contestants.iter();
-        rows.any(|row| row.summary(*column).is_some())
+        rows.any(|row| row.summary(*column).is_some() || row.why_unmeasured(*column).is_some())
     };
     GROUPS
         .iter()
@@ -112,8 +116,12 @@ pub(crate) fn largest(report: &Report) -> Option<Table> {
         };
         let processes = largest.processes.map(|count| count.to_string());
         let shown = |column: Column| {
-            let value = largest.figures.get(&column)?;
-            Some(figure(column.unit(), *value))
+            let value = *largest.figures.get(&column)?;
+            Some(if column.is_measured(value) {
+                figure(column.unit(), value)
+            } else {
+                TOO_SMALL.to_owned()
+            })
         };
         [Some(count(largest.connections)), processes]
             .into_iter()
@@ -140,6 +148,26 @@ pub(crate) fn remarks(row: &Row) -> Vec<String> {
         Some(format!("a larger crowd: {why}"))
     });
     stopped.chain(row.notes.iter().cloned()).collect()
+}
+
+/// What there is to know beside the figures, each with the titles of those for whom it holds.
+pub(crate) fn notes(report: &Report) -> Vec<(String, Vec<String>)> {
+    let mut notes: Vec<(String, Vec<String>)> = Vec::new();
+    for row in &report.contestants {
+        for remark in remarks(row) {
+            match notes.iter_mut().find(|(note, _)| *note == remark) {
+                Some((_, titles)) => titles.push(row.title.clone()),
+                None => notes.push((remark, vec![row.title.clone()])),
+            }
+        }
+    }
+    notes
+}
+
+/// When the run began.
+pub(crate) fn date(report: &Report) -> String {
+    let since = Duration::from_secs(report.started_unix_s.min(UNIX_S_MAX));
+    httpdate::fmt_http_date(UNIX_EPOCH + since)
 }
 
 /// A figure with its unit.
@@ -178,7 +206,9 @@ pub(crate) fn spread(summary: &Summary) -> Option<String> {
 /// The figure, its ratio to the best, its spread; a dash for what was not measured.
 pub(crate) fn cell(row: &Row, column: Column) -> String {
     let Some(summary) = row.summary(column) else {
-        return absent();
+        return row
+            .why_unmeasured(column)
+            .map_or_else(absent, str::to_owned);
     };
     let parts = [
         Some(figure(column.unit(), summary.median)),
@@ -325,7 +355,7 @@ mod tests {
             |report: &Report| method(report).iter().any(|line| line.starts_with("Echo:"));
         assert!(!explained(&report));
         let figures = Figures::from([(Column::EchoPerS, 199.5), (Column::EchoP99Ms, 2.0)]);
-        report.contestants[0].figures.0 = summarize(&[figures]);
+        report.contestants[0].figures = summarize(&[figures]);
         assert!(explained(&report));
         let text = method(&report).pop().unwrap();
         assert!(
@@ -338,7 +368,7 @@ mod tests {
             ("Echo", vec![Column::EchoPerS, Column::EchoP99Ms])
         );
         let figures = Figures::from([(Column::RequestPerS, 99.5)]);
-        report.contestants[0].figures.0 = summarize(&[figures]);
+        report.contestants[0].figures = summarize(&[figures]);
         assert!(!explained(&report));
         let text = method(&report).pop().unwrap();
         assert!(

@@ -10,6 +10,7 @@ use crate::manifest::{Contestant, Kind};
 use crate::proc_stats::Memory;
 use crate::scenario::{PhaseListener, Plan, Round};
 use crate::server::{Mode, Server, float};
+use myriad_doctor::units::count;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -31,7 +32,8 @@ pub(crate) fn run(
     let connections = plan.connections.min(room());
     if connections < plan.connections {
         round.warnings.push(format!(
-            "its crowd was {connections}: plain sockets of the arena's own process, which has no descriptors for more"
+            "its crowd was {}: these are plain sockets of the arena's own process, which has no descriptors for more",
+            count(connections)
         ));
     }
     let plan = Plan {

@@ -1,49 +1,57 @@
-//! The page: one file that needs nothing else, with bars for each column and the curves of arrivals.
+//! The page: one file that needs nothing else. The verdict comes first, then charts, then notes.
 
-mod curves;
-
-use crate::figures::{Best, Column};
-use crate::format::{figure, groups, largest, machine, method, ratio, remarks, spread};
+use crate::crowd::Arrival;
+use crate::figures::{Best, Column, Unit};
+use crate::format::{Table, date, figure, groups, largest, machine, method, notes, ratio, spread};
 use crate::report::{Report, Row};
+use myriad_charts::{
+    Axis, Bar, Bars, Body, Chart, Curve, Curves, Mark, Point, Reading, Scale, document, escape,
+    table,
+};
 use std::fmt::Write as _;
 
-const STYLE: &str = include_str!("html/page.css");
+/// Columns of a table and not of a chart: for most runs they are the same for everybody.
+const NOT_DRAWN: [Column; 2] = [Column::ConnectionsHeld, Column::Errors];
+/// Nothing arrives earlier. Zero has no place on a logarithmic axis.
+const MS_MIN: f64 = 0.01;
 
 /// The whole page.
 #[must_use]
 pub fn html(report: &Report) -> String {
     let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>Myriad arena</title>\n<style>\n{STYLE}</style>\n<h1>Arena</h1>\n<p>{}</p>\n",
-        escape(&method(report)[0])
+        "<h1>Myriad arena</h1>\n<p class=\"lead\">{}</p>\n<p>{}. {}.</p>\n",
+        verdict(report),
+        escape(&date(report)),
+        escape(&machine(report)),
     );
     if report.interrupted {
         page.push_str("<p class=\"failed\">Interrupted: these are the figures so far.</p>\n");
     }
     page.push_str(&failed(report));
-    page.push_str(&curves::section(report));
     for (title, columns) in groups(report) {
-        let _ = writeln!(page, "<h2>{}</h2>\n<div class=\"charts\">", escape(title));
-        for column in columns {
-            page.push_str(&chart(report, column));
+        page.push_str(&group(report, title, &columns));
+        if columns.contains(&Column::PushLastMs) {
+            page.push_str(&arrivals(report));
         }
-        page.push_str("</div>\n");
     }
     page.push_str(&largest_crowds(report));
     page.push_str(&outcomes(report));
     page.push_str("<h2>How it was measured</h2>\n<ul>\n");
-    for line in &method(report)[1..] {
-        let _ = writeln!(page, "<li>{}</li>", escape(line));
+    for line in method(report) {
+        let _ = writeln!(page, "<li>{}</li>", escape(&line));
     }
-    let _ = writeln!(
-        page,
-        "<li>{}.</li>\n</ul>\n<p>Myriad {}, {} s after 1970-01-01 UTC.</p>\n</html>",
-        escape(&machine(report)),
-        escape(&report.version),
-        report.started_unix_s
-    );
-    page
+    let _ = writeln!(page, "</ul>\n<p>Myriad {}.</p>", escape(&report.version));
+    document("Myriad arena", "", &page)
+}
+
+/// The sentence, with names in bold.
+fn verdict(report: &Report) -> String {
+    use crate::verdict::{Piece, verdict};
+    let pieces = verdict(report).into_iter().map(|piece| match piece {
+        Piece::Text(text) => escape(&text),
+        Piece::Name(name) => format!("<b>{}</b>", escape(&name)),
+    });
+    pieces.collect()
 }
 
 /// Who failed, before any figure; why is said further down.
@@ -53,163 +61,211 @@ fn failed(report: &Report) -> String {
     if names.is_empty() {
         return String::new();
     }
-    format!("<p class=\"failed\">Failed: {}.</p>\n", names.join(", "))
+    format!("<p class=\"failed\">Failed: {}.</p>\n", names.join("; "))
+}
+
+/// A chart for each column that tells contestants apart.
+fn group(report: &Report, title: &str, columns: &[Column]) -> String {
+    let drawn = columns.iter().filter(|column| !NOT_DRAWN.contains(column));
+    let charts: String = drawn
+        .map(|column| myriad_charts::figure(&chart(report, *column)))
+        .collect();
+    if charts.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<h2>{}</h2>\n<div class=\"charts\">\n{charts}</div>\n",
+        escape(title)
+    )
+}
+
+/// A bar for everybody who has a figure, the best first; then those whose crowd was too small.
+fn chart(report: &Report, column: Column) -> Chart {
+    let mut bars: Vec<Bar> = report
+        .contestants
+        .iter()
+        .enumerate()
+        .filter_map(|(index, row)| bar(index, row, column))
+        .collect();
+    let most_first = column.best() == Some(Best::Most);
+    let rank = |bar: &Bar| match bar.value {
+        Some(value) if most_first => -value,
+        Some(value) => value,
+        None => f64::INFINITY,
+    };
+    bars.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+    let unit = column.unit();
+    Chart {
+        title: column.full_title().to_owned(),
+        note: match column.best() {
+            Some(Best::Most) => "more is better".to_owned(),
+            Some(Best::Least) => "less is better".to_owned(),
+            None => String::new(),
+        },
+        body: Body::Bars(Bars {
+            axis: Axis {
+                title: unit.quantity().to_owned(),
+                scale: Scale::suiting(bars.iter().filter_map(|bar| bar.value)),
+                format: tick(unit),
+            },
+            bars,
+        }),
+    }
+}
+
+fn bar(index: usize, row: &Row, column: Column) -> Option<Bar> {
+    let (label, mark) = (row.title.clone(), Mark::of(index));
+    let Some(summary) = row.summary(column) else {
+        return Some(Bar {
+            label,
+            mark,
+            value: None,
+            text: row.why_unmeasured(column)?.to_owned(),
+            detail: String::new(),
+        });
+    };
+    let parts = [Some(figure(column.unit(), summary.median)), ratio(summary)];
+    Some(Bar {
+        label,
+        mark,
+        value: Some(summary.median),
+        text: parts.into_iter().flatten().collect::<Vec<_>>().join(" "),
+        detail: spread(summary).unwrap_or_default(),
+    })
+}
+
+/// How a unit's figures are written; a function without state, as an axis takes it.
+fn tick(unit: Unit) -> fn(f64) -> String {
+    match unit {
+        Unit::Bytes => |value| figure(Unit::Bytes, value),
+        Unit::Count => |value| figure(Unit::Count, value),
+        Unit::PerSecond => |value| figure(Unit::PerSecond, value),
+        Unit::Milliseconds => |value| figure(Unit::Milliseconds, value),
+        Unit::Seconds => |value| figure(Unit::Seconds, value),
+        Unit::Share => |value| figure(Unit::Share, value),
+    }
+}
+
+/// Which share of all deliveries had come by when; nothing where nobody was pushed to.
+fn arrivals(report: &Report) -> String {
+    let rows = report.contestants.iter().enumerate();
+    let curves: Vec<Curve> = rows
+        .filter(|(_, row)| !row.arrivals.is_empty())
+        .map(|(index, row)| Curve {
+            label: row.title.clone(),
+            mark: Mark::of(index),
+            points: row.arrivals.iter().map(point).collect(),
+        })
+        .collect();
+    if curves.is_empty() {
+        return String::new();
+    }
+    let reading = |(title, y): (&str, f64)| Reading {
+        title: title.to_owned(),
+        y,
+    };
+    let readings = [
+        ("10%", 0.1),
+        ("50%", 0.5),
+        ("90%", 0.9),
+        ("99%", 0.99),
+        ("all", 1.0),
+    ];
+    myriad_charts::figure(&Chart {
+        title: "Arrival of a push".to_owned(),
+        note: "all pushes of the last round; further left is better".to_owned(),
+        body: Body::Curves(Curves {
+            x: Axis {
+                title: "time since the publish request".to_owned(),
+                scale: Scale::Logarithmic,
+                format: tick(Unit::Milliseconds),
+            },
+            y: Axis {
+                title: "share of all deliveries".to_owned(),
+                scale: Scale::Linear,
+                format: |share| format!("{:.0}%", share * 100.0),
+            },
+            curves,
+            readings: readings.map(reading).into(),
+        }),
+    })
+}
+
+fn point(arrival: &Arrival) -> Point {
+    Point {
+        x: arrival.ms.max(MS_MIN),
+        y: arrival.share,
+    }
 }
 
 /// The table of it, where they were looked for.
 fn largest_crowds(report: &Report) -> String {
-    let Some(table) = largest(report) else {
+    let Some(Table { title, heads, rows }) = largest(report) else {
         return String::new();
     };
-    let heads: String = table
-        .heads
-        .iter()
-        .map(|head| format!("<th>{}", escape(head)))
-        .collect();
-    let mut text = format!(
-        "<h2>{}</h2>\n<table>\n<tr><th>contestant{heads}</tr>\n",
-        escape(table.title)
-    );
-    for (row, cells) in report.contestants.iter().zip(&table.rows) {
-        let cells: String = cells
-            .iter()
-            .map(|cell| format!("<td class=\"figure\">{}", escape(cell)))
-            .collect();
-        let _ = writeln!(text, "<tr><th>{}{cells}</tr>", escape(&row.title));
-    }
-    text.push_str("</table>\n");
-    text
+    let rows = report.contestants.iter().zip(rows).map(|(row, cells)| {
+        std::iter::once(escape(&row.title))
+            .chain(cells.iter().map(|cell| escape(cell)))
+            .collect()
+    });
+    let heads: Vec<&str> = std::iter::once("contestant").chain(heads).collect();
+    format!("<h2>{}</h2>\n{}", escape(title), table(&heads, rows))
 }
 
 /// Versions, processes, and what became of everybody.
 fn outcomes(report: &Report) -> String {
-    let mut text = "<h2>Contestants</h2>\n<table>\n<tr><th>contestant<th>language<th>version<th>processes<th>rounds<th>outcome</tr>\n".to_owned();
-    for row in &report.contestants {
+    let heads = [
+        "contestant",
+        "language",
+        "version",
+        "processes",
+        "rounds",
+        "held",
+        "errors",
+        "outcome",
+    ];
+    let rows = report.contestants.iter().enumerate().map(|(index, row)| {
         let outcome = row.reason.as_ref().map_or_else(
             || "ok".to_owned(),
             |reason| format!("<span class=\"failed\">failed: {}</span>", escape(reason)),
         );
-        let notes: String = remarks(row)
-            .iter()
-            .map(|remark| format!("<br><small>{}</small>", escape(remark)))
-            .collect();
+        let shown = |column: Column| {
+            let summary = row.summary(column);
+            summary.map_or_else(
+                || "-".to_owned(),
+                |summary| figure(column.unit(), summary.median),
+            )
+        };
         let processes = row
             .processes
             .map_or_else(|| "-".to_owned(), |count| count.to_string());
-        let _ = writeln!(
-            text,
-            "<tr><th>{}<td>{}<td>{}<td>{processes}<td>{}<td>{outcome}{notes}</tr>",
-            escape(&row.title),
+        vec![
+            format!("{}{}", Mark::of(index).swatch(), escape(&row.title)),
             escape(&row.language),
             escape(row.version.as_deref().unwrap_or("-")),
-            row.rounds
-        );
-    }
-    text.push_str("</table>\n");
-    text
-}
-
-/// A bar for everybody who has a figure, the best first.
-fn chart(report: &Report, column: Column) -> String {
-    let mut rows: Vec<(&Row, f64)> = report
-        .contestants
-        .iter()
-        .filter_map(|row| Some((row, row.summary(column)?.median)))
-        .collect();
-    rows.sort_by(|(_, a), (_, b)| match column.best() {
-        Some(Best::Most) => b.total_cmp(a),
-        Some(Best::Least) | None => a.total_cmp(b),
+            processes,
+            row.rounds.to_string(),
+            shown(Column::ConnectionsHeld),
+            shown(Column::Errors),
+            outcome,
+        ]
     });
-    let longest = rows.iter().map(|(_, value)| *value).fold(0.0, f64::max);
-    let heading = match column.best() {
-        Some(Best::Most) => format!("{}, more is better", column.title()),
-        Some(Best::Least) => format!("{}, less is better", column.title()),
-        None => column.title().to_owned(),
-    };
-    let mut text = format!(
-        "<table class=\"bars\">\n<caption>{}</caption>\n",
-        escape(&heading)
-    );
-    for (row, value) in rows {
-        let share = if longest > 0.0 {
-            (value / longest).clamp(0.0, 1.0) * 100.0
-        } else {
-            0.0
-        };
-        let summary = row.summary(column);
-        let beside = [summary.and_then(ratio), summary.and_then(spread)];
-        let _ = writeln!(
-            text,
-            "<tr><th>{}<td class=\"track\"><div class=\"bar\" style=\"width:{share:.1}%\"></div>\
-             <td class=\"figure\">{} <small>{}</small></tr>",
-            escape(&row.name),
-            escape(&figure(column.unit(), value)),
-            escape(&beside.into_iter().flatten().collect::<Vec<_>>().join(" "))
-        );
-    }
-    text.push_str("</table>\n");
-    text
-}
-
-/// Text as text, in an element or in a quoted attribute.
-pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            _ => escaped.push(character),
+    let mut text = format!("<h2>Contestants</h2>\n{}", table(&heads, rows));
+    let notes = notes(report);
+    if !notes.is_empty() {
+        text.push_str("<h2>Notes</h2>\n<ul>\n");
+        for (note, titles) in notes {
+            let _ = writeln!(
+                text,
+                "<li>{} <small>{}</small></li>",
+                escape(&note),
+                escape(&titles.join("; "))
+            );
         }
+        text.push_str("</ul>\n");
     }
-    escaped
+    text
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::example;
-
-    #[test]
-    fn nothing_that_programs_say_becomes_markup() {
-        let hostile = "<script>alert(\"1\")</script>&'";
-        let mut report = example();
-        report.version = hostile.to_owned();
-        report.machine.kernel = hostile.to_owned();
-        for row in &mut report.contestants {
-            row.name = hostile.to_owned();
-            row.title = hostile.to_owned();
-            row.language = hostile.to_owned();
-            row.version = Some(hostile.to_owned());
-            row.reason = Some(hostile.to_owned());
-            row.largest = Some(crate::Largest {
-                stopped_by: Some(hostile.to_owned()),
-                ..crate::Largest::default()
-            });
-            row.notes = vec![hostile.to_owned()];
-        }
-        let page = html(&report);
-        assert!(!page.contains("<script"), "{page}");
-        assert!(page.contains("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;"));
-    }
-
-    #[test]
-    fn a_page_needs_nothing_else() {
-        let page = html(&example());
-        for reference in ["http://", "https://", "src=", "url(", "@import", "<link"] {
-            assert!(!page.contains(reference), "{reference}");
-        }
-    }
-
-    #[test]
-    fn the_best_has_the_first_bar_and_everybody_a_row() {
-        let page = html(&example());
-        let bars = &page[page.find("class=\"bars\"").unwrap()..];
-        assert!(bars.find("quick").unwrap() < bars.find("slow").unwrap());
-        assert!(bars.contains("width:40.0%"), "{bars}");
-        assert!(page.contains("<tr><th>Broken<td>c"));
-        assert!(page.contains("error: no rule"));
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::figures::{Column, Figures};
 use myriad_doctor::units::count;
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ const PER_MILLE: [u64; 12] = [15, 30, 50, 75, 100, 150, 200, 300, 400, 500, 750,
 const CONNECTIONS_MIN: u64 = 8;
 
 /// The largest crowd in which a push reached everybody, and what became of the next size.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Largest {
     /// HeldSockets; 0 where no size was.
     pub connections: u64,
@@ -23,20 +23,33 @@ pub struct Largest {
     /// What became of a larger crowd; nothing where none was to be tried.
     pub stopped_by: Option<String>,
     /// Of that crowd, by their keys. From one push, so that there is no spread.
-    #[serde(flatten, serialize_with = "by_key")]
+    #[serde(flatten, serialize_with = "by_key", deserialize_with = "of_keys")]
     pub(crate) figures: Figures,
 }
 
+/// `null` where the crowd was too small to measure.
 fn by_key<S: Serializer>(figures: &Figures, serializer: S) -> Result<S::Ok, S::Error> {
-    let by_key: BTreeMap<&str, f64> = figures
+    let by_key: BTreeMap<&str, Option<f64>> = figures
         .iter()
-        .map(|(column, value)| (column.key(), *value))
+        .map(|(column, value)| (column.key(), column.is_measured(*value).then_some(*value)))
         .collect();
     let mut map = serializer.serialize_map(Some(by_key.len()))?;
     for (key, value) in by_key {
         map.serialize_entry(key, &value)?;
     }
     map.end()
+}
+
+/// Keys of another version are skipped.
+fn of_keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Figures, D::Error> {
+    let fields = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
+    let figures = fields.into_iter().filter_map(|(key, value)| {
+        let column = Column::of_key(&key)?;
+        // A difference of zero is what a crowd that is too small leaves.
+        let too_small = (value.is_null() && column.is_difference()).then_some(0.0);
+        Some((column, value.as_f64().or(too_small)?))
+    });
+    Ok(figures.collect())
 }
 
 impl Largest {

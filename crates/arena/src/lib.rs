@@ -32,6 +32,7 @@ mod run;
 mod scenario;
 mod server;
 mod table;
+mod verdict;
 
 pub use crowd::Arrival;
 pub use exchange::Exchange;

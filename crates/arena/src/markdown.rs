@@ -1,13 +1,15 @@
 //! The tables as Markdown, for a page of the documentation.
 
-use crate::format::{machine, method, remarks, tables};
+use crate::format::{date, machine, method, remarks, tables};
 use crate::report::Report;
+use crate::verdict::sentence;
 use std::fmt::Write as _;
 
 /// All tables, reasons and what holds for every figure.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
-    let mut text = String::new();
+    let verdict = sentence(report, |name| format!("**{}**", plain(name)));
+    let mut text = format!("{verdict} {}.\n\n", date(report));
     for table in tables(report) {
         let _ = writeln!(
             text,

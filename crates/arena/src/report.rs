@@ -1,19 +1,21 @@
 //! What a run leaves behind.
 
 use crate::crowd::Arrival;
-use crate::figures::{Column, Summaries, Summary};
+use crate::figures::{Column, Measured, Summary, TOO_SMALL, compare};
 use crate::largest::Largest;
 use crate::server::descriptors_max;
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 
+/// What a report's `program` says.
+pub(crate) const PROGRAM: &str = "myriad arena";
+
 /// The whole run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// `myriad arena`.
-    pub program: &'static str,
+    pub program: String,
     /// Of the program.
     pub version: String,
     /// Seconds since 1970.
@@ -28,8 +30,44 @@ pub struct Report {
     pub contestants: Vec<Row>,
 }
 
+impl Report {
+    /// Reads what a run has written.
+    ///
+    /// # Errors
+    /// A sentence that says which field is wrong.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        let mut fields = serde_json::Deserializer::from_str(text);
+        let mut report: Self = serde_path_to_error::deserialize(&mut fields).map_err(|error| {
+            let path = error.path().to_string();
+            format!(
+                "not a report of `{PROGRAM} --json`: {path}: {}",
+                error.inner()
+            )
+        })?;
+        if report.program != PROGRAM {
+            return Err(format!(
+                "not a report of `{PROGRAM} --json`: program is `{}`",
+                report.program
+            ));
+        }
+        // Whoever took contestants out of the file may have taken the best.
+        report.compare();
+        Ok(report)
+    }
+
+    /// Fills in how each figure compares with the best of its column.
+    pub(crate) fn compare(&mut self) {
+        let rows = self.contestants.iter_mut();
+        compare(
+            &mut rows
+                .map(|row| &mut row.figures.summaries)
+                .collect::<Vec<_>>(),
+        );
+    }
+}
+
 /// The machine.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// As the kernel names it.
     pub processor: String,
@@ -64,7 +102,7 @@ impl Machine {
 }
 
 /// What everybody went through.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// Of the whole crowd.
     pub connections: u64,
@@ -93,7 +131,7 @@ pub struct Settings {
 }
 
 /// One contestant.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// As in the manifest.
     pub name: String,
@@ -102,7 +140,7 @@ pub struct Row {
     /// In which it is written.
     pub language: String,
     /// `websocket`, `longpoll` or `tcp`.
-    pub kind: &'static str,
+    pub kind: String,
     /// Of the framework.
     pub version: Option<String>,
     /// It did everything asked of it in every round.
@@ -132,39 +170,25 @@ pub struct Row {
 
 impl Row {
     pub(crate) fn summary(&self, column: Column) -> Option<&Summary> {
-        self.figures.0.get(&column)
+        self.figures.summaries.get(&column)
     }
-}
 
-/// Figures over all rounds.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Measured(pub(crate) Summaries);
-
-impl Serialize for Measured {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let by_key: BTreeMap<&str, &Summary> = self
-            .0
-            .iter()
-            .map(|(column, summary)| (column.key(), summary))
-            .collect();
-        let mut map = serializer.serialize_map(None)?;
-        for (key, summary) in &by_key {
-            map.serialize_entry(key, &summary.median)?;
-        }
-        map.serialize_entry("over_rounds", &by_key)?;
-        map.end()
+    /// Why there is no figure in a column; none where nobody tried to measure it.
+    pub(crate) fn why_unmeasured(&self, column: Column) -> Option<&'static str> {
+        let too_small = self.figures.too_small.contains(&column);
+        too_small.then_some(TOO_SMALL)
     }
 }
 
 /// Three contestants: one that did well, one that lost a message, one that was never built. For tests of what shows them.
 #[cfg(test)]
 pub(crate) fn example() -> Report {
-    use crate::figures::{Figures, compare, summarize};
+    use crate::figures::{Figures, summarize};
     let row = |name: &str, title: &str, rounds: &[Figures]| Row {
         name: name.to_owned(),
         title: title.to_owned(),
         language: "c".to_owned(),
-        kind: "websocket",
+        kind: "websocket".to_owned(),
         version: None,
         ok: false,
         reason: None,
@@ -172,7 +196,7 @@ pub(crate) fn example() -> Report {
         processes: Some(1),
         build_s: Some(1.5),
         ready_s: Some(0.2),
-        figures: Measured(summarize(rounds)),
+        figures: summarize(rounds),
         errors_by_kind: BTreeMap::new(),
         largest: None,
         notes: Vec::new(),
@@ -194,9 +218,8 @@ pub(crate) fn example() -> Report {
     slow.reason = Some("pushes: push 1 reached 7 of 8".to_owned());
     let mut broken = row("broken", "Broken", &[]);
     broken.reason = Some("build: `make` ended (exit status: 2): error: no rule".to_owned());
-    compare(&mut [&mut quick.figures.0, &mut slow.figures.0]);
-    Report {
-        program: "myriad arena",
+    let mut report = Report {
+        program: PROGRAM.to_owned(),
         version: "0.0.0".to_owned(),
         started_unix_s: 0,
         interrupted: false,
@@ -222,12 +245,35 @@ pub(crate) fn example() -> Report {
             largest_max: None,
         },
         contestants: vec![quick, slow, broken],
-    }
+    };
+    report.compare();
+    report
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        let written = serde_json::to_value(example()).unwrap();
+        let read = Report::from_json(&written.to_string()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), written);
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused_with_the_field() {
+        let refused = |text: &str| Report::from_json(text).unwrap_err();
+        let mut json = serde_json::to_value(example()).unwrap();
+        json["settings"]["rounds"] = "two".into();
+        let why = refused(&json.to_string());
+        assert!(why.contains("settings.rounds"), "{why}");
+        json = serde_json::to_value(example()).unwrap();
+        json["program"] = "myriad swarm".into();
+        let why = refused(&json.to_string());
+        assert!(why.contains("program is `myriad swarm`"), "{why}");
+        assert!(refused("{").contains("not a report"));
+    }
 
     #[test]
     fn a_row_has_its_figures_under_their_keys() {

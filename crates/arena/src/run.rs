@@ -2,10 +2,9 @@
 
 use crate::contestant_run::{ContestantRun, report_failure, write_progress};
 use crate::exchange::Exchange;
-use crate::figures::compare;
 use crate::guard::Guard;
 use crate::manifest::{Contestant, Kind};
-use crate::report::{Machine, Report, Row, Settings};
+use crate::report::{Machine, PROGRAM, Report, Row, Settings};
 use crate::scenario::Plan;
 use crate::server::processes_for;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -170,18 +169,13 @@ impl Run<'_> {
 
     fn report(self, started_unix_s: u64) -> Report {
         let interrupted = self.plan.guard.interrupted();
-        let mut contestants: Vec<Row> = self
+        let contestants: Vec<Row> = self
             .contestants
             .into_iter()
             .map(ContestantRun::row)
             .collect();
-        let mut figures: Vec<_> = contestants
-            .iter_mut()
-            .map(|row| &mut row.figures.0)
-            .collect();
-        compare(&mut figures);
-        Report {
-            program: "myriad arena",
+        let mut report = Report {
+            program: PROGRAM.to_owned(),
             version: self.options.version.clone(),
             started_unix_s,
             interrupted,
@@ -201,7 +195,9 @@ impl Run<'_> {
                 largest_max: self.options.largest_max,
             },
             contestants,
-        }
+        };
+        report.compare();
+        report
     }
 }
 

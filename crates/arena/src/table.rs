@@ -2,13 +2,15 @@
 
 use crate::format::{machine, method, remarks, tables};
 use crate::report::{Report, Row};
+use crate::verdict::sentence;
 
 const GAP: &str = "  ";
 
 /// All tables, the rows that failed with their reasons, and what holds for every figure.
 #[must_use]
 pub fn text(report: &Report) -> String {
-    let mut text = String::new();
+    let verdict = sentence(report, str::to_owned);
+    let mut text = format!("{verdict}\n\n");
     for table in tables(report) {
         let head = ["contestant", "version"].into_iter().chain(table.heads);
         let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).collect()];
@@ -104,7 +106,7 @@ mod tests {
     #[test]
     fn figures_stand_under_their_heads() {
         let text = text(&example());
-        let table: Vec<&str> = text.lines().skip(1).take(3).collect();
+        let table: Vec<&str> = text.lines().skip(3).take(3).collect();
         assert_eq!(
             table,
             [

@@ -63,7 +63,7 @@ pub(crate) struct RoundTrip {
 }
 
 /// A point of the arrival curve: this share of all arrivals had come by then.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Arrival {
     /// From the clock of the push.
     pub ms: f64,

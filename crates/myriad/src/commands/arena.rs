@@ -72,6 +72,9 @@ pub(crate) struct Arguments {
     /// Name the contestants and do nothing
     #[arg(long)]
     list: bool,
+    /// Show the report in this file, as --json wrote it, and run nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "largest", "no_build", "list", "json"])]
+    from: Option<PathBuf>,
     /// Write everything that was measured here
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -133,6 +136,9 @@ fn load_duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if let Some(parent) = arguments.attached_to {
         return failed(&myriad_arena::attach(parent, &arguments.command).to_string());
+    }
+    if let Some(path) = &arguments.from {
+        return show(arguments, path);
     }
     let contestants = match myriad_arena::load(&arguments.arena) {
         Ok(contestants) => contestants,
@@ -234,7 +240,40 @@ fn writable(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
+/// Shows a report of an earlier run. What became of its contestants is no failure now.
+fn show(arguments: &Arguments, path: &Path) -> ExitCode {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => return bad_arguments(&format!("cannot read {}: {error}", path.display())),
+    };
+    let report = match Report::from_json(&text) {
+        Ok(report) => report,
+        Err(why) => return bad_arguments(&format!("--from {}: {why}", path.display())),
+    };
+    if let Err(why) = writable(arguments) {
+        return bad_arguments(&why);
+    }
+    if write_report(arguments, &report) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FAILED)
+    }
+}
+
 fn finish(arguments: &Arguments, report: &Report) -> ExitCode {
+    let written = write_report(arguments, report);
+    if report.interrupted {
+        return ExitCode::from(INTERRUPTED);
+    }
+    if written && report.contestants.iter().all(|row| row.ok) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FAILED)
+    }
+}
+
+/// Everything that was asked for; whether all of it could be written.
+fn write_report(arguments: &Arguments, report: &Report) -> bool {
     // Files first: a closed pipe must not cost them.
     let json =
         || serde_json::to_string_pretty(report).expect("a report has only string keys") + "\n";
@@ -243,25 +282,18 @@ fn finish(arguments: &Arguments, report: &Report) -> ExitCode {
         (&arguments.html, &|| myriad_arena::html(report)),
         (&arguments.markdown, &|| myriad_arena::markdown(report)),
     ];
-    let mut unwritten = false;
+    let mut written = true;
     for (path, text) in files {
         if let Some(path) = path
             && let Err(error) = write(path, &text())
         {
             say(format_args!("myriad arena: {error}"));
-            unwritten = true;
+            written = false;
         }
     }
+    // Whoever closes the pipe has read enough.
     let _ = write!(io::stdout().lock(), "\n{}", myriad_arena::text(report));
-    if report.interrupted {
-        return ExitCode::from(INTERRUPTED);
-    }
-    let everybody = report.contestants.iter().all(|row| row.ok);
-    if unwritten || !everybody {
-        ExitCode::from(FAILED)
-    } else {
-        ExitCode::SUCCESS
-    }
+    written
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
