@@ -137,9 +137,9 @@ def _soak_notes(run):
         (run["samples"][-1][f"{who}_cpu_s"] - run["samples"][0][f"{who}_cpu_s"]) / hours for who in ("server", "crowd")
     ]
     return (
-        "A terminal that is counted when a push is made and leaves on purpose before the push comes is not expected to "
+        "A client that is counted when a push is made and leaves on purpose before the push comes is not expected to "
         f"get it ({left:,} times in all pushes); one that joins after it was made is not counted if it gets it "
-        f"({run['report']['messages']['ahead']:,} times). Drift compares the medians of the first and the last tenth of "
+        f"({run['report']['messages']['replayed']:,} times). Drift compares the medians of the first and the last tenth of "
         "the samples, one every ten seconds, after a warm-up of 5 minutes: server "
         f"{run['server_rss_bytes_drift']:+.2%} resident, {run['server_anonymous_bytes_drift']:+.2%} private; crowd "
         f"{run['crowd_rss_bytes_drift']:+.2%} and {run['crowd_anonymous_bytes_drift']:+.2%}. The server used "

@@ -24,7 +24,7 @@ struct Line {
 enum Command {
     /// A push server: holds client connections and delivers publications to them
     Serve(Box<commands::serve::Arguments>),
-    /// A crowd of terminals for any WebSocket server: connects, receives, and reports what it saw
+    /// A crowd of clients for any WebSocket server: connects, receives, and reports what it saw
     Swarm(Box<commands::swarm::Arguments>),
     /// What this machine allows, what stops you first, and what to do about it
     Doctor(Box<commands::doctor::Arguments>),

@@ -1,21 +1,21 @@
 //! What a run is asked to do, checked.
 
+use crate::config_error::ConfigError;
 use crate::echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
 use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::plan::{EchoPlan, Plan, PlannedTarget};
 use crate::engine::shared::Ending;
-use crate::engine::sources::{SourceChoice, SourceError, Sources};
+use crate::engine::sources::{SourceChoice, Sources};
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
 use crate::machine::Here;
 use crate::measure::threshold::Threshold;
 use crate::random;
+use crate::report::output::Destination;
 use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
 use crate::target::{Target, UrlError, UrlParts, UrlProblem};
 use myriad_reactor::{Driver, descriptor_limit};
 use myriad_wire::ws::Extension;
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Connections under way at once when no other number is given. A listen backlog is usually 4,096, and one
@@ -23,23 +23,23 @@ use std::time::Duration;
 /// as long as each takes less than 25 ms.
 pub const CONNECTING_DEFAULT: u32 = 2048;
 
-/// How long terminals are held when neither a duration nor a number of pushes is given.
+/// How long clients are held when neither a duration nor a number of pushes is given.
 pub const DURATION_DEFAULT: Duration = Duration::from_secs(60);
 
-/// Most attempts after the first: a terminal counts them in one byte.
+/// Most attempts after the first: a client counts them in one byte.
 const RETRIES_MAX: u8 = 100;
 
-/// Largest message a terminal takes.
+/// Largest message a client takes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// Largest payload of the publisher.
-const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
 /// Largest message for the server to send back.
-const ECHO_BYTES_MAX: usize = 1 << 20;
+pub(crate) const ECHO_BYTES_MAX: usize = 1 << 20;
 
 /// Most messages a second, to send back or to answer.
-const LOAD_RATE_MAX: f64 = 10e6;
+pub(crate) const LOAD_RATE_MAX: f64 = 10e6;
 
 /// Messages that may be unanswered at once in the whole crowd, and their bytes: a server that stops answering must
 /// not fill this machine's memory, and at 100,000 a second this is still what falls due in two and a half seconds.
@@ -52,15 +52,15 @@ const WARMUP_DEFAULT: Duration = Duration::from_secs(2);
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where terminals connect to, in turn.
+    /// Where clients connect to, in turn.
     pub targets: Vec<Target>,
-    /// Terminals.
+    /// Clients.
     pub connections: u64,
     /// Connections a second, by schedule; none: as fast as the window allows.
     pub connect_rate_per_s: Option<f64>,
     /// Connections under way at once.
     pub connecting_max: u32,
-    /// How long terminals are held once connecting has finished. None: until the pushes are over, or [`DURATION_DEFAULT`].
+    /// How long clients are held once connecting has finished. None: until the pushes are over, or [`DURATION_DEFAULT`].
     pub duration: Option<Duration>,
     /// Threads; none: one per processor, or as many as the descriptor limit demands.
     pub threads: Option<u32>,
@@ -74,7 +74,7 @@ pub struct Config {
     pub handshake_timeout: Duration,
     /// Attempts after a failed first one.
     pub retries: u8,
-    /// Interval of the terminals' own pings; none: they only answer the server's.
+    /// Interval of the clients' own pings; none: they only answer the server's.
     pub heartbeat: Option<Duration>,
     /// Share of the crowd that leaves and is replaced each second, once all are connected; none: nobody leaves.
     pub churn_per_s: Option<f64>,
@@ -84,7 +84,7 @@ pub struct Config {
     pub compression: bool,
     /// Makes the crowd its own publisher.
     pub publish: Option<Publish>,
-    /// Has terminals send messages that the server sends back.
+    /// Has clients send messages that the server sends back.
     pub echo: Option<Echo>,
     /// Makes requests to the server beside the crowd.
     pub requests: Option<Requests>,
@@ -93,13 +93,13 @@ pub struct Config {
     pub settle: Duration,
     /// What is shown meanwhile.
     pub live: LiveStyle,
-    /// File for the full report.
-    pub json: Option<PathBuf>,
-    /// File for the percentile distribution of arrivals.
-    pub hgrm: Option<PathBuf>,
+    /// Where the full report goes.
+    pub json: Option<Destination>,
+    /// Where the percentile distribution of arrivals goes.
+    pub hgrm: Option<Destination>,
     /// Conditions that decide the outcome.
     pub thresholds: Vec<Threshold>,
-    /// How terminals leave, in between and at the end.
+    /// How clients leave, in between and at the end.
     pub ending: Ending,
 }
 
@@ -264,145 +264,8 @@ pub enum LiveStyle {
     Plain,
     /// One JSON object per line on standard output; see [`crate::report::live`]. The closing table goes to standard error.
     Json,
-    /// Nothing, not even the closing table.
+    /// Nothing until the closing table.
     Off,
-}
-
-/// A run that cannot be begun.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ConfigError {
-    /// There is no target.
-    NoTarget,
-    /// More targets than a terminal can name.
-    TooManyTargets,
-    /// None, or more than 2^31.
-    Connections(u64),
-    /// More retries than a terminal can count, or no connections for requests, or too many: the option, what was given,
-    /// the least and the most.
-    Range(&'static str, u32, u32, u32),
-    /// A duration that must not be zero is.
-    Zero(&'static str),
-    /// Nobody leaves, or everybody more than once a second.
-    Churn(f64),
-    /// The payload is shorter than the stamp or longer than 16 MiB.
-    Payload(usize),
-    /// A rate that is zero, or more than can be kept.
-    Rate(&'static str, f64),
-    /// A message to send back is shorter than its stamp or longer than 1 MiB.
-    EchoSize(usize),
-    /// The run is over before the warm-up is.
-    Warmup {
-        /// How long the crowd is held.
-        duration: Duration,
-        /// As demanded.
-        warmup: Duration,
-    },
-    /// The API key holds characters that a header cannot carry.
-    ApiKey,
-    /// No channel to publish to is known.
-    NoChannel,
-    /// A channel to publish to that no target subscribes to.
-    NobodySubscribes(String),
-    /// Too many channels for a stamp to name.
-    TooManyChannels,
-    /// The source addresses do not suffice, or do not fit.
-    Sources(SourceError),
-    /// io_uring was demanded and does not work here.
-    Driver(String),
-    /// The threads' descriptor tables hold too few connections.
-    Threads {
-        /// As demanded.
-        threads: u32,
-        /// What they hold.
-        holds: u64,
-        /// Threads that would do.
-        needed: u64,
-    },
-    /// The descriptor limit could not be read.
-    DescriptorLimit(String),
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoTarget => write!(
-                f,
-                "there is no target; give one such as 'ws://127.0.0.1:8000/raw?channel=x'"
-            ),
-            Self::TooManyTargets => write!(f, "there are more than 65,536 targets; give fewer"),
-            Self::Connections(count) => write!(
-                f,
-                "--connections {count} is out of range; give 1 to 2,147,483,648"
-            ),
-            Self::Range(option, count, least, most) => write!(
-                f,
-                "{option} {count} is out of range; give {least} to {most}"
-            ),
-            Self::Zero(option) => {
-                write!(f, "{option} must not be zero; give a duration such as 10s")
-            }
-            Self::Churn(share_per_s) => write!(
-                f,
-                "--churn {}%/s is out of range; give more than 0 and at most 100%/s, such as 1%/m",
-                share_per_s * 100.0
-            ),
-            Self::Payload(bytes) => {
-                write!(
-                    f,
-                    "--payload-size {bytes} is out of range; the stamp needs {STAMP_BYTES} bytes, and {PAYLOAD_BYTES_MAX} is the most"
-                )
-            }
-            Self::Rate(option, rate) => write!(
-                f,
-                "{option} {rate}/s is out of range; give more than 0 and at most {LOAD_RATE_MAX}/s, such as 5k/s"
-            ),
-            Self::EchoSize(bytes) => write!(
-                f,
-                "--echo-size {bytes} is out of range; the stamp needs {ECHO_STAMP_BYTES} bytes, and {ECHO_BYTES_MAX} is the most"
-            ),
-            Self::Warmup { duration, warmup } => write!(
-                f,
-                "--duration {duration:?} is over before the --warmup of {warmup:?} is; give a longer --duration or a shorter --warmup"
-            ),
-            Self::ApiKey => write!(
-                f,
-                "--api-key holds characters that a header cannot carry; check it for line breaks"
-            ),
-            Self::NoChannel => write!(
-                f,
-                "no channel to publish to is known; put ?channel=NAME into the targets, give --publish-channel NAME, or use --publish-body plain"
-            ),
-            Self::NobodySubscribes(channel) => write!(
-                f,
-                "--publish-channel {channel} is in no target's ?channel=; nobody would receive it, so add it there"
-            ),
-            Self::TooManyChannels => write!(f, "there are more than 65,536 channels; give fewer"),
-            Self::Sources(error) => write!(f, "source addresses: {error}"),
-            Self::Driver(reason) => write!(
-                f,
-                "--driver io_uring does not work here: {reason}; use --driver epoll"
-            ),
-            Self::Threads {
-                threads,
-                holds,
-                needed,
-            } => write!(
-                f,
-                "{threads} threads hold {holds} connections under this descriptor limit; give --threads {needed}, leave --threads out, or use --driver io_uring"
-            ),
-            Self::DescriptorLimit(reason) => {
-                write!(f, "the descriptor limit cannot be read or raised: {reason}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-impl From<SourceError> for ConfigError {
-    fn from(error: SourceError) -> Self {
-        Self::Sources(error)
-    }
 }
 
 /// A run that can be begun.
@@ -418,7 +281,7 @@ pub(crate) struct Prepared {
 }
 
 impl Config {
-    /// A run of `connections` terminals on `targets`, with defaults for the rest.
+    /// A run of `connections` clients on `targets`, with defaults for the rest.
     #[must_use]
     pub fn new(targets: Vec<Target>, connections: u64) -> Self {
         Self {
@@ -535,8 +398,12 @@ impl Config {
         if let Some((option, _)) = durations.iter().find(|(_, duration)| duration.is_zero()) {
             return Err(ConfigError::Zero(option));
         }
+        self.check_outputs()?;
         self.check_echo()?;
         self.check_requests()?;
+        if let Some(publish) = &self.publish {
+            self.check_warmup(publish.warmup)?;
+        }
         let key = self
             .publish
             .as_ref()
@@ -552,6 +419,31 @@ impl Config {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Only one form of the report can go to standard output.
+    fn check_outputs(&self) -> Result<(), ConfigError> {
+        let taken = self.users_of_standard_output();
+        match taken[..] {
+            [one, other, ..] => Err(ConfigError::StandardOutput(one, other)),
+            _ => Ok(()),
+        }
+    }
+
+    fn users_of_standard_output(&self) -> Vec<&'static str> {
+        let stdout = Some(Destination::StandardOutput);
+        let users = [
+            ("--live json", self.live == LiveStyle::Json),
+            ("--json -", self.json == stdout),
+            ("--hgrm -", self.hgrm == stdout),
+        ];
+        let users = users.into_iter().filter(|&(_, uses)| uses);
+        users.map(|(option, _)| option).collect()
+    }
+
+    /// Whether standard output carries a report for programs, so that people have to be told on standard error.
+    pub(crate) fn uses_standard_output(&self) -> bool {
+        !self.users_of_standard_output().is_empty()
     }
 
     fn check_echo(&self) -> Result<(), ConfigError> {
@@ -691,7 +583,7 @@ impl Config {
     }
 }
 
-/// Whether a target's terminals should get a channel's publications. One that names no channels in its URL
+/// Whether a target's clients should get a channel's publications. One that names no channels in its URL
 /// subscribes by other means, and is taken to get everything, as everybody does when the body is plain.
 fn carries(target: &Target, channel: &String) -> bool {
     channel.is_empty() || target.channels.is_empty() || target.channels.contains(channel)

@@ -1,4 +1,4 @@
-//! What can go wrong with a terminal, by kind: the names that reports count under.
+//! What can go wrong with a client, by kind: the names that reports count under.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ pub enum Failure {
     LostReset,
     /// An open connection timed out in the kernel.
     LostTimeout,
-    /// The server left a terminal's heartbeat unanswered for a whole interval.
+    /// The server left a client's heartbeat unanswered for a whole interval.
     HeartbeatUnanswered,
     /// An answer to an echo was not what was sent.
     EchoWrong,
@@ -51,6 +51,8 @@ pub enum Failure {
     RequestWrong,
     /// A publication was answered with this status, or not at all (0).
     Publish(u16),
+    /// A publication could not be sent: there was no connection to its URL.
+    PublishUnreached,
 }
 
 impl Failure {
@@ -89,25 +91,41 @@ impl Failure {
         }
     }
 
+    /// The same where it is known what the server said.
+    pub(crate) fn next_step_after(self, said: &[u8]) -> Option<&'static str> {
+        // Myriad's own words: it names the option in the code of its refusal.
+        let anonymous = memchr::memmem::find(said, b"\"anonymous\"").is_some();
+        if self == Self::HandshakeStatus(401) && anonymous {
+            return Some(
+                "start the server with --anonymous, which lets clients in without a token",
+            );
+        }
+        self.next_step()
+    }
+
     /// What to do about it, where there is something to do on this side.
     #[must_use]
     pub fn next_step(self) -> Option<&'static str> {
         Some(match self {
-            Self::Refused => "is the server listening on that address and port?",
+            Self::Refused => {
+                "nobody listens there (the target's kernel says so, not a server): is the server running, and on that address and port?"
+            }
             Self::ConnectTimeout => {
                 "the server's listen backlog overflows or a firewall drops packets: lower --connect-rate or --connecting-max"
             }
             Self::HandshakeTimeout => {
                 "the server accepts faster than it upgrades: lower --connect-rate, or raise --handshake-timeout"
             }
-            Self::HandshakeStatus(401 | 403) => {
-                "the server wants credentials: open the path to anonymous clients (myriad serve --dev)"
+            Self::HandshakeStatus(status) => status_step(status),
+            Self::HandshakeEnded => {
+                "the server ended the connection instead of answering: is this its WebSocket port, and does it want TLS? Its log may say why"
             }
-            Self::HandshakeStatus(404) => "check the target's path",
-            Self::HandshakeStatus(503 | 429) => {
-                "the server is full or sheds load: raise its limit (myriad serve --max-connections)"
+            Self::Reset => {
+                "the connection was reset before the server answered: it may be full, or restarting; lower --connect-rate, and look at its log"
             }
-            Self::HandshakeInvalid => "is this a WebSocket endpoint?",
+            Self::HandshakeInvalid => {
+                "the answer is no HTTP, or no WebSocket handshake: is this a WebSocket endpoint?"
+            }
             Self::NoSourcePort => {
                 "source ports ran out: give more addresses with --source-ip, or widen net.ipv4.ip_local_port_range"
             }
@@ -129,10 +147,45 @@ impl Failure {
             Self::Publish(401 | 403) => "the publish URL wants a key: give it with --api-key",
             Self::Publish(404 | 405) => "check the path of the publish URL, and --publish-body",
             Self::Publish(0) => {
-                "the publish URL does not answer: is it the right address and port?"
+                "the server took the publish request and did not answer it: is it overloaded, and is this its publish URL?"
+            }
+            Self::PublishUnreached => {
+                "there was no connection to the publish URL: is the server running, and on that address and port?"
             }
             _ => return None,
         })
+    }
+}
+
+/// What to do about an answer other than 101 to an upgrade request.
+fn status_step(status: u16) -> &'static str {
+    match status {
+        200..=299 => "ordinary HTTP is served there: check the target's path",
+        300..=399 => "the server redirects: give the address it redirects to as the target",
+        401 | 407 => {
+            "the server wants credentials: give them with --header 'Authorization: ...' (a Myriad server lets everybody in with --anonymous)"
+        }
+        403 => {
+            "the server forbids it: it may want credentials, or an Origin that it knows; give them with --header"
+        }
+        404 | 410 => "check the target's path",
+        405 => "that path takes no GET: check the target's path",
+        408 => "the request took too long to arrive: lower --connect-rate or --connecting-max",
+        413 | 414 | 431 => {
+            "the request is too large for the server: give fewer or shorter --header"
+        }
+        426 => {
+            "the server wants another protocol or version than WebSocket 13: check the target's path"
+        }
+        429 | 503 => {
+            "the server is full or sheds load: raise its limit (myriad serve --max-connections), or lower --connect-rate"
+        }
+        501 | 505 => "the server does not support WebSockets there",
+        502 | 504 => "a proxy does not reach the server behind it: is that one running?",
+        500..=599 => "the server failed: look at its log",
+        _ => {
+            "the server does not take the request: check the target's path, and what --header it wants"
+        }
     }
 }
 
@@ -164,6 +217,38 @@ impl fmt::Display for Failure {
             Self::RequestWrong => "request_wrong",
             Self::Publish(0) => "publish_unanswered",
             Self::Publish(status) => return write!(f, "publish_{status}"),
+            Self::PublishUnreached => "publish_unreached",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_a_next_step() {
+        for status in 200..600 {
+            assert!(Failure::HandshakeStatus(status).next_step().is_some());
+        }
+    }
+
+    #[test]
+    fn a_myriad_that_lets_nobody_in_is_told_from_others() {
+        let failure = Failure::HandshakeStatus(401);
+        let said = br#"{"error":"anonymous","message":"Anonymous clients are not let in here."}"#;
+        let step = failure.next_step_after(said).unwrap();
+        assert!(
+            step.contains("--anonymous") && !step.contains("--dev"),
+            "{step}"
+        );
+        let step = failure.next_step_after(b"<h1>Unauthorized</h1>").unwrap();
+        assert!(step.contains("--header"), "{step}");
+    }
+
+    #[test]
+    fn a_refused_connection_is_not_the_servers_word() {
+        let step = Failure::Refused.next_step().unwrap();
+        assert!(step.starts_with("nobody listens there"), "{step}");
     }
 }

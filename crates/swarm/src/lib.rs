@@ -1,21 +1,21 @@
-//! A crowd of terminals: simulates many clients of a WebSocket server, and tells the truth about what they saw.
+//! A crowd of clients: simulates many clients of a WebSocket server, and tells the truth about what they saw.
 //!
 //! [`run`] does a whole run as a [`Config`] describes it and returns its [`Report`]:
 //!
-//! * `engine`: terminals are sixteen bytes of plain data each, driven by one thread per core (or more,
+//! * `engine`: clients are sixteen bytes of plain data each, driven by one thread per core (or more,
 //!   where descriptor tables are small) over `myriad_reactor`;
 //! * `publisher`: posts stamped publications on a schedule;
 //! * `measure`: one time per publication, one per received batch; what follows from them;
 //! * [`report`]: live lines, the closing table, JSON, and the `.hgrm` percentile text.
 //!
 //! What is measured: the clock of a publication starts when its request is handed to the kernel and stops
-//! at each terminal when the batch with its message has been received. A publication of somebody else has
+//! at each client when the batch with its message has been received. A publication of somebody else has
 //! no stamp of ours; its clock starts with its first arrival anywhere, and is reported as such.
 //!
-//! With churn, terminals leave on purpose and are replaced by new connections, all the time. A publication of this
-//! run is expected at exactly those terminals that were open when the roll was called, before its request was
+//! With churn, clients leave on purpose and are replaced by new connections, all the time. A publication of this
+//! run is expected at exactly those clients that were open when the roll was called, before its request was
 //! written; one that leaves before it comes is struck from them (`left`), one that joined after the roll call is
-//! no part of its reach even if it gets it (`ahead`). A replacement has seen nothing yet, so that what was published
+//! no part of its reach even if it gets it (`replayed`). A replacement has seen nothing yet, so that what was published
 //! while nobody was there is no gap. A connection that ends without having been told to is `lost`: it counts
 //! against the reach, and is not replaced. For publications of somebody else there is no roll call, so that under
 //! churn their reach is an estimate.
@@ -27,6 +27,7 @@
 
 mod clock;
 mod config;
+mod config_error;
 mod echo_stamp;
 mod engine;
 mod failure;
@@ -42,9 +43,10 @@ mod stamp;
 mod target;
 
 pub use config::{
-    CONNECTING_DEFAULT, Config, ConfigError, DURATION_DEFAULT, Echo, Endpoint, LiveStyle, Publish,
-    PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests,
+    CONNECTING_DEFAULT, Config, DURATION_DEFAULT, Echo, Endpoint, LiveStyle, Publish, PublishBody,
+    REQUEST_CONNECTIONS_DEFAULT, Requests,
 };
+pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
 pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
@@ -54,6 +56,7 @@ pub use measure::collector::{Ended, FanoutTimes, Origin, PublishAnswer, PushRepo
 pub use measure::round_trip::{RoundTripReport, RoundTripTimes};
 pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Trip, Verdict};
 pub use myriad_reactor::Driver;
+pub use report::output::Destination;
 pub use report::{Outcome, Report};
 pub use run::{RunError, run};
 pub use stamp::Filler;

@@ -124,7 +124,7 @@ impl Rounds {
 
     async fn publish_all(&mut self, stopped: &mut watch::Receiver<bool>) {
         let warmed_at = self.clock.now().plus(self.publish.warmup);
-        self.warm_up().await;
+        self.connect().await;
         // A server that was slow to let us in has delayed no push yet.
         let begin = warmed_at.max(self.clock.now().plus(READY_BEFORE));
         let pushes = self
@@ -161,9 +161,11 @@ impl Rounds {
         progress.late = progress.late.max(late);
     }
 
-    async fn warm_up(&mut self) {
+    /// Makes sure of a connection to each URL. Nothing is sent: the server gets the pushes that were asked for and no
+    /// other request.
+    async fn connect(&mut self) {
         self.with_links(|mut link| async move {
-            link.warm_up().await;
+            link.connect().await;
             (link, ())
         })
         .await;
@@ -201,11 +203,7 @@ impl Rounds {
             .iter()
             .map(|link| self.request(&link.endpoint, stream, sequence))
             .collect();
-        self.with_links(|mut link| async move {
-            link.connect().await;
-            (link, ())
-        })
-        .await;
+        self.connect().await;
         if let Some(due) = due {
             self.await_due(due);
         }
@@ -237,6 +235,11 @@ impl Rounds {
             Acceptance::After(accepted.since(published))
         } else if outcomes.contains(&Err(Untaken::Unanswered)) {
             Acceptance::Unanswered
+        } else if outcomes
+            .iter()
+            .all(|outcome| *outcome == Err(Untaken::Unreached))
+        {
+            Acceptance::Unreached
         } else {
             Acceptance::Refused
         };
@@ -297,7 +300,8 @@ enum Untaken {
 impl Untaken {
     fn failure(self) -> Failure {
         match self {
-            Self::Unreached | Self::Unanswered => Failure::Publish(0),
+            Self::Unreached => Failure::PublishUnreached,
+            Self::Unanswered => Failure::Publish(0),
             Self::Refused(status) => Failure::Publish(status),
         }
     }
@@ -317,25 +321,6 @@ impl Link {
             endpoint,
             connection: None,
             trouble: None,
-        }
-    }
-
-    /// Opens the connection and makes one request, so that the first push finds everything in place on both
-    /// sides. What is answered does not matter, nor whether the server knows the path.
-    async fn warm_up(&mut self) {
-        let request = Request::builder()
-            .method(Method::GET)
-            .uri("/healthz")
-            .header(HOST, &self.endpoint.host)
-            .body(String::new());
-        self.connect().await;
-        if let Ok(request) = request
-            && let Some(mut connection) = self.connection.take()
-            && let Ok(Ok(response)) =
-                timeout(ANSWER_TIMEOUT, connection.send_request(request)).await
-            && read_out(response).await.is_ok()
-        {
-            self.connection = Some(connection);
         }
     }
 
@@ -387,7 +372,7 @@ impl Link {
 pub(crate) async fn open_connection(endpoint: &Endpoint) -> Result<SendRequest<String>, String> {
     let stream = TcpStream::connect(endpoint.address)
         .await
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| not_connected(endpoint, &error))?;
     stream
         .set_nodelay(true)
         .map_err(|error| error.to_string())?;
@@ -397,6 +382,15 @@ pub(crate) async fn open_connection(endpoint: &Endpoint) -> Result<SendRequest<S
     // Its errors come back through the sender.
     tokio::spawn(connection);
     Ok(sender)
+}
+
+/// Why there is no connection. A refused one is the answer of the machine's kernel: no server has said anything.
+fn not_connected(endpoint: &Endpoint, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::ConnectionRefused {
+        format!("nobody listens on {}", endpoint.address)
+    } else {
+        format!("no connection to {} ({error})", endpoint.address)
+    }
 }
 
 /// Reads a response to its end and drops it.

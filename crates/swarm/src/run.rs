@@ -1,7 +1,8 @@
 //! One run from beginning to end: starts the crowd and the publisher, watches both, writes the report.
 
 use crate::clock::{Clock as _, Nanos, RunClock};
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
+use crate::config_error::ConfigError;
 use crate::engine::plan::Plan;
 use crate::engine::shared::{Order, Shared, Stage, Totals};
 use crate::engine::thread::{Tables, spawn};
@@ -14,13 +15,15 @@ use crate::measure::rates::{Peak, Rates};
 use crate::measure::round_trip::{Counts, RoundTrips};
 use crate::publisher::Publisher;
 use crate::report::live::{Event, Live, Phase, Progress, RoundTripProgress};
-use crate::report::{Outcome, Report, float};
+use crate::report::output::Output;
+use crate::report::{Outcome, Report, float, text};
 use crate::requester::Requester;
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -34,6 +37,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 /// How far ahead a schedule begins, so that every thread knows in time: twice as long as one sleeps.
 const SCHEDULE_AHEAD: Duration = Duration::from_millis(200);
+
+/// How long a server may accept connections and upgrade none before that is said.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// Terminals that gave up before any connected, after which none is expected to.
 const HOPELESS: u64 = 1000;
@@ -89,6 +95,8 @@ pub(crate) struct Figures {
     pub totals: Totals,
     pub failures: BTreeMap<Failure, u64>,
     pub closes: BTreeMap<Option<u16>, u64>,
+    /// The first bytes that the server answered, by the failure that this was.
+    pub answers: BTreeMap<Failure, Vec<u8>>,
     pub echo: Counts,
     /// The least advanced thread's.
     pub stage: Stage,
@@ -101,6 +109,7 @@ impl Figures {
             totals: Totals::default(),
             failures: BTreeMap::new(),
             closes: BTreeMap::new(),
+            answers: BTreeMap::new(),
             echo: Counts::default(),
             stage: Stage::Gone,
             fatal: None,
@@ -113,6 +122,10 @@ impl Figures {
             }
             for (code, count) in &account.closes {
                 *figures.closes.entry(*code).or_default() += count;
+            }
+            for (failure, answer) in &account.answers {
+                let first = figures.answers.entry(*failure);
+                first.or_insert_with(|| answer.clone());
             }
             figures.stage = figures.stage.min(account.stage);
             figures.fatal = figures.fatal.take().or_else(|| account.fatal.clone());
@@ -173,8 +186,28 @@ pub(crate) struct Run<'a> {
     memory_before: u64,
     /// Anonymous memory, and what of it was gained per terminal, when connecting had finished.
     pub memory_connected: Option<(u64, Option<f64>)>,
-    /// When connecting had finished.
     pub drain_timed_out: bool,
+    /// It was said that the server accepts connections and upgrades none.
+    silence_noted: bool,
+    outputs: Outputs,
+}
+
+/// Where the report is to be written, opened.
+#[derive(Debug, Default)]
+struct Outputs {
+    json: Option<Output>,
+    hgrm: Option<Output>,
+}
+
+impl Outputs {
+    /// Opens whatever the configuration names.
+    fn open(config: &Config) -> Result<Self, RunError> {
+        let open = |destination: &Option<_>| destination.as_ref().map(Output::open).transpose();
+        Ok(Self {
+            json: open(&config.json)?,
+            hgrm: open(&config.hgrm)?,
+        })
+    }
 }
 
 /// Why a stage of the run ended.
@@ -191,6 +224,7 @@ enum Passed {
 /// The run cannot be begun or finished, or its report cannot be written.
 pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
     let prepared = config.prepare().map_err(RunError::Config)?;
+    let outputs = Outputs::open(config)?;
     let plan = Arc::new(prepared.plan);
     let clock = RunClock::start();
     let thread_count = plan.threads as usize;
@@ -210,6 +244,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         publisher: None,
         requester: None,
         live: Live::new(config.live),
+        outputs,
         watch: Watch::start(clock.now(), thread_count),
         next_watch: clock.now().plus(Duration::from_secs(1)),
         message_rates: None,
@@ -220,6 +255,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         memory_before: anonymous_bytes(),
         memory_connected: None,
         drain_timed_out: false,
+        silence_noted: false,
         plan,
     };
     for notice in &prepared.notices {
@@ -400,14 +436,32 @@ impl Run<'_> {
         for push in self.collect(now, false) {
             self.live.show(&Event::Push(&push));
         }
+        self.note_silence(totals, now);
         if self.live.wants_progress(now.since(Nanos(0))) {
             self.show_progress(figures);
         }
     }
 
+    /// Says once that connections are accepted and none is upgraded: until they time out nothing else would show it.
+    fn note_silence(&mut self, totals: &Totals, now: Nanos) {
+        let waited = totals.first_attempt.map(|first| now.since(first));
+        let is_silent = totals.opened == 0 && totals.tcp_connected > 0;
+        if self.silence_noted || !is_silent || waited.is_none_or(|waited| waited < SILENCE) {
+            return;
+        }
+        self.silence_noted = true;
+        let message = format!(
+            "{} connected, none upgraded yet: is this a WebSocket server?",
+            text::count(totals.tcp_connected)
+        );
+        self.live.show(&Event::Notice { message: &message });
+    }
+
     /// Measures the publications that are over, or all of them when the run is.
     fn collect(&mut self, now: Nanos, run_over: bool) -> Vec<PushReport> {
-        self.watch.look(now, self.shared.ledger.is_measuring());
+        let publishing = self.publisher.is_some();
+        self.watch
+            .look(now, publishing, self.shared.ledger.is_measuring());
         self.collector
             .collect(&self.shared, &self.plan, &self.watch, now, run_over)
     }
@@ -427,6 +481,7 @@ impl Run<'_> {
             churned: figures.totals.churned,
             reconnected: figures.totals.reconnected,
             lost: figures.totals.lost,
+            missed: self.collector.own.missed,
             errors: self.errors(figures),
             closes: closes(figures),
             messages: figures.totals.messages,
@@ -437,7 +492,7 @@ impl Run<'_> {
                 .map(|_| RoundTripProgress::of(&figures.echo, &self.echo_peak)),
             cpu_share: self.watch.share,
             rss_anon_bytes: memory,
-            user_bytes_per_terminal: self.bytes_per_terminal(memory, figures.totals.open),
+            user_bytes_per_client: self.bytes_per_terminal(memory, figures.totals.open),
         };
         self.live.show(&Event::Progress(Box::new(progress)));
     }
@@ -546,40 +601,72 @@ impl Run<'_> {
             }
         }
         self.live.finish();
-        let write_error = |path: &PathBuf| {
-            let path = path.clone();
-            move |error| RunError::Write { path, error }
-        };
-        if let Some(path) = &self.config.json {
-            let text = serde_json::to_string_pretty(report).expect("reports have string keys");
-            std::fs::write(path, text + "\n").map_err(write_error(path))?;
-        }
-        if let Some(path) = &self.config.hgrm {
-            let mut text = Vec::new();
-            let origin = report
-                .fanout
-                .as_ref()
-                .map_or(Origin::Own, |fanout| fanout.origin);
-            let times = match origin {
-                Origin::Own => &self.collector.own.times,
-                Origin::Foreign => &self.collector.foreign.times,
-            };
-            crate::report::hgrm::write(times, &mut text).expect("memory takes any text");
-            std::fs::write(path, text).map_err(write_error(path))?;
-        }
-        if let Some(mut out) = self.live.table_out() {
-            match crate::report::table::write(report, &mut *out) {
-                // A reader that has seen enough, such as `head`, is no failure.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                outcome => outcome.map_err(write_error(&PathBuf::from("standard output")))?,
-            }
-        }
+        // All of them are tried, the table first: one that fails must not cost the others.
+        let table = self.write_table(report);
+        let json = self.write_json(report);
+        let hgrm = self.write_hgrm(report);
         self.live.show(&Event::Done {
             outcome: report.outcome,
+            went_wrong: report.went_wrong.as_deref(),
             elapsed_s: self.elapsed_s(),
         });
-        Ok(())
+        table.and(json).and(hgrm)
     }
+
+    /// Writes the table for people: to standard output, or to standard error where that carries something else.
+    fn write_table(&self, report: &Report) -> Result<(), RunError> {
+        let is_error = self.config.uses_standard_output();
+        let text = |columns: Option<u16>| {
+            // A file or a pipe has room for any line.
+            crate::report::table::render(report, columns.map_or(usize::MAX, usize::from))
+        };
+        let (name, written) = if is_error {
+            let mut out = io::stderr().lock();
+            let text = text(columns_of(&out));
+            ("standard error", out.write_all(text.as_bytes()))
+        } else {
+            let mut out = io::stdout().lock();
+            let text = text(columns_of(&out));
+            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            ("standard output", written)
+        };
+        match written {
+            // A reader that has seen enough, such as `head`, is no failure.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written.map_err(|error| RunError::Write {
+                path: name.into(),
+                error,
+            }),
+        }
+    }
+
+    fn write_json(&mut self, report: &Report) -> Result<(), RunError> {
+        let Some(output) = &mut self.outputs.json else {
+            return Ok(());
+        };
+        let text = serde_json::to_string_pretty(report).expect("reports have string keys");
+        output.write((text + "\n").as_bytes())
+    }
+
+    fn write_hgrm(&mut self, report: &Report) -> Result<(), RunError> {
+        let Some(output) = &mut self.outputs.hgrm else {
+            return Ok(());
+        };
+        let origin = report.fanout.as_ref().map(|fanout| fanout.origin);
+        let times = match origin.unwrap_or(Origin::Own) {
+            Origin::Own => &self.collector.own.times,
+            Origin::Foreign => &self.collector.foreign.times,
+        };
+        let mut text = Vec::new();
+        crate::report::hgrm::write(times, &mut text).expect("memory takes any text");
+        output.write(&text)
+    }
+}
+
+/// How wide a terminal is; none of anything else.
+fn columns_of(out: &impl AsFd) -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(out).ok()?;
+    Some(size.ws_col).filter(|&columns| columns > 0)
 }
 
 /// Close frames by code.

@@ -1,9 +1,9 @@
-//! The stamp in a publication, by which terminals know which push they are seeing.
+//! The stamp in a publication, by which clients know which push they are seeing.
 //!
 //! `myriad/RRRR/SSSS/QQQQQQQQ/` and padding: the run, the stream (one per channel) and the sequence, in lower-case
-//! hexadecimal. It carries no time: every terminal of the crowd shares the publisher's clock, and one entry per
+//! hexadecimal. It carries no time: every client of the crowd shares the publisher's clock, and one entry per
 //! publication in the [`crate::measure`] ledger holds the time it was published. Its characters survive JSON strings
-//! unescaped, so a terminal finds it by searching for the prefix, whatever the server wraps around it.
+//! unescaped, so a client finds it by searching for the prefix, whatever the server wraps around it.
 
 use crate::random::Random;
 use memchr::memmem;
@@ -17,7 +17,7 @@ pub const STAMP_BYTES: usize = 26;
 /// Payload size when none is asked for.
 pub const PAYLOAD_BYTES_DEFAULT: usize = 32;
 
-/// Largest sequence: terminals keep 24 bits of it.
+/// Largest sequence: clients keep 24 bits of it.
 pub(crate) const SEQUENCE_MAX: u32 = (1 << 24) - 1;
 
 /// What a payload has beside its stamp.

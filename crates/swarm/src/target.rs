@@ -1,4 +1,4 @@
-//! Where terminals connect to: a `ws://` address, and the channels it subscribes to.
+//! Where clients connect to: a `ws://` address, and the channels it subscribes to.
 
 use myriad_wire::http::query_pairs;
 use std::fmt;

@@ -84,7 +84,7 @@ fn who_leaves_is_replaced_and_every_push_reaches_everybody_else() {
                 (0, 0, 0)
             );
             let received: u64 = report.pushes.iter().map(|push| push.received).sum();
-            assert_eq!(messages.count, received + messages.ahead + messages.late);
+            assert_eq!(messages.count, received + messages.replayed + messages.late);
         }
     }
 }

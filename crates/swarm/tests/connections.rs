@@ -306,3 +306,99 @@ fn a_paced_crowd_keeps_its_schedule() {
         assert!(report.setup.elapsed_s >= 98.0 / 200.0, "{:?}", report.setup);
     }
 }
+
+#[test]
+fn a_port_that_accepts_and_never_answers_is_asked_about() {
+    for driver in drivers() {
+        let server = Server::start(1, |_| Admission::Ignore, |_, _, _| 200);
+        let mut config = server.config(driver, 7, 1);
+        config.handshake_timeout = Duration::from_millis(200);
+        let report = run(&config);
+        assert_eq!(report.outcome, Outcome::NobodyConnected);
+        assert_eq!(
+            report.went_wrong.as_deref(),
+            Some("7 connected, none upgraded: is this a WebSocket server?")
+        );
+    }
+}
+
+/// The one warning about a kind of error.
+fn warning_of(report: &myriad_swarm::Report, kind: &str) -> String {
+    let beginning = format!("{kind}: ");
+    let mut warnings = report.warnings.iter();
+    let found = warnings.find(|warning| warning.starts_with(&beginning));
+    found
+        .unwrap_or_else(|| panic!("{:?}", report.warnings))
+        .clone()
+}
+
+#[test]
+fn what_the_server_said_to_a_refused_upgrade_is_shown() {
+    const FORBIDDEN: &str = "HTTP/1.1 403 No\r\ncontent-length: 15\r\n\r\nNot \u{1b}[1m for you";
+    for driver in drivers() {
+        let server = Server::start(1, |_| Admission::Say(FORBIDDEN), |_, _, _| 200);
+        let report = run(&server.config(driver, 7, 1));
+        assert_eq!(report.errors, counts(&[("handshake_403", 7)]));
+        let said = &report.server_said["handshake_403"];
+        assert!(said.starts_with("\"Not \\u{1b}[1m for"), "{said}");
+        let warning = warning_of(&report, "handshake_403");
+        assert!(
+            warning.contains("--header") && warning.contains(said),
+            "{warning}"
+        );
+    }
+}
+
+#[test]
+fn a_refusal_of_any_length_is_kept_by_its_first_bytes() {
+    const ENDLESS: &str = concat!(
+        "HTTP/1.1 500 Oh\r\n\r\n",
+        "0123456789012345678901234567890123456789012345678901234567890123456789",
+        "0123456789012345678901234567890123456789012345678901234567890123456789",
+        "0123456789012345678901234567890123456789012345678901234567890123456789"
+    );
+    for driver in drivers() {
+        let server = Server::start(1, |_| Admission::Say(ENDLESS), |_, _, _| 200);
+        let report = run(&server.config(driver, 3, 1));
+        assert_eq!(report.errors, counts(&[("handshake_500", 3)]));
+        assert_eq!(report.server_said["handshake_500"].len(), 200 + 2);
+    }
+}
+
+#[test]
+fn a_body_that_never_comes_holds_up_one_client_alone() {
+    const PROMISED: &str = "HTTP/1.1 418 Tea\r\ncontent-length: 100\r\n\r\nhalf";
+    for driver in drivers() {
+        let server = Server::start(1, |_| Admission::Say(PROMISED), |_, _, _| 200);
+        let mut config = server.config(driver, 5, 1);
+        config.threads = Some(1);
+        config.handshake_timeout = Duration::from_millis(300);
+        let report = run(&config);
+        assert_eq!(report.errors, counts(&[("handshake_418", 5)]));
+        assert_eq!(report.server_said["handshake_418"], "\"half\"");
+    }
+}
+
+#[test]
+fn a_server_that_ends_the_connection_in_the_handshake_gets_a_hint() {
+    for driver in drivers() {
+        let server = Server::start(1, |_| Admission::End, |_, _, _| 200);
+        let report = run(&server.config(driver, 3, 1));
+        assert_eq!(report.errors, counts(&[("handshake_ended", 3)]));
+        assert!(warning_of(&report, "handshake_ended").contains("WebSocket port"));
+    }
+}
+
+#[test]
+fn a_source_address_that_is_not_ours_is_refused_at_once() {
+    let server = Server::start(1, upgrade_all, |_, _, _| 200);
+    let mut config = server.config(drivers()[0], 3, 1);
+    let ranges = myriad_swarm::SourceRanges::parse("127.0.0.1,192.0.2.7").unwrap();
+    config.sources = myriad_swarm::SourceChoice::Ranges(ranges);
+    let error = myriad_swarm::run(&config, &Interrupt::new()).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("192.0.2.7 is no address of this machine"),
+        "{text}"
+    );
+}

@@ -5,6 +5,7 @@ mod support;
 use myriad_swarm::{Ended, Origin, Outcome, PublishAnswer, PublishBody, Target, Threshold};
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::time::Duration;
 use support::{Admission, Client, NO_ANSWER, Server, broadcast, drivers, run};
 use tungstenite::Message;
 
@@ -372,8 +373,8 @@ fn reports_are_written_where_they_are_wanted() {
         },
     );
     let mut config = server.config(drivers()[0], 20, 2);
-    config.json = Some(folder.join("report.json"));
-    config.hgrm = Some(folder.join("report.hgrm"));
+    config.json = Some(folder.join("report.json").into());
+    config.hgrm = Some(folder.join("report.hgrm").into());
     run(&config);
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.join("report.json")).unwrap()).unwrap();
@@ -384,7 +385,7 @@ fn reports_are_written_where_they_are_wanted() {
     let hgrm = std::fs::read_to_string(folder.join("report.hgrm")).unwrap();
     assert!(hgrm.contains("Total count    =           40]"), "{hgrm}");
 
-    config.json = Some(folder.join("missing").join("report.json"));
+    config.json = Some(folder.join("missing").join("report.json").into());
     let error = myriad_swarm::run(&config, &myriad_swarm::Interrupt::new()).unwrap_err();
     assert!(error.to_string().contains("report.json"), "{error}");
     std::fs::remove_dir_all(folder).unwrap();
@@ -429,5 +430,120 @@ fn a_push_goes_to_all_urls_at_once_and_is_one_push() {
             report.warnings
         );
         assert_eq!(report.settings.publish_urls.len(), 2);
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_opened_ends_the_run_before_it_begins() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let url = format!("ws://{}/", listener.local_addr().unwrap());
+    let mut config = myriad_swarm::Config::new(vec![Target::parse(&url).unwrap()], 1);
+    config.hgrm = Some(std::path::PathBuf::from("/no/such/folder/x.hgrm").into());
+    let error = myriad_swarm::run(&config, &myriad_swarm::Interrupt::new()).unwrap_err();
+    assert!(error.to_string().contains("/no/such/folder"), "{error}");
+    let nobody = listener.accept().unwrap_err();
+    assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_publish_hook_gets_the_pushes_and_no_other_request() {
+    for driver in drivers() {
+        let server = Server::start(5, upgrade_all, |_, body, clients| {
+            broadcast(clients, body);
+            200
+        });
+        run(&server.config(driver, 5, 2));
+        let requests = server.requests.lock().unwrap();
+        assert_eq!(requests[..], ["POST /publish HTTP/1.1"; 2]);
+    }
+}
+
+#[test]
+fn a_run_too_short_for_one_push_is_refused() {
+    let server = Server::start(1, upgrade_all, |_, _, _| 200);
+    for pushes in [None, Some(3)] {
+        let mut config = server.config(drivers()[0], 1, 1);
+        let publish = config.publish.as_mut().unwrap();
+        publish.pushes = pushes;
+        publish.warmup = Duration::from_secs(2);
+        config.duration = Some(Duration::from_secs(1));
+        let error = myriad_swarm::run(&config, &myriad_swarm::Interrupt::new()).unwrap_err();
+        assert!(error.to_string().contains("--warmup"), "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_is_said_first() {
+    for driver in drivers() {
+        let server = Server::start(20, upgrade_all, |number, body, clients| {
+            broadcast(clients, body);
+            if number == 2 {
+                clients.clear();
+            }
+            200
+        });
+        let mut config = server.config(driver, 20, 2);
+        config.thresholds = ["lost==0", "missed==0", "errors==0"]
+            .map(|condition| Threshold::parse(condition).unwrap())
+            .into();
+        let report = run(&config);
+        assert_eq!(report.churn.lost, 20);
+        let sentence = report.went_wrong.expect("something did");
+        assert!(
+            sentence.contains("all 20 connections were lost"),
+            "{sentence}"
+        );
+        let passed: Vec<bool> = report.thresholds.iter().map(|v| v.passed).collect();
+        assert_eq!(passed, [false, true, false], "{:?}", report.thresholds);
+    }
+}
+
+#[test]
+fn what_was_expected_and_did_not_come_is_missed_and_no_gap() {
+    for driver in drivers() {
+        let server = Server::start(20, upgrade_all, |_, body, clients| {
+            broadcast(&mut clients[..15], body);
+            200
+        });
+        let mut config = server.config(driver, 20, 1);
+        config.thresholds = vec![Threshold::parse("missed<=4").unwrap()];
+        let report = run(&config);
+        assert_eq!((report.messages.missed, report.messages.gaps), (5, 0));
+        assert_eq!(report.pushes[0].missed, 5);
+        assert_eq!(report.outcome, Outcome::ThresholdsFailed);
+        let sentence = report.went_wrong.expect("something did");
+        assert_eq!(
+            sentence,
+            "Not everything went well: 5 deliveries are missing."
+        );
+    }
+}
+
+#[test]
+fn a_publish_url_where_nobody_listens_is_no_refusal_of_the_server() {
+    for driver in drivers() {
+        let server = Server::start(3, upgrade_all, |_, _, _| 200);
+        let mut config = server.config(driver, 3, 1);
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", closed.local_addr().unwrap());
+        drop(closed);
+        config.publish.as_mut().unwrap().endpoints =
+            vec![myriad_swarm::Endpoint::parse(&url).unwrap()];
+        let report = run(&config);
+        assert_eq!(report.pushes[0].answer, Some(PublishAnswer::Unreached));
+        assert_eq!(report.pushes[0].ended, Ended::Unreached);
+        assert!(
+            report.errors.contains_key("publish_unreached"),
+            "{:?}",
+            report.errors
+        );
+        let sentence = report.went_wrong.expect("something did");
+        assert_eq!(sentence, "Not everything went well: 1 of 1 push failed.");
+        let said = report.warnings.join("\n");
+        assert!(
+            said.contains("nobody listens on") && !said.contains("refused"),
+            "{said}"
+        );
     }
 }

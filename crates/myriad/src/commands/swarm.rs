@@ -5,9 +5,9 @@ use clap::{ArgGroup, Args, ValueEnum};
 use myriad_doctor::quantity::{bytes, count, duration, rate, share_rate};
 use myriad_swarm::report::Report;
 use myriad_swarm::{
-    Config, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler, Interrupt, LiveStyle,
-    Outcome, Publish, PublishBody, Requests, RunError, SourceChoice, SourceRanges, Target,
-    Threshold,
+    Config, Destination, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler, Interrupt,
+    LiveStyle, Outcome, Publish, PublishBody, Requests, RunError, SourceChoice, SourceRanges,
+    Target, Threshold,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,24 +20,24 @@ const EXIT_THRESHOLD: u8 = 99;
 #[derive(Args, Clone, Debug)]
 #[command(
     group = ArgGroup::new("load").multiple(true),
-    after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=1'\n\
-                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; gaps; duplicates; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and the same.\n\
+    after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=100%'\n\
+                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and the same.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
-    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news'; terminals are dealt out to them in turn
+    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news'; clients are dealt out to them in turn
     #[arg(required = true, value_name = "URL", value_parser = Target::parse)]
     targets: Vec<Target>,
-    /// Terminals to open
+    /// Clients to connect
     #[arg(long, short = 'c', value_name = "COUNT", default_value = "1k", value_parser = count)]
     connections: u64,
     /// Connections to begin a second [default: as fast as the window allows]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     connect_rate: Option<f64>,
-    /// Connections under way at once
+    /// Connections under way at once; fewer while attempts time out [default: 2048]
     #[arg(long, value_name = "COUNT", value_parser = count)]
     connecting_max: Option<u64>,
-    /// Time to hold the crowd once it is connected [default: until the pushes are over, or 60s]
+    /// Time to hold the crowd, from the end of connecting and with --warmup in it [default: until the pushes are over, or 60s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Threads [default: one per core, more where descriptor tables are small]
@@ -49,16 +49,16 @@ pub(crate) struct Arguments {
     /// Near-end addresses: ranges, CIDR blocks or single addresses, separated by commas [default: chosen]
     #[arg(long, value_name = "RANGES", value_parser = SourceRanges::parse)]
     source_ip: Option<SourceRanges>,
-    /// Time a connection may take
+    /// Time a connection may take [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     connect_timeout: Option<Duration>,
-    /// Time the upgrade may take
+    /// Time the upgrade may take [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     handshake_timeout: Option<Duration>,
-    /// Attempts after a failed one
+    /// Attempts after a failed one [default: 2]
     #[arg(long, value_name = "COUNT")]
     retries: Option<u8>,
-    /// Each terminal pings at this interval [default: it only answers pings]
+    /// Each client pings at this interval [default: it only answers pings]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     heartbeat: Option<Duration>,
     /// Share of the crowd that leaves and is replaced, such as 1%/m, once all are connected [default: nobody leaves]
@@ -96,7 +96,7 @@ pub(crate) struct Arguments {
     /// Pushes to make [default: until the duration is over]
     #[arg(long, value_name = "COUNT", requires = "publish")]
     pushes: Option<u32>,
-    /// Bytes of a push, its stamp included
+    /// Bytes of a push, its stamp included [default: 32]
     #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "publish")]
     payload_size: Option<u64>,
     /// What a push has beside its stamp
@@ -114,22 +114,22 @@ pub(crate) struct Arguments {
     /// Time between the end of connecting and the first push or echo [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "load")]
     warmup: Option<Duration>,
-    /// Time a push waits for its next arrival before it counts as over, and an echo for its answer before it is lost
+    /// Time a push waits for its next arrival before it counts as over, and an echo for its answer before it is lost [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     settle: Option<Duration>,
-    /// What to show meanwhile
+    /// What to show meanwhile; the report comes at the end in any case
     #[arg(long, value_enum, default_value = "auto")]
     live: Live,
-    /// Write the full report here
+    /// Write the full report here as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the distribution of arrivals here, in HdrHistogram's percentile format
+    /// Write the distribution of arrivals here, in HdrHistogram's percentile format; - is standard output
     #[arg(long, value_name = "FILE")]
     hgrm: Option<PathBuf>,
-    /// A condition such as 'fanout:last<5s' or 'reach>=1'; may be repeated
+    /// A condition such as 'fanout:last<5s', 'reach>=99.9%' or 'lost==0'; may be repeated
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     threshold: Vec<Threshold>,
-    /// How terminals leave, at the end and by --churn
+    /// How clients leave, at the end and by --churn
     #[arg(long, value_enum, default_value = "reset")]
     close: CloseName,
 }
@@ -169,7 +169,7 @@ enum Live {
     Plain,
     /// A JSON object per line on standard output
     Json,
-    /// Nothing
+    /// Nothing until the report
     Off,
 }
 
@@ -260,8 +260,8 @@ impl Arguments {
         config.churn_per_s = self.churn;
         config.headers = self.header;
         config.compression = self.compression;
-        config.json = self.json;
-        config.hgrm = self.hgrm;
+        config.json = self.json.map(Destination::from);
+        config.hgrm = self.hgrm.map(Destination::from);
         config.thresholds = self.threshold;
         config.ending = match self.close {
             CloseName::Reset => Ending::Reset,
@@ -326,5 +326,23 @@ mod tests {
             assert_eq!(rows, 1, "--{option} has {rows} rows in the table");
         }
         assert_eq!(documented.len(), options.len());
+    }
+
+    #[test]
+    fn the_help_shows_every_default() {
+        let page = include_str!("../../../../docs/swarm.md");
+        let command = Arguments::augment_args(clap::Command::new("swarm"));
+        for argument in command.get_arguments() {
+            let Some(option) = argument.get_long() else {
+                continue;
+            };
+            let row = format!("| `--{option}");
+            let row = page.lines().find(|line| line.starts_with(&row));
+            let default = row.and_then(|row| row.split('|').nth(2)).expect("a row");
+            let help = argument.get_help().map(ToString::to_string);
+            let written = help.is_some_and(|help| help.contains("[default: "));
+            let shown = written || !argument.get_default_values().is_empty();
+            assert!(shown || default.trim().is_empty(), "--{option}");
+        }
     }
 }

@@ -20,6 +20,7 @@ const CPU_NOTED_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) failures: Vec<Failure>,
+    pub(super) answers: Vec<(Failure, Vec<u8>)>,
     pub(super) closes: Vec<Option<u16>>,
     pub(super) setup_times: Vec<Duration>,
     pub(super) pong_times: Vec<Duration>,
@@ -32,6 +33,9 @@ impl World {
     /// Brings the account up to date with this turn.
     pub(super) fn settle_account(&mut self, arrived: Nanos, stage: Stage) {
         self.totals.connecting = u64::from(self.opening.under_way());
+        let window = self.opening.window();
+        self.totals.window = u64::from(window.size());
+        self.totals.window_least = u64::from(window.least());
         self.look_up_bases(arrived);
         let shared = Arc::clone(&self.shared);
         let churned = self.churn.as_ref().is_some_and(Churn::is_unsettled);
@@ -61,6 +65,7 @@ impl World {
         for failure in self.notes.failures.drain(..) {
             *account.failures.entry(failure).or_default() += 1;
         }
+        account.answers.extend(self.notes.answers.drain(..));
         for code in self.notes.closes.drain(..) {
             *account.closes.entry(code).or_default() += 1;
         }

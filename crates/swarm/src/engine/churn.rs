@@ -172,7 +172,7 @@ impl World {
         };
         let due = churn.due(now);
         // A server that does not take the replacements must not be left by everybody else.
-        let leaving = due.min(self.opening.room(self.part));
+        let leaving = due.min(self.opening.room());
         churn.forgone += float(due - leaving);
         self.totals.churn_forgone = truncate(churn.forgone);
         for _ in 0..leaving {
@@ -258,11 +258,18 @@ impl World {
         }
     }
 
-    /// Whether a publication of this run counts as received at a terminal: it must have been there at the roll call.
+    /// Whether a publication of this run counts as received at a client: it must have been there at the roll call. What
+    /// comes to one that connected later is replayed from the server's history.
     pub(super) fn was_called(&self, token: Token, stream: u16, sequence: u32) -> bool {
-        self.churn.as_ref().is_none_or(|churn| {
-            !churn.is_ahead_of(token.index, self.plan.number_of(stream, sequence))
-        })
+        let Some(churn) = &self.churn else {
+            return true;
+        };
+        let number = self.plan.number_of(stream, sequence);
+        let replaces = self.terminals[token.index as usize].attempts_before() > 0;
+        // Who joined before what has been measured is forgotten: there, a client that replaces another has no claim.
+        let is_past = churn.is_begun() && number < churn.measured_from;
+        let is_later = churn.is_ahead_of(token.index, number) || (replaces && is_past);
+        !is_later
     }
 }
 

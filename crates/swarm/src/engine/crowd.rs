@@ -16,6 +16,7 @@ use crate::engine::outbox::{Broken, Outbox};
 use crate::engine::plan::{Part, Plan};
 use crate::engine::shared::{Shared, Stage, Totals};
 use crate::engine::terminal::{Phase, Terminal};
+use crate::engine::upgrade::Refusals;
 use crate::failure::Failure;
 use crate::measure::push::{Base, PushKey};
 use crate::measure::sequence::Sequence;
@@ -52,6 +53,8 @@ pub(super) struct World {
     pub(super) partials: HashMap<u32, Partial>,
     pub(super) outbox: Outbox,
     pub(super) opening: Opening,
+    /// Which refusals of the server have been kept, and by whom.
+    pub(super) refusals: Refusals,
     heartbeat: Option<Heartbeat>,
     pub(super) churn: Option<Churn>,
     pub(super) echo: Option<Box<Echo>>,
@@ -132,6 +135,7 @@ impl<R: Reactor> Crowd<R> {
             partials: HashMap::new(),
             outbox: Outbox::default(),
             opening: Opening::new(&plan, part, now),
+            refusals: Refusals::default(),
             heartbeat,
             churn: Churn::new(&plan, part),
             echo: Echo::new(&plan, part),
@@ -266,7 +270,7 @@ impl World {
             Phase::Closing | Phase::Leaving => {
                 self.end_closing(reactor, index, Close::Orderly, now);
             }
-            _ => self.fail_attempt(reactor, index, Failure::HandshakeEnded, now),
+            _ => self.fail_upgrade(reactor, index, Failure::HandshakeEnded, now),
         }
     }
 
@@ -282,7 +286,7 @@ impl World {
             Phase::Closing | Phase::Leaving => {
                 self.end_closing(reactor, index, Close::Reset, now);
             }
-            _ => self.fail_attempt(reactor, index, Failure::of_upgrade(errno), now),
+            _ => self.fail_upgrade(reactor, index, Failure::of_upgrade(errno), now),
         }
     }
 

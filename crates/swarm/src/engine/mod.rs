@@ -14,7 +14,10 @@ pub(crate) mod plan;
 pub(crate) mod receiving;
 pub(crate) mod shared;
 #[cfg(test)]
+#[path = "../../tests/simulation/mod.rs"]
 mod simulation;
 pub(crate) mod sources;
 pub(crate) mod terminal;
 pub(crate) mod thread;
+pub(crate) mod upgrade;
+pub(crate) mod window;

@@ -5,6 +5,7 @@ use crate::engine::crowd::World;
 use crate::engine::pacing::Pacing;
 use crate::engine::plan::{Part, Plan};
 use crate::engine::terminal::{Phase, Terminal};
+use crate::engine::window::Window;
 use crate::failure::Failure;
 use myriad_reactor::{Close, Reactor, Token};
 use myriad_wire::handshake::DEFLATE_OFFER;
@@ -30,6 +31,8 @@ pub(crate) struct Opening {
     begun: u32,
     /// Attempts under way.
     under_way: u32,
+    /// How many may be.
+    window: Window,
     /// Failed terminals, by when they are tried again; and those that are replaced, at once.
     retries: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// Terminals that have failed, until they succeed or are given up.
@@ -61,6 +64,7 @@ impl Opening {
             pacing: Pacing::new(rate, now.plus(Duration::from_secs_f64(offset))),
             begun: 0,
             under_way: 0,
+            window: Window::new(part.connecting_max),
             retries: BinaryHeap::new(),
             failed: HashMap::new(),
             connecting: VecDeque::new(),
@@ -85,9 +89,14 @@ impl Opening {
     }
 
     /// Connections that may be begun beside those that are under way or wait for their turn.
-    pub(super) fn room(&self, part: Part) -> u64 {
+    pub(super) fn room(&self) -> u64 {
         let spoken_for = u64::from(self.under_way) + self.retries.len() as u64;
-        u64::from(part.connecting_max).saturating_sub(spoken_for)
+        u64::from(self.window.size()).saturating_sub(spoken_for)
+    }
+
+    /// How many attempts may be under way.
+    pub(super) fn window(&self) -> Window {
+        self.window
     }
 
     /// Attempts under way.
@@ -110,7 +119,7 @@ impl Opening {
         if self.stopped {
             return Duration::MAX;
         }
-        let room = self.under_way < part.connecting_max;
+        let room = self.under_way < self.window.size();
         let fresh = if room && self.begun < part.count {
             let wait = self.pacing.wait(now);
             if plan.connect_rate_per_s.is_some() {
@@ -133,8 +142,9 @@ impl World {
     /// Begins the connections that are due and have room in the window.
     pub(super) fn open_due<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
         let room = self
-            .part
-            .connecting_max
+            .opening
+            .window
+            .size()
             .saturating_sub(self.opening.under_way);
         let mut budget = room.min(CONNECTS_PER_TURN);
         while budget > 0
@@ -212,6 +222,7 @@ impl World {
             return;
         }
         terminal.phase = Phase::Upgrading;
+        self.totals.tcp_connected += 1;
         let plan = &self.plan;
         let target = &plan.targets[usize::from(terminal.target)];
         let offer = match plan.extension {
@@ -250,6 +261,7 @@ impl World {
         let target = terminal.target;
         let index = u32::try_from(index).expect("terminals are at most 2^32");
         self.opening.note_ended();
+        self.opening.window.note_success();
         let failed = self.opening.failed.remove(&index);
         let since = failed.map_or(last_attempt, |failed| failed.since);
         let setup_time = now.ticks().since(since);
@@ -323,6 +335,7 @@ impl World {
             }
             self.opening.connecting.pop_front();
             if let Some(index) = waiting {
+                self.note_timeout(index, now);
                 self.fail_attempt(reactor, index, Failure::ConnectTimeout, now);
             }
         }
@@ -333,9 +346,16 @@ impl World {
             }
             self.opening.upgrading.pop_front();
             if let Some(index) = waiting {
-                self.fail_attempt(reactor, index, Failure::HandshakeTimeout, now);
+                self.note_timeout(index, now);
+                self.fail_upgrade(reactor, index, Failure::HandshakeTimeout, now);
             }
         }
+    }
+
+    /// Has fewer connections be under way when one of them took too long.
+    fn note_timeout(&mut self, index: usize, now: Nanos) {
+        let age = now.ticks().since(self.terminals[index].waiting_since);
+        self.opening.window.note_timeout(now, age);
     }
 
     fn attempt_in(&self, token: Token, phase: Phase) -> Option<usize> {

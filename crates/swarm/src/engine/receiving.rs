@@ -1,4 +1,4 @@
-//! What a terminal receives: the upgrade's answer, then frames.
+//! What a terminal receives once it is a WebSocket: frames.
 //!
 //! The common case is one whole frame, the same bytes as the frame before it at another terminal: it is
 //! recognised by one comparison. Other whole frames are read where they lie. Only what is cut,
@@ -11,8 +11,6 @@ use crate::failure::Failure;
 use crate::measure::push::PushKey;
 use crate::measure::sequence::Observed;
 use myriad_reactor::{Close, Reactor, Token};
-use myriad_wire::handshake::{Agreed, ResponseRefused, check_response, check_response_to_offer};
-use myriad_wire::http::{HeadLimits, parse_response};
 use myriad_wire::ws::{
     CONTROL_BYTES_MAX, CloseCode, Decoder, Event, Extension, Kind, Opcode, ProtocolError, Role,
     encode_close, encode_frame,
@@ -37,77 +35,8 @@ impl World {
         }
     }
 
-    /// Reads the upgrade's answer, and frames that came with it.
-    fn handle_answer<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        token: Token,
-        bytes: &mut [u8],
-        now: Nanos,
-    ) {
-        let index = token.index as usize;
-        let Some(Partial::Head(mut head)) = self.partials.remove(&token.index) else {
-            return match self.judge_answer(token, bytes) {
-                Answer::Incomplete => {
-                    self.partials
-                        .insert(token.index, Partial::Head(bytes.to_vec()));
-                }
-                Answer::Accepted { head_bytes, agreed } => {
-                    self.note_agreed(agreed);
-                    self.note_opened(index, now);
-                    self.handle_frames(reactor, token, &mut bytes[head_bytes..], now);
-                }
-                Answer::Refused(failure) => self.fail_attempt(reactor, index, failure, now),
-            };
-        };
-        head.extend_from_slice(bytes);
-        match self.judge_answer(token, &head) {
-            Answer::Incomplete => {
-                self.partials.insert(token.index, Partial::Head(head));
-            }
-            Answer::Accepted { head_bytes, agreed } => {
-                self.note_agreed(agreed);
-                self.note_opened(index, now);
-                self.handle_frames(reactor, token, &mut head[head_bytes..], now);
-            }
-            Answer::Refused(failure) => self.fail_attempt(reactor, index, failure, now),
-        }
-    }
-
-    fn note_agreed(&mut self, agreed: Agreed) {
-        // As `opened` does, it counts the crowd and not those that replace some of it later.
-        if !self.is_replacing() {
-            self.totals.compressed += u64::from(agreed == Agreed::Deflate);
-        }
-    }
-
-    fn judge_answer(&self, token: Token, bytes: &[u8]) -> Answer {
-        let head = match parse_response(bytes, HeadLimits::default()) {
-            Ok(Some(head)) => head,
-            Ok(None) => return Answer::Incomplete,
-            Err(_) => return Answer::Refused(Failure::HandshakeInvalid),
-        };
-        let key = self
-            .plan
-            .key(self.plan.number(self.part, token.index), token.generation);
-        let judged = match self.plan.extension {
-            Extension::None => check_response(&head, &key.accept()).map(|()| Agreed::Plain),
-            Extension::Deflate => check_response_to_offer(&head, &key.accept()),
-        };
-        match judged {
-            Ok(agreed) => Answer::Accepted {
-                head_bytes: head.head_bytes(),
-                agreed,
-            },
-            Err(ResponseRefused::Status(status)) => {
-                Answer::Refused(Failure::HandshakeStatus(status))
-            }
-            Err(_) => Answer::Refused(Failure::HandshakeInvalid),
-        }
-    }
-
     /// Reads frames: whole ones in place, the rest through a decoder.
-    fn handle_frames<R: Reactor>(
+    pub(super) fn handle_frames<R: Reactor>(
         &mut self,
         reactor: &mut R,
         token: Token,
@@ -268,7 +197,7 @@ impl World {
         if self.was_called(token, stream, sequence) {
             self.arrivals.count(key);
         } else {
-            self.totals.ahead += 1;
+            self.totals.replayed += 1;
         }
     }
 
@@ -317,18 +246,6 @@ impl World {
         });
         self.begin_closing(index, phase, now);
     }
-}
-
-/// What an answer to an upgrade request amounts to.
-enum Answer {
-    /// The head has not ended.
-    Incomplete,
-    /// A WebSocket; frames begin after so many bytes.
-    Accepted {
-        head_bytes: usize,
-        agreed: Agreed,
-    },
-    Refused(Failure),
 }
 
 /// A frame that lies in the input whole and needs no state: an unfragmented message, a ping or a pong.

@@ -57,6 +57,11 @@ pub(crate) struct Totals {
     pub open: u64,
     /// Connections under way now.
     pub connecting: u64,
+    /// TCP connections that were established, upgraded or not.
+    pub tcp_connected: u64,
+    /// Connections that may be under way now, and the fewest that it has been.
+    pub window: u64,
+    pub window_least: u64,
     /// Terminals that will not be tried again.
     pub given_up: u64,
     /// Terminals that left on purpose, the connections that replaced them, and those of them that were given up.
@@ -87,8 +92,8 @@ pub(crate) struct Totals {
     pub unexpected: u64,
     /// Messages that belong to no measured publication.
     pub unmeasured: u64,
-    /// Publications that came to terminals which had joined after the roll call.
-    pub ahead: u64,
+    /// Publications that came to clients which had connected after the roll call.
+    pub replayed: u64,
     /// Largest lateness of the connect schedule that is this side's fault, and the server's (a full window). Merged by maximum.
     pub schedule_late: Duration,
     pub window_late: Duration,
@@ -112,6 +117,9 @@ impl Totals {
         self.compressed += other.compressed;
         self.open += other.open;
         self.connecting += other.connecting;
+        self.tcp_connected += other.tcp_connected;
+        self.window += other.window;
+        self.window_least += other.window_least;
         self.given_up += other.given_up;
         self.churned += other.churned;
         self.reconnected += other.reconnected;
@@ -129,7 +137,7 @@ impl Totals {
         self.duplicates += other.duplicates;
         self.unexpected += other.unexpected;
         self.unmeasured += other.unmeasured;
-        self.ahead += other.ahead;
+        self.replayed += other.replayed;
         self.schedule_late = self.schedule_late.max(other.schedule_late);
         self.window_late = self.window_late.max(other.window_late);
         self.turn_max = self.turn_max.max(other.turn_max);
@@ -149,6 +157,8 @@ pub(crate) struct Account {
     pub failures: BTreeMap<Failure, u64>,
     /// Close frames from the server, by code; `None` when it gave no code.
     pub closes: BTreeMap<Option<u16>, u64>,
+    /// The first bytes that the server answered to an upgrade request it did not grant, by the failure that this was.
+    pub answers: BTreeMap<Failure, Vec<u8>>,
     /// Terminals open now, by target.
     pub open_by_target: Vec<u32>,
     /// From the first packet of the first attempt to the upgrade's answer, in microseconds.
@@ -176,6 +186,7 @@ impl Account {
             totals: Totals::default(),
             failures: BTreeMap::new(),
             closes: BTreeMap::new(),
+            answers: BTreeMap::new(),
             open_by_target: vec![0; target_count],
             setup_times: microseconds(),
             pong_times: microseconds(),
@@ -238,6 +249,12 @@ impl Shared {
     /// Every thread's account, one after the other.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = MutexGuard<'_, Account>> {
         self.accounts.iter().map(lock)
+    }
+
+    /// Whether connections of the crowd are still being made; those that replace others do not count.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.accounts()
+            .any(|account| account.stage == Stage::Connecting)
     }
 
     /// Open terminals of the targets that `wanted` names by index.

@@ -4,7 +4,8 @@ use crate::target::Target;
 use myriad_doctor::units::count;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// Connections from one source address to one destination, at most; doctor counts with it too.
 pub use myriad_doctor::PER_SOURCE_MAX;
@@ -12,6 +13,9 @@ pub use myriad_doctor::PER_SOURCE_MAX;
 /// Connections from one source address when the crowd chooses its own: loopback has addresses to spare, and
 /// a range that is less than half full is searched in one or two steps.
 const PER_LOOPBACK_SOURCE: u64 = 10_000;
+
+/// Source addresses that are tried before the run: one costs a few microseconds.
+const CHECKED_MAX: u64 = 4096;
 
 /// First of the addresses chosen on loopback: away from 127.0.0.1, whose ports belong to others.
 const LOOPBACK_FIRST: Ipv4Addr = Ipv4Addr::new(127, 32, 0, 1);
@@ -40,6 +44,8 @@ pub enum SourceError {
     Order(String),
     /// A target's address is of another family than the sources.
     Family(SocketAddr),
+    /// An address does not belong to this machine.
+    NotOurs(IpAddr),
     /// More connections than source addresses and ports.
     TooFew {
         /// The destination that gets the most.
@@ -83,6 +89,10 @@ impl fmt::Display for SourceError {
                     "the target {target} and the source addresses are of different families; give both as IPv4 or both as IPv6"
                 )
             }
+            Self::NotOurs(address) => write!(
+                f,
+                "{address} is no address of this machine; give addresses that `ip address` lists, or add it to an interface"
+            ),
             Self::TooFew {
                 destination,
                 wanted,
@@ -140,6 +150,21 @@ impl SourceRanges {
             .iter()
             .map(|&(first, last)| range_len(first, last))
             .fold(0, u64::saturating_add)
+    }
+
+    /// The first address that no socket of this machine can have, of those that `connections` use.
+    ///
+    /// A connection from such an address fails with the same error as one without a free port, which is why this is asked
+    /// for beforehand.
+    fn first_not_ours(&self, connections: u64) -> Option<IpAddr> {
+        let used = self.count().min(connections).min(CHECKED_MAX);
+        let is_ours = |&address: &IpAddr| match UdpSocket::bind((address, 0)) {
+            Ok(_) => true,
+            Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
+        };
+        (0..used)
+            .map(|index| self.nth(index))
+            .find(|address| !is_ours(address))
     }
 
     fn nth(&self, mut index: u64) -> IpAddr {
@@ -268,6 +293,9 @@ impl Sources {
                 let allowed = ranges.count().saturating_mul(each);
                 if wanted > allowed {
                     return Err(too_few(allowed, each, Remedy::MoreSources));
+                }
+                if let Some(address) = ranges.first_not_ours(wanted) {
+                    return Err(SourceError::NotOurs(address));
                 }
                 Ok(Self::Ranges(ranges.clone()))
             }

@@ -42,8 +42,17 @@ pub enum Ended {
     Settled,
     /// The server did not take it.
     Refused,
+    /// No connection to the publish URL: the server was not asked.
+    Unreached,
     /// The run ended first.
     CutShort,
+}
+
+impl Ended {
+    /// Whether it was never published, so that nobody could get it.
+    pub(crate) fn is_unpublished(self) -> bool {
+        matches!(self, Self::Refused | Self::Unreached)
+    }
 }
 
 /// What became of the request that made a publication.
@@ -52,8 +61,10 @@ pub enum Ended {
 pub enum PublishAnswer {
     /// The server took it; of several, at least one.
     Accepted,
-    /// The server did not take it, or could not be asked.
+    /// The server did not take it.
     Refused,
+    /// The server could not be asked: there was no connection to the publish URL.
+    Unreached,
     /// The server was asked and did not answer. It may have taken it: what arrives counts as always.
     Unanswered,
 }
@@ -64,7 +75,7 @@ pub enum PublishAnswer {
 /// that it reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FanoutTimes {
-    /// To the first terminal.
+    /// To the first client.
     pub first_ms: Option<f64>,
     /// To half of those reached.
     pub p50_ms: Option<f64>,
@@ -74,7 +85,7 @@ pub struct FanoutTimes {
     pub p99_ms: Option<f64>,
     /// To 99.9% of those reached.
     pub p999_ms: Option<f64>,
-    /// To the last terminal.
+    /// To the last client.
     pub last_ms: Option<f64>,
 }
 
@@ -91,7 +102,7 @@ impl FanoutTimes {
         }
     }
 
-    /// The same over `expected` terminals, of which a publication may have reached fewer: what the others never saw
+    /// The same over `expected` clients, of which a publication may have reached fewer: what the others never saw
     /// took forever. Absent when nobody was expected.
     fn of_expected(whole: &Tally, expected: u64) -> Self {
         let reached = Self::of(&whole.times, whole.first, whole.last);
@@ -152,13 +163,18 @@ pub struct PushReport {
     pub sequence: u32,
     /// When its clock began (own: due; foreign: first seen), in seconds since the run began.
     pub published_s: f64,
-    /// Terminals that were up and subscribed then, without those that left on purpose before it came.
+    /// Clients that were up and subscribed then, without those that left on purpose before it came.
     pub expected: u64,
     /// Those that did.
     pub left: u64,
-    /// Terminals it reached.
+    /// Clients it reached, of those expected.
     pub received: u64,
-    /// Received / expected; zero when every connection had been lost before, absent when everyone had left on purpose
+    /// Expected and not received. Zero of one that was not published, that the end of the run cut short, or that somebody
+    /// else made: nobody knows whom that was meant for.
+    pub missed: u64,
+    /// Arrivals beyond those expected: a server that keeps history replays it to clients that connect later.
+    pub replayed: u64,
+    /// Received / expected, at most 1; zero when every connection had been lost before, absent when everyone had left on purpose
     /// or the server refused it.
     pub reach: Option<f64>,
     /// From publication to arrival.
@@ -191,7 +207,7 @@ impl Worst {
     fn add(&mut self, whole: &Tally, report: &PushReport) {
         self.count += 1;
         let (times, reach, accepted_ms) = if report.origin == Origin::Own {
-            let reach = if report.ended == Ended::Refused {
+            let reach = if report.ended.is_unpublished() {
                 Some(0.0)
             } else {
                 report.reach
@@ -216,6 +232,13 @@ impl Worst {
 /// All publications of one origin together.
 pub(crate) struct Series {
     pub worst: Worst,
+    /// Clients that were to get those that were published, over all of them; and of them, those that did.
+    pub expected: u64,
+    pub received: u64,
+    /// Expected and not received, where it is known who was expected.
+    pub missed: u64,
+    /// Own publications whose request was not answered with success.
+    pub failed: u64,
     /// Every arrival, in microseconds.
     pub times: Histogram<u64>,
     /// The fastest and the slowest arrival, exactly.
@@ -230,6 +253,10 @@ impl Series {
     fn new() -> Self {
         Self {
             worst: Worst::default(),
+            expected: 0,
+            received: 0,
+            missed: 0,
+            failed: 0,
             times: microseconds(),
             first: Duration::MAX,
             last: Duration::ZERO,
@@ -240,6 +267,13 @@ impl Series {
 
     fn add(&mut self, whole: &Tally, report: &PushReport) {
         self.worst.add(whole, report);
+        if !report.ended.is_unpublished() {
+            self.expected += report.expected;
+            self.received += report.received;
+        }
+        self.missed += report.missed;
+        let failed = |answer| answer != PublishAnswer::Accepted;
+        self.failed += u64::from(report.answer.is_some_and(failed));
         let above = |share: Option<f64>, limit| u64::from(share.is_some_and(|share| share > limit));
         self.crowd_saturated += above(report.crowd_cpu_share, SATURATED_SHARE);
         self.machine_saturated += above(report.machine_cpu_share, MACHINE_SATURATED_SHARE);
@@ -248,6 +282,11 @@ impl Series {
         self.times
             .add(&whole.times)
             .expect("a histogram that grows takes any other of its precision");
+    }
+
+    /// Received / expected, over all publications.
+    pub(crate) fn reach(&self) -> Option<f64> {
+        ratio(self.received, self.expected)
     }
 }
 
@@ -260,6 +299,8 @@ pub(crate) struct Collector {
     pub foreign: Series,
     /// Arrivals after their measurement had ended.
     pub late: u64,
+    /// Arrivals beyond those expected.
+    pub replayed: u64,
     foreign_seen: u32,
 }
 
@@ -280,6 +321,7 @@ impl Collector {
             own: Series::new(),
             foreign: Series::new(),
             late: 0,
+            replayed: 0,
             foreign_seen: 0,
         }
     }
@@ -360,8 +402,10 @@ impl Collector {
         progress: Progress,
         now: Nanos,
     ) -> Option<Ended> {
-        if entry.acceptance == Acceptance::Refused {
-            return Some(Ended::Refused);
+        match entry.acceptance {
+            Acceptance::Refused => return Some(Ended::Refused),
+            Acceptance::Unreached => return Some(Ended::Unreached),
+            Acceptance::After(_) | Acceptance::Unanswered | Acceptance::Unknown => {}
         }
         let quiet = now.since(entry.base.plus(progress.last).max(entry.made));
         let expected = entry.expected.unwrap_or(0).saturating_sub(progress.left);
@@ -372,7 +416,7 @@ impl Collector {
                 if progress.received >= expected && (answered || quiet >= self.settle) {
                     return Some(Ended::Complete);
                 }
-                // Terminals that left since cannot be reached any more: no reason to wait long for them.
+                // Clients that left since cannot be reached any more: no reason to wait long for them.
                 let open =
                     shared.open_terminals(|target| plan.targets[target].slot(stream).is_some());
                 let patience = if answered && progress.received >= open {
@@ -382,7 +426,10 @@ impl Collector {
                 };
                 (quiet >= patience).then_some(Ended::Settled)
             }
-            PushKey::Foreign(_) if progress.received >= expected && expected > 0 => {
+            // While clients connect, a server that keeps history goes on giving it to each of them.
+            PushKey::Foreign(_)
+                if progress.received >= expected && expected > 0 && !shared.is_connecting() =>
+            {
                 Some(Ended::Complete)
             }
             PushKey::Foreign(_) => (quiet >= QUIET).then_some(Ended::Settled),
@@ -390,7 +437,7 @@ impl Collector {
     }
 
     /// Takes the tallies of a finished publication and makes its figures. None of a message that one
-    /// terminal alone got: that was a greeting, not a publication.
+    /// client alone got: that was a greeting, not a publication.
     fn finish(
         &mut self,
         shared: &Shared,
@@ -420,6 +467,19 @@ impl Collector {
                 (Origin::Foreign, None, self.foreign_seen)
             }
         };
+        // Of nobody expected nothing is known: whoever got it may have been there.
+        let replayed = if expected > 0 {
+            whole.keep_first(expected)
+        } else {
+            0
+        };
+        self.replayed += replayed;
+        let is_known = origin == Origin::Own && ended != Ended::CutShort;
+        let missed = if is_known && !ended.is_unpublished() {
+            expected - whole.received.min(expected)
+        } else {
+            0
+        };
         let (accepted_ms, answer) = answer(entry.acceptance, origin, ended);
         let report = PushReport {
             origin,
@@ -429,8 +489,10 @@ impl Collector {
             expected,
             left,
             received: whole.received,
+            missed,
+            replayed,
             reach: match ended {
-                Ended::Refused => None,
+                Ended::Refused | Ended::Unreached => None,
                 _ if entry.deserted => Some(0.0),
                 _ => ratio(whole.received, expected),
             },
@@ -465,6 +527,7 @@ fn answer(
     match acceptance {
         Acceptance::After(duration) => (Some(as_millis(duration)), Some(PublishAnswer::Accepted)),
         Acceptance::Refused => (None, Some(PublishAnswer::Refused)),
+        Acceptance::Unreached => (None, Some(PublishAnswer::Unreached)),
         Acceptance::Unanswered => (None, Some(PublishAnswer::Unanswered)),
         Acceptance::Unknown if origin == Origin::Foreign || ended == Ended::CutShort => {
             (None, None)
@@ -476,7 +539,7 @@ fn answer(
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     #[expect(
         clippy::cast_precision_loss,
-        reason = "terminals are far fewer than 2^52"
+        reason = "clients are far fewer than 2^52"
     )]
     let ratio = part as f64 / whole as f64;
     (whole > 0).then_some(ratio)
@@ -625,6 +688,67 @@ mod tests {
         assert_eq!(percent(busy.machine_cpu_share), Some(100.0));
         let own = &crowd.2.own;
         assert_eq!((own.crowd_saturated, own.machine_saturated), (1, 1));
+    }
+
+    #[test]
+    fn what_nobody_could_be_asked_for_is_no_refusal_of_the_server() {
+        let mut crowd = crowd();
+        let report = push(&mut crowd, Acceptance::Unreached, 0);
+        assert_eq!(report.answer, Some(PublishAnswer::Unreached));
+        assert_eq!((report.ended, report.missed), (Ended::Unreached, 0));
+        assert_eq!(crowd.2.own.worst.reach, Some(0.0));
+        assert_eq!(crowd.2.own.failed, 1);
+    }
+
+    #[test]
+    fn what_was_expected_and_did_not_come_is_missed() {
+        let mut crowd = crowd();
+        push(&mut crowd, ACCEPTED, 1000);
+        assert_eq!(push(&mut crowd, ACCEPTED, 900).missed, 100);
+        push(&mut crowd, Acceptance::Refused, 0);
+        let own = &crowd.2.own;
+        assert_eq!((own.missed, own.failed), (100, 1));
+        assert_eq!(own.reach(), Some(0.95), "of those that were published");
+    }
+
+    #[test]
+    fn a_reach_is_at_most_everybody_and_the_rest_was_replayed() {
+        let mut crowd = crowd();
+        let report = push(&mut crowd, ACCEPTED, 1500);
+        assert_eq!((report.received, report.replayed), (1000, 500));
+        assert_eq!((report.reach, report.missed), (Some(1.0), 0));
+        let last = report.times.last_ms.unwrap();
+        assert!((1000.0..1001.0).contains(&last), "{last}");
+        assert_eq!(crowd.2.replayed, 500);
+        assert_eq!(crowd.2.own.times.len(), 1000);
+    }
+
+    #[test]
+    fn history_that_is_given_to_a_connecting_crowd_is_one_publication() {
+        let (shared, plan, mut collector) = crowd();
+        let watch = Watch::start(at(0), 1);
+        let key = PushKey::Foreign(7);
+        let mut collect = |millis, received| {
+            shared.ledger.base(key, at(10));
+            let mut account = shared.account(0);
+            let tally = account
+                .tallies
+                .entry(key)
+                .or_insert_with(|| Tally::new(at(10)));
+            tally.record(at(millis), received);
+            drop(account);
+            collector.collect(&shared, &plan, &watch, at(millis), false)
+        };
+        shared.account(0).open_by_target[0] = 300;
+        assert_eq!(collect(20, 300).len(), 0, "more connect");
+        shared.account(0).open_by_target[0] = 1000;
+        assert_eq!(collect(100, 700).len(), 0);
+        shared.account(0).stage = crate::engine::shared::Stage::Holding;
+        let finished = collect(200, 0);
+        assert_eq!(finished.len(), 1);
+        let report = &finished[0];
+        assert_eq!((report.expected, report.received), (300, 300));
+        assert_eq!((report.replayed, report.reach), (700, Some(1.0)));
     }
 
     #[test]

@@ -19,6 +19,9 @@ const LOOKS_MAX: usize = 1200;
 /// Shortest time between two looks that says how busy the machine was: its ticks are 10 ms.
 const LOOKED_MIN: Duration = Duration::from_millis(100);
 
+/// Two ticks of the machine's clock.
+const TICKS_TWO: Duration = Duration::from_millis(20);
+
 /// Lateness of a schedule above which the load was not what was asked for.
 pub(crate) const LATE_MAX: Duration = Duration::from_millis(100);
 
@@ -135,11 +138,15 @@ impl Watch {
         self.sample_machine();
     }
 
-    /// Looks at the machine while publications are measured, many times a second; forgets it all when none is.
-    pub(crate) fn look(&mut self, now: Nanos, measuring: bool) {
+    /// Looks at the machine while publications are made and measured, many times a second; keeps only the newest look
+    /// while none is measured.
+    pub(crate) fn look(&mut self, now: Nanos, publishing: bool, measuring: bool) {
         if !measuring {
             self.looks.clear();
-        } else if let Some((all, idle)) = read_machine_ticks() {
+        }
+        if (publishing || measuring)
+            && let Some((all, idle)) = read_machine_ticks()
+        {
             self.note_look(now, all, idle);
         }
     }
@@ -153,6 +160,12 @@ impl Watch {
 
     /// How busy the machine was between two times, whoever used it; none where too little of that was seen.
     pub(super) fn machine_share(&self, from: Nanos, to: Nanos) -> Option<f64> {
+        self.share_within(from, to)
+            .or_else(|| self.share_around(from, to))
+    }
+
+    /// By the looks between the two times.
+    fn share_within(&self, from: Nanos, to: Nanos) -> Option<f64> {
         let mut within = self
             .looks
             .iter()
@@ -165,6 +178,25 @@ impl Watch {
         }
         let idle = float(idle.saturating_sub(idle_before));
         Some(1.0 - idle / float(all - all_before))
+    }
+
+    /// By the looks before and after two times that are close together. Idle time belongs to the rest of the time between
+    /// those looks as far as that has room for it: a machine that was busy for a short push alone was still busy.
+    fn share_around(&self, from: Nanos, to: Nanos) -> Option<f64> {
+        let (first_at, all_before, idle_before) =
+            *self.looks.iter().rev().find(|&&(at, ..)| at <= from)?;
+        let (last_at, all, idle) = *self.looks.iter().find(|&&(at, ..)| at >= to)?;
+        let (seen, span) = (last_at.since(first_at), to.since(from));
+        if all <= all_before || span > LOOKED_MIN * 2 || seen > LOOKED_MIN * 5 {
+            return None;
+        }
+        let all = float(all - all_before);
+        let idle = float(idle.saturating_sub(idle_before));
+        // Below two ticks of the clock nothing can be told apart from what is around.
+        let inside = if span < TICKS_TWO { seen } else { span };
+        let inside = all * inside.as_secs_f64() / seen.as_secs_f64();
+        let idle_inside = (idle - (all - inside)).max(0.0);
+        Some((1.0 - idle_inside / inside).max(0.0))
     }
 
     fn sample_machine(&mut self) {
@@ -202,14 +234,42 @@ mod tests {
         }
         assert_eq!(watch.machine_share(at(80), at(520)), Some(1.0));
         assert_eq!(watch.machine_share(at(280), at(720)), Some(0.5));
-        assert_eq!(watch.machine_share(at(80), at(290)), None, "one look");
+        assert_eq!(watch.machine_share(at(80), at(250)), Some(1.0), "around it");
+        assert_eq!(watch.machine_share(at(600), at(900)), None, "one look");
         assert_eq!(
             watch.machine_share(at(90), at(2000)),
             None,
             "most was not seen"
         );
-        watch.look(at(800), false);
+        watch.look(at(800), false, false);
         assert_eq!(watch.machine_share(at(80), at(520)), None);
+    }
+
+    #[test]
+    fn a_short_push_without_a_rest_is_seen() {
+        let at = |millis: u64| Nanos(millis * 1_000_000);
+        let mut watch = Watch::start(at(0), 1);
+        // Two processors, 10 ms a tick: idle but from 110 ms to 150 ms.
+        for (millis, all, idle) in [(100, 20, 20), (160, 32, 24)] {
+            watch.note_look(at(millis), all, idle);
+        }
+        assert_eq!(watch.machine_share(at(110), at(150)), Some(1.0));
+        let share = watch.machine_share(at(120), at(125)).unwrap();
+        assert!(
+            (share - 8.0 / 12.0).abs() < 1e-9,
+            "too short to tell: {share}"
+        );
+        let mut calm = Watch::start(at(0), 1);
+        for (millis, all, idle) in [(100, 20, 20), (160, 32, 31)] {
+            calm.note_look(at(millis), all, idle);
+        }
+        let share = calm.machine_share(at(110), at(150)).unwrap();
+        assert!((share - 1.0 / 8.0).abs() < 1e-9, "{share}");
+        assert_eq!(
+            calm.machine_share(at(50), at(90)),
+            None,
+            "nothing before it"
+        );
     }
 
     #[test]

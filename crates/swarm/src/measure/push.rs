@@ -87,6 +87,27 @@ impl Tally {
         (span >= BUSY_SPAN_MIN).then_some(share.min(1.0))
     }
 
+    /// Keeps the first `count` arrivals, and returns how many came after them.
+    pub(crate) fn keep_first(&mut self, count: u64) -> u64 {
+        let surplus = self.received.saturating_sub(count);
+        if surplus == 0 {
+            return 0;
+        }
+        let (mut kept, mut room) = (microseconds(), count);
+        for step in self.times.iter_recorded() {
+            let taken = step.count_at_value().min(room);
+            if taken == 0 {
+                break;
+            }
+            kept.record_n(step.value_iterated_to(), taken)
+                .expect("a histogram that grows takes any value");
+            room -= taken;
+        }
+        self.last = self.last.min(Duration::from_micros(kept.max()));
+        (self.times, self.received) = (kept, count);
+        surplus
+    }
+
     /// Adds the arrivals at another thread's terminals.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.received += other.received;
@@ -158,6 +179,8 @@ pub(crate) enum Acceptance {
     After(Duration),
     /// Refused: it will reach nobody.
     Refused,
+    /// There was no connection to send the request on: it will reach nobody.
+    Unreached,
     /// The request was made and never answered: it may have been taken, and may reach somebody.
     Unanswered,
 }
@@ -208,7 +231,9 @@ impl Ledger {
         if let Some(entry) = entries.open.get_mut(&key) {
             entry.acceptance = acceptance;
         }
-        if let (PushKey::Own { stream, sequence }, Acceptance::Refused) = (key, acceptance) {
+        if let (PushKey::Own { stream, sequence }, Acceptance::Refused | Acceptance::Unreached) =
+            (key, acceptance)
+        {
             let runs = entries.refused.entry(stream).or_default();
             let room = runs.len() < REFUSED_RUNS_MAX;
             match runs.last_mut() {
@@ -331,6 +356,20 @@ mod tests {
         );
         assert_eq!(one.times.len(), 100);
         assert_eq!(one.times.value_at_quantile(0.5) / 100, 100);
+    }
+
+    #[test]
+    fn the_first_arrivals_are_kept_with_their_times() {
+        let mut tally = Tally::new(at(0));
+        for millis in 1..=10 {
+            tally.record(at(millis), 10);
+        }
+        assert_eq!(tally.clone().keep_first(100), 0);
+        assert_eq!(tally.keep_first(35), 65);
+        assert_eq!((tally.received, tally.times.len()), (35, 35));
+        assert_eq!(tally.first, Duration::from_millis(1));
+        let last = tally.last.as_micros();
+        assert!((4_000..4_010).contains(&last), "{last}");
     }
 
     #[test]

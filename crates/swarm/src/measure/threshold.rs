@@ -20,7 +20,7 @@ pub struct Threshold {
 /// A figure that a threshold can be held against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Metric {
-    /// Publication to the first terminal, of the slowest push.
+    /// Publication to the first client, of the slowest push.
     FanoutFirst,
     /// To half of them.
     FanoutP50,
@@ -30,17 +30,17 @@ pub enum Metric {
     FanoutP99,
     /// To 99.9% of them.
     FanoutP999,
-    /// To the last terminal.
+    /// To the last client.
     FanoutLast,
     /// Publish request to its answer, the slowest.
     Accepted,
     /// Received / expected, of the push that reached fewest.
     Reach,
-    /// Terminals connected and upgraded, per second, overall.
+    /// Clients connected and upgraded, per second, overall.
     SetupRate,
     /// The same in the best second.
     SetupPeak,
-    /// Terminals that were connected when connecting had finished.
+    /// Clients that were connected when connecting had finished.
     SetupConnected,
     /// From first packet to upgrade, 99% of them.
     SetupP99,
@@ -48,13 +48,15 @@ pub enum Metric {
     Errors,
     /// Close frames from the server.
     Closes,
-    /// Terminals that left on purpose.
+    /// Clients that left on purpose.
     Churned,
     /// Open connections that the server or the network ended.
     Lost,
+    /// Publications that clients were to get and did not.
+    Missed,
     /// Publications missing before a later one.
     Gaps,
-    /// Publications given to a terminal again.
+    /// Publications given to a client again.
     Duplicates,
     /// Data messages received.
     Messages,
@@ -132,7 +134,7 @@ enum Unit {
 }
 
 /// Every metric by name; the names are part of the command line's interface.
-const METRICS: [(&str, Metric); 42] = [
+const METRICS: [(&str, Metric); 43] = [
     ("fanout:first", Metric::FanoutFirst),
     ("fanout:p50", Metric::FanoutP50),
     ("fanout:p90", Metric::FanoutP90),
@@ -149,6 +151,7 @@ const METRICS: [(&str, Metric); 42] = [
     ("closes", Metric::Closes),
     ("churned", Metric::Churned),
     ("lost", Metric::Lost),
+    ("missed", Metric::Missed),
     ("gaps", Metric::Gaps),
     ("duplicates", Metric::Duplicates),
     ("messages", Metric::Messages),
@@ -196,6 +199,7 @@ impl Metric {
             | Self::Closes
             | Self::Churned
             | Self::Lost
+            | Self::Missed
             | Self::Gaps
             | Self::Duplicates
             | Self::Messages => Unit::Count,
@@ -241,7 +245,7 @@ pub enum ThresholdProblem {
     Comparison,
     /// The value cannot be read, or lacks its unit.
     Value(QuantityError),
-    /// A ratio outside 0 to 1.
+    /// A share outside 0 to 100%.
     Ratio,
 }
 
@@ -259,7 +263,7 @@ impl fmt::Display for ThresholdError {
             }
             ThresholdProblem::Value(error) => write!(f, "{error}"),
             ThresholdProblem::Ratio => {
-                f.write_str("a ratio lies between 0 and 1; write 1 or 0.999")
+                f.write_str("a share lies between 0 and 100%; write 100%, 99.9% or 0.999")
             }
         }
     }
@@ -348,7 +352,12 @@ fn read_limit(unit: Unit, text: &str) -> Result<f64, ThresholdProblem> {
         }
         Unit::PerSecond => quantity::rate(text).map_err(ThresholdProblem::Value),
         Unit::Ratio => {
-            let limit: f64 = text.parse().map_err(|_| ThresholdProblem::Ratio)?;
+            // Read as 99.9e-2, which is exactly 0.999, and not divided, which would miss it by a hair.
+            let number = match text.strip_suffix('%') {
+                Some(percent) => format!("{}e-2", percent.trim_end()),
+                None => text.to_owned(),
+            };
+            let limit: f64 = number.parse().map_err(|_| ThresholdProblem::Ratio)?;
             if (0.0..=1.0).contains(&limit) {
                 Ok(limit)
             } else {
@@ -390,6 +399,11 @@ mod tests {
         assert!(judge("fanout:last<=5s", Some(5000.0)));
         assert!(judge("reach>=1", Some(1.0)));
         assert!(!judge("reach >= 1", Some(0.999_999)));
+        assert!(judge("reach>=100%", Some(1.0)));
+        assert!(!judge("reach>=100%", Some(0.999_999)));
+        assert!(judge("reach>=99.9 %", Some(999.0 / 1000.0)));
+        assert!(judge("reach==99.9%", Some(0.999)));
+        assert!(!judge("missed==0", Some(3.0)));
         assert!(judge("setup:rate>=50k", Some(50_000.0)));
         assert!(judge("errors==0", Some(0.0)));
         assert!(!judge("errors<=0", Some(1.0)));
@@ -426,7 +440,8 @@ mod tests {
         assert_eq!(problem("reach"), (6, ThresholdProblem::Comparison));
         assert_eq!(problem("reach=1"), (6, ThresholdProblem::Comparison));
         assert_eq!(problem("reach>=2"), (8, ThresholdProblem::Ratio));
-        assert_eq!(problem("reach>=100%"), (8, ThresholdProblem::Ratio));
+        assert_eq!(problem("reach>=101%"), (8, ThresholdProblem::Ratio));
+        assert_eq!(problem("reach>=%"), (8, ThresholdProblem::Ratio));
         assert!(matches!(
             problem("fanout:p99<200"),
             (12, ThresholdProblem::Value(_))

@@ -4,14 +4,14 @@
 //!
 //! | event | fields |
 //! | --- | --- |
-//! | `phase` | `phase`: `connecting`, `connected` (every terminal is open or given up), `pushing`, `draining`; `elapsed_s` |
-//! | `progress` | twice a second and before each phase: `elapsed_s`, `connected` (open now), `connecting`, `connections_wanted`, `setup_rate_per_s` (last second), `churned` (left on purpose), `reconnected` (the connections that replaced them), `lost` (open connections that the server or the network ended), `errors` (counts by kind), `closes` (counts by code), `messages`, `message_rate_per_s` (last second), `echo` (`sent`, `received`, `lost`, `errors`, `received_per_s` in the last second; `null` without `--echo`), `request` (the same of `--request`), `cpu_share` (of the processors its threads can use, last second), `rss_anon_bytes`, `user_bytes_per_terminal` |
-//! | `push` | a publication whose measurement has ended: `origin` (`own`, `foreign`), `channel`, `sequence`, `published_s`, `expected`, `left`, `received`, `reach`, `first_ms`, `p50_ms`, `p90_ms`, `p99_ms`, `p999_ms`, `last_ms`, `accepted_ms`, `answer` (`accepted`, `refused`, `unanswered`), `crowd_cpu_share`, `machine_cpu_share`, `ended` (`complete`, `settled`, `refused`, `cut_short`) |
+//! | `phase` | `phase`: `connecting`, `connected` (every client is open or given up), `pushing`, `draining`; `elapsed_s` |
+//! | `progress` | twice a second and before each phase: `elapsed_s`, `connected` (open now), `connecting`, `connections_wanted`, `setup_rate_per_s` (last second), `churned` (left on purpose), `reconnected` (the connections that replaced them), `lost` (open connections that the server or the network ended), `missed` (deliveries of finished pushes that did not come), `errors` (counts by kind), `closes` (counts by code), `messages`, `message_rate_per_s` (last second), `echo` (`sent`, `received`, `lost`, `errors`, `received_per_s` in the last second; `null` without `--echo`), `request` (the same of `--request`), `cpu_share` (of the processors its threads can use, last second), `rss_anon_bytes`, `user_bytes_per_client` |
+//! | `push` | a publication whose measurement has ended: `origin` (`own`, `foreign`), `channel`, `sequence`, `published_s`, `expected`, `left`, `received`, `missed`, `replayed`, `reach`, `first_ms`, `p50_ms`, `p90_ms`, `p99_ms`, `p999_ms`, `last_ms`, `accepted_ms`, `answer` (`accepted`, `refused`, `unreached`, `unanswered`), `crowd_cpu_share`, `machine_cpu_share`, `ended` (`complete`, `settled`, `refused`, `unreached`, `cut_short`) |
 //! | `notice` | `message`: a choice that was made, such as falling back to epoll |
 //! | `warning` | `message`: something that makes the figures less trustworthy |
-//! | `done` | `outcome` (`finished`, `thresholds_failed`, `interrupted`, `nobody_connected`), `elapsed_s`; the last line |
+//! | `done` | `outcome` (`finished`, `thresholds_failed`, `interrupted`, `nobody_connected`), `went_wrong` (a sentence, or `null`), `elapsed_s`; the last line |
 //!
-//! `left` are terminals that were counted when it was published and left on purpose before it came; `expected` is
+//! `left` are clients that were counted when it was published and left on purpose before it came; `expected` is
 //! without them. `elapsed_s` and `published_s` count from the beginning of the run. What is unknown is `null`. More
 //! events and fields may come; readers should skip what they do not know.
 
@@ -31,11 +31,11 @@ use std::time::Duration;
 pub enum Phase {
     /// Connections are being made.
     Connecting,
-    /// Every terminal is open, or has given up.
+    /// Every client is open, or has given up.
     Connected,
     /// Publications are being made.
     Pushing,
-    /// Terminals are being closed.
+    /// Clients are being closed.
     Draining,
 }
 
@@ -68,6 +68,8 @@ pub enum Event<'a> {
     Done {
         /// How the run ended.
         outcome: Outcome,
+        /// One sentence on what went wrong; absent when nothing did.
+        went_wrong: Option<&'a str>,
         /// Since the beginning.
         elapsed_s: f64,
     },
@@ -78,20 +80,22 @@ pub enum Event<'a> {
 pub struct Progress {
     /// Since the beginning.
     pub elapsed_s: f64,
-    /// Terminals open now.
+    /// Clients open now.
     pub connected: u64,
     /// Connections under way now.
     pub connecting: u64,
-    /// Terminals wanted.
+    /// Clients wanted.
     pub connections_wanted: u64,
     /// Successes in the last second.
     pub setup_rate_per_s: f64,
-    /// Terminals that left on purpose.
+    /// Clients that left on purpose.
     pub churned: u64,
     /// Connections that replaced them.
     pub reconnected: u64,
     /// Open connections that the server or the network ended.
     pub lost: u64,
+    /// Publications of this run that clients were to get and did not, of those whose measurement has ended.
+    pub missed: u64,
     /// Failures by kind.
     pub errors: BTreeMap<String, u64>,
     /// Close frames from the server by code.
@@ -108,8 +112,8 @@ pub struct Progress {
     pub cpu_share: f64,
     /// Anonymous memory of the process.
     pub rss_anon_bytes: u64,
-    /// What of it was gained since the beginning, per open terminal.
-    pub user_bytes_per_terminal: Option<f64>,
+    /// What of it was gained since the beginning, per open client.
+    pub user_bytes_per_client: Option<f64>,
 }
 
 /// What came back so far of what was sent.
@@ -236,15 +240,6 @@ impl Live {
             let _ = writeln!(io::stderr().lock());
         }
     }
-
-    /// Where the closing table goes; nowhere when the run is to be silent.
-    pub(crate) fn table_out(&self) -> Option<Box<dyn io::Write>> {
-        match self.style {
-            Style::Off => None,
-            Style::Json => Some(Box::new(io::stderr())),
-            Style::Plain | Style::Rewritten => Some(Box::new(io::stdout())),
-        }
-    }
 }
 
 /// An event as a line for people; nothing for those that speak for themselves.
@@ -296,9 +291,7 @@ fn progress_line(progress: &Progress) -> String {
     if progress.churned > 0 {
         line.push_str(&format!("  {} replaced", text::count(progress.reconnected)));
     }
-    if progress.lost > 0 {
-        line.push_str(&format!("  {} lost", text::count(progress.lost)));
-    }
+    line.push_str(&losses(progress));
     let errors: u64 = progress.errors.values().sum();
     if errors > 0 {
         let kinds: Vec<String> = progress
@@ -309,6 +302,17 @@ fn progress_line(progress: &Progress) -> String {
         line.push_str(&format!("  errors: {}", kinds.join(", ")));
     }
     line
+}
+
+/// Connections and deliveries that went missing, where there are any.
+fn losses(progress: &Progress) -> String {
+    let mut losses = String::new();
+    for (name, count) in [("lost", progress.lost), ("missed", progress.missed)] {
+        if count > 0 {
+            losses.push_str(&format!("  {} {name}", text::count(count)));
+        }
+    }
+    losses
 }
 
 /// The same in less than 80 columns: a line that wraps cannot be rewritten.
@@ -331,6 +335,7 @@ fn short_line(progress: &Progress) -> String {
             text::count(progress.messages)
         ));
     }
+    line.push_str(&losses(progress));
     let errors: u64 = progress.errors.values().sum();
     if errors > 0 {
         line.push_str(&format!("  errors {}", text::count(errors)));
@@ -389,6 +394,8 @@ mod tests {
             expected: 10,
             left: 0,
             received: 0,
+            missed: 0,
+            replayed: 0,
             reach: Some(0.0),
             times: FanoutTimes::default(),
             accepted_ms: None,

@@ -5,8 +5,11 @@
 mod compose;
 pub(crate) mod hgrm;
 pub mod live;
+pub(crate) mod output;
+mod summary;
 pub(crate) mod table;
 pub(crate) mod text;
+mod warnings;
 
 use crate::measure::collector::{FanoutTimes, Origin, PushReport};
 use crate::measure::round_trip::RoundTripReport;
@@ -24,7 +27,7 @@ pub enum Outcome {
     ThresholdsFailed,
     /// By a signal, with the figures so far.
     Interrupted,
-    /// Early, because no terminal could connect.
+    /// Early, because no client could connect.
     NobodyConnected,
 }
 
@@ -43,6 +46,8 @@ pub struct Report {
     pub elapsed_s: f64,
     /// How it ended.
     pub outcome: Outcome,
+    /// One sentence on connections that were lost, pushes that failed and whatever else went wrong; absent when nothing did.
+    pub went_wrong: Option<String>,
     /// What was asked for and chosen.
     pub settings: Settings,
     /// Making connections.
@@ -51,6 +56,9 @@ pub struct Report {
     pub churn: ChurnReport,
     /// Failures by kind.
     pub errors: BTreeMap<String, u64>,
+    /// The first bytes that the server answered to an upgrade request it did not grant, by kind of error: of an HTTP
+    /// answer its body, of anything else the whole. At most 200 bytes, with what is not printable escaped.
+    pub server_said: BTreeMap<String, String>,
     /// Close frames from the server by code; `none` without one.
     pub closes: BTreeMap<String, u64>,
     /// What was received.
@@ -74,11 +82,11 @@ pub struct Report {
 }
 
 /// What was asked for and chosen.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Settings {
     /// Target URLs.
     pub targets: Vec<String>,
-    /// Terminals wanted.
+    /// Clients wanted.
     pub connections: u64,
     /// By schedule; absent: as fast as the window allowed.
     pub connect_rate_per_s: Option<f64>,
@@ -119,21 +127,26 @@ pub struct Settings {
 /// Making connections.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Setup {
-    /// Terminals that connected and were upgraded.
+    /// Clients that connected and were upgraded.
     pub connected: u64,
     /// Of those, the ones whose server agreed to compress; absent when that was not offered.
     pub compressed: Option<u64>,
-    /// Terminals wanted.
+    /// Clients wanted.
     pub connections_wanted: u64,
-    /// Terminals given up after their retries.
+    /// Clients given up after their retries.
     pub given_up: u64,
+    /// TCP connections that were established, upgraded or not, repeated attempts included.
+    pub tcp_connected: u64,
+    /// Fewest connections that the crowd allowed to be under way at once: below `settings.connecting_max` where attempts timed
+    /// out.
+    pub window_min: u64,
     /// From the first attempt to the last success.
     pub elapsed_s: f64,
     /// Successes over that time.
     pub rate_per_s: f64,
     /// In the best second; absent when it all took less than one.
     pub peak_rate_per_s: Option<f64>,
-    /// From a terminal's first packet to its upgrade, failed attempts and the waits between them included; half of them.
+    /// From a client's first packet to its upgrade, failed attempts and the waits between them included; half of them.
     pub p50_ms: Option<f64>,
     /// The same, 99% of them.
     pub p99_ms: Option<f64>,
@@ -144,16 +157,16 @@ pub struct Setup {
 /// Who left after connecting.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ChurnReport {
-    /// Terminals that left on purpose.
+    /// Clients that left on purpose.
     pub churned: u64,
-    /// Terminals that were to leave by `--churn` and did not, because as many as may were connecting already, or because the
+    /// Clients that were to leave by `--churn` and did not, because as many as may were connecting already, or because the
     /// crowd had stood still.
     pub forgone: u64,
     /// Connections that replaced those that left; fewer while some are under way.
     pub reconnected: u64,
     /// Of them, those that could not be replaced after their retries.
     pub given_up: u64,
-    /// Terminals that sent or answered a close frame and reset their connection 5 s later, because the server had not ended
+    /// Clients that sent or answered a close frame and reset their connection 5 s later, because the server had not ended
     /// it. The server sees a reset then, and it is this crowd's.
     pub impatient: u64,
     /// Open connections that the server or the network ended, replacements among them. They are not replaced.
@@ -167,7 +180,7 @@ pub struct Messages {
     pub count: u64,
     /// Their payloads.
     pub payload_bytes: u64,
-    /// Since the first terminal connected.
+    /// Since the first client connected.
     pub mean_per_s: f64,
     /// Exponentially weighted.
     pub last_1_min_per_s: f64,
@@ -175,20 +188,23 @@ pub struct Messages {
     pub last_5_min_per_s: f64,
     /// Exponentially weighted.
     pub last_15_min_per_s: f64,
-    /// Publications that a terminal never got although it got a later one.
+    /// Publications of this run that a client was to get and did not, whether or not it got a later one.
+    pub missed: u64,
+    /// Publications that a client never got although it got a later one.
     pub gaps: u64,
     /// Publications that came after a later one.
     pub overtaken: u64,
-    /// Publications given to a terminal again.
+    /// Publications given to a client again.
     pub duplicates: u64,
-    /// Publications given to a terminal that did not subscribe to their channel.
+    /// Publications given to a client that did not subscribe to their channel.
     pub unexpected: u64,
     /// Publications that came after their measurement had ended.
     pub late: u64,
     /// Messages that belong to no publication: greetings, or more different ones at once than are measured.
     pub unmeasured: u64,
-    /// Publications that came to terminals which had joined after they were made: no part of their reach.
-    pub ahead: u64,
+    /// Publications that came to clients which had connected after they were made, as a server that keeps history does: no
+    /// part of their reach.
+    pub replayed: u64,
 }
 
 /// Pings both ways.
@@ -213,6 +229,10 @@ pub struct Fanout {
     pub origin: Origin,
     /// How many, without those that the end of the run cut short.
     pub pushes: u64,
+    /// Of them, those whose publish request was not answered with success.
+    pub failed: u64,
+    /// Received / expected over all of them that were published.
+    pub reach: Option<f64>,
     /// Over all arrivals of all of them.
     pub overall: FanoutTimes,
     /// Each time of the push in which it was largest, over everyone expected: `null` in JSON also when so many never
@@ -227,7 +247,7 @@ pub struct Fanout {
 /// The crowd itself.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CrowdReport {
-    /// Terminals open when the run ended.
+    /// Clients open when the run ended.
     pub open_at_end: u64,
     /// Of the processors its threads can use, or of one by a single thread if that is more, in the busiest second.
     pub cpu_share_max: f64,
@@ -237,8 +257,8 @@ pub struct CrowdReport {
     pub watched_s: u64,
     /// Of all processors of the machine, whoever used them, in the busiest second.
     pub machine_cpu_share_max: f64,
-    /// Anonymous memory gained since before the first connection, per open terminal, when all were connected.
-    pub user_bytes_per_terminal: Option<f64>,
+    /// Anonymous memory gained since before the first connection, per open client, when all were connected.
+    pub user_bytes_per_client: Option<f64>,
     /// Anonymous memory of the whole process then.
     pub rss_anon_bytes: u64,
     /// Longest time that a batch of received messages took to be processed; others waited for it meanwhile.
@@ -283,6 +303,7 @@ impl Report {
             Metric::Closes => Some(float(self.closes.values().sum())),
             Metric::Churned => Some(float(self.churn.churned)),
             Metric::Lost => Some(float(self.churn.lost)),
+            Metric::Missed => Some(float(self.messages.missed)),
             Metric::Gaps => Some(float(self.messages.gaps)),
             Metric::Duplicates => Some(float(self.messages.duplicates)),
             Metric::Messages => Some(float(self.messages.count)),
@@ -300,4 +321,94 @@ pub(crate) fn float(count: u64) -> f64 {
     )]
     let float = count as f64;
     float
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(times: FanoutTimes) -> PushReport {
+        PushReport {
+            origin: Origin::Own,
+            channel: Some("news".to_owned()),
+            sequence: 1,
+            published_s: 3.0,
+            expected: 1_000,
+            left: 0,
+            received: 1_000,
+            missed: 0,
+            replayed: 0,
+            reach: Some(1.0),
+            times,
+            accepted_ms: Some(0.8),
+            answer: Some(crate::measure::collector::PublishAnswer::Accepted),
+            crowd_cpu_share: None,
+            machine_cpu_share: None,
+            ended: crate::measure::collector::Ended::Complete,
+        }
+    }
+
+    /// The report of a run in which 1,000 clients got one push.
+    pub(super) fn report() -> Report {
+        let times = FanoutTimes {
+            first_ms: Some(0.4),
+            p50_ms: Some(12.3),
+            p90_ms: Some(101.0),
+            p99_ms: Some(112.0),
+            p999_ms: Some(123.0),
+            last_ms: Some(1_234.0),
+        };
+        Report {
+            program: "myriad swarm",
+            version: "1.2.3",
+            run_id: "beef".to_owned(),
+            started_unix_s: 0,
+            elapsed_s: 12.0,
+            outcome: Outcome::Finished,
+            went_wrong: None,
+            settings: Settings {
+                targets: vec!["ws://127.0.0.1:8000/raw?channel=news".to_owned()],
+                connections: 1_000,
+                threads: 2,
+                driver: "io_uring",
+                ..Settings::default()
+            },
+            setup: Setup {
+                connected: 1_000,
+                connections_wanted: 1_000,
+                tcp_connected: 1_000,
+                elapsed_s: 0.04,
+                rate_per_s: 24_012.3,
+                ..Setup::default()
+            },
+            churn: ChurnReport::default(),
+            errors: BTreeMap::new(),
+            closes: BTreeMap::new(),
+            messages: Messages {
+                count: 1_000,
+                ..Messages::default()
+            },
+            pings: Pings::default(),
+            echo: None,
+            request: None,
+            fanout: Some(Fanout {
+                origin: Origin::Own,
+                pushes: 1,
+                failed: 0,
+                reach: Some(1.0),
+                overall: times,
+                worst: times,
+                reach_min: Some(1.0),
+                accepted_max_ms: Some(0.8),
+            }),
+            pushes: vec![push(times)],
+            crowd: CrowdReport {
+                open_at_end: 1_000,
+                ..CrowdReport::default()
+            },
+            thresholds: Vec::new(),
+            warnings: Vec::new(),
+            server_said: BTreeMap::new(),
+        }
+    }
 }

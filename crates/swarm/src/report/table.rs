@@ -1,69 +1,101 @@
 //! The closing table.
 
-use crate::measure::collector::{Ended, Origin, PublishAnswer, PushReport};
+use crate::measure::collector::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
 use crate::measure::round_trip::RoundTripReport;
-use crate::report::{Outcome, Report, text};
+use crate::report::{Fanout, Outcome, Report, text};
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 
 /// Pushes listed one by one; of more, the first and the last of them.
 const PUSHES_LISTED: usize = 20;
 
-/// Writes the table.
-///
-/// # Errors
-/// The output cannot be written.
-pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let settings = &report.settings;
-    writeln!(out)?;
-    writeln!(
-        out,
-        "  myriad swarm: {} connections to {}",
-        text::count(settings.connections),
-        targets(&settings.targets)
-    )?;
-    if report.outcome == Outcome::NobodyConnected {
-        writeln!(out, "  nobody could connect")?;
-    }
-    if report.outcome == Outcome::Interrupted {
-        writeln!(
-            out,
-            "  interrupted after {:.1} s; the figures are those so far",
-            report.elapsed_s
-        )?;
-    }
-    writeln!(out)?;
-    write_setup(report, out)?;
-    write_messages(report, out)?;
-    write_round_trips("echo", report.echo.as_ref(), out)?;
-    write_round_trips("requests", report.request.as_ref(), out)?;
-    write_pushes(report, out)?;
-    write_crowd(report, out)?;
+/// Columns of the labels, with the blanks before and behind them.
+const LABEL_COLUMNS: usize = 15;
+
+/// Fewest columns that lines are wrapped to.
+const COLUMNS_MIN: usize = 40;
+
+/// The table, in lines of at most `columns` where its words allow that.
+pub(crate) fn render(report: &Report, columns: usize) -> String {
+    let mut page = Page {
+        text: "\n".to_owned(),
+        columns: columns.max(COLUMNS_MIN),
+    };
+    write_head(report, &mut page);
+    write_setup(report, &mut page);
+    write_messages(report, &mut page);
+    write_round_trips("echo", report.echo.as_ref(), &mut page);
+    write_round_trips("requests", report.request.as_ref(), &mut page);
+    write_pushes(report, &mut page);
+    write_crowd(report, &mut page);
     for verdict in &report.thresholds {
         let mark = if verdict.passed { "ok  " } else { "FAIL" };
         let value = verdict.value.map_or_else(
             || "nothing was measured".to_owned(),
             |value| in_unit(value, verdict.unit),
         );
-        writeln!(
-            out,
-            "  threshold    {mark}  {}  ({value})",
-            verdict.expression
-        )?;
+        let expression = &verdict.expression;
+        page.line("threshold", &format!("{mark}  {expression}  ({value})"));
     }
     for warning in &report.warnings {
-        writeln!(out, "  warning      {warning}")?;
+        page.line("warning", warning);
     }
-    writeln!(out)
+    page.text.push('\n');
+    page.text
+}
+
+/// Text under way.
+struct Page {
+    text: String,
+    columns: usize,
+}
+
+impl Page {
+    /// A label and what belongs to it; further lines stand below its text.
+    fn line(&mut self, label: &str, text: &str) {
+        for (index, line) in text::wrapped(text, self.columns - LABEL_COLUMNS)
+            .into_iter()
+            .enumerate()
+        {
+            let label = if index == 0 { label } else { "" };
+            let line = format!("  {label:<12} {line}");
+            self.text.push_str(line.trim_end());
+            self.text.push('\n');
+        }
+    }
+
+    /// A sentence without a label.
+    fn sentence(&mut self, text: &str) {
+        for line in text::wrapped(text, self.columns - 2) {
+            self.text.push_str(&format!("  {line}\n"));
+        }
+    }
+}
+
+fn write_head(report: &Report, page: &mut Page) {
+    let settings = &report.settings;
+    page.sentence(&format!(
+        "myriad swarm: {} to {}",
+        text::counted(settings.connections, "client", "clients"),
+        targets(&settings.targets)
+    ));
+    if let Some(sentence) = &report.went_wrong {
+        page.sentence(sentence);
+    }
+    if report.outcome == Outcome::Interrupted {
+        page.sentence(&format!(
+            "Interrupted after {:.1} s; the figures are those so far.",
+            report.elapsed_s
+        ));
+    }
+    page.text.push('\n');
 }
 
 fn targets(targets: &[String]) -> String {
     match targets {
         [one] => one.clone(),
-        [first, _] => format!("{first} and one more target"),
         [first, rest @ ..] => format!(
-            "{first} and {} more targets",
-            text::count(rest.len() as u64)
+            "{first} and {}",
+            text::counted(rest.len() as u64, "more target", "more targets")
         ),
         [] => String::new(),
     }
@@ -78,50 +110,49 @@ fn in_unit(value: f64, unit: &str) -> String {
     }
 }
 
-fn write_setup(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+fn write_setup(report: &Report, page: &mut Page) {
     let setup = &report.setup;
-    write!(
-        out,
-        "  connected    {} of {} in {:.1} s, {}",
+    let mut connected = format!(
+        "{} of {} in {}, {}",
         text::count(setup.connected),
         text::count(setup.connections_wanted),
-        setup.elapsed_s,
+        text::time(setup.elapsed_s * 1000.0),
         text::rate(setup.rate_per_s)
-    )?;
-    match setup.peak_rate_per_s {
-        Some(peak) => writeln!(out, " (best second {})", text::rate(peak))?,
-        None => writeln!(out)?,
+    );
+    if let Some(peak) = setup.peak_rate_per_s {
+        connected.push_str(&format!(" (best second {})", text::rate(peak)));
     }
-    writeln!(
-        out,
-        "  upgraded in  p50 {}  p99 {}  slowest {}",
+    page.line("connected", &connected);
+    let upgraded = format!(
+        "p50 {}  p99 {}  slowest {}",
         text::time_or_dash(setup.p50_ms),
         text::time_or_dash(setup.p99_ms),
         text::time_or_dash(setup.slowest_ms)
-    )?;
-    writeln!(out, "  errors       {}", kinds(&report.errors))?;
+    );
+    page.line("upgraded in", &upgraded);
+    page.line("errors", &kinds(&report.errors));
     if !report.closes.is_empty() {
-        writeln!(out, "  closed by the server  {}", kinds(&report.closes))?;
+        page.line(
+            "closes",
+            &format!("by the server: {}", kinds(&report.closes)),
+        );
     }
     let churn = &report.churn;
     if report.settings.churn_per_s.is_some() || churn.lost + churn.impatient > 0 {
-        write!(
-            out,
-            "  churn        {} left on purpose, {} replaced, {} lost",
+        let mut line = format!(
+            "{} left on purpose, {} replaced, {} lost",
             text::count(churn.churned),
             text::count(churn.reconnected),
             text::count(churn.lost)
-        )?;
-        match churn.impatient {
-            0 => writeln!(out)?,
-            some => writeln!(
-                out,
-                ", {} reset because their close frame was not answered",
-                text::count(some)
-            )?,
+        );
+        if churn.impatient > 0 {
+            let impatient = text::count(churn.impatient);
+            line.push_str(&format!(
+                ", {impatient} reset because their close frame was not answered"
+            ));
         }
+        page.line("churn", &line);
     }
-    Ok(())
 }
 
 fn kinds(counts: &BTreeMap<String, u64>) -> String {
@@ -135,148 +166,156 @@ fn kinds(counts: &BTreeMap<String, u64>) -> String {
         .join(", ")
 }
 
-fn write_messages(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+fn write_messages(report: &Report, page: &mut Page) {
     let messages = &report.messages;
-    writeln!(
-        out,
-        "  messages     {}, mean {}, over 1/5/15 min {} {} {}",
+    let received = format!(
+        "{}, mean {}, over 1/5/15 min {} {} {}",
         text::count(messages.count),
         text::rate(messages.mean_per_s),
         text::rate(messages.last_1_min_per_s),
         text::rate(messages.last_5_min_per_s),
         text::rate(messages.last_15_min_per_s)
-    )?;
-    write!(
-        out,
-        "               gaps {}, duplicates {}",
+    );
+    page.line("messages", &received);
+    let mut lost = format!(
+        "missed {}, gaps {}, duplicates {}",
+        text::count(messages.missed),
         text::count(messages.gaps),
         text::count(messages.duplicates)
-    )?;
+    );
     let rarer = [
         ("overtaken", messages.overtaken),
         ("unexpected", messages.unexpected),
         ("late", messages.late),
         ("unmeasured", messages.unmeasured),
-        ("ahead", messages.ahead),
+        ("replayed", messages.replayed),
     ];
     for (name, value) in rarer.into_iter().filter(|&(_, value)| value > 0) {
-        write!(out, ", {name} {}", text::count(value))?;
+        lost.push_str(&format!(", {name} {}", text::count(value)));
     }
-    writeln!(out)?;
+    page.line("", &lost);
     let pings = &report.pings;
     if pings.answered > 0 {
-        writeln!(
-            out,
-            "  pings        {} answered",
-            text::count(pings.answered)
-        )?;
+        page.line(
+            "pings",
+            &format!("{} answered", text::count(pings.answered)),
+        );
     }
     if pings.heartbeats_sent > 0 {
-        writeln!(
-            out,
-            "  heartbeats   {} sent, {} answered, p50 {}  p99 {}",
+        let heartbeats = format!(
+            "{} sent, {} answered, p50 {}  p99 {}",
             text::count(pings.heartbeats_sent),
             text::count(pings.heartbeats_answered),
             text::time_or_dash(pings.p50_ms),
             text::time_or_dash(pings.p99_ms)
-        )?;
+        );
+        page.line("heartbeats", &heartbeats);
     }
-    Ok(())
 }
 
-/// What came back of what was sent, in two lines; nothing when nothing was to be sent.
-fn write_round_trips(
-    name: &str,
-    trips: Option<&RoundTripReport>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// What came back of what was sent; nothing when nothing was to be sent.
+fn write_round_trips(name: &str, trips: Option<&RoundTripReport>, page: &mut Page) {
     let Some(trips) = trips else {
-        return Ok(());
+        return;
     };
-    write!(
-        out,
-        "  {name:<12} {} of {} came back, {} of {} asked for, lost {}, errors {}",
+    let mut counts = format!(
+        "{} of {} came back, {} of {} asked for, lost {}, errors {}",
         text::count(trips.received),
         text::count(trips.sent),
         text::rate(trips.received_per_s),
         text::rate(trips.rate_per_s),
         text::count(trips.lost),
         text::count(trips.errors)
-    )?;
-    match trips.unsent {
-        0 => writeln!(out)?,
-        unsent => writeln!(out, ", never sent {}", text::count(unsent))?,
+    );
+    if trips.unsent > 0 {
+        counts.push_str(&format!(", never sent {}", text::count(trips.unsent)));
     }
+    page.line(name, &counts);
     let times = trips.round_trip_ms;
-    writeln!(
-        out,
-        "               since due: mean {}  p50 {}  p90 {}  p99 {}  p99.9 {}  max {}",
+    let times = format!(
+        "since due: mean {}  p50 {}  p90 {}  p99 {}  p99.9 {}  max {}",
         text::time_or_dash(times.mean),
         text::time_or_dash(times.p50),
         text::time_or_dash(times.p90),
         text::time_or_dash(times.p99),
         text::time_or_dash(times.p999),
         text::time_or_dash(times.max)
-    )
+    );
+    page.line("", &times);
 }
 
-fn write_pushes(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+/// Columns of the pushes' table.
+const PUSH_COLUMNS: [&str; 10] = [
+    "push", "reach", "reached", "first", "p50", "p90", "p99", "p99.9", "last", "accepted",
+];
+
+/// Which of them are left out where they do not all fit, the first first.
+const DISPENSABLE: [usize; 5] = [5, 7, 3, 9, 4];
+
+/// A line of the pushes' table: its cells, or a remark across all of them.
+enum Row {
+    Cells(Box<[String; 10]>),
+    Remark(String),
+}
+
+fn write_pushes(report: &Report, page: &mut Page) {
     if report.pushes.is_empty() {
-        return Ok(());
+        return;
     }
-    writeln!(out)?;
-    writeln!(
-        out,
-        "  {:<14} {:>8} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "push", "reach", "reached", "first", "p50", "p90", "p99", "p99.9", "last", "accepted"
-    )?;
+    let mut rows = vec![Row::Cells(Box::new(PUSH_COLUMNS.map(str::to_owned)))];
     let count = report.pushes.len();
     let hidden = if count > PUSHES_LISTED {
         PUSHES_LISTED - 1..count - 1
     } else {
         count..count
     };
-    for (place, push) in report.pushes.iter().enumerate() {
-        if place == hidden.start {
-            writeln!(out, "  ... {} more ...", text::count(hidden.len() as u64))?;
+    for (index, push) in report.pushes.iter().enumerate() {
+        if index == hidden.start {
+            let more = text::count(hidden.len() as u64);
+            rows.push(Row::Remark(format!("... {more} more ...")));
         }
-        if !hidden.contains(&place) {
-            write_push(push, out)?;
+        if !hidden.contains(&index) {
+            rows.push(Row::Cells(cells_of_push(push)));
+            rows.extend(remark(push).map(|remark| Row::Remark(remark.to_owned())));
         }
-    }
-    if report
-        .pushes
-        .iter()
-        .any(|push| push.origin == Origin::Foreign)
-    {
-        writeln!(
-            out,
-            "  * somebody else's: times count from its first arrival, not from its publication"
-        )?;
     }
     if let Some(fanout) = report.fanout.as_ref().filter(|fanout| fanout.pushes > 1) {
-        let times = fanout.overall;
-        let columns = [
-            times.first_ms,
-            times.p50_ms,
-            times.p90_ms,
-            times.p99_ms,
-            times.p999_ms,
-            times.last_ms,
-        ];
-        write_row(
-            "all together",
-            fanout.reach_min,
-            None,
-            &columns,
-            fanout.accepted_max_ms,
-            out,
-        )?;
+        rows.extend(rows_of_all(fanout, report));
     }
-    writeln!(out)
+    page.text.push('\n');
+    write_rows(&rows, page);
+    let is_foreign = |push: &PushReport| push.origin == Origin::Foreign;
+    if report.pushes.iter().any(is_foreign) {
+        page.sentence(
+            "* somebody else's: times count from its first arrival, not from its publication",
+        );
+    }
+    page.text.push('\n');
 }
 
-fn write_push(push: &PushReport, out: &mut dyn Write) -> io::Result<()> {
+/// Every arrival together; and apart from that, each figure of the push in which it was worst.
+fn rows_of_all(fanout: &Fanout, report: &Report) -> [Row; 2] {
+    let received = report
+        .pushes
+        .iter()
+        .filter(|push| push.origin == fanout.origin && push.ended != Ended::CutShort);
+    let received: u64 = received.map(|push| push.received).sum();
+    // Pushes past those that are listed are in the figures, but not in this sum.
+    let is_whole = report.pushes.len() as u64 >= fanout.pushes;
+    let received = is_whole.then_some(received);
+    let together = cells("together", fanout.reach, received, fanout.overall, None);
+    let worst = fanout.worst;
+    let worst = cells(
+        "worst of each",
+        fanout.reach_min,
+        None,
+        worst,
+        fanout.accepted_max_ms,
+    );
+    [Row::Cells(together), Row::Cells(worst)]
+}
+
+fn cells_of_push(push: &PushReport) -> Box<[String; 10]> {
     let channel = push.channel.as_deref().unwrap_or_default();
     let star = if push.origin == Origin::Foreign {
         "*"
@@ -284,61 +323,181 @@ fn write_push(push: &PushReport, out: &mut dyn Write) -> io::Result<()> {
         ""
     };
     let name = format!("{}{star} {channel}", push.sequence);
-    let times = push.times;
-    let columns = [
-        times.first_ms,
-        times.p50_ms,
-        times.p90_ms,
-        times.p99_ms,
-        times.p999_ms,
-        times.last_ms,
-    ];
-    write_row(
-        &name,
-        push.reach,
-        Some(push.received),
-        &columns,
-        push.accepted_ms,
-        out,
-    )?;
+    let received = Some(push.received);
+    cells(&name, push.reach, received, push.times, push.accepted_ms)
+}
+
+/// What the figures of a push do not say.
+fn remark(push: &PushReport) -> Option<&'static str> {
     match push.ended {
-        Ended::Refused => writeln!(out, "    ^ the server refused it"),
-        Ended::CutShort => writeln!(out, "    ^ cut short by the end of the run"),
-        Ended::Complete | Ended::Settled if push.answer == Some(PublishAnswer::Unanswered) => {
-            writeln!(out, "    ^ the publish request was not answered")
-        }
-        Ended::Complete | Ended::Settled => Ok(()),
+        Ended::Refused => Some("  ^ the server refused it"),
+        Ended::Unreached => Some("  ^ no connection to the publish URL"),
+        Ended::CutShort => Some("  ^ cut short by the end of the run"),
+        Ended::Complete | Ended::Settled => (push.answer == Some(PublishAnswer::Unanswered))
+            .then_some("  ^ the publish request was not answered"),
     }
 }
 
-fn write_row(
+fn cells(
     name: &str,
     reach: Option<f64>,
     received: Option<u64>,
-    columns: &[Option<f64>],
+    times: FanoutTimes,
     accepted_ms: Option<f64>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let reach = reach.map_or_else(|| "-".to_owned(), text::percent);
-    let received = received.map(text::count).unwrap_or_default();
-    write!(out, "  {name:<14} {reach:>8} {received:>11}")?;
-    for column in columns.iter().chain([&accepted_ms]) {
-        write!(out, " {:>9}", text::time_or_dash(*column))?;
-    }
-    writeln!(out)
+) -> Box<[String; 10]> {
+    Box::new([
+        name.trim_end().to_owned(),
+        reach.map_or_else(|| "-".to_owned(), text::percent),
+        received.map(text::count).unwrap_or_default(),
+        text::time_or_dash(times.first_ms),
+        text::time_or_dash(times.p50_ms),
+        text::time_or_dash(times.p90_ms),
+        text::time_or_dash(times.p99_ms),
+        text::time_or_dash(times.p999_ms),
+        text::time_or_dash(times.last_ms),
+        text::time_or_dash(accepted_ms),
+    ])
 }
 
-fn write_crowd(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+/// Writes rows in columns that are as wide as their cells, without those that there is no room for.
+fn write_rows(rows: &[Row], page: &mut Page) {
+    let mut widths = [0; 10];
+    for row in rows {
+        if let Row::Cells(cells) = row {
+            for (width, cell) in widths.iter_mut().zip(cells.iter()) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+    }
+    let mut shown = [true; 10];
+    for dispensable in DISPENSABLE {
+        let needed: usize = (0..10).filter(|&i| shown[i]).map(|i| widths[i] + 2).sum();
+        if needed <= page.columns {
+            break;
+        }
+        shown[dispensable] = false;
+    }
+    for row in rows {
+        let line: String = match row {
+            Row::Remark(remark) => format!("  {remark}"),
+            Row::Cells(cells) => (0..10)
+                .filter(|&i| shown[i])
+                .map(|i| match i {
+                    0 => format!("  {:<1$}", cells[i], widths[i]),
+                    _ => format!("  {:>1$}", cells[i], widths[i]),
+                })
+                .collect(),
+        };
+        page.text.push_str(line.trim_end());
+        page.text.push('\n');
+    }
+}
+
+fn write_crowd(report: &Report, page: &mut Page) {
     let (settings, crowd) = (&report.settings, &report.crowd);
-    write!(
-        out,
-        "  this crowd   {}, {} threads, CPU at most {}",
-        settings.driver,
-        settings.threads,
-        text::share(crowd.cpu_share_max)
-    )?;
-    match crowd.user_bytes_per_terminal {
-        Some(bytes) => writeln!(out, ", {} of user space a terminal", text::bytes(bytes)),
-        None => writeln!(out),
+    let threads = text::counted(u64::from(settings.threads), "thread", "threads");
+    let mut line = format!("{}, {threads}", settings.driver);
+    // A run of less than a second was not watched.
+    if crowd.watched_s > 0 {
+        let share = text::share(crowd.cpu_share_max);
+        line.push_str(&format!(", CPU at most {share}"));
+    }
+    if let Some(bytes) = crowd.user_bytes_per_client {
+        line.push_str(&format!(", {} of user space a client", text::bytes(bytes)));
+    }
+    page.line("this crowd", &line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::report;
+
+    /// A report with many pushes, long figures and long warnings.
+    fn long_report() -> Report {
+        let mut report = report();
+        let mut push = report.pushes[0].clone();
+        push.times.first_ms = Some(999.0);
+        push.ended = Ended::Settled;
+        push.answer = Some(PublishAnswer::Unanswered);
+        report.pushes = vec![push; 30];
+        report.fanout.as_mut().unwrap().pushes = 30;
+        report.warnings = vec!["a warning that goes on and on ".repeat(9)];
+        report.errors = (500..520)
+            .map(|status| (format!("handshake_{status}"), 1_000_000))
+            .collect();
+        report
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_narrow_lines() {
+        let report = long_report();
+        for columns in [80, 100, 200] {
+            for line in render(&report, columns).lines() {
+                assert!(line.chars().count() <= columns, "{columns}: {line}");
+            }
+        }
+        let header = |columns| {
+            let table = render(&report, columns);
+            let header = table.lines().find(|line| line.contains("reached"));
+            header.unwrap().to_owned()
+        };
+        assert!(header(200).contains("p99.9") && header(200).contains("accepted"));
+        assert!(!header(80).contains("p99.9") && header(80).contains("last"));
+    }
+
+    #[test]
+    fn what_went_wrong_comes_first() {
+        let mut report = report();
+        report.went_wrong = Some("Not everything went well: 1 connection was lost.".to_owned());
+        let table = render(&report, 80);
+        let second = table.lines().filter(|line| !line.is_empty()).nth(1);
+        assert_eq!(
+            second,
+            Some("  Not everything went well: 1 connection was lost.")
+        );
+    }
+
+    #[test]
+    fn figures_have_sensible_digits_and_one_is_no_plural() {
+        let mut report = report();
+        let table = render(&report, 80);
+        assert!(
+            table.contains("1,000 of 1,000 in 40.0 ms, 24,012/s\n"),
+            "{table}"
+        );
+        (report.settings.connections, report.settings.threads) = (1, 1);
+        let table = render(&report, 80);
+        assert!(
+            table.contains("1 client to") && table.contains("1 thread\n"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn the_worst_push_is_not_mixed_with_all_of_them() {
+        let mut report = long_report();
+        let fanout = report.fanout.as_mut().unwrap();
+        (fanout.reach, fanout.reach_min) = (Some(0.95), Some(0.5));
+        fanout.worst.last_ms = Some(f64::INFINITY);
+        let table = render(&report, 200);
+        let row = |name: &str| {
+            let line = table
+                .lines()
+                .find(|line| line.trim_start().starts_with(name));
+            line.unwrap().to_owned()
+        };
+        let together = row("together");
+        assert!(
+            together.contains("95.00%") && together.ends_with('-'),
+            "{table}"
+        );
+        assert!(!together.contains("never"), "{together}");
+        let worst = row("worst of each");
+        assert!(
+            worst.contains("50.00%") && worst.contains("never"),
+            "{worst}"
+        );
+        assert!(worst.ends_with("800 us"), "{worst}");
     }
 }

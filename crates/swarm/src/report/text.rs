@@ -15,6 +15,37 @@ pub(crate) fn count(value: u64) -> String {
     grouped
 }
 
+/// A count and what is counted: `1 connection`, `2 connections`.
+pub(crate) fn counted(value: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(value), if value == 1 { one } else { many })
+}
+
+/// `a`, `a and b`, `a, b and c`; none of nothing.
+pub(crate) fn listed(items: &[String]) -> Option<String> {
+    match items {
+        [] => None,
+        [one] => Some(one.clone()),
+        [before @ .., last] => Some(format!("{} and {last}", before.join(", "))),
+    }
+}
+
+/// Text in lines of at most `columns`, broken between words; a word that is longer stands alone.
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            // Of several blanks those at the end of a line are dropped.
+            Some(_) if word.is_empty() => {}
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// A rate per second: whole from ten on.
 pub(crate) fn rate(per_second: f64) -> String {
     if per_second < 10.0 {
@@ -61,7 +92,7 @@ pub(crate) fn share(share: f64) -> String {
 pub(crate) fn bytes(value: f64) -> String {
     const KIB: f64 = 1024.0;
     match value {
-        v if v < 10.0 * KIB => format!("{v:.0} B"),
+        v if v < 10.0 * KIB => format!("{} B", count(truncate(v.round()))),
         v if v < 10.0 * KIB * KIB => format!("{:.0} KiB", v / KIB),
         v if v < 10.0 * KIB * KIB * KIB => format!("{:.0} MiB", v / KIB / KIB),
         v => format!("{:.1} GiB", v / KIB / KIB / KIB),
@@ -89,7 +120,24 @@ mod tests {
             ],
             ["250 us", "1.50 ms", "12.3 ms", "999 ms", "4.70 s"]
         );
-        assert_eq!([bytes(46.2), bytes(20_480.0)], ["46 B", "20 KiB"]);
+        let sizes = [bytes(46.2), bytes(5_898.0), bytes(20_480.0)];
+        assert_eq!(sizes, ["46 B", "5,898 B", "20 KiB"]);
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        let connections = |value| counted(value, "connection", "connections");
+        assert_eq!(
+            [connections(0), connections(1), connections(1_000)],
+            ["0 connections", "1 connection", "1,000 connections"]
+        );
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(wrapped("one two  three", 9), ["one two ", "three"]);
+        assert_eq!(wrapped("longer than five", 5), ["longer", "than", "five"]);
+        assert_eq!(wrapped("", 5), [""]);
     }
 
     #[test]

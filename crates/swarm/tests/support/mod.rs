@@ -27,6 +27,10 @@ pub(crate) enum Admission {
     Upgrade,
     /// Answer with this status.
     Refuse(u16),
+    /// Answer with this, and go on holding the connection.
+    Say(&'static str),
+    /// End the connection when the request has come.
+    End,
     /// Never answer.
     Ignore,
 }
@@ -41,6 +45,8 @@ struct Clients {
 pub(crate) struct Server {
     pub(crate) websocket: SocketAddr,
     pub(crate) http: SocketAddr,
+    /// First lines of all requests to `http`.
+    pub(crate) requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
@@ -57,10 +63,12 @@ impl Server {
         let server = Self {
             websocket: websocket.local_addr().unwrap(),
             http: http.local_addr().unwrap(),
+            requests: Arc::default(),
         };
+        let requests = Arc::clone(&server.requests);
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || accept(&websocket, &accepting, admit));
-        std::thread::spawn(move || answer(&http, &shared, clients, script));
+        std::thread::spawn(move || answer(&http, &shared, &requests, clients, script));
         server
     }
 
@@ -102,6 +110,12 @@ fn accept(listener: &TcpListener, clients: &Clients, admit: impl Fn(usize) -> Ad
                 let answer = format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n");
                 let _ = stream.write_all(answer.as_bytes());
             }
+            Admission::Say(answer) => {
+                read_head(&mut stream);
+                let _ = stream.write_all(answer.as_bytes());
+                ignored.push(stream);
+            }
+            Admission::End => drop(read_head(&mut stream)),
             Admission::Ignore => ignored.push(stream),
         }
     }
@@ -111,6 +125,7 @@ fn accept(listener: &TcpListener, clients: &Clients, admit: impl Fn(usize) -> Ad
 fn answer(
     listener: &TcpListener,
     clients: &Clients,
+    requests: &Mutex<Vec<String>>,
     wanted: usize,
     mut script: impl FnMut(u32, &str, &mut Vec<Client>) -> u16,
 ) {
@@ -118,6 +133,8 @@ fn answer(
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
         while let Some(head) = read_head(&mut stream) {
+            let line = head.lines().next().unwrap_or_default();
+            requests.lock().unwrap().push(line.to_owned());
             let mut status = 200;
             if head.starts_with("POST") {
                 let body = read_body(&mut stream, &head);

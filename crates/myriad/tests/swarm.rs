@@ -1,0 +1,121 @@
+//! Where `myriad swarm` writes what, and how it ends.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A server that everybody may connect to.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let mut process = myriad(&["serve", "--dev", "--listen", "127.0.0.1:0", "--drain", "1s"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a program");
+        let stderr = process.stderr.take().expect("piped");
+        let mut lines = BufReader::new(stderr).lines();
+        let address = lines
+            .find_map(|line| {
+                let line = line.expect("text");
+                let rest = line.strip_prefix("listening on ")?;
+                Some(rest.split_whitespace().next()?.to_owned())
+            })
+            .expect("the server says where it listens");
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { process, address }
+    }
+
+    /// A crowd of ten and one push, to its end.
+    fn swarm(&self, more: &[&str]) -> Output {
+        let target = format!("ws://{}/raw?channel=x", self.address);
+        let hook = format!("http://{}/api/publish", self.address);
+        let mut arguments = vec!["swarm", &target, "-c", "10", "--publish", &hook];
+        arguments.extend(["--pushes", "1", "--warmup", "10ms"]);
+        arguments.extend(more);
+        myriad(&arguments).output().expect("a program")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn myriad(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+    command.args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn json_on_standard_output_is_alone_there() {
+    let server = Server::start();
+    for style in ["auto", "plain", "off"] {
+        let output = server.swarm(&["--json", "-", "--live", style]);
+        assert!(output.status.success(), "{output:?}");
+        let report: serde_json::Value =
+            serde_json::from_slice(&output.stdout).expect("one JSON value");
+        assert_eq!(report["pushes"][0]["received"], 10);
+        assert!(text(&output.stderr).contains("10 of 10"), "{output:?}");
+    }
+}
+
+#[test]
+fn two_reports_do_not_share_standard_output() {
+    for pair in [
+        ["--json", "-", "--hgrm", "-"],
+        ["--json", "-", "--live", "json"],
+    ] {
+        let mut arguments = vec!["swarm", "ws://127.0.0.1:1/"];
+        arguments.extend(pair);
+        let output = myriad(&arguments).output().expect("a program");
+        assert_eq!(output.status.code(), Some(104), "{output:?}");
+        assert!(
+            text(&output.stderr).contains("standard output"),
+            "{output:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_shown_meanwhile_is_still_reported() {
+    let output = Server::start().swarm(&["--live", "off"]);
+    assert!(output.status.success(), "{output:?}");
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("10 of 10") && table.contains("100.00%"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_write_that_fails_at_the_end_does_not_cost_the_report() {
+    let output = Server::start().swarm(&["--json", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stdout).contains("10 of 10"), "{output:?}");
+    assert!(text(&output.stderr).contains("/dev/full"), "{output:?}");
+}
+
+#[test]
+fn a_path_that_cannot_be_written_is_an_error_at_once() {
+    let server = Server::start();
+    let path = PathBuf::from("/no/such/folder/report.json");
+    let output = server.swarm(&["--live", "plain", "--json", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let errors = text(&output.stderr);
+    assert!(errors.contains("/no/such/folder/report.json"), "{errors}");
+    assert!(
+        !errors.contains("connected"),
+        "nobody connected before: {errors}"
+    );
+}

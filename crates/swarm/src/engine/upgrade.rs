@@ -1,0 +1,190 @@
+//! The answer to an upgrade request: granted, refused, or none at all.
+//!
+//! Of the first refusal of each kind the crowd keeps what the server said, for people to read. Its body may come after its
+//! head, so that this one connection waits for it; all others are judged by the head alone.
+
+use crate::clock::Nanos;
+use crate::engine::crowd::{Partial, World};
+use crate::failure::Failure;
+use myriad_reactor::{Reactor, Token};
+use myriad_wire::handshake::{Agreed, ResponseRefused, check_response, check_response_to_offer};
+use myriad_wire::http::{HeadLimits, ResponseHead, parse_response};
+use myriad_wire::ws::Extension;
+use std::collections::BTreeMap;
+
+/// Bytes that are kept of an answer.
+const SAID_BYTES_MAX: usize = 200;
+
+/// Kinds of refusals of which an answer is kept. A server may answer with any status.
+const KINDS_MAX: usize = 16;
+
+/// Whose answer is kept, by the kind of refusal.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(BTreeMap<Failure, Token>);
+
+impl Refusals {
+    /// Whether this connection's answer is the one to keep: the first of its kind.
+    fn is_kept(&mut self, failure: Failure, token: Token) -> bool {
+        if self.0.len() >= KINDS_MAX && !self.0.contains_key(&failure) {
+            return false;
+        }
+        *self.0.entry(failure).or_insert(token) == token
+    }
+}
+
+/// What an answer to an upgrade request amounts to.
+enum Answer {
+    /// The head has not ended.
+    Incomplete,
+    /// A WebSocket; frames begin after so many bytes.
+    Granted { head_bytes: usize, agreed: Agreed },
+    /// No WebSocket.
+    Refused {
+        failure: Failure,
+        /// What the server says about it begins after so many bytes.
+        said_from: usize,
+        /// More of that is to come.
+        more: bool,
+    },
+}
+
+impl World {
+    /// Reads the upgrade's answer, and frames that came with it.
+    pub(super) fn handle_answer<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        bytes: &mut [u8],
+        now: Nanos,
+    ) {
+        match self.partials.remove(&token.index) {
+            Some(Partial::Head(mut head)) => {
+                head.extend_from_slice(bytes);
+                self.handle_head(reactor, token, &mut head, now);
+            }
+            _ => self.handle_head(reactor, token, bytes, now),
+        }
+    }
+
+    fn handle_head<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        bytes: &mut [u8],
+        now: Nanos,
+    ) {
+        let index = token.index as usize;
+        match self.judge_answer(token, bytes) {
+            Answer::Incomplete => self.await_more(token, bytes),
+            Answer::Granted { head_bytes, agreed } => {
+                self.note_agreed(agreed);
+                self.note_opened(index, now);
+                self.handle_frames(reactor, token, &mut bytes[head_bytes..], now);
+            }
+            Answer::Refused {
+                failure,
+                said_from,
+                more,
+            } => {
+                let is_kept = self.refusals.is_kept(failure, token);
+                if is_kept && more {
+                    return self.await_more(token, bytes);
+                }
+                if is_kept {
+                    self.keep_answer(failure, &bytes[said_from..]);
+                }
+                self.fail_attempt(reactor, index, failure, now);
+            }
+        }
+    }
+
+    fn await_more(&mut self, token: Token, bytes: &[u8]) {
+        self.partials
+            .insert(token.index, Partial::Head(bytes.to_vec()));
+    }
+
+    /// Ends an attempt whose answer is over, or took too long: by what it had said until then, or else by `failure`.
+    pub(super) fn fail_upgrade<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        index: usize,
+        failure: Failure,
+        now: Nanos,
+    ) {
+        let number = u32::try_from(index).expect("terminals are at most 2^32");
+        let token = self.terminals[index].token(number);
+        let mut failure = failure;
+        if let Some(Partial::Head(head)) = self.partials.remove(&number) {
+            let mut said_from = 0;
+            if let Answer::Refused {
+                failure: refusal,
+                said_from: from,
+                ..
+            } = self.judge_answer(token, &head)
+            {
+                (failure, said_from) = (refusal, from);
+            }
+            if self.refusals.is_kept(failure, token) {
+                self.keep_answer(failure, &head[said_from..]);
+            }
+        }
+        self.fail_attempt(reactor, index, failure, now);
+    }
+
+    fn keep_answer(&mut self, failure: Failure, said: &[u8]) {
+        if !said.is_empty() {
+            let said = said[..said.len().min(SAID_BYTES_MAX)].to_vec();
+            self.notes.answers.push((failure, said));
+        }
+    }
+
+    fn note_agreed(&mut self, agreed: Agreed) {
+        // As `opened` does, it counts the crowd and not those that replace some of it later.
+        if !self.is_replacing() {
+            self.totals.compressed += u64::from(agreed == Agreed::Deflate);
+        }
+    }
+
+    fn judge_answer(&self, token: Token, bytes: &[u8]) -> Answer {
+        let invalid = Answer::Refused {
+            failure: Failure::HandshakeInvalid,
+            said_from: 0,
+            more: false,
+        };
+        let head = match parse_response(bytes, HeadLimits::default()) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Answer::Incomplete,
+            Err(_) => return invalid,
+        };
+        let key = self
+            .plan
+            .key(self.plan.number(self.part, token.index), token.generation);
+        let judged = match self.plan.extension {
+            Extension::None => check_response(&head, &key.accept()).map(|()| Agreed::Plain),
+            Extension::Deflate => check_response_to_offer(&head, &key.accept()),
+        };
+        match judged {
+            Ok(agreed) => Answer::Granted {
+                head_bytes: head.head_bytes(),
+                agreed,
+            },
+            Err(ResponseRefused::Status(status)) => Answer::Refused {
+                failure: Failure::HandshakeStatus(status),
+                said_from: head.head_bytes(),
+                more: has_more(&head, bytes.len() - head.head_bytes()),
+            },
+            Err(_) => invalid,
+        }
+    }
+}
+
+/// Whether more of a body is to come, and wanted, than the `received` bytes of it.
+fn has_more(head: &ResponseHead<'_>, received: usize) -> bool {
+    let length = head.header("content-length");
+    let length = length.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok());
+    // Without a length the body ends with the connection, or in chunks; then its first bytes are enough.
+    match length {
+        Some(length) => received < SAID_BYTES_MAX.min(length),
+        None => received == 0 && !matches!(head.status(), 204 | 304),
+    }
+}

@@ -1,0 +1,160 @@
+//! What went wrong in a run, in one sentence.
+
+use crate::measure::round_trip::RoundTripReport;
+use crate::report::text::{count, counted, listed};
+use crate::report::{Outcome, Report};
+
+/// One sentence on what went wrong; none when nothing did.
+pub(crate) fn went_wrong(report: &Report) -> Option<String> {
+    if report.outcome == Outcome::NobodyConnected {
+        return Some(nobody(report));
+    }
+    let mut troubles: Vec<String> = [
+        given_up(report),
+        lost(report),
+        failed_pushes(report),
+        missed(report),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    troubles.extend(unanswered("echo", "echoes", report.echo.as_ref()));
+    troubles.extend(unanswered("request", "requests", report.request.as_ref()));
+    let errors: u64 = report.errors.values().sum();
+    if troubles.is_empty() && errors > 0 {
+        troubles.push(format!("there {}", were(errors, "error", "errors")));
+    }
+    let list = listed(&troubles)?;
+    Some(format!("Not everything went well: {list}."))
+}
+
+fn nobody(report: &Report) -> String {
+    match report.setup.tcp_connected {
+        0 => format!(
+            "None of the {} could connect.",
+            counted(report.setup.connections_wanted, "client", "clients")
+        ),
+        some => format!(
+            "{} connected, none upgraded: is this a WebSocket server?",
+            count(some)
+        ),
+    }
+}
+
+fn given_up(report: &Report) -> Option<String> {
+    let setup = &report.setup;
+    (setup.given_up > 0).then(|| {
+        format!(
+            "{} of {} could not connect",
+            count(setup.given_up),
+            counted(setup.connections_wanted, "client", "clients")
+        )
+    })
+}
+
+fn lost(report: &Report) -> Option<String> {
+    let lost = report.churn.lost;
+    let all = lost > 0 && report.crowd.open_at_end == 0 && report.churn.churned == 0;
+    if all && lost > 1 {
+        return Some(format!("all {} connections were lost", count(lost)));
+    }
+    (lost > 0).then(|| format!("{} lost", verb(lost, "connection", "connections")))
+}
+
+fn failed_pushes(report: &Report) -> Option<String> {
+    let fanout = report.fanout.as_ref()?;
+    let of = counted(fanout.pushes, "push", "pushes");
+    (fanout.failed > 0).then(|| format!("{} of {of} failed", count(fanout.failed)))
+}
+
+fn missed(report: &Report) -> Option<String> {
+    let missed = report.messages.missed;
+    (missed > 0).then(|| {
+        let (deliveries, is) = if missed == 1 {
+            ("delivery", "is")
+        } else {
+            ("deliveries", "are")
+        };
+        format!("{} {deliveries} {is} missing", count(missed))
+    })
+}
+
+fn unanswered(one: &str, many: &str, trips: Option<&RoundTripReport>) -> Option<String> {
+    let trips = trips?;
+    if trips.lost > 0 {
+        let of = counted(trips.sent, one, many);
+        return Some(format!("{} of {of} did not come back", count(trips.lost)));
+    }
+    (trips.errors > 0).then(|| {
+        format!(
+            "there {}",
+            were(trips.errors, "wrong answer", "wrong answers")
+        )
+    })
+}
+
+/// `1 connection was`, `2 connections were`.
+fn verb(value: u64, one: &str, many: &str) -> String {
+    let verb = if value == 1 { "was" } else { "were" };
+    format!("{} {verb}", counted(value, one, many))
+}
+
+/// `was 1 error`, `were 2 errors`.
+fn were(value: u64, one: &str, many: &str) -> String {
+    let verb = if value == 1 { "was" } else { "were" };
+    format!("{verb} {}", counted(value, one, many))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::report;
+
+    #[test]
+    fn a_run_in_which_all_went_well_has_nothing_to_say() {
+        assert_eq!(went_wrong(&report()), None);
+    }
+
+    #[test]
+    fn whatever_went_wrong_is_in_one_sentence() {
+        let mut report = report();
+        report.churn.lost = 1;
+        let sentence = |report: &Report| went_wrong(report).unwrap();
+        assert_eq!(
+            sentence(&report),
+            "Not everything went well: 1 connection was lost."
+        );
+        report.churn.lost = 1_200;
+        report.messages.missed = 1;
+        let fanout = report.fanout.as_mut().unwrap();
+        (fanout.pushes, fanout.failed) = (3, 2);
+        assert_eq!(
+            sentence(&report),
+            "Not everything went well: 1,200 connections were lost, 2 of 3 pushes failed and 1 delivery is missing."
+        );
+        report.crowd.open_at_end = 0;
+        assert!(sentence(&report).contains("all 1,200 connections were lost"));
+    }
+
+    #[test]
+    fn attempts_that_failed_and_were_repeated_are_errors() {
+        let mut report = report();
+        report.errors.insert("handshake_503".to_owned(), 25);
+        let sentence = went_wrong(&report).unwrap();
+        assert_eq!(sentence, "Not everything went well: there were 25 errors.");
+    }
+
+    #[test]
+    fn a_port_that_accepts_and_never_answers_is_asked_about() {
+        let mut report = report();
+        report.outcome = Outcome::NobodyConnected;
+        let sentence = went_wrong(&report).unwrap();
+        assert_eq!(
+            sentence,
+            "1,000 connected, none upgraded: is this a WebSocket server?"
+        );
+        report.setup.tcp_connected = 0;
+        let sentence = went_wrong(&report).unwrap();
+        assert_eq!(sentence, "None of the 1,000 clients could connect.");
+    }
+}

@@ -1,0 +1,296 @@
+//! What makes the figures of a run less trustworthy, and what to do about its failures.
+
+use crate::failure::Failure;
+use crate::measure::collector::as_millis;
+use crate::measure::process::{LATE_MAX, SATURATED_SHARE};
+use crate::measure::round_trip::Counts;
+use crate::report::text;
+use crate::run::{Figures, Run};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+impl Run<'_> {
+    /// What makes the figures less trustworthy, and what to do about failures.
+    pub(super) fn warnings(&self, figures: &Figures) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let (watch, totals) = (&self.watch, &figures.totals);
+        if watch.saturated_seconds > 0 {
+            warnings.push(format!(
+                "the crowd itself was short of CPU in {} of {} seconds (at most {} of what its threads can use): times and rates may be its limit and not the server's; give it more cores, or a machine of its own",
+                watch.saturated_seconds,
+                watch.seconds,
+                text::share(watch.share_max)
+            ));
+        }
+        let fanout = self.fanout_series();
+        warnings.extend(warnings_of_saturation(
+            fanout.worst.count,
+            fanout.crowd_saturated,
+            fanout.machine_saturated,
+        ));
+        self.warn_of_connecting(figures, &mut warnings);
+        if totals.churn_forgone > 0 {
+            warnings.push(format!(
+                "{} clients were to leave by --churn and did not, because too many were still being replaced or the crowd had no CPU: the churn was lower than asked for",
+                text::count(totals.churn_forgone)
+            ));
+        }
+        if totals.replacements_given_up > 0 {
+            warnings.push(format!(
+                "{} of those that left could not be replaced; see the errors",
+                text::count(totals.replacements_given_up)
+            ));
+        }
+        warnings.extend(
+            figures
+                .failures
+                .keys()
+                .filter_map(|failure| advice(*failure, figures)),
+        );
+        self.warn_of_echoes(figures, &mut warnings);
+        self.warn_of_requests(&mut warnings);
+        self.warn_of_publisher(&mut warnings);
+        if self.drain_timed_out {
+            warnings.push(
+                "closing took too long and was given up; the kernel closes the rest".to_owned(),
+            );
+        }
+        warnings
+    }
+
+    fn warn_of_connecting(&self, figures: &Figures, warnings: &mut Vec<String>) {
+        let totals = &figures.totals;
+        let late = |duration: Duration| text::time(as_millis(duration));
+        if totals.schedule_late > LATE_MAX {
+            warnings.push(format!(
+                "the connect schedule was up to {} late because the crowd could not keep it; lower --connect-rate",
+                late(totals.schedule_late)
+            ));
+        }
+        if totals.window_late > LATE_MAX {
+            warnings.push(format!(
+                "the connect schedule was up to {} late because {} connections were under way already: the server is slower than --connect-rate",
+                late(totals.window_late),
+                text::count(u64::from(self.plan.connecting_max))
+            ));
+        }
+        let ceiling = u64::from(self.plan.connecting_max);
+        if totals.window_least < ceiling && Self::handshakes_timed_out(figures) {
+            warnings.push(format!(
+                "connections timed out, so that the crowd had fewer of them under way: {} at the least, instead of {}",
+                text::count(totals.window_least),
+                text::count(ceiling)
+            ));
+        }
+        if totals.opened < self.config.connections {
+            let connected = text::count(totals.opened);
+            warnings.push(format!(
+                "only {connected} of {} connected",
+                text::count(self.config.connections)
+            ));
+        }
+    }
+
+    fn handshakes_timed_out(figures: &Figures) -> bool {
+        [Failure::ConnectTimeout, Failure::HandshakeTimeout]
+            .iter()
+            .any(|failure| figures.failures.contains_key(failure))
+    }
+
+    fn warn_of_echoes(&self, figures: &Figures, warnings: &mut Vec<String>) {
+        let counts = &figures.echo;
+        if counts.late > LATE_MAX {
+            warnings.push(format!(
+                "echoes were sent up to {} after they were due because the crowd had no CPU for them, and that is part of their times; lower --echo, or give it more cores",
+                text::time(as_millis(counts.late))
+            ));
+        }
+        let why = "too many were unanswered or unsent: the server is slower than --echo";
+        warnings.extend(warnings_of_schedule("echoes", counts, why));
+    }
+
+    fn warn_of_requests(&self, warnings: &mut Vec<String>) {
+        let Some(requester) = &self.requester else {
+            return;
+        };
+        let progress = requester.progress();
+        let why = "every connection waited for an answer: the server is slower than --request-rate, or --request-connections are too few";
+        warnings.extend(warnings_of_schedule(
+            "requests",
+            &progress.trips.counts,
+            why,
+        ));
+        warnings.extend(warnings_of_urls(
+            "requests to",
+            &progress.failures,
+            &progress.trouble,
+        ));
+    }
+
+    fn warn_of_publisher(&self, warnings: &mut Vec<String>) {
+        let Some(publisher) = &self.publisher else {
+            return;
+        };
+        let progress = publisher.progress();
+        let every = self.config.publish.as_ref().map(|publish| publish.every);
+        if progress.late > publish_late_max(every.unwrap_or_default()) {
+            warnings.push(format!(
+                "the publish schedule was up to {} late, and that is part of the times: answers took longer than --every, or the publisher had no CPU",
+                text::time(as_millis(progress.late))
+            ));
+        }
+        warnings.extend(warnings_of_urls(
+            "publishing to",
+            &progress.failures,
+            &progress.trouble,
+        ));
+    }
+}
+
+/// Lateness of the publish schedule above which the pushes were not those that were asked for.
+fn publish_late_max(every: Duration) -> Duration {
+    LATE_MAX.min(every / 2)
+}
+
+/// Of so many pushes, some in which a thread of the crowd had no rest, and some in which the machine had none.
+fn warnings_of_saturation(pushes: u64, crowd: u64, machine: u64) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let (of, limit) = (text::count(pushes), text::share(SATURATED_SHARE));
+    if crowd > 0 {
+        warnings.push(format!(
+            "a thread of the crowd was above {limit} of its processor during {} of {of} pushes: their times may be its limit and not the server's",
+            text::count(crowd)
+        ));
+    }
+    if machine > 0 {
+        warnings.push(format!(
+            "this machine had no processor left during {} of {of} pushes: if server and crowd share it, these times contain both",
+            text::count(machine)
+        ));
+    }
+    warnings
+}
+
+/// What to do about each kind of failure, and the last trouble with each URL.
+fn warnings_of_urls(
+    what: &str,
+    failures: &BTreeMap<Failure, u64>,
+    trouble: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let troubles = trouble
+        .iter()
+        .map(|(url, trouble)| format!("{what} {url} failed: {trouble}"));
+    let steps = failures
+        .keys()
+        .filter_map(|failure| Some(format!("{failure}: {}", failure.next_step()?)));
+    steps.chain(troubles).collect()
+}
+
+/// What to do about a failure, and what the server said to it.
+fn advice(failure: Failure, figures: &Figures) -> Option<String> {
+    let said = figures.answers.get(&failure);
+    let step = failure.next_step_after(said.map_or(b"", |said| said));
+    match (step, said) {
+        (Some(step), Some(said)) => {
+            let said = printable(said);
+            Some(format!("{failure}: {step}; the server said: {said}"))
+        }
+        (Some(step), None) => Some(format!("{failure}: {step}")),
+        (None, Some(said)) => Some(format!("{failure}: the server said: {}", printable(said))),
+        (None, None) => None,
+    }
+}
+
+/// What a server answered, by kind of failure.
+pub(super) fn server_said(figures: &Figures) -> BTreeMap<String, String> {
+    let answers = figures.answers.iter();
+    answers
+        .map(|(failure, said)| (failure.to_string(), printable(said)))
+        .collect()
+}
+
+/// Bytes of a peer as text that is safe to show: whatever is not printable is escaped.
+fn printable(bytes: &[u8]) -> String {
+    let escape = |c: char| match c {
+        '\u{fffd}' | '\\' => c.to_string(),
+        // Letters of any language are shown; what moves a cursor or turns the direction of writing is not.
+        c if c.is_alphanumeric() || (' '..='~').contains(&c) => c.to_string(),
+        c => c.escape_default().to_string(),
+    };
+    let text = String::from_utf8_lossy(bytes);
+    format!(
+        "\"{}\"",
+        text.trim_end().chars().map(escape).collect::<String>()
+    )
+}
+
+/// What a schedule of echoes or requests could not keep, and why some had to wait.
+fn warnings_of_schedule(what: &str, counts: &Counts, why_held: &str) -> Vec<String> {
+    let held = (counts.held > LATE_MAX).then(|| {
+        let time = text::time(as_millis(counts.held));
+        format!("{what} were sent up to {time} after they were due because {why_held}")
+    });
+    let unsent = (counts.unsent() > 0).then(|| {
+        let unsent = text::count(counts.unsent());
+        format!(
+            "{unsent} {what} fell due and were never sent, and are in no time: the times are those of a lower load than asked for"
+        )
+    });
+    held.into_iter().chain(unsent).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waited_and_what_was_never_sent_is_warned_of() {
+        let mut counts = Counts {
+            due: 9,
+            sent: 9,
+            held: LATE_MAX,
+            ..Counts::default()
+        };
+        assert_eq!(warnings_of_schedule("echoes", &counts, "so"), [""; 0]);
+        (counts.due, counts.held) = (1_009, Duration::from_millis(1_500));
+        let warnings = warnings_of_schedule("echoes", &counts, "so");
+        assert_eq!(
+            warnings[0],
+            "echoes were sent up to 1.50 s after they were due because so"
+        );
+        assert!(
+            warnings[1].starts_with("1,000 echoes fell due and were never sent"),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn what_a_server_said_can_do_nothing_to_a_terminal() {
+        assert_eq!(
+            printable(b"<h1>N\xc3\xb6</h1>\x1b[2J\r\nbye\xff\0\n\n"),
+            "\"<h1>N\u{f6}</h1>\\u{1b}[2J\\r\\nbye\u{fffd}\\u{0}\""
+        );
+        assert_eq!(printable("a\u{202e}b".as_bytes()), "\"a\\u{202e}b\"");
+    }
+
+    #[test]
+    fn saturation_is_warned_of_where_it_was() {
+        assert_eq!(warnings_of_saturation(3, 0, 0), [""; 0]);
+        let crowd = warnings_of_saturation(3, 2, 0);
+        assert_eq!(crowd.len(), 1);
+        assert!(crowd[0].contains("2 of 3 pushes"), "{crowd:?}");
+        let machine = warnings_of_saturation(3, 0, 3);
+        assert_eq!(machine.len(), 1);
+        assert!(
+            machine[0].contains("these times contain both"),
+            "{machine:?}"
+        );
+    }
+
+    #[test]
+    fn a_short_interval_leaves_less_room_for_lateness() {
+        assert_eq!(publish_late_max(Duration::from_secs(5)), LATE_MAX);
+        let short = publish_late_max(Duration::from_millis(20));
+        assert_eq!(short, Duration::from_millis(10));
+    }
+}
