@@ -1,12 +1,15 @@
 """The crowd against our server, and against one that knows nothing of it: the `websockets` package's."""
 
 import json
+import re
+import subprocess
+import sys
 import threading
 
 import pytest
 from websockets.sync.server import serve as serve_elsewhere
 
-from server import run
+from server import ROOT, run
 
 
 @pytest.fixture
@@ -72,3 +75,44 @@ def test_a_server_that_changes_what_it_sends_back_is_found_out(elsewhere, tmp_pa
     assert report["echo"]["lost"] == report["echo"]["sent"] > 0
     assert report["echo"]["errors"] == report["errors"]["echo_wrong"] > 0
     assert any("echo path" in warning for warning in report["warnings"])
+
+
+HOOK_EXAMPLE = ROOT / "examples" / "publish_hook.py"
+
+
+@pytest.fixture
+def hooked():
+    """The example server of docs/swarm.md: its port for clients and its port for pushes."""
+    process = subprocess.Popen([sys.executable, HOOK_EXAMPLE, "0", "0"], stdout=subprocess.PIPE, text=True)
+    yield re.findall(r"on (\d+)", process.stdout.readline())
+    process.terminate()
+    process.wait()
+
+
+def test_a_publish_hook_of_ten_lines_is_enough(hooked, tmp_path):
+    clients, hook = hooked
+    report = swarm(
+        f"ws://127.0.0.1:{clients}/", "--connections", "50", "--warmup", "100ms",
+        "--publish", f"http://127.0.0.1:{hook}/", "--publish-body", "plain", "--pushes", "3", "--every", "100ms",
+        "--threshold", "reach>=100%", "--threshold", "missed==0", report=tmp_path / "report.json",
+    )
+    assert [push["received"] for push in report["pushes"]] == [50, 50, 50]
+    assert report["went_wrong"] is None
+
+
+def test_the_page_shows_the_hook_as_it_is():
+    page = (ROOT / "docs" / "swarm.md").read_text()
+    [shown] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert shown in HOOK_EXAMPLE.read_text()
+    assert len(shown.splitlines()) <= 10
+
+
+def test_the_page_has_every_field_of_the_report(serve, tmp_path):
+    server = serve()
+    report = swarm(f"ws://{server.host}:{server.port}/echo", *ECHO, report=tmp_path / "report.json")
+    page = (ROOT / "docs" / "swarm.md").read_text()
+    table = page.split("## In the report")[1].split("## Kinds of errors")[0]
+    fields = [*report, *(field for part in report.values() if isinstance(part, dict) for field in part)]
+    missing = [field for field in fields if f"`{field}`" not in table]
+    counted = {**report["errors"], **report["closes"], **report["server_said"]}
+    assert set(missing) <= set(counted)
