@@ -6,6 +6,7 @@
 use myriad_shard::HandOver;
 use myriad_wire::http::write_response;
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
@@ -20,6 +21,9 @@ use tokio::net::UnixDatagram;
 
 /// Bytes already read that can travel with a connection: a request head at its limit and what came with it.
 pub(crate) const RECEIVED_BYTES_MAX: usize = 32 << 10;
+
+/// Bytes of connections on their way.
+const SEND_BUFFER_BYTES: usize = 4 << 20;
 
 /// The first byte of each message. It is there because a message without any byte looks like the end of the socket.
 const KIND_CONNECTION: u8 = 1;
@@ -51,6 +55,9 @@ pub(crate) struct Receiver {
 pub(crate) fn pair() -> io::Result<(Sender, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    // As many connections on their way as the kernel allows: a burst of strangers must not turn a probe away. The
+    // kernel cuts it to net.core.wmem_max.
+    set_socket_send_buffer_size(&near, SEND_BUFFER_BYTES)?;
     Ok((
         Sender {
             socket: Arc::new(near),

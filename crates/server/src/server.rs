@@ -2,7 +2,7 @@
 
 use crate::announce::announce;
 use crate::config::Config;
-use crate::control::{self, Control, Gate, Origin, Registered, Stage};
+use crate::control::{self, Admission, Control, REFUSALS_MAX, Registered, Rules, Source, Stage};
 use crate::error::ServerError;
 use crate::handover::Receiver;
 use crate::mailbox::{ShardEvent, ShardEvents, mailbox};
@@ -13,6 +13,7 @@ use crate::shards::{
 use myriad_doctor::units;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
 use myriad_shard::Mesh;
+use myriad_wire::http::HeadLimits;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -32,7 +33,7 @@ pub struct Server {
     driver: Driver,
     shards: usize,
     max_connections: u64,
-    key: Option<Box<str>>,
+    key: Option<Arc<str>>,
     stage: watch::Sender<Stage>,
     control: JoinHandle<Result<(), ServerError>>,
 }
@@ -60,7 +61,7 @@ struct Assembly {
     plan: Plan,
     held: HeldAddress,
     internal: Option<TcpListener>,
-    key: Option<Box<str>>,
+    key: Option<Arc<str>>,
     stage: watch::Sender<Stage>,
 }
 
@@ -312,6 +313,10 @@ struct Supervisor {
     ready: Option<SyncSender<()>>,
 }
 
+/// Descriptors for connections that are leaving while others have their places already.
+const LEAVING_MAX: usize = 64;
+/// Connections that the control plane serves at a time.
+const CONNECTIONS_MAX: usize = CONTROL_CONNECTIONS_MAX - REFUSALS_MAX - LEAVING_MAX;
 /// Connections of the control plane get this long to finish their answers after the last shard.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time between the failing health check and the first close.
@@ -323,7 +328,7 @@ impl Supervisor {
         mut threads: Threads,
         mut events: ShardEvents,
     ) -> Result<(), ServerError> {
-        let gate = self.open_gate(&mut threads)?;
+        let admission = self.open(&mut threads)?;
         let (mut ready, mut finished) = (Vec::new(), 0);
         while finished < self.plan.shards {
             let batch = events
@@ -345,7 +350,7 @@ impl Supervisor {
             }
         }
         self.stage.send_replace(Stage::Stopped);
-        let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, gate.emptied()).await;
+        let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, admission.emptied()).await;
         for handle in threads.handles.drain(..) {
             // Each has said that it is finished, and panics were reported by then.
             let _ = handle.join();
@@ -354,23 +359,32 @@ impl Supervisor {
     }
 
     /// Lets connections in: from the shards, and from the control plane's own listener.
-    fn open_gate(&mut self, threads: &mut Threads) -> Result<Gate, ServerError> {
-        let connections_max = u32::try_from(CONTROL_CONNECTIONS_MAX).expect("a thousand or so");
-        let gate = Gate::new(
-            control::router(Arc::clone(&self.control)),
+    fn open(&mut self, threads: &mut Threads) -> Result<Admission, ServerError> {
+        let settings = &self.config.settings;
+        let rules = Rules {
+            router: control::router(Arc::clone(&self.control)),
+            limits: HeadLimits {
+                bytes_max: settings.head_bytes_max,
+                headers_max: settings.headers_max,
+            },
+            key: self.control.key.clone(),
+        };
+        let admission = Admission::new(
+            rules,
             self.stage.subscribe(),
             self.control.metrics.requests().clone(),
-            connections_max,
+            self.control.metrics.connections().clone(),
+            CONNECTIONS_MAX,
         );
         for socket in threads.hand_overs.drain(..) {
-            tokio::spawn(receive(socket, gate.clone()));
+            tokio::spawn(receive(socket, admission.clone()));
         }
         if let Some(listener) = self.internal.take() {
             let listener = tokio::net::TcpListener::from_std(listener)
                 .map_err(ServerError::system("listen internally"))?;
-            tokio::spawn(accept(listener, gate.clone()));
+            tokio::spawn(accept(listener, admission.clone()));
         }
-        Ok(gate)
+        Ok(admission)
     }
 
     /// All shards accept.
@@ -432,15 +446,19 @@ async fn drain_when_told(mesh: Mesh, mut stage: watch::Receiver<Stage>, over: Du
 /// After an error that may last: a lack of descriptors or of memory would spin.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Connections admitted before others have a turn.
+const ARRIVALS_AT_A_TIME: usize = LEAVING_MAX / 2;
+
 /// Takes in what one shard hands over, until the shard is gone.
-async fn receive(socket: OwnedFd, gate: Gate) {
+async fn receive(socket: OwnedFd, admission: Admission) {
     let received = async {
         let mut receiver = Receiver::new(socket)?;
+        let mut arrivals: usize = 0;
         loop {
             // What goes wrong with one connection (no memory, no epoll watch left) must not cut its shard off.
             let admitted = match receiver.receive().await {
                 Ok(Some(arrival)) => registered(arrival.descriptor).map(|stream| {
-                    gate.admit(stream, Origin::Shard(arrival.received));
+                    admission.admit(stream, Source::Shard(arrival.received));
                 }),
                 Ok(None) => return io::Result::Ok(()),
                 Err(error) => {
@@ -450,6 +468,11 @@ async fn receive(socket: OwnedFd, gate: Gate) {
             };
             if let Err(error) = admitted {
                 tracing::warn!("a connection from a shard was dropped: {error}");
+            }
+            arrivals += 1;
+            if arrivals.is_multiple_of(ARRIVALS_AT_A_TIME) {
+                // Whoever made room leaves now. Yielding more often would let the shards' queue fill up.
+                tokio::task::yield_now().await;
             }
         }
     };
@@ -465,10 +488,10 @@ fn registered(descriptor: OwnedFd) -> io::Result<tokio::net::TcpStream> {
 }
 
 /// Accepts on the control plane's own address.
-async fn accept(listener: tokio::net::TcpListener, gate: Gate) {
+async fn accept(listener: tokio::net::TcpListener, admission: Admission) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => gate.admit(stream, Origin::Listener),
+            Ok((stream, _)) => admission.admit(stream, Source::Listener),
             Err(error) => {
                 tracing::warn!("accepting on the internal address: {error}");
                 tokio::time::sleep(PAUSE).await;

@@ -106,7 +106,7 @@ impl Refusal {
     }
 
     /// The whole answer, for a connection that no HTTP library serves (any more) and that ends with it.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn whole_response(&self) -> String {
         let body = serde_json::to_string(&self.body()).expect("two texts are always JSON");
         let header = self
             .header

@@ -4,7 +4,7 @@ use super::Control;
 use super::error::Refusal;
 use crate::config::ApiKey;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::Response;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -18,15 +18,15 @@ const KEY_BYTES: usize = 16;
 const ADVICE: &str = "send it as the header X-API-Key: KEY, or Authorization: apikey KEY";
 
 /// The key to ask for; none when the API is open.
-pub(crate) fn decide(configured: &ApiKey) -> io::Result<Option<Box<str>>> {
+pub(crate) fn decide(configured: &ApiKey) -> io::Result<Option<Arc<str>>> {
     match configured {
         ApiKey::Open => Ok(None),
-        ApiKey::Configured(key) => Ok(Some(key.clone())),
+        ApiKey::Configured(key) => Ok(Some(Arc::from(&**key))),
         ApiKey::Generated => generate().map(Some),
     }
 }
 
-fn generate() -> io::Result<Box<str>> {
+fn generate() -> io::Result<Arc<str>> {
     let mut bytes = [0; KEY_BYTES];
     // Requests of up to 256 bytes are answered whole (getrandom(2)).
     getrandom(&mut bytes, GetRandomFlags::empty())?;
@@ -44,7 +44,8 @@ pub(crate) async fn require(
     next: Next,
 ) -> Result<Response, Refusal> {
     if let Some(key) = &control.key {
-        match presented(request.headers()) {
+        let headers = request.headers();
+        match presented(|name| headers.get(name).map(HeaderValue::as_bytes)) {
             None => {
                 return Err(Refusal::unauthorized(format!(
                     "the API needs its key: {ADVICE}"
@@ -61,14 +62,12 @@ pub(crate) async fn require(
     Ok(next.run(request).await)
 }
 
-fn presented(headers: &HeaderMap) -> Option<&[u8]> {
-    if let Some(key) = headers.get("x-api-key") {
-        return Some(key.as_bytes());
+/// The key that a request presents. `header` gives the first value of a header.
+pub(super) fn presented<'a>(header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
+    if let Some(key) = header("x-api-key") {
+        return Some(key);
     }
-    let (scheme, key) = headers
-        .get(header::AUTHORIZATION)?
-        .as_bytes()
-        .split_at_checked("apikey ".len())?;
+    let (scheme, key) = header("authorization")?.split_at_checked("apikey ".len())?;
     // Schemes are compared without regard to case (RFC 9110 section 11.1).
     scheme
         .eq_ignore_ascii_case(b"apikey ")
@@ -76,7 +75,7 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 /// Compares in a time that depends on the lengths only, so that a key cannot be found byte by byte.
-fn equal(key: &[u8], other: &[u8]) -> bool {
+pub(super) fn equal(key: &[u8], other: &[u8]) -> bool {
     if key.len() != other.len() {
         return false;
     }
@@ -89,14 +88,11 @@ fn equal(key: &[u8], other: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
 
     #[test]
     fn keys_are_presented_in_either_header() {
         let headers = |name: &'static str, value: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(name, HeaderValue::from_static(value));
-            presented(&headers).map(<[u8]>::to_vec)
+            presented(|wanted| (wanted == name).then_some(value.as_bytes()))
         };
         assert_eq!(headers("x-api-key", "k1").unwrap(), b"k1");
         assert_eq!(headers("authorization", "apikey k1").unwrap(), b"k1");

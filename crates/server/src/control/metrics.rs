@@ -2,7 +2,9 @@
 
 use super::Control;
 use super::error::Refusal;
+use super::places::Eviction;
 use super::process::Process;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,20 +15,27 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncod
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use rustix::thread::Pid;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// How old metrics may be while the control plane is crowded.
+const TEXT_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The registry and the counters that requests write to.
 #[derive(Debug)]
 pub(crate) struct Registered {
     registry: Registry,
     requests: RequestCounts,
+    connections: ConnectionCounts,
     tables: Arc<OnceLock<Vec<Pid>>>,
+    last_text: Mutex<Option<(Instant, Bytes)>>,
 }
 
 /// Requests answered, by route and status; all clones count together.
@@ -41,6 +50,57 @@ impl RequestCounts {
                 status: status.as_u16(),
             })
             .inc();
+    }
+}
+
+/// The control plane's connections; all clones count together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionCounts {
+    open: Gauge,
+    is_crowded: Arc<AtomicBool>,
+    evictions: Family<EvictionLabels, Counter>,
+}
+
+impl ConnectionCounts {
+    fn registered(registry: &mut Registry) -> Self {
+        let counts = Self::default();
+        for reason in Eviction::ALL {
+            // A reason that has not happened yet is shown as 0.
+            drop(counts.evictions.get_or_create(&reason.into()));
+        }
+        registry.register(
+            "api_connections",
+            "Connections of the control plane",
+            counts.open.clone(),
+        );
+        registry.register(
+            "api_evictions",
+            "Connections of the control plane that were ended to make room for others, by reason",
+            counts.evictions.clone(),
+        );
+        counts
+    }
+
+    pub(super) fn set_open(&self, count: usize, is_crowded: bool) {
+        self.open.set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.is_crowded.store(is_crowded, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_eviction(&self, reason: Eviction) {
+        self.evictions.get_or_create(&reason.into()).inc();
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EvictionLabels {
+    reason: &'static str,
+}
+
+impl From<Eviction> for EvictionLabels {
+    fn from(reason: Eviction) -> Self {
+        Self {
+            reason: reason.label(),
+        }
     }
 }
 
@@ -62,6 +122,7 @@ impl Registered {
             "Requests to the control plane, by route and status",
             requests.0.clone(),
         );
+        let connections = ConnectionCounts::registered(ours);
         ours.register_collector(Box::new(Shards { mesh }));
         registry.register_collector(Box::new(OwnProcess {
             tables: Arc::clone(&tables),
@@ -69,13 +130,20 @@ impl Registered {
         Self {
             registry,
             requests,
+            connections,
             tables,
+            last_text: Mutex::default(),
         }
     }
 
     /// Where requests are counted.
     pub(crate) fn requests(&self) -> &RequestCounts {
         &self.requests
+    }
+
+    /// Where the control plane's connections are counted.
+    pub(crate) fn connections(&self) -> &ConnectionCounts {
+        &self.connections
     }
 
     /// Says which threads have descriptor tables of their own, once all run.
@@ -87,15 +155,36 @@ impl Registered {
 
 /// Shows everything.
 pub(crate) async fn metrics(State(control): State<Arc<Control>>) -> Result<Response, Refusal> {
-    let mut text = String::with_capacity(16 << 10);
-    encode(&mut text, &control.metrics.registry).map_err(|_: fmt::Error| {
+    let text = control.metrics.text().map_err(|_: fmt::Error| {
         Refusal::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "metrics",
-            "the metrics could not be written as text",
+            "the metrics could not be written as text; report this with the server's log",
         )
     })?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}
+
+impl Registered {
+    /// The metrics as text: of this moment, or of the last second while strangers crowd the control plane. Writing them
+    /// takes longer than anything else that is answered without a key.
+    fn text(&self) -> Result<Bytes, fmt::Error> {
+        let mut last = self
+            .last_text
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((written_at, text)) = &*last
+            && self.connections.is_crowded.load(Ordering::Relaxed)
+            && written_at.elapsed() < TEXT_AGE_MAX
+        {
+            return Ok(text.clone());
+        }
+        let mut text = String::with_capacity(16 << 10);
+        encode(&mut text, &self.registry)?;
+        let text = Bytes::from(text);
+        *last = Some((Instant::now(), text.clone()));
+        Ok(text)
+    }
 }
 
 /// The shards' figures, summed at each look.

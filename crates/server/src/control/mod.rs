@@ -1,16 +1,20 @@
 //! The control plane: an ordinary HTTP server for everything that is not a million connections.
 
+mod admission;
 mod connection;
 mod error;
 pub mod fuzzing;
 mod health;
+mod inbound;
 mod key;
 mod metrics;
+mod places;
 mod process;
 mod publish;
-mod rewound;
+mod requests;
+mod stream;
 
-pub(crate) use connection::{Gate, Origin};
+pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
 pub(crate) use key::decide as decide_key;
 pub(crate) use metrics::Registered;
 
@@ -23,6 +27,7 @@ use axum::response::Response;
 use axum::routing::{any, get, post};
 use error::Refusal;
 use myriad_shard::Mesh;
+use myriad_wire::http::HeadLimits;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 
@@ -41,7 +46,7 @@ pub(crate) enum Stage {
 pub(crate) struct Control {
     pub(crate) mesh: Mesh,
     pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) key: Option<Box<str>>,
+    pub(crate) key: Option<Arc<str>>,
     pub(crate) driver: &'static str,
     pub(crate) stage: watch::Receiver<Stage>,
     pub(crate) metrics: Registered,
@@ -57,6 +62,16 @@ impl Control {
     pub(crate) fn stage(&self) -> Stage {
         *self.stage.borrow()
     }
+}
+
+/// What every connection is served by.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) router: Router,
+    /// The shards' limits of a request head: both planes give the same verdict.
+    pub(crate) limits: HeadLimits,
+    /// The API's key; none when the API is open.
+    pub(crate) key: Option<Arc<str>>,
 }
 
 /// Paths of the control plane, for the 404's sentence and for labels of metrics.

@@ -1,6 +1,7 @@
 //! `POST /api/publish`.
 
 use super::error::Refusal;
+use super::stream::BODY_TIMEOUT;
 use super::{Control, Stage};
 use crate::mailbox::reply_through;
 use axum::Json;
@@ -18,16 +19,15 @@ use myriad_shard::{Mesh, Payload, PublishRefused};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{SemaphorePermit, oneshot};
 
 /// Bytes of a publication's request.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 /// Kibibytes of request bodies that may be in memory at a time, so that many slow senders cannot fill it.
 pub(crate) const BODIES_KIB_MAX: usize = 64 << 10;
-/// Time for a body to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const FORM: &str =
     r#"send {"channel": "name", "data": any JSON}, or "b64data": "base64" instead of "data""#;
@@ -111,21 +111,31 @@ fn too_long() -> Refusal {
     ))
 }
 
-/// The whole body.
+/// The whole body. Its time is judged where it is received.
 pub(super) async fn read(body: Body) -> Result<Bytes, Refusal> {
-    let read =
-        tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
-    match read {
-        Err(_elapsed) => Err(Refusal::timeout(format!(
+    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_long()),
+        Err(error) => Err(explain_broken_body(&*error)),
+    }
+}
+
+/// The connection's own reason is deep inside of the library's.
+fn explain_broken_body(error: &(dyn Error + 'static)) -> Refusal {
+    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
+    let Some(cause) = causes.find_map(|cause| cause.downcast_ref::<io::Error>()) else {
+        return Refusal::bad_request(
+            "body",
+            format!("the body broke off ({error}); check that Content-Length is right"),
+        );
+    };
+    match cause.kind() {
+        io::ErrorKind::TimedOut => Refusal::timeout(format!(
             "the body did not arrive within {} s; check that Content-Length is right",
             BODY_TIMEOUT.as_secs()
-        ))),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
-        Ok(Err(error)) => Err(Refusal::bad_request(
-            "body",
-            format!("the body broke off: {error}"),
         )),
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        // The sentence says what to do.
+        _ => Refusal::bad_request("body", cause.to_string()),
     }
 }
 

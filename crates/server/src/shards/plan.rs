@@ -41,7 +41,7 @@ pub(crate) struct Plan {
 // The machine's budget counts with as many shards.
 const _: () = assert!(tables::EPOLL_TABLES_MAX == Mesh::SHARDS_MAX);
 /// Connections the control plane may hold in the process's own table.
-pub(crate) const CONTROL_CONNECTIONS_MAX: u64 = 1024;
+pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 1024;
 
 /// Plans for the driver.
 ///
@@ -74,7 +74,7 @@ fn plan_epoll(wanted: Wanted) -> Result<Plan, ServerError> {
         .unwrap_or(wanted.cores)
         .clamp(1, Mesh::SHARDS_MAX);
     let of_process =
-        CONTROL_CONNECTIONS_MAX + own_descriptors(shards) + REFUSAL_SLOTS * shards as u64;
+        CONTROL_CONNECTIONS_MAX as u64 + own_descriptors(shards) + REFUSAL_SLOTS * shards as u64;
     let table = wanted.table as u64;
     if wanted.connections + of_process <= table {
         return Ok(Plan {
@@ -213,7 +213,7 @@ mod tests {
                 let own = own_descriptors(plan.shards);
                 match plan.tables {
                     Tables::Shared => {
-                        assert!(connections + CONTROL_CONNECTIONS_MAX + own <= table as u64)
+                        assert!(connections + CONTROL_CONNECTIONS_MAX as u64 + own <= table as u64)
                     }
                     Tables::PerShard => {
                         let mean = connections.div_ceil(plan.shards as u64);

@@ -81,28 +81,6 @@ on_both_drivers! {
         assert_eq!((answer.status, answer.header("upgrade")), (426, Some("websocket")));
     }
 
-    fn one_connection_too_many_is_told_so(driver) {
-        // As many as the control plane holds; see its gate.
-        const HELD: usize = 1024;
-        let server = start(options(driver));
-        let mut held = Vec::new();
-        for _ in 0..HELD {
-            let mut http = Http::connect(server.address());
-            http.send(head("GET", "/healthz", "").as_bytes());
-            assert_eq!(http.answer().status, 200);
-            held.push(http);
-        }
-        // Those between two requests would make room.
-        for http in &mut held {
-            http.send(b"GET /heal");
-        }
-        let answer = get(server.address(), "/healthz");
-        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
-        assert!(answer.body.contains("too many connections"), "{}", answer.body);
-        drop(held);
-        until("a place is free again", || get(server.address(), "/healthz").status == 200);
-    }
-
     fn a_second_address_takes_the_api_off_the_first(driver) {
         let internal = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         let server = start(Options { internal_listen: internal, ..options(driver) });

@@ -137,6 +137,34 @@ on_both_drivers! {
         }
     }
 
+    fn an_offered_upgrade_does_not_cost_the_answer(driver) {
+        let server = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
+        let key = server.api_key().expect("a generated key").to_owned();
+        // What curl --http2 and the HTTP client of Java's library send beside a body.
+        let offer = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQBAAAA\r\n";
+        let body = "x".repeat(1_500_000);
+        for (presented, status) in [(&*key, 413), ("wrong", 401)] {
+            let headers = format!("{offer}X-API-Key: {presented}\r\nContent-Length: {}\r\n", body.len());
+            let mut http = Http::connect(server.address());
+            http.send(head("POST", "/api/publish", &headers).as_bytes());
+            http.send_anyway(body.as_bytes());
+            assert_eq!(http.answer().status, status);
+        }
+        let small = r#"{"channel": "c", "data": 1}"#;
+        let headers = format!("{offer}X-API-Key: {key}\r\n");
+        let answer = request(server.address(), "POST", "/api/publish", &headers, small);
+        assert_eq!(answer.status, 200);
+    }
+
+    fn a_request_behind_an_unread_body_is_answered(driver) {
+        let server = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
+        let mut http = Http::connect(server.address());
+        let refused = head("POST", "/api/publish", "Transfer-Encoding: chunked\r\n");
+        let next = head("GET", "/healthz", "");
+        http.send(format!("{refused}2\r\n{{}}\r\n0\r\n\r\n{next}").as_bytes());
+        assert_eq!([http.answer().status, http.answer().status], [401, 200]);
+    }
+
     fn a_client_that_waits_for_100_continue_is_told_at_once(driver) {
         let server = start(options(driver));
         let mut http = Http::connect(server.address());

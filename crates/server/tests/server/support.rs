@@ -201,6 +201,19 @@ impl Http {
         answer
     }
 
+    /// A second way to send, for another thread.
+    pub(crate) fn sender(&self) -> TcpStream {
+        self.reader.get_ref().try_clone().expect("a descriptor")
+    }
+
+    /// Everything until the server's end.
+    pub(crate) fn all(&mut self) -> String {
+        let mut text = String::new();
+        let read = self.reader.read_to_string(&mut text);
+        read.expect("an end, not a reset");
+        text
+    }
+
     /// True when the server has ended its side, with nothing more to say.
     pub(crate) fn ended(&mut self) -> bool {
         self.reader

@@ -4,6 +4,7 @@ mod frames;
 mod handshakes;
 mod heads;
 mod sockets;
+mod verdicts;
 
 use crate::support::{Running, metric, next_text, publish_ok, start, until, websocket};
 use myriad_server::Options;

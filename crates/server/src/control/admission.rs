@@ -1,0 +1,97 @@
+//! The way in to the control plane: from the shards, and from its own listener.
+
+use super::connection::{Service, linger};
+use super::error::Refusal;
+use super::inbound::{Asked, Inbound};
+use super::metrics::{ConnectionCounts, RequestCounts};
+use super::places::{Newcomer, Places};
+use super::{Rules, Stage};
+use axum::http::StatusCode;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// Connections that are being told that there are too many; more are closed without a word.
+pub(crate) const REFUSALS_MAX: usize = 64;
+
+/// Where a connection came from, and so what it has already said.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// From a shard, with the bytes of its first request.
+    Shard(Vec<u8>),
+    /// From the control plane's own listener.
+    Listener,
+}
+
+/// Admits connections to the router, a bounded number at a time.
+///
+/// Who gets in when there is no room is decided by [`Places`].
+#[derive(Clone, Debug)]
+pub(crate) struct Admission {
+    service: Service,
+    places: Places,
+    refusals: Arc<Semaphore>,
+}
+
+impl Admission {
+    pub(crate) fn new(
+        rules: Rules,
+        stage: watch::Receiver<Stage>,
+        requests: RequestCounts,
+        connections: ConnectionCounts,
+        connections_max: usize,
+    ) -> Self {
+        Self {
+            service: Service {
+                rules,
+                stage,
+                counts: requests,
+            },
+            places: Places::new(connections_max, connections),
+            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+        }
+    }
+
+    /// Serves the connection in a task of its own, or tells it that there are too many.
+    pub(crate) fn admit(&self, stream: TcpStream, source: Source) {
+        let received = match source {
+            Source::Shard(received) => received,
+            Source::Listener => Vec::new(),
+        };
+        let Rules { limits, key, .. } = &self.service.rules;
+        let mut inbound = Inbound::new(received, *limits);
+        let mut asked = None;
+        // A fault is found again by whoever answers it.
+        let _ = inbound.next(|head| asked = Some(Asked::of(head, key.as_deref())));
+        let address = stream.peer_addr().map(|address| address.ip());
+        let place = self.places.enter(Newcomer {
+            // A client that has gone already: its end is found where all ends are.
+            address: address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            is_keyed: asked.is_some_and(|asked| asked.is_keyed),
+            may_be_probe: asked.is_none_or(|asked| asked.is_probe),
+            has_whole_request: inbound.holds_whole_request(),
+        });
+        if let Some(place) = place {
+            tokio::spawn(self.service.clone().serve(stream, inbound, place));
+        } else if let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() {
+            tokio::spawn(self.clone().turn_away(stream, permit));
+        } else {
+            let counts = &self.service.counts;
+            counts.count("other", StatusCode::SERVICE_UNAVAILABLE);
+        }
+    }
+
+    /// Waits until no connection is left.
+    pub(crate) async fn emptied(&self) {
+        self.places.emptied().await;
+    }
+
+    async fn turn_away(self, mut stream: TcpStream, _permit: OwnedSemaphorePermit) {
+        let refusal = Refusal::busy(
+            "too many requests to the HTTP API are being answered; send fewer at a time, or retry",
+        );
+        self.service.refuse(&mut stream, &refusal).await;
+        linger(&mut stream).await;
+    }
+}
