@@ -1,4 +1,4 @@
-"""Where and what was measured: without it a figure means nothing."""
+"""The machine and the commit of a measurement."""
 
 import datetime
 import os

@@ -16,29 +16,29 @@ SILENCE_S = 120
 
 
 class RunFailed(Exception):
-    """A server or a crowd that did not do what it was started for."""
+    """A server or a crowd failed."""
 
 
 class Bench:
-    """What all runs share: the programs they start, and where their raw results go."""
+    """The programs that all runs start, and the folder for raw results."""
 
     def __init__(self, myriad, out, baseline=None, floor=None, baseline_processes=16):
         self.myriad, self.out = myriad, out
         self.baseline, self.floor, self.baseline_processes = baseline, floor, baseline_processes
 
     def connect_floor_per_s(self, connections):
-        """How many connections a second this machine opens now, when nothing is said on them: `baseline/floor.c`."""
+        """Connections a second that this machine opens now, with nothing sent on them: `baseline/floor.c`."""
         in_use, _ = processes.sockets()
         command = [self.floor, "--connections", connections, "--processes", self.baseline_processes]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=SILENCE_S * 2)
         if done.returncode != 0:
-            raise RunFailed(f"the floor under connecting could not be measured: {done.stderr.strip()}")
+            raise RunFailed(f"measuring the floor of connecting failed: {done.stderr.strip()}")
         processes.wait_until_drained(in_use)
         return json.loads(done.stdout)["rate_per_s"]
 
     def server_command(self, kind, connections, ping_interval, ports):
         """The kinds: `baseline`, `io_uring`, `epoll`."""
-        # Room for probers and control connections, which count too.
+        # Room for probers and control connections, which count as connections too.
         room = connections + 1000
         if kind == "baseline":
             return [
@@ -79,7 +79,7 @@ class Bench:
             with Process(crowd_command, self.out / f"{name}.crowd.log", subprocess.PIPE) as crowd:
                 run.crowd = crowd
                 follow(run, crowd, course)
-                # The crowd writes its report once it has closed its connections.
+                # The crowd writes its report after it has closed its connections.
                 crowd.popen.wait(SILENCE_S)
         figures["report"] = json.loads(report.read_text())
         figures["commands"] = [displayed(server_command), displayed(crowd_command)]
@@ -88,7 +88,7 @@ class Bench:
 
 
 class Run:
-    """A run under way, for its course."""
+    """A run in progress, for its course."""
 
     def __init__(self, bench, server, ports, figures):
         self.bench, self.server, self.ports, self.figures = bench, server, ports, figures
@@ -141,7 +141,7 @@ def wait_until_ready(server, port, kind):
 
 def follow(run, crowd, course):
     """Feeds the crowd's events to the course, until that is satisfied or the crowd is done."""
-    # A crowd that hangs would block the reading below for ever.
+    # A crowd that hangs would block the loop below forever.
     alarm = threading.Timer(SILENCE_S, crowd.popen.kill)
     alarm.start()
     told = False
@@ -153,7 +153,7 @@ def follow(run, crowd, course):
             event = json.loads(line)
             if event["event"] == "done":
                 return
-            # Once: a second signal would end it without its report.
+            # Only once: a second signal would end it without its report.
             if not told and course(run, event):
                 told = True
                 crowd.popen.terminate()

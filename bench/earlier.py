@@ -1,4 +1,4 @@
-"""What an earlier docs/benchmarks.md says, so that measuring one scenario leaves the others' figures alone."""
+"""Reads the figures of an earlier docs/benchmarks.md, so that measuring one scenario keeps the others' figures."""
 
 import re
 from dataclasses import dataclass, field

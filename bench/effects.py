@@ -1,15 +1,15 @@
-"""From runs to verdicts: what a setting changed, against the runs with defaults before and after it."""
+"""Computes the effect of a setting: its runs against the runs with defaults before and after."""
 
 import statistics
 from dataclasses import dataclass
 
 import rows
 
-# Smaller differences are not worth a setting, however sure they are.
+# Smaller effects are not worth a setting, even if they are certain.
 LEAST = 0.05
-# How busy the machine may be with something else just before a run, for the run to count.
+# A run does not count if other work used more of the machine just before it.
 BUSY_MOST = 0.1
-# Rounds that must agree before a setting is recommended.
+# Number of rounds that must agree before a setting is recommended.
 ROUNDS_TO_RECOMMEND = 3
 
 
@@ -32,12 +32,12 @@ METRICS = [
 
 
 def counts(run):
-    """Everybody was reached, and nobody else used the machine when it began."""
+    """Whether a run counts: all clients were reached, and no other work used the machine when it began."""
     return rows.whole(run) and run["busy_before"] <= BUSY_MOST
 
 
 def ratios(rounds, name, metric):
-    """Of each round: the setting over the mean of the defaults measured next to it, before and after."""
+    """For each round, the setting's figure over the mean of the defaults measured just before and after it."""
     found = []
     for runs in rounds:
         for index, run in enumerate(runs):
@@ -58,7 +58,7 @@ def _defaults(runs):
 
 
 def noise(rounds, metric):
-    """How far two runs with the same defaults, one after the other, are apart: the median, as a share."""
+    """The median difference of two consecutive runs with defaults, as a share."""
     apart = []
     for runs in rounds:
         values = [metric.value(run) for run in runs if run["setting"] == "defaults" and counts(run)]
@@ -67,10 +67,11 @@ def noise(rounds, metric):
 
 
 def effect(rounds, name, metric):
-    """1 better, -1 worse, 0 neither; None where nothing was measured.
+    """1 for better, -1 for worse, 0 for neither, None if nothing was measured.
 
-    With so many settings some would look good by chance. So a difference counts only if every round shows it in the
-    same direction and beyond what two runs with defaults differ by, and its median is beyond twice that and LEAST.
+    Among so many settings some would look good by chance. So an effect counts only if every round shows it in the same
+    direction and larger than the difference of two runs with defaults, and if its median is larger than twice that
+    difference and larger than LEAST.
     """
     found = ratios(rounds, name, metric)
     if not found:
@@ -85,7 +86,7 @@ def effect(rounds, name, metric):
 
 
 def verdict(rounds, name):
-    """In words, and whether to recommend it."""
+    """The verdict as text, and whether to recommend the setting."""
     effects = {metric.name: effect(rounds, name, metric) for metric in METRICS}
     if all(value is None for value in effects.values()):
         return "not measured", False

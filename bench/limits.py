@@ -58,7 +58,7 @@ def measure(myriad, out, only=(), machine=False):
         started = time.monotonic()
         try:
             if name in WHOLE_MACHINE and not machine:
-                raise confine.Missing("the whole machine's, with `--limits --machine`")
+                raise confine.Missing("a setting of the whole machine, with `--limits --machine`")
             row = case(out) if name in WHOLE_MACHINE else case()
         except (confine.Missing, OSError, RuntimeError) as failure:
             print(f"  {name}: not measured: {failure}", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""docs/benchmarks.md, made from the JSON files of all scenarios measured so far.
+"""Makes docs/benchmarks.md from the JSON files of all scenarios measured so far.
 
-What was measured elsewhere stands in the page alone: of a scenario without a file, the page's section, its place of
-measurement and its rows in the table of targets stay as they are.
+A scenario without a file was measured elsewhere. The page keeps its section, its place of measurement and its rows in
+the table of targets.
 """
 
 import json
@@ -12,17 +12,20 @@ from earlier import Earlier
 
 HEAD = """# Benchmarks
 
-Written by `make bench`; do not edit by hand. Server and crowd share the machine: every figure contains the cost of
-both ends. The baseline is `bench/baseline/push.c`, a plain epoll program with one `send()` per connection and no
-protocol beyond the upgrade, run between the others with the same crowd. The *floor* under connecting is
-`bench/baseline/floor.c`: the same number of connections with nothing said on them. A ratio is taken per round, against the
-baseline of the same round; the median of the rounds is shown, with the lowest and the highest. A round in which
-somebody was not connected or not reached does not count.
+`make bench` writes this page; do not edit it by hand. Server and crowd share the machine, so every figure contains the cost of
+both ends.
+
+* The *baseline* is `bench/baseline/push.c`, a plain epoll program with one `send()` per connection and no protocol beyond the
+  upgrade. It runs between the other servers, under the same crowd.
+* The *floor* of connecting is `bench/baseline/floor.c`: the same number of connections on which nothing is sent.
+* A *ratio* compares a server with the baseline of the same round. The tables show the median of the rounds, with the lowest and
+  the highest.
+* A round does not count if a client was not connected or not reached.
 """
 
 
 def write(directory, path):
-    """From every scenario's file in `directory` to the page at `path`."""
+    """Reads every scenario's file in `directory` and writes the page at `path`."""
     results = {}
     for file in sorted(directory.glob("*.scenario.json")):
         result = json.loads(file.read_text())
@@ -43,7 +46,7 @@ def page(results, earlier=Earlier()):
 
 
 def _machines(results, earlier):
-    """One line where all was measured in the same place, one per scenario otherwise."""
+    """One line for each place of measurement, with its scenarios if there are several places."""
     places = {}
     for name, place in earlier.places.items():
         if name not in results:
@@ -68,7 +71,7 @@ def _targets(results, earlier):
             continue
         outcome = row.outcome(results[row.scenario]["runs"]) if row.scenario in results else None
         if outcome is None:
-            # Also when every round was invalid: then the section below shows why.
+            # No outcome either if every round was invalid: the section below shows why.
             measured, reached = "not measured", ""
         else:
             measured, reached = outcome.measured, outcome.reached
@@ -77,7 +80,7 @@ def _targets(results, earlier):
 
 
 def _scenario(result):
-    """Its commands, and a line per run."""
+    """A scenario's commands, and a line for each run."""
     runs = result["runs"]
     name = result["scenario"]
     parts = [f"## {name}\n"]
@@ -100,18 +103,18 @@ def _scenario(result):
 
 
 def _soak(result):
-    """What was judged, and how things stood every tenth of the time."""
+    """The soak's checks, and the state after every tenth of its time."""
     [run] = result["runs"]
     parts = ["## soak\n"]
     parts.append(
         f"{result['connections']:,} connections for {run['minutes']:g} minutes, {run['churn_percent_per_min']:g}% of "
-        "them leaving by close frame and replaced each minute. `make soak` runs:\n"
+        "them replaced each minute, by a close frame from the client. `make soak` runs:\n"
     )
     parts.extend(["```sh", *run["commands"], "```\n"])
     parts.extend(["| | must be | was | holds |", "| --- | --- | --- | --- |"])
     for check in run["checks"]:
         parts.append(f"| {check['name']} | {check['target']} | {check['seen']} | {'yes' if check['holds'] else 'no'} |")
-    parts.append("\nHow things stood:\n")
+    parts.append("\nThe state over time:\n")
     parts.append(
         "| at | connections | replaced so far | server, resident | crowd, resident | server's buffers | "
         "kernel slabs, whole machine |"
@@ -137,14 +140,14 @@ def _soak_notes(run):
         (run["samples"][-1][f"{who}_cpu_s"] - run["samples"][0][f"{who}_cpu_s"]) / hours for who in ("server", "crowd")
     ]
     return (
-        "A client that is counted when a push is made and leaves on purpose before the push comes is not expected to "
-        f"get it ({left:,} times in all pushes); one that joins after it was made is not counted if it gets it "
+        "A client that leaves on purpose between the publication of a push and its arrival is not expected to receive it "
+        f"({left:,} times in all pushes). A client that joins after the publication and still receives it is not counted "
         f"({run['report']['messages']['replayed']:,} times). Drift compares the medians of the first and the last tenth of "
         "the samples, one every ten seconds, after a warm-up of 5 minutes: server "
         f"{run['server_rss_bytes_drift']:+.2%} resident, {run['server_anonymous_bytes_drift']:+.2%} private; crowd "
         f"{run['crowd_rss_bytes_drift']:+.2%} and {run['crowd_anonymous_bytes_drift']:+.2%}. The server used "
-        f"{rows.share(shares[0])} of a core, the crowd {rows.share(shares[1])}. This is no measurement of time: other "
-        f"programs used {rows.share(run['others_share'])} of the machine meanwhile. With that, pushes took "
+        f"{rows.share(shares[0])} of a core, the crowd {rows.share(shares[1])}. The soak does not measure speed, because other "
+        f"programs used {rows.share(run['others_share'])} of the machine meanwhile. Beside them, pushes took "
         f"{statistics.median(pushes) / 1000:.2f} s to the last client (median; the slowest {max(pushes) / 1000:.2f} s)."
     )
 
@@ -169,7 +172,7 @@ def _run_line(run):
 def _other(run):
     notes = []
     if not rows.whole(run):
-        notes.append("does not count: not everybody was connected or reached")
+        notes.append("does not count: a client was not connected or not reached")
     if "connect_floor_per_s" in run:
         floor = rows.per_second(run["connect_floor_per_s"])
         notes.append(f"connects at {rows.setup_share_of_floor(run):.2f} of the floor of {floor}")

@@ -1,4 +1,4 @@
-"""The table of targets: what each row compares, and whether it is reached."""
+"""The table of targets: the figure of each row, and whether it reaches its target."""
 
 import statistics
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 class Row:
     name: str
     scenario: str
-    # What it is, as in the table of targets.
+    # Its title in the table of targets.
     title: str
-    # In words.
+    # The target as text.
     target: str
-    # Of the runs of its scenario: a list of values, one a round; None for a round that does not count.
+    # Computes a list of values, one a round, from its scenario's runs. None for a round that does not count.
     values: object
-    # The most, or with `at_least` the least, that reaches the target.
+    # The largest value that reaches the target; the smallest with `at_least`.
     bound: float
     at_least: bool = False
     # A value as a person reads it.
     shown: object = "{:.2f}".format
-    # Beyond the bound but within this the row is tolerated, not reached.
+    # A value between `bound` and this is tolerated, but does not reach the target.
     tolerated: float = None
 
     def outcome(self, runs):
@@ -59,7 +59,7 @@ def of_kind(runs, kind):
 
 
 def whole(run):
-    """Everybody who was wanted connected, and every push reached all of them. Anything else measures less work."""
+    """Whether all clients connected and every push reached all of them. Other runs did less work."""
     wanted = run["report"]["settings"]["connections"]
     if run["report"]["setup"]["connected"] < wanted:
         return False
@@ -67,12 +67,12 @@ def whole(run):
 
 
 def figure(kind, value):
-    """The value of each run of that kind."""
+    """The value of each run of this kind."""
     return lambda runs: [value(run) if whole(run) else None for run in of_kind(runs, kind)]
 
 
 def ratio(kind, value, against="baseline"):
-    """Of each round: that kind's value over the baseline's, or another's, of the same round."""
+    """For each round, the value of this kind over that of the baseline, or of another kind, in the same round."""
 
     def values(runs):
         baselines = {run["round"]: run for run in of_kind(runs, against)}
@@ -108,7 +108,7 @@ def setup_rate(run):
 
 
 def setup_share_of_floor(run):
-    """Of the rate at which this machine opens connections that say nothing, measured right before."""
+    """The setup rate over the floor of connecting, which was measured just before."""
     return setup_rate(run) / run["connect_floor_per_s"]
 
 
@@ -117,7 +117,7 @@ def setup_seconds(run):
 
 
 def missed(run):
-    """Gaps and repeats, and deliveries that a push should have had and had not."""
+    """The number of gaps and duplicates, and of expected deliveries that did not happen."""
     messages = run["report"]["messages"]
     short = sum(push["expected"] - push["received"] for push in run["report"]["pushes"])
     return messages["gaps"] + messages["duplicates"] + short
@@ -213,6 +213,6 @@ ROWS = [
 
 
 def named(name):
-    """The rows that `--only name` means: that row, or those of a scenario; failing both, those whose name begins so."""
+    """The rows that `--only name` selects: the row or the scenario of that name, or else the rows whose name starts so."""
     exact = [row for row in ROWS if name in (row.name, row.scenario)]
     return exact or [row for row in ROWS if row.name.startswith(name + "-")]

@@ -30,13 +30,13 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--myriad", type=Path, default=ROOT / "target/release/myriad", help="the program to measure")
     parser.add_argument("--only", action="append", default=[], metavar="ROW", help="a row or scenario; may be repeated")
-    parser.add_argument("--list", action="store_true", help="name rows and scenarios and do nothing")
+    parser.add_argument("--list", action="store_true", help="list rows and scenarios, and do nothing")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_CONNECTIONS:,} connections, one round")
     parser.add_argument("--connections", type=int, help="instead of each scenario's own number; writes no page")
     parser.add_argument("--rounds", type=int, help="instead of each scenario's own number")
     # With 6 instead of 16 (as few as a descriptor limit of 20,000 allows at 100k) the time to the last client is the
     # same and CPU per message some 3% lower, on two cores.
-    parser.add_argument("--baseline-processes", type=int, default=16, help="more are started where they are needed")
+    parser.add_argument("--baseline-processes", type=int, default=16, help="of the plain server; more are started if necessary")
     parser.add_argument("--hash", action="store_true", help="also with a larger connection hash, in a namespace")
     parser.add_argument("--out", type=Path, default=ROOT / "bench-out", help="where raw results go")
     parser.add_argument("--page", type=Path, default=ROOT / "docs/benchmarks.md", help="where the page goes")
@@ -62,14 +62,14 @@ def chosen(options, connections, rounds):
     wanted = {row.scenario for name in options.only for row in rows.named(name)}
     unknown = [name for name in options.only if not rows.named(name)]
     if unknown:
-        sys.exit(f"no row or scenario is called {', '.join(unknown)}; see --list")
+        sys.exit(f"There is no row or scenario named {', '.join(unknown)}. --list shows all.")
     if "soak" in wanted:
         sys.exit("a soak is no measurement of time and takes an hour: make soak")
     return [scenario for scenario in everything if scenario.name in wanted]
 
 
 def show(scenario, runs):
-    """What the page will say about it, now."""
+    """Prints the rows of the page for this scenario."""
     for row in rows.ROWS:
         if row.scenario == scenario.name and (outcome := row.outcome(runs)):
             print(f"{row.title}: {outcome.measured}; target {row.target}: {outcome.reached}", flush=True)
@@ -83,13 +83,13 @@ def main():
         return 0
     connections = options.connections or (QUICK_CONNECTIONS if options.quick else None)
     rounds = options.rounds or (1 if options.quick else None)
-    # Figures of another size must not stand in the page, nor beside those that do.
+    # Figures of another size must not get into the page, nor into the folder of those that do.
     out = options.out if connections is None else options.out / "trial"
     out.mkdir(parents=True, exist_ok=True)
     if not options.page_only:
         if not options.myriad.exists():
-            sys.exit(f"{options.myriad} is not there; cargo build --release")
-        # Terminating the measurement must end its processes: turned into an exception, it does.
+            sys.exit(f"{options.myriad} does not exist. Build it: cargo build --release")
+        # SIGTERM must also end the processes of the measurement, so turn it into an exception.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         baseline, floor = build("push", out), build("floor", out)
         bench = Bench(options.myriad.resolve(), out, baseline, floor, options.baseline_processes)
@@ -98,7 +98,7 @@ def main():
             try:
                 runs = scenarios.run_scenario(bench, scenario)
             except (RunFailed, TimeoutError, RuntimeError) as failure:
-                sys.exit(f"{scenario.name} could not be measured: {failure}")
+                sys.exit(f"Measuring {scenario.name} failed: {failure}")
             result = {
                 "scenario": scenario.name, "connections": scenario.connections, "context": context(), "runs": runs,
             }
@@ -106,7 +106,7 @@ def main():
             show(scenario, runs)
     if connections is None:
         report.write(out, options.page)
-        print(f"{options.page} is written.")
+        print(f"Wrote {options.page}.")
     return 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds a crowd for an hour, with churn, pushes and pings, and judges whether anything was lost or grew.
+"""Holds a crowd for an hour, with churn, pushes and pings, and checks that nothing was lost and nothing grew.
 
     make soak                                            500,000 connections, an hour, 1% of them replaced a minute
     make soak SOAK='--connections 20k --minutes 2'       does it work? writes no page
@@ -25,15 +25,15 @@ from context import ROOT, context
 from crowd import Bench, RunFailed, metric
 from quantity import count
 
-# What the page shows; figures of anything smaller are a trial.
+# What the page shows. A smaller soak is only a trial.
 CONNECTIONS, MINUTES = 500_000, 60
 EVERY_S = 30
 SAMPLE_EVERY_S = 10
 PING_INTERVAL_S = 25
-# Allocators and page tables settle first: 5 minutes of the hour, less of a shorter trial.
+# Allocators and page tables need this time to settle: 5 minutes of the hour, less of a shorter trial.
 WARMUP_SHARE, WARMUP_MAX_S = 0.25, 300
 DRIFT_MAX = 0.01
-# Ends that the soak itself causes: terminals that leave by close frame, and requests handed to the control plane.
+# Closes that the soak itself causes: clients that leave by close frame, and requests handed to the control plane.
 EXPECTED_CLOSES = {"client", "handed_over"}
 
 
@@ -63,7 +63,7 @@ def closes(metrics):
 
 
 class Sampler:
-    """Looks at both processes, the kernel and /metrics every ten seconds, from the time everybody is connected."""
+    """Samples both processes, the kernel and /metrics every ten seconds, after all clients are connected."""
 
     def __init__(self, run, crowd_pid):
         self.run, self.crowd_pid = run, crowd_pid
@@ -74,7 +74,7 @@ class Sampler:
         now = time.monotonic()
         if now < self.due:
             return
-        # Looks that were missed, on a machine that stood still, are not made up for.
+        # Samples that were missed while the machine was paused are not made up for.
         self.due = max(self.due + SAMPLE_EVERY_S, now)
         metrics = self.run.metrics()
         busy, total = processes.processor_ticks()
@@ -98,7 +98,7 @@ class Sampler:
 
 
 def soak(bench, options):
-    """The run; returns its figures."""
+    """Makes the run and returns its figures."""
     sampler = None
 
     def course(run, event):
@@ -112,7 +112,7 @@ def soak(bench, options):
         elif event["event"] == "push":
             print(
                 f"push {event['sequence']}: {event['received']:,} of {event['expected']:,} "
-                f"({event['left']} left before it came), last after {event['last_ms'] or 0:.0f} ms", flush=True,
+                f"({event['left']} left before it arrived), last after {event['last_ms'] or 0:.0f} ms", flush=True,
             )
         elif event["event"] == "progress" and sampler and not getattr(sampler, "finished", False):
             sampler.look(event)
@@ -120,7 +120,7 @@ def soak(bench, options):
 
     def crowd_options(kind, ports):
         return [
-            # Not as fast as it goes: the first to be connected must not wait for their pongs meanwhile.
+            # Not at full speed: the first connections must get their pongs in time meanwhile.
             "--connect-rate", "20k", "--handshake-timeout", "60s", "--churn", f"{options.churn:g}%/m", "--close", "orderly",
             "--duration", f"{round(options.minutes * 60)}s",
             "--publish", f"http://127.0.0.1:{ports[0]}/api/publish", "--every", f"{EVERY_S}s",
@@ -134,13 +134,13 @@ def soak(bench, options):
 
 
 def settled(samples):
-    """Those after the warm-up."""
+    """The samples after the warm-up."""
     warmup_s = min(samples[-1]["at_s"] * WARMUP_SHARE, WARMUP_MAX_S)
     return [sample for sample in samples if sample["at_s"] >= warmup_s]
 
 
 def drift(samples, value):
-    """How much larger the median of the last tenth is than that of the first, as a share."""
+    """The growth from the median of the first tenth to that of the last tenth, as a share."""
     tenth = max(len(samples) // 10, 1)
     first = statistics.median(value(sample) for sample in samples[:tenth])
     last = statistics.median(value(sample) for sample in samples[-tenth:])
@@ -148,7 +148,7 @@ def drift(samples, value):
 
 
 def judge(figures, options):
-    """A list of checks: what, what must hold, what was seen, whether it holds."""
+    """A list of checks, each with its name, its target, the figure, and whether the target holds."""
     result, samples = figures["report"], figures["samples"]
     churn, messages, pushes = result["churn"], result["messages"], result["pushes"]
     checks = []
@@ -157,34 +157,34 @@ def judge(figures, options):
         checks.append({"name": name, "target": target, "seen": seen, "holds": bool(holds)})
 
     check("the end", "as planned", result["outcome"], result["outcome"] == "finished")
-    check("terminals connected", f"{options.connections:,}", f"{result['setup']['connected']:,}",
+    check("clients connected", f"{options.connections:,}", f"{result['setup']['connected']:,}",
           result["setup"]["connected"] == options.connections)
     check("connections lost", "0", f"{churn['lost']:,}", churn["lost"] == 0)
     errors = {**result["errors"], **{f"closed with {code}": n for code, n in result["closes"].items()}}
     check("errors of any other kind", "none", kinds(errors), not errors)
-    # The share of the crowd times the minutes; some of the last second may be missing.
+    # The share of the crowd times the minutes. Some of the last second may be missing.
     wanted = options.connections * options.churn / 100 * options.minutes
-    check("terminals that left on purpose", f"about {wanted:,.0f}", f"{churn['churned']:,}",
+    check("clients that left on purpose", f"about {wanted:,.0f}", f"{churn['churned']:,}",
           abs(churn["churned"] - wanted) <= max(0.02 * wanted, 5))
-    # Those that left in the last moments are on their way.
+    # Replacements of the last clients that left are still connecting.
     under_way = churn["churned"] - churn["reconnected"]
-    check("of those, replaced", "all but the last second's", f"{churn['reconnected']:,}",
+    check("of these, replaced", "all except those of the last second", f"{churn['reconnected']:,}",
           churn["given_up"] == 0 and under_way <= max(options.connections * options.churn / 100 / 60 * 2, 5))
     ended = {reason: n - samples[0]["closes"].get(reason, 0) for reason, n in samples[-1]["closes"].items()}
     other = {reason: n for reason, n in ended.items() if n and reason not in EXPECTED_CLOSES}
-    # Whoever waits for 5 s for the answer to its close frame, on a machine that stands still for a while, resets the
-    # connection itself and says so: the server cannot tell such a reset from another.
+    # A client that waits 5 s for the answer to its close frame resets the connection and reports it as impatient. That
+    # happens on a machine that is paused for a while. The server counts it as any other reset.
     if other.get("reset", 0) <= churn["impatient"]:
         other.pop("reset", None)
-    check("connections that ended otherwise than by their client's close frame", "none", kinds(other), not other)
+    check("connections that ended without their client's close frame", "none", kinds(other), not other)
     check("pushes", f"one every {EVERY_S} s", f"{len(pushes):,}",
           len(pushes) >= options.minutes * 60 // EVERY_S - 1)
     reach = min((push["reach"] or 0 for push in pushes), default=0)
     check("reach of each push", "100%", f"at least {reach:.4%}", reach == 1)
-    for name, field in (("gaps", "gaps"), ("repeated", "duplicates"), ("out of order", "overtaken"),
+    for name, field in (("missing", "gaps"), ("repeated", "duplicates"), ("out of order", "overtaken"),
                         ("late", "late"), ("not asked for", "unexpected")):
         check(f"publications {name}", "0", f"{messages[field]:,}", messages[field] == 0)
-    # Each connection is pinged once an interval, the first time within one; whoever is replaced begins anew.
+    # Each connection is pinged once an interval, the first time within one interval. A replaced connection starts again.
     floor = options.connections * max(options.minutes * 60 / PING_INTERVAL_S - 1, 0) * 0.95
     check("pings answered", f"at least {floor:,.0f}", f"{result['pings']['answered']:,}",
           result["pings"]["answered"] >= floor)
@@ -199,7 +199,7 @@ def kinds(counts):
 
 
 def others_share(samples):
-    """What of the machine programs other than server and crowd used."""
+    """The share of the machine that programs other than server and crowd used."""
     first, last = samples[0], samples[-1]
     total = (last["machine_ticks"] - first["machine_ticks"]) / processes.CLOCK_TICKS_PER_S
     busy = (last["machine_busy_ticks"] - first["machine_busy_ticks"]) / processes.CLOCK_TICKS_PER_S
@@ -210,7 +210,7 @@ def others_share(samples):
 def main():
     options = arguments()
     if not options.myriad.exists():
-        sys.exit(f"{options.myriad} is not there; cargo build --release")
+        sys.exit(f"{options.myriad} does not exist. Build it: cargo build --release")
     trial = (options.connections, options.minutes) != (CONNECTIONS, MINUTES)
     out = options.out / "trial" if trial else options.out
     out.mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ def main():
     try:
         figures = soak(bench, options)
     except (RunFailed, TimeoutError) as failure:
-        sys.exit(f"the soak could not be done: {failure}")
+        sys.exit(f"The soak failed: {failure}")
     figures["round"] = 0
     figures["minutes"], figures["churn_percent_per_min"] = options.minutes, options.churn
     figures["checks"] = judge(figures, options)
@@ -233,10 +233,10 @@ def main():
     for check in figures["checks"]:
         mark = "ok  " if check["holds"] else "FAIL"
         print(f"{mark}  {check['name']}: {check['seen']} (wanted: {check['target']})")
-    # One that was interrupted says nothing about an hour.
+    # An interrupted soak does not count.
     if not trial and figures["report"]["outcome"] == "finished":
         report.write(out, options.page)
-        print(f"{options.page} is written.")
+        print(f"Wrote {options.page}.")
     return 0 if all(check["holds"] for check in figures["checks"]) else 1
 
 

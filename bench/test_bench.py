@@ -118,7 +118,7 @@ class PageTest(unittest.TestCase):
         self.assertIn("| at most 0.95 | not measured |  |", page)
         self.assertIn("```sh\nserve baseline\nswarm 'ws://x?y'\nserve io_uring\n", page)
         self.assertIn("| 1 | baseline | 1.2 s | 90,000/s | 131 B | 8.10 KB, 0.0 GB in all | 0.10 s (0.10 to 0.10) | 10000.00 us |", page)
-        self.assertIn("does not count: not everybody was connected or reached", page)
+        self.assertIn("does not count: a client was not connected or not reached", page)
 
     def test_scenarios_measured_elsewhere_say_so(self):
         def result(name, commit):
@@ -208,15 +208,15 @@ class SoakTest(unittest.TestCase):
             return self.failed(figures)
 
         self.assertEqual(spoil(lambda f: f["report"]["churn"].update(lost=1)), ["connections lost"])
-        self.assertEqual(spoil(lambda f: f["report"]["messages"].update(gaps=1)), ["publications gaps"])
-        self.assertEqual(spoil(lambda f: f["report"]["churn"].update(given_up=1)), ["of those, replaced"])
+        self.assertEqual(spoil(lambda f: f["report"]["messages"].update(gaps=1)), ["publications missing"])
+        self.assertEqual(spoil(lambda f: f["report"]["churn"].update(given_up=1)), ["of these, replaced"])
         self.assertEqual(spoil(lambda f: f["report"]["churn"].update(churned=50, reconnected=50)),
-                         ["terminals that left on purpose"])
+                         ["clients that left on purpose"])
         self.assertEqual(spoil(lambda f: f["report"]["pushes"].append({"reach": 0.999})), ["reach of each push"])
         self.assertEqual(spoil(lambda f: f["samples"][-1]["closes"].update(slow_consumer=2)),
-                         ["connections that ended otherwise than by their client's close frame"])
+                         ["connections that ended without their client's close frame"])
         self.assertEqual(spoil(lambda f: f["samples"][-1]["closes"].update(reset=2)),
-                         ["connections that ended otherwise than by their client's close frame"])
+                         ["connections that ended without their client's close frame"])
         self.assertEqual(spoil(lambda f: f["report"]["errors"].update(handshake_timeout=8)),
                          ["errors of any other kind"])
         self.assertEqual(spoil(lambda f: f["report"].update(outcome="interrupted")), ["the end"])

@@ -203,7 +203,7 @@ class PageTest(unittest.TestCase):
         self.assertIn("| hash | tcp_ehash_entries shared -> 4194304 |", page)
         self.assertIn("0.75 (0.75 to 0.75)", page)
         self.assertIn("rps (not allowed here)", page)
-        self.assertIn("file-max (the whole machine's, with `--machine`)", page)
+        self.assertIn("file-max (a setting of the whole machine, with `--machine`)", page)
         self.assertEqual(page.count("2 cores (some)"), 1, "the same place is named once")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what the settings that people change for many connections are worth, and writes docs/tuning.md.
+"""Measures the effect of the settings that people change for many connections, and writes docs/tuning.md.
 
     make bench-tuning                                   one more round of everything at 100,000 connections
     make bench-tuning TUNING='--only hash --connections 1m'
@@ -38,12 +38,12 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--myriad", type=Path, default=ROOT / "target/release/myriad", help="the program to measure")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a setting; may be repeated")
-    parser.add_argument("--list", action="store_true", help="name the settings, what they change, and do nothing")
+    parser.add_argument("--list", action="store_true", help="list the settings and what they change, and do nothing")
     parser.add_argument("--connections", type=count, default=100_000, help="such as 100k or 1m")
-    parser.add_argument("--rounds", type=int, default=1, help="to add to those measured before")
-    parser.add_argument("--machine", action="store_true", help="also what is the whole machine's; it is put back")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds to add to those measured before")
+    parser.add_argument("--machine", action="store_true", help="also settings of the whole machine; they are restored afterwards")
     parser.add_argument("--limits", action="store_true", help="the limits that doctor raises, instead of speeds")
-    parser.add_argument("--fresh", action="store_true", help="forget the rounds measured before at this size")
+    parser.add_argument("--fresh", action="store_true", help="delete the rounds measured before at this size")
     parser.add_argument("--out", type=Path, default=ROOT / "bench-out" / "tuning", help="where raw results go")
     parser.add_argument("--page", type=Path, default=ROOT / "docs/tuning.md", help="where the page goes")
     parser.add_argument("--page-only", action="store_true", help="write the page again from the raw results")
@@ -54,7 +54,7 @@ def chosen(options):
     known = {setting.name for setting in SETTINGS}
     unknown = [name for name in options.only if name not in known]
     if unknown:
-        sys.exit(f"no setting is called {', '.join(unknown)}; see --list")
+        sys.exit(f"There is no setting named {', '.join(unknown)}. --list shows all.")
     wanted = [setting for setting in SETTINGS if not options.only or setting.name in options.only]
     return [setting for setting in wanted if options.machine or not setting.machine]
 
@@ -70,13 +70,13 @@ def with_defaults(settings):
 
 
 def turned(settings, turn):
-    """Each round begins with another setting, so that no setting always follows the same one."""
+    """Rotates the order: each round begins with another setting, so no setting always follows the same one."""
     shift = turn * STRIDE % max(len(settings), 1)
     return settings[shift:] + settings[:shift]
 
 
 def prepare(setting):
-    """In the namespace: writes what the setting says, and returns what was there and what is now."""
+    """Applies a setting in the namespace. Returns the values before and after."""
     changed = {}
     for name, values in setting.sysctls.items():
         before = current(SYSCTL + name)
@@ -95,7 +95,7 @@ def prepare(setting):
 
 
 def accepted(path, value):
-    """Whether the kernel takes that value: a namespace may not choose every congestion control."""
+    """Whether the kernel accepts the value: a namespace may not choose every congestion control."""
     try:
         Path(path).write_text(value)
     except (PermissionError, FileNotFoundError):
@@ -138,7 +138,7 @@ def measure_round(bench, settings, turn, connections):
         except (RunFailed, RuntimeError, OSError) as failure:
             if setting is DEFAULTS:
                 raise
-            # Not every kernel has every setting; the others are worth their figures without it.
+            # Not every kernel has every setting. Measure the others.
             print(f"  {setting.name}: not measured: {failure}", file=sys.stderr, flush=True)
             skipped[setting.name] = str(failure)
             continue
@@ -150,7 +150,7 @@ def measure_round(bench, settings, turn, connections):
 def show_list():
     for setting in SETTINGS:
         what = [f"{name}={' or '.join(values)}" for name, values in setting.sysctls.items()]
-        what += [f"{path}={value} (the whole machine's; --machine)" for path, value in setting.machine.items()]
+        what += [f"{path}={value} (a setting of the whole machine; --machine)" for path, value in setting.machine.items()]
         if setting.buckets:
             what.append(f"a namespace with {setting.buckets:,} buckets")
         if setting.steering:
@@ -161,10 +161,10 @@ def show_list():
 def measure_limits(options):
     if not options.page_only:
         if not options.myriad.exists():
-            sys.exit(f"{options.myriad} is not there; cargo build --release")
+            sys.exit(f"{options.myriad} does not exist. Build it: cargo build --release")
         limits.measure(options.myriad.resolve(), options.out, options.only, options.machine)
     tuning_page.write(options.out, options.page)
-    print(f"{options.page} is written.")
+    print(f"Wrote {options.page}.")
 
 
 def main():
@@ -183,7 +183,7 @@ def main():
         earlier = []
     if not options.page_only:
         if not options.myriad.exists():
-            sys.exit(f"{options.myriad} is not there; cargo build --release")
+            sys.exit(f"{options.myriad} does not exist. Build it: cargo build --release")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         bench = Bench(options.myriad.resolve(), options.out)
         settings = chosen(options)
@@ -193,11 +193,11 @@ def main():
             try:
                 result = measure_round(bench, settings, turn, options.connections)
             except (RunFailed, TimeoutError, RuntimeError) as failure:
-                sys.exit(f"the defaults could not be measured: {failure}")
+                sys.exit(f"Measuring the defaults failed: {failure}")
             path = options.out / f"{options.connections}.{turn:03}.round.json"
             path.write_text(json.dumps(result, indent=1) + "\n")
     tuning_page.write(options.out, options.page)
-    print(f"{options.page} is written.")
+    print(f"Wrote {options.page}.")
     return 0
 
 

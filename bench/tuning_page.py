@@ -1,4 +1,4 @@
-"""docs/tuning.md, made from the rounds measured so far."""
+"""Makes docs/tuning.md from the rounds measured so far."""
 
 import json
 import re
@@ -9,30 +9,36 @@ from settings import SETTINGS
 
 HEAD = """# Tuning
 
-Written by `make bench-tuning`; do not edit by hand. What are the settings worth that people change for many
-connections? Each was measured between runs with defaults, in a network namespace of its own, with `myriad serve`
-(io_uring) and `myriad swarm` on the two ends of the loopback: it connects, subscribes, pushes to everybody.
+`make bench-tuning` writes this page; do not edit it by hand. It measures the kernel settings that people change for many
+connections. Each setting is measured between runs with defaults, in a network namespace of its own. `myriad serve` (io_uring) and
+`myriad swarm` are the two ends of the loopback: the crowd connects and subscribes, and each push goes to all clients.
 
-A figure is the setting's over the mean of the defaults measured just before and after it; the median of the rounds,
-with the lowest and the highest. An effect is claimed only where every round shows it in the same direction and beyond
-what two runs with the same defaults differ by, and its median is beyond twice that and 5%: with so many settings some
-would look good by chance; a recommendation takes three rounds. A run that began while something else used the machine
-does not count. What needs a real network (bandwidth, loss, distance) cannot show here.
+A figure is the ratio of the setting to the mean of the defaults measured just before and after it. The tables show the median of
+the rounds, with the lowest and the highest. Among so many settings some would look good by chance, so an effect is claimed only if
+
+* every round shows it in the same direction, and larger than the difference of two runs with defaults;
+* the median is larger than twice that difference, and larger than 5%.
+
+A recommendation needs three rounds. A run does not count if other work used the machine when it began. Effects that need a real
+network (bandwidth, loss, distance) cannot show here.
 """
 
 LIMITS_TITLE = "## Limits, before and after"
 LIMITS = f"""{LIMITS_TITLE}
 
-The settings above make things faster or slower. Those that `myriad doctor --fix` changes are limits: beyond them
-connections fail, wait or are lost, and a time says nothing of that. So each was set low (the whole machine's are left as
-they are), doctor was asked where it ends, a program ran into it; then it was set to what doctor would set it to for the
-number wanted, and the program ran again. A setting of which the second run gets no further has no place in `--fix`.
-Measured by `make bench-tuning TUNING='--limits'`.
+The settings above make things faster or slower. `myriad doctor --fix` changes limits: beyond a limit, connections fail, wait or
+are lost, and a time does not show that. So each limit is measured in two runs:
+
+1. The limit is set low (limits of the whole machine stay as they are). Doctor predicts where it ends, and a program runs into it.
+2. The limit is set to doctor's value for the wanted number, and the program runs again.
+
+If the second run gets no further than the first, the setting does not belong in `--fix`. The command is
+`make bench-tuning TUNING='--limits'`.
 """
 
 
 def write(directory, path):
-    """From every round's file in `directory` to the page at `path`; a size measured elsewhere keeps its section."""
+    """Reads every round's file in `directory` and writes the page at `path`. A size measured elsewhere keeps its section."""
     by_size = {}
     for file in sorted(directory.glob("*.round.json")):
         result = json.loads(file.read_text())
@@ -56,17 +62,17 @@ def earlier_limits(text):
 
 
 def page(by_size, earlier=(), limits=""):
-    """`by_size`: the rounds of each number of connections; `earlier`: what an earlier page says of others; `limits`: that section."""
+    """The page. `by_size` has the rounds of each number of connections, `earlier` the sections of an earlier page."""
     sections = dict(earlier) | {connections: _section(connections, results) for connections, results in by_size.items()}
     parts = [HEAD, *(section for _, section in sorted(sections.items())), limits]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
 
 
 def limits_section(result):
-    """From `limits.json`: a row for each setting that was measured, and why others were not."""
+    """The section on limits: a row for each measured setting, and the reason for each other one."""
     rows = list(result["rows"].values())
     parts = [LIMITS, _places(rows), ""]
-    parts.append("| setting | what is counted | before | doctor says | happened | as doctor sets it | of those wanted |")
+    parts.append("| setting | what is counted | low limit | doctor predicts | reached | doctor's limit | reached then |")
     parts.append("| --- " * 7 + "|")
     for row in rows:
         foretold = "" if row["foretold"] is None else f"{row['foretold']:,}"
@@ -106,7 +112,7 @@ def _section(connections, results):
 def _missing(setting, results):
     why = next((result["skipped"][setting.name] for result in results if setting.name in result["skipped"]), None)
     if why is None and setting.machine:
-        why = "the whole machine's, with `--machine`"
+        why = "a setting of the whole machine, with `--machine`"
     return setting.name + (f" ({why})" if why else "")
 
 
@@ -126,7 +132,7 @@ def _places(results):
 def _defaults(rounds):
     runs = [run for found in rounds for run in found if run["setting"] == "defaults" and effects.counts(run)]
     if not runs:
-        return "No run with defaults counts: in each the machine was busy with something else, or somebody was not reached."
+        return "No run with defaults counts: in each, other work used the machine, or a client was not reached."
     shown = [
         f"- {metric.name}: {metric.shown(statistics.median(metric.value(run) for run in runs))}; two runs in a row differ "
         f"by {effects.noise(rounds, metric):.0%}"
@@ -149,7 +155,7 @@ def _cell(ratios):
 
 
 def _commands(connections, rounds):
-    """What one run was, as a person would type it."""
+    """The commands of one run, as a person would type them."""
     size = "" if connections == 100_000 else f" TUNING='--connections {connections}'"
     commands = next(run["commands"] for runs in rounds for run in runs)
     return "\n".join([f"`make bench-tuning{size}` runs, for each setting:", "", "```sh", *commands, "```"])

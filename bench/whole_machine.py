@@ -1,4 +1,4 @@
-"""Settings of the whole machine, for as long as something is measured."""
+"""Changes settings of the whole machine for the time of a measurement."""
 
 import contextlib
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def machine_wide(values, out):
-    """Writes the machine's own files, by path, and puts them back whatever happens; a kill -9 leaves the script that does."""
+    """Writes settings by path and restores them afterwards. After a kill -9, the script that it leaves restores them."""
     before = {path: current(path) for path in values}
     script = out / "restore.sh"
     try:
