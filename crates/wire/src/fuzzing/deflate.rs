@@ -1,4 +1,4 @@
-//! What must hold for compressed messages.
+//! Properties of compressed messages.
 
 use super::inflate_by_the_book;
 use crate::deflate::{Deflater, Inflater, Window};
@@ -8,7 +8,7 @@ use crate::ws::{Kind, ProtocolError};
 /// kind and the window, the rest is the input.
 ///
 /// # Panics
-/// When a property does not hold.
+/// If a property does not hold.
 pub fn deflate(bytes: &[u8]) {
     let Some((setting, input)) = bytes.split_first() else {
         return;
@@ -24,10 +24,10 @@ pub fn deflate(bytes: &[u8]) {
     check_deflated(window, input);
 }
 
-/// An inflater agrees with the book, keeps to the limit, and forgets one message before the next.
+/// An inflater agrees with the simple one, keeps the limit, and keeps no state from one message to the next.
 ///
 /// # Panics
-/// When a property does not hold.
+/// If a property does not hold.
 pub fn check_inflated(kind: Kind, payload: &[u8], bytes_max: u64) {
     let mut inflater = Inflater::default();
     let mut message = Vec::new();
@@ -46,7 +46,7 @@ pub fn check_inflated(kind: Kind, payload: &[u8], bytes_max: u64) {
                 assert_eq!(message, expected.bytes);
             }
         }
-        // Which of several faults is told depends on the steps in which it is looked for.
+        // If there are several faults, the steps of inflating decide which one is reported.
         Err(_) => assert!(outcome.is_err(), "against the book"),
     }
     let mut again = b"before".to_vec();
@@ -58,10 +58,10 @@ pub fn check_inflated(kind: Kind, payload: &[u8], bytes_max: u64) {
     assert_eq!(again[6..], message);
 }
 
-/// What a deflater makes is smaller, needs no larger window than was asked for, and inflates to the message again.
+/// A deflater's output is smaller, needs no larger window than requested, and inflates to the same message.
 ///
 /// # Panics
-/// When a property does not hold.
+/// If a property does not hold.
 pub fn check_deflated(window: Window, message: &[u8]) {
     let mut deflater = Deflater::default();
     let mut payload = Vec::new();

@@ -1,11 +1,11 @@
-//! What a decoder makes of some bytes, however they are cut.
+//! Properties of the frame decoder: the result does not depend on how the bytes are cut.
 
 use super::model::read_by_the_book;
 use super::spread;
 use crate::deflate::Inflater;
 use crate::ws::{CloseCode, Decoder, Event, Extension, Kind, Limits, ProtocolError, Role};
 
-/// One thing the peer said, its pieces joined.
+/// One event, with its pieces joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A whole message.
@@ -18,20 +18,19 @@ pub enum Item {
     Close(Option<(CloseCode, String)>),
 }
 
-/// All that a decoder said about some bytes.
+/// A decoder's complete result for some bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Transcript {
-    /// In the order they were completed.
+    /// Events in the order in which they were completed.
     pub items: Vec<Item>,
-    /// The pieces of the message that was not completed; of a compressed one, its DEFLATE data.
+    /// The pieces of the incomplete message (its DEFLATE data if it is compressed).
     pub unfinished: Option<(Kind, Vec<u8>)>,
-    /// How it ended, when badly.
+    /// The error, if there was one.
     pub error: Option<ProtocolError>,
 }
 
 impl Transcript {
-    /// Whether both tell the same. Before an error, how much of the broken message was already given
-    /// out depends on the cuts, and may.
+    /// Whether two results are equal. With an error, the number of pieces before it may depend on the cuts.
     #[must_use]
     pub fn agrees_with(&self, other: &Self) -> bool {
         let unfinished_agrees = match (&self.unfinished, &other.unfinished) {
@@ -92,8 +91,8 @@ impl Transcript {
         Ok(())
     }
 
-    /// With one name for the faults of a compressed message: which of several is told depends on the steps in which
-    /// it is inflated.
+    /// Maps all faults of a compressed message to one: if there are several, the steps of inflating decide which one is
+    /// reported.
     fn in_general(&self) -> Self {
         let general = |error| match error {
             ProtocolError::MessageTooBig | ProtocolError::InvalidText => {
@@ -117,12 +116,12 @@ impl Transcript {
     }
 }
 
-/// How the bytes come in.
+/// How the bytes are cut.
 #[derive(Clone, Debug)]
 pub enum Cuts {
     /// All at once.
     None,
-    /// In two pieces, the first of so many bytes.
+    /// In two pieces. The first has this many bytes.
     At(usize),
     /// Byte by byte.
     Everywhere,
@@ -141,9 +140,9 @@ impl Cuts {
     }
 }
 
-/// Reads the bytes in the given pieces, and asserts what must hold for every single event.
+/// Decodes the bytes in the given pieces, and asserts the properties of every event.
 ///
-/// The decoder is thrown away and made anew whenever it is idle, as its callers do.
+/// It replaces the decoder by a new one whenever it is idle, as the callers do.
 #[must_use]
 pub fn read_frames(
     role: Role,
@@ -191,7 +190,7 @@ pub fn read_frames(
     transcript
 }
 
-/// After its end a decoder says nothing more, and does not look idle.
+/// After its end a decoder returns no event and is not idle.
 fn assert_silent(decoder: &mut Decoder, limits: &Limits) {
     let mut ping = [0x89, 0x80, 0, 0, 0, 0];
     let mut more = &mut ping[..];
@@ -199,15 +198,15 @@ fn assert_silent(decoder: &mut Decoder, limits: &Limits) {
     assert!(more.is_empty() && !decoder.is_idle());
 }
 
-/// The most cuts in two that are tried: all of a short input, and of a long one some, as the work grows with the square.
-/// A fuzzer and Miri have more from many inputs than from many cuts of one.
+/// Maximum number of cuts in two. A short input is cut everywhere, a long one at some positions, because the work grows
+/// with the square. For a fuzzer and Miri, many inputs are worth more than many cuts of one input.
 const CUTS_MAX: usize = if cfg!(any(fuzzing, miri)) { 8 } else { 384 };
 
-/// Reads the bytes in many cuts, asserts that they all tell the same and that it is what the naive
-/// reading tells, and returns it.
+/// Decodes the bytes with many cuts. Asserts that all results are equal, and equal to that of the simple decoder, and
+/// returns it.
 ///
 /// # Panics
-/// When a property does not hold.
+/// If a property does not hold.
 pub fn check_frames(role: Role, limits: &Limits, bytes: &[u8]) -> Transcript {
     check_extended_frames(role, Extension::None, limits, bytes)
 }
@@ -215,7 +214,7 @@ pub fn check_frames(role: Role, limits: &Limits, bytes: &[u8]) -> Transcript {
 /// As [`check_frames`], where an extension was negotiated.
 ///
 /// # Panics
-/// When a property does not hold.
+/// If a property does not hold.
 pub fn check_extended_frames(
     role: Role,
     extension: Extension,

@@ -1,4 +1,4 @@
-//! What must hold for heads and handshakes.
+//! Properties of heads and handshakes.
 
 use super::spread;
 use crate::handshake::{
@@ -16,7 +16,7 @@ const PREFIXES_MAX: usize = if cfg!(any(fuzzing, miri)) { 8 } else { 512 };
 /// Fuzz target: any bytes as a head. The first byte chooses the limits, the rest is the input.
 ///
 /// # Panics
-/// When a property does not hold.
+/// If a property does not hold.
 pub fn http_head(bytes: &[u8]) {
     let Some((setting, input)) = bytes.split_first() else {
         return;
@@ -89,7 +89,7 @@ fn check_any_origin(input: &[u8]) {
     assert!(!own || text.to_ascii_lowercase().contains("://example.com"));
 }
 
-/// The verdict on a prefix is final once it is made, and reads no further than the head.
+/// The verdict on a prefix does not change with more bytes, and does not depend on bytes after the head.
 fn check_prefixes(
     input: &[u8],
     limits: HeadLimits,
@@ -113,7 +113,7 @@ fn check_prefixes(
 /// Fuzz target: any bytes as either side of a handshake, and as what a client asks with.
 ///
 /// # Panics
-/// When a property does not hold.
+/// If a property does not hold.
 pub fn handshake(bytes: &[u8]) {
     let limits = HeadLimits {
         bytes_max: usize::MAX,
@@ -162,7 +162,7 @@ pub fn handshake(bytes: &[u8]) {
     }
 }
 
-/// A request written with any strings is read back as one request, and accepted.
+/// A request written with any strings parses as one request and is accepted.
 fn check_our_request(key: &Key, text: &str) {
     let limits = HeadLimits {
         bytes_max: usize::MAX,

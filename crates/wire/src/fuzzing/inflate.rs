@@ -1,14 +1,14 @@
-//! A second reading of RFC 1951 and RFC 7692, slow and plain, to compare inflaters with.
+//! A second, simple and slow implementation of RFC 1951 and RFC 7692, to compare inflaters with.
 
 use crate::deflate::FINAL_BLOCKS_MAX;
 use crate::ws::ProtocolError;
 
-/// A message, and how far back its data looks.
+/// A message, and the longest distance in its data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inflated {
     /// The message.
     pub bytes: Vec<u8>,
-    /// The longest distance in its data: the window it needs, in bytes.
+    /// The longest distance in its data, which is the window that it needs, in bytes.
     pub distance_max: usize,
 }
 
@@ -43,7 +43,7 @@ pub fn inflate_by_the_book(payload: &[u8], bytes_max: u64) -> Result<Inflated, P
             if final_blocks > FINAL_BLOCKS_MAX {
                 return Err(ProtocolError::TooManyFinalBlocks);
             }
-            // What follows a final block is a stream of its own.
+            // A new stream follows a final block.
             reading.position = reading.position.next_multiple_of(8);
             reading.stream_start = reading.inflated.bytes.len();
             if reading.position > reading.end {
@@ -57,7 +57,7 @@ pub fn inflate_by_the_book(payload: &[u8], bytes_max: u64) -> Result<Inflated, P
     Ok(reading.inflated)
 }
 
-/// A Huffman code: the symbols by length and then by value, and how many there are of each length.
+/// A Huffman code: the symbols by length and then by value, and the number of symbols of each length.
 struct Code {
     counts: [usize; 16],
     symbols: Vec<usize>,
@@ -126,7 +126,7 @@ struct Reading {
     data: Vec<u8>,
     /// In bits.
     position: usize,
-    /// Where the payload itself ends, in bits: behind it nothing may be data.
+    /// The end of the payload, in bits. No data may follow it.
     end: usize,
     inflated: Inflated,
     bytes_max: u64,

@@ -1,8 +1,8 @@
-//! Properties of the decoders, for fuzz targets and for tests alike.
+//! Properties of the decoders, for fuzz targets and for tests.
 //!
-//! One function per fuzz target takes any bytes and panics when a property does not hold. The fuzz
-//! targets in `fuzz/` call them with what the fuzzer invents, the tests with the committed corpora.
-//! [`check_frames`] is the part of them that tests of single vectors use too.
+//! Each fuzz target has one function that takes any bytes and panics if a property does not hold. The targets in `fuzz/`
+//! call it with the fuzzer's inputs, the tests with the committed corpora. Tests of single vectors also use
+//! [`check_frames`].
 //!
 //! Not part of the crate's interface.
 
@@ -56,8 +56,8 @@ pub fn ws_decoder(bytes: &[u8]) {
     check_extended_frames(role, extension, &limits, input);
 }
 
-/// So many places in the input at most, evenly spread. Where the first one lies depends on its bytes, so that a fuzzer
-/// can move them.
+/// At most this many positions in the input, evenly spread. The input's bytes decide the first one, so a fuzzer can move
+/// them.
 fn spread(input: &[u8], places_max: usize) -> impl Iterator<Item = usize> + use<> {
     let step = input.len() / places_max + 1;
     let sum: usize = input.iter().copied().map(usize::from).sum();

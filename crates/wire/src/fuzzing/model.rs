@@ -1,4 +1,4 @@
-//! A second reading of RFC 6455, slow and without state machines, to compare the decoder with.
+//! A second implementation of RFC 6455, slow and without state machines, to compare the decoder with.
 
 use super::{Item, Transcript, inflate_by_the_book};
 use crate::ws::{CloseCode, Extension, Kind, Limits, ProtocolError, Role};
@@ -29,7 +29,7 @@ pub fn read_by_the_book(
             }
         }
     }
-    // A message whose frames were all empty so far has shown nothing of itself yet.
+    // The decoder returns no piece of a message while all its frames are empty.
     reading
         .transcript
         .unfinished
@@ -46,7 +46,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads one frame; its length, or `None` when it is not whole.
+    /// Reads one frame. Returns its length, or `None` if it is incomplete.
     fn frame(
         &mut self,
         role: Role,

@@ -1,4 +1,4 @@
-//! The client's side: asking, and judging the answer.
+//! The client's side: writes the request and checks the answer.
 
 use super::extensions::{EXTENSIONS, agrees_to_offer};
 use super::key::ACCEPT_BYTES;
@@ -7,16 +7,16 @@ use crate::http::{ResponseHead, list_has_token, push_field};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::fmt;
 
-/// What cannot be in a request target as it is, and what ends it: a space, `#`. `%` stays, since the
-/// target is expected to be encoded already.
+/// Characters that a request target cannot contain, and those that end it (a space, `#`). `%` stays as it is, because
+/// the target is already encoded.
 const TARGET_ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'#');
 
 /// Appends the request of a handshake (RFC 6455, section 4.1).
 ///
-/// `host` is the name and, unless it is the scheme's own, the port of the server. `target` is the path
-/// with its query; characters it cannot have are percent-encoded. `extra` headers come last;
-/// control characters in them become spaces. The only extension that may be asked for with them is
-/// [`super::DEFLATE_OFFER`]; the answer is then judged by [`check_response_to_offer`].
+/// `host` is the server's name, with its port unless that is the scheme's default. `target` is the path with its
+/// query; characters that it cannot contain are percent-encoded. `extra` headers come last; control characters in
+/// them become spaces. The only extension allowed among them is [`super::DEFLATE_OFFER`]. Check the answer to that
+/// with [`check_response_to_offer`].
 pub fn write_request(
     out: &mut Vec<u8>,
     host: &str,
@@ -54,7 +54,7 @@ pub enum Agreed {
 /// As [`check_response`], for a request that had [`super::DEFLATE_OFFER`] among its headers.
 ///
 /// # Errors
-/// As [`check_response`]; an answer that is none to that offer is [`ResponseRefused::Extension`].
+/// As [`check_response`]. [`ResponseRefused::Extension`] if the server answers with something that was not offered.
 pub fn check_response_to_offer(
     head: &ResponseHead<'_>,
     expected: &[u8; ACCEPT_BYTES],
@@ -68,12 +68,12 @@ pub fn check_response_to_offer(
     }
 }
 
-/// Judges the answer to a handshake; `expected` is the [`Key::accept`] of the key that was sent.
+/// Checks the answer to a handshake. `expected` is the [`Key::accept`] of the key that was sent.
 ///
-/// Whether a subprotocol in it was among those offered is left to the caller, who knows them.
+/// The caller must check whether the answer's subprotocol is one that it offered.
 ///
 /// # Errors
-/// The server refused, or its answer is none to this request.
+/// The server refused, or its answer does not fit the request.
 pub fn check_response(
     head: &ResponseHead<'_>,
     expected: &[u8; ACCEPT_BYTES],
@@ -85,7 +85,7 @@ pub fn check_response(
     Ok(())
 }
 
-/// Judges all of the answer but its extensions.
+/// Checks the answer without its extensions.
 fn check_switch(
     head: &ResponseHead<'_>,
     expected: &[u8; ACCEPT_BYTES],
@@ -112,7 +112,7 @@ fn check_switch(
     Ok(())
 }
 
-/// Why a handshake failed, as its client sees it. Always the server's doing.
+/// Why a client's handshake failed. The server is always the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponseRefused {
     /// Another status than 101.
@@ -121,14 +121,14 @@ pub enum ResponseRefused {
     Upgrade,
     /// 101, but Connection does not name Upgrade.
     Connection,
-    /// Not the answer to the key that was sent.
+    /// The answer does not fit the key that was sent.
     Accept,
     /// An extension that was not asked for, or not in this form.
     Extension,
 }
 
 impl ResponseRefused {
-    /// What was wrong and what to look at.
+    /// What was wrong and what to check.
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
 //! Negotiating permessage-deflate (RFC 7692, section 7.1), for both ends.
 //!
-//! Always without context takeover in either direction, see [`crate::deflate`].
+//! Always without context takeover, in both directions: see [`crate::deflate`].
 
 use crate::deflate::Window;
 use crate::http::is_token;
@@ -13,18 +13,18 @@ const CLIENT_WINDOW: &str = "client_max_window_bits";
 const SERVER_NO_TAKEOVER: &str = "server_no_context_takeover";
 const CLIENT_NO_TAKEOVER: &str = "client_no_context_takeover";
 
-/// What [`super::write_request`] takes among its extra headers to ask for compression without context takeover.
+/// The extra header for [`super::write_request`] that offers compression without context takeover.
 pub const DEFLATE_OFFER: (&str, &str) = (
     EXTENSIONS,
     "permessage-deflate; server_no_context_takeover; client_no_context_takeover; client_max_window_bits",
 );
 
-/// An offer of permessage-deflate that is acceptable, and so what is agreed to.
+/// An acceptable offer of permessage-deflate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deflate {
-    /// The largest window the server may compress with.
+    /// The largest window with which the server may compress.
     window: Window,
-    /// The client has named it, and waits for an answer to that.
+    /// True if the client has named a window: then the answer must repeat it.
     names_window: bool,
 }
 
@@ -35,7 +35,8 @@ impl Deflate {
         self.window
     }
 
-    /// The header's value in the answer. No window is asked of the client: one inflater of the largest serves them all.
+    /// The header's value in the answer. It sets no window for the client, because one inflater with the largest window
+    /// serves all clients.
     pub(super) fn answer(&self) -> String {
         let mut answer = format!("{DEFLATE}; {SERVER_NO_TAKEOVER}; {CLIENT_NO_TAKEOVER}");
         if self.names_window {
@@ -45,8 +46,8 @@ impl Deflate {
     }
 }
 
-/// The first acceptable offer in one header's value, which is the one the client likes best (RFC 6455, section 9.1).
-/// Offers that are unknown, malformed or against RFC 7692 are declined, which fails nothing.
+/// The first acceptable offer in one header's value. The client lists its offers in the order of its preference
+/// (RFC 6455, section 9.1). Offers that are unknown, malformed or against RFC 7692 are declined without an error.
 pub(super) fn choose(value: &[u8]) -> Option<Deflate> {
     let mut rest = value;
     while !rest.is_empty() {
@@ -59,7 +60,7 @@ pub(super) fn choose(value: &[u8]) -> Option<Deflate> {
     None
 }
 
-/// Judges one offer.
+/// Checks one offer.
 fn accept(offer: &[u8]) -> Option<Deflate> {
     let parameters = Parameters::read(offer)?;
     let window = match parameters.server_window {
@@ -72,12 +73,12 @@ fn accept(offer: &[u8]) -> Option<Deflate> {
     })
 }
 
-/// Whether the header's value agrees to [`DEFLATE_OFFER`]: to that extension alone, and to the server's messages each
-/// by itself.
+/// Whether the header's value accepts [`DEFLATE_OFFER`]: only that extension, and without context takeover by the
+/// server.
 pub(super) fn agrees_to_offer(value: &[u8]) -> bool {
     let (extension, more) = split_outside_quotes(value, b',');
     let parameters = Parameters::read(extension);
-    // An answer must name the window it asks of the client (section 7.1.2.2).
+    // If an answer sets the client's window, it must have a value (section 7.1.2.2).
     let is_agreed = |parameters: Parameters| {
         parameters.server_no_takeover && parameters.client_window != Some(None)
     };
@@ -91,13 +92,13 @@ struct Parameters {
     client_no_takeover: bool,
     /// 8 to 15.
     server_window: Option<u8>,
-    /// 8 to 15; an offer may leave the value to the answer.
+    /// 8 to 15. An offer may leave the value open.
     client_window: Option<Option<u8>>,
 }
 
 impl Parameters {
-    /// Reads one element of the header's list; `None` when it is another extension, or malformed, or has parameters
-    /// twice, with bad values, or unknown.
+    /// Reads one element of the header's list. `None` if it is another extension or malformed, or if a parameter is
+    /// repeated, unknown or has a bad value.
     fn read(element: &[u8]) -> Option<Self> {
         let (name, mut rest) = split_outside_quotes(element, b';');
         if name.trim_ascii() != DEFLATE.as_bytes() || element.last() == Some(&b';') {
@@ -138,8 +139,7 @@ fn window_bits(value: &str) -> Option<u8> {
     (is_plain && (8..=15).contains(&bits)).then_some(bits)
 }
 
-/// A parameter and its value, quoted or not; a quoted value must be a token too once it is unquoted
-/// (RFC 6455, section 9.1).
+/// A parameter and its value. A quoted value must also be a token when it is unquoted (RFC 6455, section 9.1).
 fn read_parameter(parameter: &[u8]) -> Option<(&str, Option<String>)> {
     let (name, value) = match parameter.iter().position(|byte| *byte == b'=') {
         Some(at) => (&parameter[..at], Some(parameter[at + 1..].trim_ascii())),
@@ -161,7 +161,7 @@ fn read_parameter(parameter: &[u8]) -> Option<(&str, Option<String>)> {
     Some((str::from_utf8(name).expect("a token is ASCII"), value))
 }
 
-/// The inside of a quoted string, with its escapes undone (RFC 9110, section 5.6.4).
+/// The content of a quoted string, unescaped (RFC 9110, section 5.6.4).
 fn unquote(quoted: &[u8]) -> Option<Vec<u8>> {
     let mut value = Vec::with_capacity(quoted.len());
     let mut bytes = quoted.iter();
@@ -175,7 +175,7 @@ fn unquote(quoted: &[u8]) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// Splits at the first `separator` that is in no quoted string.
+/// Splits at the first `separator` outside of quoted strings.
 fn split_outside_quotes(bytes: &[u8], separator: u8) -> (&[u8], &[u8]) {
     let (mut is_quoted, mut is_escaped) = (false, false);
     for (at, byte) in bytes.iter().enumerate() {

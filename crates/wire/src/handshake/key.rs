@@ -1,11 +1,11 @@
-//! The key of a handshake and the answer that proves it was understood.
+//! The key of a handshake, and the answer which proves that the server understood it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest as _, Sha1};
 use std::fmt;
 
-/// The GUID that makes an answer one of this protocol (RFC 6455, section 1.3).
+/// The GUID of the WebSocket protocol, which is part of every answer (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Bytes of a key in base64.
@@ -14,18 +14,18 @@ const KEY_BYTES: usize = 24;
 /// Bytes of an accept value: a SHA-1 in base64.
 pub(super) const ACCEPT_BYTES: usize = 28;
 
-/// What a client sends as `Sec-WebSocket-Key`: 16 bytes in base64.
+/// The value of `Sec-WebSocket-Key`: 16 bytes in base64.
 ///
-/// Not a secret: it only proves that the answer was made for this request. A client must choose the
-/// bytes at random all the same (RFC 6455, section 4.1).
+/// It is not a secret. It only proves that the answer belongs to this request. A client must still choose the bytes
+/// at random (RFC 6455, section 4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key([u8; KEY_BYTES]);
 
 impl Key {
     /// Reads a header's value; `None` unless it is the base64 of exactly 16 bytes.
     ///
-    /// Bits left over in the last digit are not required to be zero: the answer is made from the text,
-    /// never from the bytes, and some clients leave them set.
+    /// The unused bits of the last digit may be set, as some clients do: the answer is computed from the text, never
+    /// from the bytes.
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let key: [u8; KEY_BYTES] = value.try_into().ok()?;

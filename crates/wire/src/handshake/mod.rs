@@ -1,4 +1,4 @@
-//! The WebSocket opening handshake (RFC 6455, section 4), both ends of it, with the negotiation of compression
+//! Both ends of the WebSocket opening handshake (RFC 6455, section 4), with the negotiation of compression
 //! (RFC 7692, section 7.1).
 //!
 //! ```
@@ -32,5 +32,5 @@ pub use key::Key;
 pub use refusal::Refusal;
 pub use server::{Upgrade, check_upgrade};
 
-/// The only version of the protocol there is (RFC 6455, section 11.6).
+/// The only version of the protocol (RFC 6455, section 11.6).
 const VERSION: &str = "13";

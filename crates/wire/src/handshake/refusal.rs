@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A request that cannot become a WebSocket connection. Always the client's doing, or a proxy's.
+/// A request that cannot become a WebSocket connection. The client or a proxy is always the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Not GET.
@@ -15,7 +15,7 @@ pub enum Refusal {
     NotUpgrade,
     /// `Upgrade: websocket`, but Connection does not name it.
     Connection,
-    /// The request announces a body, which would be taken for frames.
+    /// The request announces a body, which would be read as frames.
     Body,
     /// No key, several, or one that is not 16 bytes in base64.
     Key,
@@ -24,7 +24,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Every refusal there is, for metrics that list their labels beforehand.
+    /// All refusals, for metrics that list their labels in advance.
     pub const ALL: [Self; 8] = [
         Self::Method,
         Self::HttpVersion,
@@ -47,10 +47,10 @@ impl Refusal {
         }
     }
 
-    /// The headers that belong to the status: what would be accepted.
+    /// The headers that belong to the status. They say what the server accepts.
     ///
-    /// A 426 names the protocol in Upgrade, which has to be named in Connection too
-    /// (RFC 9110, sections 7.8 and 15.5.22), and the versions it has (RFC 6455, section 4.4).
+    /// A 426 names the protocol in Upgrade and its versions (RFC 6455, section 4.4). Connection must then name Upgrade
+    /// (RFC 9110, sections 7.8 and 15.5.22).
     #[must_use]
     pub fn headers(&self) -> &'static [(&'static str, &'static str)] {
         match self {

@@ -1,4 +1,4 @@
-//! The server's side: judging a request, accepting it.
+//! The server's side: checks a request and accepts it.
 
 use super::extensions::{Deflate, EXTENSIONS, choose};
 use super::key::ACCEPT_BYTES;
@@ -11,16 +11,16 @@ const PROTOCOL: &str = "sec-websocket-protocol";
 #[derive(Clone, Debug)]
 pub struct Upgrade<'a> {
     accept: [u8; ACCEPT_BYTES],
-    /// The head, kept instead of a list: most clients offer no subprotocol, and the rest few.
+    /// The head. It is kept instead of a list because most clients offer no subprotocol, and the others few.
     head: &'a [u8],
 }
 
-/// Judges a request head by RFC 6455, section 4.2.1. What it leaves to the caller: the path, the
-/// origin, whether there is room.
+/// Checks a request head by RFC 6455, section 4.2.1. The caller must check the path, the origin and the limit of
+/// connections.
 ///
 /// # Errors
-/// The first requirement that is not met, in the order that helps a person most: what kind of request
-/// it is, then its details.
+/// The first requirement that the request does not meet. The kind of request is checked before its details, because
+/// that helps a person most.
 pub fn check_upgrade<'a>(head: &RequestHead<'a>) -> Result<Upgrade<'a>, Refusal> {
     if head.method() != "GET" {
         return Err(Refusal::Method);
@@ -55,8 +55,7 @@ pub fn check_upgrade<'a>(head: &RequestHead<'a>) -> Result<Upgrade<'a>, Refusal>
 }
 
 impl<'a> Upgrade<'a> {
-    /// The subprotocols the client offers, in its order of preference, from all its headers together
-    /// (RFC 6455, section 11.3.4).
+    /// The subprotocols of all headers, in the client's order of preference (RFC 6455, section 11.3.4).
     pub fn protocols(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.values_of(PROTOCOL).flat_map(list_tokens)
     }
@@ -64,7 +63,7 @@ impl<'a> Upgrade<'a> {
     /// The client's first acceptable offer of permessage-deflate, if it made one.
     #[must_use]
     pub fn deflate(&self) -> Option<Deflate> {
-        // Headers of one name are one list (RFC 9110, section 5.3); an element cut by a line's end is none.
+        // Headers of one name are one list (RFC 9110, section 5.3). An element cannot continue on the next line.
         self.values_of(EXTENSIONS).find_map(choose)
     }
 
@@ -74,8 +73,8 @@ impl<'a> Upgrade<'a> {
             .filter_map(move |line| value_of(name, line))
     }
 
-    /// Appends the 101 response. `protocol` is the one chosen of [`Upgrade::protocols`], or none; `deflate` is
-    /// [`Upgrade::deflate`], or none.
+    /// Appends the 101 response. `protocol` is one of [`Upgrade::protocols`] or none. `deflate` is
+    /// [`Upgrade::deflate`] or none.
     pub fn write_response(
         &self,
         protocol: Option<&str>,
@@ -123,8 +122,8 @@ impl<'a> Field<'a> {
     }
 }
 
-/// What the judgement needs of the headers, collected in one pass: a look-up for each would walk them
-/// seven times, for each of a million handshakes.
+/// The headers that the check needs, collected in one pass. A look-up of each would walk the headers seven times, for
+/// each of a million handshakes.
 #[derive(Debug)]
 struct Fields<'a> {
     host: Field<'a>,

@@ -1,13 +1,13 @@
-//! Close codes (RFC 6455, section 7.4, and the registry it made).
+//! Close codes (RFC 6455, section 7.4, and its registry).
 
 use std::fmt;
 
-/// Why a connection is closed, as the close frame says it.
+/// The reason of a close, as a code in the close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CloseCode(pub u16);
 
 impl CloseCode {
-    /// The purpose of the connection is fulfilled.
+    /// A normal close.
     pub const NORMAL: Self = Self(1000);
     /// The server shuts down, or the page was left.
     pub const GOING_AWAY: Self = Self(1001);
@@ -15,7 +15,7 @@ impl CloseCode {
     pub const PROTOCOL_ERROR: Self = Self(1002);
     /// The peer sent a kind of data that is not accepted here.
     pub const UNSUPPORTED: Self = Self(1003);
-    /// The peer sent data that is not what its kind says, such as text that is no UTF-8.
+    /// The peer sent data that does not fit its kind, such as text that is not UTF-8.
     pub const INVALID_PAYLOAD: Self = Self(1007);
     /// The peer broke a rule of this service.
     pub const POLICY: Self = Self(1008);
@@ -30,8 +30,8 @@ impl CloseCode {
 
     /// Whether a close frame may carry this code.
     ///
-    /// 1004 is reserved; 1005, 1006 and 1015 are for what an end reports to itself. 1012 to 1014 were
-    /// registered after the RFC. 3000 to 3999 are for libraries, 4000 to 4999 for applications.
+    /// 1004 is reserved. 1005, 1006 and 1015 are only for local reports of an end. 1012 to 1014 were registered after
+    /// the RFC. 3000 to 3999 are for libraries, 4000 to 4999 for applications.
     #[must_use]
     pub fn is_valid_on_wire(self) -> bool {
         matches!(self.0, 1000..=1003 | 1007..=1014 | 3000..=4999)

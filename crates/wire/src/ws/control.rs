@@ -1,4 +1,4 @@
-//! The payloads of control frames, in place: at most 125 bytes, so that an event owns them.
+//! The payloads of control frames. They have at most 125 bytes, so an event owns a copy.
 
 use super::{CONTROL_BYTES_MAX, REASON_BYTES_MAX};
 use std::fmt;
@@ -12,7 +12,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// A copy of the payload; `None` past [`CONTROL_BYTES_MAX`].
+    /// A copy of the payload. `None` above [`CONTROL_BYTES_MAX`].
     #[must_use]
     pub fn new(payload: &[u8]) -> Option<Self> {
         let mut bytes = [0; CONTROL_BYTES_MAX];
@@ -52,7 +52,7 @@ impl fmt::Debug for Control {
     }
 }
 
-/// The text beside the code in a close frame; often empty.
+/// The text after the code in a close frame. Often empty.
 #[derive(Clone, Copy)]
 pub struct Reason {
     length: u8,
@@ -60,7 +60,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// A copy of the reason; `None` past [`REASON_BYTES_MAX`].
+    /// A copy of the reason. `None` above [`REASON_BYTES_MAX`].
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let mut bytes = [0; REASON_BYTES_MAX];

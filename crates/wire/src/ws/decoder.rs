@@ -1,4 +1,4 @@
-//! From received bytes to events.
+//! Turns received bytes into events.
 
 use super::encode::HEADER_BYTES_MAX;
 use super::header::Header;
@@ -8,19 +8,17 @@ use super::{
     Role, apply_mask,
 };
 
-/// Something the peer said.
+/// One event of a connection's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
     /// A piece of a message, pointing into the input.
     ///
-    /// Pieces end where the input or a frame ends, and so carry no meaning of their own. A piece of
-    /// text is already known to be UTF-8, but may begin or end inside a code point; all pieces of a
-    /// message together are whole. An empty piece comes only as the last one.
+    /// A piece ends where the input or a frame ends. A piece of text is checked to be UTF-8, but may begin or end
+    /// inside a code point. All pieces together are the whole message. Only the last piece may be empty.
     Data {
-        /// What the message is; the same in all its pieces.
+        /// The kind of the message, the same in all its pieces.
         kind: Kind,
-        /// The message is compressed, and what this piece and the others have is its DEFLATE data
-        /// (RFC 7692, section 7.2.1), which has not been looked at.
+        /// The message is compressed: its pieces are DEFLATE data (RFC 7692, section 7.2.1) that is not checked yet.
         compressed: bool,
         /// The piece, unmasked.
         bytes: &'i [u8],
@@ -31,31 +29,30 @@ pub enum Event<'i> {
     },
     /// Answer it with a pong of the same payload.
     Ping(Control),
-    /// The answer to a ping, or a heartbeat that asks for none.
+    /// The answer to a ping, or an unsolicited heartbeat.
     Pong(Control),
-    /// The peer sends nothing more. Answer it with a close frame, unless one was sent before.
+    /// The peer sends no more frames. Answer with a close frame, unless one was sent before.
     ///
-    /// Without a code when the close frame was empty.
+    /// It has no code if the close frame was empty.
     Close(Option<(CloseCode, Reason)>),
 }
 
-/// Reads one direction of one connection.
+/// Decodes one direction of one connection.
 ///
-/// Call [`Decoder::next_event`] with each received slice until it gives `None`. Between messages
-/// ([`Decoder::is_idle`]) a decoder holds nothing that a new one would not, so that a connection needs
-/// one only while a message is under way. It is plain data: no pointers, no heap.
+/// Call [`Decoder::next_event`] with each received slice until it returns `None`. Between messages
+/// ([`Decoder::is_idle`]) a decoder has the same state as a new one, so a connection needs one only during a message.
+/// It is plain data: no pointers, no heap.
 ///
-/// After [`Event::Close`] or an error it is done, and discards whatever else comes
-/// (RFC 6455, section 5.5.1 and 7.1.7).
+/// After [`Event::Close`] or an error the decoder discards all further input (RFC 6455, section 5.5.1 and 7.1.7).
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    /// Payload bytes of the current frame that have not come.
+    /// Payload bytes of the current frame that were not received yet.
     frame_bytes_left: u64,
-    /// Payload bytes that the frames of the current message announced so far.
+    /// Payload bytes that the frames of the current message have announced so far.
     message_bytes: u64,
-    /// Frames of the current message so far.
+    /// Number of frames of the current message so far.
     fragments: u32,
-    /// The mask of the current frame, turned so that its first byte is the next one's.
+    /// The mask of the current frame, rotated so that its first byte applies to the next payload byte.
     mask: [u8; 4],
     utf8: Utf8,
     message: Message,
@@ -63,28 +60,28 @@ pub struct Decoder {
     role: Role,
     compression: Compression,
     saved_length: u8,
-    /// The beginning of a header or of a control payload whose rest has not come. Never both at once.
+    /// The received part of an incomplete header or control payload. Never both at the same time.
     saved: [u8; CONTROL_BYTES_MAX],
 }
 
-// A snapshot: connections in the middle of a message are few, but each pays for this.
+// Few connections are in the middle of a message, but each of them pays for this size.
 const _: () = assert!(size_of::<Decoder>() == 160);
 
-/// The message between its first frame and its last.
+/// The state of the current message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
     None,
-    /// Begun, and no piece of it given out.
+    /// The message has begun, and no piece was returned.
     Fresh(Kind),
-    /// Begun, and a piece of it given out.
+    /// The message has begun, and a piece was returned.
     Flowing(Kind),
 }
 
-/// What RSV1 may mean, and does.
+/// Whether compression was negotiated, and whether the current message uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compression {
     NotNegotiated,
-    /// Negotiated; the current message, if any, does not use it.
+    /// Negotiated, but the current message, if any, does not use it.
     Idle,
     /// The current message is compressed.
     Current,
@@ -97,7 +94,7 @@ enum Phase {
     Ended,
 }
 
-/// Whose bytes the current frame's payload is.
+/// The kind of the current frame's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payload {
     Data {
@@ -115,7 +112,7 @@ enum ControlKind {
 }
 
 impl Decoder {
-    /// A decoder at the beginning of a connection, or between two messages.
+    /// A decoder for the beginning of a connection, or between two messages.
     #[must_use]
     pub fn new(role: Role) -> Self {
         Self::with_extension(role, Extension::None)
@@ -142,20 +139,20 @@ impl Decoder {
         }
     }
 
-    /// Whether it stands between messages with nothing saved: a caller may drop it and make a new one
-    /// when more bytes come.
+    /// Whether the decoder is between messages and has saved nothing. A caller may drop it and make a new one when more
+    /// bytes arrive.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Header && self.message == Message::None && self.saved_length == 0
     }
 
-    /// Takes the next event from the front of `input`, unmasking in place; `None` once `input` is used up.
+    /// Takes the next event from the front of `input`, unmasking in place. `None` when `input` is used up.
     ///
-    /// `limits` must stay the same through a message. A piece of data is given out as soon as it
-    /// comes; control payloads are held back until they are whole.
+    /// `limits` must not change during a message. A piece of data is returned as soon as it arrives. A control payload is
+    /// returned when it is complete.
     ///
     /// # Errors
-    /// The peer broke the protocol or a limit. The rest of the input is discarded then.
+    /// The peer broke the protocol or a limit. The rest of the input is discarded.
     pub fn next_event<'i>(
         &mut self,
         limits: &Limits,
@@ -196,7 +193,7 @@ impl Decoder {
         }
     }
 
-    /// Reads a header, from the input alone where it lies there whole. `None` when the input ends before it.
+    /// Reads a header, without copying it if the input contains all of it. `None` if the input ends before it does.
     fn read_header(
         &mut self,
         limits: &Limits,
@@ -226,7 +223,7 @@ impl Decoder {
         self.begin_frame(&header, limits).map(Some)
     }
 
-    /// Judges a header by the frames before it, and makes its frame the current one.
+    /// Checks a header against the frames before it, and makes its frame the current one.
     fn begin_frame(&mut self, header: &Header, limits: &Limits) -> Result<Payload, ProtocolError> {
         let payload = match header.opcode {
             Opcode::Close => Payload::Control(ControlKind::Close),
@@ -243,7 +240,7 @@ impl Decoder {
         Ok(payload)
     }
 
-    /// Counts a data frame against the limits when it is announced, so that nothing is received in vain.
+    /// Counts a data frame against the limits at its header, before its payload is received.
     fn judge_fragment(&mut self, header: &Header, limits: &Limits) -> Result<(), ProtocolError> {
         self.message = match (header.opcode, self.message) {
             (Opcode::Continuation, Message::None) => {
@@ -272,7 +269,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// What the current message may have on the wire.
+    /// Maximum number of bytes of the current message on the wire.
     fn wire_limits(&self, limits: &Limits) -> Limits {
         if self.compression != Compression::Current {
             return *limits;
@@ -285,7 +282,7 @@ impl Decoder {
         }
     }
 
-    /// Gives out what the input has of the current data frame; `None` when that is nothing worth an event.
+    /// Returns the input's part of the current data frame. `None` if that makes no event.
     fn read_data<'i>(
         &mut self,
         last_frame: bool,
@@ -332,7 +329,7 @@ impl Decoder {
         }))
     }
 
-    /// Gives out the current control frame once its payload is whole.
+    /// Returns the current control frame when its payload is complete.
     fn read_control<'i>(
         &mut self,
         kind: ControlKind,
@@ -361,7 +358,7 @@ impl Decoder {
         }))
     }
 
-    /// Takes what the input has of the current payload, and unmasks it.
+    /// Takes the input's part of the current payload, and unmasks it.
     fn take_payload<'i>(&mut self, input: &mut &'i mut [u8]) -> &'i mut [u8] {
         let count = usize::try_from(self.frame_bytes_left)
             .map_or(input.len(), |left| left.min(input.len()));

@@ -1,4 +1,4 @@
-//! Frames to send.
+//! Writes frames.
 
 use super::header::RSV1;
 use super::{CloseCode, Kind, Opcode, REASON_BYTES_MAX, apply_mask};
@@ -7,7 +7,7 @@ use std::ops::Deref;
 /// Bytes of the longest header: two, a 64-bit length, a mask.
 pub(super) const HEADER_BYTES_MAX: usize = 14;
 
-/// A frame's header, in place.
+/// A frame's header, stored inline.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHeader {
     length: u8,
@@ -44,10 +44,10 @@ impl PartialEq for FrameHeader {
 
 impl Eq for FrameHeader {}
 
-/// The header of a frame whose payload of `payload_bytes` is sent beside it; with a mask, the payload
-/// must have been through [`apply_mask`].
+/// The header of a frame whose payload of `payload_bytes` is sent separately. With a mask, the caller must apply
+/// [`apply_mask`] to the payload.
 ///
-/// Clients mask every frame, servers none (RFC 6455, section 5.1).
+/// Clients mask every frame, servers mask no frame (RFC 6455, section 5.1).
 #[must_use]
 pub fn frame_header(
     opcode: Opcode,
@@ -96,7 +96,7 @@ pub fn encode_frame(
     }
 }
 
-/// Appends a whole frame that has a compressed message (RFC 7692, section 7.2.1), to a peer that has agreed to it.
+/// Appends a whole frame with a compressed message (RFC 7692, section 7.2.1), for a peer that has negotiated it.
 pub fn encode_compressed_frame(
     out: &mut Vec<u8>,
     kind: Kind,
@@ -108,7 +108,7 @@ pub fn encode_compressed_frame(
     out[start] |= RSV1;
 }
 
-/// Appends a close frame. A reason past [`REASON_BYTES_MAX`] is cut before the code point that does not fit.
+/// Appends a close frame. A reason longer than [`REASON_BYTES_MAX`] is cut before the first code point that does not fit.
 pub fn encode_close(out: &mut Vec<u8>, code: CloseCode, reason: &str, mask: Option<[u8; 4]>) {
     debug_assert!(code.is_valid_on_wire(), "{code} must not be sent");
     let reason = &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)];

@@ -1,13 +1,13 @@
-//! What a peer can do wrong, and the close code that answers it.
+//! Protocol errors of a peer, and the close codes for them.
 
 use super::CloseCode;
 use std::fmt;
 
-/// A frame that ends the connection. Always the peer's doing.
+/// A frame that ends the connection. The peer is always the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProtocolError {
-    /// RSV1, RSV2 or RSV3 is set and no extension was negotiated that gives it a meaning there. With
-    /// permessage-deflate RSV1 has one on the first frame of a message (RFC 7692, section 6).
+    /// RSV1, RSV2 or RSV3 is set, and no negotiated extension uses it in this frame. permessage-deflate uses RSV1 in the
+    /// first frame of a message (RFC 7692, section 6).
     ReservedBits,
     /// Opcode 3 to 7 or 11 to 15.
     ReservedOpcode,
@@ -35,20 +35,20 @@ pub enum ProtocolError {
     TooManyFragments,
     /// A compressed message of more than 1024 blocks that are each marked as the final one.
     TooManyFinalBlocks,
-    /// A compressed message that is no DEFLATE data, or is cut off.
+    /// A compressed message that is not DEFLATE data, or is cut off.
     InvalidDeflate,
-    /// A text message that is no UTF-8.
+    /// A text message that is not UTF-8.
     InvalidText,
-    /// A close reason that is no UTF-8.
+    /// A close reason that is not UTF-8.
     InvalidCloseReason,
-    /// A close code that must not be on the wire.
+    /// A close code that must not be sent.
     InvalidCloseCode,
     /// A close frame of one byte: half a code.
     TruncatedCloseCode,
 }
 
 impl ProtocolError {
-    /// Every error there is, for metrics that list their labels beforehand.
+    /// All errors, for metrics that list their labels in advance.
     pub const ALL: [Self; 19] = [
         Self::ReservedBits,
         Self::ReservedOpcode,
@@ -79,7 +79,7 @@ impl ProtocolError {
             | Self::MessageTooBig
             | Self::TooManyFragments
             | Self::TooManyFinalBlocks => CloseCode::TOO_BIG,
-            // RFC 7692 names no code; the data is not what RSV1 says it is.
+            // RFC 7692 names no code. The data does not fit RSV1.
             Self::InvalidDeflate | Self::InvalidText | Self::InvalidCloseReason => {
                 CloseCode::INVALID_PAYLOAD
             }
@@ -98,7 +98,7 @@ impl ProtocolError {
         }
     }
 
-    /// What was wrong in the frame and what to do about it; fits a close frame.
+    /// What was wrong in the frame and what to do about it. Short enough for a close frame.
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {

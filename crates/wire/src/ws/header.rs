@@ -1,4 +1,4 @@
-//! Reading a frame's header: what can be judged without knowing the frames before it.
+//! Reads a frame's header, and checks everything that does not depend on the frames before it.
 
 use super::{CONTROL_BYTES_MAX, Extension, Opcode, ProtocolError, Role};
 
@@ -6,14 +6,14 @@ const RESERVED_BITS: u8 = 0x70;
 /// The mark of a compressed message.
 pub(super) const RSV1: u8 = 0x40;
 
-/// A frame's header as it was on the wire, already lawful by itself.
+/// A frame's header, valid by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) opcode: Opcode,
     pub(super) fin: bool,
     /// RSV1 of a message's first frame, where permessage-deflate was negotiated.
     pub(super) is_compressed: bool,
-    /// Zeros when the frame is not masked: unmasking is then skipped by role, not by value.
+    /// Zeros if the frame is not masked. The role decides whether to unmask, not this value.
     pub(super) mask: [u8; 4],
     pub(super) payload_bytes: u64,
     /// Bytes of the header itself.
@@ -21,10 +21,10 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads the header at the front of `bytes`; `None` while it is not whole.
+    /// Reads the header at the front of `bytes`. `None` while it is incomplete.
     ///
-    /// Judged byte by byte in the order of the wire, and again from the start with each call, so that
-    /// the verdict comes at the first byte that is wrong and is the same however the bytes were cut.
+    /// Each call checks byte by byte from the start. So the error comes with the first wrong byte, and does not depend on
+    /// how the bytes were cut.
     pub(super) fn read(
         bytes: &[u8],
         role: Role,
@@ -70,8 +70,8 @@ fn judge_first(first: u8, fin: bool, extension: Extension) -> Result<Opcode, Pro
     Ok(opcode)
 }
 
-/// The one place where RSV1 to RSV3 get their meaning: permessage-deflate allows RSV1 on the first frame of a
-/// message, and neither on its other frames nor on control frames (RFC 7692, section 6.1).
+/// Checks RSV1 to RSV3. permessage-deflate allows RSV1 in the first frame of a message, but neither in its other frames
+/// nor in control frames (RFC 7692, section 6.1).
 fn judge_reserved_bits(
     first: u8,
     opcode: Option<Opcode>,
@@ -102,7 +102,7 @@ fn judge_second(second: u8, opcode: Opcode, role: Role) -> Result<(), ProtocolEr
     Ok(())
 }
 
-/// The payload's length and what follows it; `None` while the length is not whole.
+/// The payload's length and the bytes that follow it. `None` while the length is incomplete.
 fn read_length(short: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, ProtocolError> {
     let (length, minimum, rest) = match short {
         126 => match rest.split_first_chunk() {

@@ -1,9 +1,9 @@
 //! Masking (RFC 6455, section 5.3): each byte XORed with one of four, in turn.
 
-/// Masks or unmasks in place. `offset` is how many bytes of the payload came before these.
+/// Masks or unmasks in place. `offset` is the number of payload bytes before these.
 ///
-/// Eight bytes at a time: the compiler makes vector instructions of this loop, which a byte at a time
-/// with an index modulo four prevents.
+/// The loop handles eight bytes at a time, so that the compiler can use vector instructions. It cannot with single bytes
+/// and an index modulo four.
 pub fn apply_mask(bytes: &mut [u8], mask: [u8; 4], offset: usize) {
     let mut mask = mask;
     mask.rotate_left(offset % 4);

@@ -1,9 +1,8 @@
 //! WebSocket frames (RFC 6455, sections 5 to 8), and the mark of compressed messages (RFC 7692, section 6).
 //!
-//! Received bytes go through a [`Decoder`], which gives out [`Event`]s that point into them. Bytes to
-//! send are made by [`encode_frame`] and [`encode_close`], or by [`frame_header`] where the payload
-//! lies elsewhere and both leave in one gathered write. The data of compressed messages goes through
-//! [`crate::deflate`] once it is whole.
+//! A [`Decoder`] turns received bytes into [`Event`]s that point into them. [`encode_frame`] and [`encode_close`] write
+//! frames. [`frame_header`] writes only a header, for a gathered write with a payload from elsewhere. Pass the data of a
+//! complete compressed message to [`crate::deflate`].
 //!
 //! ```
 //! use myriad_wire::ws::{Decoder, Event, Kind, Limits, Opcode, Role, encode_frame};
@@ -43,16 +42,16 @@ pub use encode::{FrameHeader, encode_close, encode_compressed_frame, encode_fram
 pub use error::ProtocolError;
 pub use mask::apply_mask;
 
-/// Payload bytes a control frame can have (RFC 6455, section 5.5).
+/// Maximum payload of a control frame (RFC 6455, section 5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
-/// Bytes a close reason can have: what [`CONTROL_BYTES_MAX`] leaves beside the code.
+/// Maximum length of a close reason: [`CONTROL_BYTES_MAX`] without the code.
 pub const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
 
-/// What a frame is (RFC 6455, section 5.2).
+/// The kind of a frame (RFC 6455, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Opcode {
-    /// Goes on with the message that a text or binary frame began.
+    /// Continues the message that a text or binary frame began.
     Continuation,
     /// A text message, or its beginning.
     Text,
@@ -62,7 +61,7 @@ pub enum Opcode {
     Close,
     /// Asks for a pong with the same payload.
     Ping,
-    /// Answers a ping, or comes unasked.
+    /// Answers a ping, or is an unsolicited heartbeat.
     Pong,
 }
 
@@ -80,7 +79,7 @@ impl Opcode {
         }
     }
 
-    /// The opcode of these four bits; `None` for the ten that are reserved.
+    /// The opcode with these four bits. `None` for the ten reserved values.
     #[must_use]
     pub fn from_bits(bits: u8) -> Option<Self> {
         Some(match bits {
@@ -101,7 +100,7 @@ impl Opcode {
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// UTF-8.
@@ -128,7 +127,7 @@ pub enum Role {
     Client,
 }
 
-/// What was negotiated beyond RFC 6455.
+/// The negotiated extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extension {
     /// Nothing.
@@ -137,17 +136,17 @@ pub enum Extension {
     Deflate,
 }
 
-/// What a peer may send. Past any of these the connection ends with 1009.
+/// Limits of a peer's messages. Beyond one of them the connection is closed with 1009.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Payload bytes of one data frame.
     ///
-    /// For this limit and the next a compressed message may have a sixteenth and 64 bytes more on the wire, as what
-    /// does not compress comes out larger. [`crate::deflate::Inflater`] holds it to the limit itself.
+    /// For this limit and the next, a compressed message may have a sixteenth and 64 bytes more on the wire, because
+    /// incompressible data gets larger. [`crate::deflate::Inflater`] applies the limit itself to the inflated message.
     pub frame_bytes_max: u64,
     /// Payload bytes of one message, all its frames together.
     pub message_bytes_max: u64,
-    /// Frames of one message. Bounds what empty fragments can cost, which no byte limit does.
+    /// Frames of one message. Bounds the cost of empty fragments, which no limit of bytes does.
     pub fragments_max: u32,
 }
 

@@ -1,14 +1,13 @@
-//! UTF-8 checked as it arrives (RFC 6455, section 8.1), failing at the first byte that cannot be part of it.
+//! Checks UTF-8 while it arrives (RFC 6455, section 8.1). The check fails at the first byte that cannot be valid.
 
-/// The bytes are no UTF-8, whatever follows.
+/// The bytes are not UTF-8, whatever bytes follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidUtf8;
 
-/// Where a text stands: between two code points, or inside one.
+/// The state of a text: between two code points, or inside one.
 ///
-/// The whole state is the bytes of the open code point. That is enough to fail fast, because a proper
-/// prefix of a code point is judged by the same rules as a whole one: `ED A0` is refused at its second
-/// byte, since only surrogates begin so.
+/// The state is the bytes of the incomplete code point. That suffices to fail at once, because a prefix of a code point
+/// follows the same rules as a complete one: `ED A0` fails at its second byte, because only surrogates begin so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Utf8 {
     open: [u8; 3],
@@ -34,7 +33,7 @@ impl Utf8 {
         }
     }
 
-    /// Ends the text, which must not happen inside a code point; ready for another one.
+    /// Ends the text and is ready for the next one. Fails inside a code point.
     pub(crate) fn finish(&mut self) -> Result<(), InvalidUtf8> {
         let open_length = std::mem::replace(self, Self::START).open_length;
         if open_length == 0 {
@@ -44,7 +43,7 @@ impl Utf8 {
         }
     }
 
-    /// Feeds the open code point byte by byte until it is whole; returns what is left.
+    /// Adds bytes to the incomplete code point until it is complete. Returns the remaining bytes.
     fn close_code_point<'b>(&mut self, mut bytes: &'b [u8]) -> Result<&'b [u8], InvalidUtf8> {
         while self.open_length > 0
             && let [byte, rest @ ..] = bytes
@@ -55,7 +54,7 @@ impl Utf8 {
             candidate[length] = *byte;
             match str::from_utf8(&candidate[..=length]) {
                 Ok(_) => self.open_length = 0,
-                // Four bytes are always decided, so that what is saved never exceeds three.
+                // With four bytes the result is always known, so at most three are saved.
                 Err(error) if error.error_len().is_none() => self.save(&candidate[..=length]),
                 Err(_) => return Err(InvalidUtf8),
             }
