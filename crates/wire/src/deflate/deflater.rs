@@ -1,35 +1,35 @@
-//! Compressing what is sent.
+//! Compresses messages.
 
 use super::{TAIL, Window};
 use flate2::{Compress, Compression, FlushCompress};
 
-/// On zlib's scale from 1 to 9. JSON records come out at 33% of a kibibyte and 19% of 64 of them; level 1 leaves 42% and
-/// 31%. Level 6 saves 3% more and takes half as long again, and a whole shard waits for a long message.
+/// On zlib's scale from 1 to 9. JSON records compress to 33% at 1 KiB and to 19% at 64 KiB; with level 1 to 42% and 31%.
+/// Level 6 saves 3% more but takes 50% longer, and a whole shard waits for a long message.
 const LEVEL: Compression = Compression::new(4);
 
 /// Compresses messages, one at a time.
 ///
-/// Belongs to a thread, not to a connection. zlib's state for a window, some 200 to 350 KiB, is made on first need and
-/// kept.
+/// It belongs to a thread, not to a connection. It makes zlib's state for a window, 200 to 350 KiB, on first need and
+/// keeps it.
 #[derive(Debug, Default)]
 pub struct Deflater {
     by_window: [Option<Compress>; Window::COUNT],
 }
 
 impl Deflater {
-    /// Appends the payload of a compressed message (RFC 7692, section 7.2.1) that peers with this window or a larger one
-    /// can inflate; false when that would be no smaller than the message itself, and then nothing is appended.
+    /// Appends the payload of a compressed message (RFC 7692, section 7.2.1). Peers with this window or a larger one can
+    /// inflate it. False if the payload would not be smaller than the message; then nothing is appended.
     #[must_use]
     pub fn deflate(&mut self, window: Window, message: &[u8], out: &mut Vec<u8>) -> bool {
         let compress = self.by_window[window.index()]
             .get_or_insert_with(|| Compress::new_with_window_bits(LEVEL, false, window.bits()));
         compress.reset();
         let start = out.len();
-        // Room for a gain and no more: where that is too little zlib stops, and so ends its work early.
+        // Only as much room as makes the payload smaller: without a gain zlib stops early.
         out.resize(start + message.len() + TAIL.len(), 0);
         let outcome = compress.compress(message, &mut out[start..], FlushCompress::Sync);
         let written = usize::try_from(compress.total_out()).expect("written to memory");
-        // Room that is left says that the flush is complete.
+        // The flush is complete if there is room left.
         let gained = outcome.is_ok()
             && compress.total_in() == message.len() as u64
             && start + written < out.len()

@@ -1,35 +1,35 @@
-//! Inflating what was received.
+//! Inflates compressed messages.
 
 use super::TAIL;
 use crate::ws::utf8::Utf8;
 use crate::ws::{Kind, ProtocolError};
 use flate2::{Decompress, FlushDecompress, Status};
 
-/// The end a message was sent without, and an empty block that is marked as the last one: whether the message stopped
-/// between two blocks shows in how that is taken, and in nothing else.
+/// The omitted end of a message, and an empty final block. Only the way the inflater takes them shows whether the message
+/// stopped between two blocks.
 const END: [u8; 6] = [TAIL[0], TAIL[1], TAIL[2], TAIL[3], 0x03, 0x00];
 
 /// Blocks marked as final in one message. Behind each the inflater starts again, which costs as much as inflating some
 /// hundred bytes, and one of them takes two bytes: a message of 64 KiB could have 32,768. Senders mark one block, or none.
 pub(crate) const FINAL_BLOCKS_MAX: usize = 1024;
 
-/// Bytes inflated before the message's size and text are judged.
+/// Bytes inflated between two checks of the message's size and text.
 const STEP_BYTES: usize = if cfg!(miri) { 512 } else { 16 * 1024 };
 
 /// Inflates messages, one at a time.
 ///
-/// Belongs to a thread, not to a connection: 32 KiB of window and some tables.
+/// It belongs to a thread, not to a connection. It has a window of 32 KiB and some tables.
 #[derive(Debug)]
 pub struct Inflater {
     decompress: Decompress,
-    /// Where a step's bytes land. Cleared once: clearing room in the message before each step costs more than a short
-    /// step itself.
+    /// The output of one step. It is cleared only once: clearing room in the message before each step would cost more
+    /// than a short step.
     step: Box<[u8]>,
 }
 
 impl Default for Inflater {
     fn default() -> Self {
-        // Any client may use the largest window, unless it was told otherwise; one for all of them costs nothing more.
+        // A client may use the largest window, because the server sets no other. One inflater serves all windows.
         Self {
             decompress: Decompress::new(false),
             step: vec![0; STEP_BYTES].into(),
@@ -38,9 +38,9 @@ impl Default for Inflater {
 }
 
 impl Inflater {
-    /// Appends the message whose compressed payload this is (RFC 7692, section 7.2.2). Text is checked to be UTF-8.
+    /// Inflates a compressed payload (RFC 7692, section 7.2.2), and appends the message. Checks that text is UTF-8.
     ///
-    /// `bytes_max` bounds the message while it grows: `out` never holds more of it than that and one byte.
+    /// `bytes_max` bounds the message while it grows: `out` never gets more than `bytes_max` and one byte of it.
     ///
     /// # Errors
     /// No DEFLATE data, or cut off; a message over `bytes_max`, or of more than 1024 final blocks; text that is no UTF-8.
@@ -54,7 +54,7 @@ impl Inflater {
     ) -> Result<(), ProtocolError> {
         let mut message = Message {
             kind,
-            // A limit above what memory can hold is none.
+            // A limit larger than the address space is no limit.
             bytes_max: usize::try_from(bytes_max)
                 .map_or(usize::MAX / 2, |max| max.min(usize::MAX / 2)),
             start: out.len(),
@@ -63,7 +63,7 @@ impl Inflater {
         };
         let mut rest = payload;
         if rest.is_empty() {
-            // It should have been one byte (section 7.2.3.6), but what is meant is plain.
+            // An empty message should have one byte (section 7.2.3.6), but the meaning is clear.
             return Ok(());
         }
         let mut final_blocks = 0;
@@ -73,7 +73,7 @@ impl Inflater {
             if !ended {
                 break self.ends_between_blocks(&mut message)?;
             }
-            // A sender may mark blocks as final (section 7.2.3.4), and go on behind one.
+            // A sender may mark blocks as final (section 7.2.3.4), and continue after such a block.
             final_blocks += 1;
             if final_blocks > FINAL_BLOCKS_MAX {
                 return Err(ProtocolError::TooManyFinalBlocks);
@@ -88,8 +88,8 @@ impl Inflater {
         message.finish()
     }
 
-    /// Whether the message is whole: with the end it was sent without it stops between two blocks, and nothing of that
-    /// end was taken for data.
+    /// Whether the message is complete: with its omitted end it stops between two blocks, and no byte of that end was
+    /// taken for data.
     fn ends_between_blocks(&mut self, message: &mut Message<'_>) -> Result<bool, ProtocolError> {
         let bytes = message.out.len();
         let mut rest = &END[..];
@@ -97,7 +97,7 @@ impl Inflater {
         Ok(ended && rest.is_empty() && message.out.len() == bytes)
     }
 
-    /// Inflates up to the end of `input` or of a final block; true for the latter.
+    /// Inflates until the end of `input` or of a final block. True for the latter.
     fn run(&mut self, input: &mut &[u8], message: &mut Message<'_>) -> Result<bool, ProtocolError> {
         loop {
             let step = STEP_BYTES.min(message.room());
@@ -112,7 +112,7 @@ impl Inflater {
             message.append(&self.step[..written])?;
             match status {
                 Status::StreamEnd => return Ok(true),
-                // Room that is left says that nothing is held back.
+                // All output was written if there is room left.
                 Status::Ok | Status::BufError if written < step => return Ok(false),
                 Status::Ok | Status::BufError => {}
             }
@@ -120,26 +120,26 @@ impl Inflater {
     }
 }
 
-/// A message as it grows.
+/// A message in progress.
 struct Message<'o> {
     kind: Kind,
     bytes_max: usize,
-    /// Where it begins in `out`.
+    /// The begin of the message in `out`.
     start: usize,
     utf8: Utf8,
     out: &'o mut Vec<u8>,
 }
 
 impl Message<'_> {
-    /// Bytes that may still come: up to one past the limit, by which a message over it shows.
+    /// Bytes that may still be appended: up to one byte over the limit, which shows that the message is too big.
     fn room(&self) -> usize {
         self.bytes_max + 1 - (self.out.len() - self.start)
     }
 
-    /// Appends what a step has inflated, and judges it.
+    /// Appends the output of a step, and checks it.
     fn append(&mut self, inflated: &[u8]) -> Result<(), ProtocolError> {
         if self.out.capacity() - self.out.len() < inflated.len() {
-            // As much again as there is, so that a long message is not copied at each step; but within the limit.
+            // Double the capacity, within the limit, so that a long message is not copied at each step.
             let bytes = self.out.len() - self.start;
             let more = bytes.max(inflated.len()).min(self.room());
             self.out.reserve_exact(more);

@@ -1,9 +1,9 @@
-//! Compressed messages (RFC 7692, permessage-deflate), each by itself.
+//! Compressed messages (RFC 7692, permessage-deflate), without context takeover.
 //!
-//! No context is taken over from one message to the next, in either direction: a compressed message can be sent to
-//! any number of connections, and between messages nobody keeps a window. So a [`Deflater`] and an [`Inflater`]
-//! belong to a thread and serve all its connections, and an idle connection that negotiated compression costs what
-//! any other does. What was negotiated is in [`crate::handshake`], what RSV1 means in [`crate::ws`].
+//! Every message is compressed by itself, in both directions. So a compressed message can be sent to any number of
+//! connections, and a connection keeps no window between messages. A [`Deflater`] and an [`Inflater`] belong to a thread
+//! and serve all its connections. An idle connection with compression costs as much as one without. [`crate::handshake`]
+//! negotiates compression, [`crate::ws`] handles RSV1.
 //!
 //! ```
 //! use myriad_wire::deflate::{Deflater, Inflater, Window};
@@ -27,31 +27,31 @@ pub use inflater::Inflater;
 
 use std::num::NonZeroU8;
 
-/// What every compressed message ends with before it is sent without it (RFC 7692, section 7.2.1): the empty stored
-/// block of a sync flush, less its first byte.
+/// The end of every compressed message, which the sender omits (RFC 7692, section 7.2.1): the empty stored block of a sync
+/// flush without its first byte.
 const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
 
-/// Bytes of a message from which on compressing it may gain anything.
+/// Minimum size of a message to be compressed.
 ///
-/// Of 200 bytes of JSON records zlib saves 59, fewer than the packet's own headers have, and the peer has to inflate them
-/// all the same; of a kibibyte it saves two thirds.
+/// Of 200 bytes of JSON records zlib saves 59, fewer than a packet's headers have, and the peer must still inflate them.
+/// Of 1 KiB it saves two thirds.
 pub const DEFLATED_BYTES_MIN: usize = 256;
 
-/// The LZ77 window that a compressed message needs at most, as a power of two (RFC 7692, section 7.1.2).
+/// The largest LZ77 window that a compressed message needs, as a power of two (RFC 7692, section 7.1.2).
 ///
-/// 8 is lawful too, but zlib cannot deflate with it (it silently takes 9), so that it is never agreed to.
+/// 8 is valid too, but zlib cannot deflate with it (it silently uses 9), so it is always declined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window(NonZeroU8);
 
 impl Window {
     /// 512 bytes.
     pub const MIN: Self = Self(NonZeroU8::new(9).expect("not 0"));
-    /// 32 KiB: what is meant when nothing is said.
+    /// 32 KiB, the default.
     pub const MAX: Self = Self(NonZeroU8::new(15).expect("not 0"));
-    /// How many windows there are.
+    /// The number of different windows.
     pub const COUNT: usize = 7;
 
-    /// The window of so many bits, 9 to 15.
+    /// The window with this many bits, 9 to 15.
     #[must_use]
     pub fn new(bits: u8) -> Option<Self> {
         let window = Self(NonZeroU8::new(bits)?);
@@ -64,17 +64,17 @@ impl Window {
         self.0.get()
     }
 
-    /// Its place among all windows, from 0 for the smallest.
+    /// Its index among all windows, from 0 for the smallest.
     #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.bits() - Self::MIN.bits())
     }
 
-    /// The window to compress a payload of this size with for a peer that takes this one: no larger than the payload
-    /// can use. What comes out is as small, and peers of different windows get the very same frame.
+    /// The smallest window that compresses a payload of this size as well as `self`. So peers with different windows
+    /// share the same frame.
     #[must_use]
     pub fn fitting(self, payload_bytes: usize) -> Self {
-        // zlib looks back by this much less than its window.
+        // zlib's longest distance is this much shorter than its window.
         const MIN_LOOKAHEAD: usize = 262;
         let used = payload_bytes
             .saturating_add(MIN_LOOKAHEAD)
@@ -84,7 +84,7 @@ impl Window {
         Self::new(bits.clamp(Self::MIN.bits(), self.bits())).expect("between two windows")
     }
 
-    /// The same, or none for a payload too small to gain by it: below [`DEFLATED_BYTES_MIN`].
+    /// The same, or none for a payload below [`DEFLATED_BYTES_MIN`].
     #[must_use]
     pub fn worthwhile(self, payload_bytes: usize) -> Option<Self> {
         (payload_bytes >= DEFLATED_BYTES_MIN).then(|| self.fitting(payload_bytes))

@@ -1,4 +1,4 @@
-//! Why a head was not accepted. Always the peer's doing.
+//! Why a head was not accepted. The peer is always the cause.
 
 use std::fmt;
 

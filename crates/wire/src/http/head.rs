@@ -1,4 +1,4 @@
-//! The two kinds of head and how they are read.
+//! Request heads and response heads, and their parsers.
 
 use super::headers::Headers;
 use super::{HEADERS_MAX, HeadError, HeadLimits, Malformed};
@@ -137,10 +137,9 @@ impl<'a> ResponseHead<'a> {
     }
 }
 
-/// Reads a request head from the front of `bytes`; `None` while its end has not come.
+/// Reads a request head from the front of `bytes`. `None` while the head is incomplete.
 ///
-/// Call it again with the same bytes and more. An error is final: more bytes do not cure it, and it
-/// is found as soon as the bytes so far contain it.
+/// Call it again with the same bytes and more. An error is final, and is found as soon as the bytes contain it.
 ///
 /// # Errors
 /// The peer's head is malformed or larger than `limits`.
@@ -175,7 +174,7 @@ pub fn parse_request<'a>(
     }))
 }
 
-/// Reads a response head from the front of `bytes`; `None` while its end has not come.
+/// Reads a response head from the front of `bytes`. `None` while the head is incomplete.
 ///
 /// # Errors
 /// The server's head is malformed or larger than `limits`.
@@ -201,8 +200,8 @@ pub fn parse_response<'a>(
     }))
 }
 
-/// The bytes a head may lie in. Reading no further makes the outcome independent of how much of
-/// what follows has already arrived.
+/// The bytes that may contain the head. Reading no further makes the result independent of how many bytes after the head
+/// have already arrived.
 fn within(bytes: &[u8], limits: HeadLimits) -> &[u8] {
     &bytes[..bytes.len().min(limits.bytes_max)]
 }
@@ -214,7 +213,7 @@ fn find_bare_line_feed(bytes: &[u8]) -> Option<usize> {
         .find(|position| position.checked_sub(1).map(|before| bytes[before]) != Some(b'\r'))
 }
 
-/// At the limit already, not past it: a head that is still open there needs at least one byte more.
+/// The limit is reached, not exceeded: an incomplete head of this size needs at least one more byte.
 fn incomplete<T>(bytes: &[u8], limits: HeadLimits) -> Result<Option<T>, HeadError> {
     if bytes.len() >= limits.bytes_max {
         Err(HeadError::TooLong)

@@ -6,8 +6,8 @@ use std::fmt;
 
 /// The headers of one head, in the order they came; borrowed from its bytes.
 ///
-/// An array in place, because one head is alive at a time per thread and a heap allocation per
-/// handshake would be paid a million times.
+/// An inline array: a thread parses one head at a time, and a million handshakes should not make a million heap
+/// allocations.
 #[derive(Clone)]
 pub(super) struct Headers<'a> {
     pub(super) storage: [Header<'a>; HEADERS_MAX],
@@ -58,7 +58,7 @@ pub(super) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// The tokens of a comma-separated list (RFC 9110, section 5.6.1); elements that are no tokens are left out.
+/// The tokens of a comma-separated list (RFC 9110, section 5.6.1). Elements that are not tokens are skipped.
 pub(crate) fn list_tokens(value: &[u8]) -> impl Iterator<Item = &str> {
     value
         .split(|byte| *byte == b',')

@@ -1,8 +1,8 @@
 //! HTTP/1.1 heads (RFC 9112): the line and the headers before a body, and short plain-text responses.
 //!
-//! A head is read only when it is whole. Until then the caller keeps the bytes and asks again with
-//! more; [`HeadLimits`] bounds how much that can be. [`BodyLength`] and [`ChunkedBody`] find the end of
-//! a body and do not decode it: what is not a WebSocket handshake goes to an ordinary HTTP server.
+//! A head is parsed when it is complete. Until then the caller keeps the bytes and tries again with more;
+//! [`HeadLimits`] bounds them. [`BodyLength`] and [`ChunkedBody`] find the end of a body without decoding it, because
+//! every request that is not a WebSocket handshake goes to an ordinary HTTP server.
 //!
 //! [`parse_request`] judges the grammar alone; a server calls [`check_request`] before it acts on a request.
 
@@ -33,7 +33,7 @@ pub(crate) use reply::push_field;
 /// Headers a head can hold at most, whatever [`HeadLimits::headers_max`] says: the size of its storage.
 pub const HEADERS_MAX: usize = 64;
 
-/// What a head may cost.
+/// Limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
     /// Bytes of the head, with the blank line that ends it.

@@ -4,7 +4,7 @@ use percent_encoding::percent_decode;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A name or value that decodes to bytes that are no UTF-8. The client's doing.
+/// A name or value that does not decode to UTF-8. The client is the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueryError;
 
@@ -40,7 +40,7 @@ impl std::error::Error for QueryError {}
 ///
 /// `+` is a space, as browsers' forms and `URLSearchParams` write it. A `%` without two hexadecimal
 /// digits stands for itself, as in the WHATWG URL standard. A name without `=` has an empty value;
-/// empty pairs (`a=1&&b=2`) are left out. Nothing is copied that needs no decoding.
+/// empty pairs (`a=1&&b=2`) are skipped. Only names and values that need decoding are copied.
 pub fn query_pairs<'a>(
     query: &'a str,
 ) -> impl Iterator<Item = Result<(Cow<'a, str>, Cow<'a, str>), QueryError>> + use<'a> {
