@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import json
 import re
 import socket
 import sys
@@ -20,8 +21,12 @@ from contestants import Order, Running, Unfit  # noqa: E402
 
 # Where each ecosystem writes the versions that a build takes.
 PINS = ("pom.xml", "package-lock.json", "go.mod", "Cargo.lock")
-# As a lock file names the place a package comes from; anything else would be somebody's mirror.
-REGISTRIES = ("https://registry.npmjs.org/", "registry+https://github.com/rust-lang/crates.io-index")
+# Names Cargo's public registry and nothing else, which tests/licences.py checks.
+WORKSPACE_LOCK = ARENA.parent / "Cargo.lock"
+
+
+def crate_sources(lock):
+    return set(re.findall(r'^source = "([^"]*)"', lock.read_text(), re.M))
 
 
 def free_ports(count):
@@ -63,15 +68,27 @@ class ManifestTest(unittest.TestCase):
                 if contestant.version:
                     self.assertRegex(pinned, rf"(?<![\d.]){re.escape(contestant.version)}\b")
 
-    def test_lock_files_name_public_registries_only(self):
-        for contestant in contestants.load():
-            for name in ("package-lock.json", "Cargo.lock"):
-                path = contestant.folder / name
-                if not path.exists():
-                    continue
-                for place in re.findall(r'(?:"resolved": |source = )"([^"]*)"', path.read_text()):
-                    with self.subTest(path):
-                        self.assertTrue(place.startswith(REGISTRIES), place)
+    def test_npm_lock_files_name_no_place_but_a_sum_for_each_package(self):
+        """npm leaves out where a package comes from if that is its registry: what is named is a mirror or a repository."""
+        locks = [path for one in contestants.load() if (path := one.folder / "package-lock.json").exists()]
+        self.assertTrue(locks)
+        for path in locks:
+            packages = json.loads(path.read_text())["packages"]
+            for name, package in packages.items():
+                # The first is the contestant itself.
+                if name:
+                    with self.subTest(path, package=name):
+                        self.assertNotIn("resolved", package)
+                        self.assertIn("integrity", package)
+
+    def test_cargo_lock_files_name_the_registry_of_the_workspace_only(self):
+        public = crate_sources(WORKSPACE_LOCK)
+        self.assertEqual(len(public), 1)
+        locks = [path for one in contestants.load() if (path := one.folder / "Cargo.lock").exists()]
+        self.assertTrue(locks)
+        for path in locks:
+            with self.subTest(path):
+                self.assertEqual(crate_sources(path), public)
 
     def test_the_readme_lists_everybody(self):
         readme = (ARENA / "README.md").read_text()
