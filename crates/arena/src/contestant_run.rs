@@ -9,7 +9,7 @@ use crate::held_connections;
 use crate::largest::{Largest, Search, sizes};
 use crate::manifest::{Contestant, Feature, Kind};
 use crate::report::Row;
-use crate::scenario::{self, Plan, Round};
+use crate::scenario::{self, Attempt, Plan, Round};
 use myriad_doctor::units::count;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -54,15 +54,21 @@ impl<'a> ContestantRun<'a> {
         Ok(())
     }
 
-    pub(crate) fn round(&mut self, plan: Plan<'_>, prefix: &str, progress: &mut dyn Write) {
+    pub(crate) fn round(&mut self, plan: Plan<'a>, prefix: &str, progress: &mut dyn Write) {
         let mut round = Round::default();
         let mut tell = |phase: Phase| write_progress(progress, prefix, &phase.to_string());
         let outcome = plan.guard.check(Phase::CrowdUp).and_then(|()| {
+            let mut attempt = Attempt {
+                contestant: self.contestant,
+                plan,
+                round: &mut round,
+                on_phase: &mut tell,
+            };
             if self.contestant.kind == Kind::Websocket {
-                scenario::run(self.contestant, plan, &mut round, &mut tell)?;
-                exchange::echo(self.contestant, plan, &mut round, &mut tell)
+                scenario::run(&mut attempt)?;
+                exchange::echo(&mut attempt)
             } else {
-                held_connections::run(self.contestant, plan, &mut round, &mut tell)
+                held_connections::run(&mut attempt)
             }
         });
         if !round.figures.is_empty() {
@@ -78,7 +84,7 @@ impl<'a> ContestantRun<'a> {
     }
 
     /// Looks for the largest crowd above that of the rounds, of at most `most`.
-    pub(crate) fn search_largest(&mut self, plan: Plan<'_>, most: u64, progress: &mut dyn Write) {
+    pub(crate) fn search_largest(&mut self, plan: Plan<'a>, most: u64, progress: &mut dyn Write) {
         let mut largest = self.largest_of_rounds(plan.connections);
         let mut search = Search::new(sizes(largest.connections, most));
         while let Some(connections) = search.next() {
@@ -89,12 +95,16 @@ impl<'a> ContestantRun<'a> {
             );
             let mut round = Round::default();
             let held = plan.guard.check(Phase::CrowdUp).and_then(|()| {
-                let larger = Plan {
-                    connections,
-                    ..plan
-                };
                 let mut tell = |phase: Phase| write_progress(progress, &prefix, &phase.to_string());
-                scenario::hold(self.contestant, larger, &mut round, &mut tell)
+                scenario::hold(&mut Attempt {
+                    contestant: self.contestant,
+                    plan: Plan {
+                        connections,
+                        ..plan
+                    },
+                    round: &mut round,
+                    on_phase: &mut tell,
+                })
             });
             match held {
                 Ok(()) => {

@@ -6,8 +6,8 @@
 use crate::crowd::{Answers, Crowd, CrowdOptions, Files, Load, PacedLoad, Report};
 use crate::failure::{Failure, Phase};
 use crate::figures::Column;
-use crate::manifest::{Contestant, Feature, WarmUp};
-use crate::scenario::{PhaseListener, Plan, Round, kinds};
+use crate::manifest::{Feature, WarmUp};
+use crate::scenario::{Attempt, Plan, Round, closed, kinds};
 use crate::server::{Mode, Server, float};
 use std::time::Duration;
 
@@ -36,54 +36,46 @@ pub(crate) enum ExchangeKind {
     Request,
 }
 
-/// In mode echo, with nobody else there; nothing where the contestant does not offer it.
-pub(crate) fn echo(
-    contestant: &Contestant,
-    plan: Plan<'_>,
-    round: &mut Round,
-    on_phase: PhaseListener<'_>,
-) -> Result<(), Failure> {
-    if !contestant.offers(Feature::Echo) {
+/// Echoes on a server of their own in mode echo, if the contestant offers them.
+pub(crate) fn echo(attempt: &mut Attempt<'_, '_>) -> Result<(), Failure> {
+    if !attempt.contestant.offers(Feature::Echo) {
         return Ok(());
     }
-    let mut server = plan.serve(contestant, Mode::Echo)?;
-    run(ExchangeKind::Echo, &mut server, 0, plan, round, on_phase)?;
+    let mut server = attempt.serve(Mode::Echo)?;
+    run(ExchangeKind::Echo, attempt, &mut server, 0)?;
     server.stop();
     Ok(())
 }
 
-/// On a server that holds `held` connections of a crowd; nothing where the contestant does not offer it.
+/// Requests to a server that holds `held` connections of a crowd, if the contestant offers them.
 pub(crate) fn request(
+    attempt: &mut Attempt<'_, '_>,
     server: &mut Server<'_>,
     held: u64,
-    plan: Plan<'_>,
-    round: &mut Round,
-    on_phase: PhaseListener<'_>,
 ) -> Result<(), Failure> {
-    if !server.contestant().offers(Feature::Request) {
+    if !attempt.contestant.offers(Feature::Request) {
         return Ok(());
     }
-    run(ExchangeKind::Request, server, held, plan, round, on_phase)
+    run(ExchangeKind::Request, attempt, server, held)
 }
 
 fn run(
     kind: ExchangeKind,
+    attempt: &mut Attempt<'_, '_>,
     server: &mut Server<'_>,
     held: u64,
-    plan: Plan<'_>,
-    round: &mut Round,
-    on_phase: PhaseListener<'_>,
 ) -> Result<(), Failure> {
     let (warm_up, measured) = kind.phases();
+    let plan = attempt.plan;
     let asked = kind.asked(plan);
-    if let Some(few) = kind.warm_up(server.contestant().warm_up, asked) {
-        on_phase(warm_up);
+    if let Some(few) = kind.warm_up(attempt.contestant.warm_up, asked) {
+        attempt.enter(warm_up);
         let report = send(kind, server, held, plan, few, warm_up)?;
         verdict(kind, &report, few, warm_up)?;
     }
-    on_phase(measured);
+    attempt.enter(measured);
     let report = send(kind, server, held, plan, asked, measured)?;
-    note(kind, round, &report);
+    note(kind, attempt.round, &report);
     verdict(kind, &report, asked, measured)
 }
 
@@ -123,8 +115,8 @@ impl ExchangeKind {
         })
     }
 
-    /// Terminals that the crowd has. Requests go over connections of their own, beside the least of crowds.
-    fn terminals(self, exchange: Exchange) -> u64 {
+    /// Clients of the crowd. Requests go over connections of their own, beside a crowd of one client.
+    fn clients(self, exchange: Exchange) -> u64 {
         match self {
             Self::Echo => exchange.connections,
             Self::Request => 1,
@@ -194,7 +186,7 @@ fn send(
 ) -> Result<Report, Failure> {
     let options = CrowdOptions {
         targets: server.targets(),
-        connections: kind.terminals(exchange),
+        connections: kind.clients(exchange),
         load: Some(kind.load(exchange, server)),
     };
     // A crowd that is held meanwhile has the other files.
@@ -238,13 +230,13 @@ fn verdict(
         let why = format!("{why}{}", kinds(report));
         Err(Failure::Crowd { phase, why })
     };
-    let (connected, terminals) = (report.setup.connected, kind.terminals(asked));
-    if connected < terminals {
-        return failed(format!("only {connected} of {terminals} connected"));
+    let (connected, clients) = (report.setup.connected, kind.clients(asked));
+    if connected < clients {
+        return failed(format!("only {connected} of {clients} connected"));
     }
     if report.churn.lost > 0 {
         let lost = report.churn.lost;
-        return failed(format!("the server closed {lost} connections"));
+        return failed(format!("the server closed {}", closed(lost)));
     }
     let Some(answers) = kind.answers(report) else {
         return failed("the crowd's report says nothing of answers".to_owned());
@@ -335,12 +327,12 @@ mod tests {
         wrong.churn.lost = 1;
         assert_eq!(
             judged(&wrong),
-            "echo: the server closed 1 connections (echo_unknown 2)"
+            "echo: the server closed 1 connection (echo_unknown 2)"
         );
     }
 
     #[test]
-    fn requests_need_one_terminal_beside_them_and_every_answer() {
+    fn requests_need_one_client_beside_them_and_every_answer() {
         let all = report(ExchangeKind::Request, 1, Some(answers(50, 50)));
         assert_eq!(judged(ExchangeKind::Request, &all), "ok");
         let alone = report(ExchangeKind::Request, 0, Some(answers(50, 50)));

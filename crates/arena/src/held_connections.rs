@@ -6,9 +6,9 @@
 
 use crate::failure::{Failure, Phase};
 use crate::figures::Column;
-use crate::manifest::{Contestant, Kind};
+use crate::manifest::Kind;
 use crate::proc_stats::Memory;
-use crate::scenario::{PhaseListener, Plan, Round};
+use crate::scenario::{Attempt, Round};
 use crate::server::{Mode, Server, float};
 use myriad_doctor::units::count;
 use std::io::Write;
@@ -23,68 +23,71 @@ const SETTLE: Duration = Duration::from_secs(1);
 const CHECK_EVERY: usize = 1_000;
 
 /// A round: up to a quarter, up to the whole, idle, down.
-pub(crate) fn run(
-    contestant: &Contestant,
-    plan: Plan<'_>,
-    round: &mut Round,
-    on_phase: PhaseListener<'_>,
-) -> Result<(), Failure> {
-    let connections = plan.connections.min(room());
-    if connections < plan.connections {
-        round.warnings.push(format!(
+pub(crate) fn run(attempt: &mut Attempt<'_, '_>) -> Result<(), Failure> {
+    let connections = attempt.plan.connections.min(room());
+    if connections < attempt.plan.connections {
+        attempt.round.warnings.push(format!(
             "its crowd was {}: these are plain sockets of the arena's own process, which has no descriptors for more",
             count(connections)
         ));
+        attempt.plan.connections = connections;
     }
-    let plan = Plan {
-        connections,
-        ..plan
-    };
-    let mut server = plan.serve(contestant, Mode::Push)?;
-    round.note_start(&server);
+    let mut server = attempt.serve(Mode::Push)?;
+    attempt.round.note_start(&server);
     let mut held = HeldSockets {
-        kind: contestant.kind,
+        kind: attempt.contestant.kind,
         addresses: server.addresses(),
         sockets: Vec::new(),
     };
-    if contestant.warm_up.connections > 0 {
-        on_phase(Phase::WarmUp);
-        let few = contestant.warm_up.connections.min(connections);
-        held.grow_to(few, &mut server, Phase::WarmUp)?;
-        held.sockets.clear();
-        server.wait_for_connections(0, Phase::WarmUp)?;
-    }
+    warm_up(attempt, &mut held, &mut server)?;
     let base = server.memory();
 
-    on_phase(Phase::Quarter);
+    attempt.enter(Phase::Quarter);
     let few = (connections / 4).max(1);
     held.grow_to(few, &mut server, Phase::Quarter)?;
     let quarter = settled(&mut server, Phase::Quarter)?;
 
-    on_phase(Phase::CrowdUp);
+    attempt.enter(Phase::CrowdUp);
     held.grow_to(connections, &mut server, Phase::CrowdUp)?;
     let whole = settled(&mut server, Phase::CrowdUp)?;
-    note_memory(round, base, (few, quarter), (connections, whole));
+    note_memory(attempt.round, base, (few, quarter), (connections, whole));
 
-    on_phase(Phase::Idle);
+    attempt.enter(Phase::Idle);
     let (cpu_s, began) = (server.cpu_s(), Instant::now());
-    wait(plan.idle, &mut server, Phase::Idle)?;
+    wait(attempt.plan.idle, &mut server, Phase::Idle)?;
     let used_s = server.cpu_s() - cpu_s;
     let share = used_s / began.elapsed().as_secs_f64();
-    round.figures.insert(Column::IdleCpuShare, share);
+    attempt.round.figures.insert(Column::IdleCpuShare, share);
     server.wait_for_connections(connections, Phase::Idle)?;
 
-    on_phase(Phase::CrowdDown);
+    attempt.enter(Phase::CrowdDown);
     let began = Instant::now();
     held.sockets.clear();
     server.wait_for_connections(0, Phase::CrowdDown)?;
-    let down_s = began.elapsed().as_secs_f64();
-    round.figures.insert(Column::CrowdDownS, down_s);
-    round
-        .figures
-        .insert(Column::ConnectionsHeld, float(connections));
-    round.figures.insert(Column::Errors, 0.0);
+    attempt.round.figures.extend([
+        (Column::CrowdDownS, began.elapsed().as_secs_f64()),
+        (Column::ConnectionsHeld, float(connections)),
+        (Column::Errors, 0.0),
+    ]);
     server.stop();
+    Ok(())
+}
+
+/// As many connections as the manifest asks for; then the server has none again.
+fn warm_up(
+    attempt: &mut Attempt<'_, '_>,
+    held: &mut HeldSockets,
+    server: &mut Server<'_>,
+) -> Result<(), Failure> {
+    let wanted = attempt.contestant.warm_up.connections;
+    let connections = wanted.min(attempt.plan.connections);
+    if connections == 0 {
+        return Ok(());
+    }
+    attempt.enter(Phase::WarmUp);
+    held.grow_to(connections, server, Phase::WarmUp)?;
+    held.sockets.clear();
+    server.wait_for_connections(0, Phase::WarmUp)?;
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use crate::manifest::{Contestant, Feature};
 use crate::proc_stats::Memory;
 use crate::server::{Mode, Server, Start, float};
 use myriad_demo::Push;
+use myriad_doctor::units::count;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -39,19 +40,28 @@ pub(crate) struct Plan<'a> {
     pub(crate) guard: Guard<'a>,
 }
 
-impl<'a> Plan<'a> {
-    /// Starts a contestant, which is told the same of the crowd whatever comes.
-    pub(crate) fn serve(
-        &self,
-        contestant: &'a Contestant,
-        mode: Mode,
-    ) -> Result<Server<'a>, Failure> {
+/// One contestant's round: what it goes through, what came of it so far, and who is told of each phase.
+pub(crate) struct Attempt<'a, 'r> {
+    pub(crate) contestant: &'a Contestant,
+    pub(crate) plan: Plan<'a>,
+    pub(crate) round: &'r mut Round,
+    pub(crate) on_phase: &'r mut dyn FnMut(Phase),
+}
+
+impl<'a> Attempt<'a, '_> {
+    /// Tells that a phase begins.
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        (self.on_phase)(phase);
+    }
+
+    /// Starts the contestant's processes: as many in each mode, whatever crowd comes.
+    pub(crate) fn serve(&self, mode: Mode) -> Result<Server<'a>, Failure> {
         let start = Start {
-            port: self.port,
-            connections: self.connections,
+            port: self.plan.port,
+            connections: self.plan.connections,
             mode,
         };
-        Server::start(contestant, start, self.guard)
+        Server::start(self.contestant, start, self.plan.guard)
     }
 }
 
@@ -90,9 +100,6 @@ impl Round {
     }
 }
 
-/// Tells which phase begins.
-pub(crate) type PhaseListener<'s> = &'s mut dyn FnMut(Phase);
-
 /// Memory of a server at one size of its crowd.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -102,22 +109,14 @@ struct Sample {
 }
 
 /// A server with one crowd after the other.
-struct Scenario<'a, 'r, 's> {
-    contestant: &'a Contestant,
-    plan: Plan<'a>,
+struct Scenario<'a, 'r, 't> {
+    attempt: &'t mut Attempt<'a, 'r>,
     server: Server<'a>,
-    round: &'r mut Round,
-    on_phase: PhaseListener<'s>,
 }
 
 /// The round of a contestant of kind `websocket`.
-pub(crate) fn run(
-    contestant: &Contestant,
-    plan: Plan<'_>,
-    round: &mut Round,
-    on_phase: PhaseListener<'_>,
-) -> Result<(), Failure> {
-    let mut scenario = Scenario::start(contestant, plan, round, on_phase)?;
+pub(crate) fn run(attempt: &mut Attempt<'_, '_>) -> Result<(), Failure> {
+    let mut scenario = Scenario::start(attempt)?;
     let base = scenario.sample(0, Phase::WarmUp)?;
     let quarter = scenario.quarter()?;
     scenario.whole(base, quarter)?;
@@ -127,15 +126,10 @@ pub(crate) fn run(
 
 /// A crowd and one push to all of it: what the search for the largest tries.
 ///
-/// There is no quarter: memory a connection is the slope from nobody to everybody. The server has no quiet time to learn
-/// what being idle costs it, so that the CPU of the push has that in it.
-pub(crate) fn hold(
-    contestant: &Contestant,
-    plan: Plan<'_>,
-    round: &mut Round,
-    on_phase: PhaseListener<'_>,
-) -> Result<(), Failure> {
-    let mut scenario = Scenario::start(contestant, plan, round, on_phase)?;
+/// There is no quarter: memory a connection is the slope from no connection to all of them. The server has no quiet time in
+/// which its idle CPU could be measured, so the CPU of the push contains it.
+pub(crate) fn hold(attempt: &mut Attempt<'_, '_>) -> Result<(), Failure> {
+    let mut scenario = Scenario::start(attempt)?;
     let base = Sample {
         connections: 0,
         memory: scenario.server.memory(),
@@ -146,31 +140,20 @@ pub(crate) fn hold(
     Ok(())
 }
 
-impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
-    /// With a server that is warm, and alone again.
-    fn start(
-        contestant: &'a Contestant,
-        plan: Plan<'a>,
-        round: &'r mut Round,
-        on_phase: PhaseListener<'s>,
-    ) -> Result<Self, Failure> {
-        let server = plan.serve(contestant, Mode::Push)?;
-        round.note_start(&server);
-        let mut scenario = Self {
-            contestant,
-            plan,
-            server,
-            round,
-            on_phase,
-        };
+impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
+    /// Starts a server, warms it up, and waits until its connections are closed again.
+    fn start(attempt: &'t mut Attempt<'a, 'r>) -> Result<Self, Failure> {
+        let server = attempt.serve(Mode::Push)?;
+        attempt.round.note_start(&server);
+        let mut scenario = Self { attempt, server };
         scenario.warm_up()?;
         Ok(scenario)
     }
 
     fn publish(&self, pushes: u64, every: Duration, after: Duration) -> Option<Publish> {
-        (pushes > 0 && self.contestant.offers(Feature::Push)).then(|| Publish {
+        (pushes > 0 && self.attempt.contestant.offers(Feature::Push)).then(|| Publish {
             urls: self.server.broadcast_urls(),
-            body: self.contestant.broadcast.body,
+            body: self.attempt.contestant.broadcast.body,
             pushes,
             every,
             after,
@@ -185,13 +168,16 @@ impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
             connections,
             load: publish.map(Load::Publish),
         };
-        let files = Files::of(self.plan.folder, "crowd");
-        Ok((Crowd::start(&options, &files, self.plan.guard)?, pushes))
+        let files = Files::of(self.attempt.plan.folder, "crowd");
+        Ok((
+            Crowd::start(&options, &files, self.attempt.plan.guard)?,
+            pushes,
+        ))
     }
 
     /// Until the crowd has made its pushes: what the server used meanwhile.
     fn pushes(&mut self, crowd: &mut Crowd, pushes: u64) -> Result<Used, Failure> {
-        (self.on_phase)(Phase::Pushes);
+        self.attempt.enter(Phase::Pushes);
         let pushing = Window::open(&self.server);
         crowd.wait_for_pushes(&mut self.server, pushes, Phase::Pushes)?;
         Ok(pushing.close(&self.server))
@@ -199,12 +185,12 @@ impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
 
     /// As the manifest asks for: connections, pushes to all of them, and nobody left.
     fn warm_up(&mut self) -> Result<(), Failure> {
-        let warm_up = self.contestant.warm_up;
-        let connections = warm_up.connections.min(self.plan.connections);
+        let warm_up = self.attempt.contestant.warm_up;
+        let connections = warm_up.connections.min(self.attempt.plan.connections);
         if connections == 0 {
             return Ok(());
         }
-        (self.on_phase)(Phase::WarmUp);
+        self.attempt.enter(Phase::WarmUp);
         let publish = self.publish(warm_up.pushes, WARM_UP_EVERY, WARM_UP_AFTER);
         let (mut crowd, pushes) = self.crowd(connections, publish)?;
         crowd.wait_until_connected(&mut self.server, Phase::WarmUp)?;
@@ -225,8 +211,8 @@ impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
 
     /// The first point of the slope.
     fn quarter(&mut self) -> Result<Sample, Failure> {
-        (self.on_phase)(Phase::Quarter);
-        let connections = (self.plan.connections / 4).max(1);
+        self.attempt.enter(Phase::Quarter);
+        let connections = (self.attempt.plan.connections / 4).max(1);
         let (mut crowd, _) = self.crowd(connections, None)?;
         let connected = crowd.wait_until_connected(&mut self.server, Phase::Quarter)?;
         crowd.hold(&mut self.server, SETTLE, Phase::Quarter)?;
@@ -238,18 +224,21 @@ impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
 
     /// Crowd up, idle, pushes, requests, crowd down.
     fn whole(&mut self, base: Sample, quarter: Sample) -> Result<(), Failure> {
-        (self.on_phase)(Phase::CrowdUp);
-        let plan = self.plan;
+        self.attempt.enter(Phase::CrowdUp);
+        let plan = self.attempt.plan;
         let publish = self.publish(plan.pushes, plan.push_every, plan.idle + SETTLE + READING);
         let (mut crowd, pushes) = self.crowd(plan.connections, publish)?;
         let connected = crowd.wait_until_connected(&mut self.server, Phase::CrowdUp)?;
 
-        (self.on_phase)(Phase::Idle);
+        self.attempt.enter(Phase::Idle);
         crowd.hold(&mut self.server, SETTLE, Phase::Idle)?;
         let idle = Window::open(&self.server);
         crowd.hold(&mut self.server, plan.idle, Phase::Idle)?;
         let idle_share = idle.close(&self.server).share();
-        self.round.figures.insert(Column::IdleCpuShare, idle_share);
+        self.attempt
+            .round
+            .figures
+            .insert(Column::IdleCpuShare, idle_share);
         let memory = self.server.memory();
 
         let used = self.pushes(&mut crowd, pushes)?;
@@ -261,33 +250,37 @@ impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
         self.note_memory(base, quarter, full);
 
         let stated = self.server.wait_for_connections(connected, Phase::Pushes);
-        let answered = stated.and_then(|_| {
-            let (server, round) = (&mut self.server, &mut *self.round);
-            exchange::request(server, connected, plan, round, self.on_phase)
-        });
-        (self.on_phase)(Phase::CrowdDown);
+        let answered =
+            stated.and_then(|_| exchange::request(self.attempt, &mut self.server, connected));
+        self.attempt.enter(Phase::CrowdDown);
         let leaving = Instant::now();
         let (report, arrivals) = crowd.leave(Phase::CrowdDown)?;
-        self.round.arrivals = arrivals;
+        self.attempt.round.arrivals = arrivals;
         self.note_report(&report, used.cpu_s - idle_share * used.elapsed_s);
         answered?;
         self.server.wait_for_connections(0, Phase::CrowdDown)?;
         let down_s = leaving.elapsed().as_secs_f64();
-        self.round.figures.insert(Column::CrowdDownS, down_s);
+        self.attempt
+            .round
+            .figures
+            .insert(Column::CrowdDownS, down_s);
         verdict(&report, plan.connections, pushes)?;
         let held = float(plan.connections);
-        self.round.figures.insert(Column::ConnectionsHeld, held);
+        self.attempt
+            .round
+            .figures
+            .insert(Column::ConnectionsHeld, held);
         Ok(())
     }
 
     /// Crowd up, one push, crowd down.
     fn hold(&mut self, base: Sample) -> Result<(), Failure> {
-        (self.on_phase)(Phase::CrowdUp);
-        let plan = self.plan;
+        self.attempt.enter(Phase::CrowdUp);
+        let plan = self.attempt.plan;
         let publish = self.publish(1, plan.push_every, SETTLE + READING);
         let (mut crowd, pushes) = self.crowd(plan.connections, publish)?;
         let up = crowd.connected_within(CROWD_UP_MAX, &mut self.server, Phase::CrowdUp);
-        self.round.open = crowd.connected();
+        self.attempt.round.open = crowd.connected();
         let connected = up?;
         crowd.hold(&mut self.server, SETTLE, Phase::CrowdUp)?;
         let memory = self.server.memory();
@@ -301,7 +294,7 @@ impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
         self.note_memory(base, base, full);
         let stated = self.server.wait_for_connections(connected, Phase::Pushes);
 
-        (self.on_phase)(Phase::CrowdDown);
+        self.attempt.enter(Phase::CrowdDown);
         let (report, _) = crowd.leave(Phase::CrowdDown)?;
         self.note_report(&report, used.cpu_s);
         verdict(&report, plan.connections, pushes)?;
@@ -309,7 +302,7 @@ impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
     }
 
     fn note_memory(&mut self, base: Sample, quarter: Sample, full: Sample) {
-        let figures = &mut self.round.figures;
+        let figures = &mut self.attempt.round.figures;
         figures.insert(Column::UserBaseBytes, base.memory.pss_bytes);
         figures.insert(Column::UserBytes, full.memory.pss_bytes);
         figures.insert(Column::RssBaseBytes, base.memory.rss_bytes);
@@ -335,7 +328,7 @@ impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
 
     /// What the crowd saw; `cpu_s` is what its pushes cost the server beyond being idle.
     fn note_report(&mut self, report: &Report, cpu_s: f64) {
-        let round = &mut *self.round;
+        let round = &mut *self.attempt.round;
         let own: Vec<&Push> = report.pushes.iter().collect();
         let deliveries: u64 = own.iter().map(|push| push.received).sum();
         let figures = &mut round.figures;
@@ -368,7 +361,15 @@ impl<'a, 'r, 's> Scenario<'a, 'r, 's> {
     }
 }
 
-/// Whether everybody was there and got everything.
+/// So many connections.
+pub(crate) fn closed(connections: u64) -> String {
+    match connections {
+        1 => "1 connection".to_owned(),
+        _ => format!("{} connections", count(connections)),
+    }
+}
+
+/// Whether all clients connected and got every push.
 fn verdict(report: &Report, connections: u64, pushes: u64) -> Result<(), Failure> {
     let connected = report.setup.connected;
     if connected < connections {
@@ -386,7 +387,7 @@ fn verdict(report: &Report, connections: u64, pushes: u64) -> Result<(), Failure
     };
     if report.churn.lost > 0 {
         let lost = report.churn.lost;
-        return Err(failed(format!("the server closed {lost} connections")));
+        return Err(failed(format!("the server closed {}", closed(lost))));
     }
     if let Some(push) = report
         .pushes

@@ -145,10 +145,6 @@ impl<'a> Server<'a> {
         }
     }
 
-    pub(crate) fn contestant(&self) -> &'a Contestant {
-        self.contestant
-    }
-
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
