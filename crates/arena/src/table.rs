@@ -1,29 +1,51 @@
 //! The tables in the terminal.
 
-use crate::format::{machine, method, remarks, tables};
+use crate::format::{Table, date, machine, method, remarks, tables};
 use crate::report::{Report, Row};
 use crate::verdict::sentence;
 
 const GAP: &str = "  ";
 
-/// All tables, the rows that failed with their reasons, and what holds for every figure.
+/// The verdict, all tables, the rows that failed with their reasons, and what holds for every figure.
+///
+/// With a `width`, no line has more columns than that: a table that is wider continues in a second one with the names
+/// again, and sentences are wrapped.
 #[must_use]
-pub fn text(report: &Report) -> String {
-    let verdict = sentence(report, str::to_owned);
-    let mut text = format!("{verdict}\n\n");
+pub fn text(report: &Report, width: Option<usize>) -> String {
+    let width = width.unwrap_or(usize::MAX);
+    let mut text = wrapped(&sentence(report, str::to_owned), "", width);
+    text.push('\n');
     for table in tables(report) {
-        let head = ["contestant", "version"].into_iter().chain(table.heads);
-        let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).collect()];
-        for (row, cells) in report.contestants.iter().zip(table.rows) {
-            rows.push(named(row).into_iter().chain(cells).collect());
-        }
-        text.push_str(&format!("{}\n{}\n", table.title, aligned(&rows)));
+        text.push_str(&drawn(report, table, width));
     }
-    text.push_str(&outcomes(report));
+    text.push_str(&outcomes(report, width));
     for line in method(report) {
-        text.push_str(&format!("{line}\n"));
+        text.push_str(&wrapped(&line, "", width));
     }
-    text.push_str(&format!("{}.\n", machine(report)));
+    let place = format!("{}. {}.", date(report), machine(report));
+    text.push_str(&wrapped(&place, "", width));
+    text
+}
+
+/// A table, in as many parts as the width needs.
+fn drawn(report: &Report, table: Table, width: usize) -> String {
+    let Table { title, heads, rows } = table;
+    let heads = ["contestant", "version"].into_iter().chain(heads);
+    let mut lines: Vec<Vec<String>> = vec![heads.map(str::to_owned).collect()];
+    for (row, cells) in report.contestants.iter().zip(rows) {
+        lines.push(named(row).into_iter().chain(cells).collect());
+    }
+    let parts = parts(&widths(&lines), width);
+    let count = parts.len();
+    let mut text = String::new();
+    for (index, columns) in parts.into_iter().enumerate() {
+        let part = if count > 1 {
+            format!(" ({} of {count})", index + 1)
+        } else {
+            String::new()
+        };
+        text.push_str(&format!("{title}{part}\n{}\n", aligned(&lines, &columns)));
+    }
     text
 }
 
@@ -34,14 +56,16 @@ fn named(row: &Row) -> [String; 2] {
 }
 
 /// A line for every contestant that failed, and for each note.
-fn outcomes(report: &Report) -> String {
+fn outcomes(report: &Report, width: usize) -> String {
     let mut text = String::new();
     for row in &report.contestants {
         if let Some(reason) = &row.reason {
-            text.push_str(&format!("{} FAILED: {reason}\n", row.name));
+            let line = format!("{} FAILED: {reason}", row.name);
+            text.push_str(&wrapped(&line, GAP, width));
         }
         for remark in remarks(row) {
-            text.push_str(&format!("{}: {remark}\n", row.name));
+            let line = format!("{}: {remark}", row.name);
+            text.push_str(&wrapped(&line, GAP, width));
         }
     }
     if report.interrupted {
@@ -53,22 +77,42 @@ fn outcomes(report: &Report) -> String {
     text
 }
 
-/// The first two columns to the left, figures to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
+/// Which columns go into which part: the names into each, every other column into one. A column that is wider than the
+/// width alone has a part of its own.
+fn parts(widths: &[usize], width: usize) -> Vec<Vec<usize>> {
+    let names = widths[0];
+    let (mut parts, mut used) = (vec![vec![0]], names);
+    for (column, wide) in widths.iter().enumerate().skip(1) {
+        let more = GAP.len() + wide;
+        let last = parts.last_mut().expect("there is a first part");
+        if used.saturating_add(more) > width && last.len() > 1 {
+            parts.push(vec![0, column]);
+            used = names + more;
+        } else {
+            last.push(column);
+            used += more;
+        }
+    }
+    parts
+}
+
+fn widths(rows: &[Vec<String>]) -> Vec<usize> {
     let columns = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| {
-            rows.iter()
-                .map(|row| width(&row[column]))
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
+    let widest = |column: usize| rows.iter().map(|row| width_of(&row[column])).max();
+    (0..columns)
+        .map(|column| widest(column).unwrap_or(0))
+        .collect()
+}
+
+/// Names and versions to the left, figures to the right.
+fn aligned(rows: &[Vec<String>], columns: &[usize]) -> String {
+    let widths = widths(rows);
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let blanks = " ".repeat(widths[column] - width(cell));
+        for &column in columns {
+            let cell = &row[column];
+            let blanks = " ".repeat(widths[column] - width_of(cell));
             if column < 2 {
                 line.push_str(&format!("{cell}{blanks}{GAP}"));
             } else {
@@ -81,8 +125,30 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
+/// The sentence in lines of at most this width; all but the first begin with `indent`. A word that is longer keeps a line
+/// of its own.
+fn wrapped(text: &str, indent: &str, width: usize) -> String {
+    let mut lines = String::new();
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        let wide = width_of(word);
+        if used > 0 && used + 1 + wide > width {
+            lines.push('\n');
+            lines.push_str(indent);
+            used = width_of(indent);
+        } else if used > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += wide;
+    }
+    lines.push('\n');
+    lines
+}
+
 /// Every character used here is one column wide.
-fn width(text: &str) -> usize {
+fn width_of(text: &str) -> usize {
     text.chars().count()
 }
 
@@ -93,7 +159,7 @@ mod tests {
 
     #[test]
     fn every_contestant_has_a_row_and_every_failure_its_reason() {
-        let text = text(&example());
+        let text = text(&example(), None);
         assert!(text.contains("quick"), "{text}");
         assert!(text.contains("slow (failed)"), "{text}");
         assert!(
@@ -105,7 +171,7 @@ mod tests {
 
     #[test]
     fn figures_stand_under_their_heads() {
-        let text = text(&example());
+        let text = text(&example(), None);
         let table: Vec<&str> = text.lines().skip(3).take(3).collect();
         assert_eq!(
             table,
@@ -119,8 +185,23 @@ mod tests {
 
     #[test]
     fn what_nobody_measured_is_no_column() {
-        let text = text(&example());
+        let text = text(&example(), None);
         assert!(!text.contains("idle CPU"), "{text}");
         assert!(text.contains("last"), "{text}");
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_go_into_a_further_part_with_the_names() {
+        assert_eq!(parts(&[4, 3, 5], 16), [vec![0, 1, 2]]);
+        assert_eq!(parts(&[4, 3, 5], 15), [vec![0, 1], vec![0, 2]]);
+        assert_eq!(parts(&[4, 90, 5], 20), [vec![0, 1], vec![0, 2]]);
+        assert_eq!(parts(&[4], 2), [vec![0]]);
+    }
+
+    #[test]
+    fn a_sentence_is_wrapped_between_words() {
+        assert_eq!(wrapped("a bc  def", "", 4), "a bc\ndef\n");
+        assert_eq!(wrapped("a bc def g", "  ", 5), "a bc\n  def\n  g\n");
+        assert_eq!(wrapped("abcdefgh i", "", 4), "abcdefgh\ni\n");
     }
 }

@@ -11,7 +11,7 @@ fn report(name: &str) -> Report {
 
 #[test]
 fn all_contestants_are_compared_in_one_sentence() {
-    let text = text(&report("100k"));
+    let text = text(&report("100k"), None);
     let verdict = text.lines().next().unwrap_or_default();
     assert_eq!(
         verdict,
@@ -43,10 +43,21 @@ fn a_crowd_too_small_is_no_figure_in_any_output() {
     let row = &json["contestants"][0];
     assert!(row["user_bytes_per_connection"].is_null(), "{row}");
     assert!(row["over_rounds"]["user_bytes_per_connection"].is_null());
-    for shown in [text(&report), markdown(&report), html(&report)] {
+    for shown in [text(&report, None), markdown(&report), html(&report)] {
         assert!(shown.contains("crowd too small to measure"), "{shown}");
         assert!(!shown.contains("-512"), "{shown}");
         // The only one whose memory could be measured is the best, whatever the others had.
         assert!(shown.contains("812 B ×1.00"), "{shown}");
+    }
+}
+
+#[test]
+fn tables_and_sentences_fit_a_terminal_of_80_columns() {
+    for name in ["100k", "small"] {
+        let text = text(&report(name), Some(80));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(text.contains("myriad") || name == "small");
     }
 }

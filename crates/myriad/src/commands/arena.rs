@@ -21,7 +21,7 @@ const INTERRUPTED: u8 = 105;
     // So that `make arena ARENA=...` can say otherwise than the target does.
     args_override_self = true,
     after_help = "Example: myriad arena --only netty,myriad --connections 15k --rounds 3 --html arena.html\n\
-                  Exit codes: 0 everybody did all that was asked, 1 at_least_one failed (the row says why), 104 bad arguments or manifest, 105 interrupted, with the figures so far."
+                  Exit codes: 0 no contestant failed, 1 a contestant failed (its row says why), 104 bad arguments or manifest, 105 interrupted, with the figures so far."
 )]
 pub(crate) struct Arguments {
     /// Contestants, separated by commas [default: all of the manifest]
@@ -30,37 +30,37 @@ pub(crate) struct Arguments {
     /// Connections of the crowd
     #[arg(long, short = 'c', value_name = "COUNT", default_value = "100k", value_parser = crowd_size)]
     connections: u64,
-    /// Times everybody has their turn, in rotated order; 0 only with --largest
+    /// Rounds, each beginning with the next contestant; 0 only with --largest
     #[arg(long, value_name = "COUNT", default_value = "5", value_parser = clap::value_parser!(u32).range(0..=1_000))]
     rounds: u32,
-    /// Pushes to everybody in each round
+    /// Pushes to the whole crowd in each round
     #[arg(long, value_name = "COUNT", default_value = "5", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pushes: u64,
-    /// Time with nothing to do between crowd up and pushes
+    /// Idle time between the last connection and the first push
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     idle: Duration,
-    /// Connections that send messages to have them back, after the pushes; at most as many as --connections
+    /// Connections that send echoes, after the pushes; at most as many as --connections
     #[arg(long, value_name = "COUNT", default_value = "1k", value_parser = at_least_one)]
     echo_connections: u64,
-    /// Their messages a second, over all of them
+    /// Echoes a second, over all of these connections
     #[arg(long, value_name = "RATE", default_value = "20k/s", value_parser = load_rate)]
     echo_rate: f64,
-    /// Time for which they send
+    /// How long echoes are sent
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = load_duration)]
     echo_duration: Duration,
-    /// Requests under way at once while the crowd is held, after the pushes, each on a connection to each process
+    /// Connections to each process for requests, which are sent while the crowd stays connected
     #[arg(long, value_name = "COUNT", default_value = "64", value_parser = clap::value_parser!(u64).range(1..=256))]
     request_connections: u64,
-    /// Requests a second, over all of them
+    /// Requests a second, over all of these connections
     #[arg(long, value_name = "RATE", default_value = "5k/s", value_parser = load_rate)]
     request_rate: f64,
-    /// Time for which they are made
+    /// How long requests are sent
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = load_duration)]
     request_duration: Duration,
-    /// Look for the largest crowd each of them holds, up to so many [default: 1m]
+    /// Look for the largest crowd that each contestant holds, up to COUNT [default: off; without COUNT: 1m]
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = crowd_size)]
     largest: Option<u64>,
-    /// Take what is built already
+    /// Do not build; use what is built already [default: build]
     #[arg(long)]
     no_build: bool,
     /// The first port to listen on; as many follow as there are processes
@@ -69,19 +69,19 @@ pub(crate) struct Arguments {
     /// The folder of the contestants and their manifest, arena.toml
     #[arg(long, value_name = "DIR", default_value = "arena")]
     arena: PathBuf,
-    /// Name the contestants and do nothing
+    /// List the contestants and do nothing else
     #[arg(long)]
     list: bool,
-    /// Show the report in this file, as --json wrote it, and run nothing
+    /// Show the report in this file, as --json wrote it, and run nothing [default: run]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "largest", "no_build", "list", "json"])]
     from: Option<PathBuf>,
-    /// Write everything that was measured here
+    /// Write everything that was measured to this file [default: not written]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with bars and arrival curves here
+    /// Write a page with charts to this file [default: not written]
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the tables here, as Markdown
+    /// Write the tables to this file, as Markdown [default: not written]
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 
@@ -159,7 +159,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         return bad_arguments(&why);
     }
     if arguments.rounds == 0 && arguments.largest.is_none() {
-        return bad_arguments("--rounds 0: without a round there is nothing to do but --largest");
+        return bad_arguments(
+            "--rounds 0 measures nothing: add --largest, or give at least 1 round",
+        );
     }
     let options = Options {
         myriad,
@@ -292,8 +294,18 @@ fn write_report(arguments: &Arguments, report: &Report) -> bool {
         }
     }
     // Whoever closes the pipe has read enough.
-    let _ = write!(io::stdout().lock(), "\n{}", myriad_arena::text(report));
+    let _ = write!(
+        io::stdout().lock(),
+        "\n{}",
+        myriad_arena::text(report, terminal_columns())
+    );
     written
+}
+
+/// Of the terminal on standard output; none if it is a file or a pipe, whose lines may have any length.
+fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

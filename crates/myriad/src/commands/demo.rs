@@ -17,22 +17,22 @@ const INTERRUPTED: u8 = 105;
 /// Opens as many connections on this machine as it allows, up to a million, and pushes to all of them.
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Exit codes: 0 every push reached everybody, 1 it did not or something failed, 105 interrupted."
+    after_help = "Exit codes: 0 every push reached every client, 1 a push did not or the run failed, 105 interrupted."
 )]
 pub(crate) struct Arguments {
-    /// Connections to open, such as 50k or 1m; by default a million, or what the machine allows
+    /// Connections to open, such as 50k or 1m [default: 1m, or as many as the machine allows]
     #[arg(long, value_name = "COUNT")]
     connections: Option<Count>,
 
-    /// How server and crowd drive their sockets
+    /// How server and crowd drive their sockets [default: auto]
     #[arg(long, value_enum, value_name = "DRIVER")]
     driver: Option<DriverChoice>,
 
-    /// How often the server pings each connection. Seldom by default: pings share the two ends' cores
+    /// How often the server pings each connection: rarely, because pings take CPU time from the pushes
     #[arg(long, value_name = "TIME", default_value = "5m")]
     ping_interval: Span,
 
-    /// Where to write everything that was measured
+    /// Write everything that was measured to this file
     #[arg(long, value_name = "FILE", default_value = "myriad-demo.json")]
     json: PathBuf,
 
