@@ -1,7 +1,7 @@
-"""What `myriad doctor --fix` changes, before and after: how far a program gets with a low value, and with doctor's.
+"""Measures the limits that `myriad doctor --fix` changes: how far a program gets with a low limit, and with doctor's.
 
-Each case makes a small world (tests/doctor/confine.py: child processes, network namespaces, control groups), asks doctor
-there, lets a program run into the limit, sets what doctor would set, and lets it run again.
+Each case makes a confined environment (tests/doctor/confine.py: child processes, network namespaces, control groups). There it
+asks doctor, lets a program run into the limit, sets doctor's value, and runs the program again.
 """
 
 import dataclasses
@@ -31,23 +31,23 @@ class Row:
     run: str
     wanted: int
     before: str
-    # Where doctor says that it ends; None where that is no count.
+    # The count at which doctor says that the limit ends; None if doctor gives no count.
     foretold: object
     happened: int
     after: str
-    # Of those wanted.
+    # The count with doctor's limit, out of `wanted`.
     happened_after: int
 
 
 def measure(myriad, out, only=(), machine=False):
-    """Measures every case, or those of `only`; with `machine` also what is set for the whole machine, and put back."""
+    """Measures every case, or those of `only`. With `machine` also settings of the whole machine, which are restored."""
     # confine.py reads it when it is imported.
     os.environ["MYRIAD"] = str(myriad)
     sys.path.insert(0, str(DOCTOR))
     import confine
 
     if unknown := [name for name in only if name not in CASES]:
-        sys.exit(f"no limit is called {', '.join(unknown)}; there are {', '.join(CASES)}")
+        sys.exit(f"There is no limit named {', '.join(unknown)}. The limits are {', '.join(CASES)}.")
     # The crowd's, and a plain program's that holds both ends.
     raise_descriptors()
     file = out / "limits.json"
@@ -62,7 +62,7 @@ def measure(myriad, out, only=(), machine=False):
             row = case(out) if name in WHOLE_MACHINE else case()
         except (confine.Missing, OSError, RuntimeError) as failure:
             print(f"  {name}: not measured: {failure}", file=sys.stderr, flush=True)
-            # What was measured before stays.
+            # Keep an earlier measurement.
             if name not in result["rows"]:
                 result["skipped"][name] = str(failure)
             continue
@@ -73,19 +73,19 @@ def measure(myriad, out, only=(), machine=False):
 
 
 def told(row):
-    foretold = "" if row.foretold is None else f" ({row.foretold:,} foretold)"
+    foretold = "" if row.foretold is None else f" ({row.foretold:,} predicted)"
     return f"{row.before}: {row.happened:,}{foretold}; {row.after}: {row.happened_after:,} of {row.wanted:,}"
 
 
 def raise_descriptors():
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < DESCRIPTORS:
-        sys.exit(f"the hard limit on descriptors is {hard:,}; {DESCRIPTORS:,} are needed")
+        sys.exit(f"The hard limit on descriptors is {hard:,}, but {DESCRIPTORS:,} are needed. Raise it with ulimit -Hn.")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def ask(world, setting, *flags):
-    """Doctor's examination, and what it would make of the setting."""
+    """Doctor's examination, and the value to which doctor would change the setting."""
     from myriad import examine
 
     found = examine(world, *flags)
@@ -102,7 +102,7 @@ def count_of(examination, name):
 
 
 def plain(world, *program):
-    """The last number that a plain program says."""
+    """The last number that a plain program prints."""
     done = world.run(*PLAIN, *program, timeout=300)
     if done.returncode != 0:
         raise RuntimeError((done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[-1])
@@ -113,9 +113,9 @@ def plain(world, *program):
 
 
 def in_namespaces(key, low, flags, program, others=()):
-    """What doctor says with a low value, what it would make of that, and how far the program gets with each.
+    """Doctor's examination with a low value, both values, and how far the program gets with each.
 
-    Each run has a namespace of its own: ports in TIME_WAIT and handshakes that are begun stay behind.
+    Each run has its own namespace, because ports in TIME_WAIT and unfinished handshakes would remain.
     """
     from confine import Network
 
@@ -145,12 +145,12 @@ def port_range():
 
 
 def reserved_ports():
-    """Doctor names no count here: a server gets its port, or an outgoing connection has it."""
+    """Doctor gives no count here: either the server gets its port, or an outgoing connection has it."""
     key = "net.ipv4.ip_local_reserved_ports"
     _, values, happened = in_namespaces(
         key, "", ["--port", "40000"], ["listens", "5000", "40000"], [("net.ipv4.ip_local_port_range", "39000 40999")]
     )
-    run = "servers that can listen on port 40000, while outgoing connections have all ports they get"
+    run = "servers that can listen on port 40000 while outgoing connections use all their ports"
     return Row(key, run, 1, "empty", None, happened[0], values[1], happened[1])
 
 
@@ -160,18 +160,18 @@ def accept_queue():
         key, "128", ["--program", "ordinary", "--connections", wanted], ["burst", wanted]
     )
     foretold = count_of(found, "accept queue")
-    run = "clients of a server that is busy, in one moment"
+    run = "clients that connect to a busy server at the same moment"
     return Row(key, run, wanted, values[0], foretold, happened[0], values[1], happened[1])
 
 
 def syn_cookies():
-    """Doctor's count is that of the handshakes begun, which stand in the way of the clients counted here."""
+    """Doctor's count is that of the unfinished handshakes, which block the clients that are counted here."""
     wanted, key = 1_000, "net.ipv4.tcp_syncookies"
     _, values, happened = in_namespaces(
         key, "0", ["--program", "ordinary", "--connections", "10k"], ["handshakes", "4000", wanted],
         [("net.ipv4.tcp_max_syn_backlog", "512")],
     )
-    run = "clients that come through beside 4,000 handshakes begun and not ended"
+    run = "clients that connect beside 4,000 unfinished handshakes"
     return Row(key, run, wanted, values[0], None, happened[0], values[1], happened[1])
 
 
@@ -218,7 +218,7 @@ def locked_memory():
 
 
 def as_nobody(descriptors, locked_bytes=None):
-    """A world of another user, whom no right exempts from anything."""
+    """An environment of another user without privileges."""
     from confine import Missing, World
 
     if os.geteuid() != 0:
@@ -237,7 +237,7 @@ def as_nobody(descriptors, locked_bytes=None):
 
 
 def clients_of_myriad(world, wanted, crowd_world=None):
-    """How many of a crowd a server in that world holds; none where it does not start."""
+    """The number of clients that a server in this environment holds; 0 if it does not start."""
     from confine import World
     from myriad import Server, crowd
 
@@ -272,13 +272,13 @@ def threads():
 
 
 def out_of_memory():
-    """Two programs in 64 MiB: the one that is to live holds a third of it, the other takes more and more."""
+    """Two programs in 64 MiB: the one that should survive holds a third of it, the other one takes more and more."""
     from confine import World
 
     low = "500"
     _, value = ask(World(prepare=lambda: Path("/proc/self/oom_score_adj").write_text(low)), "out_of_memory_score")
     happened = [int(outlives(adjustment)) for adjustment in (low, value)]
-    run = "programs that outlive a neighbour which takes all memory of their control group"
+    run = "programs that survive when a neighbour takes all memory of their control group"
     return Row("oom_score_adj", run, 1, low, None, happened[0], value, happened[1])
 
 
@@ -303,7 +303,7 @@ def outlives(adjustment):
         group.close()
 
 
-# Of the whole machine. Only raised, never lowered: nobody else is to run into a limit of ours.
+# Settings of the whole machine. They are only raised: other programs must not run into our limits.
 
 
 def raised(key, limit_name, world, wanted, program, run, out, flags=()):
