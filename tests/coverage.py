@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What share of the lines of hub and shard the simulator's schedules run, and which lines they never do.
+"""Measures the share of the lines of hub and shard that the simulator runs, and lists the lines that it does not run.
 
     tests/coverage.py [--seeds N] [--crate NAME ...] [--lines]
 
@@ -26,7 +26,7 @@ def say(command):
 
 
 def find_tools():
-    """llvm-profdata and llvm-cov of this very compiler: others do not read its profiles."""
+    """llvm-profdata and llvm-cov of this compiler. Other versions cannot read its profiles."""
     host = next(line.split()[1] for line in say([RUSTC, "-vV"]).splitlines() if line.startswith("host:"))
     folder = Path(say([RUSTC, "--print", "sysroot"]).strip()) / "lib" / "rustlib" / host / "bin"
     tools = [folder / "llvm-profdata", folder / "llvm-cov"]
@@ -39,7 +39,7 @@ def build():
         **os.environ,
         "RUSTFLAGS": "-C instrument-coverage",
         "CARGO_TARGET_DIR": str(TARGET),
-        # Build scripts are instrumented too, and would leave their profiles wherever they run.
+        # Build scripts are instrumented too, and would write their profiles into their working directory.
         "LLVM_PROFILE_FILE": str(TARGET / "build-%p.profraw"),
     }
     command = [CARGO, "test", "--profile", "sim", "--locked", "-p", "myriad-shard", "--test", "sim", "--no-run"]
@@ -58,13 +58,13 @@ def run(simulator, seeds):
         "LLVM_PROFILE_FILE": str(TARGET / "sim-%p.profraw"),
         "MYRIAD_SIM_SEEDS": str(seeds),
     }
-    # The regressions run as well: they are part of what the simulator proves.
+    # The regressions count too: they are part of the simulator.
     subprocess.run([simulator, "--skip", "equal_seeds", "--quiet"], cwd=ROOT / "crates/shard", env=environment, check=True)
     return list(TARGET.glob("sim-*.profraw"))
 
 
 def measure(tools, simulator, profiles):
-    """llvm-cov's account of each file: {path: {"summary": ..., "segments": ...}}."""
+    """llvm-cov's figures of each file: {path: {"summary": ..., "segments": ...}}."""
     profdata, cov = tools
     merged = TARGET / "sim.profdata"
     subprocess.run([profdata, "merge", "--sparse", *profiles, "-o", merged], check=True)
@@ -101,7 +101,7 @@ def report(files, crates, shows_lines):
         folder = ROOT / "crates" / crate / "src"
         own = {Path(path): file for path, file in files.items() if folder in Path(path).parents}
         if not own:
-            sys.exit(f"no profile of {folder}: is {crate} part of what the simulator runs?")
+            sys.exit(f"There is no profile of {folder}: does the simulator run {crate}?")
         count = covered = 0
         print(f"\n{crate}")
         for path, file in sorted(own.items()):
@@ -117,8 +117,8 @@ def report(files, crates, shows_lines):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=2000)
-    parser.add_argument("--crate", action="append", metavar="NAME", help="hub and shard unless told")
-    parser.add_argument("--lines", action="store_true", help="name the lines that were not run")
+    parser.add_argument("--crate", action="append", metavar="NAME", help="default: hub and shard")
+    parser.add_argument("--lines", action="store_true", help="list the lines that did not run")
     arguments = parser.parse_args()
     tools = find_tools()
     if not tools:

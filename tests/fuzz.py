@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the fuzz targets, keeps what they find small, and turns every crash into a regression.
+"""Runs the fuzz targets, reduces the inputs they find, and turns every crash into a regression.
 
     tests/fuzz.py [--minutes M] [--target NAME ...]
 
@@ -20,18 +20,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FUZZ = ROOT / "fuzz"
 CARGO_FUZZ = ["cargo", "+nightly", "fuzz"]
-# Longest input: past it the targets only do more of the same, and slower.
+# Longest input. Longer ones are slower and find nothing more.
 INPUT_BYTES_MAX = 4096
-# One input may take this long under the sanitizer; more is a finding too.
+# Longest time for one input under the sanitizer. More counts as a crash.
 INPUT_SECONDS_MAX = 10
 
 
 def prepare():
     toolchains = subprocess.run(["rustup", "toolchain", "list"], capture_output=True, text=True, check=True).stdout
     if "nightly" not in toolchains:
-        sys.exit("fuzzing needs a nightly compiler, and there is none: rustup toolchain install nightly")
+        sys.exit("Fuzzing needs a nightly compiler. Install it: rustup toolchain install nightly")
     if not shutil.which("cargo-fuzz"):
-        print("cargo-fuzz is missing: installing it, which takes some minutes", flush=True)
+        print("Installing cargo-fuzz, which takes some minutes", flush=True)
         subprocess.run(["cargo", "install", "--locked", "cargo-fuzz"], check=True)
 
 
@@ -40,7 +40,7 @@ def targets():
 
 
 def read_figures(output):
-    """What libFuzzer says at its end: runs, and the coverage (edges, features, inputs) of its last line."""
+    """libFuzzer's final figures: runs, and the coverage (edges, features, inputs) of its last line."""
     runs = re.findall(r"^stat::number_of_executed_units:\s+(\d+)", output, re.M)
     lines = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)/", output)
     edges, features, inputs = (int(number) for number in lines[-1]) if lines else (0, 0, 0)
@@ -70,7 +70,7 @@ def fuzz(target, seconds):
 
 
 def cut_down(target):
-    """Keeps of what was found only the inputs that add coverage to the committed corpus."""
+    """Keeps only the found inputs that add coverage to the committed corpus."""
     corpus, found = FUZZ / "corpus" / target, FUZZ / "found" / target
     merged = FUZZ / "found" / f"{target}.merged"
     shutil.rmtree(merged, ignore_errors=True)
@@ -105,7 +105,7 @@ def keep_crash(target, crash):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--target", action="append", choices=targets(), help="all of them unless told")
+    parser.add_argument("--target", action="append", choices=targets(), help="default: all")
     arguments = parser.parse_args()
     prepare()
     lines, regressions = [], []

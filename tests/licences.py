@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether everything the program is built from may be shipped with it: licences and sources, judged by deny.toml.
+"""Checks by deny.toml that the licences and sources of all dependencies allow shipping the program.
 
 cargo-deny does this and looks up advisories besides, but takes minutes to install; this is what every run of the tests
 checks, with nothing installed. One line for each crate that is not allowed; the exit code is 1 if there is one.

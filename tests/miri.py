@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the tests of wire, wheel and hub in Miri, which notices what a processor would let pass.
+"""Runs the tests of wire, wheel and hub in Miri, which finds undefined behaviour.
 
     tests/miri.py [--crate NAME ...]
 
@@ -30,7 +30,7 @@ def prepare():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--crate", action="append", metavar="NAME", help="wire, wheel and hub unless told")
+    parser.add_argument("--crate", action="append", metavar="NAME", help="default: wire, wheel and hub")
     arguments = parser.parse_args()
     prepare()
     # Tests read committed files, and property tests look for past failures beside the source.

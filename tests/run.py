@@ -31,15 +31,15 @@ SUITE_SECONDS_MAX = 20 * 60
 @dataclass
 class Suite:
     name: str
-    # Each a command line; the later ones run only if the earlier ones succeed. The last one is counted.
+    # Command lines. Each runs only if the one before succeeded. The output of the last one is counted.
     commands: list
     directory: Path = ROOT
-    # How the last command's output is counted; None: the command is one check.
+    # Counts the tests in the last command's output. None: the command is one check.
     count: object = None
     environment: dict = field(default_factory=dict)
-    # Why it cannot run here; said, not counted.
+    # Why the suite cannot run here. It is reported and not counted.
     skipped: str = ""
-    # Called before the commands to install what they need. Its answer is why the suite cannot run, or "".
+    # Called before the commands, to install what they need. Returns why the suite cannot run, or "".
     prepare: object = None
 
 
@@ -99,7 +99,7 @@ def count_conformance(output):
 
 
 def missing_for_conformance():
-    """Why the Autobahn suite cannot be installed here; nothing if it can."""
+    """Why the Autobahn suite cannot be installed here, or "" if it can."""
     try:
         conformance.suite.find_python()
     except conformance.suite.Missing as missing:
@@ -108,8 +108,8 @@ def missing_for_conformance():
 
 
 def install_proxies():
-    """Installs nginx and HAProxy where that changes nobody's machine: as root, where no systemd would start them.
-    Says what is missing otherwise."""
+    """Installs nginx and HAProxy as root in a container, where no systemd would start them. Returns what is missing, or
+    "" if both are there."""
     search = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
 
     def missing():
@@ -126,7 +126,7 @@ def install_proxies():
 
 def suites():
     myriad = {"MYRIAD": str(TARGET / "debug" / "myriad")}
-    # The profile the Rust tests were built with: nothing is compiled twice.
+    # The profile of the Rust tests, so that nothing is compiled twice.
     build = [CARGO, "build", "--profile", "test", "--locked", "--bin", "myriad"]
     yield Suite("format", [[CARGO, "fmt", "--all", "--check"]])
     yield Suite(
@@ -197,7 +197,7 @@ def suites():
 
 
 def run_command(command, suite):
-    """The exit code and everything the command said, shown as it comes."""
+    """Runs a command and shows its output. Returns its exit code and its output."""
     started = time.monotonic()
     process = subprocess.Popen(
         [str(word) for word in command],
@@ -239,7 +239,7 @@ def run_suite(suite):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", metavar="NAME", help="run only this suite; may be repeated")
-    parser.add_argument("--list", action="store_true", help="name the suites and do nothing")
+    parser.add_argument("--list", action="store_true", help="list the suites, and do nothing")
     arguments = parser.parse_args()
     chosen = [suite for suite in suites() if not arguments.only or suite.name in arguments.only]
     if arguments.list:

@@ -1,4 +1,4 @@
-"""The counts that CI reports are only as good as this reading of other programs' output."""
+"""Tests how run.py counts tests in the output of other programs."""
 
 import sys
 import unittest

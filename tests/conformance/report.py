@@ -1,4 +1,4 @@
-"""What the suite found, as its JSON report says."""
+"""Reads the suite's JSON report."""
 
 import json
 from collections import Counter
@@ -28,7 +28,7 @@ class Case:
         return [int(part) for part in self.name.split(".")]
 
     def explain(self):
-        """What was tried, what should have come, and what came."""
+        """The case, the expected result, and the result."""
         try:
             details = json.loads(self.report.read_text(errors="replace"))
         except (OSError, ValueError) as error:

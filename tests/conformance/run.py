@@ -25,10 +25,10 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 DRIVERS = ["io_uring", "epoll"]
 EXIT_MISSING = 3
-# What the suite sends at most: 16 MiB in a message, in 262,144 fragments in a message, and its echo.
+# The suite's largest messages have 16 MiB, or 262,144 fragments, and the server echoes them.
 LIMITS = ["--message-bytes-max", "16MiB", "--message-fragments-max", "300k", "--outbound-bytes-max", "64MiB"]
-# Some cases (6.4.4 is one) pause in the middle of a frame, and the suite answers a ping that comes then right there:
-# its pong becomes payload, and the case fails for what the suite has sent.
+# Some cases (such as 6.4.4) pause in the middle of a frame. If a ping arrives then, the suite sends its pong there: the pong
+# becomes payload, and the case fails by the suite's own fault.
 LIMITS += ["--ping-interval", "0"]
 # Of one driver. The suite bounds each case itself.
 RUN_SECONDS_MAX = 30 * 60
@@ -73,7 +73,7 @@ class Server:
 
 
 def run_driver(driver, wstest, binary, patterns, directory):
-    """The cases of one driver, and whether the server was still there at the end."""
+    """The cases of one driver, and whether the server was still running at the end."""
     reports = directory / driver
     for old in reports.glob("*") if reports.exists() else []:
         old.unlink()
@@ -97,7 +97,7 @@ def run_driver(driver, wstest, binary, patterns, directory):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--quick", action="store_true", help="what takes less than half a minute a driver")
+    which.add_argument("--quick", action="store_true", help="only cases that take less than half a minute a driver")
     which.add_argument("--cases", action="append", metavar="PATTERN", help="such as 7.* or 9.1.1; may be repeated")
     parser.add_argument("--driver", action="append", choices=DRIVERS, help="only this one; may be repeated")
     parser.add_argument("--myriad", default=TARGET / "release" / "myriad", help="the program to test")
@@ -128,7 +128,7 @@ def main():
             print(f"{driver}: the server ended during the run")
             failed += 1
         if patterns == ["*"] and len(cases) != report.CASES_ALL:
-            print(f"{driver}: {report.CASES_ALL} cases were to run")
+            print(f"{driver}: {report.CASES_ALL} cases were expected")
             failed += 1
     print(f"the suite's own reports: {arguments.reports}/*/index.html")
     print(f"{passed} passed, {failed} failed")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
-# The last one that makes environments for Python 2.7, and brings an installer that runs there.
+# The last version that makes environments for Python 2.7 and contains an installer for it.
 VIRTUALENV = "virtualenv==20.15.1"
 
 
@@ -18,7 +18,7 @@ class Missing(Exception):
 
 
 def _is_python_2_7(candidate):
-    """Asked, not believed: a shim of pyenv is on the path even where no such Python is chosen."""
+    """Whether this is a Python 2.7. It must be run to know: a shim of pyenv is on the path even if no such Python is selected."""
     question = "import sys; sys.exit(sys.version_info[:2] != (2, 7))"
     try:
         return subprocess.run([candidate, "-c", question], capture_output=True, timeout=60).returncode == 0

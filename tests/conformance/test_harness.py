@@ -1,4 +1,4 @@
-"""The harness judges as it should: on reports and Pythons made for the purpose."""
+"""Tests the harness with made-up reports and Pythons."""
 
 import json
 import os

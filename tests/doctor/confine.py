@@ -1,4 +1,4 @@
-"""Small worlds to run programs in: low limits, network namespaces, control groups, seccomp filters.
+"""Confined environments to run programs in: low limits, network namespaces, control groups, seccomp filters.
 
 Each is a way to start a child. What a world needs and does not have makes `Missing`, whose text says what.
 """
@@ -14,7 +14,7 @@ MYRIAD = os.environ["MYRIAD"]
 
 
 class Missing(Exception):
-    """The machine, or our rights on it, do not have what a world needs."""
+    """This machine, or our privileges on it, lack something that the environment needs."""
 
 
 class World:

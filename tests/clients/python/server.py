@@ -182,7 +182,7 @@ class Server:
 
 
 def until(what, so):
-    """Looks until it is so: for what the server does soon and tells nobody when it is done."""
+    """Polls until a condition holds, for effects that the server does not announce."""
     end = time.monotonic() + PATIENCE
     while not so():
         assert time.monotonic() < end, f"never: {what}"

@@ -1,4 +1,4 @@
-"""What is not a stream, and what is not even HTTP: statuses, sentences, and memory that comes back."""
+"""Requests that are not streams, and input that is not HTTP: statuses, sentences, and freed memory."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Clients that vanish without FIN are found out by the pong that does not come."""
+"""The server detects clients that vanish without FIN by their missing pong."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ INSIDE = ["unshare", "--user", "--map-root-user", "--net"]
 
 
 def missing():
-    """Why there can be no network namespace here; nothing if there can."""
+    """Why a network namespace cannot be made here, or nothing if it can."""
     for program in ["unshare", "ip"]:
         if not shutil.which(program):
             return f"{program} is not installed"

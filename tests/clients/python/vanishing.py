@@ -12,7 +12,7 @@ from server import UPGRADE, DriverUnavailable, Server, receive, receive_head, un
 
 TCP_REPAIR = 19
 VANISHING = 20
-# Any 127.x.y.z is ours without being configured; this one will be where nobody answers.
+# Every 127.x.y.z belongs to this machine without configuration. This one will stop answering.
 THEIR_ADDRESS = "127.9.9.9"
 
 
@@ -41,7 +41,7 @@ def main(driver):
     try:
         bystander = server.client("/raw?channel=c")
         clients = [connect(server, "/raw?channel=c") for _ in range(VANISHING)]
-        # Half of them in the middle of a message, which is kept for them until they are known to be gone.
+        # Half of them are in the middle of a message, which the server keeps until it knows that they are gone.
         for client in clients[::2]:
             client.sendall(b"\x02\xfe\x10\x00\0\0\0\0half")
         half = connect(server, "/echo")
@@ -55,13 +55,13 @@ def main(driver):
         ip("route", "add", "blackhole", f"{THEIR_ADDRESS}/32", "table", "local")
         for client in [*clients, half]:
             vanish(client)
-        # Nothing tells the server, and it goes on serving the others.
+        # The server does not notice, and continues to serve the others.
         server.publish("c", "meanwhile")
         assert bystander.recv(timeout=30) == "meanwhile"
         gone = len(clients) + 1
         until("all are found out", lambda: server.metric('myriad_closes_total{reason="pong_timeout"}') == gone)
         assert server.metric('myriad_closes_total{reason="reset"}') == 0
-        # The close frame is never acknowledged: what ends them is the linger.
+        # The close frame is never acknowledged: the linger's timeout ends them.
         until("their memory is back", lambda: server.metric("myriad_connections") == 1)
         until("their bytes are back", lambda: server.metric("myriad_buffered_bytes") == 0)
         server.publish("c", "after")
