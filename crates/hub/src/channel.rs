@@ -1,6 +1,6 @@
 //! One shard's side of a channel: its members here, and the publications on their way to them.
 
-use crate::Publication;
+use crate::{Epoch, Publication};
 use myriad_wheel::NONE;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) enum Membership {
     /// the home sent them before it got our last leave.
     Joining { serial: u64 },
     /// The home has confirmed: every publication after the `last_offset` of that moment arrives here, in order.
-    Joined,
+    Joined { epoch: Epoch },
 }
 
 /// A channel with subscribers on this shard.

@@ -1,5 +1,6 @@
 //! The home of channels: the one shard of the process that orders a channel's publications.
 
+use crate::{Epoch, Position};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -56,8 +57,10 @@ struct HomeChannel {
 ///
 /// A channel takes memory only while some shard has a subscriber. Offsets keep growing all the same: a channel that
 /// comes back starts above the highest offset of every channel that was forgotten.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Home {
+    /// Of all channels: their offsets start again together, with the process.
+    epoch: Epoch,
     channels: HashMap<Arc<str>, HomeChannel>,
     floor: u64,
 }
@@ -65,12 +68,16 @@ pub struct Home {
 impl Home {
     /// A home without channels.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(epoch: Epoch) -> Self {
+        Self {
+            epoch,
+            channels: HashMap::new(),
+            floor: 0,
+        }
     }
 
-    /// A shard has its first subscriber; answers the channel's last offset, after which everything will be delivered.
-    pub fn join(&mut self, channel: &Arc<str>, shard: usize) -> u64 {
+    /// A shard has its first subscriber. Returns the channel's last position: everything after it will be delivered.
+    pub fn join(&mut self, channel: &Arc<str>, shard: usize) -> Position {
         let floor = self.floor;
         let entry = self
             .channels
@@ -81,7 +88,10 @@ impl Home {
                 subscribed: ShardSet::default(),
             });
         entry.subscribed.insert(shard);
-        entry.last_offset
+        Position {
+            epoch: self.epoch,
+            offset: entry.last_offset,
+        }
     }
 
     /// A shard has lost its last subscriber.
@@ -96,14 +106,22 @@ impl Home {
         }
     }
 
-    /// Gives a publication its offset. Returns it with the shards that have subscribers, and the channel's shared name.
-    pub fn publish(&mut self, channel: &str) -> (u64, ShardSet, Arc<str>) {
+    /// Gives a publication its position. Returns it with the shards that have subscribers, and the channel's shared name.
+    pub fn publish(&mut self, channel: &str) -> (Position, ShardSet, Arc<str>) {
+        let epoch = self.epoch;
         if let Some(entry) = self.channels.get_mut(channel) {
             entry.last_offset += 1;
-            return (entry.last_offset, entry.subscribed, Arc::clone(&entry.name));
+            let offset = entry.last_offset;
+            let name = Arc::clone(&entry.name);
+            return (Position { epoch, offset }, entry.subscribed, name);
         }
         self.floor += 1;
-        (self.floor, ShardSet::default(), channel.into())
+        let offset = self.floor;
+        (
+            Position { epoch, offset },
+            ShardSet::default(),
+            channel.into(),
+        )
     }
 
     /// Channels with a subscriber somewhere.
@@ -122,23 +140,27 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use super::{Home, ShardSet};
+    use crate::Epoch;
     use std::sync::Arc;
 
     #[test]
     fn offsets_grow_through_absence() {
-        let mut home = Home::new();
+        let mut home = Home::new(Epoch::new(7));
         let name: Arc<str> = "news".into();
-        assert_eq!(home.publish("news").0, 1);
-        assert_eq!(home.join(&name, 3), 1);
-        assert_eq!(home.publish("news").0, 2);
-        let (offset, shards, _) = home.publish("news");
-        assert_eq!((offset, shards.iter().collect::<Vec<_>>()), (3, vec![3]));
+        assert_eq!(home.publish("news").0.offset, 1);
+        assert_eq!(home.join(&name, 3).offset, 1);
+        assert_eq!(home.publish("news").0.offset, 2);
+        let (position, shards, _) = home.publish("news");
+        assert_eq!(
+            (position.offset, shards.iter().collect::<Vec<_>>()),
+            (3, vec![3])
+        );
         home.leave("news", 3);
         assert!(home.is_empty());
-        assert_eq!(home.publish("news").0, 4);
-        assert_eq!(home.join(&name, 0), 4);
-        assert_eq!(home.publish("other").0, 5);
-        assert_eq!(home.publish("news").0, 5);
+        assert_eq!(home.publish("news").0.offset, 4);
+        assert_eq!(home.join(&name, 0).offset, 4);
+        assert_eq!(home.publish("other").0.offset, 5);
+        assert_eq!(home.publish("news").0.offset, 5);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::compression::{Compression, Compressor};
 use crate::encoding::{Encoding, Protocol};
-use crate::{Now, Permit};
+use crate::{Now, Permit, Position};
 use myriad_wire::deflate::Window;
 use myriad_wire::ws::{Kind, Opcode, encode_frame, frame_header};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,7 +53,7 @@ type CompressedFrames = [OnceLock<Option<Arc<[u8]>>>; Window::COUNT];
 #[derive(Debug)]
 pub struct Publication {
     channel: Arc<str>,
-    offset: u64,
+    position: Position,
     payload: Payload,
     published_at: Now,
     /// By protocol.
@@ -67,7 +67,7 @@ impl Publication {
     #[must_use]
     pub fn new(
         channel: Arc<str>,
-        offset: u64,
+        position: Position,
         payload: Payload,
         published_at: Now,
         shards: usize,
@@ -75,7 +75,7 @@ impl Publication {
     ) -> Self {
         Self {
             channel,
-            offset,
+            position,
             payload,
             published_at,
             frames: Default::default(),
@@ -90,10 +90,16 @@ impl Publication {
         &self.channel
     }
 
+    /// Where it is in its channel's order.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
     /// Its offset in the channel.
     #[must_use]
     pub fn offset(&self) -> u64 {
-        self.offset
+        self.position.offset
     }
 
     /// When it was accepted.
@@ -172,17 +178,24 @@ impl Publication {
 #[cfg(test)]
 mod tests {
     use super::{Payload, Publication};
-    use crate::Now;
     use crate::compression::{Compression, Compressor};
     use crate::encoding::{Encoding, Protocol};
+    use crate::{Epoch, Now, Position};
     use myriad_wire::deflate::{Inflater, Window};
     use myriad_wire::ws::Kind;
     use std::collections::HashSet;
     use std::sync::Arc;
 
     fn publication(text: &str) -> Publication {
-        let payload = Payload::Text(text.into());
-        Publication::new("x".into(), 1, payload, Now(0), 1, None)
+        new(Payload::Text(text.into()))
+    }
+
+    fn new(payload: Payload) -> Publication {
+        let position = Position {
+            epoch: Epoch::new(7),
+            offset: 1,
+        };
+        Publication::new("x".into(), position, payload, Now(0), 1, None)
     }
 
     fn raw(window: Option<Window>) -> Encoding {
@@ -233,7 +246,7 @@ mod tests {
         let mut compressor = Compressor::default();
         let short = publication("a short text");
         let payload = Payload::Binary(random_bytes(if cfg!(miri) { 300 } else { 2000 }).into());
-        let random = Publication::new("x".into(), 1, payload, Now(0), 1, None);
+        let random = new(payload);
         for publication in [&short, &random] {
             for window in windows() {
                 let frame = publication.frame(raw(Some(window)), &mut compressor);

@@ -134,6 +134,7 @@ impl Drop for PendingReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use myriad_shard::Epoch;
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread()
@@ -160,7 +161,10 @@ mod tests {
         let first = reply_through(Arc::clone(&mailbox), answered);
         let second = reply_through(Arc::clone(&mailbox), dropped);
         std::thread::spawn(move || {
-            first(Position { offset: 7 });
+            first(Position {
+                epoch: Epoch::new(7),
+                offset: 7,
+            });
             drop(second);
         })
         .join()

@@ -12,7 +12,7 @@ use crate::shards::{
 };
 use myriad_doctor::units;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
-use myriad_shard::Mesh;
+use myriad_shard::{Epoch, Mesh};
 use myriad_wire::http::HeadLimits;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -267,7 +267,9 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             .map(|_| Waker::new())
             .collect::<io::Result<Vec<_>>>()
             .map_err(ServerError::system("make an eventfd"))?;
-        let mesh = Mesh::new(wakers.clone(), config.limits);
+        // Offsets start again with each process: clients see that by the epoch.
+        let epoch = Epoch::new(shards::random_bits()?);
+        let mesh = Mesh::new(wakers.clone(), config.limits, epoch);
         let control = Arc::new(Control {
             metrics: Registered::new(mesh.clone()),
             mesh: mesh.clone(),

@@ -1,10 +1,10 @@
 //! Messages from other shards, from the control plane, and from ourselves.
 
 use crate::drain::Drain;
-use crate::mesh::{Message, Position, Reply};
+use crate::mesh::{Message, Reply};
 use crate::reach::ShardPlace;
 use crate::shard::Shard;
-use myriad_hub::{Joined, Now, Payload, Permit, Phase, Publication};
+use myriad_hub::{Joined, Now, Payload, Permit, Phase, Position, Publication};
 use myriad_reactor::Reactor;
 use std::sync::Arc;
 
@@ -44,21 +44,21 @@ impl<R: Reactor> Shard<R> {
                 shard,
                 serial,
             } => {
-                let offset = self.home.join(&channel, shard);
+                let position = self.home.join(&channel, shard);
                 self.send_message(
                     shard,
                     Message::Joined {
                         channel,
                         serial,
-                        offset,
+                        position,
                     },
                 );
             }
             Message::Joined {
                 channel,
                 serial,
-                offset,
-            } => self.handle_joined(&channel, serial, offset, now),
+                position,
+            } => self.handle_joined(&channel, serial, position, now),
             Message::Leave { channel, shard } => self.home.leave(&channel, shard),
             Message::Deliver(publication) => {
                 if !self.hub.deliver(Arc::clone(&publication)) {
@@ -79,12 +79,12 @@ impl<R: Reactor> Shard<R> {
 
     /// As the channel's home: gives the publication its offset, then sends it to every shard with a subscriber.
     fn publish(&mut self, channel: &str, payload: Payload, permit: Permit, reply: Reply, now: Now) {
-        let (offset, shards, name) = self.home.publish(channel);
+        let (position, shards, name) = self.home.publish(channel);
         self.metrics().publications.add(1);
-        reply(Position { offset });
+        reply(position);
         let publication = Arc::new(Publication::new(
             name,
-            offset,
+            position,
             payload,
             now,
             shards.len(),
@@ -103,9 +103,10 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    fn handle_joined(&mut self, channel: &str, serial: u64, offset: u64, now: Now) {
+    fn handle_joined(&mut self, channel: &str, serial: u64, position: Position, now: Now) {
         let mut joined = Vec::new();
-        self.hub.handle_joined(channel, serial, offset, &mut joined);
+        self.hub
+            .handle_joined(channel, serial, position, &mut joined);
         for Joined { key, .. } in joined {
             // A raw connection is answered once all of its channels have joined.
             let connection = self.hub.connection(key.index);

@@ -2,18 +2,11 @@
 
 use crate::metrics::Metrics;
 use crate::settings::ProcessLimits;
-use myriad_hub::{Payload, Permit, Pool, Publication, ShardSet};
+use myriad_hub::{Epoch, Payload, Permit, Pool, Position, Publication, ShardSet};
 use myriad_reactor::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// Where a publication is in its channel's order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// Larger than that of every earlier publication of the channel; not contiguous.
-    pub offset: u64,
-}
 
 /// Called on the home shard's thread once the publication has its offset; must not block.
 pub type Reply = Box<dyn FnOnce(Position) + Send>;
@@ -46,11 +39,11 @@ pub(crate) enum Message {
         shard: usize,
         serial: u64,
     },
-    /// From the home, in answer: everything after `offset` will be delivered.
+    /// From the home, in answer: everything after `position` will be delivered.
     Joined {
         channel: Arc<str>,
         serial: u64,
-        offset: u64,
+        position: Position,
     },
     /// To the channel's home: `shard` has lost its last subscriber.
     Leave { channel: Arc<str>, shard: usize },
@@ -68,6 +61,7 @@ struct Inner {
     inboxes: Box<[Inbox]>,
     metrics: Box<[Metrics]>,
     limits: ProcessLimits,
+    epoch: Epoch,
     connections: Pool,
     buffered: Pool,
     publications: Pool,
@@ -88,12 +82,14 @@ impl Mesh {
     pub const CHANNEL_BYTES_MAX: usize = 255;
     /// Shards of a process.
     pub const SHARDS_MAX: usize = ShardSet::SHARDS_MAX;
-    /// A mesh of as many shards as there are wakers.
+
+    /// A mesh of as many shards as there are wakers. `epoch` is that of all channels, and must differ from those of earlier
+    /// processes: offsets start again.
     ///
     /// # Panics
     /// No waker, or more than [`Mesh::SHARDS_MAX`].
     #[must_use]
-    pub fn new(wakers: Vec<Waker>, limits: ProcessLimits) -> Self {
+    pub fn new(wakers: Vec<Waker>, limits: ProcessLimits, epoch: Epoch) -> Self {
         assert!(!wakers.is_empty() && wakers.len() <= Self::SHARDS_MAX);
         let metrics = wakers.iter().map(|_| Metrics::default()).collect();
         let inbox = |waker| Inbox {
@@ -105,6 +101,7 @@ impl Mesh {
             inboxes: wakers.into_iter().map(inbox).collect(),
             metrics,
             limits,
+            epoch,
             connections: Pool::new(limits.connections_max),
             buffered: Pool::new(limits.buffered_bytes_max),
             publications: Pool::new(limits.publication_bytes_max),
@@ -181,6 +178,10 @@ impl Mesh {
             publication_bytes_max: self.0.publications.available(),
             compression: self.0.limits.compression,
         }
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.0.epoch
     }
 
     pub(crate) fn connections(&self) -> &Pool {

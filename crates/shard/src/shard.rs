@@ -97,7 +97,7 @@ impl<R: Reactor> Shard<R> {
                 spread_from,
                 now,
             ),
-            home: Home::new(),
+            home: Home::new(mesh.epoch()),
             inputs: Inputs::new(),
             inflater: Inflater::default(),
             hand_over,

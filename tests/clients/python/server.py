@@ -155,9 +155,16 @@ class Server:
             connection.close()
 
     def publish(self, channel, data):
+        """Publishes, and returns the offset."""
+        return self.position(channel, data)[1]
+
+    def position(self, channel, data):
+        """Publishes, and returns epoch and offset."""
         answer = self.request("POST", "/api/publish", json.dumps({"channel": channel, "data": data}))
         assert answer.status == 200, answer
-        return answer.json()["offset"]
+        position = answer.json()
+        assert set(position) == {"offset", "epoch"}
+        return position["epoch"], position["offset"]
 
     def socket(self, receive_buffer=None):
         """A bare connection."""

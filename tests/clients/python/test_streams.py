@@ -34,6 +34,16 @@ def test_offsets_grow_with_the_order(serve):
         assert [client.recv(timeout=30) for _ in range(20)] == [str(number) for number in range(20)]
 
 
+def test_an_epoch_lasts_as_long_as_its_server(serve):
+    server = serve()
+    epochs = {server.position(channel, "data")[0] for channel in ["a", "b", "a"]}
+    assert len(epochs) == 1
+    other, offset = serve().position("a", "data")
+    assert offset == 1
+    assert other not in epochs
+    assert other and isinstance(other, str)
+
+
 @pytest.mark.parametrize("length", [0, 125, 126, 65_535, 65_536, 300_000])
 def test_echo_of_every_length_whole_and_in_fragments(serve, length):
     server = serve("--message-bytes-max", "1MiB")

@@ -42,10 +42,15 @@ impl Hub {
         };
         let record = &mut self.channels[channel];
         // While joining, a publication can only be of an earlier membership. Ours begins with the home's answer.
-        if matches!(record.membership, Membership::Joining { .. }) {
+        let Membership::Joined { epoch } = record.membership else {
             self.reach.note(HubPlace::DeliverWhileJoining);
             return false;
-        }
+        };
+        assert_eq!(
+            publication.position().epoch,
+            epoch,
+            "a home keeps its epoch while shards are joined"
+        );
         assert!(
             publication.offset() > record.last_offset,
             "a home delivers in order, each publication once"

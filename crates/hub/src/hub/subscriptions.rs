@@ -1,6 +1,7 @@
 //! Subscriptions of connections to channels, and the homes' confirmations.
 
 use super::Hub;
+use crate::Position;
 use crate::channel::{Channel, Member, Membership, Subscription};
 use crate::reach::HubPlace;
 use myriad_wheel::{Key, NONE};
@@ -19,8 +20,8 @@ pub enum Subscribed {
     Ready {
         /// The new subscription.
         subscription: SubscriptionId,
-        /// Every publication of the channel after this offset is delivered to it.
-        offset: u64,
+        /// Every publication of the channel after this position is delivered to it.
+        position: Position,
     },
     /// The home has to confirm first, and has been asked. [`Hub::handle_joined`] will yield a [`Joined`].
     Pending,
@@ -41,8 +42,8 @@ pub struct Joined {
     pub key: Key,
     /// Its subscription to the channel.
     pub subscription: SubscriptionId,
-    /// Every publication of the channel after this offset is delivered to it.
-    pub offset: u64,
+    /// Every publication of the channel after this position is delivered to it.
+    pub position: Position,
 }
 
 impl Hub {
@@ -69,12 +70,16 @@ impl Hub {
             subscription,
         });
         self.connections[index].subscriptions = subscription;
-        let Membership::Joining { serial } = record.membership else {
-            self.reach.note(HubPlace::SubscribeReady);
-            return Subscribed::Ready {
-                subscription: SubscriptionId(subscription),
-                offset: record.last_offset,
-            };
+        let serial = match record.membership {
+            Membership::Joining { serial } => serial,
+            Membership::Joined { epoch } => {
+                self.reach.note(HubPlace::SubscribeReady);
+                let offset = record.last_offset;
+                return Subscribed::Ready {
+                    subscription: SubscriptionId(subscription),
+                    position: Position { epoch, offset },
+                };
+            }
         };
         self.connections[index].joins_pending += 1;
         match known {
@@ -109,13 +114,13 @@ impl Hub {
         (next != NONE).then_some(next)
     }
 
-    /// The home confirmed this shard's interest in a channel, as of `offset`. Appends one effect to `joined` for each
+    /// The home confirmed this shard's interest in a channel, as of `position`. Appends one effect to `joined` for each
     /// subscription that waited for it. Ignored unless `answered` is the serial of the channel's last question.
     pub fn handle_joined(
         &mut self,
         name: &str,
         answered: u64,
-        offset: u64,
+        position: Position,
         joined: &mut Vec<Joined>,
     ) {
         let Some(&channel) = self.names.get(name) else {
@@ -128,7 +133,8 @@ impl Hub {
         if serial != answered {
             return self.reach.note(HubPlace::AnswerToOlderQuestion);
         }
-        record.membership = Membership::Joined;
+        let Position { epoch, offset } = position;
+        record.membership = Membership::Joined { epoch };
         record.last_offset = offset;
         // A channel that joins has no deliveries, so its list of members has no tombstones.
         for member in &record.members {
@@ -138,7 +144,7 @@ impl Hub {
             joined.push(Joined {
                 key: key.expect("a member is a live connection"),
                 subscription: SubscriptionId(member.subscription),
-                offset,
+                position,
             });
         }
     }

@@ -2,8 +2,8 @@
 
 use super::Hub;
 use crate::{
-    Chunk, CloseReason, Due, Lease, Now, Payload, Phase, Pool, Publication, Subscribed, Target,
-    Timing, Transport,
+    Chunk, CloseReason, Due, Epoch, Lease, Now, Payload, Phase, Pool, Position, Publication,
+    Subscribed, Target, Timing, Transport,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -22,11 +22,18 @@ fn hub(timing: Timing) -> Hub {
     Hub::new(timing, 1000, Lease::new(Pool::new(1 << 20), 100), 7, Now(0))
 }
 
+fn at(offset: u64) -> Position {
+    Position {
+        epoch: Epoch::new(7),
+        offset,
+    }
+}
+
 fn publication(channel: &str, offset: u64) -> Arc<Publication> {
     let payload = Payload::Binary(offset.to_be_bytes().into());
     Arc::new(Publication::new(
         channel.into(),
-        offset,
+        at(offset),
         payload,
         Now(0),
         1,
@@ -40,7 +47,7 @@ fn member(hub: &mut Hub, channel: &str) -> u32 {
     let subscribed = hub.subscribe(index, channel);
     hub.connection_mut(index).phase = Phase::Joining;
     if let Subscribed::Ask { name, serial } = subscribed {
-        hub.handle_joined(&name, serial, 0, &mut Vec::new());
+        hub.handle_joined(&name, serial, at(0), &mut Vec::new());
     }
     admit(hub, index);
     index
@@ -109,16 +116,16 @@ fn an_answer_to_an_older_question_does_not_confirm() {
     hub.connection_mut(second).phase = Phase::Joining;
     hub.connection_mut(third).phase = Phase::Joining;
     let mut joined = Vec::new();
-    hub.handle_joined("x", old, 1, &mut joined);
+    hub.handle_joined("x", old, at(1), &mut joined);
     assert!(joined.is_empty());
     assert!(!hub.deliver(publication("x", 2)), "of the old membership");
-    hub.handle_joined("x", new, 5, &mut joined);
+    hub.handle_joined("x", new, at(5), &mut joined);
     assert_eq!(
         joined
             .iter()
-            .map(|joined| (joined.key.index, joined.offset))
+            .map(|joined| (joined.key.index, joined.position))
             .collect::<Vec<_>>(),
-        [(second, 5), (third, 5)]
+        [(second, at(5)), (third, at(5))]
     );
     hub.check();
 }
@@ -131,7 +138,7 @@ fn a_connection_leaves_one_channel_and_keeps_the_others() {
         let index = member(&mut hub, "channel 0");
         for channel in 1..3 {
             if let Subscribed::Ask { name, serial } = hub.subscribe(index, &name(channel)) {
-                hub.handle_joined(&name, serial, 0, &mut Vec::new());
+                hub.handle_joined(&name, serial, at(0), &mut Vec::new());
             }
         }
         let mut emptied_channels = Vec::new();
@@ -164,10 +171,10 @@ fn a_member_that_unsubscribes_in_the_middle_is_skipped() {
         deliver_slice(&mut hub, 10),
         (vec![members[1], members[3]], true)
     );
-    let Subscribed::Ready { offset, .. } = hub.subscribe(members[0], "x") else {
+    let Subscribed::Ready { position, .. } = hub.subscribe(members[0], "x") else {
         panic!("the channel is joined")
     };
-    assert_eq!(offset, 1);
+    assert_eq!(position, at(1));
     hub.check();
 }
 
@@ -188,19 +195,19 @@ fn each_subscription_joins_by_itself() {
     assert!(hub.unsubscribe(index, &name(1), &mut Vec::new()));
     assert_eq!(hub.connection(index).joins_pending(), 2);
     let mut joined = Vec::new();
-    hub.handle_joined(&name(1), serials[1], 4, &mut joined);
+    hub.handle_joined(&name(1), serials[1], at(4), &mut joined);
     assert_eq!(joined, [], "an answer to nobody");
-    hub.handle_joined(&name(0), serials[0], 7, &mut joined);
+    hub.handle_joined(&name(0), serials[0], at(7), &mut joined);
     assert_eq!(
         (
             joined[0].key.index,
             joined[0].subscription,
-            joined[0].offset
+            joined[0].position
         ),
-        (index, first, 7)
+        (index, first, at(7))
     );
     assert_eq!(hub.connection(index).joins_pending(), 1);
-    hub.handle_joined(&name(2), serials[2], 9, &mut joined);
+    hub.handle_joined(&name(2), serials[2], at(9), &mut joined);
     assert_eq!(joined.len(), 2);
     assert_eq!(hub.connection(index).joins_pending(), 0);
     hub.check();
@@ -495,7 +502,7 @@ impl World {
         for &channel in &channels {
             if let Subscribed::Ask { name, serial } = self.hub.subscribe(index, &name(channel)) {
                 self.hub
-                    .handle_joined(&name, serial, self.offsets[channel], &mut Vec::new());
+                    .handle_joined(&name, serial, at(self.offsets[channel]), &mut Vec::new());
             }
         }
         admit(&mut self.hub, index);

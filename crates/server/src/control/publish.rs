@@ -57,12 +57,14 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     T::deserialize(deserializer).map(Some)
 }
 
+/// The publication's position in its channel.
 #[derive(Serialize)]
-struct Answer {
+struct Answer<'a> {
     offset: u64,
+    epoch: &'a str,
 }
 
-/// Publishes, and answers once the publication has its place in the channel's order.
+/// Publishes, and answers once the publication has its position in the channel.
 pub(crate) async fn publish(
     State(control): State<Arc<Control>>,
     request: Request,
@@ -88,6 +90,7 @@ pub(crate) async fn publish(
         StatusCode::OK,
         Json(Answer {
             offset: position.offset,
+            epoch: position.epoch.as_str(),
         }),
     )
         .into_response())

@@ -97,7 +97,7 @@ pub(crate) fn start(
             sender,
             mailbox: Arc::clone(mailbox),
             epoch,
-            spread_from: random_place()?,
+            spread_from: (random_bits()? >> u32::BITS) as u32,
         };
         let thread = std::thread::Builder::new().name(format!("shard-{index}"));
         let handle = thread
@@ -108,16 +108,19 @@ pub(crate) fn start(
     Ok(threads)
 }
 
-/// Pings are spread from it on. It need not be secret, but must differ between servers that start together.
-fn random_place() -> Result<u32, ServerError> {
-    let mut bytes = [0; 4];
+/// A random number. It is no secret, but differs between servers that start together.
+///
+/// # Errors
+/// The kernel has none to give.
+pub(crate) fn random_bits() -> Result<u64, ServerError> {
+    let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(
         |errno| ServerError::System {
             what: "get random bytes",
             source: errno.into(),
         },
     )?;
-    Ok(u32::from_ne_bytes(bytes))
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// Says that the thread panicked, unless it is told that it did not.

@@ -1,8 +1,8 @@
 //! `POST /api/publish`, from request to subscriber.
 
 use crate::support::{
-    Http, head, next, next_text, on_both_drivers, options, publish, publish_ok, request, start,
-    websocket,
+    Http, head, next, next_text, on_both_drivers, options, publish, publish_ok, publish_position,
+    request, start, websocket,
 };
 use myriad_server::Options;
 use tungstenite::Message;
@@ -23,6 +23,21 @@ on_both_drivers! {
         assert_eq!(next_text(&mut client), r#"{"b": 1.50,  "a": [null]}"#);
         assert_eq!(next(&mut client), Message::Binary(vec![0, 1, 255].into()));
         assert_eq!(next_text(&mut client), "");
+    }
+
+    fn an_epoch_lasts_as_long_as_its_server(driver) {
+        let body = |channel: &str| format!(r#"{{"channel": "{channel}", "data": 1}}"#);
+        let server = start(options(driver));
+        let (epoch, first) = publish_position(server.address(), &body("a"));
+        let (same, second) = publish_position(server.address(), &body("a"));
+        assert_eq!((first, second), (1, 2));
+        // Another channel, and perhaps another home.
+        assert_eq!(publish_position(server.address(), &body("b")).0, same);
+        assert_eq!(epoch, same);
+        let other = start(options(driver));
+        let (later, offset) = publish_position(other.address(), &body("a"));
+        assert_eq!(offset, 1, "offsets start again");
+        assert_ne!(later, epoch);
     }
 
     fn a_client_gets_its_channels_and_no_others(driver) {

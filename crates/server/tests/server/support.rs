@@ -259,10 +259,19 @@ pub(crate) fn publish(address: SocketAddr, body: &str) -> Answer {
 
 /// Publishes and returns the offset.
 pub(crate) fn publish_ok(address: SocketAddr, body: &str) -> u64 {
+    publish_position(address, body).1
+}
+
+/// Publishes and returns epoch and offset.
+pub(crate) fn publish_position(address: SocketAddr, body: &str) -> (String, u64) {
     let answer = publish(address, body);
     assert_eq!(answer.status, 200, "{answer:?}");
     let value: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
-    value["offset"].as_u64().expect("an offset")
+    let epoch = value["epoch"].as_str().expect("an epoch");
+    (
+        epoch.to_owned(),
+        value["offset"].as_u64().expect("an offset"),
+    )
 }
 
 /// The value of a metric; `name` with its labels.

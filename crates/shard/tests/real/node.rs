@@ -2,8 +2,8 @@
 
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
-    CloseReason, HandOver, Mesh, Metrics, Now, Payload, ProcessLimits, PublishRefused, Settings,
-    Shard, Turn,
+    CloseReason, Epoch, HandOver, Mesh, Metrics, Now, Payload, ProcessLimits, PublishRefused,
+    Settings, Shard, Turn,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -70,7 +70,7 @@ impl Node {
             connections_max: options.connections_max,
             ..ProcessLimits::default()
         };
-        let mesh = Mesh::new(wakers.clone(), limits);
+        let mesh = Mesh::new(wakers.clone(), limits, Epoch::new(7));
         let settings = Settings {
             echo: true,
             anonymous: true,

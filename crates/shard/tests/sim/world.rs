@@ -9,7 +9,7 @@ use crate::trace::Trace;
 use crate::verdict::ns;
 use myriad_reactor::Waker;
 use myriad_reactor::sim::{Faults, PeerEnd, Prng, Sim, SimNet};
-use myriad_shard::{CLOSE_REASONS, Count, Mesh, Metrics, Now, Shard, Turn};
+use myriad_shard::{CLOSE_REASONS, Count, Epoch, Mesh, Metrics, Now, Shard, Turn};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -121,7 +121,7 @@ impl World {
     pub(crate) fn new(plan: Plan, mut prng: Prng, is_printed: bool) -> Self {
         let net = SimNet::new(prng.bits(), plan.faults);
         let wakers = (0..plan.shards).map(|_| Waker::silent()).collect();
-        let mesh = Mesh::new(wakers, plan.limits);
+        let mesh = Mesh::new(wakers, plan.limits, Epoch::new(plan.start));
         let control = Rc::new(RefCell::new(ControlPlane::new(prng.fork())));
         let seat = |index| {
             let shard = Shard::new(

@@ -115,7 +115,7 @@ on_both_drivers! {
         send(&mut stream, format!("POST /api/publish HTTP/1.1\r\nHost: here\r\nContent-Length: {length}\r\n\r\n{body}"));
         end_our_side(&stream);
         let answer = String::from_utf8(read_to_end(&mut stream)).expect("text");
-        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("{\"offset\":1}"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("{\"offset\":1,"), "{answer}");
         assert_eq!(crate::support::next_text(&mut scene.bystander), "half-closed");
         scene.check_settled();
     }

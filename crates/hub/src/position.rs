@@ -1,0 +1,65 @@
+//! Where a publication is in its channel's order.
+
+use std::fmt;
+
+/// A name for one run of a channel's offsets: while it stays the same, offsets only grow. It changes when they may start
+/// again, as they do with each start of the server.
+///
+/// Clients read it as an opaque string, and compare it for equality only.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Epoch([u8; Self::BYTES]);
+
+impl Epoch {
+    const BYTES: usize = 8;
+    /// Lower-case letters and digits that are not mistaken for each other (RFC 4648, section 6).
+    const ALPHABET: [u8; 32] = *b"abcdefghijklmnopqrstuvwxyz234567";
+
+    /// The epoch made of the low 40 bits of a random number.
+    #[must_use]
+    pub fn new(random: u64) -> Self {
+        let letter = |index: usize| Self::ALPHABET[(random >> (5 * index) & 31) as usize];
+        Self(std::array::from_fn(letter))
+    }
+
+    /// Its letters, as clients read it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).expect("letters and digits of ASCII")
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where a publication is in its channel's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The run of offsets that `offset` belongs to. Offsets of different epochs cannot be compared.
+    pub epoch: Epoch,
+    /// Larger than that of every earlier publication of the channel in this epoch; not contiguous.
+    pub offset: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Epoch;
+
+    #[test]
+    fn an_epoch_is_eight_letters_of_forty_bits() {
+        assert_eq!(Epoch::new(0).as_str(), "aaaaaaaa");
+        assert_eq!(Epoch::new(u64::MAX).to_string(), "77777777");
+        assert_eq!(Epoch::new(1 << 40), Epoch::new(0));
+        for bit in 0..40 {
+            assert_ne!(Epoch::new(1 << bit), Epoch::new(0), "{bit}");
+        }
+    }
+}
