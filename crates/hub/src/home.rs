@@ -1,7 +1,7 @@
 //! The home of channels: the one shard of the process that orders a channel's publications.
 
-use crate::{Epoch, Position};
-use std::collections::HashMap;
+use crate::{Epoch, Now, Payload, Permit, Position, Publication};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// A set of shards, by their numbers.
@@ -53,7 +53,58 @@ struct HomeChannel {
     subscribed: ShardSet,
 }
 
+/// Names a publisher's request, so that its answer finds it. Plain data: whoever publishes maps it to the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublishId(pub u64);
+
+/// Data on its way to become a publication.
+#[derive(Debug)]
+pub struct Submission {
+    /// The channel's name.
+    pub channel: Box<str>,
+    /// The data.
+    pub payload: Payload,
+    /// Its share of the limit of publication bytes; goes back when the publication is dropped.
+    pub permit: Permit,
+    /// Who is to be answered with its position; none where nobody asks.
+    pub id: Option<PublishId>,
+}
+
+/// What a home asks of its shard. Effects are carried out in the order in which they were polled.
+#[derive(Debug)]
+pub enum HomeEffect {
+    /// Answer the publisher: its publication has this position.
+    Published {
+        /// The publisher's request.
+        id: PublishId,
+        /// Where the publication is in its channel's order.
+        position: Position,
+    },
+    /// Answer a shard's join: it gets everything after `position`.
+    Joined {
+        /// The shard that asked.
+        shard: usize,
+        /// The channel.
+        channel: Arc<str>,
+        /// Names the shard's question.
+        serial: u64,
+        /// The channel's last position.
+        position: Position,
+    },
+    /// Send a publication to every shard with a subscriber.
+    Deliver {
+        /// The publication.
+        publication: Arc<Publication>,
+        /// The shards; none if nobody has subscribed.
+        shards: ShardSet,
+    },
+}
+
 /// The channels at home on one shard: their offsets, and which shards want their publications.
+///
+/// What happens is told by [`Home::handle_publish`], [`Home::handle_join`] and [`Home::handle_leave`]; what is to be done
+/// about it comes from [`Home::poll_effect`], until it has nothing more. A publication's position need not be known when it
+/// is submitted: a home whose order is made elsewhere answers later.
 ///
 /// A channel takes memory only while some shard has a subscriber. Offsets keep growing all the same: a channel that
 /// comes back starts above the highest offset of every channel that was forgotten.
@@ -63,6 +114,7 @@ pub struct Home {
     epoch: Epoch,
     channels: HashMap<Arc<str>, HomeChannel>,
     floor: u64,
+    effects: VecDeque<HomeEffect>,
 }
 
 impl Home {
@@ -73,29 +125,36 @@ impl Home {
             epoch,
             channels: HashMap::new(),
             floor: 0,
+            effects: VecDeque::new(),
         }
     }
 
-    /// A shard has its first subscriber. Returns the channel's last position: everything after it will be delivered.
-    pub fn join(&mut self, channel: &Arc<str>, shard: usize) -> Position {
+    /// A shard has its first subscriber of a channel, and asks for its publications. `serial` comes back in the answer.
+    pub fn handle_join(&mut self, channel: Arc<str>, shard: usize, serial: u64) {
         let floor = self.floor;
         let entry = self
             .channels
-            .entry(Arc::clone(channel))
+            .entry(Arc::clone(&channel))
             .or_insert_with(|| HomeChannel {
-                name: Arc::clone(channel),
+                name: Arc::clone(&channel),
                 last_offset: floor,
                 subscribed: ShardSet::default(),
             });
         entry.subscribed.insert(shard);
-        Position {
+        let position = Position {
             epoch: self.epoch,
             offset: entry.last_offset,
-        }
+        };
+        self.effects.push_back(HomeEffect::Joined {
+            shard,
+            channel,
+            serial,
+            position,
+        });
     }
 
-    /// A shard has lost its last subscriber.
-    pub fn leave(&mut self, channel: &str, shard: usize) {
+    /// A shard has lost its last subscriber of a channel.
+    pub fn handle_leave(&mut self, channel: &str, shard: usize) {
         let Some(entry) = self.channels.get_mut(channel) else {
             return;
         };
@@ -106,8 +165,29 @@ impl Home {
         }
     }
 
-    /// Gives a publication its position. Returns it with the shards that have subscribers, and the channel's shared name.
-    pub fn publish(&mut self, channel: &str) -> (Position, ShardSet, Arc<str>) {
+    /// Data comes to be published. Its publication counts as accepted at `now`.
+    pub fn handle_publish(&mut self, submission: Submission, now: Now) {
+        let Submission {
+            channel,
+            payload,
+            permit,
+            id,
+        } = submission;
+        let (position, shards, name) = self.next_position(&channel);
+        if let Some(id) = id {
+            self.effects
+                .push_back(HomeEffect::Published { id, position });
+        }
+        let publication =
+            Publication::new(name, position, payload, now, shards.len(), Some(permit));
+        self.effects.push_back(HomeEffect::Deliver {
+            publication: Arc::new(publication),
+            shards,
+        });
+    }
+
+    /// The channel's next position, the shards that have subscribers, and the channel's shared name.
+    fn next_position(&mut self, channel: &str) -> (Position, ShardSet, Arc<str>) {
         let epoch = self.epoch;
         if let Some(entry) = self.channels.get_mut(channel) {
             entry.last_offset += 1;
@@ -117,11 +197,13 @@ impl Home {
         }
         self.floor += 1;
         let offset = self.floor;
-        (
-            Position { epoch, offset },
-            ShardSet::default(),
-            channel.into(),
-        )
+        let nobody = ShardSet::default();
+        (Position { epoch, offset }, nobody, channel.into())
+    }
+
+    /// The next thing to do, until there is none.
+    pub fn poll_effect(&mut self) -> Option<HomeEffect> {
+        self.effects.pop_front()
     }
 
     /// Channels with a subscriber somewhere.
@@ -139,28 +221,107 @@ impl Home {
 
 #[cfg(test)]
 mod tests {
-    use super::{Home, ShardSet};
-    use crate::Epoch;
-    use std::sync::Arc;
+    use super::{Home, HomeEffect, PublishId, ShardSet, Submission};
+    use crate::{Epoch, Now, Payload, Permit, Pool, Position};
+
+    fn at(offset: u64) -> Position {
+        Position {
+            epoch: Epoch::new(7),
+            offset,
+        }
+    }
+
+    /// Publishes; the position and the shards.
+    fn publish(home: &mut Home, channel: &str, id: Option<PublishId>) -> (Position, Vec<usize>) {
+        let permit = Permit::take(&Pool::new(10), 1).expect("ten");
+        let submission = Submission {
+            channel: channel.into(),
+            payload: Payload::Text("".into()),
+            permit,
+            id,
+        };
+        home.handle_publish(submission, Now(3));
+        if let Some(id) = id {
+            let Some(HomeEffect::Published {
+                id: answered,
+                position,
+            }) = home.poll_effect()
+            else {
+                panic!("the publisher is answered first")
+            };
+            assert_eq!(answered, id);
+            assert_eq!(position.epoch, Epoch::new(7));
+        }
+        let Some(HomeEffect::Deliver {
+            publication,
+            shards,
+        }) = home.poll_effect()
+        else {
+            panic!("then the publication is delivered")
+        };
+        assert!(home.poll_effect().is_none());
+        assert_eq!(&**publication.channel(), channel);
+        (publication.position(), shards.iter().collect())
+    }
+
+    /// Joins; the position.
+    fn join(home: &mut Home, channel: &str, shard: usize) -> Position {
+        home.handle_join(channel.into(), shard, 5);
+        match home.poll_effect() {
+            Some(HomeEffect::Joined {
+                shard: answered,
+                serial: 5,
+                position,
+                ..
+            }) if answered == shard => position,
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn offsets_grow_through_absence() {
         let mut home = Home::new(Epoch::new(7));
-        let name: Arc<str> = "news".into();
-        assert_eq!(home.publish("news").0.offset, 1);
-        assert_eq!(home.join(&name, 3).offset, 1);
-        assert_eq!(home.publish("news").0.offset, 2);
-        let (position, shards, _) = home.publish("news");
-        assert_eq!(
-            (position.offset, shards.iter().collect::<Vec<_>>()),
-            (3, vec![3])
-        );
-        home.leave("news", 3);
+        assert_eq!(publish(&mut home, "news", None), (at(1), vec![]));
+        assert_eq!(join(&mut home, "news", 3), at(1));
+        assert_eq!(publish(&mut home, "news", None).0, at(2));
+        let id = Some(PublishId(9));
+        assert_eq!(publish(&mut home, "news", id), (at(3), vec![3]));
+        home.handle_leave("news", 3);
         assert!(home.is_empty());
-        assert_eq!(home.publish("news").0.offset, 4);
-        assert_eq!(home.join(&name, 0).offset, 4);
-        assert_eq!(home.publish("other").0.offset, 5);
-        assert_eq!(home.publish("news").0.offset, 5);
+        assert_eq!(publish(&mut home, "news", None).0, at(4));
+        assert_eq!(join(&mut home, "news", 0), at(4));
+        assert_eq!(publish(&mut home, "other", None).0, at(5));
+        assert_eq!(publish(&mut home, "news", None), (at(5), vec![0]));
+    }
+
+    #[test]
+    fn effects_come_in_the_order_of_what_caused_them() {
+        let mut home = Home::new(Epoch::new(7));
+        home.handle_join("x".into(), 1, 1);
+        let permit = Permit::take(&Pool::new(10), 1).expect("ten");
+        let submission = Submission {
+            channel: "x".into(),
+            payload: Payload::Text("".into()),
+            permit,
+            id: Some(PublishId(1)),
+        };
+        home.handle_publish(submission, Now(0));
+        home.handle_join("x".into(), 2, 2);
+        let effects = std::iter::from_fn(|| home.poll_effect());
+        let kinds = effects.map(|effect| match effect {
+            HomeEffect::Joined { position, .. } => ("joined", position.offset),
+            HomeEffect::Published { position, .. } => ("published", position.offset),
+            HomeEffect::Deliver { publication, .. } => ("deliver", publication.offset()),
+        });
+        assert_eq!(
+            kinds.collect::<Vec<_>>(),
+            [
+                ("joined", 0),
+                ("published", 1),
+                ("deliver", 1),
+                ("joined", 1)
+            ]
+        );
     }
 
     #[test]

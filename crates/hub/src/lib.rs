@@ -32,7 +32,7 @@ pub use close::CloseReason;
 pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};
 pub use encoding::{Encoding, Protocol};
-pub use home::{Home, ShardSet};
+pub use home::{Home, HomeEffect, PublishId, ShardSet, Submission};
 pub use hub::{DeliverySlice, Hub, Joined, Subscribed, SubscriptionId, Target};
 pub use limits::{Lease, Permit, Pool};
 pub use outbound::{Chunk, Outbound, Overflow};

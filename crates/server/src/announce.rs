@@ -22,7 +22,7 @@ pub(crate) async fn announce(
             _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
         }
         let payload = Payload::Text(message(SystemTime::now()).into());
-        if let Err(refused) = mesh.publish(&channel, payload, Box::new(|_| {})) {
+        if let Err(refused) = mesh.publish(&channel, payload, None) {
             tracing::warn!("announcement to {channel} left out: {refused:?}");
         }
     }

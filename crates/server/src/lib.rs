@@ -17,6 +17,7 @@ mod error;
 mod handover;
 mod machine;
 mod mailbox;
+mod publishers;
 mod quantity;
 mod server;
 mod shards;

@@ -6,19 +6,23 @@
 //! the mailbox's own pipe, which is made before any thread unshares its table and kept in all tables.
 
 use crate::error::ServerError;
-use myriad_shard::{Position, Reply};
+use myriad_shard::{Position, PublishId};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::unix::pipe;
-use tokio::sync::oneshot;
 
 /// Something that happened on a shard thread.
 #[derive(Debug)]
 pub(crate) enum ShardEvent {
     /// A publication has its offset; none when the shard ended before it got one.
-    Published(oneshot::Sender<Position>, Option<Position>),
+    Published {
+        /// The publisher's request.
+        id: PublishId,
+        /// Where the publication is in its channel's order.
+        position: Option<Position>,
+    },
     /// The shard accepts connections.
     Ready {
         /// Its thread, for what `/proc` says of it.
@@ -103,38 +107,11 @@ impl ShardEvents {
     }
 }
 
-/// A reply that reaches `sender` through the mailbox, also when the shard drops it unanswered.
-pub(crate) fn reply_through(mailbox: Arc<Mailbox>, sender: oneshot::Sender<Position>) -> Reply {
-    let mut pending = PendingReply {
-        mailbox,
-        sender: Some(sender),
-    };
-    Box::new(move |position| pending.settle(Some(position)))
-}
-
-struct PendingReply {
-    mailbox: Arc<Mailbox>,
-    sender: Option<oneshot::Sender<Position>>,
-}
-
-impl PendingReply {
-    fn settle(&mut self, position: Option<Position>) {
-        if let Some(sender) = self.sender.take() {
-            self.mailbox.post(ShardEvent::Published(sender, position));
-        }
-    }
-}
-
-impl Drop for PendingReply {
-    fn drop(&mut self) {
-        self.settle(None);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use myriad_shard::Epoch;
+    use crate::publishers::{Publishers, ThroughMailbox};
+    use myriad_shard::{Epoch, Publishers as _};
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread()
@@ -143,35 +120,31 @@ mod tests {
             .unwrap()
     }
 
-    /// Settles what the events carry, as the control plane does.
-    fn settle(events: Vec<ShardEvent>) {
-        for event in events {
-            if let ShardEvent::Published(sender, Some(position)) = event {
-                let _ = sender.send(position);
-            }
-        }
-    }
-
     #[test]
-    fn replies_come_through_and_a_dropped_one_ends_its_wait() {
+    fn answers_come_through_and_a_dropped_one_ends_its_wait() {
         let runtime = runtime();
         let (mailbox, mut events) = runtime.block_on(async { mailbox().unwrap() });
-        let (answered, answer) = oneshot::channel();
-        let (dropped, nothing) = oneshot::channel();
-        let first = reply_through(Arc::clone(&mailbox), answered);
-        let second = reply_through(Arc::clone(&mailbox), dropped);
+        let publishers = Publishers::default();
+        let position = Position {
+            epoch: Epoch::new(7),
+            offset: 7,
+        };
+        let (answered, answer) = publishers.begin();
+        let (dropped, nothing) = publishers.begin();
         std::thread::spawn(move || {
-            first(Position {
-                epoch: Epoch::new(7),
-                offset: 7,
-            });
-            drop(second);
+            let shard = ThroughMailbox(mailbox);
+            shard.published(answered, Some(position));
+            shard.published(dropped, None);
         })
         .join()
         .unwrap();
         runtime.block_on(async {
-            settle(events.next().await.unwrap());
-            assert_eq!(answer.await.unwrap().offset, 7);
+            for event in events.next().await.unwrap() {
+                if let ShardEvent::Published { id, position } = event {
+                    publishers.settle(id, position);
+                }
+            }
+            assert_eq!(answer.await.unwrap(), position);
             assert!(nothing.await.is_err());
         });
     }

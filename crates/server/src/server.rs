@@ -6,6 +6,7 @@ use crate::control::{self, Admission, Control, REFUSALS_MAX, Registered, Rules, 
 use crate::error::ServerError;
 use crate::handover::Receiver;
 use crate::mailbox::{ShardEvent, ShardEvents, mailbox};
+use crate::publishers::{Publishers, ThroughMailbox};
 use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
     choose_driver, enough_rings, refusal,
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 /// A server in this process.
 ///
@@ -269,11 +270,16 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             .map_err(ServerError::system("make an eventfd"))?;
         // Offsets start again with each process: clients see that by the epoch.
         let epoch = Epoch::new(shards::random_bits()?);
-        let mesh = Mesh::new(wakers.clone(), config.limits, epoch);
+        let mesh = Mesh::new(
+            wakers.clone(),
+            config.limits,
+            epoch,
+            Box::new(ThroughMailbox(Arc::clone(&mailbox))),
+        );
         let control = Arc::new(Control {
             metrics: Registered::new(mesh.clone()),
             mesh: mesh.clone(),
-            mailbox: Arc::clone(&mailbox),
+            publishers: Publishers::default(),
             key,
             driver: driver_name(plan.driver),
             stage: stage.subscribe(),
@@ -339,7 +345,9 @@ impl Supervisor {
                 .map_err(ServerError::system("read a pipe"))?;
             for event in batch {
                 match event {
-                    ShardEvent::Published(sender, position) => settle(sender, position),
+                    ShardEvent::Published { id, position } => {
+                        self.control.publishers.settle(id, position);
+                    }
                     ShardEvent::Ready { thread } => {
                         ready.push(thread);
                         if ready.len() == self.plan.shards {
@@ -418,13 +426,6 @@ impl Supervisor {
         self.stage.send_replace(Stage::Stopped);
         self.control.mesh.drain(Duration::ZERO);
         error
-    }
-}
-
-fn settle<T>(sender: oneshot::Sender<T>, value: Option<T>) {
-    if let Some(value) = value {
-        // The publisher may have gone; its publication has not.
-        let _ = sender.send(value);
     }
 }
 

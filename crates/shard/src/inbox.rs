@@ -1,10 +1,10 @@
 //! Messages from other shards, from the control plane, and from ourselves.
 
 use crate::drain::Drain;
-use crate::mesh::{Message, Reply};
+use crate::mesh::Message;
 use crate::reach::ShardPlace;
 use crate::shard::Shard;
-use myriad_hub::{Joined, Now, Payload, Permit, Phase, Position, Publication};
+use myriad_hub::{HomeEffect, Joined, Now, Phase, Position, Publication, ShardSet};
 use myriad_reactor::Reactor;
 use std::sync::Arc;
 
@@ -33,33 +33,27 @@ impl<R: Reactor> Shard<R> {
 
     fn handle_message(&mut self, message: Message, now: Now) {
         match message {
-            Message::Publish {
-                channel,
-                payload,
-                permit,
-                reply,
-            } => self.publish(&channel, payload, permit, reply, now),
+            Message::Publish(submission) => {
+                self.home.handle_publish(submission, now);
+                self.run_home_effects();
+            }
             Message::Join {
                 channel,
                 shard,
                 serial,
             } => {
-                let position = self.home.join(&channel, shard);
-                self.send_message(
-                    shard,
-                    Message::Joined {
-                        channel,
-                        serial,
-                        position,
-                    },
-                );
+                self.home.handle_join(channel, shard, serial);
+                self.run_home_effects();
             }
             Message::Joined {
                 channel,
                 serial,
                 position,
             } => self.handle_joined(&channel, serial, position, now),
-            Message::Leave { channel, shard } => self.home.leave(&channel, shard),
+            Message::Leave { channel, shard } => {
+                self.home.handle_leave(&channel, shard);
+                self.run_home_effects();
+            }
             Message::Deliver(publication) => {
                 if !self.hub.deliver(Arc::clone(&publication)) {
                     self.note_submitted(&publication);
@@ -77,29 +71,45 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// As the channel's home: gives the publication its offset, then sends it to every shard with a subscriber.
-    fn publish(&mut self, channel: &str, payload: Payload, permit: Permit, reply: Reply, now: Now) {
-        let (position, shards, name) = self.home.publish(channel);
+    /// Carries out what the home of channels asks for, in its order.
+    fn run_home_effects(&mut self) {
+        while let Some(effect) = self.home.poll_effect() {
+            match effect {
+                HomeEffect::Published { id, position } => self.mesh.published(id, position),
+                HomeEffect::Joined {
+                    shard,
+                    channel,
+                    serial,
+                    position,
+                } => self.send_message(
+                    shard,
+                    Message::Joined {
+                        channel,
+                        serial,
+                        position,
+                    },
+                ),
+                HomeEffect::Deliver {
+                    publication,
+                    shards,
+                } => self.send_publication(&publication, shards),
+            }
+        }
+    }
+
+    /// As its home: sends a publication to every shard with a subscriber.
+    fn send_publication(&mut self, publication: &Arc<Publication>, shards: ShardSet) {
         self.metrics().publications.add(1);
-        reply(position);
-        let publication = Arc::new(Publication::new(
-            name,
-            position,
-            payload,
-            now,
-            shards.len(),
-            Some(permit),
-        ));
         self.reach.note(match shards.len() {
             0 => ShardPlace::PublishToNobody,
             1 => ShardPlace::PublishToOne,
             _ => ShardPlace::PublishToMany,
         });
         if shards.is_empty() {
-            self.completed.push(now);
+            self.completed.push(publication.published_at());
         }
         for shard in shards.iter() {
-            self.send_message(shard, Message::Deliver(Arc::clone(&publication)));
+            self.send_message(shard, Message::Deliver(Arc::clone(publication)));
         }
     }
 

@@ -27,9 +27,9 @@ mod settings;
 mod shard;
 mod transport;
 
-pub use mesh::{Mesh, PublishRefused, Reply};
+pub use mesh::{Mesh, PublishRefused, Publishers};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 
-pub use myriad_hub::{CloseReason, Compression, Epoch, Now, Payload, Position};
+pub use myriad_hub::{CloseReason, Compression, Epoch, Now, Payload, Position, PublishId};

@@ -2,14 +2,20 @@
 
 use crate::metrics::Metrics;
 use crate::settings::ProcessLimits;
-use myriad_hub::{Epoch, Payload, Permit, Pool, Position, Publication, ShardSet};
+use myriad_hub::{
+    Epoch, Payload, Permit, Pool, Position, Publication, PublishId, ShardSet, Submission,
+};
 use myriad_reactor::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Called on the home shard's thread once the publication has its offset; must not block.
-pub type Reply = Box<dyn FnOnce(Position) + Send>;
+/// Where publishers get their answers: the control plane's side of [`Mesh::publish`].
+pub trait Publishers: Send + Sync {
+    /// A publication has its position; none when its home shard ended before it got one. Called once for each id that
+    /// [`Mesh::publish`] took, on the home shard's thread. Must not block.
+    fn published(&self, id: PublishId, position: Option<Position>);
+}
 
 /// Why a publication was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +33,7 @@ pub enum PublishRefused {
 /// A message from one shard, or the control plane, to a shard. Messages of one sender arrive in order.
 pub(crate) enum Message {
     /// To the channel's home: give this an offset and deliver it.
-    Publish {
-        channel: Box<str>,
-        payload: Payload,
-        permit: Permit,
-        reply: Reply,
-    },
+    Publish(Submission),
     /// To the channel's home: `shard` has its first subscriber.
     Join {
         channel: Arc<str>,
@@ -66,15 +67,29 @@ struct Inner {
     buffered: Pool,
     publications: Pool,
     draining: AtomicBool,
+    publishers: Box<dyn Publishers>,
 }
 
 /// Bounded at admission, not here: each publication holds a permit, and a shard sends one join and one leave per channel.
 /// So a push never fails, and a shard never blocks on another.
 struct Inbox {
-    messages: Mutex<Vec<Message>>,
+    messages: Mutex<Messages>,
     /// True from a wake until the shard calls [`Mesh::receive`]: others need not wake it again.
     woken: AtomicBool,
     waker: Waker,
+}
+
+#[derive(Default)]
+struct Messages {
+    waiting: Vec<Message>,
+    /// The shard has ended: nothing sent to it would be received.
+    closed: bool,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Messages> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Mesh {
@@ -89,7 +104,12 @@ impl Mesh {
     /// # Panics
     /// No waker, or more than [`Mesh::SHARDS_MAX`].
     #[must_use]
-    pub fn new(wakers: Vec<Waker>, limits: ProcessLimits, epoch: Epoch) -> Self {
+    pub fn new(
+        wakers: Vec<Waker>,
+        limits: ProcessLimits,
+        epoch: Epoch,
+        publishers: Box<dyn Publishers>,
+    ) -> Self {
         assert!(!wakers.is_empty() && wakers.len() <= Self::SHARDS_MAX);
         let metrics = wakers.iter().map(|_| Metrics::default()).collect();
         let inbox = |waker| Inbox {
@@ -106,6 +126,7 @@ impl Mesh {
             buffered: Pool::new(limits.buffered_bytes_max),
             publications: Pool::new(limits.publication_bytes_max),
             draining: AtomicBool::new(false),
+            publishers,
         }))
     }
 
@@ -115,15 +136,16 @@ impl Mesh {
         self.0.inboxes.len()
     }
 
-    /// Hands a publication to the channel's home shard; `reply` is called there once it has its offset.
+    /// Hands data to the channel's home shard, to be published. With an `id`, [`Publishers::published`] is called once it
+    /// has its position.
     ///
     /// # Errors
-    /// Nothing was published, and `reply` will not be called.
+    /// Nothing was published, and the id will not be answered.
     pub fn publish(
         &self,
         channel: &str,
         payload: Payload,
-        reply: Reply,
+        id: Option<PublishId>,
     ) -> Result<(), PublishRefused> {
         if channel.is_empty() || channel.len() > Self::CHANNEL_BYTES_MAX {
             return Err(PublishRefused::Channel);
@@ -136,16 +158,15 @@ impl Mesh {
             return Err(PublishRefused::TooLarge);
         }
         let permit = Permit::take(&self.0.publications, bytes).ok_or(PublishRefused::Busy)?;
-        self.send(
-            self.home_of(channel),
-            Message::Publish {
-                channel: channel.into(),
-                payload,
-                permit,
-                reply,
-            },
-        );
-        Ok(())
+        let message = Message::Publish(Submission {
+            channel: channel.into(),
+            payload,
+            permit,
+            id,
+        });
+        // A shard ends only in a drain: this publisher has come a moment too late.
+        self.try_send(self.home_of(channel), message)
+            .map_err(|_| PublishRefused::Draining)
     }
 
     /// Begins draining: new streams get 503, connections are closed evenly over `over`, then each shard's turn
@@ -180,7 +201,9 @@ impl Mesh {
         }
     }
 
-    pub(crate) fn epoch(&self) -> Epoch {
+    /// The epoch of all channels.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
         self.0.epoch
     }
 
@@ -212,16 +235,24 @@ impl Mesh {
         ((hash ^ hash >> 32) % self.shard_count() as u64) as usize
     }
 
+    /// Sends to a shard. A shard that has ended gets nothing: it has no members, and no home is needed any more.
     pub(crate) fn send(&self, shard: usize, message: Message) {
+        let _ = self.try_send(shard, message);
+    }
+
+    /// Sends to a shard, unless it has ended: then the message comes back.
+    fn try_send(&self, shard: usize, message: Message) -> Result<(), Message> {
         let inbox = &self.0.inboxes[shard];
-        inbox
-            .messages
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(message);
+        let mut messages = inbox.lock();
+        if messages.closed {
+            return Err(message);
+        }
+        messages.waiting.push(message);
+        drop(messages);
         if !inbox.woken.swap(true, Ordering::AcqRel) {
             inbox.waker.wake();
         }
+        Ok(())
     }
 
     /// Moves what has arrived for a shard into `messages`, which must be empty.
@@ -230,24 +261,38 @@ impl Mesh {
         let inbox = &self.0.inboxes[shard];
         // Cleared before the queue is taken: a sender in between may wake once too often, never once too few.
         if inbox.woken.swap(false, Ordering::AcqRel) {
-            std::mem::swap(
-                &mut *inbox
-                    .messages
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner),
-                messages,
-            );
+            std::mem::swap(&mut inbox.lock().waiting, messages);
         }
+    }
+
+    /// The shard ends: it receives nothing more. Publishers whose data it has not handled are told so.
+    pub(crate) fn close(&self, shard: usize) {
+        let mut messages = self.0.inboxes[shard].lock();
+        messages.closed = true;
+        let unhandled = std::mem::take(&mut messages.waiting);
+        drop(messages);
+        unhandled
+            .into_iter()
+            .for_each(|message| self.drop_unhandled(message));
+    }
+
+    /// Drops a message that its shard will not handle.
+    pub(crate) fn drop_unhandled(&self, message: Message) {
+        if let Message::Publish(Submission { id: Some(id), .. }) = message {
+            self.0.publishers.published(id, None);
+        }
+    }
+
+    /// Answers a publisher.
+    pub(crate) fn published(&self, id: PublishId, position: Position) {
+        self.0.publishers.published(id, Some(position));
     }
 
     /// Messages that wait in the shards' inboxes.
     #[must_use]
     pub fn waiting_messages(&self) -> usize {
-        let waiting = |inbox: &Inbox| {
-            let messages = inbox.messages.lock();
-            messages.unwrap_or_else(PoisonError::into_inner).len()
-        };
-        self.0.inboxes.iter().map(waiting).sum()
+        let inboxes = self.0.inboxes.iter();
+        inboxes.map(|inbox| inbox.lock().waiting.len()).sum()
     }
 
     /// Whether a shard has messages to receive; the simulator's stand-in for the wake.

@@ -343,6 +343,16 @@ impl<R: Reactor> Shard<R> {
     }
 }
 
+impl<R: Reactor> Drop for Shard<R> {
+    /// Publishers whose data the shard has not handled are told that it will not be.
+    fn drop(&mut self) {
+        for message in self.received.drain(..).chain(self.loopback.drain(..)) {
+            self.mesh.drop_unhandled(message);
+        }
+        self.mesh.close(self.index);
+    }
+}
+
 /// What a shard holds besides connection records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {

@@ -18,7 +18,7 @@ pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
 pub(crate) use key::decide as decide_key;
 pub(crate) use metrics::Registered;
 
-use crate::mailbox::Mailbox;
+use crate::publishers::Publishers;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -45,7 +45,7 @@ pub(crate) enum Stage {
 /// What every request may need.
 pub(crate) struct Control {
     pub(crate) mesh: Mesh,
-    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) publishers: Publishers,
     pub(crate) key: Option<Arc<str>>,
     pub(crate) driver: &'static str,
     pub(crate) stage: watch::Receiver<Stage>,

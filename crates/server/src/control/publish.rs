@@ -3,7 +3,6 @@
 use super::error::Refusal;
 use super::stream::BODY_TIMEOUT;
 use super::{Control, Stage};
-use crate::mailbox::reply_through;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -22,7 +21,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
-use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::sync::SemaphorePermit;
 
 /// Bytes of a publication's request.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
@@ -76,15 +75,14 @@ pub(crate) async fn publish(
     let _permit = admit(&control, request.body())?;
     let body = read(request.into_body()).await?;
     let (channel, payload) = parse(&body)?;
-    let (sender, position) = oneshot::channel();
+    let (id, position) = control.publishers.begin();
     control
         .mesh
-        .publish(
-            &channel,
-            payload,
-            reply_through(Arc::clone(&control.mailbox), sender),
-        )
-        .map_err(|refused| explain(refused, channel.len()))?;
+        .publish(&channel, payload, Some(id))
+        .map_err(|refused| {
+            control.publishers.settle(id, None);
+            explain(refused, channel.len())
+        })?;
     let position = position.await.map_err(|_| Refusal::draining())?;
     Ok((
         StatusCode::OK,

@@ -2,8 +2,8 @@
 
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
-    CloseReason, Epoch, HandOver, Mesh, Metrics, Now, Payload, ProcessLimits, PublishRefused,
-    Settings, Shard, Turn,
+    CloseReason, Epoch, HandOver, Mesh, Metrics, Now, Payload, Position, ProcessLimits, PublishId,
+    PublishRefused, Publishers, Settings, Shard, Turn,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -54,8 +54,19 @@ impl HandOver<OwnedFd> for Passer {
     }
 }
 
+/// Answers to publishers into a channel; one publishes at a time.
+struct Answers(Sender<(PublishId, Option<Position>)>);
+
+impl Publishers for Answers {
+    fn published(&self, id: PublishId, position: Option<Position>) {
+        // Shards may outlive the test.
+        let _ = self.0.send((id, position));
+    }
+}
+
 pub(crate) struct Node {
     pub(crate) address: SocketAddr,
+    published: Receiver<(PublishId, Option<Position>)>,
     mesh: Mesh,
     threads: Vec<JoinHandle<()>>,
     handed_over: Receiver<(TcpStream, Vec<u8>)>,
@@ -70,7 +81,9 @@ impl Node {
             connections_max: options.connections_max,
             ..ProcessLimits::default()
         };
-        let mesh = Mesh::new(wakers.clone(), limits, Epoch::new(7));
+        let (answers, published) = channel();
+        let answers = Box::new(Answers(answers));
+        let mesh = Mesh::new(wakers.clone(), limits, Epoch::new(7), answers);
         let settings = Settings {
             echo: true,
             anonymous: true,
@@ -113,6 +126,7 @@ impl Node {
         }
         Self {
             address,
+            published,
             mesh,
             threads,
             handed_over,
@@ -156,12 +170,12 @@ impl Node {
     }
 
     pub(crate) fn try_publish(&self, name: &str, payload: Payload) -> Result<u64, PublishRefused> {
-        let (sender, receiver) = channel();
-        let reply = Box::new(move |position: myriad_shard::Position| {
-            sender.send(position.offset).expect("we wait")
-        });
-        self.mesh.publish(name, payload, reply)?;
-        Ok(receiver.recv().expect("a position"))
+        self.mesh.publish(name, payload, Some(PublishId(7)))?;
+        let (id, position) = self.published.recv().expect("an answer");
+        assert_eq!(id, PublishId(7));
+        let position = position.expect("a position");
+        assert_eq!(position.epoch, self.mesh.epoch());
+        Ok(position.offset)
     }
 
     pub(crate) fn publish(&self, name: &str, payload: Payload) -> u64 {

@@ -1,7 +1,10 @@
 //! What has been published: the content, and the order that homes gave it.
 
 use myriad_reactor::sim::Prng;
-use myriad_shard::{Compression, Mesh, Payload, ProcessLimits, PublishRefused};
+use myriad_shard::{
+    Compression, Epoch, Mesh, Payload, Position, ProcessLimits, PublishId, PublishRefused,
+    Publishers,
+};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -47,18 +50,36 @@ struct Channel {
     known: usize,
 }
 
-/// Replies as they came: publication and offset.
-type Replies = Arc<Mutex<Vec<(usize, u64)>>>;
+/// The answer to a publication: its position, if it got one.
+type Answer = (PublishId, Option<Position>);
+
+/// Answers as they came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>);
+
+impl Publishers for Replies {
+    fn published(&self, id: PublishId, position: Option<Position>) {
+        self.0.lock().expect("one thread").push((id, position));
+    }
+}
+
+impl Replies {
+    pub(crate) fn take(&self) -> Vec<Answer> {
+        std::mem::take(&mut *self.0.lock().expect("one thread"))
+    }
+}
 
 pub(crate) struct Ledger {
     channels: Vec<Channel>,
     publications: Vec<Publication>,
-    replies: Replies,
+    pub(crate) replies: Replies,
+    /// Of every position.
+    epoch: Epoch,
 }
 
 impl Ledger {
     /// Channels whose homes differ from seed to seed.
-    pub(crate) fn new(prng: &mut Prng) -> Self {
+    pub(crate) fn new(replies: Replies, epoch: Epoch, prng: &mut Prng) -> Self {
         let suffix = prng.below(1000);
         let channel = |base: &str| Channel {
             name: format!("{base}{suffix}"),
@@ -68,7 +89,8 @@ impl Ledger {
         Self {
             channels: ["tiny", "a", "b", "c d", "é&=", "rare"].map(channel).into(),
             publications: Vec::new(),
-            replies: Replies::default(),
+            replies,
+            epoch,
         }
     }
 
@@ -100,13 +122,6 @@ impl Ledger {
         } else {
             Payload::Binary(content.clone().into())
         };
-        let replies = Arc::clone(&self.replies);
-        let reply = Box::new(move |position: myriad_shard::Position| {
-            replies
-                .lock()
-                .expect("one thread")
-                .push((id, position.offset));
-        });
         let limit = limits.publication_bytes_max;
         let cost = cost(size, limits.compression);
         let expected = if is_draining {
@@ -119,7 +134,8 @@ impl Ledger {
             Ok(())
         };
         let name = &self.channels[channel].name;
-        assert_eq!(mesh.publish(name, payload, reply), expected);
+        let publish_id = Some(PublishId(id as u64));
+        assert_eq!(mesh.publish(name, payload, publish_id), expected);
         expected?;
         self.channels[channel].pending.push_back(id);
         self.publications.push(Publication {
@@ -134,8 +150,12 @@ impl Ledger {
     /// Takes in the replies since the last call: each accepted publication gets one, in the order of publishing, and
     /// offsets grow, whatever becomes of the channel in between.
     pub(crate) fn take_replies(&mut self) -> usize {
-        let replies = std::mem::take(&mut *self.replies.lock().expect("one thread"));
-        for &(id, offset) in &replies {
+        let replies = self.replies.take();
+        for &(id, position) in &replies {
+            let id = usize::try_from(id.0).expect("an index");
+            let position = position.expect("its home lives");
+            assert_eq!(position.epoch, self.epoch);
+            let offset = position.offset;
             let publication = &mut self.publications[id];
             let channel = &mut self.channels[publication.channel];
             assert_eq!(

@@ -4,7 +4,7 @@ use crate::peer::{Errand, Manners};
 use crate::plan::Plan;
 use crate::world::World;
 use myriad_reactor::sim::{Chance, Faults, Prng};
-use myriad_shard::CloseReason;
+use myriad_shard::{CloseReason, Payload, PublishRefused};
 use std::time::Duration;
 
 /// A world in which one kilobyte may be queued for a connection.
@@ -58,6 +58,25 @@ fn two_publications_too_many_are_one_close() {
     // The first is sent, the second fits the queue.
     (0..4).for_each(|_| world.publish_to(1, 800));
     assert_slow_consumer_was_told(&mut world);
+}
+
+/// A publisher waited for ever when its publication reached the inbox of a shard that ended, and so did its permit.
+#[test]
+fn a_shard_that_ends_answers_publishers_it_has_not_handled() {
+    let mut world = narrow(Faults::NONE);
+    (0..3).for_each(|_| world.publish_to(1, 100));
+    world.publish_to(2, 100);
+    assert!(world.mesh.publication_bytes() > 0);
+    world.seats.clear();
+    let answers = world.ledger.replies.take();
+    let mut ids: Vec<u64> = answers.iter().map(|(id, _)| id.0).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [0, 1, 2, 3]);
+    assert!(answers.iter().all(|(_, position)| position.is_none()));
+    assert_eq!(world.mesh.publication_bytes(), 0, "permits have gone back");
+    // Too late for an answer: refused at once.
+    let late = world.mesh.publish("a", Payload::Text("".into()), None);
+    assert_eq!(late, Err(PublishRefused::Draining));
 }
 
 /// The unsent tail of a publication that was taken in part did not fit because the next one was queued, and the

@@ -1,7 +1,7 @@
 //! The node, its network and its crowd, and what must hold after every turn.
 
 use crate::control::{ControlPlane, Door};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Replies};
 use crate::peer::{Peer, Scene};
 use crate::plan::Plan;
 use crate::reach::{Reach, close_read, status_read};
@@ -121,7 +121,8 @@ impl World {
     pub(crate) fn new(plan: Plan, mut prng: Prng, is_printed: bool) -> Self {
         let net = SimNet::new(prng.bits(), plan.faults);
         let wakers = (0..plan.shards).map(|_| Waker::silent()).collect();
-        let mesh = Mesh::new(wakers, plan.limits, Epoch::new(plan.start));
+        let (replies, epoch) = (Replies::default(), Epoch::new(plan.start));
+        let mesh = Mesh::new(wakers, plan.limits, epoch, Box::new(replies.clone()));
         let control = Rc::new(RefCell::new(ControlPlane::new(prng.fork())));
         let seat = |index| {
             let shard = Shard::new(
@@ -153,7 +154,7 @@ impl World {
             seats,
             peers: Vec::new(),
             connected: 0,
-            ledger: Ledger::new(&mut prng),
+            ledger: Ledger::new(replies, epoch, &mut prng),
             replies: 0,
             control,
             prng,
