@@ -1,4 +1,4 @@
-//! The sweep that tests and the simulator run after each turn: what must hold of a shard's parts together.
+//! Changes nothing. The sweep that tests and the simulator run after each turn: what must hold of a shard's parts together.
 
 use crate::input::Input;
 use crate::shard::Shard;
@@ -15,13 +15,22 @@ impl<R: Reactor> Shard<R> {
     /// They do not: a bug in the shard or its hub.
     pub fn check(&self) {
         self.hub.check();
-        assert!(self.pending_closes.is_empty(), "a turn makes its closes");
         assert!(
-            self.pending_handovers.is_empty(),
+            self.turn_end.pending_closes.is_empty(),
+            "a turn makes its closes"
+        );
+        assert!(
+            self.turn_end.pending_handovers.is_empty(),
             "a turn makes its handovers"
         );
-        assert!(self.emptied_channels.is_empty(), "a turn sends its leaves");
-        assert!(self.received.is_empty(), "a turn handles its messages");
+        assert!(
+            self.turn_end.emptied_channels.is_empty(),
+            "a turn sends its leaves"
+        );
+        assert!(
+            self.messages.received.is_empty(),
+            "a turn handles its messages"
+        );
         let (mut inputs, mut buffered_bytes, mut surplus) = (HashSet::new(), 0, 0);
         for index in self.hub.connection_indices() {
             let connection = self.hub.connection(index);
@@ -44,7 +53,7 @@ impl<R: Reactor> Shard<R> {
             "every partial input has an owner"
         );
         assert_eq!(buffered_bytes as u64, self.hub.buffered_bytes());
-        assert_eq!(surplus, self.surplus);
+        assert_eq!(surplus, self.admission.surplus);
     }
 
     /// What a connection holds is what its phase allows, and some deadline will end whatever must not last.

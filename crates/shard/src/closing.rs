@@ -1,4 +1,4 @@
-//! How connections end.
+//! How connections end. Changes `hub`, `inputs`, `admission` and `turn_end`; closes sockets of `reactor`.
 //!
 //! There are three ways, each counted once under its reason. [`Shard::close_gracefully`] sends a final chunk and our FIN,
 //! then waits for the peer's FIN. [`Shard::reset`] resets. The peer's own FIN or RST ends a connection at once. Sockets are
@@ -68,7 +68,7 @@ impl<R: Reactor> Shard<R> {
         self.metrics().count_close(reason);
         self.inputs.take(&mut self.hub, key.index);
         self.hub
-            .begin_closing(key.index, now, &mut self.emptied_channels);
+            .begin_closing(key.index, now, &mut self.turn_end.emptied_channels);
         true
     }
 
@@ -110,12 +110,12 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn close_at_turn_end(&mut self, key: Key, how: Close) {
-        self.pending_closes.push((key, how));
+        self.turn_end.pending_closes.push((key, how));
     }
 
     /// Makes this turn's pending closes. A connection may be listed twice (broken, and finished): the first entry counts.
     pub(crate) fn run_pending_closes(&mut self) {
-        let mut pending = std::mem::take(&mut self.pending_closes);
+        let mut pending = std::mem::take(&mut self.turn_end.pending_closes);
         for (key, how) in pending.drain(..) {
             if self.hub.contains(key) {
                 let socket = Socket::from_bits(self.hub.connection(key.index).socket);
@@ -125,17 +125,18 @@ impl<R: Reactor> Shard<R> {
                 self.reach.note(ShardPlace::ClosedTwice);
             }
         }
-        self.pending_closes = pending;
+        self.turn_end.pending_closes = pending;
     }
 
     /// Frees the record, and its credit of the limit of connections.
     pub(crate) fn release(&mut self, key: Key) {
         self.inputs.take(&mut self.hub, key.index);
         if self.hub.connection(key.index).is_surplus() {
-            self.surplus -= 1;
+            self.admission.surplus -= 1;
         } else {
-            self.credits.refund(1);
+            self.admission.credits.refund(1);
         }
-        self.hub.release(key.index, &mut self.emptied_channels);
+        self.hub
+            .release(key.index, &mut self.turn_end.emptied_channels);
     }
 }

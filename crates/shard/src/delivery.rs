@@ -1,4 +1,5 @@
-//! Deliveries: publications and pings, to many connections in few kernel entries.
+//! Deliveries: publications and pings, to many connections in few kernel entries. Changes `hub` and `turn_end`; sends by
+//! `reactor`.
 
 use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
@@ -36,7 +37,7 @@ impl<R: Reactor> Shard<R> {
                 max,
                 &mut targets,
                 &mut overflown,
-                &mut self.emptied_channels,
+                &mut self.turn_end.emptied_channels,
             ) else {
                 break;
             };

@@ -1,4 +1,5 @@
 //! Draining: connections are closed evenly over a window, so that clients do not reconnect all at once.
+//! Changes `admission`; closes connections by the methods of `closing`.
 
 use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
@@ -53,7 +54,7 @@ impl Drain {
 impl<R: Reactor> Shard<R> {
     /// Closes what is due; true when the drain is over and nothing is left.
     pub(crate) fn poll_drain(&mut self, now: Now) -> bool {
-        let Some(mut drain) = self.drain.take() else {
+        let Some(mut drain) = self.admission.drain.take() else {
             return false;
         };
         let due = drain.due(now).min(drain.closed + self.settings.slice_max);
@@ -86,7 +87,7 @@ impl<R: Reactor> Shard<R> {
                 self.drain_connection(index, now);
             }
         }
-        self.drain = Some(drain);
+        self.admission.drain = Some(drain);
         all_told && self.hub.connection_count() == 0
     }
 

@@ -1,4 +1,5 @@
-//! Messages from other shards, from the control plane, and from ourselves.
+//! Messages from other shards, from the control plane, and from ourselves. Changes `messages`, `home`, `hub`, `admission` (its
+//! drain) and `turn_end`; sends by `mesh`.
 
 use crate::drain::Drain;
 use crate::mesh::Message;
@@ -11,13 +12,13 @@ use std::sync::Arc;
 impl<R: Reactor> Shard<R> {
     /// Handles all messages that have arrived, and those that handling them sends to ourselves.
     pub(crate) fn handle_messages(&mut self, now: Now) {
-        let mut received = std::mem::take(&mut self.received);
+        let mut received = std::mem::take(&mut self.messages.received);
         self.mesh.receive(self.index, &mut received);
         for message in received.drain(..) {
             self.handle_message(message, now);
         }
-        self.received = received;
-        while let Some(message) = self.loopback.pop_front() {
+        self.messages.received = received;
+        while let Some(message) = self.messages.loopback.pop_front() {
             self.handle_message(message, now);
         }
     }
@@ -25,7 +26,7 @@ impl<R: Reactor> Shard<R> {
     /// Sends to another shard through its inbox, and to ourselves through the loopback. Both keep the order of messages.
     pub(crate) fn send_message(&mut self, shard: usize, message: Message) {
         if shard == self.index {
-            self.loopback.push_back(message);
+            self.messages.loopback.push_back(message);
         } else {
             self.mesh.send(shard, message);
         }
@@ -60,10 +61,10 @@ impl<R: Reactor> Shard<R> {
                 }
             }
             Message::Drain { over } => {
-                if self.drain.is_none() {
+                if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
                     self.reach.note_if(is_empty, ShardPlace::DrainEmpty);
-                    self.drain = Some(Drain::new(over, now, &self.hub));
+                    self.admission.drain = Some(Drain::new(over, now, &self.hub));
                 } else {
                     self.reach.note(ShardPlace::DrainAgain);
                 }
@@ -106,7 +107,7 @@ impl<R: Reactor> Shard<R> {
             _ => ShardPlace::PublishToMany,
         });
         if shards.is_empty() {
-            self.completed.push(publication.published_at());
+            self.turn_end.completed.push(publication.published_at());
         }
         for shard in shards.iter() {
             self.send_message(shard, Message::Deliver(Arc::clone(publication)));
@@ -129,7 +130,7 @@ impl<R: Reactor> Shard<R> {
     /// Sends a leave to the home of each channel that lost its last member here. Called before any later join of the same
     /// channel is sent, so that the home gets the two in order.
     pub(crate) fn send_leaves(&mut self) {
-        for channel in std::mem::take(&mut self.emptied_channels) {
+        for channel in std::mem::take(&mut self.turn_end.emptied_channels) {
             let (shard, home) = (self.index, self.mesh.home_of(&channel));
             self.reach.note_if(home == shard, ShardPlace::LeaveSelf);
             self.reach.note_if(home != shard, ShardPlace::LeaveOther);
@@ -140,7 +141,7 @@ impl<R: Reactor> Shard<R> {
     /// This shard has submitted a publication to all its members.
     pub(crate) fn note_submitted(&mut self, publication: &Publication) {
         if publication.note_shard_done() {
-            self.completed.push(publication.published_at());
+            self.turn_end.completed.push(publication.published_at());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use myriad_hub::Hub;
 use myriad_wheel::{NONE, Slab};
+use myriad_wire::deflate::Inflater;
 use myriad_wire::ws::Decoder;
 
 /// The partial input of a connection.
@@ -44,20 +45,27 @@ impl Input {
 
 /// All partial inputs of a shard.
 #[derive(Debug)]
-pub(crate) struct Inputs(Slab<Input>);
+pub(crate) struct Inputs {
+    partial: Slab<Input>,
+    /// For the compressed messages of all connections, one at a time.
+    pub(crate) inflater: Inflater,
+}
 
 impl Inputs {
     pub(crate) fn new() -> Self {
-        Self(Slab::new())
+        Self {
+            partial: Slab::new(),
+            inflater: Inflater::default(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.partial.len()
     }
 
     /// A partial input that is kept.
     pub(crate) fn at(&self, index: u32) -> &Input {
-        &self.0[index]
+        &self.partial[index]
     }
 
     /// Takes a connection's partial input, giving its bytes back to the budget.
@@ -66,7 +74,7 @@ impl Inputs {
         if index == NONE {
             return Input::None;
         }
-        let input = self.0.remove(index);
+        let input = self.partial.remove(index);
         hub.release_buffered(input.cost());
         input
     }
@@ -82,7 +90,7 @@ impl Inputs {
         if !hub.reserve_buffered(input.cost()) {
             return false;
         }
-        hub.connection_mut(connection).input = self.0.insert(input).index;
+        hub.connection_mut(connection).input = self.partial.insert(input).index;
         true
     }
 }

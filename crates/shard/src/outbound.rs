@@ -1,4 +1,4 @@
-//! Outbound queues: replies, and everything that could not be sent at once.
+//! Outbound queues: replies, and everything that could not be sent at once. Changes `hub`; sends by `reactor`.
 
 use crate::reach::{Happening, ShardPlace};
 use crate::shard::{Shard, token_of};

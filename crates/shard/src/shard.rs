@@ -1,4 +1,4 @@
-//! The shard's state, and its turn.
+//! The shard's state, and its turn: it changes every group of the state, and hands each step of the turn to its file.
 
 use crate::drain::Drain;
 use crate::input::Inputs;
@@ -9,7 +9,6 @@ use crate::settings::Settings;
 use myriad_hub::{Home, Hub, Lease, Now, Phase, Timing};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::{Key, TICK_MS};
-use myriad_wire::deflate::Inflater;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -37,24 +36,52 @@ pub enum Turn {
 const SURPLUS_MAX: usize = 256;
 
 /// One core's connections and their loop.
+///
+/// Its methods are in one file for each part of a turn; the module's documentation says which of these it changes.
 pub struct Shard<R: Reactor> {
+    /// Its number in the mesh.
     pub(crate) index: usize,
-    pub(crate) reactor: R,
-    pub(crate) mesh: Mesh,
     pub(crate) settings: Settings,
+    pub(crate) mesh: Mesh,
+    pub(crate) reactor: R,
+    /// The way to the control plane.
+    pub(crate) hand_over: Box<dyn HandOver<R::Handle>>,
+    /// Connections, their subscriptions, queues and timers.
     pub(crate) hub: Hub,
+    /// The order of the channels at home here.
     pub(crate) home: Home,
     pub(crate) inputs: Inputs,
-    /// For the compressed messages of all connections, one at a time.
-    pub(crate) inflater: Inflater,
-    pub(crate) hand_over: Box<dyn HandOver<R::Handle>>,
+    pub(crate) admission: Admission,
+    pub(crate) messages: Messages,
+    pub(crate) turn_end: TurnEnd,
+    completions: Completions,
+    /// When the turn began that [`Shard::wait`] has not recorded yet.
+    turned_at: Option<Now>,
+    pub(crate) reach: ShardReach,
+}
+
+/// Who may connect.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    /// The shard's lease of the limit of connections.
     pub(crate) credits: Lease,
+    /// Connections beyond the limit, held until they are answered 503.
     pub(crate) surplus: usize,
     pub(crate) drain: Option<Drain>,
-    completions: Completions,
-    /// Messages to ourselves, past the inbox: no lock, no wake.
+}
+
+/// Messages that the shard has to handle.
+#[derive(Default)]
+pub(crate) struct Messages {
+    /// From ourselves, past the inbox: no lock, no wake.
     pub(crate) loopback: VecDeque<Message>,
+    /// From the inbox. Empty between two turns; kept for its memory.
     pub(crate) received: Vec<Message>,
+}
+
+/// What a turn collects, to be done at a later step of the same turn.
+#[derive(Debug, Default)]
+pub(crate) struct TurnEnd {
     /// Sockets to close at the end of the turn, so that no list under way meets a reused record.
     pub(crate) pending_closes: Vec<(Key, Close)>,
     /// Requests for the control plane found among this turn's completions.
@@ -63,8 +90,6 @@ pub struct Shard<R: Reactor> {
     pub(crate) emptied_channels: Vec<Arc<str>>,
     /// When publications were accepted whose last delivery was submitted in this turn.
     pub(crate) completed: Vec<Now>,
-    turned_at: Option<Now>,
-    pub(crate) reach: ShardReach,
 }
 
 impl<R: Reactor> Shard<R> {
@@ -99,23 +124,20 @@ impl<R: Reactor> Shard<R> {
             ),
             home: Home::new(mesh.epoch()),
             inputs: Inputs::new(),
-            inflater: Inflater::default(),
-            hand_over,
-            credits: Lease::new(mesh.connections().clone(), 0),
-            surplus: 0,
-            drain: None,
+            admission: Admission {
+                credits: Lease::new(mesh.connections().clone(), 0),
+                surplus: 0,
+                drain: None,
+            },
+            messages: Messages::default(),
+            turn_end: TurnEnd::default(),
             completions: Completions::new(),
-            loopback: VecDeque::new(),
-            received: Vec::new(),
-            pending_closes: Vec::new(),
-            pending_handovers: Vec::new(),
-            emptied_channels: Vec::new(),
-            completed: Vec::new(),
             turned_at: None,
             reach: ShardReach::default(),
-            reactor,
-            mesh,
             settings,
+            mesh,
+            reactor,
+            hand_over,
         }
     }
 
@@ -139,7 +161,7 @@ impl<R: Reactor> Shard<R> {
         if let Some(began) = self.turned_at.take() {
             metrics.turns.record(now.0.saturating_sub(began.0));
         }
-        for published_at in self.completed.drain(..) {
+        for published_at in self.turn_end.completed.drain(..) {
             metrics
                 .publish_to_last_submit
                 .record(now.0.saturating_sub(published_at.0));
@@ -149,10 +171,11 @@ impl<R: Reactor> Shard<R> {
     /// How long [`Shard::wait`] waits if nothing happens; `None` is without limit. Public for the simulator.
     #[must_use]
     pub fn timeout(&self, now: Now) -> Option<Duration> {
-        let busy = !self.loopback.is_empty()
+        let busy = !self.messages.loopback.is_empty()
             || self.hub.is_delivering()
             || self.hub.has_flush()
             || self
+                .admission
                 .drain
                 .as_ref()
                 .is_some_and(|drain| drain.is_overdue(now))
@@ -162,6 +185,7 @@ impl<R: Reactor> Shard<R> {
         }
         let timer = self.hub.next_deadline().map(|tick| now.until(tick));
         let drain = self
+            .admission
             .drain
             .is_some()
             .then(|| Duration::from_millis(u64::from(TICK_MS)));
@@ -171,8 +195,10 @@ impl<R: Reactor> Shard<R> {
     /// One pass: completions, inbox, timers, deliveries, what they queued, closes.
     pub fn turn(&mut self, now: Now) -> Turn {
         self.turned_at = Some(now);
-        self.reach
-            .note_if(!self.loopback.is_empty(), ShardPlace::LoopbackAfterClose);
+        self.reach.note_if(
+            !self.messages.loopback.is_empty(),
+            ShardPlace::LoopbackAfterClose,
+        );
         let empty = Completions {
             list: Vec::new(),
             buffer: Vec::new(),
@@ -262,8 +288,8 @@ impl<R: Reactor> Shard<R> {
 
     fn handle_accepted(&mut self, socket: Socket, now: Now) {
         self.metrics().accepts.add(1);
-        let surplus = !self.credits.spend(1);
-        if surplus && self.surplus == SURPLUS_MAX {
+        let surplus = !self.admission.credits.spend(1);
+        if surplus && self.admission.surplus == SURPLUS_MAX {
             self.reach.note(ShardPlace::SurplusReset);
             self.metrics().count_close(myriad_hub::CloseReason::Full);
             self.reactor.close(
@@ -278,7 +304,7 @@ impl<R: Reactor> Shard<R> {
         }
         let key = self.hub.open(socket.to_bits(), now);
         if surplus {
-            self.surplus += 1;
+            self.admission.surplus += 1;
             self.reach.note(ShardPlace::Surplus);
             self.hub.connection_mut(key.index).set_surplus();
         }
@@ -324,7 +350,7 @@ impl<R: Reactor> Shard<R> {
             outbounds: self.hub.outbound_count(),
             buffered_bytes: self.hub.buffered_bytes(),
             timers: self.hub.timer_count(),
-            surplus: self.surplus,
+            surplus: self.admission.surplus,
         }
     }
 
@@ -346,7 +372,12 @@ impl<R: Reactor> Shard<R> {
 impl<R: Reactor> Drop for Shard<R> {
     /// Publishers whose data the shard has not handled are told that it will not be.
     fn drop(&mut self) {
-        for message in self.received.drain(..).chain(self.loopback.drain(..)) {
+        for message in self
+            .messages
+            .received
+            .drain(..)
+            .chain(self.messages.loopback.drain(..))
+        {
             self.mesh.drop_unhandled(message);
         }
         self.mesh.close(self.index);

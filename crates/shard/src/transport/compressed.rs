@@ -1,4 +1,5 @@
-//! Compressed messages from clients (RFC 7692), for every transport that speaks WebSocket.
+//! Compressed messages from clients (RFC 7692), for every transport that speaks WebSocket. Changes
+//! `inputs` (its inflater).
 
 use crate::shard::Shard;
 use myriad_hub::{Now, Transport};
@@ -18,7 +19,8 @@ impl<R: Reactor> Shard<R> {
     ) -> Result<(), ProtocolError> {
         let mut message = Vec::new();
         let bytes_max = self.settings.message_bytes_max;
-        self.inflater
+        self.inputs
+            .inflater
             .inflate(kind, payload, bytes_max, &mut message)?;
         self.metrics().messages_received.add(1);
         self.metrics().compressed_messages_received.add(1);

@@ -1,4 +1,5 @@
-//! Requests that are no streams: they go to the control plane, with every byte read of them.
+//! Requests that are no streams: they go to the control plane, with every byte read of them. Changes `hub` and
+//! `turn_end`; gives sockets of `reactor` to `hand_over`.
 
 use crate::reach::ShardPlace;
 use crate::shard::{Shard, token_of};
@@ -11,12 +12,13 @@ impl<R: Reactor> Shard<R> {
     /// of its bytes.
     pub(crate) fn begin_handover(&mut self, key: Key, bytes: &[u8], now: Now) {
         self.note_closed(key, CloseReason::HandedOver, now);
-        self.pending_handovers.push((key, bytes.to_vec()));
+        self.turn_end.pending_handovers.push((key, bytes.to_vec()));
     }
 
     /// Bytes of a closing connection. They count only if the connection is to be handed over.
     pub(crate) fn handle_closing_bytes(&mut self, key: Key, bytes: &[u8]) {
         let pending = self
+            .turn_end
             .pending_handovers
             .iter_mut()
             .find(|(known, _)| *known == key);
@@ -28,7 +30,7 @@ impl<R: Reactor> Shard<R> {
 
     /// Hands this turn's requests over to the control plane.
     pub(crate) fn run_pending_handovers(&mut self) {
-        for (key, received) in std::mem::take(&mut self.pending_handovers) {
+        for (key, received) in std::mem::take(&mut self.turn_end.pending_handovers) {
             let socket = Socket::from_bits(self.hub.connection(key.index).socket);
             let handle = self.reactor.transfer(socket, token_of(key));
             self.release(key);

@@ -1,4 +1,4 @@
-//! `/echo`: every message comes back whole, for conformance and latency tests.
+//! `/echo`: every message comes back whole, for conformance and latency tests. Changes `hub`.
 
 use crate::shard::Shard;
 use myriad_hub::Now;

@@ -1,4 +1,4 @@
-//! WebSocket frames from clients, for every transport that speaks them.
+//! WebSocket frames from clients, for every transport that speaks them. Changes `inputs` and `hub`.
 
 use crate::input::{Input, PartialMessage};
 use crate::reach::{Happening, ShardPlace};

@@ -1,4 +1,4 @@
-//! The request head: which transport it asks for, or what is wrong with it.
+//! The request head: which transport it asks for, or what is wrong with it. Changes `inputs` and `hub`.
 
 use crate::input::Input;
 use crate::mesh::{Mesh, Message};
@@ -167,7 +167,7 @@ impl<R: Reactor> Shard<R> {
             headers: refusal.headers().to_vec(),
             ..Refused::new(refusal.status(), refusal.label(), refusal.sentence())
         })?;
-        if self.drain.is_some() {
+        if self.admission.drain.is_some() {
             return Err(Refused::draining());
         }
         if surplus {
