@@ -3,7 +3,8 @@
 use myriad_wheel::{TICK_MS, Tick};
 use std::time::Duration;
 
-/// Nanoseconds since the process's epoch, monotonic.
+/// Nanoseconds of the kernel's CLOCK_MONOTONIC, which is the same in every process: one that takes connections over reads
+/// their ticks as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Now(pub u64);
 

@@ -18,7 +18,6 @@ use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 /// What the threads are started with; the same for all of them.
 #[derive(Debug)]
@@ -52,7 +51,6 @@ struct Seat {
     sender: Sender,
     mailbox: Arc<Mailbox>,
     keep: Vec<RawFd>,
-    epoch: Instant,
     spread_from: u32,
 }
 
@@ -75,7 +73,7 @@ pub(crate) fn start(
         ))?;
     let wakers = launch.wakers.iter().filter_map(Waker::descriptor);
     let shared: Vec<RawFd> = wakers.chain([mailbox.raw()]).collect();
-    let (backlog, epoch) = (backlog(), Instant::now());
+    let backlog = backlog();
     let mut threads = Threads {
         handles: Vec::new(),
         hand_overs: Vec::new(),
@@ -96,7 +94,6 @@ pub(crate) fn start(
             keep: shared.iter().copied().chain([sender.raw()]).collect(),
             sender,
             mailbox: Arc::clone(mailbox),
-            epoch,
             spread_from: (random_bits()? >> u32::BITS) as u32,
         };
         let thread = std::thread::Builder::new().name(format!("shard-{index}"));
@@ -106,6 +103,14 @@ pub(crate) fn start(
         threads.handles.push(handle);
     }
     Ok(threads)
+}
+
+/// The shards' clock. Not `Instant`, whose zero is hidden: ticks of it would mean nothing to another process.
+fn monotonic_now() -> Now {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).expect("the clock begins at 0");
+    let nanoseconds = u64::try_from(time.tv_nsec).expect("a part of a second");
+    Now(seconds * 1_000_000_000 + nanoseconds)
 }
 
 /// A random number. It is no secret, but differs between servers that start together.
@@ -184,11 +189,6 @@ impl Seat {
     }
 
     fn serve<R: Reactor<Handle = OwnedFd>>(self, reactor: R) -> io::Result<()> {
-        let epoch = self.epoch;
-        let now = || {
-            Now(u64::try_from(epoch.elapsed().as_nanos())
-                .expect("a process runs less than 584 years"))
-        };
         let hand_over = Box::new(self.sender);
         let mut shard = Shard::new(
             self.index,
@@ -197,16 +197,35 @@ impl Seat {
             self.settings,
             hand_over,
             self.spread_from,
-            now(),
+            monotonic_now(),
         );
         self.mailbox.post(ShardEvent::Ready {
             thread: rustix::thread::gettid(),
         });
         loop {
-            shard.wait(now())?;
-            if shard.turn(now()) == Turn::Finished {
+            shard.wait(monotonic_now())?;
+            if shard.turn(monotonic_now()) == Turn::Finished {
                 return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::monotonic_now;
+    use std::process::Command;
+
+    /// Another process's reading lies between two of ours.
+    #[test]
+    fn every_process_reads_the_same_clock() {
+        let script = "import time; print(time.clock_gettime_ns(time.CLOCK_MONOTONIC))";
+        let before = monotonic_now();
+        let output = Command::new("python3").args(["-c", script]).output();
+        let after = monotonic_now();
+        let output = output.expect("python3, which the other tests need too");
+        let text = String::from_utf8(output.stdout).expect("digits");
+        let theirs: u64 = text.trim().parse().expect("nanoseconds");
+        assert!((before.0..=after.0).contains(&theirs), "{theirs}");
     }
 }
