@@ -150,7 +150,7 @@ impl Crowd {
         })
     }
 
-    /// Until every terminal is open, or has given up; how many are.
+    /// Waits until every client is connected or has given up. Returns how many are connected.
     pub(crate) fn wait_until_connected(
         &mut self,
         server: &mut Server<'_>,

@@ -5,8 +5,8 @@ use crate::figures::{Best, Column, Unit};
 use crate::format::{Table, date, figure, groups, largest, machine, method, notes, ratio, spread};
 use crate::report::{Report, Row};
 use myriad_charts::{
-    Axis, Bar, Bars, Body, Chart, Curve, Curves, Mark, Point, Reading, Scale, document, escape,
-    table,
+    Axis, Bar, Bars, Body, Chart, Curve, Curves, Mark, Point, Reading, Scale, Steps, document,
+    escape, table,
 };
 use std::fmt::Write as _;
 
@@ -14,6 +14,8 @@ use std::fmt::Write as _;
 const NOT_DRAWN: [Column; 2] = [Column::ConnectionsHeld, Column::Errors];
 /// Nothing arrives earlier. Zero has no place on a logarithmic axis.
 const MS_MIN: f64 = 0.01;
+/// As [`figure`] writes bytes: in KB, which are decimal, or in KiB.
+const BYTES_STEPS: Steps = Steps::Decimal;
 
 /// The whole page.
 #[must_use]
@@ -106,6 +108,7 @@ fn chart(report: &Report, column: Column) -> Chart {
             axis: Axis {
                 title: unit.quantity().to_owned(),
                 scale: Scale::suiting(bars.iter().filter_map(|bar| bar.value)),
+                steps: steps(unit),
                 format: tick(unit),
             },
             bars,
@@ -132,6 +135,14 @@ fn bar(index: usize, row: &Row, column: Column) -> Option<Bar> {
         text: parts.into_iter().flatten().collect::<Vec<_>>().join(" "),
         detail: spread(summary).unwrap_or_default(),
     })
+}
+
+/// Which ticks are round numbers as [`figure`] writes them.
+fn steps(unit: Unit) -> Steps {
+    match unit {
+        Unit::Bytes => BYTES_STEPS,
+        _ => Steps::Decimal,
+    }
 }
 
 /// How a unit's figures are written; a function without state, as an axis takes it.
@@ -178,11 +189,13 @@ fn arrivals(report: &Report) -> String {
             x: Axis {
                 title: "time since the publish request".to_owned(),
                 scale: Scale::Logarithmic,
+                steps: Steps::Decimal,
                 format: tick(Unit::Milliseconds),
             },
             y: Axis {
                 title: "share of all deliveries".to_owned(),
                 scale: Scale::Linear,
+                steps: Steps::Decimal,
                 format: |share| format!("{:.0}%", share * 100.0),
             },
             curves,

@@ -33,6 +33,15 @@ impl Scale {
     }
 }
 
+/// Which numbers are round where figures have a unit with prefixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steps {
+    /// Powers of ten, and 2 and 5 times those: for times, rates, and KB.
+    Decimal,
+    /// Powers of 16 on a logarithmic axis, 1, 2 or 5 times a power of ten of a power of 1,024 on a linear one: for KiB.
+    Binary,
+}
+
 /// One axis of a chart.
 #[derive(Clone, Debug)]
 pub struct Axis {
@@ -40,6 +49,8 @@ pub struct Axis {
     pub title: String,
     /// How figures become lengths.
     pub scale: Scale,
+    /// Where its ticks are.
+    pub steps: Steps,
     /// A figure with its unit, as ticks and tables show it.
     pub format: fn(f64) -> String,
 }
@@ -73,8 +84,8 @@ impl Axis {
     pub(crate) fn drawn(&self, values: impl IntoIterator<Item = f64>) -> Drawn {
         let finite = values.into_iter().filter(|value| value.is_finite());
         let ticks = match self.scale {
-            Scale::Linear => linear_ticks(finite.fold(0.0, f64::max)),
-            Scale::Logarithmic => powers_of_ten(finite.filter(|value| *value > 0.0)),
+            Scale::Linear => linear_ticks(finite.fold(0.0, f64::max), self.steps),
+            Scale::Logarithmic => powers(finite.filter(|value| *value > 0.0), self.steps),
         };
         let (min, max) = (ticks[0], ticks[ticks.len() - 1]);
         let tick = |value: f64| Tick {
@@ -91,13 +102,18 @@ impl Axis {
     }
 }
 
-/// From zero to past the largest, in steps of 1, 2 or 5 times a power of ten. At least two ticks.
-fn linear_ticks(most: f64) -> Vec<f64> {
+/// From zero to past the largest, in steps of 1, 2 or 5 times a power of ten, of the prefix if steps are binary. At least
+/// two ticks.
+fn linear_ticks(most: f64, steps: Steps) -> Vec<f64> {
     if most <= 0.0 {
         return vec![0.0, 1.0];
     }
     let rough = most / LINEAR_TICKS;
-    let power = 10_f64.powf(rough.log10().floor());
+    let prefix = match steps {
+        Steps::Decimal => 1.0,
+        Steps::Binary => 1_024_f64.powf(rough.max(1.0).log(1_024.0).floor()),
+    };
+    let power = prefix * 10_f64.powf((rough / prefix).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
     let step = steps
         .into_iter()
@@ -113,23 +129,31 @@ fn linear_ticks(most: f64) -> Vec<f64> {
     ticks
 }
 
-/// The powers of ten around all values. At least two.
-fn powers_of_ten(values: impl Iterator<Item = f64>) -> Vec<f64> {
+/// The powers of ten or sixteen around all values. At least two.
+fn powers(values: impl Iterator<Item = f64>, steps: Steps) -> Vec<f64> {
+    let base: f64 = match steps {
+        Steps::Decimal => 10.0,
+        Steps::Binary => 16.0,
+    };
+    let exponent = |value: f64| match steps {
+        Steps::Decimal => value.log10(),
+        Steps::Binary => value.log2() / 4.0,
+    };
     let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
     for value in values {
         least = least.min(value);
         most = most.max(value);
     }
     if most == 0.0 {
-        return vec![1.0, 10.0];
+        return vec![1.0, base];
     }
     // A bar of the smallest figure must have a length.
-    let first = (least * 0.8).log10().floor();
-    let last = most.log10().ceil().max(first + 1.0);
+    let first = exponent(least * 0.8).floor();
+    let last = exponent(most).ceil().max(first + 1.0);
     let mut powers = Vec::new();
     let mut power = first;
     while power <= last {
-        powers.push(10_f64.powf(power));
+        powers.push(base.powf(power));
         power += 1.0;
     }
     powers
@@ -143,6 +167,7 @@ mod tests {
         Axis {
             title: "time".to_owned(),
             scale,
+            steps: Steps::Decimal,
             format: |value| format!("{value} ms"),
         }
     }
@@ -183,6 +208,28 @@ mod tests {
         // The smallest figure has a length, and nothing at or below zero counts.
         assert_eq!(ticks(Scale::Logarithmic, &[10.0, 0.0, -5.0]), [1.0, 10.0]);
         assert_eq!(ticks(Scale::Logarithmic, &[]), [1.0, 10.0]);
+    }
+
+    #[test]
+    fn binary_ticks_are_round_in_kibibytes() {
+        let ticks = |scale, values: &[f64]| -> Vec<f64> {
+            let axis = Axis {
+                steps: Steps::Binary,
+                ..axis(scale)
+            };
+            let drawn = axis.drawn(values.iter().copied());
+            drawn.ticks.iter().map(|tick| tick.value).collect()
+        };
+        assert_eq!(
+            ticks(Scale::Logarithmic, &[93.0, 58_000.0]),
+            [16.0, 256.0, 4_096.0, 65_536.0]
+        );
+        let kib = |count: f64| count * 1_024.0;
+        assert_eq!(
+            ticks(Scale::Linear, &[kib(7.0)]),
+            [0.0, 2.0, 4.0, 6.0, 8.0].map(kib)
+        );
+        assert_eq!(ticks(Scale::Linear, &[3.0]), [0.0, 1.0, 2.0, 3.0]);
     }
 
     #[test]

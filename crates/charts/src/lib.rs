@@ -15,7 +15,7 @@ mod library;
 mod mark;
 mod page;
 
-pub use axis::{Axis, Scale};
+pub use axis::{Axis, Scale, Steps};
 pub use chart::{Bar, Bars, Body, Chart, Curve, Curves, Point, Reading};
 pub use figure::figure;
 pub use mark::Mark;

@@ -78,6 +78,26 @@ fn a_crowd_too_small_has_no_bar_and_comes_last() {
     assert!(!page.contains("-40"), "{page}");
 }
 
+/// If this fails, `figure` writes bytes with other prefixes than `BYTES_STEPS` says.
+#[test]
+fn ticks_of_memory_are_round() {
+    let mut report = example();
+    for (row, bytes) in report.contestants.iter_mut().zip([93.0, 58e3, 7e6]) {
+        let figures = crate::figures::Figures::from([(Column::UserBytesPerConnection, bytes)]);
+        row.figures = summarize(&[figures]);
+    }
+    let page = body(&report);
+    let (_, ticks) = page.split_once("\"ticks\":[").unwrap();
+    let (ticks, _) = ticks.split_once(']').unwrap();
+    let labels: Vec<&str> = ticks.split("\"label\":\"").skip(1).collect();
+    assert!(labels.len() >= 4, "{ticks}");
+    for label in labels {
+        let number = label.split(' ').next().unwrap();
+        let fraction = number.split_once('.').map_or("", |(_, fraction)| fraction);
+        assert!(fraction.chars().all(|digit| digit == '0'), "{label}");
+    }
+}
+
 #[test]
 fn without_a_push_there_are_no_curves() {
     let mut report = example();
