@@ -1,10 +1,9 @@
 //! The crowd: `myriad swarm` as a child, followed by its live report and read back from its file.
 
-mod report;
+mod arrivals;
 
-pub use report::Arrival;
-use report::arrivals;
-pub(crate) use report::{Answers, Report};
+pub use arrivals::Arrival;
+use arrivals::arrivals;
 
 use crate::failure::{Failure, Phase};
 use crate::failure_text;
@@ -12,7 +11,7 @@ use crate::guard::Guard;
 use crate::manifest::Body;
 use crate::server::Server;
 use myriad_demo::process::{Launch, Output, Process};
-use myriad_demo::{Line, Origin, Phase as CrowdPhase, Push};
+use myriad_report::{Line, Origin, Phase as CrowdPhase, Report};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -171,7 +170,8 @@ impl Crowd {
         let (mut most, mut moved) = (self.connected, began);
         loop {
             match self.next(server, phase)? {
-                Some(Line::Progress { connected, .. }) => {
+                Some(Line::Progress(progress)) => {
+                    let connected = progress.connected;
                     if connected > most {
                         (most, moved) = (connected, Instant::now());
                     }
@@ -179,6 +179,7 @@ impl Crowd {
                 }
                 Some(Line::Phase {
                     phase: CrowdPhase::Connected,
+                    ..
                 }) => return Ok(self.connected),
                 _ => {}
             }
@@ -210,10 +211,8 @@ impl Crowd {
     ) -> Result<(), Failure> {
         let (mut seen, mut moved) = (0, Instant::now());
         while seen < pushes {
-            if let Some(Line::Push(Push {
-                origin: Origin::Own,
-                ..
-            })) = self.next(server, phase)?
+            if let Some(Line::Push(push)) = self.next(server, phase)?
+                && push.origin == Origin::Own
             {
                 seen += 1;
                 moved = Instant::now();

@@ -3,12 +3,13 @@
 //! The rate is the same for everybody. What is looked at is how long answers take at it, and whether all come; how much
 //! a server could do at the most is another question, which a crowd on the same machine could not answer.
 
-use crate::crowd::{Answers, Crowd, CrowdOptions, Files, Load, PacedLoad, Report};
+use crate::crowd::{Crowd, CrowdOptions, Files, Load, PacedLoad};
 use crate::failure::{Failure, Phase};
 use crate::figures::Column;
 use crate::manifest::{Feature, WarmUp};
 use crate::scenario::{Attempt, Plan, Round, closed, kinds};
 use crate::server::{Mode, Server, float};
+use myriad_report::{Report, RoundTripReport};
 use std::time::Duration;
 
 /// From the last connection to the first message.
@@ -139,14 +140,14 @@ impl ExchangeKind {
         }
     }
 
-    fn answers(self, report: &Report) -> Option<Answers> {
+    fn answers(self, report: &Report) -> Option<RoundTripReport> {
         match self {
             Self::Echo => report.echo,
             Self::Request => report.request,
         }
     }
 
-    /// Answers a second, and the times of half and of 99% of them.
+    /// RoundTripReport a second, and the times of half and of 99% of them.
     fn columns(self) -> [Column; 3] {
         match self {
             Self::Echo => [Column::EchoPerS, Column::EchoP50Ms, Column::EchoP99Ms],
@@ -159,7 +160,7 @@ impl ExchangeKind {
     }
 
     /// Kinds of errors that are no kinds of the crowd's report yet. It has each request that was lost by what became of it.
-    fn errors(self, answers: Answers) -> Vec<(&'static str, u64)> {
+    fn errors(self, answers: RoundTripReport) -> Vec<(&'static str, u64)> {
         match self {
             Self::Echo => vec![("echo_lost", answers.lost), ("echo_unsent", answers.unsent)],
             Self::Request => vec![("request_unsent", answers.unsent)],
@@ -241,7 +242,7 @@ fn verdict(
     let Some(answers) = kind.answers(report) else {
         return failed("the crowd's report says nothing of answers".to_owned());
     };
-    let Answers {
+    let RoundTripReport {
         sent,
         received,
         errors,
@@ -266,7 +267,7 @@ mod tests {
         duration: Duration::from_secs(1),
     };
 
-    fn report(kind: ExchangeKind, connected: u64, answers: Option<Answers>) -> Report {
+    fn report(kind: ExchangeKind, connected: u64, answers: Option<RoundTripReport>) -> Report {
         let mut report = Report::default();
         report.setup.connected = connected;
         match kind {
@@ -276,13 +277,13 @@ mod tests {
         report
     }
 
-    fn answers(sent: u64, received: u64) -> Answers {
-        Answers {
+    fn answers(sent: u64, received: u64) -> RoundTripReport {
+        RoundTripReport {
             sent,
             received,
             lost: sent - received,
             received_per_s: 49.5,
-            ..Answers::default()
+            ..RoundTripReport::default()
         }
     }
 
@@ -296,7 +297,7 @@ mod tests {
         let echo = |connected, answers| report(ExchangeKind::Echo, connected, answers);
         let judged = |report: &Report| judged(ExchangeKind::Echo, report);
         assert_eq!(judged(&echo(7, Some(answers(50, 50)))), "ok");
-        let unsent = Answers {
+        let unsent = RoundTripReport {
             unsent: 3,
             ..answers(47, 47)
         };
@@ -361,7 +362,7 @@ mod tests {
         let mut said = report(
             ExchangeKind::Echo,
             7,
-            Some(Answers {
+            Some(RoundTripReport {
                 unsent: 5,
                 ..answers(50, 49)
             }),
@@ -384,7 +385,7 @@ mod tests {
         let mut said = report(
             ExchangeKind::Request,
             1,
-            Some(Answers {
+            Some(RoundTripReport {
                 unsent: 5,
                 errors: 2,
                 ..answers(50, 47)

@@ -1,6 +1,6 @@
 //! What one contestant goes through in one round.
 
-use crate::crowd::{Arrival, Crowd, CrowdOptions, Files, Load, Publish, Report};
+use crate::crowd::{Arrival, Crowd, CrowdOptions, Files, Load, Publish};
 use crate::exchange::{self, Exchange};
 use crate::failure::{Failure, Phase};
 use crate::figures::{Column, Figures};
@@ -8,8 +8,8 @@ use crate::guard::Guard;
 use crate::manifest::{Contestant, Feature};
 use crate::proc_stats::Memory;
 use crate::server::{Mode, Server, Start, float};
-use myriad_demo::Push;
 use myriad_doctor::units::count;
+use myriad_report::{PushReport, Report};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -329,7 +329,7 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
     /// What the crowd saw; `cpu_s` is what its pushes cost the server beyond being idle.
     fn note_report(&mut self, report: &Report, cpu_s: f64) {
         let round = &mut *self.attempt.round;
-        let own: Vec<&Push> = report.pushes.iter().collect();
+        let own: Vec<&PushReport> = report.pushes.iter().collect();
         let deliveries: u64 = own.iter().map(|push| push.received).sum();
         let figures = &mut round.figures;
         figures.insert(Column::SetupPerS, report.setup.rate_per_s);
@@ -337,15 +337,15 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
             let per_million = cpu_s.max(0.0) / float(deliveries) * 1e6;
             figures.insert(Column::CpuSecondsPerMillionDeliveries, per_million);
         }
-        let mut note = |column: Column, time: fn(&Push) -> Option<f64>| {
+        let mut note = |column: Column, time: fn(&PushReport) -> Option<f64>| {
             if let Some(ms) = median(own.iter().filter_map(|push| time(push)).collect()) {
                 figures.insert(column, ms);
             }
         };
-        note(Column::PushFirstMs, |push| push.first_ms);
-        note(Column::PushP50Ms, |push| push.p50_ms);
-        note(Column::PushP99Ms, |push| push.p99_ms);
-        note(Column::PushLastMs, |push| push.last_ms);
+        note(Column::PushFirstMs, |push| push.times.first_ms);
+        note(Column::PushP50Ms, |push| push.times.p50_ms);
+        note(Column::PushP99Ms, |push| push.times.p99_ms);
+        note(Column::PushLastMs, |push| push.times.last_ms);
         let missed: u64 = own
             .iter()
             .map(|push| push.expected.saturating_sub(push.received))

@@ -8,7 +8,6 @@
 //! and the kernel stops them ([`process::attach`]) should the demonstration itself be killed.
 #![forbid(unsafe_code)]
 
-mod crowd;
 mod footprint;
 mod health;
 mod opening;
@@ -20,7 +19,6 @@ mod run;
 mod table;
 mod watch;
 
-pub use crowd::{Line, Origin, Phase, Push};
 pub use port::NoFreePort;
 pub use report::{MemoryUse, Report, Verdict};
 pub use run::{DemoError, Options, run};

@@ -1,10 +1,10 @@
 //! What came out, as data: the table and `myriad-demo.json` are made from it.
 
-use crate::crowd::Push;
 use crate::footprint::Footprint;
 use crate::watch::Watch;
 use myriad_doctor::units::count;
 use myriad_doctor::{Budget, Decision, Machine, Memory};
+use myriad_report::PushReport;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -35,7 +35,7 @@ pub struct Report {
     /// What the connections took.
     pub memory: MemoryUse,
     /// One entry per publication.
-    pub pushes: Vec<Push>,
+    pub pushes: Vec<PushReport>,
     /// Failed connection attempts by kind.
     pub errors: BTreeMap<String, u64>,
     /// What makes the figures less trustworthy.
@@ -150,16 +150,12 @@ pub(crate) fn unix_seconds_now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crowd::{Line, Origin, Phase};
+    use myriad_report::{FanoutTimes, Line, Phase, Progress};
     use std::time::Duration;
 
-    fn push(sequence: u64, received: u64) -> Line {
+    fn push(sequence: u32, received: u64) -> Line {
         let ms = Some(1.0);
-        let push = Push {
-            origin: Origin::Own,
-            sequence,
-            expected: 1_000,
-            received,
+        let times = FanoutTimes {
             first_ms: ms,
             p50_ms: ms,
             p90_ms: ms,
@@ -167,17 +163,28 @@ mod tests {
             p999_ms: ms,
             last_ms: ms,
         };
-        Line::Push(push)
+        Line::Push(Box::new(PushReport {
+            sequence,
+            expected: 1_000,
+            received,
+            times,
+            ..PushReport::default()
+        }))
     }
 
     fn watched(connected: u64, lines: impl IntoIterator<Item = Line>) -> Watch {
         let mut watch = Watch::new();
         let errors = BTreeMap::from([("refused".to_owned(), 1_200)]);
-        let progress = Line::Progress { connected, errors };
+        let progress = Line::Progress(Box::new(Progress {
+            connected,
+            errors,
+            ..Progress::default()
+        }));
         for line in [
             progress,
             Line::Phase {
                 phase: Phase::Connected,
+                elapsed_s: 0.0,
             },
         ]
         .into_iter()

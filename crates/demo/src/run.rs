@@ -1,6 +1,5 @@
 //! The steps of the demonstration.
 
-use crate::crowd::{Line, Phase};
 use crate::footprint::Footprint;
 use crate::port::NoFreePort;
 use crate::process::{Launch, Output, Process};
@@ -10,6 +9,7 @@ use crate::watch::{Stall, Step, Watch};
 use crate::{health, opening, port, table};
 use myriad_doctor::units::{count, milliseconds};
 use myriad_doctor::{Budget, Decision, Load, Machine, Probe, ProbeError, Role, examine};
+use myriad_report::{Line, Phase, PushReport};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -492,8 +492,8 @@ fn phase_in_words(phase: Phase) -> &'static str {
     }
 }
 
-fn say_pushed(push: &crate::Push, out: &mut dyn Write) -> io::Result<()> {
-    let last = push.last_ms.map_or_else(
+fn say_pushed(push: &PushReport, out: &mut dyn Write) -> io::Result<()> {
+    let last = push.times.last_ms.map_or_else(
         || "nobody".to_owned(),
         |ms| format!("the last after {}", milliseconds(ms)),
     );

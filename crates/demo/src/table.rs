@@ -1,8 +1,8 @@
 //! The table at the end: the figures with their units, aligned, in one frame.
 
-use crate::crowd::Push;
 use crate::report::{MemoryUse, Report, Verdict};
 use myriad_doctor::units::{bytes, count, milliseconds, whole};
+use myriad_report::PushReport;
 
 /// Draws the report. Lines end with a line feed; every line has the same width.
 #[must_use]
@@ -103,16 +103,16 @@ fn facts(report: &Report) -> Vec<(String, String)> {
 }
 
 /// The head and one row per publication.
-fn push_rows(pushes: &[Push]) -> Vec<[String; 6]> {
+fn push_rows(pushes: &[PushReport]) -> Vec<[String; 6]> {
     let head = ["push", "first", "p50", "p99", "last", "reach"].map(str::to_owned);
     let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), milliseconds);
     let rows = pushes.iter().map(|push| {
         [
             push.sequence.to_string(),
-            time(push.first_ms),
-            time(push.p50_ms),
-            time(push.p99_ms),
-            time(push.last_ms),
+            time(push.times.first_ms),
+            time(push.times.p50_ms),
+            time(push.times.p99_ms),
+            time(push.times.last_ms),
             reach(push),
         ]
     });
@@ -120,7 +120,7 @@ fn push_rows(pushes: &[Push]) -> Vec<[String; 6]> {
 }
 
 /// Rounded down, so that 100% means everybody.
-fn reach(push: &Push) -> String {
+fn reach(push: &PushReport) -> String {
     let hundredths = push.received * 10_000 / push.expected.max(1);
     let percent = if hundredths >= 10_000 {
         "100%".to_owned()

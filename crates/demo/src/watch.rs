@@ -2,7 +2,7 @@
 //!
 //! Pure: time is an argument, counted from the start of the crowd.
 
-use crate::crowd::{Line, Origin, Phase, Push};
+use myriad_report::{Line, Origin, Phase, PushReport};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) struct Watch {
     /// From the first attempt until the crowd said it was connected.
     pub(crate) connect_time: Option<Duration>,
     /// In the order they were published.
-    pub(crate) pushes: Vec<Push>,
+    pub(crate) pushes: Vec<PushReport>,
     /// Failed attempts by kind.
     pub(crate) errors: BTreeMap<String, u64>,
     /// What the crowd said about its own trustworthiness.
@@ -43,7 +43,7 @@ pub(crate) enum Step {
     /// All that could be opened are open: the moment to measure memory.
     Connected,
     /// A publication has run its course.
-    Pushed(Push),
+    Pushed(Box<PushReport>),
 }
 
 /// Nothing moves any more.
@@ -73,34 +73,31 @@ impl Watch {
     /// Takes in one line that came at `now`.
     pub(crate) fn handle_line(&mut self, line: Line, now: Duration) -> Step {
         match line {
-            Line::Phase { phase } => self.enter(phase, now),
-            Line::Progress { connected, errors } => {
-                self.errors = errors;
-                if connected > self.connected {
+            Line::Phase { phase, .. } => self.enter(phase, now),
+            Line::Progress(progress) => {
+                self.errors = progress.errors;
+                if progress.connected > self.connected {
                     self.moved = now;
-                    self.connected = connected;
+                    self.connected = progress.connected;
                 }
                 Step::Progressed
             }
             // Somebody else found the port and publishes too; the demonstration's own three are counted.
-            Line::Push(Push {
-                origin: Origin::Foreign,
-                ..
-            }) => Step::None,
+            Line::Push(push) if push.origin == Origin::Foreign => Step::None,
             Line::Push(push) => {
                 self.moved = now;
-                self.pushes.push(push.clone());
+                self.pushes.push((*push).clone());
                 Step::Pushed(push)
             }
             Line::Warning { message } => {
                 self.warnings.push(message);
                 Step::None
             }
-            Line::Done => {
+            Line::Done { .. } => {
                 self.done = true;
                 Step::None
             }
-            Line::Unknown => Step::None,
+            Line::Notice { .. } | Line::Unknown => Step::None,
         }
     }
 
@@ -138,38 +135,34 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use myriad_report::{Outcome, Progress};
 
     fn seconds(value: u64) -> Duration {
         Duration::from_secs(value)
     }
 
     fn progress(connected: u64) -> Line {
-        Line::Progress {
+        Line::Progress(Box::new(Progress {
             connected,
-            errors: BTreeMap::new(),
-        }
+            ..Progress::default()
+        }))
+    }
+
+    fn phase(phase: Phase) -> Line {
+        let elapsed_s = 0.0;
+        Line::Phase { phase, elapsed_s }
     }
 
     #[test]
     fn connecting_is_timed_from_its_own_beginning() {
         let mut watch = Watch::new();
-        watch.handle_line(
-            Line::Phase {
-                phase: Phase::Connecting,
-            },
-            seconds(2),
-        );
+        watch.handle_line(phase(Phase::Connecting), seconds(2));
         assert_eq!(
             watch.handle_line(progress(10), seconds(5)),
             Step::Progressed
         );
         assert_eq!(
-            watch.handle_line(
-                Line::Phase {
-                    phase: Phase::Connected
-                },
-                seconds(9)
-            ),
+            watch.handle_line(phase(Phase::Connected), seconds(9)),
             Step::Connected
         );
         assert_eq!(watch.connect_time, Some(seconds(7)));
@@ -196,12 +189,7 @@ mod tests {
     #[test]
     fn publications_have_more_patience() {
         let mut watch = Watch::new();
-        watch.handle_line(
-            Line::Phase {
-                phase: Phase::Pushing,
-            },
-            seconds(10),
-        );
+        watch.handle_line(phase(Phase::Pushing), seconds(10));
         assert_eq!(watch.stalled(seconds(99)), None);
         assert_eq!(
             watch.stalled(seconds(100)).map(|stall| stall.phase),
@@ -213,12 +201,7 @@ mod tests {
     fn closing_does_not_count_down() {
         let mut watch = Watch::new();
         watch.handle_line(progress(10), seconds(1));
-        watch.handle_line(
-            Line::Phase {
-                phase: Phase::Draining,
-            },
-            seconds(2),
-        );
+        watch.handle_line(phase(Phase::Draining), seconds(2));
         watch.handle_line(progress(0), seconds(3));
         assert_eq!(watch.connected, 10);
     }
@@ -233,7 +216,12 @@ mod tests {
             seconds(1),
         );
         assert!(!watch.done);
-        watch.handle_line(Line::Done, seconds(2));
+        let done = Line::Done {
+            outcome: Outcome::Finished,
+            went_wrong: None,
+            elapsed_s: 2.0,
+        };
+        watch.handle_line(done, seconds(2));
         assert!(watch.done);
         assert_eq!(watch.warnings, ["late"]);
     }

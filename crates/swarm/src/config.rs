@@ -262,7 +262,7 @@ pub enum LiveStyle {
     Automatic,
     /// One line of text a second on standard error.
     Plain,
-    /// One JSON object per line on standard output; see [`crate::report::live`]. The closing table goes to standard error.
+    /// One JSON object per line on standard output; see `myriad_report`. The closing table goes to standard error.
     Json,
     /// Nothing until the closing table.
     Off,

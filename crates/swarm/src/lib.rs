@@ -6,7 +6,7 @@
 //!   where descriptor tables are small) over `myriad_reactor`;
 //! * `publisher`: posts stamped publications on a schedule;
 //! * `measure`: one time per publication, one per received batch; what follows from them;
-//! * [`report`]: live lines, the closing table, JSON, and the `.hgrm` percentile text.
+//! * `report`: live lines, the closing table, JSON, and the `.hgrm` percentile text.
 //!
 //! What is measured: the clock of a publication starts when its request is handed to the kernel and stops
 //! at each client when the batch with its message has been received. A publication of somebody else has
@@ -36,7 +36,7 @@ mod machine;
 mod measure;
 mod publisher;
 mod random;
-pub mod report;
+mod report;
 mod requester;
 mod run;
 mod stamp;
@@ -52,12 +52,13 @@ pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
 pub use failure::Failure;
 pub use interrupt::{EXIT_INTERRUPTED, Interrupt};
-pub use measure::collector::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
-pub use measure::round_trip::{RoundTripReport, RoundTripTimes};
-pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Trip, Verdict};
+pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Trip};
 pub use myriad_reactor::Driver;
+pub use myriad_report::{
+    Ended, FanoutTimes, Origin, Outcome, PublishAnswer, PushReport, Report, RoundTripReport,
+    RoundTripTimes, Verdict,
+};
 pub use report::output::Destination;
-pub use report::{Outcome, Report};
 pub use run::{RunError, run};
 pub use stamp::Filler;
 pub use stamp::{PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};

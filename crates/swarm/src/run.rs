@@ -8,18 +8,19 @@ use crate::engine::shared::{Order, Shared, Stage, Totals};
 use crate::engine::thread::{Tables, spawn};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::measure::collector::{Collector, Origin, PushReport};
+use crate::measure::collector::Collector;
 use crate::measure::process::{Watch, anonymous_bytes};
 use crate::measure::push::{PushKey, microseconds};
 use crate::measure::rates::{Peak, Rates};
 use crate::measure::round_trip::{Counts, RoundTrips};
 use crate::publisher::Publisher;
-use crate::report::live::{Event, Live, Phase, Progress, RoundTripProgress};
+use crate::report::live::{Live, round_trip_progress};
 use crate::report::output::Output;
 use crate::report::{Outcome, Report, float, text};
 use crate::requester::Requester;
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
+use myriad_report::{Line, Origin, Phase, Progress, PushReport};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write as _};
@@ -259,7 +260,9 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         plan,
     };
     for notice in &prepared.notices {
-        run.live.show(&Event::Notice { message: notice });
+        run.live.show(&Line::Notice {
+            message: notice.clone(),
+        });
     }
     run.start_threads()?;
     let passed = run.connect_and_hold();
@@ -434,7 +437,7 @@ impl Run<'_> {
             self.next_watch = now.plus(Duration::from_secs(1));
         }
         for push in self.collect(now, false) {
-            self.live.show(&Event::Push(&push));
+            self.live.show(&Line::Push(Box::new(push)));
         }
         self.note_silence(totals, now);
         if self.live.wants_progress(now.since(Nanos(0))) {
@@ -454,7 +457,7 @@ impl Run<'_> {
             "{} connected, none upgraded yet: is this a WebSocket server?",
             text::count(totals.tcp_connected)
         );
-        self.live.show(&Event::Notice { message: &message });
+        self.live.show(&Line::Notice { message });
     }
 
     /// Measures the publications that are over, or all of them when the run is.
@@ -469,7 +472,7 @@ impl Run<'_> {
     fn show_progress(&mut self, figures: &Figures) {
         let memory = anonymous_bytes();
         let request = self.requester.as_ref().map(|requester| {
-            RoundTripProgress::of(&requester.progress().trips.counts, &self.request_peak)
+            round_trip_progress(&requester.progress().trips.counts, &self.request_peak)
         });
         let progress = Progress {
             request,
@@ -489,12 +492,12 @@ impl Run<'_> {
             echo: self
                 .config
                 .echo
-                .map(|_| RoundTripProgress::of(&figures.echo, &self.echo_peak)),
+                .map(|_| round_trip_progress(&figures.echo, &self.echo_peak)),
             cpu_share: self.watch.share,
             rss_anon_bytes: memory,
             user_bytes_per_client: self.bytes_per_terminal(memory, figures.totals.open),
         };
-        self.live.show(&Event::Progress(Box::new(progress)));
+        self.live.show(&Line::Progress(Box::new(progress)));
     }
 
     fn bytes_per_terminal(&self, memory: u64, open: u64) -> Option<f64> {
@@ -536,7 +539,7 @@ impl Run<'_> {
         if phase != Phase::Connecting {
             self.show_progress(&figures);
         }
-        self.live.show(&Event::Phase {
+        self.live.show(&Line::Phase {
             phase,
             elapsed_s: self.elapsed_s(),
         });
@@ -558,7 +561,7 @@ impl Run<'_> {
         let now = self.clock.now();
         self.end_schedules();
         for push in self.collect(now, true) {
-            self.live.show(&Event::Push(&push));
+            self.live.show(&Line::Push(Box::new(push)));
         }
         let (figures, times) = (Figures::sum(&self.shared), Times::sum(&self.shared));
         let outcome = if outcome == Outcome::Finished && figures.totals.opened == 0 {
@@ -597,7 +600,9 @@ impl Run<'_> {
         for warning in &report.warnings {
             // Standard output's table shows them too; this is for whoever reads the events.
             if self.config.live == crate::config::LiveStyle::Json {
-                self.live.show(&Event::Warning { message: warning });
+                self.live.show(&Line::Warning {
+                    message: warning.clone(),
+                });
             }
         }
         self.live.finish();
@@ -605,9 +610,9 @@ impl Run<'_> {
         let table = self.write_table(report);
         let json = self.write_json(report);
         let hgrm = self.write_hgrm(report);
-        self.live.show(&Event::Done {
+        self.live.show(&Line::Done {
             outcome: report.outcome,
-            went_wrong: report.went_wrong.as_deref(),
+            went_wrong: report.went_wrong.clone(),
             elapsed_s: self.elapsed_s(),
         });
         table.and(json).and(hgrm)

@@ -1,8 +1,8 @@
 //! Tables drawn from given reports, compared whole.
 
 use super::*;
-use crate::crowd::Origin;
 use myriad_doctor::{Budget, ConnectionCost, Load, Machine, Probe, Role};
+use myriad_report::{FanoutTimes, PushReport};
 use std::collections::BTreeMap;
 
 /// The machine's own figures would differ from one machine to the next.
@@ -16,23 +16,26 @@ fn machine() -> Machine {
     machine
 }
 
-fn push(sequence: u64, received: u64, times: Option<[f64; 4]>) -> Push {
+fn push(sequence: u32, received: u64, times: Option<[f64; 4]>) -> PushReport {
     let time = |index: usize| times.map(|times| times[index]);
-    Push {
-        origin: Origin::Own,
-        sequence,
-        expected: 1_000_000,
-        received,
+    let times = FanoutTimes {
         first_ms: time(0),
         p50_ms: time(1),
         p90_ms: time(2),
         p99_ms: time(2),
         p999_ms: time(3),
         last_ms: time(3),
+    };
+    PushReport {
+        sequence,
+        expected: 1_000_000,
+        received,
+        times,
+        ..PushReport::default()
     }
 }
 
-fn report(pushes: Vec<Push>, verdict: Verdict) -> Report {
+fn report(pushes: Vec<PushReport>, verdict: Verdict) -> Report {
     let machine = machine();
     let budget = Budget::new(&machine, Load::broadcast(Role::BothEnds), 1_000_000);
     Report {

@@ -3,11 +3,10 @@
 use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, ValueEnum};
 use myriad_doctor::quantity::{bytes, count, duration, rate, share_rate};
-use myriad_swarm::report::Report;
 use myriad_swarm::{
     Config, Destination, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler, Interrupt,
-    LiveStyle, Outcome, Publish, PublishBody, Requests, RunError, SourceChoice, SourceRanges,
-    Target, Threshold,
+    LiveStyle, Outcome, Publish, PublishBody, Report, Requests, RunError, SourceChoice,
+    SourceRanges, Target, Threshold,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,7 +7,7 @@ use crate::measure::process::{MACHINE_SATURATED_SHARE, SATURATED_SHARE, Watch};
 use crate::measure::push::{Acceptance, Entry, PushKey, Tally, as_micros, microseconds};
 use crate::report::float;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use myriad_report::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -21,176 +21,65 @@ const HAIR: f64 = 1e-6;
 /// Publications reported one by one; of a longer run, the later ones are in the totals alone.
 const REPORTS_MAX: usize = 10_000;
 
-/// Who made a publication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Origin {
-    /// This run: times count from when it was due by the schedule; of a round's channels after the first, from the moment
-    /// before the request was written.
-    Own,
-    /// Somebody else: times count from its first arrival anywhere in the crowd.
-    Foreign,
-}
-
-/// Why the measurement of a publication ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ended {
-    /// Everyone expected has it.
-    Complete,
-    /// Nothing more came for a while.
-    Settled,
-    /// The server did not take it.
-    Refused,
-    /// No connection to the publish URL: the server was not asked.
-    Unreached,
-    /// The run ended first.
-    CutShort,
-}
-
-impl Ended {
-    /// Whether it was never published, so that nobody could get it.
-    pub(crate) fn is_unpublished(self) -> bool {
-        matches!(self, Self::Refused | Self::Unreached)
+/// Each time of the slower one.
+fn slower(one: FanoutTimes, other: FanoutTimes) -> FanoutTimes {
+    FanoutTimes {
+        first_ms: extreme(one.first_ms, other.first_ms, f64::max),
+        p50_ms: extreme(one.p50_ms, other.p50_ms, f64::max),
+        p90_ms: extreme(one.p90_ms, other.p90_ms, f64::max),
+        p99_ms: extreme(one.p99_ms, other.p99_ms, f64::max),
+        p999_ms: extreme(one.p999_ms, other.p999_ms, f64::max),
+        last_ms: extreme(one.last_ms, other.last_ms, f64::max),
     }
 }
 
-/// What became of the request that made a publication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PublishAnswer {
-    /// The server took it; of several, at least one.
-    Accepted,
-    /// The server did not take it.
-    Refused,
-    /// The server could not be asked: there was no connection to the publish URL.
-    Unreached,
-    /// The server was asked and did not answer. It may have taken it: what arrives counts as always.
-    Unanswered,
+/// The same over `expected` clients, of which a publication may have reached fewer: what the others never saw
+/// took forever. Absent when nobody was expected.
+fn times_of_expected(whole: &Tally, expected: u64) -> FanoutTimes {
+    let reached = times_of(&whole.times, whole.first, whole.last);
+    if whole.received >= expected {
+        return reached;
+    }
+    let never = Some(f64::INFINITY);
+    let quantile = |q: f64| {
+        let place = (q * float(expected) - HAIR).ceil();
+        let share = place / float(whole.received);
+        if share > 1.0 {
+            return never;
+        }
+        let micros = whole.times.value_at_quantile(share);
+        Some(micros_as_millis(micros).clamp(as_millis(whole.first), as_millis(whole.last)))
+    };
+    FanoutTimes {
+        first_ms: reached.first_ms.or(never),
+        p50_ms: quantile(0.5),
+        p90_ms: quantile(0.9),
+        p99_ms: quantile(0.99),
+        p999_ms: quantile(0.999),
+        last_ms: never,
+    }
 }
 
-/// Times of one publication, in milliseconds; all absent when it reached nobody.
-///
-/// Where they are held against thresholds they are over everyone expected: infinite, and `null` in JSON, past those
-/// that it reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct FanoutTimes {
-    /// To the first client.
-    pub first_ms: Option<f64>,
-    /// To half of those reached.
-    pub p50_ms: Option<f64>,
-    /// To 90% of those reached.
-    pub p90_ms: Option<f64>,
-    /// To 99% of those reached.
-    pub p99_ms: Option<f64>,
-    /// To 99.9% of those reached.
-    pub p999_ms: Option<f64>,
-    /// To the last client.
-    pub last_ms: Option<f64>,
-}
-
-impl FanoutTimes {
-    /// Each time of the slower one.
-    fn slower(self, other: Self) -> Self {
-        Self {
-            first_ms: extreme(self.first_ms, other.first_ms, f64::max),
-            p50_ms: extreme(self.p50_ms, other.p50_ms, f64::max),
-            p90_ms: extreme(self.p90_ms, other.p90_ms, f64::max),
-            p99_ms: extreme(self.p99_ms, other.p99_ms, f64::max),
-            p999_ms: extreme(self.p999_ms, other.p999_ms, f64::max),
-            last_ms: extreme(self.last_ms, other.last_ms, f64::max),
-        }
+/// Quantiles of a histogram of microseconds, between ends that are known exactly.
+pub(crate) fn times_of(times: &Histogram<u64>, first: Duration, last: Duration) -> FanoutTimes {
+    if times.is_empty() {
+        return FanoutTimes::default();
     }
-
-    /// The same over `expected` clients, of which a publication may have reached fewer: what the others never saw
-    /// took forever. Absent when nobody was expected.
-    fn of_expected(whole: &Tally, expected: u64) -> Self {
-        let reached = Self::of(&whole.times, whole.first, whole.last);
-        if whole.received >= expected {
-            return reached;
-        }
-        let never = Some(f64::INFINITY);
-        let quantile = |q: f64| {
-            let place = (q * float(expected) - HAIR).ceil();
-            let share = place / float(whole.received);
-            if share > 1.0 {
-                return never;
-            }
-            let micros = whole.times.value_at_quantile(share);
-            Some(micros_as_millis(micros).clamp(as_millis(whole.first), as_millis(whole.last)))
-        };
-        Self {
-            first_ms: reached.first_ms.or(never),
-            p50_ms: quantile(0.5),
-            p90_ms: quantile(0.9),
-            p99_ms: quantile(0.99),
-            p999_ms: quantile(0.999),
-            last_ms: never,
-        }
-    }
-
-    /// Quantiles of a histogram of microseconds, between ends that are known exactly.
-    pub(crate) fn of(times: &Histogram<u64>, first: Duration, last: Duration) -> Self {
-        if times.is_empty() {
-            return Self::default();
-        }
-        let (first, last) = (as_millis(first), as_millis(last));
-        // A bucket reaches up to 0.1% past its values, which must not put a quantile past the last.
-        let quantile = |q| Some(micros_as_millis(times.value_at_quantile(q)).clamp(first, last));
-        Self {
-            first_ms: Some(first),
-            p50_ms: quantile(0.5),
-            p90_ms: quantile(0.9),
-            p99_ms: quantile(0.99),
-            p999_ms: quantile(0.999),
-            last_ms: Some(last),
-        }
+    let (first, last) = (as_millis(first), as_millis(last));
+    // A bucket reaches up to 0.1% past its values, which must not put a quantile past the last.
+    let quantile = |q| Some(micros_as_millis(times.value_at_quantile(q)).clamp(first, last));
+    FanoutTimes {
+        first_ms: Some(first),
+        p50_ms: quantile(0.5),
+        p90_ms: quantile(0.9),
+        p99_ms: quantile(0.99),
+        p999_ms: quantile(0.999),
+        last_ms: Some(last),
     }
 }
 
 fn extreme(a: Option<f64>, b: Option<f64>, choose: fn(f64, f64) -> f64) -> Option<f64> {
     [a, b].into_iter().flatten().reduce(choose)
-}
-
-/// The figures of one publication.
-#[derive(Clone, Debug, Serialize)]
-pub struct PushReport {
-    /// Who made it.
-    pub origin: Origin,
-    /// Its channel, where known.
-    pub channel: Option<String>,
-    /// Own: its number in its channel, from 1. Foreign: its number in the run, from 1.
-    pub sequence: u32,
-    /// When its clock began (own: due; foreign: first seen), in seconds since the run began.
-    pub published_s: f64,
-    /// Clients that were up and subscribed then, without those that left on purpose before it came.
-    pub expected: u64,
-    /// Those that did.
-    pub left: u64,
-    /// Clients it reached, of those expected.
-    pub received: u64,
-    /// Expected and not received. Zero of one that was not published, that the end of the run cut short, or that somebody
-    /// else made: nobody knows whom that was meant for.
-    pub missed: u64,
-    /// Arrivals beyond those expected: a server that keeps history replays it to clients that connect later.
-    pub replayed: u64,
-    /// Received / expected, at most 1; zero when every connection had been lost before, absent when everyone had left on purpose
-    /// or the server refused it.
-    pub reach: Option<f64>,
-    /// From publication to arrival.
-    #[serde(flatten)]
-    pub times: FanoutTimes,
-    /// From the same time to the request's answer.
-    pub accepted_ms: Option<f64>,
-    /// What that answer was; absent of foreign ones, and when the run ended before it came.
-    pub answer: Option<PublishAnswer>,
-    /// Of the time from its first arrival to its last, what the busiest thread of the crowd was running; absent when that
-    /// was below 20 ms.
-    pub crowd_cpu_share: Option<f64>,
-    /// Of all processors of the machine, whoever used them, until its last arrival; absent when that came too soon to say.
-    pub machine_cpu_share: Option<f64>,
-    /// Why the measurement ended.
-    pub ended: Ended,
 }
 
 /// The worst of several publications: what thresholds are held against.
@@ -215,7 +104,7 @@ impl Worst {
             // Without a reach everyone was away on purpose. With one, somebody is missing even where nobody was up.
             let expected = reach.map_or(0, |_| report.expected.max(1));
             (
-                FanoutTimes::of_expected(whole, expected),
+                times_of_expected(whole, expected),
                 reach,
                 report.accepted_ms.or(Some(f64::INFINITY)),
             )
@@ -223,7 +112,7 @@ impl Worst {
             // Whom somebody else meant to reach is unknown.
             (report.times, report.reach, None)
         };
-        self.times = self.times.slower(times);
+        self.times = slower(self.times, times);
         self.reach = extreme(self.reach, reach, f64::min);
         self.accepted_ms = extreme(self.accepted_ms, accepted_ms, f64::max);
     }
@@ -496,7 +385,7 @@ impl Collector {
                 _ if entry.deserted => Some(0.0),
                 _ => ratio(whole.received, expected),
             },
-            times: FanoutTimes::of(&whole.times, whole.first, whole.last),
+            times: times_of(&whole.times, whole.first, whole.last),
             accepted_ms,
             answer,
             crowd_cpu_share,

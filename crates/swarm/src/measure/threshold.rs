@@ -1,9 +1,8 @@
 //! Conditions that decide the exit code: `fanout:last<5s`, `reach>=1`, `errors<=0`.
 
-use crate::measure::round_trip::RoundTripReport;
 use crate::report::float;
 use myriad_doctor::quantity::{self, QuantityError};
-use serde::Serialize;
+use myriad_report::{Report, RoundTripReport, Unit, Verdict};
 use std::fmt;
 
 /// One condition, as given and as understood.
@@ -125,14 +124,6 @@ impl Trip {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    Milliseconds,
-    Count,
-    PerSecond,
-    Ratio,
-}
-
 /// Every metric by name; the names are part of the command line's interface.
 const METRICS: [(&str, Metric); 43] = [
     ("fanout:first", Metric::FanoutFirst),
@@ -203,6 +194,45 @@ impl Metric {
             | Self::Gaps
             | Self::Duplicates
             | Self::Messages => Unit::Count,
+        }
+    }
+}
+
+impl Metric {
+    /// The figure in a report; none when it was never measured.
+    pub(crate) fn of(self, report: &Report) -> Option<f64> {
+        let worst = report
+            .fanout
+            .as_ref()
+            .map(|fanout| fanout.worst)
+            .unwrap_or_default();
+        match self {
+            Self::FanoutFirst => worst.first_ms,
+            Self::FanoutP50 => worst.p50_ms,
+            Self::FanoutP90 => worst.p90_ms,
+            Self::FanoutP99 => worst.p99_ms,
+            Self::FanoutP999 => worst.p999_ms,
+            Self::FanoutLast => worst.last_ms,
+            Self::Accepted => report
+                .fanout
+                .as_ref()
+                .and_then(|fanout| fanout.accepted_max_ms),
+            Self::Reach => report.fanout.as_ref().and_then(|fanout| fanout.reach_min),
+            Self::SetupRate => Some(report.setup.rate_per_s),
+            Self::SetupPeak => report.setup.peak_rate_per_s,
+            Self::SetupConnected => Some(float(report.setup.connected)),
+            Self::SetupP99 => report.setup.p99_ms,
+            Self::Errors => Some(float(report.errors.values().sum())),
+            Self::Closes => Some(float(report.closes.values().sum())),
+            Self::Churned => Some(float(report.churn.churned)),
+            Self::Lost => Some(float(report.churn.lost)),
+            Self::Missed => Some(float(report.messages.missed)),
+            Self::Gaps => Some(float(report.messages.gaps)),
+            Self::Duplicates => Some(float(report.messages.duplicates)),
+            Self::Messages => Some(float(report.messages.count)),
+            Self::MessagesRate => Some(report.messages.mean_per_s),
+            Self::Request(trip) => report.request.as_ref().and_then(|trips| trip.of(trips)),
+            Self::Echo(trip) => report.echo.as_ref().and_then(|trips| trip.of(trips)),
         }
     }
 }
@@ -321,19 +351,8 @@ impl Threshold {
         Verdict {
             expression: self.expression.clone(),
             value,
-            unit: self.metric.unit().name(),
+            unit: self.metric.unit(),
             passed,
-        }
-    }
-}
-
-impl Unit {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Milliseconds => "ms",
-            Self::Count => "count",
-            Self::PerSecond => "per_s",
-            Self::Ratio => "ratio",
         }
     }
 }
@@ -365,20 +384,6 @@ fn read_limit(unit: Unit, text: &str) -> Result<f64, ThresholdProblem> {
             }
         }
     }
-}
-
-/// What became of a threshold.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Verdict {
-    /// As given.
-    pub expression: String,
-    /// The figure it was held against, in `unit`; absent when nothing was measured, infinite (in JSON `null` too) when
-    /// what was to come never did.
-    pub value: Option<f64>,
-    /// `ms`, `count`, `per_s` or `ratio`.
-    pub unit: &'static str,
-    /// Whether it held.
-    pub passed: bool,
 }
 
 #[cfg(test)]

@@ -2,11 +2,9 @@
 
 use crate::clock::Nanos;
 use crate::engine::thread::Tables;
-use crate::measure::collector::{
-    FanoutTimes, Origin, PushReport, Series, as_millis, micros_as_millis,
-};
+use crate::measure::collector::{Series, as_millis, micros_as_millis, times_of};
 use crate::measure::rates::per_second;
-use crate::measure::round_trip::{RoundTripReport, RoundTrips};
+use crate::measure::round_trip::RoundTrips;
 use crate::report::warnings::server_said;
 use crate::report::{
     ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, summary,
@@ -14,14 +12,15 @@ use crate::report::{
 use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
+use myriad_report::{Origin, PushReport, RoundTripReport};
 use std::time::Duration;
 
 impl Run<'_> {
     /// The report; its thresholds may turn a finished run into a failed one.
     pub(crate) fn report(&self, outcome: Outcome, figures: &Figures, times: &Times) -> Report {
         let mut report = Report {
-            program: "myriad swarm",
-            version: env!("CARGO_PKG_VERSION"),
+            program: "myriad swarm".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             run_id: format!("{:04x}", self.plan.run),
             started_unix_s: self.started_unix_s,
             elapsed_s: self.elapsed_s(),
@@ -54,7 +53,7 @@ impl Run<'_> {
             .config
             .thresholds
             .iter()
-            .map(|threshold| threshold.judge(|metric| report.value_of(metric)));
+            .map(|threshold| threshold.judge(|metric| metric.of(&report)));
         report.thresholds = verdicts.collect();
         if outcome == Outcome::Finished && report.thresholds.iter().any(|verdict| !verdict.passed) {
             report.outcome = Outcome::ThresholdsFailed;
@@ -85,11 +84,13 @@ impl Run<'_> {
             driver: match self.driver {
                 Driver::IoUring => "io_uring",
                 Driver::Epoll => "epoll",
-            },
+            }
+            .to_owned(),
             tables: match self.tables {
                 Tables::Shared => "shared",
                 Tables::Own => "own",
-            },
+            }
+            .to_owned(),
             sources: self.plan.sources.describe(),
             churn_per_s: config.churn_per_s,
             heartbeat_s: config.heartbeat.map(|interval| interval.as_secs_f64()),
@@ -205,7 +206,7 @@ impl Run<'_> {
             pushes: worst.count,
             failed: series.failed,
             reach: series.reach(),
-            overall: FanoutTimes::of(&series.times, series.first, series.last),
+            overall: times_of(&series.times, series.first, series.last),
             worst: worst.times,
             reach_min: worst.reach,
             accepted_max_ms: worst.accepted_ms,

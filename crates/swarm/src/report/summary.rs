@@ -1,8 +1,8 @@
 //! What went wrong in a run, in one sentence.
 
-use crate::measure::round_trip::RoundTripReport;
 use crate::report::text::{count, counted, listed};
 use crate::report::{Outcome, Report};
+use myriad_report::RoundTripReport;
 
 /// One sentence on what went wrong; none when nothing did.
 pub(crate) fn went_wrong(report: &Report) -> Option<String> {

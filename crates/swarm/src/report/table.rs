@@ -1,8 +1,7 @@
 //! The closing table.
 
-use crate::measure::collector::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
-use crate::measure::round_trip::RoundTripReport;
 use crate::report::{Fanout, Outcome, Report, text};
+use myriad_report::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport, RoundTripReport, Unit};
 use std::collections::BTreeMap;
 
 /// Pushes listed one by one; of more, the first and the last of them.
@@ -101,12 +100,12 @@ fn targets(targets: &[String]) -> String {
     }
 }
 
-fn in_unit(value: f64, unit: &str) -> String {
+fn in_unit(value: f64, unit: Unit) -> String {
     match unit {
-        "ms" => text::time(value),
-        "per_s" => text::rate(value),
-        "ratio" => text::percent(value),
-        _ => text::count(myriad_doctor::units::truncate(value)),
+        Unit::Milliseconds => text::time(value),
+        Unit::PerSecond => text::rate(value),
+        Unit::Ratio => text::percent(value),
+        Unit::Count => text::count(myriad_doctor::units::truncate(value)),
     }
 }
 

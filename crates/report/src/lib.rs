@@ -1,0 +1,20 @@
+//! What a crowd reports: the types of `myriad swarm --json` and of the lines of `--live json`.
+//!
+//! The crowd writes them; the demonstration and the arena read them. Field names are stable and carry their units: `_ms`,
+//! `_s`, `_per_s`, `_bytes`; a share is between 0 and 1. A reader skips fields, events and phases that it does not know, and
+//! takes the default for a field that is absent, so that a reader and a writer of neighbouring versions understand each other.
+
+#![forbid(unsafe_code)]
+
+mod live;
+mod push;
+mod report;
+mod round_trip;
+
+pub use live::{Line, Phase, Progress, RoundTripProgress};
+pub use push::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
+pub use report::{
+    ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, Unit,
+    Verdict,
+};
+pub use round_trip::{RoundTripReport, RoundTripTimes};
