@@ -173,7 +173,7 @@ impl Echo {
             let index = self.cursor % terminals.len();
             self.cursor = index + 1;
             let number = u32::try_from(index).expect("terminals are at most 2^32");
-            if terminals[index].phase == Phase::Open && !outbox.is_behind(number) {
+            if terminals[index].phase == Phase::Open && !outbox.has_unsent(number) {
                 return Some(number);
             }
         }

@@ -4,9 +4,9 @@ use crate::engine::terminal::Terminal;
 use myriad_reactor::{Reactor, SendOp, Sent};
 use std::collections::HashMap;
 
-/// Bytes a terminal may be behind with. A client has little to say; one that cannot get rid of this much
+/// Most unsent bytes of one terminal. A client has little to say; one that cannot get rid of this much
 /// faces a server that stopped reading, and skips its next pongs until there is room.
-const BEHIND_BYTES_MAX: usize = 16 * 1024;
+const UNSENT_BYTES_MAX: usize = 16 * 1024;
 
 /// The batch under construction, and what earlier batches could not get rid of.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct Outbox {
     bytes: Vec<u8>,
     queued: Vec<Queued>,
     /// Unsent bytes by terminal: almost always empty.
-    behind: HashMap<u32, Vec<u8>>,
+    unsent: HashMap<u32, Vec<u8>>,
 }
 
 /// One terminal's bytes in the batch.
@@ -103,9 +103,9 @@ impl Outbox {
                 continue;
             }
             let bytes = &self.bytes[queued.start..queued.end];
-            if let Some(behind) = self.behind.get_mut(&queued.index) {
-                if behind.len() + bytes.len() <= BEHIND_BYTES_MAX {
-                    behind.extend_from_slice(bytes);
+            if let Some(unsent) = self.unsent.get_mut(&queued.index) {
+                if unsent.len() + bytes.len() <= UNSENT_BYTES_MAX {
+                    unsent.extend_from_slice(bytes);
                 }
                 continue;
             }
@@ -120,7 +120,7 @@ impl Outbox {
                 Sent::Partly(count) => {
                     let terminal = &terminals[queued.index as usize];
                     let rest = self.bytes[queued.start + count..queued.end].to_vec();
-                    self.behind.insert(queued.index, rest);
+                    self.unsent.insert(queued.index, rest);
                     reactor.notify_writable(terminal.socket(), terminal.token(queued.index));
                 }
                 Sent::Failed(errno) => broken.push(Broken {
@@ -131,19 +131,19 @@ impl Outbox {
         }
     }
 
-    /// Goes on with what a terminal is behind with, now that its socket takes bytes again.
+    /// Sends what a terminal has unsent, now that its socket takes bytes again.
     pub(crate) fn resume<R: Reactor>(
         &mut self,
         reactor: &mut R,
         index: u32,
         terminal: &Terminal,
     ) -> Option<Broken> {
-        let rest = self.behind.get_mut(&index)?;
+        let rest = self.unsent.get_mut(&index)?;
         let mut ops = [SendOp::new(terminal.socket(), rest)];
         reactor.send_batch(&mut ops);
         match ops[0].sent {
             Sent::All => {
-                self.behind.remove(&index);
+                self.unsent.remove(&index);
                 None
             }
             Sent::Partly(count) => {
@@ -155,15 +155,15 @@ impl Outbox {
         }
     }
 
-    /// Whether a terminal is behind with anything.
-    pub(crate) fn is_behind(&self, index: u32) -> bool {
-        !self.behind.is_empty() && self.behind.contains_key(&index)
+    /// Whether a terminal has anything unsent.
+    pub(crate) fn has_unsent(&self, index: u32) -> bool {
+        !self.unsent.is_empty() && self.unsent.contains_key(&index)
     }
 
-    /// Drops what a terminal that lost its socket is behind with.
+    /// Drops what a terminal that lost its socket has unsent.
     pub(crate) fn forget(&mut self, index: u32) {
-        if !self.behind.is_empty() {
-            self.behind.remove(&index);
+        if !self.unsent.is_empty() {
+            self.unsent.remove(&index);
         }
     }
 }
@@ -287,11 +287,7 @@ mod tests {
         assert_eq!(reactor.awaited, [terminals[0].token(0)]);
         push(&mut outbox, 0, b"hi");
         outbox.flush(&mut reactor, &terminals, &mut broken);
-        assert_eq!(
-            sent(&reactor, 10),
-            b"abc",
-            "it waits behind what came before"
-        );
+        assert_eq!(sent(&reactor, 10), b"abc", "it waits for what came before");
         for taken in [6, 9] {
             assert_eq!(outbox.resume(&mut reactor, 0, &terminals[0]), None);
             assert_eq!(sent(&reactor, 10).len(), taken);
@@ -302,16 +298,16 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_that_cannot_send_is_behind_by_a_bounded_amount() {
+    fn what_a_terminal_cannot_send_is_bounded() {
         let (mut outbox, mut reactor, mut broken) = (Outbox::default(), taking(0), Vec::new());
         for _ in 0..100 {
             push(&mut outbox, 0, &[b'.'; 1000]);
             outbox.flush(&mut reactor, &terminals(), &mut broken);
         }
-        assert!(outbox.behind[&0].len() <= BEHIND_BYTES_MAX);
-        assert!(outbox.is_behind(0) && !outbox.is_behind(1));
+        assert!(outbox.unsent[&0].len() <= UNSENT_BYTES_MAX);
+        assert!(outbox.has_unsent(0) && !outbox.has_unsent(1));
         outbox.forget(0);
-        assert!(outbox.behind.is_empty());
+        assert!(outbox.unsent.is_empty());
     }
 
     #[test]
