@@ -151,8 +151,8 @@ impl Rounds {
 
     /// Waits for the rest of the time until a publication is due, and notes how late it is.
     fn await_due(&self, due: Nanos) {
-        let left = due.since(self.clock.now());
-        std::thread::sleep(left.saturating_sub(SPUN));
+        let remaining = due.since(self.clock.now());
+        std::thread::sleep(remaining.saturating_sub(SPUN));
         while self.clock.now() < due {
             std::hint::spin_loop();
         }

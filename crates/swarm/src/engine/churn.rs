@@ -60,7 +60,7 @@ pub(super) struct Churn {
     /// Publications before this one have been measured, as of the last look.
     measured_from: u64,
     /// Terminals that left in this turn.
-    left: Vec<u32>,
+    departed: Vec<u32>,
 }
 
 impl Churn {
@@ -79,7 +79,7 @@ impl Churn {
             joined: HashMap::new(),
             fresh: Vec::new(),
             measured_from: 0,
-            left: Vec::new(),
+            departed: Vec::new(),
         })
     }
 
@@ -157,7 +157,7 @@ impl Churn {
 
     /// Whether anybody came or went whose side of a publication must be known.
     pub(super) fn is_unsettled(&self) -> bool {
-        !self.left.is_empty() || !self.joined.is_empty()
+        !self.departed.is_empty() || !self.joined.is_empty()
     }
 }
 
@@ -181,7 +181,7 @@ impl World {
             // One that is lost, given up, or on its way already is nobody who could leave.
             if self.terminals[index].phase == Phase::Open {
                 churn
-                    .left
+                    .departed
                     .push(u32::try_from(index).expect("terminals are at most 2^32"));
                 self.totals.churned += 1;
                 self.leave(reactor, index, ending, now);
@@ -225,7 +225,7 @@ impl World {
             return;
         };
         let called = account.called;
-        for index in churn.left.drain(..) {
+        for index in churn.departed.drain(..) {
             let since = churn.joined.remove(&index).unwrap_or(0);
             if since < called {
                 self.strike(account, index, measured_from.max(since + 1)..=called);
@@ -253,7 +253,7 @@ impl World {
             };
             // One that was skipped although a later one came stays expected: that is a loss, not a leave.
             if sequence > self.sequence_mut(index, slot).newest() {
-                *account.left.entry(number).or_default() += 1;
+                *account.departed.entry(number).or_default() += 1;
             }
         }
     }
@@ -307,7 +307,7 @@ mod tests {
             joined: HashMap::new(),
             fresh: Vec::new(),
             measured_from: 0,
-            left: Vec::new(),
+            departed: Vec::new(),
         }
     }
 

@@ -93,7 +93,7 @@ enum Fate {
     Outstanding,
     Lost,
     /// Its terminal left on purpose.
-    Left,
+    Departed,
 }
 
 impl Echo {
@@ -222,7 +222,7 @@ impl Echo {
             match fate(asked, &terminals[asked.token.index as usize], now, settle) {
                 Fate::Outstanding => return true,
                 Fate::Lost => counts.lost += 1,
-                Fate::Left => counts.left += 1,
+                Fate::Departed => counts.departed += 1,
             }
             false
         });
@@ -235,7 +235,7 @@ fn fate(asked: &Outstanding, terminal: &Terminal, now: Nanos, settle: Duration) 
     let left = terminal.attempt != asked.token.generation
         || matches!(terminal.phase, Phase::Leaving | Phase::Waiting);
     if left {
-        Fate::Left
+        Fate::Departed
     } else if terminal.phase != Phase::Open || now.ticks().since(asked.sent) >= settle {
         Fate::Lost
     } else {

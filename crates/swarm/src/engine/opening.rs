@@ -155,8 +155,8 @@ impl World {
             self.connect(reactor, index, now);
             budget -= 1;
         }
-        let left = self.part.count - self.opening.begun;
-        if left == 0 || self.opening.stopped {
+        let remaining = self.part.count - self.opening.begun;
+        if remaining == 0 || self.opening.stopped {
             return;
         }
         let lateness = self.opening.pacing.lateness(now);
@@ -167,7 +167,7 @@ impl World {
         } else {
             self.totals.schedule_late = self.totals.schedule_late.max(lateness);
         }
-        for _ in 0..due.min(left).min(budget) {
+        for _ in 0..due.min(remaining).min(budget) {
             let index = self.opening.begun;
             let (target, _) = self.plan.target_of(self.plan.number(self.part, index));
             self.terminals.push(Terminal::new(target));

@@ -172,7 +172,7 @@ pub(crate) struct Account {
     /// Number of the last publication whose roll call has passed here; zero before the first.
     pub called: u64,
     /// By number of a publication: terminals that were counted at its roll call and left before it came.
-    pub left: BTreeMap<u64, u64>,
+    pub departed: BTreeMap<u64, u64>,
     /// Processor time of the thread, as of a moment ago.
     pub cpu_time: Duration,
     /// Why the thread ended before it was told to.
@@ -194,7 +194,7 @@ impl Account {
             echo: RoundTrips::default(),
             echo_ended: false,
             called: 0,
-            left: BTreeMap::new(),
+            departed: BTreeMap::new(),
             cpu_time: Duration::ZERO,
             fatal: None,
         }

@@ -197,7 +197,7 @@ pub(crate) struct Collector {
 #[derive(Clone, Copy, Default)]
 struct Progress {
     received: u64,
-    left: u64,
+    departed: u64,
     last: Duration,
 }
 
@@ -261,13 +261,15 @@ impl Collector {
             .map(|entry| (entry.key, Progress::default()))
             .collect();
         for mut account in shared.accounts() {
-            account.left.retain(|&number, _| number >= measured_from);
+            account
+                .departed
+                .retain(|&number, _| number >= measured_from);
             for entry in open {
                 if let (Some(progress), Some(left)) = (
                     progress.get_mut(&entry.key),
-                    account.left.get(&entry.number),
+                    account.departed.get(&entry.number),
                 ) {
-                    progress.left += left;
+                    progress.departed += left;
                 }
             }
             account.tallies.retain(|key, tally| {
@@ -297,7 +299,10 @@ impl Collector {
             Acceptance::After(_) | Acceptance::Unanswered | Acceptance::Unknown => {}
         }
         let quiet = now.since(entry.base.plus(progress.last).max(entry.made));
-        let expected = entry.expected.unwrap_or(0).saturating_sub(progress.left);
+        let expected = entry
+            .expected
+            .unwrap_or(0)
+            .saturating_sub(progress.departed);
         match entry.key {
             PushKey::Own { stream, .. } => {
                 // The answer to the request may come after the last arrival, and belongs to the figures.
@@ -341,7 +346,7 @@ impl Collector {
                 crowd_cpu_share = extreme(crowd_cpu_share, tally.busy_share(), f64::max);
                 whole.merge(&tally);
             }
-            left += account.left.get(&entry.number).copied().unwrap_or(0);
+            left += account.departed.get(&entry.number).copied().unwrap_or(0);
         }
         let expected = entry.expected.unwrap_or(0).saturating_sub(left);
         let (origin, channel, sequence) = match entry.key {

@@ -20,7 +20,7 @@ pub(crate) struct Counts {
     /// Written.
     pub sent: u64,
     /// Of those, the ones whose connection was left on purpose (churn) before they came back.
-    pub left: u64,
+    pub departed: u64,
     /// Came back as they were.
     pub received: u64,
     /// Did not come back within the settle time, or before their connection ended.
@@ -39,7 +39,7 @@ impl Counts {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.due += other.due;
         self.sent += other.sent;
-        self.left += other.left;
+        self.departed += other.departed;
         self.received += other.received;
         self.lost += other.lost;
         self.errors += other.errors;
@@ -94,7 +94,7 @@ impl RoundTrips {
         let elapsed = until.max(counts.last.unwrap_or(until)).since(from);
         RoundTripReport {
             rate_per_s,
-            sent: counts.sent - counts.left,
+            sent: counts.sent - counts.departed,
             received: counts.received,
             lost: counts.lost,
             errors: counts.errors,
@@ -136,7 +136,7 @@ mod tests {
         let counts = Counts {
             due: 60,
             sent: 50,
-            left: 2,
+            departed: 2,
             received: 40,
             lost: 8,
             errors: 1,

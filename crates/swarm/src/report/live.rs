@@ -13,7 +13,7 @@ use std::time::Duration;
 /// What came back so far of what was sent.
 pub(crate) fn round_trip_progress(counts: &Counts, received: &Peak) -> RoundTripProgress {
     RoundTripProgress {
-        sent: counts.sent - counts.left,
+        sent: counts.sent - counts.departed,
         received: counts.received,
         lost: counts.lost,
         errors: counts.errors,

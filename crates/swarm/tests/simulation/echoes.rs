@@ -109,13 +109,13 @@ impl World {
             return 0;
         }
         assert!(self.shared.accounts().all(|account| account.echo_ended));
-        assert_eq!(counts.sent, counts.received + counts.lost + counts.left);
+        assert_eq!(counts.sent, counts.received + counts.lost + counts.departed);
         assert_eq!(trips.times.len(), counts.received);
         // What comes after it was given up is an error too.
         assert!(counts.errors <= self.wrong_answers + counts.lost);
         let heard: u64 = self.peers.iter().map(|peer| peer.echoes).sum();
         assert!(counts.received <= heard && heard <= counts.sent);
-        assert!(self.plan.churn_per_s.is_some() || counts.left == 0);
+        assert!(self.plan.churn_per_s.is_some() || counts.departed == 0);
         if self.temper == Temper::Kind && self.manners == Manners::Any {
             assert_eq!((counts.lost, counts.errors), (0, 0));
         }

@@ -551,7 +551,7 @@ impl World {
             let left: u64 = self
                 .shared
                 .accounts()
-                .filter_map(|account| account.left.get(&u64::from(sequence)).copied())
+                .filter_map(|account| account.departed.get(&u64::from(sequence)).copied())
                 .sum();
             // Whoever was counted got it or left before it came; nobody else is in the figures. A run publishes
             // nothing while its crowd is still connecting.
