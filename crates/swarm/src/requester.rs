@@ -160,9 +160,9 @@ fn lock(schedule: &Mutex<Schedule>) -> MutexGuard<'_, Schedule> {
 
 /// What a lane is to do next.
 enum Next {
-    /// The request of this place in the schedule, which was due then.
+    /// The request of this index in the schedule, which was due then.
     Send {
-        place: u64,
+        index: u64,
         due: Nanos,
         /// Whether another one is due already.
         more: bool,
@@ -199,12 +199,12 @@ impl Schedule {
             return Next::End;
         }
         counts.held = counts.held.max(pacing.lateness(now));
-        let place = pacing.issued();
+        let index = pacing.issued();
         pacing.issue(1);
         counts.sent += 1;
         Next::Send {
-            place,
-            due: pacing.at(place),
+            index,
+            due: pacing.at(index),
             more: due > 1,
         }
     }
@@ -242,11 +242,11 @@ impl Lane {
         loop {
             let next = lock(&self.schedule).next(self.clock.now());
             match next {
-                Next::Send { place, due, more } => {
+                Next::Send { index, due, more } => {
                     if more {
                         self.due.notify_one();
                     }
-                    self.ask(place, due).await;
+                    self.ask(index, due).await;
                 }
                 Next::Wait => self.due.notified().await,
                 Next::End => break,
@@ -264,11 +264,11 @@ impl Lane {
     }
 
     /// Makes one request, and counts what became of it.
-    async fn ask(&mut self, place: u64, due: Nanos) {
-        let which = usize::try_from(place % self.endpoints.len() as u64).expect("URLs are few");
+    async fn ask(&mut self, index: u64, due: Nanos) {
+        let which = usize::try_from(index % self.endpoints.len() as u64).expect("URLs are few");
         let stamp = EchoStamp {
             run: self.run,
-            number: place,
+            number: index,
         };
         let body = stamp.payload(self.bytes);
         let asked = timeout(self.settle, self.exchange(which, &body)).await;
@@ -381,8 +381,8 @@ mod tests {
         let mut now = at(0);
         loop {
             match schedule.next(now) {
-                Next::Send { place, due, .. } => {
-                    now = now.plus(Duration::from_millis(answer_ms(place)));
+                Next::Send { index, due, .. } => {
+                    now = now.plus(Duration::from_millis(answer_ms(index)));
                     schedule.note_answer(due, now);
                 }
                 Next::Wait => now = now.plus(schedule.pause(now).expect("it is not over")),
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_stall_is_charged_for_all_that_fell_due_in_it() {
-        let schedule = simulate(|place| if place == 20 { 500 } else { 1 });
+        let schedule = simulate(|index| if index == 20 { 500 } else { 1 });
         let trips = &schedule.progress.trips;
         let counts = trips.counts;
         assert_eq!(
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn what_the_end_finds_unsent_is_in_no_time() {
-        let schedule = simulate(|place| if place == 20 { 5000 } else { 1 });
+        let schedule = simulate(|index| if index == 20 { 5000 } else { 1 });
         let counts = schedule.progress.trips.counts;
         assert_eq!(
             (counts.sent, counts.received, counts.unsent()),

@@ -287,9 +287,9 @@ impl World {
     fn send_echo(&mut self, echo: &mut Echo, index: u32, now: Nanos) {
         let token = self.terminals[index as usize].token(index);
         let pacing = echo.pacing.as_mut().expect("the schedule has begun");
-        let place = pacing.issued();
+        let issued = pacing.issued();
         pacing.issue(1);
-        let number = echo.number(place);
+        let number = echo.number(issued);
         let stamp = EchoStamp {
             run: echo.run,
             number,

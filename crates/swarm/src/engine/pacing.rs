@@ -59,12 +59,12 @@ impl Pacing {
     }
 
     /// When the one that so many come before is due; without a schedule, at once.
-    pub(crate) fn at(&self, place: u64) -> Nanos {
+    pub(crate) fn at(&self, index: u64) -> Nanos {
         #[expect(
             clippy::cast_precision_loss,
             reason = "connections and messages of a run are far fewer than 2^52"
         )]
-        let seconds = self.rate_per_s.map_or(0.0, |rate| place as f64 / rate);
+        let seconds = self.rate_per_s.map_or(0.0, |rate| index as f64 / rate);
         self.started.plus(Duration::from_secs_f64(seconds))
     }
 

@@ -122,7 +122,7 @@ impl Plan {
         (target, number / targets)
     }
 
-    /// The place of a publication of this run in the order they are made, from 1: rounds of all streams.
+    /// The position of a publication of this run in the order they are made, from 1: rounds of all streams.
     pub(crate) fn number_of(&self, stream: u16, sequence: u32) -> u64 {
         u64::from(sequence - 1) * self.stream_count() + u64::from(stream) + 1
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// somebody else's, is taken to be over.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// How far the product of two floats may miss its whole number, which must not cost a place.
+/// How far the product of two floats may miss its whole number, which must not cost a rank.
 const HAIR: f64 = 1e-6;
 
 /// Publications reported one by one; of a longer run, the later ones are in the totals alone.
@@ -42,8 +42,8 @@ fn times_of_expected(whole: &Tally, expected: u64) -> FanoutTimes {
     }
     let never = Some(f64::INFINITY);
     let quantile = |q: f64| {
-        let place = (q * float(expected) - HAIR).ceil();
-        let share = place / float(whole.received);
+        let rank = (q * float(expected) - HAIR).ceil();
+        let share = rank / float(whole.received);
         if share > 1.0 {
             return never;
         }
@@ -576,7 +576,7 @@ mod tests {
         let calm = push_watched(&mut crowd, ACCEPTED, 1000, half, &watch);
         assert_eq!(percent(calm.crowd_cpu_share), Some(50.0));
         assert_eq!(calm.machine_cpu_share, None);
-        (1..10).for_each(|place| watch.note_look(at(place * 100), place * 20, 0));
+        (1..10).for_each(|look| watch.note_look(at(look * 100), look * 20, 0));
         let busy = push_watched(&mut crowd, ACCEPTED, 1000, most, &watch);
         assert_eq!(percent(busy.crowd_cpu_share), Some(99.0));
         assert_eq!(percent(busy.machine_cpu_share), Some(100.0));

@@ -157,7 +157,7 @@ pub(crate) struct Roll {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub key: PushKey,
-    /// Its place in the order of this run's publications, from 1; zero of a foreign one.
+    /// Its position in the order of this run's publications, from 1; zero of a foreign one.
     pub number: u64,
     /// When its clock began: when it was due; of a foreign one, when it was first seen.
     pub base: Nanos,
