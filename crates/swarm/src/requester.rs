@@ -36,7 +36,7 @@ const SEND_GRACE: Duration = Duration::from_millis(100);
 pub(crate) struct Progress {
     pub trips: RoundTrips,
     pub failures: BTreeMap<Failure, u64>,
-    /// By URL: its last error, in words.
+    /// By URL: its last error, in reason.
     pub trouble: BTreeMap<String, String>,
     /// When the schedule began and ended.
     pub from: Nanos,
@@ -278,19 +278,19 @@ impl Lane {
         let counts = &mut progress.trips.counts;
         let failure = match asked {
             Ok(Ok(())) => return schedule.note_answer(due, now),
-            Ok(Err(Trouble::Answer(failure, words))) => {
+            Ok(Err(Trouble::Answer(failure, reason))) => {
                 counts.errors += 1;
-                note(&mut progress.trouble, &self.endpoints[which], words);
+                note(&mut progress.trouble, &self.endpoints[which], reason);
                 failure
             }
-            Ok(Err(Trouble::Connection(words))) => {
-                note(&mut progress.trouble, &self.endpoints[which], words);
+            Ok(Err(Trouble::Connection(reason))) => {
+                note(&mut progress.trouble, &self.endpoints[which], reason);
                 Failure::Request(0)
             }
             Err(_) => {
                 self.connections[which] = None;
-                let words = "no answer within --settle".to_owned();
-                note(&mut progress.trouble, &self.endpoints[which], words);
+                let reason = "no answer within --settle".to_owned();
+                note(&mut progress.trouble, &self.endpoints[which], reason);
                 Failure::Request(0)
             }
         };
@@ -328,12 +328,12 @@ impl Lane {
         let answer = read(response.into_body(), body.len()).await?;
         self.connections[which] = Some(connection);
         if status != StatusCode::OK {
-            let words = format!("status {}", status.as_u16());
-            return Err(Trouble::Answer(Failure::Request(status.as_u16()), words));
+            let reason = format!("status {}", status.as_u16());
+            return Err(Trouble::Answer(Failure::Request(status.as_u16()), reason));
         }
         if answer != body.as_bytes() {
-            let words = "200 with another body than was sent".to_owned();
-            return Err(Trouble::Answer(Failure::RequestWrong, words));
+            let reason = "200 with another body than was sent".to_owned();
+            return Err(Trouble::Answer(Failure::RequestWrong, reason));
         }
         Ok(())
     }
@@ -347,8 +347,8 @@ enum Trouble {
     Connection(String),
 }
 
-fn note(trouble: &mut BTreeMap<String, String>, endpoint: &Endpoint, words: String) {
-    trouble.insert(endpoint.url.clone(), words);
+fn note(trouble: &mut BTreeMap<String, String>, endpoint: &Endpoint, reason: String) {
+    trouble.insert(endpoint.url.clone(), reason);
 }
 
 /// Reads an answer to its end; of one longer than `bytes` only so much that it is seen to be longer.

@@ -279,7 +279,7 @@ impl Run<'_> {
             match spawn(plan, thread, self.driver, self.tables, shared, self.clock) {
                 Ok(handle) => self.threads.push(handle),
                 Err(error) => {
-                    self.shared.give(Order::Close(self.config.ending));
+                    self.shared.set_order(Order::Close(self.config.ending));
                     return Err(RunError::Start(error));
                 }
             }
@@ -303,7 +303,7 @@ impl Run<'_> {
         self.measure_memory();
         self.enter(Phase::Connected);
         if self.config.churn_per_s.is_some() {
-            self.shared.give(Order::Churn(self.config.ending));
+            self.shared.set_order(Order::Churn(self.config.ending));
         }
         self.begin_schedules(connected_at)?;
         if let Some(publish) = self.config.publish.clone() {
@@ -401,7 +401,7 @@ impl Run<'_> {
             let figures = Figures::sum(&self.shared);
             self.observe(&figures);
             if let Some(reason) = &figures.fatal {
-                self.shared.give(Order::Close(self.config.ending));
+                self.shared.set_order(Order::Close(self.config.ending));
                 return Err(RunError::Reactor(reason.clone()));
             }
             if self.interrupt.is_made() {
@@ -573,7 +573,7 @@ impl Run<'_> {
             self.measure_memory();
         }
         self.enter(Phase::Draining);
-        self.shared.give(Order::Close(self.config.ending));
+        self.shared.set_order(Order::Close(self.config.ending));
         let patience = now.plus(DRAIN_MAX);
         while self
             .shared

@@ -281,7 +281,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn give(&self, order: Order) {
+    pub(crate) fn set_order(&self, order: Order) {
         let code = match order {
             Order::Run => 0,
             Order::Close(Ending::Reset) => 1,

@@ -22,17 +22,17 @@ pub(crate) fn round_trip_progress(counts: &Counts, received: &Peak) -> RoundTrip
 }
 
 /// The same in words, where it has begun.
-fn words_of(trips: &RoundTripProgress, name: &str) -> Option<String> {
+fn describe(trips: &RoundTripProgress, name: &str) -> Option<String> {
     if trips.sent == 0 {
         return None;
     }
-    let mut words = format!("  {name} {}", text::rate(trips.received_per_s));
+    let mut line = format!("  {name} {}", text::rate(trips.received_per_s));
     for (kind, count) in [("lost", trips.lost), ("wrong", trips.errors)] {
         if count > 0 {
-            words.push_str(&format!(", {} {kind}", text::count(count)));
+            line.push_str(&format!(", {} {kind}", text::count(count)));
         }
     }
-    Some(words)
+    Some(line)
 }
 
 /// Shows events in one of several styles.
@@ -158,12 +158,12 @@ fn progress_line(progress: &Progress) -> String {
             text::rate(progress.message_rate_per_s)
         ));
     }
-    if let Some(echo) = progress.echo.and_then(|trips| words_of(&trips, "echo")) {
+    if let Some(echo) = progress.echo.and_then(|trips| describe(&trips, "echo")) {
         line.push_str(&echo);
     }
     if let Some(request) = progress
         .request
-        .and_then(|trips| words_of(&trips, "requests"))
+        .and_then(|trips| describe(&trips, "requests"))
     {
         line.push_str(&request);
     }
@@ -205,7 +205,7 @@ fn short_line(progress: &Progress) -> String {
     // Both rates together are never of interest: connecting is over when publishing begins.
     if progress.setup_rate_per_s > 0.0 {
         line.push_str(&format!("  {}", text::rate(progress.setup_rate_per_s)));
-    } else if let Some(echo) = progress.echo.and_then(|trips| words_of(&trips, "echo")) {
+    } else if let Some(echo) = progress.echo.and_then(|trips| describe(&trips, "echo")) {
         line.push_str(&echo);
     } else if progress.messages > 0 {
         let rate = text::rate(progress.message_rate_per_s);

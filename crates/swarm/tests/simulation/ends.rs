@@ -69,16 +69,16 @@ fn who_waits_in_vain_for_the_answer_to_its_close_frame_owns_up_to_the_reset() {
     let mut world = world(|config| config.churn_per_s = Some(0.5));
     world.pass(100);
     assert!(world.all_hold());
-    world.shared.give(Order::Churn(Ending::Orderly));
+    world.shared.set_order(Order::Churn(Ending::Orderly));
     world.pass(2000);
-    world.shared.give(Order::Run);
+    world.shared.set_order(Order::Run);
     world.pass(50);
     assert!(world.totals().churned > 0);
     assert_eq!(world.totals().impatient, 0, "they are answered");
     let answered = world.totals().churned;
-    world.shared.give(Order::Churn(Ending::Orderly));
+    world.shared.set_order(Order::Churn(Ending::Orderly));
     world.pass_unserved(1000);
-    world.shared.give(Order::Run);
+    world.shared.set_order(Order::Run);
     world.pass_unserved(4000);
     let churned = world.totals().churned;
     assert!(churned > answered);
@@ -95,7 +95,7 @@ fn who_was_to_leave_and_did_not_is_counted() {
     });
     world.pass(100);
     assert!(world.all_hold());
-    world.shared.give(Order::Churn(Ending::Reset));
+    world.shared.set_order(Order::Churn(Ending::Reset));
     // Five a second are due; two may be on their way, and the server takes none.
     world.pass_unserved(2000);
     let totals = world.totals();

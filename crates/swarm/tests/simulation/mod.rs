@@ -258,7 +258,7 @@ impl World {
     /// As a run does: once every thread holds its terminals.
     fn begin_churn(&mut self) {
         if self.all_hold() && self.shared.order() == Order::Run {
-            self.shared.give(Order::Churn(self.ending));
+            self.shared.set_order(Order::Churn(self.ending));
             self.shared.begin_echoes(self.clock.now(), None);
         }
     }
@@ -472,7 +472,7 @@ impl World {
     /// Lets everything that is under way arrive, on a quiet network.
     fn settle(&mut self) {
         self.net.set_faults(Faults::NONE);
-        self.shared.give(Order::Run);
+        self.shared.set_order(Order::Run);
         self.shared.end_echoes(self.clock.now());
         for peer in &self.peers {
             self.net.resume(peer.id);
@@ -587,7 +587,7 @@ impl World {
 
     /// Ends the crowd: nothing may stay open.
     fn close(&mut self) {
-        self.shared.give(Order::Close(self.ending));
+        self.shared.set_order(Order::Close(self.ending));
         for _ in 0..1000 {
             if self.crowds.iter().all(Option::is_none) {
                 break;
