@@ -1,7 +1,7 @@
 //! Connections on their way from a shard to the control plane.
 //!
-//! A shard may have a descriptor table of its own, so a descriptor's number says nothing to another thread: it travels
-//! as SCM_RIGHTS over a socket pair, one pair per shard, together with the bytes already read from the connection.
+//! A shard may have a descriptor table of its own, so a descriptor's number means nothing to another thread. Each shard
+//! has a socket pair; a connection travels over it as SCM_RIGHTS, together with the bytes already read from it.
 
 use myriad_shard::HandOver;
 use myriad_wire::http::write_response;
@@ -25,7 +25,7 @@ pub(crate) const RECEIVED_BYTES_MAX: usize = 32 << 10;
 /// Bytes of connections on their way.
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 
-/// The first byte of each message. It is there because a message without any byte looks like the end of the socket.
+/// The first byte of each message: a message without a byte would look like the end of the socket.
 const KIND_CONNECTION: u8 = 1;
 
 /// A connection that arrived.
@@ -105,8 +105,8 @@ fn busy() -> Vec<u8> {
 }
 
 impl HandOver<OwnedFd> for Sender {
-    /// A full socket refuses: the control plane is behind by dozens of connections, and the shard has others to serve. The
-    /// client is told.
+    /// A full socket refuses: hundreds of connections wait for the control plane already, and a shard never waits. The
+    /// client is answered 503.
     fn hand_over(&mut self, handle: OwnedFd, received: &[u8]) -> io::Result<()> {
         self.send(handle.as_fd(), received).inspect_err(|_| {
             // Best effort: an answer this short fits any socket that has been read so far.
@@ -128,8 +128,8 @@ impl Receiver {
     /// The next connection; none when the shard is gone.
     ///
     /// # Errors
-    /// The socket is unusable. A single connection that was lost on the way (no descriptor left to put it in) is not
-    /// an error of the socket: it is skipped, and its client sees a reset.
+    /// The socket is unusable. When no descriptor is left for one connection, only that connection is lost: its client
+    /// sees a reset, and the next one is received.
     pub(crate) async fn receive(&mut self) -> io::Result<Option<Arrival>> {
         loop {
             self.socket.readable().await?;

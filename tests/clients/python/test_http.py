@@ -17,7 +17,7 @@ GOOD = '{"channel": "c", "data": 1}'
         ("", "empty"),
         ("{", "line 1"),
         ('{"channel": "c",\n "data": }', "line 2"),
-        ('{"channel": "c"}', "neither"),
+        ('{"channel": "c"}', "is missing"),
         ('{"data": 1}', "channel"),
         ('{"channel": "c", "data": 1, "b64data": ""}', "both"),
         ('{"channel": "c", "b64data": "%%"}', "base64"),

@@ -17,8 +17,8 @@ struct Health {
     connections: u64,
 }
 
-/// 200 while new clients are welcome, 503 from the first moment of draining on, so that load balancers turn away
-/// before anything is closed.
+/// Answers 200 while new clients are welcome, and 503 from the first moment of a drain: load balancers stop sending
+/// clients before any connection is closed.
 pub(crate) async fn health(State(control): State<Arc<Control>>) -> Response {
     let (code, status) = match control.stage() {
         Stage::Serving => (StatusCode::OK, "ok"),
@@ -36,6 +36,6 @@ pub(crate) async fn health(State(control): State<Arc<Control>>) -> Response {
             .map(|shard| shard.connections.value())
             .sum(),
     };
-    // A cache between us and the prober would answer for a server that is gone.
+    // A cache must not answer for a server that has ended.
     (code, [(header::CACHE_CONTROL, "no-store")], Json(health)).into_response()
 }

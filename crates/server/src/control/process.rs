@@ -51,8 +51,8 @@ fn unexpected() -> io::Error {
     io::Error::from(io::ErrorKind::InvalidData)
 }
 
-/// From Linux 6.2 on the directory's size is the number of its entries; reading a million entries would take a second
-/// of somebody's time at every scrape. Older kernels say 0, and there the entries are counted.
+/// Since Linux 6.2 the directory's size is the number of its entries. Older kernels report 0; there the entries are
+/// counted, which takes a second for a million of them.
 fn descriptors(directory: &Path) -> io::Result<u64> {
     match fs::metadata(directory)?.len() {
         0 => Ok(fs::read_dir(directory)?.count() as u64),

@@ -102,7 +102,7 @@ fn admit<'a>(control: &'a Control, body: &Body) -> Result<SemaphorePermit<'a>, R
     }
     let kib = u32::try_from(length.div_ceil(1024)).expect("a mebibyte has 1024 of them");
     control.body_kib.try_acquire_many(kib).map_err(|_| {
-        Refusal::busy("too many publications are being received; send fewer at a time, or retry")
+        Refusal::busy("too many publications are being received; send fewer at a time, or retry after a second")
     })
 }
 
@@ -147,10 +147,10 @@ pub(super) fn parse(body: &[u8]) -> Result<(Cow<'_, str>, Payload), Refusal> {
         (None, Some(encoded)) => binary(&encoded)?,
         (Some(_), Some(_)) => {
             return Err(malformed(
-                r#"both "data" and "b64data" are there; one publication has one of them"#,
+                r#"fields "data" and "b64data" are both present; send only one of them"#,
             ));
         }
-        (None, None) => return Err(malformed(r#"neither "data" nor "b64data" is there"#)),
+        (None, None) => return Err(malformed(r#"field "data" or "b64data" is missing"#)),
     };
     Ok((publication.channel, payload))
 }
@@ -209,7 +209,7 @@ fn text(data: &RawValue) -> Result<Payload, Refusal> {
     // A string can be valid JSON and no text: half of a surrogate pair (RFC 8259 section 8.2).
     let text: String = serde_json::from_str(data.get()).map_err(|error| {
         malformed(format_args!(
-            "field \"data\": the string is no Unicode text: {error}"
+            "field \"data\": the string is not valid Unicode: {error}"
         ))
     })?;
     Ok(Payload::Text(text.into()))
@@ -235,7 +235,7 @@ fn explain(refused: PublishRefused, channel_bytes: usize) -> Refusal {
         ),
         PublishRefused::TooLarge => too_long(),
         PublishRefused::Busy => Refusal::busy(
-            "publications come faster than they can be delivered; send fewer, or retry",
+            "publications arrive faster than they can be delivered; send fewer, or retry after a second",
         ),
         PublishRefused::Draining => Refusal::draining(),
     }
@@ -294,7 +294,7 @@ mod tests {
             ("{", &["line 1 column 1"]),
             ("{\"channel\": \"c\",\n \"data\": }", &["line 2"]),
             (r#"{"data": 1}"#, &["missing field `channel`"]),
-            (r#"{"channel": "c"}"#, &["neither"]),
+            (r#"{"channel": "c"}"#, &["is missing"]),
             (r#"{"channel": "c", "data": 1, "b64data": "AA"}"#, &["both"]),
             (
                 r#"{"channel": 5, "data": 1}"#,
@@ -315,7 +315,7 @@ mod tests {
             (r#"{"channel": "c", "data": 1} x"#, &["trailing characters"]),
             (
                 r#"{"channel": "c", "data": "\ud800"}"#,
-                &["no Unicode text"],
+                &["not valid Unicode"],
             ),
             ("channel=c&data=1", &["expected value"]),
             ("[]", &["the body is a list"]),

@@ -104,7 +104,7 @@ on_both_drivers! {
         for (body, words) in [
             ("", "empty"),
             ("{\"channel\": \"c\",\n\"data\": }", "line 2"),
-            (r#"{"channel": "c"}"#, "neither"),
+            (r#"{"channel": "c"}"#, "is missing"),
             (r#"{"channel": "c", "data": 1, "b64data": ""}"#, "both"),
             (r#"{"channel": "c", "date": 1}"#, "`date`"),
             (r#"{"channel": 7, "data": 1}"#, "\\\"channel\\\""),
