@@ -39,12 +39,12 @@ pub struct Server {
     control: JoinHandle<Result<(), ServerError>>,
 }
 
-/// Begins to drain a server, from any thread of its descriptor table.
+/// Begins to drain a server. Works from any thread that shares the descriptor table in which it was started.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Sender<Stage>);
 
 impl Stop {
-    /// Health checks fail from now on; a little later connections are closed, over the time configured.
+    /// Health checks fail at once. After a short grace, connections are closed evenly over the configured time.
     pub fn drain(&self) {
         self.0.send_if_modified(|stage| {
             let begins = *stage == Stage::Serving;
@@ -158,7 +158,7 @@ impl Server {
         )
     }
 
-    /// A way to begin draining while somebody else waits.
+    /// A handle that begins the drain while another thread waits.
     #[must_use]
     pub fn stopper(&self) -> Stop {
         Stop(self.stage.clone())
@@ -167,7 +167,7 @@ impl Server {
     /// Waits until the server has drained.
     ///
     /// # Errors
-    /// It ended otherwise: a shard failed.
+    /// A shard failed.
     pub fn wait(self) -> Result<(), ServerError> {
         let panicked = || ServerError::Panicked {
             thread: "the control plane".into(),
@@ -247,7 +247,7 @@ fn launch(assembly: Assembly) -> Result<JoinHandle<Result<(), ServerError>>, Ser
     }
 }
 
-/// Life of the control plane's thread. One thread does: requests are few, and shards do the work.
+/// The control plane's thread. One is enough: requests are few, and shards do the work.
 fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), ServerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -280,6 +280,8 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             metrics: Registered::new(mesh.clone()),
             mesh: mesh.clone(),
             publishers: Publishers::default(),
+            // Without a key every page could publish.
+            allowed_origins: key.is_none().then(|| [].into()),
             key,
             driver: driver_name(plan.driver),
             stage: stage.subscribe(),
@@ -309,7 +311,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
     })
 }
 
-/// Sees the shards through: their start, their answers, their drain.
+/// Follows the shards from their start over their answers to the end of their drain.
 struct Supervisor {
     config: Config,
     plan: Plan,
@@ -429,7 +431,7 @@ impl Supervisor {
     }
 }
 
-/// Waits for the word, gives load balancers a moment to see the failing health check, then closes connections.
+/// When the drain begins: gives load balancers a moment to see the failing health check, then closes connections.
 async fn drain_when_told(mesh: Mesh, mut stage: watch::Receiver<Stage>, over: Duration) {
     if stage
         .wait_for(|stage| *stage != Stage::Serving)
@@ -480,7 +482,9 @@ async fn receive(socket: OwnedFd, admission: Admission) {
         }
     };
     if let Err(error) = received.await {
-        tracing::error!("the control plane does not hear from one of the shards: {error}");
+        tracing::error!(
+            "the hand-over socket of a shard failed; its API requests are lost until a restart: {error}"
+        );
     }
 }
 

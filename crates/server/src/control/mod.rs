@@ -8,6 +8,7 @@ mod health;
 mod inbound;
 mod key;
 mod metrics;
+mod origin;
 mod places;
 mod process;
 mod publish;
@@ -27,7 +28,7 @@ use axum::response::Response;
 use axum::routing::{any, get, post};
 use error::Refusal;
 use myriad_shard::Mesh;
-use myriad_wire::http::HeadLimits;
+use myriad_wire::http::{HeadLimits, OriginPattern};
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 
@@ -36,9 +37,9 @@ use tokio::sync::{Semaphore, watch};
 pub(crate) enum Stage {
     /// Clients are welcome.
     Serving,
-    /// Connections are being closed; this one server should be sent no more.
+    /// Connections are being closed, and load balancers should send no more clients.
     Draining,
-    /// No shard is left.
+    /// Every shard has ended.
     Stopped,
 }
 
@@ -47,6 +48,8 @@ pub(crate) struct Control {
     pub(crate) mesh: Mesh,
     pub(crate) publishers: Publishers,
     pub(crate) key: Option<Arc<str>>,
+    /// Web pages that may use the API beside those of this server's host; none lets every page use it.
+    pub(crate) allowed_origins: Option<Arc<[OriginPattern]>>,
     pub(crate) driver: &'static str,
     pub(crate) stage: watch::Receiver<Stage>,
     pub(crate) metrics: Registered,
@@ -80,8 +83,12 @@ const ROUTES: &str =
 
 pub(crate) fn router(control: Arc<Control>) -> Router {
     let keyed = middleware::from_fn_with_state(Arc::clone(&control), key::require);
+    let origins = middleware::from_fn_with_state(Arc::clone(&control), origin::require);
+    let publish = post(publish::publish)
+        .route_layer(keyed)
+        .route_layer(origins);
     Router::new()
-        .route("/api/publish", post(publish::publish).route_layer(keyed))
+        .route("/api/publish", publish)
         .route("/healthz", get(health::health))
         .route("/metrics", get(metrics::metrics))
         .route("/raw", any(stream))
@@ -102,7 +109,7 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
     let response = if asks_for_websocket(request.headers()) {
         axum::response::IntoResponse::into_response(Refusal::bad_request(
             "connection",
-            "a WebSocket needs a new connection to the listening address: this one already belongs to the HTTP API",
+            "a WebSocket needs a connection of its own: open a new one to the address that clients use; this one belongs to the HTTP API",
         ))
     } else {
         next.run(request).await
@@ -135,7 +142,7 @@ async fn stream() -> Refusal {
 
 async fn unknown_path(request: Request) -> Refusal {
     let message = format!(
-        "there is nothing at {}; there are {ROUTES}",
+        "path {} does not exist; the paths are {ROUTES}",
         shown(request.uri().path())
     );
     Refusal::new(StatusCode::NOT_FOUND, "path", message)
@@ -144,14 +151,14 @@ async fn unknown_path(request: Request) -> Refusal {
 /// The layer that calls this adds the Allow header.
 async fn wrong_method(request: Request) -> Refusal {
     let message = format!(
-        "{} is not for {}; there are {ROUTES}",
+        "method {} is not allowed at {}; the paths are {ROUTES}",
         request.method(),
         shown(request.uri().path())
     );
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", message)
 }
 
-/// A path as far as an answer repeats it.
+/// A path, cut to what an answer repeats.
 fn shown(path: &str) -> &str {
     // A path in a parsed request is ASCII, so that every index is a boundary.
     path.get(..path.len().min(100)).unwrap_or("the path")

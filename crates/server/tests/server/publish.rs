@@ -1,8 +1,8 @@
 //! `POST /api/publish`, from request to subscriber.
 
 use crate::support::{
-    Http, head, next, next_text, on_both_drivers, options, publish, publish_ok, publish_position,
-    request, start, websocket,
+    Http, head, metric, next, next_text, on_both_drivers, options, publish, publish_ok,
+    publish_position, request, start, websocket,
 };
 use myriad_server::Options;
 use tungstenite::Message;
@@ -95,6 +95,29 @@ on_both_drivers! {
         assert_eq!(send(&format!("Authorization: apikey {key}\r\n")).status, 200);
         // What everybody may know needs none.
         assert_eq!(request(server.address(), "GET", "/healthz", "", "").status, 200);
+    }
+
+    fn a_foreign_page_cannot_publish_where_the_api_is_open(driver) {
+        let server = start(options(driver));
+        let address = server.address();
+        let body = r#"{"channel": "c", "data": 1}"#;
+        // A form, which no browser asks about first; `localhost` is the host that the request names.
+        let send = |headers: &str| request(address, "POST", "/api/publish", &format!("Content-Type: text/plain\r\n{headers}"), body);
+        for origin in ["https://evil.example", "null", "http://localhost.evil.example", "http://localhost\r\nOrigin: http://evil.example"] {
+            let answer = send(&format!("Origin: {origin}\r\n"));
+            assert_eq!(answer.status, 403, "{origin}: {answer:?}");
+            assert!(answer.body.contains("\"code\":\"origin\"") && answer.body.contains("allowed-origins"), "{answer:?}");
+        }
+        let refused = "myriad_api_requests_total{route=\"/api/publish\",status=\"403\"}";
+        assert_eq!(metric(address, refused), 4);
+        for origin in ["", "Origin: http://localhost\r\n", "Origin: http://localhost:3000\r\n"] {
+            assert_eq!(send(origin).status, 200, "{origin}");
+        }
+        // With a key, it is the key that says who may publish.
+        let server = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
+        let key = server.api_key().expect("a generated key");
+        let headers = format!("Origin: https://app.example\r\nX-API-Key: {key}\r\n");
+        assert_eq!(request(server.address(), "POST", "/api/publish", &headers, body).status, 200);
     }
 
     fn what_cannot_be_published_is_explained(driver) {
