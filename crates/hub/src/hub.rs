@@ -15,7 +15,6 @@ use crate::compression::Compressor;
 use crate::connection::Connection;
 use crate::limits::Lease;
 use crate::outbound::Outbound;
-use crate::reach::{HubPlace, Reach};
 use crate::timers::{InputBacklog, Timing};
 use myriad_wheel::{Slab, Wheel};
 use std::collections::{HashMap, VecDeque};
@@ -46,7 +45,6 @@ pub struct Hub {
     /// Where in their interval the first connections ping, as the numerator of 2^32.
     pub(crate) spread_from: u32,
     join_serial: u64,
-    pub(crate) reach: Reach<HubPlace>,
 }
 
 impl Hub {
@@ -80,14 +78,7 @@ impl Hub {
             outbound_bytes_max,
             spread_from,
             join_serial: 0,
-            reach: Reach::default(),
         }
-    }
-
-    /// Which states of the hub's code have been reached, in builds with debug assertions.
-    #[must_use]
-    pub fn reach(&self) -> &Reach<HubPlace> {
-        &self.reach
     }
 
     /// Subscriptions of all connections.

@@ -21,10 +21,10 @@ mod encoding;
 mod home;
 mod hub;
 mod limits;
+pub mod marks;
 mod outbound;
 mod position;
 mod publication;
-mod reach;
 mod time;
 mod timers;
 
@@ -38,6 +38,5 @@ pub use limits::{Lease, Permit, Pool};
 pub use outbound::{Chunk, Outbound, Overflow};
 pub use position::{Epoch, Position};
 pub use publication::{Payload, Publication};
-pub use reach::{HubPlace, Place, Reach};
 pub use time::Now;
 pub use timers::{Due, Timing};

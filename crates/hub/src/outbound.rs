@@ -1,6 +1,6 @@
 //! What a connection has been given and the kernel has not taken.
 
-use crate::reach::HubPlace;
+use crate::marks::HubMark;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -141,11 +141,11 @@ impl Outbound {
     }
 
     /// Which kind of [`Outbound::drop_untouched`] this would be.
-    pub(crate) fn kind_of_drop(&self) -> HubPlace {
+    pub(crate) fn kind_of_drop(&self) -> HubMark {
         match self.chunks.front() {
-            _ if self.taken > 0 => HubPlace::DropBehindPart,
-            Some(Chunk::Response(_)) => HubPlace::DropBehindResponse,
-            _ => HubPlace::DropQueue,
+            _ if self.taken > 0 => HubMark::DropBehindPart,
+            Some(Chunk::Response(_)) => HubMark::DropBehindResponse,
+            _ => HubMark::DropQueue,
         }
     }
 

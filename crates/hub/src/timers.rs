@@ -1,7 +1,7 @@
 //! Timers: each connection has one, armed for the earliest of its deadlines.
 
 use crate::connection::Connection;
-use crate::reach::HubPlace;
+use crate::marks::hit;
 use crate::time::ticks;
 use crate::{Hub, Now, Phase};
 use myriad_wheel::Tick;
@@ -125,7 +125,7 @@ impl Hub {
             }
         }
         self.fired = fired;
-        self.reach.note_if(more, HubPlace::DueInSlices);
+        hit!(DueInSlices if more);
         more
     }
 
@@ -139,13 +139,10 @@ impl Hub {
     fn is_late(&mut self, index: u32, deadline: Tick, now: Tick) -> bool {
         let doubted = self.input_backlog.doubts(deadline, now);
         if doubted {
-            self.reach.note(HubPlace::LateDoubted);
+            hit!(LateDoubted);
             self.wheel.arm(&mut self.connections, index, after(now, 1));
         } else {
-            self.reach.note_if(
-                self.input_backlog.since.is_some(),
-                HubPlace::LateDespiteBacklog,
-            );
+            hit!(LateDespiteBacklog if self.input_backlog.since.is_some());
         }
         !doubted
     }
@@ -215,16 +212,16 @@ impl Hub {
             Phase::Handshake => {
                 let deadline = after(self.connections[index].opened, self.timing.handshake);
                 self.is_late(index, deadline, now).then(|| {
-                    self.reach.note(HubPlace::HandshakeTimeout);
+                    hit!(HandshakeTimeout);
                     Due::HandshakeTimeout
                 })
             }
             Phase::Joining => {
-                self.reach.note(HubPlace::JoinTimeout);
+                hit!(JoinTimeout);
                 Some(Due::JoinTimeout)
             }
             Phase::Closing => {
-                self.reach.note(HubPlace::LingerTimeout);
+                hit!(LingerTimeout);
                 Some(Due::LingerTimeout)
             }
             Phase::Open => self.handle_open_deadline(index, now),
@@ -238,7 +235,7 @@ impl Hub {
         let idle_at = after(last_input, timing.idle);
         if timing.idle > 0 && idle_at <= now {
             return self.is_late(index, idle_at, now).then(|| {
-                self.reach.note(HubPlace::IdleTimeout);
+                hit!(IdleTimeout);
                 Due::Idle
             });
         }
@@ -249,19 +246,19 @@ impl Hub {
                 let pinged_at = Tick(ping_at.0.saturating_sub(timing.pong));
                 if last_input < pinged_at {
                     return self.is_late(index, ping_at, now).then(|| {
-                        self.reach.note(HubPlace::PongTimeout);
+                        hit!(PongTimeout);
                         Due::PongTimeout
                     });
                 }
                 let connection = &mut self.connections[index];
-                self.reach.note(HubPlace::PongInTime);
+                hit!(PongInTime);
                 connection.set(Connection::AWAITS_PONG, false);
                 connection.ping_at = after(pinged_at, timing.ping_interval.max(timing.pong + 1));
             } else {
                 let connection = &mut self.connections[index];
                 connection.set(Connection::AWAITS_PONG, true);
                 connection.ping_at = after(now, timing.pong);
-                self.reach.note(HubPlace::Ping);
+                hit!(Ping);
                 due = Some(Due::Ping);
             }
         }

@@ -4,7 +4,7 @@
 //! then waits for the peer's FIN. [`Shard::reset`] resets. The peer's own FIN or RST ends a connection at once. Sockets are
 //! closed and records freed at the end of the turn.
 
-use crate::reach::ShardPlace;
+use crate::marks::hit;
 use crate::shard::{Shard, token_of};
 use crate::transport::Refused;
 use myriad_hub::{CloseReason, Now, Phase};
@@ -34,7 +34,10 @@ impl<R: Reactor> Shard<R> {
         match self.hub.connection(key.index).phase {
             Phase::Open => {}
             // A second publication of this turn overflowed its queue too: the first has ended it.
-            Phase::Closing => return self.reach.note(ShardPlace::CloseAgain),
+            Phase::Closing => {
+                hit!(CloseAgain);
+                return;
+            }
             Phase::Handshake | Phase::Joining => return self.reset(key, reason, now),
         }
         self.hub.drop_untouched_outbound(key.index);
@@ -122,7 +125,7 @@ impl<R: Reactor> Shard<R> {
                 self.reactor.close(socket, token_of(key), how);
                 self.release(key);
             } else {
-                self.reach.note(ShardPlace::ClosedTwice);
+                hit!(ClosedTwice);
             }
         }
         self.turn_end.pending_closes = pending;

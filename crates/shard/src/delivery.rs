@@ -1,7 +1,7 @@
 //! Deliveries: publications and pings, to many connections in few kernel entries. Changes `hub` and `turn_end`; sends by
 //! `reactor`.
 
-use crate::reach::{Happening, ShardPlace};
+use crate::marks::{Happening, hit};
 use crate::shard::Shard;
 use crate::transport::Refused;
 use myriad_hub::{Chunk, CloseReason, Due, Encoding, Now, Protocol, Publication, Target};
@@ -149,7 +149,7 @@ impl<R: Reactor> Shard<R> {
     ) {
         // Dropping what was queued after the frame may free enough of the budget.
         self.hub.drop_untouched_outbound(key.index);
-        self.reach.note_if(bytes == 0, ShardPlace::CloseBeforeFrame);
+        hit!(CloseBeforeFrame if bytes == 0);
         if bytes > 0 {
             if self
                 .hub
@@ -157,10 +157,10 @@ impl<R: Reactor> Shard<R> {
                 .is_err()
             {
                 // The peer has part of a frame, and no budget is left for its tail: no close frame can follow, so reset.
-                self.reach.note(ShardPlace::ResetInFrame);
+                hit!(ResetInFrame);
                 return self.reset(key, reason, now);
             }
-            self.reach.note(ShardPlace::CloseInFrame);
+            hit!(CloseInFrame);
             self.await_writable(key);
         }
         self.close_stream(key, reason, now);

@@ -1,7 +1,7 @@
 //! Draining: connections are closed evenly over a window, so that clients do not reconnect all at once.
 //! Changes `admission`; closes connections by the methods of `closing`.
 
-use crate::reach::{Happening, ShardPlace};
+use crate::marks::{Happening, hit};
 use crate::shard::Shard;
 use crate::transport::Refused;
 use myriad_hub::{CloseReason, Hub, Now, Phase};
@@ -67,14 +67,13 @@ impl<R: Reactor> Shard<R> {
                 .is_some_and(|key| self.hub.contains(key))
             {
                 let is_later = self.hub.connection(index).opened > drain.began.tick();
-                self.reach.note_if(is_later, ShardPlace::DrainReused);
+                hit!(DrainReused if is_later);
                 self.drain_connection(index, now);
             } else {
-                self.reach.note(ShardPlace::DrainGone);
+                hit!(DrainGone);
             }
         }
-        self.reach
-            .note_if(due < drain.due(now), ShardPlace::DrainOverdue);
+        hit!(DrainOverdue if due < drain.due(now));
         drain.closed = drain.closed.max(due);
         let all_told = drain.closed == drain.indices.len() && now >= drain.ends();
         if all_told && drain.accepting {
@@ -82,7 +81,7 @@ impl<R: Reactor> Shard<R> {
             drain.accepting = false;
             self.reactor.accept(false);
             let late: Vec<u32> = self.hub.connection_indices().collect();
-            self.reach.note_if(!late.is_empty(), ShardPlace::DrainLate);
+            hit!(DrainLate if !late.is_empty());
             for index in late {
                 self.drain_connection(index, now);
             }

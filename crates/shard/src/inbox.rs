@@ -2,8 +2,8 @@
 //! drain) and `turn_end`; sends by `mesh`.
 
 use crate::drain::Drain;
+use crate::marks::hit;
 use crate::mesh::Message;
-use crate::reach::ShardPlace;
 use crate::shard::Shard;
 use myriad_hub::{HomeEffect, Joined, Now, Phase, Position, Publication, ShardSet};
 use myriad_reactor::Reactor;
@@ -63,10 +63,10 @@ impl<R: Reactor> Shard<R> {
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
-                    self.reach.note_if(is_empty, ShardPlace::DrainEmpty);
+                    hit!(DrainEmpty if is_empty);
                     self.admission.drain = Some(Drain::new(over, now, &self.hub));
                 } else {
-                    self.reach.note(ShardPlace::DrainAgain);
+                    hit!(DrainAgain);
                 }
             }
         }
@@ -101,11 +101,9 @@ impl<R: Reactor> Shard<R> {
     /// As its home: sends a publication to every shard with a subscriber.
     fn send_publication(&mut self, publication: &Arc<Publication>, shards: ShardSet) {
         self.metrics().publications.add(1);
-        self.reach.note(match shards.len() {
-            0 => ShardPlace::PublishToNobody,
-            1 => ShardPlace::PublishToOne,
-            _ => ShardPlace::PublishToMany,
-        });
+        hit!(PublishToNobody if shards.is_empty());
+        hit!(PublishToOne if shards.len() == 1);
+        hit!(PublishToMany if shards.len() > 1);
         if shards.is_empty() {
             self.turn_end.completed.push(publication.published_at());
         }
@@ -132,8 +130,8 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn send_leaves(&mut self) {
         for channel in std::mem::take(&mut self.turn_end.emptied_channels) {
             let (shard, home) = (self.index, self.mesh.home_of(&channel));
-            self.reach.note_if(home == shard, ShardPlace::LeaveSelf);
-            self.reach.note_if(home != shard, ShardPlace::LeaveOther);
+            hit!(LeaveSelf if home == shard);
+            hit!(LeaveOther if home != shard);
             self.send_message(home, Message::Leave { channel, shard });
         }
     }

@@ -19,14 +19,15 @@ mod delivery;
 mod drain;
 mod inbox;
 mod input;
+mod marks;
 mod mesh;
 mod metrics;
 mod outbound;
-mod reach;
 mod settings;
 mod shard;
 mod transport;
 
+pub use marks::take_reached;
 pub use mesh::{Mesh, PublishRefused, Publishers};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use settings::{ProcessLimits, Settings};

@@ -1,6 +1,6 @@
 //! Outbound queues: replies, and everything that could not be sent at once. Changes `hub`; sends by `reactor`.
 
-use crate::reach::{Happening, ShardPlace};
+use crate::marks::{Happening, hit};
 use crate::shard::{Shard, token_of};
 use myriad_hub::{Chunk, Now, Phase};
 use myriad_reactor::{GATHER_PARTS_MAX, Parts, Reactor, SendOp, Sent, Socket};
@@ -130,7 +130,7 @@ impl<R: Reactor> Shard<R> {
         let finished = connection.is_finished();
         self.reactor.shutdown(socket);
         if finished {
-            self.reach.note(ShardPlace::FinAfterFin);
+            hit!(FinAfterFin);
             self.close_orderly(index);
         }
     }

@@ -2,11 +2,11 @@
 
 use crate::drain::Drain;
 use crate::input::Inputs;
+use crate::marks::{Happening, hit, hit_in_phase};
 use crate::mesh::{Mesh, Message};
 use crate::metrics::Metrics;
-use crate::reach::{Happening, ShardPlace, ShardReach};
 use crate::settings::Settings;
-use myriad_hub::{Home, Hub, Lease, Now, Phase, Timing};
+use myriad_hub::{Home, Hub, Lease, Now, Phase, Timing, marks};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::{Key, TICK_MS};
 use std::collections::VecDeque;
@@ -57,7 +57,6 @@ pub struct Shard<R: Reactor> {
     completions: Completions,
     /// When the turn began that [`Shard::wait`] has not recorded yet.
     turned_at: Option<Now>,
-    pub(crate) reach: ShardReach,
 }
 
 /// Who may connect.
@@ -133,7 +132,6 @@ impl<R: Reactor> Shard<R> {
             turn_end: TurnEnd::default(),
             completions: Completions::new(),
             turned_at: None,
-            reach: ShardReach::default(),
             settings,
             mesh,
             reactor,
@@ -195,10 +193,7 @@ impl<R: Reactor> Shard<R> {
     /// One pass: completions, inbox, timers, deliveries, what they queued, closes.
     pub fn turn(&mut self, now: Now) -> Turn {
         self.turned_at = Some(now);
-        self.reach.note_if(
-            !self.messages.loopback.is_empty(),
-            ShardPlace::LoopbackAfterClose,
-        );
+        hit!(LoopbackAfterClose if !self.messages.loopback.is_empty());
         let empty = Completions {
             list: Vec::new(),
             buffer: Vec::new(),
@@ -231,7 +226,7 @@ impl<R: Reactor> Shard<R> {
         match *completion {
             Completion::Accepted { socket } => self.handle_accepted(socket, now),
             Completion::AcceptPaused { errno: _ } => {
-                self.reach.note(ShardPlace::AcceptPaused);
+                hit!(AcceptPaused);
                 self.metrics().accept_pauses.add(1);
             }
             Completion::Received { token, ref range } => {
@@ -264,25 +259,22 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// The live record a completion is for; late completions of ended connections find none.
-    fn find(&mut self, token: Token, happening: Happening) -> Option<Key> {
+    fn find(&self, token: Token, happening: Happening) -> Option<Key> {
         let found = self.hub.find(token.index, token.generation);
-        match found {
-            Some(key) => self.note_happening(key.index, happening),
-            None => self.reach.note(match happening {
-                Happening::Finished => ShardPlace::LateFinished,
-                Happening::Failed => ShardPlace::LateFailed,
-                Happening::Writable => ShardPlace::LateWritable,
-                _ => ShardPlace::LateReceived,
-            }),
+        if let Some(key) = found {
+            self.note_happening(key.index, happening);
         }
+        hit!(LateReceived if found.is_none() && happening == Happening::Received);
+        hit!(LateFinished if found.is_none() && happening == Happening::Finished);
+        hit!(LateFailed if found.is_none() && happening == Happening::Failed);
+        hit!(LateWritable if found.is_none() && happening == Happening::Writable);
         found
     }
 
-    pub(crate) fn note_happening(&mut self, index: u32, happening: Happening) {
+    pub(crate) fn note_happening(&self, index: u32, happening: Happening) {
         // Where nothing is noted, not even the record is looked at: this is done for each delivery.
-        if cfg!(debug_assertions) {
-            let phase = self.hub.connection(index).phase;
-            self.reach.happens(happening, phase);
+        if marks::ENABLED {
+            hit_in_phase(happening, self.hub.connection(index).phase);
         }
     }
 
@@ -290,7 +282,7 @@ impl<R: Reactor> Shard<R> {
         self.metrics().accepts.add(1);
         let surplus = !self.admission.credits.spend(1);
         if surplus && self.admission.surplus == SURPLUS_MAX {
-            self.reach.note(ShardPlace::SurplusReset);
+            hit!(SurplusReset);
             self.metrics().count_close(myriad_hub::CloseReason::Full);
             self.reactor.close(
                 socket,
@@ -305,7 +297,7 @@ impl<R: Reactor> Shard<R> {
         let key = self.hub.open(socket.to_bits(), now);
         if surplus {
             self.admission.surplus += 1;
-            self.reach.note(ShardPlace::Surplus);
+            hit!(Surplus);
             self.hub.connection_mut(key.index).set_surplus();
         }
         self.reactor.register(socket, token_of(key));
@@ -352,14 +344,6 @@ impl<R: Reactor> Shard<R> {
             timers: self.hub.timer_count(),
             surplus: self.admission.surplus,
         }
-    }
-
-    /// Which states of the shard's and the hub's code have been reached, in builds with debug assertions: for the
-    /// simulator's report.
-    pub fn reach(&self) -> impl Iterator<Item = (String, u64)> + '_ {
-        let hub = self.hub.reach().counts();
-        let hub = hub.map(|(sentence, count)| (sentence.to_owned(), count));
-        self.reach.counts().chain(hub)
     }
 
     /// Its reactor, for checks.

@@ -5,8 +5,8 @@ use crate::channel::{Member, Membership};
 use crate::compression::Compressor;
 use crate::connection::{Connection, Phase};
 use crate::encoding::Encoding;
+use crate::marks::hit;
 use crate::outbound::Chunk;
-use crate::reach::HubPlace;
 use crate::{CloseReason, Publication};
 use myriad_wheel::NONE;
 use std::sync::Arc;
@@ -37,13 +37,13 @@ impl Hub {
     /// Queues a publication for this shard's members. False if there are none: then this shard is done with it.
     pub fn deliver(&mut self, publication: Arc<Publication>) -> bool {
         let Some(&channel) = self.names.get(&**publication.channel()) else {
-            self.reach.note(HubPlace::DeliverToNobody);
+            hit!(DeliverToNobody);
             return false;
         };
         let record = &mut self.channels[channel];
         // While joining, a publication can only be of an earlier membership. Ours begins with the home's answer.
         let Membership::Joined { epoch } = record.membership else {
-            self.reach.note(HubPlace::DeliverWhileJoining);
+            hit!(DeliverWhileJoining);
             return false;
         };
         assert_eq!(
@@ -59,7 +59,7 @@ impl Hub {
         if record.deliveries.is_empty() {
             self.delivering.push_back(channel);
         } else {
-            self.reach.note(HubPlace::DeliverBehindAnother);
+            hit!(DeliverBehindAnother);
         }
         record.deliveries.push_back(publication);
         true
@@ -119,8 +119,7 @@ impl Hub {
         emptied_channels: &mut Vec<Arc<str>>,
     ) -> Option<DeliverySlice> {
         let channel = self.delivering.pop_front()?;
-        self.reach
-            .note_if(!self.delivering.is_empty(), HubPlace::DeliverInTurn);
+        hit!(DeliverInTurn if !self.delivering.is_empty());
         let record = &mut self.channels[channel];
         let publication = Arc::clone(
             record
@@ -142,7 +141,7 @@ impl Hub {
         if finished {
             self.finish_delivery(channel, emptied_channels);
         } else {
-            self.reach.note(HubPlace::DeliverInSlices);
+            hit!(DeliverInSlices);
             self.delivering.push_back(channel);
         }
         Some(DeliverySlice {
@@ -161,11 +160,13 @@ impl Hub {
     ) {
         let subscription = &mut self.subscriptions[member.subscription];
         if subscription.last() >= publication.offset() {
-            return self.reach.note(HubPlace::DeliverPastOwn);
+            hit!(DeliverPastOwn);
+            return;
         }
         let connection = &mut self.connections[member.connection];
         if connection.phase != Phase::Open {
-            return self.reach.note(HubPlace::DeliverBeforeAdmission);
+            hit!(DeliverBeforeAdmission);
+            return;
         }
         subscription.set_last(publication.offset());
         if connection.outbound == NONE && !connection.is(Connection::IN_BATCH) {
@@ -179,9 +180,8 @@ impl Hub {
             return;
         }
         let is_twice = connection.is(Connection::IN_BATCH);
-        self.reach.note_if(is_twice, HubPlace::DeliverTwiceInBatch);
-        self.reach
-            .note_if(!is_twice, HubPlace::DeliverBackpressured);
+        hit!(DeliverTwiceInBatch if is_twice);
+        hit!(DeliverBackpressured if !is_twice);
         let frame = publication.frame(connection.encoding(), &mut self.compressor);
         let saved_bytes = publication.saved_bytes(frame);
         let chunk = Chunk::Shared(Arc::clone(frame));
@@ -202,7 +202,7 @@ impl Hub {
         // this it would keep the entry of every member that ever left.
         if record.tombstones > 0 {
             record.tombstones = 0;
-            self.reach.note(HubPlace::TombstonesRemoved);
+            hit!(TombstonesRemoved);
             record.members.retain(|member| *member != Member::TOMBSTONE);
             for (index, member) in record.members.iter().enumerate() {
                 self.subscriptions[member.subscription].member_index =
@@ -212,7 +212,7 @@ impl Hub {
         if !record.deliveries.is_empty() {
             self.delivering.push_back(channel);
         } else if !record.has_members() {
-            self.reach.note(HubPlace::LastLeavesInDelivery);
+            hit!(LastLeavesInDelivery);
             emptied_channels.push(self.remove_channel(channel));
         }
     }

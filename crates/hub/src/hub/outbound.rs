@@ -3,8 +3,8 @@
 use super::Hub;
 use crate::CloseReason;
 use crate::connection::Connection;
+use crate::marks::{self, Set, hit};
 use crate::outbound::{Chunk, Outbound, Overflow};
-use crate::reach::HubPlace;
 use myriad_wheel::NONE;
 
 impl Hub {
@@ -40,8 +40,8 @@ impl Hub {
     ) -> Result<(), Overflow> {
         let is_backpressured = self.connections[index].has_outbound();
         let outbound = self.reserve_outbound(index, chunk.cost(offset))?;
-        self.reach.note_if(!is_backpressured, HubPlace::TailAlone);
-        self.reach.note_if(is_backpressured, HubPlace::TailInFront);
+        hit!(TailAlone if !is_backpressured);
+        hit!(TailInFront if is_backpressured);
         self.outbounds[outbound].push_front(chunk, offset);
         Ok(())
     }
@@ -54,7 +54,7 @@ impl Hub {
             self.outbounds[outbound].cost()
         };
         if queued as usize + cost > self.outbound_bytes_max as usize {
-            self.reach.note(HubPlace::OverConnectionBudget);
+            hit!(OverConnectionBudget);
             return Err(Overflow::Connection);
         }
         if !self.reserve_buffered(cost) {
@@ -91,16 +91,16 @@ impl Hub {
         listed.clear();
         std::mem::swap(&mut self.flush, listed);
         // A record that ended, or was reused, since it was listed does not carry the mark.
-        let (connections, reach) = (&mut self.connections, &mut self.reach);
+        let connections = &mut self.connections;
         listed.retain(|&index| {
             if connections.key_of(index).is_none() {
-                reach.note(HubPlace::FlushGone);
+                hit!(FlushGone);
                 return false;
             }
             let connection = &mut connections[index];
             let listed = connection.is(Connection::FLUSH_LISTED);
             connection.set(Connection::FLUSH_LISTED, false);
-            reach.note_if(listed && connection.awaits_writable(), HubPlace::FlushWaits);
+            hit!(FlushWaits if listed && connection.awaits_writable());
             listed && !connection.awaits_writable()
         });
     }
@@ -127,9 +127,10 @@ impl Hub {
     pub fn drop_untouched_outbound(&mut self, index: u32) {
         let outbound = self.connections[index].outbound;
         if outbound == NONE {
-            return self.reach.note(HubPlace::DropEmpty);
+            hit!(DropEmpty);
+            return;
         }
-        self.reach.note(self.outbounds[outbound].kind_of_drop());
+        marks::count_hit(Set::Hub, self.outbounds[outbound].kind_of_drop() as usize);
         let dropped = self.outbounds[outbound].drop_untouched();
         self.release_buffered(dropped as usize);
         if self.outbounds[outbound].is_empty() {
@@ -141,7 +142,7 @@ impl Hub {
     pub(super) fn drop_outbound(&mut self, index: u32) {
         let outbound = std::mem::replace(&mut self.connections[index].outbound, NONE);
         if outbound != NONE {
-            self.reach.note(HubPlace::ReleaseQueue);
+            hit!(ReleaseQueue);
             let dropped = self.outbounds.remove(outbound);
             self.release_buffered(dropped.cost() as usize);
         }
@@ -154,7 +155,7 @@ impl Hub {
         if granted {
             self.buffered_bytes += bytes as u64;
         } else {
-            self.reach.note(HubPlace::OverProcessBudget);
+            hit!(OverProcessBudget);
         }
         granted
     }

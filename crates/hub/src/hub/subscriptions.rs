@@ -3,7 +3,7 @@
 use super::Hub;
 use crate::Position;
 use crate::channel::{Channel, Member, Membership, Subscription};
-use crate::reach::HubPlace;
+use crate::marks::hit;
 use myriad_wheel::{Key, NONE};
 use std::sync::Arc;
 
@@ -63,8 +63,7 @@ impl Hub {
             .insert(Subscription::new(channel, member_index, next))
             .index;
         self.subscriptions[subscription].set_last(record.last_offset);
-        self.reach
-            .note_if(!record.deliveries.is_empty(), HubPlace::SubscribeInDelivery);
+        hit!(SubscribeInDelivery if !record.deliveries.is_empty());
         record.members.push(Member {
             connection: index,
             subscription,
@@ -73,7 +72,7 @@ impl Hub {
         let serial = match record.membership {
             Membership::Joining { serial } => serial,
             Membership::Joined { epoch } => {
-                self.reach.note(HubPlace::SubscribeReady);
+                hit!(SubscribeReady);
                 let offset = record.last_offset;
                 return Subscribed::Ready {
                     subscription: SubscriptionId(subscription),
@@ -84,7 +83,7 @@ impl Hub {
         self.connections[index].joins_pending += 1;
         match known {
             Some(_) => {
-                self.reach.note(HubPlace::SubscribePending);
+                hit!(SubscribePending);
                 Subscribed::Pending
             }
             None => Subscribed::Ask {
@@ -124,14 +123,16 @@ impl Hub {
         joined: &mut Vec<Joined>,
     ) {
         let Some(&channel) = self.names.get(name) else {
-            return self.reach.note(HubPlace::AnswerToNobody);
+            hit!(AnswerToNobody);
+            return;
         };
         let record = &mut self.channels[channel];
         let Membership::Joining { serial } = record.membership else {
             return;
         };
         if serial != answered {
-            return self.reach.note(HubPlace::AnswerToOlderQuestion);
+            hit!(AnswerToOlderQuestion);
+            return;
         }
         let Position { epoch, offset } = position;
         record.membership = Membership::Joined { epoch };
@@ -195,12 +196,11 @@ impl Hub {
         let record = &mut self.channels[subscription.channel];
         if matches!(record.membership, Membership::Joining { .. }) {
             self.connections[index].joins_pending -= 1;
-            self.reach.note(HubPlace::LeaveWhileJoining);
+            hit!(LeaveWhileJoining);
         }
-        self.reach
-            .note_if(!record.deliveries.is_empty(), HubPlace::LeaveInDelivery);
+        hit!(LeaveInDelivery if !record.deliveries.is_empty());
         if let Some(moved) = record.remove_member(subscription.member_index) {
-            self.reach.note(HubPlace::LeaveSwaps);
+            hit!(LeaveSwaps);
             self.subscriptions[moved].member_index = subscription.member_index;
         }
         if !record.has_members() && record.deliveries.is_empty() {

@@ -1,7 +1,7 @@
 //! Requests that are no streams: they go to the control plane, with every byte read of them. Changes `hub` and
 //! `turn_end`; gives sockets of `reactor` to `hand_over`.
 
-use crate::reach::ShardPlace;
+use crate::marks::hit;
 use crate::shard::{Shard, token_of};
 use myriad_hub::{CloseReason, Now};
 use myriad_reactor::{Reactor, Socket};
@@ -24,7 +24,7 @@ impl<R: Reactor> Shard<R> {
             .find(|(known, _)| *known == key);
         if let Some((_, received)) = pending {
             received.extend_from_slice(bytes);
-            self.reach.note(ShardPlace::HandedOverInPieces);
+            hit!(HandedOverInPieces);
         }
     }
 
@@ -34,20 +34,16 @@ impl<R: Reactor> Shard<R> {
             let socket = Socket::from_bits(self.hub.connection(key.index).socket);
             let handle = self.reactor.transfer(socket, token_of(key));
             self.release(key);
-            self.reach
-                .note_if(handle.is_err(), ShardPlace::TransferFailed);
+            hit!(TransferFailed if handle.is_err());
             let is_transferred = handle.is_ok();
             let taken = handle.and_then(|handle| self.hand_over.hand_over(handle, &received));
             if taken.is_ok() {
                 self.metrics().handed_over.add(1);
-                self.reach.note(ShardPlace::HandedOver);
+                hit!(HandedOver);
             } else {
                 self.metrics().hand_overs_refused.add(1);
             }
-            self.reach.note_if(
-                is_transferred && taken.is_err(),
-                ShardPlace::HandOverRefused,
-            );
+            hit!(HandOverRefused if is_transferred && taken.is_err());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! WebSocket frames from clients, for every transport that speaks them. Changes `inputs` and `hub`.
 
 use crate::input::{Input, PartialMessage};
-use crate::reach::{Happening, ShardPlace};
+use crate::marks::{Happening, hit};
 use crate::shard::Shard;
 use myriad_hub::{CloseReason, Now, Phase, Transport};
 use myriad_reactor::Reactor;
@@ -41,7 +41,7 @@ impl<R: Reactor> Shard<R> {
         };
         let mut partial = match self.inputs.take(&mut self.hub, key.index) {
             Input::Frames(partial) => {
-                self.reach.note(ShardPlace::MessageInPieces);
+                hit!(MessageInPieces);
                 *partial
             }
             _ => PartialMessage {
@@ -101,8 +101,7 @@ impl<R: Reactor> Shard<R> {
                 let echoes = self.hub.connection(key.index).transport() == Transport::Echo;
                 if !compressed {
                     self.metrics().messages_received.add(u64::from(last));
-                    self.reach
-                        .note_if(first && !last, ShardPlace::MessageFragmented);
+                    hit!(MessageFragmented if first && !last);
                 }
                 // What a raw client sends is ignored: the limits above bound it, and nothing of it is kept. But whether it is
                 // compressed as it says shows only in the whole message.

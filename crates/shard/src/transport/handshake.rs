@@ -1,8 +1,8 @@
 //! The request head: which transport it asks for, or what is wrong with it. Changes `inputs` and `hub`.
 
 use crate::input::Input;
+use crate::marks::{Happening, hit};
 use crate::mesh::{Mesh, Message};
-use crate::reach::{Happening, ShardPlace};
 use crate::shard::Shard;
 use myriad_hub::{Chunk, CloseReason, Compression, Now, Subscribed, Transport};
 use myriad_reactor::Reactor;
@@ -98,7 +98,7 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn handle_head_bytes(&mut self, key: Key, bytes: &mut [u8], now: Now) {
         match self.inputs.take(&mut self.hub, key.index) {
             Input::Head(mut head) => {
-                self.reach.note(ShardPlace::HeadInPieces);
+                hit!(HeadInPieces);
                 head.extend_from_slice(bytes);
                 self.handle_request(key, &mut head, now);
             }
@@ -253,8 +253,8 @@ impl<R: Reactor> Shard<R> {
                     // A leave of the same channel in this turn must arrive before this join.
                     self.send_leaves();
                     let (shard, home) = (self.index, self.mesh.home_of(&name));
-                    self.reach.note_if(home == shard, ShardPlace::AskSelf);
-                    self.reach.note_if(home != shard, ShardPlace::AskOther);
+                    hit!(AskSelf if home == shard);
+                    hit!(AskOther if home != shard);
                     self.send_message(
                         home,
                         Message::Join {
@@ -267,7 +267,7 @@ impl<R: Reactor> Shard<R> {
             }
         }
         if !pending {
-            self.reach.note(ShardPlace::JoinAtOnce);
+            hit!(JoinAtOnce);
             return self.admit(key, Transport::Raw, response, early, now);
         }
         self.hub.begin_joining(key.index, now);
@@ -291,11 +291,11 @@ impl<R: Reactor> Shard<R> {
             unreachable!("a connection that joins has its response waiting");
         };
         if early.len() + bytes.len() > EARLY_BYTES_MAX {
-            self.reach.note(ShardPlace::EarlyTooMuch);
+            hit!(EarlyTooMuch);
             let sentence = "Too much behind the request: wait for the 101 before you send frames.";
             return self.refuse(key, Refused::new(400, "body", sentence), now);
         }
-        self.reach.note(ShardPlace::EarlyBytes);
+        hit!(EarlyBytes);
         early.extend_from_slice(bytes);
         if !self
             .inputs
@@ -333,7 +333,7 @@ impl<R: Reactor> Shard<R> {
         let response = Chunk::Response(response.into());
         if self.hub.enqueue(key.index, response).is_err() {
             // No 101: a close frame would be no answer to a request.
-            self.reach.note(ShardPlace::ResponseTooMuch);
+            hit!(ResponseTooMuch);
             return self.refuse(key, Refused::overloaded(), now);
         }
         self.metrics().upgrades.add(1);
@@ -341,7 +341,7 @@ impl<R: Reactor> Shard<R> {
             .compressed_upgrades
             .add(u64::from(compresses));
         if !early.is_empty() {
-            self.reach.note(ShardPlace::EarlyWithRequest);
+            hit!(EarlyWithRequest);
             self.handle_frames(key, early, now);
         }
     }
@@ -350,10 +350,8 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn refuse(&mut self, key: Key, refused: Refused, now: Now) {
         self.metrics().count_refusal(refused.label);
         let reason = refused.reason;
-        self.reach
-            .note_if(reason == CloseReason::Full, ShardPlace::RefusedFull);
-        self.reach
-            .note_if(reason == CloseReason::Drain, ShardPlace::RefusedDraining);
+        hit!(RefusedFull if reason == CloseReason::Full);
+        hit!(RefusedDraining if reason == CloseReason::Drain);
         let mut response = Vec::with_capacity(256);
         write_response(
             &mut response,

@@ -100,10 +100,8 @@ pub(crate) fn close_read(code: u16) -> String {
 impl World {
     /// Takes in what the shards have come through, before they go.
     pub(crate) fn note_reach(&mut self) {
-        for seat in &self.seats {
-            for (what, count) in seat.shard.reach() {
-                self.reach.add(what, count);
-            }
+        for (what, count) in myriad_shard::take_reached() {
+            self.reach.add(what, count);
         }
         for (reason, count) in CLOSE_REASONS.iter().zip(self.closes_by_reason()) {
             self.reach.add(format!("close: {reason:?}"), count);

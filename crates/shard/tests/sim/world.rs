@@ -119,6 +119,8 @@ const ROUNDS_MAX: usize = 200_000;
 
 impl World {
     pub(crate) fn new(plan: Plan, mut prng: Prng, is_printed: bool) -> Self {
+        // Hits of an earlier world of this thread, which may have failed, are not ours.
+        myriad_shard::take_reached().for_each(drop);
         let net = SimNet::new(prng.bits(), plan.faults);
         let wakers = (0..plan.shards).map(|_| Waker::silent()).collect();
         let (replies, epoch) = (Replies::default(), Epoch::new(plan.start));

@@ -1,11 +1,12 @@
-//! Which states of the shard's code a run has reached, for the simulator's report: what happened to connections in each of
-//! their phases, and where the shard's own schedules meet. See [`myriad_hub::Reach`].
+//! Marks of the shard's code, for the simulator's report: what happened to connections in each of their phases, and where the
+//! shard's own schedules meet. See [`myriad_hub::marks`].
 
-use myriad_hub::{Phase, Place, Reach};
+use myriad_hub::Phase;
+use myriad_hub::marks::{self, HubMark, Mark, Set};
 
-myriad_hub::places! {
+myriad_hub::marks! {
     /// What can happen to a connection in some phase.
-    pub(crate) enum Happening {
+    pub(crate) enum Happening in Phases {
         Received = "bytes arrive",
         Finished = "FIN arrives",
         Failed = "the connection breaks",
@@ -24,9 +25,9 @@ myriad_hub::places! {
     }
 }
 
-myriad_hub::places! {
+myriad_hub::marks! {
     /// Where the shard's schedules meet.
-    pub(crate) enum ShardPlace {
+    pub(crate) enum ShardMark in Shard {
         LateReceived = "bytes of a connection that has gone",
         LateFinished = "FIN of a connection that has gone",
         LateFailed = "the break of a connection that has gone",
@@ -71,13 +72,22 @@ myriad_hub::places! {
     }
 }
 
-/// What a shard has reached.
-#[derive(Debug, Default)]
-pub(crate) struct ShardReach {
-    places: Reach<ShardPlace>,
-    /// By phase, in the order of its discriminants.
-    happenings: [Reach<Happening>; PHASES.len()],
+/// Counts a hit of a mark of this crate, as `hit!` of the hub does.
+macro_rules! hit {
+    ($mark:ident) => {
+        myriad_hub::marks::count_hit(
+            myriad_hub::marks::Set::Shard,
+            $crate::marks::ShardMark::$mark as usize,
+        )
+    };
+    ($mark:ident if $condition:expr) => {
+        if myriad_hub::marks::ENABLED && $condition {
+            hit!($mark);
+        }
+    };
 }
+
+pub(crate) use hit;
 
 const PHASES: [Phase; 4] = [
     Phase::Handshake,
@@ -86,37 +96,39 @@ const PHASES: [Phase; 4] = [
     Phase::Closing,
 ];
 
-impl ShardReach {
-    pub(crate) fn note(&mut self, place: ShardPlace) {
-        self.places.note(place);
-    }
+const _: () = assert!(PHASES.len() * Happening::ALL.len() <= Set::MARKS_MAX);
 
-    pub(crate) fn note_if(&mut self, is_there: bool, place: ShardPlace) {
-        self.places.note_if(is_there, place);
-    }
+/// The number of a happening in a phase among the marks of [`Set::Phases`].
+fn index_of(happening: Happening, phase: Phase) -> usize {
+    phase as usize * Happening::ALL.len() + happening.index()
+}
 
-    pub(crate) fn happens(&mut self, happening: Happening, phase: Phase) {
-        debug_assert!(
-            may_happen(happening, phase),
-            "{happening:?} while {phase:?}"
-        );
-        self.happenings[phase as usize].note(happening);
-    }
+/// Counts a hit of what happens to a connection in this phase.
+pub(crate) fn hit_in_phase(happening: Happening, phase: Phase) {
+    debug_assert!(
+        may_happen(happening, phase),
+        "{happening:?} while {phase:?}"
+    );
+    marks::count_hit(Set::Phases, index_of(happening, phase));
+}
 
-    /// What was reached, how often: every place, and everything that may happen in every phase.
-    pub(crate) fn counts(&self) -> impl Iterator<Item = (String, u64)> + '_ {
-        let places = self.places.counts();
-        let places = places.map(|(sentence, count)| (sentence.to_owned(), count));
-        let happenings = PHASES.iter().flat_map(|&phase| {
-            let counts = self.happenings[phase as usize].counts();
-            Happening::ALL
-                .iter()
-                .zip(counts)
-                .filter(move |((happening, _), _)| may_happen(*happening, phase))
-                .map(move |(_, (sentence, count))| (format!("{phase:?}: {sentence}"), count))
-        });
-        places.chain(happenings)
-    }
+/// What this thread's shards and hubs have reached, and how often, since it was last asked: every mark, and everything that
+/// may happen in every phase. All zero unless `myriad-hub` has its feature `marks`: for the simulator's report.
+pub fn take_reached() -> impl Iterator<Item = (String, u64)> {
+    let hub = marks::take_all::<HubMark>();
+    let shard = marks::take_all::<ShardMark>();
+    let own = hub
+        .chain(shard)
+        .map(|(sentence, count)| (sentence.to_owned(), count));
+    let phases = PHASES.iter().flat_map(|&phase| {
+        let may_happen = move |(happening, _): &&(Happening, &str)| may_happen(*happening, phase);
+        let happenings = Happening::ALL.iter().filter(may_happen);
+        happenings.map(move |(happening, sentence)| {
+            let count = marks::take(Set::Phases, index_of(*happening, phase));
+            (format!("{phase:?}: {sentence}"), count)
+        })
+    });
+    own.chain(phases)
 }
 
 /// Nothing is sent before the answer to the request, and frames only to open connections.
