@@ -109,7 +109,7 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
     let response = if asks_for_websocket(request.headers()) {
         axum::response::IntoResponse::into_response(Refusal::bad_request(
             "connection",
-            "a WebSocket needs a connection of its own: open a new one to the address that clients use; this one belongs to the HTTP API",
+            "a WebSocket needs a new connection to the address that clients use; this one already belongs to the HTTP API",
         ))
     } else {
         next.run(request).await
