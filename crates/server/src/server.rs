@@ -444,9 +444,21 @@ async fn drain_when_told(mesh: Mesh, mut stage: watch::Receiver<Stage>, over: Du
         "draining: closing connections over {}",
         crate::quantity::Span(over)
     );
-    tokio::time::sleep((over / 5).min(GRACE_MAX)).await;
+    let grace_ends = tokio::time::Instant::now() + (over / 5).min(GRACE_MAX);
+    // A server that nobody is connected to has nobody to spare.
+    while is_anybody_connected(&mesh) && tokio::time::Instant::now() < grace_ends {
+        tokio::time::sleep_until(grace_ends.min(tokio::time::Instant::now() + GLANCE)).await;
+    }
     mesh.drain(over);
 }
+
+fn is_anybody_connected(mesh: &Mesh) -> bool {
+    let mut shards = mesh.metrics().iter();
+    shards.any(|shard| shard.connections.value() > 0)
+}
+
+/// How often it is looked whether the last client has gone.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// After an error that may last: a lack of descriptors or of memory would spin.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -75,8 +75,8 @@ impl<R: Reactor> Shard<R> {
         }
         hit!(DrainOverdue if due < drain.due(now));
         drain.closed = drain.closed.max(due);
-        let all_told = drain.closed == drain.indices.len() && now >= drain.ends();
-        if all_told && drain.accepting {
+        let is_over = drain.closed == drain.indices.len() && now >= drain.ends() || self.is_alone();
+        if is_over && drain.accepting {
             // Stop accepting last: until here new connections were answered 503.
             drain.accepting = false;
             self.reactor.accept(false);
@@ -87,7 +87,7 @@ impl<R: Reactor> Shard<R> {
             }
         }
         self.admission.drain = Some(drain);
-        all_told && self.hub.connection_count() == 0
+        is_over && self.hub.connection_count() == 0
     }
 
     fn drain_connection(&mut self, index: u32, now: Now) {
@@ -99,5 +99,12 @@ impl<R: Reactor> Shard<R> {
             }
             Phase::Closing => {}
         }
+    }
+
+    /// True when no shard has a connection: there is nobody to wait for, and nobody to say 503 to.
+    fn is_alone(&self) -> bool {
+        let others = self.mesh.metrics().iter().enumerate();
+        let mut others = others.filter(|(index, _)| *index != self.index);
+        self.hub.connection_count() == 0 && others.all(|(_, shard)| shard.connections.value() == 0)
     }
 }

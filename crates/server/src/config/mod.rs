@@ -1,5 +1,6 @@
 //! Configuration: what was written ([`Options`], from flags and a TOML file), and what it means ([`Config`]).
 
+mod address;
 mod options;
 
 pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Options};

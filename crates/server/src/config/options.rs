@@ -1,6 +1,6 @@
 //! What was written, in flags or in the file: one list of names for both.
 
-use super::ConfigError;
+use super::{ConfigError, address};
 use crate::quantity::{Count, Size, Span};
 use myriad_doctor::quantity::QuantityError;
 use myriad_shard::{Compression, Mesh};
@@ -17,12 +17,14 @@ use thiserror::Error;
 #[derive(Clone, Debug, Default, Deserialize, clap::Args)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
-    /// Address and port for clients; port 0 lets the kernel choose [default: 127.0.0.1:8000]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// Where clients connect: 127.0.0.1:8000, 8000 (loopback), :8000 (every address); port 0: any [default: 127.0.0.1:8000]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse)]
+    #[serde(deserialize_with = "address::deserialize")]
     pub listen: Option<SocketAddr>,
 
-    /// A second address for the API, health and metrics, instead of the first one
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// A second address for the API, health and metrics, instead of the first one [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse)]
+    #[serde(deserialize_with = "address::deserialize")]
     pub internal_listen: Option<SocketAddr>,
 
     /// Client connections to hold at most; more are answered 503 [default: 1m, or what memory allows]
@@ -37,7 +39,7 @@ pub struct Options {
     #[arg(long, value_name = "COUNT")]
     pub shards: Option<usize>,
 
-    /// For development: open API, anonymous clients, and /echo
+    /// For development: open API, anonymous clients, and /echo [default: false]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
     pub dev: Option<bool>,
 
@@ -49,7 +51,7 @@ pub struct Options {
     #[arg(long, value_name = "KEY")]
     pub api_key: Option<String>,
 
-    /// Publish the server's time to a channel at an interval, such as time=1m; may be repeated
+    /// Publish the server's time to a channel at an interval, such as time=1m; may be repeated [default: none]
     #[arg(long, value_name = "CHANNEL=INTERVAL")]
     pub announce: Option<Vec<Announcement>>,
 
@@ -259,7 +261,7 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    #[derive(Parser)]
+    #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
         options: Options,
@@ -281,6 +283,38 @@ mod tests {
                 assert!(!error.to_string().contains("unknown field"), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn help_shows_every_default() {
+        let command = <Options as clap::Args>::augment_args(clap::Command::new("serve"));
+        for flag in command.get_arguments() {
+            let help = flag.get_help().expect("a sentence").to_string();
+            assert!(help.contains("[default: "), "{:?}: {help}", flag.get_long());
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_alike_in_flags_and_in_the_file() {
+        for (flag, key) in [
+            (":8000", "\":8000\""),
+            ("8000", "8000"),
+            ("localhost:8000", "\"localhost:8000\""),
+        ] {
+            for name in ["listen", "internal-listen"] {
+                let written = flags(&[&format!("--{name}"), flag]);
+                let file: Options = toml::from_str(&format!("{name} = {key}")).unwrap();
+                assert_eq!(written.listen, file.listen);
+                assert_eq!(written.internal_listen, file.internal_listen);
+            }
+        }
+        let error = toml::from_str::<Options>("listen = \"localhost\"").unwrap_err();
+        assert!(error.to_string().contains("the port is missing"), "{error}");
+        let error = Line::try_parse_from(["serve", "--listen", "myhost:1"]).unwrap_err();
+        assert!(
+            error.to_string().contains("the host must be an IP address"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -5,17 +5,22 @@ use crate::machine;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
 
 /// Connections that may wait to be accepted; the kernel bounds it by `net.core.somaxconn`.
 const BACKLOG: u32 = 4096;
 
 /// The listening address, ours alone until the last shard listens.
 ///
-/// Shards share a port by SO_REUSEPORT, and so would, silently, a second server of the same user. Therefore the
-/// address is bound once without it, which fails wherever anybody listens, whatever options they have.
-/// Only then the option is set, which the kernel reads anew when a shard's listener binds. The socket itself never
-/// listens, so that no client can be lost in its backlog.
+/// Shards share a port by SO_REUSEPORT, and so would, silently, a second server of the same user. So this socket is
+/// bound without it, and kept until every shard listens: from there on the shards' listeners are in a later server's way.
+/// SO_REUSEPORT is set only then; the kernel reads it anew when a shard's listener binds.
+///
+/// To bind is not enough. SO_REUSEADDR is needed to bind beside an earlier server's connections in TIME_WAIT, and two
+/// sockets that both have it may be bound to one port until one of them listens. So the socket listens for a moment:
+/// the kernel lets one of several do that, whatever their addresses, options and users are. Then it takes SO_REUSEADDR
+/// back, so that nobody can bind beside it any more, and stops listening, so that no client is lost in its backlog.
 #[derive(Debug)]
 pub(crate) struct HeldAddress {
     address: SocketAddr,
@@ -37,15 +42,24 @@ impl HeldAddress {
     }
 }
 
+/// Two servers that begin to listen at the same time may both be refused by the kernel; one of them gets it by trying
+/// again after a pause of its own.
+const ATTEMPTS_MAX: u32 = 20;
+
 fn hold(address: SocketAddr) -> io::Result<HeldAddress> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
-    // Connections of an earlier server in TIME_WAIT are no reason to refuse.
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
+    let mut attempt = 0;
+    let socket = loop {
+        let socket = bind(address)?;
+        match claim(&socket, address) {
+            Ok(()) => break socket,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempt < ATTEMPTS_MAX => {
+                drop(socket);
+                attempt += 1;
+                std::thread::sleep(random_pause());
+            }
+            Err(error) => return Err(error),
+        }
+    };
     socket.set_reuse_port(true)?;
     let address = socket
         .local_addr()?
@@ -55,6 +69,38 @@ fn hold(address: SocketAddr) -> io::Result<HeldAddress> {
         address,
         _socket: socket,
     })
+}
+
+fn bind(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    // A port of the kernel's choice has no earlier connections.
+    socket.set_reuse_address(address.port() != 0)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Makes sure that no other socket is bound to the port, or will be.
+fn claim(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    if address.port() == 0 {
+        // The kernel has chosen a port that nobody had, and without SO_REUSEADDR nobody can join us there.
+        return Ok(());
+    }
+    socket.listen(1)?;
+    socket.set_reuse_address(false)?;
+    // It stays bound: the port was given, and not chosen by the kernel.
+    socket.shutdown(Shutdown::Read)
+}
+
+/// 1 to 9 ms. Different for those who try at the same time, so that they do not do so again.
+fn random_pause() -> Duration {
+    let mut byte = [0];
+    // Without randomness the pause is the same, and one more attempt does no harm.
+    let _ = rustix::rand::getrandom(&mut byte, rustix::rand::GetRandomFlags::empty());
+    Duration::from_millis(1) + Duration::from_micros(u64::from(byte[0]) * 32)
 }
 
 /// The error in words, with the option that can be changed.
@@ -79,13 +125,14 @@ pub(crate) fn backlog() -> u32 {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+    use std::sync::Barrier;
 
     fn anywhere() -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 0))
     }
 
     fn shared_listener(address: SocketAddr) -> io::Result<TcpListener> {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
         socket.bind(&address.into())?;
@@ -113,6 +160,80 @@ mod tests {
             "address {address} is in use by another program; stop it or choose another with --listen"
         );
         assert_eq!(error.to_string(), text);
+    }
+
+    /// Takes the address in many threads at once; true for those who got it. Nobody lets go before all have tried.
+    fn race(addresses: &[SocketAddr]) -> Vec<bool> {
+        let barrier = Barrier::new(addresses.len());
+        std::thread::scope(|scope| {
+            let starts: Vec<_> = addresses
+                .iter()
+                .map(|address| {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        barrier.wait();
+                        let held = HeldAddress::take(*address, "listen");
+                        // As a server does before it lets go. No panic here: the others would wait for ever.
+                        let listener = held
+                            .as_ref()
+                            .ok()
+                            .map(|held| shared_listener(held.address()));
+                        barrier.wait();
+                        drop(held);
+                        listener.is_some_and(|listener| {
+                            listener
+                                .expect("an address of our own")
+                                .local_addr()
+                                .is_ok()
+                        })
+                    })
+                })
+                .collect();
+            let outcomes = starts.into_iter().map(|start| start.join());
+            outcomes.map(|outcome| outcome.expect("no panic")).collect()
+        })
+    }
+
+    #[test]
+    fn of_servers_that_start_at_once_one_gets_the_address() {
+        let port = HeldAddress::take(anywhere(), "listen")
+            .unwrap()
+            .address()
+            .port();
+        for round in 0..100 {
+            // The wildcards of both families overlap with it, and with one another.
+            let addresses = [
+                "127.0.0.1",
+                "127.0.0.1",
+                "0.0.0.0",
+                "127.0.0.1",
+                "::",
+                "127.0.0.1",
+            ];
+            let addresses = addresses.map(|ip| SocketAddr::new(ip.parse().unwrap(), port));
+            let winners = race(&addresses).into_iter().filter(|won| *won).count();
+            assert_eq!(winners, 1, "round {round}");
+        }
+    }
+
+    #[test]
+    fn addresses_that_do_not_overlap_are_taken_at_once() {
+        let port = HeldAddress::take(anywhere(), "listen")
+            .unwrap()
+            .address()
+            .port();
+        for _ in 0..20 {
+            let addresses = [[127, 0, 0, 1], [127, 0, 0, 2], [127, 0, 0, 3]];
+            let addresses = addresses.map(|ip| SocketAddr::from((ip, port)));
+            assert_eq!(race(&addresses), [true; 3]);
+        }
+    }
+
+    #[test]
+    fn a_port_of_the_kernels_choice_cannot_be_joined() {
+        let held = HeldAddress::take(anywhere(), "listen").unwrap();
+        let error = HeldAddress::take(held.address(), "listen").unwrap_err();
+        assert!(matches!(error, ServerError::AddressInUse { .. }), "{error}");
     }
 
     #[test]

@@ -78,6 +78,30 @@ on_both_drivers! {
         assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
     }
 
+    fn an_idle_server_stops_at_once(driver) {
+        let server = start(Options { drain: Some(Span(Duration::from_hours(1))), ..options(driver) });
+        // One that came and went, and one of the control plane's, which does not count.
+        drop(websocket(server.address(), "/raw?channel=c"));
+        let mut api = Http::connect(server.address());
+        api.send(head("GET", "/healthz", "").as_bytes());
+        assert_eq!(api.answer().status, 200);
+        let address = server.address();
+        let stopping = std::thread::spawn(move || server.stop());
+        until("the server stops", || stopping.is_finished());
+        stopping.join().expect("a drained server");
+        assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+    }
+
+    fn a_drain_ends_with_the_last_client(driver) {
+        let server = start(Options { drain: Some(Span(Duration::from_hours(1))), ..options(driver) });
+        let clients: Vec<_> = (0..20).map(|_| websocket(server.address(), "/raw?channel=c")).collect();
+        let stopping = std::thread::spawn(move || server.stop());
+        // They would be closed one each three minutes.
+        drop(clients);
+        until("the server stops", || stopping.is_finished());
+        stopping.join().expect("a drained server");
+    }
+
     fn a_full_server_says_when_to_come_back(driver) {
         let server = start(Options { max_connections: Some(Count(3)), ..options(driver) });
         let address = server.address();
