@@ -291,7 +291,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             plan,
             address: held.address(),
             send_buffer_bytes: config.send_buffer_bytes,
-            settings: config.settings,
+            settings: config.settings.clone(),
             wakers,
         };
         let started = shards::start(launch, &mesh, &mailbox);

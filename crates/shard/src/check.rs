@@ -53,7 +53,7 @@ impl<R: Reactor> Shard<R> {
             "every partial input has an owner"
         );
         assert_eq!(buffered_bytes as u64, self.hub.buffered_bytes());
-        assert_eq!(surplus, self.admission.surplus);
+        assert_eq!(surplus, self.admission.surplus.len());
     }
 
     /// What a connection holds is what its phase allows, and some deadline will end whatever must not last.

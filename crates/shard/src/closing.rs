@@ -129,13 +129,14 @@ impl<R: Reactor> Shard<R> {
             }
         }
         self.turn_end.pending_closes = pending;
+        self.admission.surplus.end_turn();
     }
 
     /// Frees the record, and its credit of the limit of connections.
     pub(crate) fn release(&mut self, key: Key) {
         self.inputs.take(&mut self.hub, key.index);
         if self.hub.connection(key.index).is_surplus() {
-            self.admission.surplus -= 1;
+            self.admission.surplus.release();
         } else {
             self.admission.credits.refund(1);
         }

@@ -25,6 +25,7 @@ mod metrics;
 mod outbound;
 mod settings;
 mod shard;
+mod surplus;
 mod transport;
 
 pub use marks::take_reached;
@@ -34,3 +35,4 @@ pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 
 pub use myriad_hub::{CloseReason, Compression, Epoch, Now, Payload, Position, PublishId};
+pub use myriad_wire::http::{OriginPattern, OriginPatternError};

@@ -34,6 +34,7 @@ myriad_hub::marks! {
         LateWritable = "room on a connection that has gone",
         AcceptPaused = "accepting pauses",
         Surplus = "a connection beyond the limit is kept to be answered",
+        SurplusEvicted = "a connection beyond the limit is reset for a newcomer",
         SurplusReset = "a connection beyond the limit is reset at once",
         HeadInPieces = "a request head comes in pieces",
         MessageInPieces = "a message comes in pieces",

@@ -111,10 +111,12 @@ pub struct Metrics {
 }
 
 /// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
-pub const REFUSALS: [&str; 20] = [
+pub const REFUSALS: [&str; 23] = [
     "head_too_long",
     "too_many_headers",
     "malformed_head",
+    "transfer_coding",
+    "framing",
     "malformed_query",
     "method",
     "http_version",
@@ -127,6 +129,7 @@ pub const REFUSALS: [&str; 20] = [
     "channel",
     "path",
     "anonymous",
+    "origin",
     "handshake_timeout",
     "full",
     "draining",
@@ -153,7 +156,7 @@ impl Metrics {
 mod tests {
     use super::{Distribution, REFUSALS};
     use myriad_wire::handshake::Refusal;
-    use myriad_wire::http::{HeadError, QueryError};
+    use myriad_wire::http::{HeadError, OriginRefused, QueryError};
 
     #[test]
     fn every_refusal_of_wire_is_listed() {
@@ -161,6 +164,10 @@ mod tests {
         let heads = [
             HeadError::TooLong.label(),
             HeadError::TooManyHeaders.label(),
+            HeadError::Host.label(),
+            HeadError::TransferCoding.label(),
+            HeadError::Framing.label(),
+            OriginRefused.label(),
             QueryError.label(),
         ];
         for label in wire.into_iter().chain(heads) {

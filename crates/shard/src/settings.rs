@@ -1,6 +1,8 @@
 //! What a shard is told at its start; plain data.
 
 use myriad_hub::Compression;
+use myriad_wire::http::OriginPattern;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Limits of the whole process, owned by the [`crate::Mesh`] and leased to shards in portions.
@@ -28,12 +30,15 @@ impl Default for ProcessLimits {
 }
 
 /// Settings of one shard, the same for all shards of a process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Serves `/echo`.
     pub echo: bool,
     /// Lets clients in that have not proved who they are; without it `/raw` answers 401.
     pub anonymous: bool,
+    /// Web pages of other hosts that may connect; none lets every page in. The server's own host is always let in, and
+    /// so are clients that are no browsers.
+    pub allowed_origins: Option<Arc<[OriginPattern]>>,
     /// What is agreed to when a client offers to compress messages.
     pub compression: Compression,
     /// Requests other than streams are handed over to the control plane; without it they are answered 404.
@@ -70,6 +75,7 @@ impl Default for Settings {
         Self {
             echo: false,
             anonymous: false,
+            allowed_origins: None,
             compression: Compression::default(),
             hands_over: true,
             handshake_timeout: Duration::from_secs(10),

@@ -6,6 +6,7 @@ use crate::marks::{Happening, hit, hit_in_phase};
 use crate::mesh::{Mesh, Message};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
+use crate::surplus::Surplus;
 use myriad_hub::{Home, Hub, Lease, Now, Phase, Timing, marks};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::{Key, TICK_MS};
@@ -31,9 +32,6 @@ pub enum Turn {
     /// Drained: nothing is left to do.
     Finished,
 }
-
-/// Connections beyond the limit that a shard holds at a time, to answer them 503. More are reset.
-const SURPLUS_MAX: usize = 256;
 
 /// One core's connections and their loop.
 ///
@@ -65,7 +63,7 @@ pub(crate) struct Admission {
     /// The shard's lease of the limit of connections.
     pub(crate) credits: Lease,
     /// Connections beyond the limit, held until they are answered 503.
-    pub(crate) surplus: usize,
+    pub(crate) surplus: Surplus,
     pub(crate) drain: Option<Drain>,
 }
 
@@ -125,7 +123,7 @@ impl<R: Reactor> Shard<R> {
             inputs: Inputs::new(),
             admission: Admission {
                 credits: Lease::new(mesh.connections().clone(), 0),
-                surplus: 0,
+                surplus: Surplus::default(),
                 drain: None,
             },
             messages: Messages::default(),
@@ -281,7 +279,7 @@ impl<R: Reactor> Shard<R> {
     fn handle_accepted(&mut self, socket: Socket, now: Now) {
         self.metrics().accepts.add(1);
         let surplus = !self.admission.credits.spend(1);
-        if surplus && self.admission.surplus == SURPLUS_MAX {
+        if surplus && !self.make_surplus_room(now) {
             hit!(SurplusReset);
             self.metrics().count_close(myriad_hub::CloseReason::Full);
             self.reactor.close(
@@ -296,9 +294,8 @@ impl<R: Reactor> Shard<R> {
         }
         let key = self.hub.open(socket.to_bits(), now);
         if surplus {
-            self.admission.surplus += 1;
             hit!(Surplus);
-            self.hub.connection_mut(key.index).set_surplus();
+            self.add_surplus(key);
         }
         self.reactor.register(socket, token_of(key));
     }
@@ -342,7 +339,7 @@ impl<R: Reactor> Shard<R> {
             outbounds: self.hub.outbound_count(),
             buffered_bytes: self.hub.buffered_bytes(),
             timers: self.hub.timer_count(),
-            surplus: self.admission.surplus,
+            surplus: self.admission.surplus.len(),
         }
     }
 

@@ -8,11 +8,12 @@ pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Optio
 use crate::machine::Machine;
 use crate::quantity::{Count, Size, Span};
 use myriad_doctor::{Budget, LISTENING_PORT, startup, units};
-use myriad_shard::{Mesh, ProcessLimits, Settings};
+use myriad_shard::{Mesh, OriginPattern, ProcessLimits, Settings};
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -237,6 +238,15 @@ impl Options {
         }
     }
 
+    /// In development anybody may publish and listen, so pages of other hosts are kept out unless they are listed.
+    fn allowed_origins(&self) -> Option<Arc<[OriginPattern]>> {
+        match &self.allowed_origins {
+            Some(listed) => Some(listed.clone().into()),
+            None if self.dev.unwrap_or(false) => Some([].into()),
+            None => None,
+        }
+    }
+
     fn send_buffer_bytes(&self) -> Result<u32, ConfigError> {
         let size = self.send_buffer_bytes.unwrap_or(Size(32 << 10));
         match u32::try_from(size.0) {
@@ -295,6 +305,7 @@ impl Options {
         Ok(Settings {
             echo: self.dev.unwrap_or(false),
             anonymous: self.anonymous.or(self.dev).unwrap_or(false),
+            allowed_origins: self.allowed_origins(),
             hands_over: self.internal_listen.is_none(),
             compression: limits.compression,
             handshake_timeout: positive(
@@ -368,7 +379,26 @@ mod tests {
         assert_eq!(config.limits.buffered_bytes_max, 2 << 30);
         assert_eq!(config.send_buffer_bytes, 32 << 10);
         assert!(config.settings.hands_over && !config.settings.echo && !config.settings.anonymous);
+        assert!(config.settings.allowed_origins.is_none());
         assert!(config.remarks.is_empty());
+    }
+
+    #[test]
+    fn development_keeps_pages_of_other_hosts_out_unless_they_are_listed() {
+        let listed = |dev, origins: &[&str]| {
+            let origins: Vec<_> = origins.iter().map(|text| text.parse().unwrap()).collect();
+            let options = Options {
+                dev: Some(dev),
+                allowed_origins: Some(origins).filter(|origins| !origins.is_empty()),
+                ..Options::default()
+            };
+            let settings = options.resolve(&ROOMY).unwrap().settings;
+            settings.allowed_origins.map(|origins| origins.len())
+        };
+        assert_eq!(listed(false, &[]), None);
+        assert_eq!(listed(true, &[]), Some(0));
+        assert_eq!(listed(true, &["https://a.example"]), Some(1));
+        assert_eq!(listed(false, &["https://a.example"]), Some(1));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{ConfigError, address};
 use crate::quantity::{Count, Size, Span};
 use myriad_doctor::quantity::QuantityError;
-use myriad_shard::{Compression, Mesh};
+use myriad_shard::{Compression, Mesh, OriginPattern};
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,6 +46,11 @@ pub struct Options {
     /// Let clients in that do not prove who they are [default: as --dev]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
     pub anonymous: Option<bool>,
+
+    /// Web pages of other hosts that may connect, such as https://*.example.com; may be repeated [default: every page; with --dev none]
+    #[arg(long, value_name = "ORIGIN")]
+    #[serde(deserialize_with = "origins")]
+    pub allowed_origins: Option<Vec<OriginPattern>>,
 
     /// The key that API callers must present [default: generated and shown at the start]
     #[arg(long, value_name = "KEY")]
@@ -131,6 +136,7 @@ impl Options {
             shards: self.shards.or(other.shards),
             dev: self.dev.or(other.dev),
             anonymous: self.anonymous.or(other.anonymous),
+            allowed_origins: self.allowed_origins.or(other.allowed_origins),
             api_key: self.api_key.or(other.api_key),
             announce: self.announce.or(other.announce),
             ping_interval: self.ping_interval.or(other.ping_interval),
@@ -147,6 +153,17 @@ impl Options {
             log: self.log.or(other.log),
         }
     }
+}
+
+fn origins<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<OriginPattern>>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    let parse = |text: &String| {
+        text.parse()
+            .map_err(|error| serde::de::Error::custom(format_args!("`{text}`: {error}")))
+    };
+    texts.iter().map(parse).collect::<Result<_, _>>().map(Some)
 }
 
 /// Which driver to use.

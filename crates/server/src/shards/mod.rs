@@ -88,7 +88,7 @@ pub(crate) fn start(
             address: launch.address,
             backlog,
             send_buffer_bytes: launch.send_buffer_bytes,
-            settings: launch.settings,
+            settings: launch.settings.clone(),
             mesh: mesh.clone(),
             waker,
             keep: shared.iter().copied().chain([sender.raw()]).collect(),

@@ -8,4 +8,5 @@ mod hostile;
 mod lifecycle;
 mod metrics;
 mod publish;
+mod routes;
 mod tables;

@@ -107,6 +107,7 @@ impl Node {
                 reactors: 1,
             };
             let (mesh, passer) = (mesh.clone(), Box::new(Passer(sender.clone())));
+            let settings = settings.clone();
             threads.push(std::thread::spawn(move || match driver {
                 Driver::Epoll => run(
                     index,

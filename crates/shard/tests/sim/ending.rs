@@ -43,7 +43,7 @@ impl World {
         }
         self.settle();
         // Some have closed and not ended their side, or never finished their request.
-        let settings = self.scene.plan.settings;
+        let settings = &self.scene.plan.settings;
         let patience = settings.linger_timeout + settings.handshake_timeout;
         self.control.borrow_mut().give_up(&self.net);
         self.walk(patience + Duration::from_millis(200));

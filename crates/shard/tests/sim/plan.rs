@@ -175,6 +175,7 @@ fn settings(prng: &mut Prng) -> Settings {
         pong_timeout: time(&[10_000, 2_000, 600]),
         idle_timeout: time(&[0, 0, 0, 60_000, 30_000, 3_000]),
         linger_timeout: time(&[5_000, 5_000, 1_000, 200]),
+        allowed_origins: Some([].into()),
         echo: !prng.one_in(5),
         anonymous: !prng.one_in(20),
         hands_over: prng.one_in(2),

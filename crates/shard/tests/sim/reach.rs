@@ -15,7 +15,9 @@ const RARE: [&str; 5] = [
 ];
 
 /// What clients may read as the status of an answer.
-const STATUSES: [u16; 11] = [101, 200, 400, 401, 404, 405, 408, 426, 431, 503, 505];
+const STATUSES: [u16; 13] = [
+    101, 200, 400, 401, 403, 404, 405, 408, 426, 431, 501, 503, 505,
+];
 /// What a close frame may say: nothing, our reasons, and the codes that clients have sent.
 const CODES: [u16; 11] = [
     0, 1000, 1001, 1002, 1007, 1009, 1013, 3008, 3012, 3456, 4999,

@@ -48,7 +48,7 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
             HANDSHAKE.replace(line, "")
         )
     };
-    match prng.below(15) {
+    match prng.below(18) {
         0 => early(
             405,
             format!("POST /raw?channel=a HTTP/1.1\r\n{HANDSHAKE}\r\n"),
@@ -69,21 +69,21 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
             400,
             without("\0").replace("Host", "Content-Length: 3\r\nHost"),
         ),
+        15 => early(
+            501,
+            without("\0").replace("Host", "Transfer-Encoding: gzip\r\nHost"),
+        ),
+        16 => {
+            let lengths = "Content-Length: 3\r\nContent-Length: 3\r\nHost";
+            early(400, without("\0").replace("Host", lengths))
+        }
+        17 => early(
+            403,
+            without("\0").replace("Host", "Origin: https://evil.test\r\nHost"),
+        ),
         8 => early(400, "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}\u{fc}".into()),
-        9 => early(
-            431,
-            format!(
-                "GET /raw?channel=a HTTP/1.1\r\n{}\r\n",
-                "A: b\r\n".repeat(settings.headers_max + 1)
-            ),
-        ),
-        10 => early(
-            431,
-            format!(
-                "GET /raw?channel=a HTTP/1.1\r\nA: {}",
-                "y".repeat(settings.head_bytes_max)
-            ),
-        ),
+        9 => early(431, with_many_headers(settings.headers_max + 1)),
+        10 => early(431, with_long_header(settings.head_bytes_max)),
         11 => late("/raw"),
         12 => late("/raw?channel="),
         13 => late("/raw?channel=%ff"),
@@ -98,6 +98,16 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
             late(&target)
         }
     }
+}
+
+fn with_many_headers(count: usize) -> String {
+    let headers = "A: b\r\n".repeat(count);
+    format!("GET /raw?channel=a HTTP/1.1\r\n{headers}\r\n")
+}
+
+/// A head that does not end.
+fn with_long_header(bytes: usize) -> String {
+    format!("GET /raw?channel=a HTTP/1.1\r\nA: {}", "y".repeat(bytes))
 }
 
 /// A request for the control plane.

@@ -86,7 +86,7 @@ impl Peer {
             (200, _) => self.is_sent_to_api(plan),
             (401, _) => asks_for_stream && !settings.anonymous,
             (404, Errand::Api) => !settings.hands_over,
-            (404, Errand::Echo) => !settings.echo && !settings.hands_over,
+            (404, Errand::Echo) => !settings.echo,
             (400, Errand::Stream) => self.is_eager,
             (_, Errand::Refused { status: due, .. }) => status == *due,
             _ => false,
@@ -205,9 +205,7 @@ impl Peer {
 
     /// Its request goes to the control plane, which may fail to take it.
     pub(crate) fn is_sent_to_api(&self, plan: &Plan) -> bool {
-        plan.settings.hands_over
-            && (matches!(self.errand, Errand::Api)
-                || matches!(self.errand, Errand::Echo) && !plan.settings.echo)
+        plan.settings.hands_over && matches!(self.errand, Errand::Api)
     }
 
     fn may_be_reset(&self, scene: &Scene, ledger: &Ledger) -> bool {

@@ -131,7 +131,7 @@ impl World {
                 index,
                 net.reactor(plan.sockets_max),
                 mesh.clone(),
-                plan.settings,
+                plan.settings.clone(),
                 Box::new(Door(Rc::clone(&control))),
                 (prng.bits() >> u32::BITS) as u32,
                 Now(plan.start),

@@ -30,7 +30,7 @@ pub use client::{Agreed, ResponseRefused, check_response, check_response_to_offe
 pub use extensions::{DEFLATE_OFFER, Deflate};
 pub use key::Key;
 pub use refusal::Refusal;
-pub use server::{Upgrade, check_upgrade};
+pub use server::{Upgrade, asks_for_websocket, check_upgrade};
 
 /// The only version of the protocol (RFC 6455, section 11.6).
 const VERSION: &str = "13";

@@ -15,6 +15,13 @@ pub struct Upgrade<'a> {
     head: &'a [u8],
 }
 
+/// Whether the client wants to speak WebSocket, however well it asks.
+#[must_use]
+pub fn asks_for_websocket(head: &RequestHead<'_>) -> bool {
+    head.headers("upgrade")
+        .any(|value| list_has_token(value, "websocket"))
+}
+
 /// Checks a request head by RFC 6455, section 4.2.1. The caller must check the path, the origin and the limit of
 /// connections.
 ///

@@ -1,0 +1,128 @@
+//! From an accepted request to an open stream: subscriptions first, then the 101.
+
+use super::refusals::Refused;
+use crate::input::Input;
+use crate::marks::{Happening, hit};
+use crate::mesh::Message;
+use crate::shard::Shard;
+use myriad_hub::{Chunk, Now, Subscribed, Transport};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+
+/// Bytes a client may send behind its request before the 101.
+const EARLY_BYTES_MAX: usize = 16 * 1024;
+
+impl<R: Reactor> Shard<R> {
+    /// Subscribes a `raw` connection, and answers 101 when every channel's home has confirmed: a publication that is
+    /// accepted after the client has seen the 101 reaches it.
+    pub(super) fn join(
+        &mut self,
+        key: Key,
+        response: Vec<u8>,
+        channels: &[String],
+        early: &mut [u8],
+        now: Now,
+    ) {
+        let mut pending = false;
+        for channel in channels {
+            match self.hub.subscribe(key.index, channel) {
+                Subscribed::Ready { .. } | Subscribed::Already(_) => {}
+                Subscribed::Pending => pending = true,
+                Subscribed::Ask { name, serial } => {
+                    pending = true;
+                    // A leave of the same channel in this turn must arrive before this join.
+                    self.send_leaves();
+                    let (shard, home) = (self.index, self.mesh.home_of(&name));
+                    hit!(AskSelf if home == shard);
+                    hit!(AskOther if home != shard);
+                    self.send_message(
+                        home,
+                        Message::Join {
+                            channel: name,
+                            shard,
+                            serial,
+                        },
+                    );
+                }
+            }
+        }
+        if !pending {
+            hit!(JoinAtOnce);
+            return self.admit(key, Transport::Raw, response, early, now);
+        }
+        self.hub.begin_joining(key.index, now);
+        let input = Input::Joining {
+            response: response.into(),
+            early: early.to_vec(),
+        };
+        if !self.inputs.keep(&mut self.hub, key.index, input) {
+            self.note_happening(key.index, Happening::Overloaded);
+            self.refuse(key, Refused::overloaded(), now);
+        }
+    }
+
+    /// Bytes that come behind the request, before the 101 has left.
+    pub(crate) fn handle_early_bytes(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        let Input::Joining {
+            response,
+            mut early,
+        } = self.inputs.take(&mut self.hub, key.index)
+        else {
+            unreachable!("a connection that joins has its response waiting");
+        };
+        if early.len() + bytes.len() > EARLY_BYTES_MAX {
+            hit!(EarlyTooMuch);
+            let sentence = "Too much behind the request: wait for the 101 before you send frames.";
+            return self.refuse(key, Refused::new(400, "body", sentence), now);
+        }
+        hit!(EarlyBytes);
+        early.extend_from_slice(bytes);
+        if !self
+            .inputs
+            .keep(&mut self.hub, key.index, Input::Joining { response, early })
+        {
+            self.note_happening(key.index, Happening::Overloaded);
+            self.refuse(key, Refused::overloaded(), now);
+        }
+    }
+
+    /// All channels of a joining connection are confirmed.
+    pub(crate) fn admit_joined(&mut self, key: Key, now: Now) {
+        let Input::Joining {
+            response,
+            mut early,
+        } = self.inputs.take(&mut self.hub, key.index)
+        else {
+            unreachable!("a connection that joins has its response waiting");
+        };
+        self.admit(key, Transport::Raw, response.into(), &mut early, now);
+    }
+
+    pub(super) fn admit(
+        &mut self,
+        key: Key,
+        transport: Transport,
+        response: Vec<u8>,
+        early: &mut [u8],
+        now: Now,
+    ) {
+        self.hub.admit(key.index, now);
+        let connection = self.hub.connection_mut(key.index);
+        connection.set_transport(transport);
+        let compresses = connection.window().is_some();
+        let response = Chunk::Response(response.into());
+        if self.hub.enqueue(key.index, response).is_err() {
+            // No 101: a close frame would be no answer to a request.
+            hit!(ResponseTooMuch);
+            return self.refuse(key, Refused::overloaded(), now);
+        }
+        self.metrics().upgrades.add(1);
+        self.metrics()
+            .compressed_upgrades
+            .add(u64::from(compresses));
+        if !early.is_empty() {
+            hit!(EarlyWithRequest);
+            self.handle_frames(key, early, now);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Requests that are answered with an error.
+
+use crate::marks::hit;
+use crate::shard::Shard;
+use myriad_hub::{CloseReason, Now};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::handshake::Refusal;
+use myriad_wire::http::{HeadError, OriginRefused, QueryError, write_response};
+
+/// Seconds a client is asked to stay away when there is no room.
+const RETRY_AFTER_S: &str = "5";
+
+/// An HTTP answer that ends the connection.
+pub(crate) struct Refused {
+    status: u16,
+    label: &'static str,
+    headers: Vec<(&'static str, &'static str)>,
+    sentence: String,
+    reason: CloseReason,
+}
+
+impl Refused {
+    pub(super) fn new(status: u16, label: &'static str, sentence: impl Into<String>) -> Self {
+        Self {
+            status,
+            label,
+            headers: Vec::new(),
+            sentence: sentence.into(),
+            reason: CloseReason::Refused,
+        }
+    }
+
+    fn unavailable(label: &'static str, reason: CloseReason, sentence: &str) -> Self {
+        Self {
+            headers: vec![("retry-after", RETRY_AFTER_S)],
+            reason,
+            ..Self::new(503, label, sentence)
+        }
+    }
+
+    pub(crate) fn handshake_timeout() -> Self {
+        let sentence =
+            "The request head did not come in time: send it whole right after connecting.";
+        Self {
+            reason: CloseReason::HandshakeTimeout,
+            ..Self::new(408, "handshake_timeout", sentence)
+        }
+    }
+
+    /// The shards that the channels are at home on were asked, and are too busy to answer.
+    pub(crate) fn join_timeout() -> Self {
+        let sentence = "The server is too busy to subscribe you: reconnect after a pause.";
+        Self::unavailable("join_timeout", CloseReason::Overloaded, sentence)
+    }
+
+    pub(crate) fn draining() -> Self {
+        let sentence = "The server is shutting down: reconnect.";
+        Self::unavailable("draining", CloseReason::Drain, sentence)
+    }
+
+    pub(super) fn full() -> Self {
+        let sentence = "The server is full: reconnect after a pause.";
+        Self::unavailable("full", CloseReason::Full, sentence)
+    }
+
+    /// The server does not know how to tell who a client is; whoever runs it has to say that this does not matter.
+    pub(super) fn anonymous() -> Self {
+        let sentence = "Anonymous clients are not let in here: start the server with --anonymous, or with --dev to try things.";
+        Self::new(401, "anonymous", sentence)
+    }
+
+    /// The budget of what is buffered for all is spent.
+    pub(super) fn overloaded() -> Self {
+        let sentence = "The server has no memory to spare: reconnect after a pause.";
+        Self::unavailable("overloaded", CloseReason::Overloaded, sentence)
+    }
+}
+
+impl From<HeadError> for Refused {
+    fn from(error: HeadError) -> Self {
+        Self::new(error.status(), error.label(), error.sentence())
+    }
+}
+
+impl From<QueryError> for Refused {
+    fn from(error: QueryError) -> Self {
+        Self::new(error.status(), error.label(), error.sentence())
+    }
+}
+
+impl From<OriginRefused> for Refused {
+    fn from(refused: OriginRefused) -> Self {
+        Self::new(refused.status(), refused.label(), refused.sentence())
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self {
+            headers: refusal.headers().to_vec(),
+            ..Self::new(refusal.status(), refusal.label(), refusal.sentence())
+        }
+    }
+}
+
+impl<R: Reactor> Shard<R> {
+    /// Answers with an error, and lingers so that the answer is not eaten by a reset.
+    pub(crate) fn refuse(&mut self, key: Key, refused: Refused, now: Now) {
+        self.metrics().count_refusal(refused.label);
+        let reason = refused.reason;
+        hit!(RefusedFull if reason == CloseReason::Full);
+        hit!(RefusedDraining if reason == CloseReason::Drain);
+        let mut response = Vec::with_capacity(256);
+        write_response(
+            &mut response,
+            refused.status,
+            &refused.headers,
+            &refused.sentence,
+        );
+        self.close_gracefully(key, refused.reason, response, now);
+    }
+}

@@ -1,0 +1,188 @@
+//! The request head: which transport it asks for, or what is wrong with it. Changes `inputs` and `hub`.
+
+use super::refusals::Refused;
+use crate::input::Input;
+use crate::marks::{Happening, hit};
+use crate::mesh::Mesh;
+use crate::shard::Shard;
+use myriad_hub::{Compression, Now, Transport};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::deflate::Window;
+use myriad_wire::handshake::{asks_for_websocket, check_upgrade};
+use myriad_wire::http::{
+    HeadLimits, RequestHead, check_origin, check_request, parse_request, query_pairs,
+};
+
+/// Characters of a path that an answer repeats.
+const SHOWN_PATH_CHARS: usize = 100;
+
+/// What a request head asks for.
+enum Route {
+    Stream {
+        response: Vec<u8>,
+        /// What was agreed to of compression.
+        window: Option<Window>,
+        stream: Stream,
+    },
+    ControlPlane,
+}
+
+enum Stream {
+    Raw { channels: Vec<String> },
+    Echo,
+}
+
+impl<R: Reactor> Shard<R> {
+    /// Bytes of a connection whose request head is not whole.
+    pub(crate) fn handle_head_bytes(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        match self.inputs.take(&mut self.hub, key.index) {
+            Input::Head(mut head) => {
+                hit!(HeadInPieces);
+                head.extend_from_slice(bytes);
+                self.handle_request(key, &mut head, now);
+            }
+            _ => self.handle_request(key, bytes, now),
+        }
+    }
+
+    fn handle_request(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        let limits = HeadLimits {
+            bytes_max: self.settings.head_bytes_max,
+            headers_max: self.settings.headers_max,
+        };
+        let (route, head_bytes) = match parse_request(bytes, limits) {
+            Ok(Some(head)) => (
+                self.route(&head, self.hub.connection(key.index).is_surplus()),
+                head.head_bytes(),
+            ),
+            Ok(None) => return self.keep_head(key, bytes, now),
+            Err(error) => return self.refuse(key, error.into(), now),
+        };
+        match route {
+            Ok(Route::Stream {
+                response,
+                window,
+                stream,
+            }) => {
+                self.hub.connection_mut(key.index).set_window(window);
+                let early = &mut bytes[head_bytes..];
+                match stream {
+                    Stream::Raw { channels } => self.join(key, response, &channels, early, now),
+                    Stream::Echo => self.admit(key, Transport::Echo, response, early, now),
+                }
+            }
+            Ok(Route::ControlPlane) => self.begin_handover(key, bytes, now),
+            Err(refused) => self.refuse(key, refused, now),
+        }
+    }
+
+    /// Keeps the beginning of a head until more of it comes.
+    fn keep_head(&mut self, key: Key, bytes: &[u8], now: Now) {
+        let head = Input::Head(bytes.to_vec());
+        if !self.inputs.keep(&mut self.hub, key.index, head) {
+            self.note_happening(key.index, Happening::Overloaded);
+            self.refuse(key, Refused::overloaded(), now);
+        }
+    }
+
+    fn route(&self, head: &RequestHead<'_>, surplus: bool) -> Result<Route, Refused> {
+        check_request(head)?;
+        let transport = match head.path() {
+            "/raw" => Transport::Raw,
+            "/echo" if self.settings.echo => Transport::Echo,
+            path => return self.route_elsewhere(head, path),
+        };
+        let upgrade = check_upgrade(head)?;
+        if let Some(allowed) = &self.settings.allowed_origins {
+            check_origin(head.headers("origin"), head.header("host"), allowed)?;
+        }
+        if self.admission.drain.is_some() {
+            return Err(Refused::draining());
+        }
+        if surplus {
+            return Err(Refused::full());
+        }
+        if !self.settings.anonymous {
+            return Err(Refused::anonymous());
+        }
+        let stream = match transport {
+            Transport::Echo => Stream::Echo,
+            Transport::Raw | Transport::Http => Stream::Raw {
+                channels: self.channels_of(head.query().unwrap_or_default())?,
+            },
+        };
+        let deflate = match self.settings.compression {
+            Compression::Off => None,
+            Compression::Shared => upgrade.deflate(),
+        };
+        let mut response = Vec::with_capacity(256);
+        upgrade.write_response(None, deflate.as_ref(), &mut response);
+        Ok(Route::Stream {
+            response,
+            window: deflate.map(|deflate| deflate.window()),
+            stream,
+        })
+    }
+
+    /// A path that is no stream's. A WebSocket that the control plane has no answer for is told where streams are.
+    fn route_elsewhere(&self, head: &RequestHead<'_>, path: &str) -> Result<Route, Refused> {
+        if asks_for_websocket(head) {
+            let shown: String = path.chars().take(SHOWN_PATH_CHARS).collect();
+            let streams = if self.settings.echo {
+                "/raw?channel=NAME and /echo"
+            } else {
+                "/raw?channel=NAME (/echo needs --dev)"
+            };
+            let sentence = format!("No WebSocket is at {shown}: connect to {streams}.");
+            return Err(Refused::new(404, "path", sentence));
+        }
+        if self.settings.hands_over {
+            return Ok(Route::ControlPlane);
+        }
+        let sentence =
+            "Nothing is here: streams are at /raw?channel=NAME. The API has an address of its own.";
+        Err(Refused::new(404, "path", sentence))
+    }
+
+    fn channels_of(&self, query: &str) -> Result<Vec<String>, Refused> {
+        let max = (self.settings.subscriptions_max as usize).min(usize::from(u8::MAX));
+        let refused = |sentence: String| Refused::new(400, "channel", sentence);
+        let too_many = || {
+            refused(format!(
+                "More than {max} channels: name at most {max} a connection."
+            ))
+        };
+        let mut named = 0;
+        let mut channels: Vec<String> = Vec::new();
+        for pair in query_pairs(query) {
+            let (name, value) = pair?;
+            if name != "channel" {
+                continue;
+            }
+            // Repeated ones are counted too, with room for some: each is compared with all before it.
+            named += 1;
+            if named > 2 * max || channels.len() > max {
+                return Err(too_many());
+            }
+            if !channels.iter().any(|known| *known == value) {
+                channels.push(value.into_owned());
+            }
+        }
+        if channels.len() > max {
+            return Err(too_many());
+        }
+        if channels.is_empty() {
+            let sentence = "No channel: name at least one, as in /raw?channel=news.";
+            return Err(refused(sentence.to_owned()));
+        }
+        let is_name = |name: &String| (1..=Mesh::CHANNEL_BYTES_MAX).contains(&name.len());
+        if !channels.iter().all(is_name) {
+            return Err(refused(format!(
+                "A channel's name has 1 to {} bytes of UTF-8.",
+                Mesh::CHANNEL_BYTES_MAX
+            )));
+        }
+        Ok(channels)
+    }
+}
