@@ -10,7 +10,7 @@ use crate::largest::{Largest, Search, sizes};
 use crate::manifest::{Contestant, Feature, Kind};
 use crate::report::Row;
 use crate::scenario::{self, Attempt, Plan, Round};
-use myriad_doctor::units::count;
+use myriad_units::count;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;

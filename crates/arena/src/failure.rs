@@ -81,8 +81,8 @@ impl fmt::Display for Failure {
                 available_bytes,
             } => write!(
                 f,
-                "{phase}: stopped, because only {:.1} GB of the machine's memory were left",
-                available_bytes / 1e9
+                "{phase}: stopped, because only {} of the machine's memory were left",
+                myriad_units::bytes(myriad_units::whole(*available_bytes))
             ),
             Self::Interrupted => f.write_str("interrupted"),
         }

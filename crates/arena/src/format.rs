@@ -3,7 +3,7 @@
 use crate::figures::{Column, Summary, TOO_SMALL, Unit};
 use crate::largest::Largest;
 use crate::report::{Report, Row, Settings};
-use myriad_doctor::units::{bytes, count, milliseconds, whole};
+use myriad_units::{bytes, count, counted, rate, time, whole};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// The last second of the year 9999: later ones have no date.
@@ -176,9 +176,9 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
     match unit {
         Unit::Bytes => format!("{sign}{}", bytes(whole(value.abs()))),
         Unit::Count => count(whole(value)),
-        Unit::PerSecond => format!("{}/s", count(whole(value))),
-        Unit::Milliseconds => milliseconds(value),
-        Unit::Seconds => milliseconds(value * 1_000.0),
+        Unit::PerSecond => rate(value),
+        Unit::Milliseconds => time(value),
+        Unit::Seconds => time(value * 1_000.0),
         Unit::Share => format!("{:.1}%", value * 100.0),
     }
 }
@@ -261,17 +261,12 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
 
 /// What holds for the figures of rounds.
 fn of_rounds(settings: &Settings) -> Vec<String> {
-    let rounds = if settings.rounds == 1 {
-        "round"
-    } else {
-        "rounds"
-    };
     vec![
         format!(
-            "{} connections, {} {rounds} with the order rotated, {} pushes {} apart in each, after {} of nothing.",
-            count(settings.connections),
-            settings.rounds,
-            settings.pushes,
+            "{}, {} with the order rotated, {} {} apart in each, after {} of nothing.",
+            counted(settings.connections, "connection"),
+            counted(u64::from(settings.rounds), "round"),
+            counted(settings.pushes, "push"),
             figure(Unit::Seconds, settings.push_every_s),
             figure(Unit::Seconds, settings.idle_s)
         ),
@@ -279,15 +274,6 @@ fn of_rounds(settings: &Settings) -> Vec<String> {
         "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. Kernel memory is not in it.".to_owned(),
         "The clock of a push starts once, when its request is written, and stops at each connection; times are medians over a round's pushes. CPU is user and system time of the processes during the pushes, less what being idle costs.".to_owned(),
     ]
-}
-
-/// Rates asked for may be below one a second.
-fn rate(per_s: f64) -> String {
-    if per_s.fract() == 0.0 {
-        figure(Unit::PerSecond, per_s)
-    } else {
-        format!("{per_s}/s")
-    }
 }
 
 /// Where it ran, in a line.
@@ -323,7 +309,7 @@ mod tests {
             figure(Unit::Share, 0.123),
         ];
         let expected = [
-            "2.31 KB", "-12 B", "100,000", "54,321/s", "1.25 s", "4.20 ms", "12.3%",
+            "2.26 KiB", "-12 B", "100,000", "54,321/s", "1.25 s", "4.20 ms", "12.3%",
         ];
         assert_eq!(shown, expected);
     }

@@ -14,8 +14,8 @@ use std::fmt::Write as _;
 const NOT_DRAWN: [Column; 2] = [Column::ConnectionsHeld, Column::Errors];
 /// Nothing arrives earlier. Zero has no place on a logarithmic axis.
 const MS_MIN: f64 = 0.01;
-/// As [`figure`] writes bytes: in KB, which are decimal, or in KiB.
-const BYTES_STEPS: Steps = Steps::Decimal;
+/// [`figure`] writes bytes in KiB, so round numbers are binary.
+const BYTES_STEPS: Steps = Steps::Binary;
 
 /// The whole page.
 #[must_use]

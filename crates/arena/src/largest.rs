@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::figures::{Column, Figures};
-use myriad_doctor::units::count;
+use myriad_units::count;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;

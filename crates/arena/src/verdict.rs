@@ -3,7 +3,7 @@
 use crate::figures::{Column, Summary};
 use crate::format::figure;
 use crate::report::{Report, Row};
-use myriad_doctor::units::count;
+use myriad_units::count;
 
 /// What the sentence speaks of, and in which words.
 const MAIN_FIGURES: [(Column, &str, &str); 4] = [

@@ -36,7 +36,7 @@ impl Scale {
 /// Which numbers are round where figures have a unit with prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steps {
-    /// Powers of ten, and 2 and 5 times those: for times, rates, and KB.
+    /// Powers of ten, and 2 and 5 times those: for times and rates.
     Decimal,
     /// Powers of 16 on a logarithmic axis, 1, 2 or 5 times a power of ten of a power of 1,024 on a linear one: for KiB.
     Binary,

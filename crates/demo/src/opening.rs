@@ -1,7 +1,7 @@
 //! What is said before anything is started: the machine, its limits, the plan.
 
-use myriad_doctor::units::{bytes, count};
 use myriad_doctor::{Budget, CostSource, Decision, Effect, Machine, startup};
+use myriad_units::{bytes, count};
 use std::io::{self, Write};
 
 /// Limits further away than this many times the plan are not worth a line.

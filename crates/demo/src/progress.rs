@@ -1,7 +1,7 @@
 //! The time until everybody is connected, shown.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use myriad_doctor::units::count;
+use myriad_units::count;
 use std::io::{self, IsTerminal, Write};
 
 /// Without a terminal a line is written each time this much more is connected.

@@ -2,9 +2,9 @@
 
 use crate::footprint::Footprint;
 use crate::watch::Watch;
-use myriad_doctor::units::count;
 use myriad_doctor::{Budget, Decision, Machine, Memory};
 use myriad_report::PushReport;
+use myriad_units::count;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};

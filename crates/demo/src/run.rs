@@ -7,9 +7,9 @@ use crate::progress::Progress;
 use crate::report::{MemoryUse, Report, Snapshot, Verdict, unix_seconds_now};
 use crate::watch::{Stall, Step, Watch};
 use crate::{health, opening, port, table};
-use myriad_doctor::units::{count, milliseconds};
 use myriad_doctor::{Budget, Decision, Load, Machine, Probe, ProbeError, Role, examine};
 use myriad_report::{Line, Phase, PushReport};
+use myriad_units::{count, time};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -371,7 +371,7 @@ impl<'a> Stage<'a> {
         writeln!(
             out,
             "  {connected} connected in {}",
-            milliseconds(time.as_secs_f64() * 1_000.0)
+            myriad_units::time(time.as_secs_f64() * 1_000.0)
         )
     }
 
@@ -495,7 +495,7 @@ fn phase_in_words(phase: Phase) -> &'static str {
 fn say_pushed(push: &PushReport, out: &mut dyn Write) -> io::Result<()> {
     let last = push.times.last_ms.map_or_else(
         || "nobody".to_owned(),
-        |ms| format!("the last after {}", milliseconds(ms)),
+        |ms| format!("the last after {}", time(ms)),
     );
     let (received, expected) = (count(push.received), count(push.expected));
     writeln!(

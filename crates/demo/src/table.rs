@@ -1,8 +1,8 @@
 //! The table at the end: the figures with their units, aligned, in one frame.
 
 use crate::report::{MemoryUse, Report, Verdict};
-use myriad_doctor::units::{bytes, count, milliseconds, whole};
 use myriad_report::PushReport;
+use myriad_units::{bytes, count, rate, time, time_or_dash};
 
 /// Draws the report. Lines end with a line feed; every line has the same width.
 #[must_use]
@@ -70,15 +70,12 @@ fn facts(report: &Report) -> Vec<(String, String)> {
         Verdict::ReachedAll => format!("all of them, {} times", report.pushes.len()),
         Verdict::Missed(_) => "NOT all of them".to_owned(),
     };
-    let connect_time = milliseconds(report.connect_seconds * 1_000.0);
+    let connect_time = time(report.connect_seconds * 1_000.0);
     [
         ("WebSocket connections open", count(report.connections)),
         (
             "connected in",
-            format!(
-                "{connect_time}, {} a second",
-                count(whole(report.setup_rate_per_s))
-            ),
+            format!("{connect_time}, {}", rate(report.setup_rate_per_s)),
         ),
         (
             "memory a connection, server",
@@ -105,14 +102,13 @@ fn facts(report: &Report) -> Vec<(String, String)> {
 /// The head and one row per publication.
 fn push_rows(pushes: &[PushReport]) -> Vec<[String; 6]> {
     let head = ["push", "first", "p50", "p99", "last", "reach"].map(str::to_owned);
-    let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), milliseconds);
     let rows = pushes.iter().map(|push| {
         [
             push.sequence.to_string(),
-            time(push.times.first_ms),
-            time(push.times.p50_ms),
-            time(push.times.p99_ms),
-            time(push.times.last_ms),
+            time_or_dash(push.times.first_ms),
+            time_or_dash(push.times.p50_ms),
+            time_or_dash(push.times.p99_ms),
+            time_or_dash(push.times.last_ms),
             reach(push),
         ]
     });

@@ -3,7 +3,7 @@
 use crate::limits::{self, Load};
 use crate::machine::Machine;
 use crate::remarks::{self, Remark};
-use crate::units::count;
+use myriad_units::count;
 use serde::Serialize;
 
 /// What a limit does to the connections beyond it.

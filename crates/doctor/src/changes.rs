@@ -8,7 +8,7 @@ use crate::limits::needed::{self, roomy};
 use crate::limits::{Load, Program};
 use crate::machine::Machine;
 use crate::names::limit;
-use crate::units::count;
+use myriad_units::count;
 use serde::Serialize;
 
 /// A setting to change.

@@ -5,7 +5,7 @@ use crate::changes::{Change, changes};
 use crate::limits::Load;
 use crate::machine::Machine;
 use crate::remarks::Remark;
-use crate::units::count;
+use myriad_units::count;
 use serde::Serialize;
 
 /// Version of the JSON form, `docs/doctor.schema.json`. It grows when a field changes its meaning or goes.

@@ -20,7 +20,6 @@ pub mod names;
 mod paint;
 pub mod plan;
 mod probe;
-pub mod quantity;
 mod remarks;
 pub mod report;
 pub mod startup;
@@ -28,7 +27,6 @@ pub mod tables;
 #[cfg(test)]
 mod testing;
 mod trials;
-pub mod units;
 
 pub use budget::{Budget, Concern, Decision, Effect, Limit, refusal};
 pub use changes::{Change, Setting, changes};

@@ -6,7 +6,7 @@ use crate::examination::{Examination, JudgedLimit};
 use crate::limits::{Program, Role};
 use crate::paint::{Paint, Tone, wrapped};
 use crate::remarks::{Remark, Weight};
-use crate::units::{bytes, count};
+use myriad_units::{bytes, count, counted};
 use std::fmt::Write;
 
 /// Columns of the report; most terminals have them, and longer lines are hard to read.
@@ -77,20 +77,15 @@ impl Report {
     fn opening(&mut self, examination: &Examination) {
         let machine = &examination.machine;
         let asked = format!(
-            "{} of {} connections, {}",
+            "{} of {}, {}",
             ends(examination.load.role),
-            count(examination.wanted),
+            counted(examination.wanted, "connection"),
             program(examination.load.program)
         );
         self.line(&asked);
         let described = format!(
-            "on {} {}, {} memory, {} of it available, Linux {}",
-            machine.cores.usable,
-            if machine.cores.usable == 1 {
-                "core"
-            } else {
-                "cores"
-            },
+            "on {}, {} memory, {} of it available, Linux {}",
+            counted(machine.cores.usable as u64, "core"),
             bytes(machine.memory.total_bytes),
             bytes(machine.memory.available_bytes),
             machine.kernel.release

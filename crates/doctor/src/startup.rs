@@ -3,7 +3,7 @@
 use crate::budget::{Budget, Concern, Effect};
 use crate::names::remark;
 use crate::remarks::Weight;
-use crate::units::count;
+use myriad_units::count;
 
 /// Remarks that matter to a program that is about to run, beside what it finds out itself (its driver).
 const REMARKS: [&str; 5] = [

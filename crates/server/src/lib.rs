@@ -18,7 +18,6 @@ mod handover;
 mod machine;
 mod mailbox;
 mod publishers;
-mod quantity;
 mod server;
 mod shards;
 mod signals;
@@ -31,7 +30,7 @@ pub use config::{
 };
 pub use error::ServerError;
 pub use machine::Machine;
-pub use quantity::{Count, Size, Span};
+pub use myriad_units::option::{Count, Size, Span};
 pub use server::{Server, Stop};
 
 use config::ApiKey as Key;

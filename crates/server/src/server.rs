@@ -11,9 +11,9 @@ use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
     choose_driver, enough_rings, refusal,
 };
-use myriad_doctor::units;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
 use myriad_shard::{Epoch, Mesh};
+use myriad_units::{count, counted};
 use myriad_wire::http::HeadLimits;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -149,12 +149,11 @@ impl Server {
     #[must_use]
     pub fn ready_line(&self) -> String {
         format!(
-            "listening on {} ({}, {} shard{}, up to {} connections)",
+            "listening on {} ({}, {}, up to {})",
             self.address,
             driver_name(self.driver),
-            self.shards,
-            if self.shards == 1 { "" } else { "s" },
-            units::count(self.max_connections),
+            counted(self.shards as u64, "shard"),
+            counted(self.max_connections, "connection"),
         )
     }
 
@@ -213,7 +212,7 @@ fn plan(config: &Config) -> Result<Plan, ServerError> {
         tracing::info!(
             "{} shards, each with a descriptor table of its own: one table has {} slots (RLIMIT_NOFILE)",
             plan.shards,
-            units::count(table as u64),
+            count(table as u64),
         );
     }
     Ok(plan)
@@ -442,7 +441,7 @@ async fn drain_when_told(mesh: Mesh, mut stage: watch::Receiver<Stage>, over: Du
     }
     tracing::info!(
         "draining: closing connections over {}",
-        crate::quantity::Span(over)
+        myriad_units::option::Span(over)
     );
     let grace_ends = tokio::time::Instant::now() + (over / 5).min(GRACE_MAX);
     // A server that nobody is connected to has nobody to spare.

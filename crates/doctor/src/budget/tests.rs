@@ -88,7 +88,7 @@ fn a_control_group_is_a_tighter_limit_than_the_machine() {
         budget
             .first_stop()
             .evidence
-            .starts_with("memory.max of /docker/abc is 2.15 GB")
+            .starts_with("memory.max of /docker/abc is 2 GiB")
     );
 }
 

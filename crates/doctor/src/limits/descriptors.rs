@@ -6,7 +6,7 @@ use crate::budget::{Effect, Limit};
 use crate::machine::Machine;
 use crate::names::limit;
 use crate::tables::{self, EPOLL_TABLES_MAX, RING_TABLES_MAX};
-use crate::units::{bytes, count};
+use myriad_units::{bytes, count, counted};
 
 /// Files other programs need room for under `fs.file-max`.
 pub(super) const FILES_KEPT: u64 = 4_096;
@@ -131,11 +131,7 @@ fn process_descriptors(machine: &Machine, load: Load, processes: u64) -> Limit {
     // Server and crowd are programs of their own, each with one end; a proxy's process has both.
     let each = load.role.connections_each();
     let slots = |limit: u64| (limit.saturating_sub(ORDINARY_KEPT) / each).saturating_mul(processes);
-    let several = if processes == 1 {
-        "one process".to_owned()
-    } else {
-        format!("{} processes", count(processes))
-    };
+    let several = counted(processes, "process");
     Limit {
         name: limit::DESCRIPTORS,
         value: format!("{} soft", count(descriptors.table_soft)),

@@ -5,7 +5,7 @@ use super::needed::{self, beyond};
 use crate::budget::{Effect, Limit};
 use crate::machine::{CostSource, Machine};
 use crate::names::limit;
-use crate::units::{bytes, count};
+use myriad_units::{bytes, count};
 
 /// Memory nobody should plan with: a sixteenth of the machine, at least half a gibibyte.
 fn memory_kept(total_bytes: u64) -> u64 {

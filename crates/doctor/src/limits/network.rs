@@ -5,7 +5,7 @@ use super::{Load, Program, Role};
 use crate::budget::{Effect, Limit};
 use crate::machine::Machine;
 use crate::names::limit;
-use crate::units::count;
+use myriad_units::{count, counted};
 
 /// 127.0.0.0/8 without its network and broadcast addresses.
 const LOOPBACK_SOURCES: u64 = (1 << 24) - 2;
@@ -47,8 +47,8 @@ pub(super) fn ports(machine: &Machine, load: Load) -> Option<Limit> {
             paths.sources.saturating_mul(paths.destinations),
             format!(
                 "{range}; for each of {} to {}{}",
-                counted(paths.sources, "source address", "source addresses"),
-                counted(paths.destinations, "destination", "destinations"),
+                counted(paths.sources, "source address"),
+                counted(paths.destinations, "destination"),
                 spare_addresses(machine, paths.sources),
             ),
         ),
@@ -77,14 +77,6 @@ fn spare_addresses(machine: &Machine, sources: u64) -> String {
         }
         _ => String::new(),
     }
-}
-
-fn counted(number: u64, one: &str, several: &str) -> String {
-    format!(
-        "{} {}",
-        count(number),
-        if number == 1 { one } else { several }
-    )
 }
 
 pub(super) fn hash_buckets(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {

@@ -5,7 +5,7 @@ use super::needed::{self, beyond};
 use crate::budget::{Effect, Limit};
 use crate::machine::Machine;
 use crate::names::limit;
-use crate::units::count;
+use myriad_units::count;
 
 pub(super) fn entries(machine: &Machine, load: Load, wanted: u64) -> Option<Limit> {
     let tracking = machine.conntrack?;

@@ -19,7 +19,7 @@ impl Cost {
     /// A cost that is a whole number.
     #[must_use]
     pub fn value_u64(&self) -> u64 {
-        super::resource::whole(self.value)
+        myriad_units::truncate(self.value)
     }
 }
 

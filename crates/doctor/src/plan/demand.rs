@@ -2,10 +2,10 @@
 
 use super::chain::{Chain, Hop};
 use super::costs::{self, Cost};
-use super::figure::{Figure, Unit, fine};
+use super::figure::{Figure, Unit};
 use super::resource::{CONNECTIONS_MAX, Limit, Resource, Share, float, times};
 use crate::budget::Effect;
-use crate::units::count;
+use myriad_units::{count, significant};
 
 /// One part of a need that grows with the connections.
 #[derive(Clone, Debug, PartialEq)]
@@ -168,7 +168,7 @@ impl Demand {
         fits
     }
 
-    /// `27.6 MB slots + 400,000 × (4.24 KB socket + 99 B record) + min(…)`.
+    /// `26.4 MiB slots + 400,000 × (4.14 KiB socket + 99 B record) + min(…)`.
     fn formula(&self, connections: u64) -> String {
         let show = |value| self.unit.show(value);
         let mut parts: Vec<String> = self
@@ -208,8 +208,8 @@ impl Demand {
 /// A cost for one connection, in the small unit it is thought of in.
 fn small(unit: Unit, value: f64) -> String {
     match unit {
-        Unit::Cores => format!("{} µs/s", fine(value * 1e6)),
-        Unit::Bytes if value < 1_000.0 => format!("{} B", fine(value)),
+        Unit::Cores => format!("{} µs/s", significant(value * 1e6)),
+        Unit::Bytes if value < 1_024.0 => format!("{} B", significant(value)),
         _ => unit.show(value),
     }
 }

@@ -1,7 +1,6 @@
 //! A number that says where it comes from.
 
-use super::resource::whole;
-use crate::units;
+use myriad_units::{self as units, significant, whole};
 use serde::Serialize;
 
 /// What a number counts.
@@ -71,10 +70,10 @@ impl Unit {
     pub fn show(self, value: f64) -> String {
         match self {
             Self::Count => count(value),
-            Self::Bytes => units::bytes(whole(value)),
-            Self::BitsPerSecond => bits(value),
-            Self::Cores => format!("{} cores", fine(value)),
-            Self::Seconds => units::milliseconds(value * 1_000.0),
+            Self::Bytes => units::bytes(units::truncate(value)),
+            Self::BitsPerSecond => units::bits_per_second(value),
+            Self::Cores => units::cores(value),
+            Self::Seconds => units::time(value * 1_000.0),
             Self::PerSecond => format!("{}/s", count(value)),
         }
     }
@@ -83,55 +82,15 @@ impl Unit {
 /// Three figures below a hundred, whole numbers above.
 fn count(value: f64) -> String {
     if value >= 100.0 || value.fract() == 0.0 {
-        units::count(whole(value.round()))
+        units::count(whole(value))
     } else {
-        fine(value)
-    }
-}
-
-fn bits(value: f64) -> String {
-    for (name, step) in [
-        ("Tbit/s", 1e12),
-        ("Gbit/s", 1e9),
-        ("Mbit/s", 1e6),
-        ("kbit/s", 1e3),
-    ] {
-        if value >= step {
-            return format!("{} {name}", fine(value / step));
-        }
-    }
-    format!("{} bit/s", fine(value))
-}
-
-/// Three significant figures, without zeros that say nothing.
-pub(crate) fn fine(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    // Values here lie between a millionth and some billions.
-    let digits = (0..9)
-        .find(|digits| value * 10_f64.powi(*digits) >= 99.95)
-        .unwrap_or(9);
-    let text = format!("{value:.*}", usize::try_from(digits).unwrap_or(0));
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        units::count(whole(value.round()))
+        significant(value)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn figures_have_three_digits_that_say_something() {
-        let shown = [0.0, 0.001, 0.03941, 0.5, 2.0, 12.345, 99.96, 1_234.5].map(fine);
-        assert_eq!(
-            shown,
-            ["0", "0.001", "0.0394", "0.5", "2", "12.3", "100", "1,235"]
-        );
-    }
 
     #[test]
     fn each_unit_has_its_form() {
@@ -149,7 +108,7 @@ mod tests {
             [
                 "1,000,000",
                 "0.1",
-                "3.46 GB",
+                "3.22 GiB",
                 "10 Gbit/s",
                 "0.394 cores",
                 "4.06 s",

@@ -171,7 +171,7 @@ proptest! {
     fn scaling_out_gives_every_region_enough_nodes(chain in chains(), connections in 1..=10_000_000_000_u64) {
         let plan = Plan::new(&chain, &[connections]);
         let scale = &plan.scale_out[0];
-        let regions = resource::whole(scale.regions.value);
+        let regions = myriad_units::truncate(scale.regions.value);
         prop_assert!(regions.saturating_mul(chain.region_connections) >= connections);
         for (hop, given) in scale.hops.iter().zip(&chain.hops) {
             let Some(a_region) = hop.nodes_a_region else {

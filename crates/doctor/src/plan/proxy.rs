@@ -6,10 +6,10 @@ use super::demand::{Demand, Term};
 use super::figure::{Figure, Unit};
 use super::resource::{
     Limit, Resource, Share, connection_hash, connections_max, float, memory_supply, source_ports,
-    times, whole,
+    times,
 };
 use crate::budget::Effect;
-use crate::units::{bytes, count};
+use myriad_units::{bytes, count, truncate};
 
 /// Preallocated memory of a node worth a remark when most of it is for slots that nobody will use.
 const PREALLOCATION_REMARK_BYTES: f64 = 1e9;
@@ -94,14 +94,14 @@ fn fullest_worker(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
     let mean = share.float() / float(workers);
     // The mean m for which m + 4 √m is the most: a square in √m.
     let root = (f64::sqrt(deviations * deviations + 4.0 * most) - deviations) / 2.0;
-    let full_mean = whole(root * root);
+    let full_mean = truncate(root * root);
     Resource {
         name: "fullest worker",
         need: Figure::new(
             "fullest worker",
             (mean + deviations * mean.sqrt()).ceil(),
             Unit::Count,
-            format!("{} on average + {deviations} standard deviations (√ of it)", count(whole(mean))),
+            format!("{} on average + {deviations} standard deviations (√ of it)", count(truncate(mean))),
         )
         .from(&[costs::DEVIATIONS.source]),
         limit: Some(Limit {
@@ -110,7 +110,7 @@ fn fullest_worker(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
             formula: format!(
                 "a mean of {} a worker makes the fullest reach {}, × {workers} workers{}",
                 count(full_mean),
-                count(whole(most)),
+                count(truncate(most)),
                 times(share.active)
             ),
             sources: vec![costs::DEVIATIONS.source],
@@ -215,7 +215,7 @@ fn slow_readers(chain: &Chain, nginx: &Nginx, share: &Share) -> Resource {
         .terms
         .push(Term::new(parked(nginx), called, parked_source(nginx)));
     let slow = Share {
-        connections: whole((share.float() * chain.traffic.slow_share).ceil()),
+        connections: truncate((share.float() * chain.traffic.slow_share).ceil()),
         ..*share
     };
     demand.resource(&slow)
@@ -262,14 +262,14 @@ fn preallocation(hop: &Hop, nginx: &Nginx, workers: u64, share: &Share) -> Optio
     if memory < PREALLOCATION_REMARK_BYTES || needed.saturating_mul(2) > slots {
         return None;
     }
-    let all = bytes(whole(memory * float(hop.nodes)));
+    let all = bytes(truncate(memory * float(hop.nodes)));
     Some(format!(
         "nginx allocates and touches all its slots when a worker starts: {workers} × {} × {} B = {} on each node, {all} \
          on all of them, before the first client; these connections use {} of the {} slots. A worker cannot hold \
          {} sockets anyway where fs.nr_open is below it.",
         count(nginx.worker_connections),
         costs::NGINX_SLOT_BYTES.value,
-        bytes(whole(memory)),
+        bytes(truncate(memory)),
         count(needed),
         count(slots),
         count(nginx.worker_connections),

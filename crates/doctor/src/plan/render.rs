@@ -6,7 +6,7 @@ use super::scale::ScaleOut;
 use super::{HopPlan, Plan};
 use crate::budget::Effect;
 use crate::paint::wrapped;
-use crate::units::count;
+use myriad_units::{count, counted};
 use std::fmt::Write;
 
 /// Columns of a plan, as of doctor's report.
@@ -53,7 +53,7 @@ impl Page {
     }
 
     fn verdict(&mut self, plan: &Plan) {
-        let wanted = counted(plan.connections, plan.terminals);
+        let wanted = with_clients(plan.connections, plan.terminals);
         let verdict = if plan.carries {
             "carries"
         } else {
@@ -68,7 +68,7 @@ impl Page {
                     weakest.hop,
                     weakest.kind,
                     weakest.resource,
-                    counted(weakest.connections, weakest.terminals)
+                    with_clients(weakest.connections, weakest.terminals)
                 );
                 self.line(&told);
                 self.folded(0, &format!("To get further: {}", weakest.remedy));
@@ -83,11 +83,10 @@ impl Page {
             spare => format!(", {} of them spare", count(spare)),
         };
         self.line(&format!(
-            "Hop {number}: {}, {} node{}{spare}, {} connections on each",
+            "Hop {number}: {}, {}{spare}, {} on each",
             hop.kind,
-            count(hop.nodes),
-            if hop.nodes == 1 { "" } else { "s" },
-            count(hop.connections_a_node)
+            counted(hop.nodes, "node"),
+            counted(hop.connections_a_node, "connection")
         ));
         for resource in &hop.resources {
             self.resource(resource);
@@ -128,7 +127,7 @@ impl Page {
         self.line("");
         self.line(&format!(
             "Scaled out to {}",
-            counted(scale.connections, scale.terminals)
+            with_clients(scale.connections, scale.terminals)
         ));
         self.figure(&scale.regions);
         for hop in &scale.hops {
@@ -174,14 +173,12 @@ impl Page {
     }
 }
 
-fn counted(connections: u64, terminals: u64) -> String {
-    if connections == terminals {
-        format!("{} connections", count(connections))
+/// Connections, and the clients that open them where a client opens several.
+fn with_clients(connections: u64, clients: u64) -> String {
+    let shown = counted(connections, "connection");
+    if connections == clients {
+        shown
     } else {
-        format!(
-            "{} connections ({} terminals)",
-            count(connections),
-            count(terminals)
-        )
+        format!("{shown} ({})", counted(clients, "client"))
     }
 }

@@ -5,7 +5,7 @@ use super::costs;
 use super::demand::{Demand, Term};
 use super::figure::{Figure, Unit};
 use crate::budget::Effect;
-use crate::units::count;
+use myriad_units::{count, counted};
 use serde::Serialize;
 
 /// Something every node of a hop needs.
@@ -61,7 +61,7 @@ pub(crate) fn times(nodes: u64) -> String {
     if nodes == 1 {
         String::new()
     } else {
-        format!(", × {} nodes", count(nodes))
+        format!(", × {}", counted(nodes, "node"))
     }
 }
 
@@ -185,10 +185,7 @@ pub(crate) fn source_ports(hop: &Hop, next: Option<&Hop>, share: &Share) -> Reso
 }
 
 fn addresses(hop: &Hop) -> String {
-    match hop.addresses {
-        1 => "1 address".to_owned(),
-        several => format!("{} addresses", count(several)),
-    }
+    counted(hop.addresses, "address")
 }
 
 /// A count as a float; the counts here are far below 2^53.
@@ -198,14 +195,4 @@ fn addresses(hop: &Hop) -> String {
 )]
 pub(crate) fn float(value: u64) -> f64 {
     value as f64
-}
-
-/// The whole part of a number that is not negative.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a float cast saturates, and the fraction is dropped on purpose"
-)]
-pub(crate) fn whole(value: f64) -> u64 {
-    value as u64
 }

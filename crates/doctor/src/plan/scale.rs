@@ -3,10 +3,10 @@
 
 use super::chain::{Chain, Hop, Kind};
 use super::costs;
-use super::figure::{Figure, Unit, fine};
+use super::figure::{Figure, Unit};
 use super::resource::{CONNECTIONS_MAX, float};
 use super::{HopPlan, hop_plan};
-use crate::units::count;
+use myriad_units::{count, significant};
 use serde::Serialize;
 
 /// A chain at another size.
@@ -194,8 +194,8 @@ fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Fi
                 "({} + {}) copies × {} B × 8 × {} publications a second",
                 count(between),
                 count(servers),
-                fine(message),
-                fine(rate)
+                significant(message),
+                significant(rate)
             ),
         )
         .from(&sources),
@@ -206,7 +206,7 @@ fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Fi
             format!(
                 "{} connections × {} a second each; the broker carries one copy for each server instead",
                 count(connections),
-                fine(traffic.deliveries_per_s(chain.connections))
+                significant(traffic.deliveries_per_s(chain.connections))
             ),
         ),
     ]

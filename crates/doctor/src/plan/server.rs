@@ -5,11 +5,11 @@ use super::costs;
 use super::demand::{Demand, Term};
 use super::figure::{Figure, Unit};
 use super::resource::{
-    Limit, Resource, Share, connection_hash, connections_max, float, memory_supply, times, whole,
+    Limit, Resource, Share, connection_hash, connections_max, float, memory_supply, times,
 };
 use crate::budget::Effect;
 use crate::tables;
-use crate::units::count;
+use myriad_units::{count, truncate};
 
 pub(crate) fn resources(
     chain: &Chain,
@@ -118,7 +118,7 @@ fn slow_readers(chain: &Chain, hop: &Hop, myriad: Myriad, share: &Share) -> Reso
         .at_most(float(myriad.buffered(hop))),
     );
     let slow = Share {
-        connections: whole((share.float() * chain.traffic.slow_share).ceil()),
+        connections: truncate((share.float() * chain.traffic.slow_share).ceil()),
         ..*share
     };
     demand.resource(&slow)
@@ -172,7 +172,7 @@ fn reaching_all(hop: &Hop, share: &Share) -> Option<Resource> {
             format!(
                 "{} connections × {} µs / {cores} cores",
                 count(share.connections),
-                super::figure::fine(each.value * 1e6)
+                myriad_units::significant(each.value * 1e6)
             ),
         )
         .from(&[each.source]),

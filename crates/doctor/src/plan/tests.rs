@@ -1,7 +1,7 @@
 //! Chains whose numbers can be checked by hand, and the whole text of some.
 
 use super::*;
-use crate::units::count;
+use myriad_units::count;
 
 fn chain(connections: u64, hops: Vec<Hop>) -> Chain {
     Chain {
@@ -86,13 +86,13 @@ fn a_million_worker_connections_cost_their_memory_before_the_first_client() {
     };
     nginx.worker_connections = 1_000_000;
     let plan = Plan::new(&chain(1_000_000, vec![hop]), &[]);
-    // 8 × 1,000,000 × 432 B = 3.456 GB of the 3.76 GB that may be used.
+    // 8 × 1,000,000 × 432 B = 3.22 GiB of the 3.5 GiB that may be used.
     let weakest = plan.weakest.unwrap();
     assert_eq!(weakest.resource, "memory");
     assert!(weakest.connections < 100_000, "{}", weakest.connections);
     let remarks = plan.hops[0].remarks.join(" ");
     assert!(
-        remarks.contains("8 × 1,000,000 × 432 B = 3.46 GB on each node, 27.6 GB"),
+        remarks.contains("8 × 1,000,000 × 432 B = 3.22 GiB on each node, 25.7 GiB"),
         "{remarks}"
     );
 }

@@ -1,9 +1,9 @@
 //! What the connections carry, as bytes on the wire and as events a second.
 
 use super::costs;
-use super::figure::{Figure, Unit, fine};
+use super::figure::{Figure, Unit};
 use super::resource::float;
-use crate::units::count;
+use myriad_units::{count, significant};
 
 /// A frame that is within what was measured of a small packet.
 const SMALL_FRAME_BYTES: f64 = 256.0;
@@ -99,7 +99,7 @@ impl Traffic {
             format!(
                 "The processor was measured with messages of one packet; how much more those of {} packets take is not \
                  known, so that it has a need and no limit: measure with messages of that size (myriad swarm).",
-                fine(self.segments())
+                significant(self.segments())
             )
         })
     }
@@ -123,7 +123,7 @@ impl Traffic {
                 Unit::PerSecond,
                 format!(
                     "{} publications a second × {} connections reached",
-                    fine(self.messages_per_s),
+                    significant(self.messages_per_s),
                     count(reached)
                 ),
             ),
@@ -135,7 +135,7 @@ impl Traffic {
                     "{} payload + {} frame head + {} × {} packet",
                     count(self.message_bytes),
                     self.frame_head(),
-                    fine(self.segments()),
+                    significant(self.segments()),
                     costs::PACKET_BYTES.value
                 ),
             )
@@ -153,7 +153,7 @@ impl Traffic {
                 format!(
                     "{} connections / {} s; each is a ping, a pong and an acknowledgement",
                     count(connections),
-                    fine(interval)
+                    significant(interval)
                 ),
             ));
         }
@@ -163,7 +163,7 @@ impl Traffic {
             Unit::Count,
             format!(
                 "{}% of {} connections, each with all that is kept for it",
-                fine(self.slow_share * 100.0),
+                significant(self.slow_share * 100.0),
                 count(connections)
             ),
         ));

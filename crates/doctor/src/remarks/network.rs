@@ -4,7 +4,7 @@ use super::{Remark, note};
 use crate::limits::{Load, Program, needed};
 use crate::machine::Machine;
 use crate::names::remark;
-use crate::units::{bytes, count};
+use myriad_units::{bytes, count};
 
 pub(super) fn listening_port(machine: &Machine, load: Load) -> Option<Remark> {
     if !load.role.accepts() {

@@ -4,7 +4,7 @@ use super::{Remark, note};
 use crate::limits::{Load, needed};
 use crate::machine::{IoUring, Machine};
 use crate::names::remark;
-use crate::units::{bytes, count};
+use myriad_units::{bytes, count};
 
 pub(super) fn io_uring(machine: &Machine) -> Remark {
     const FALLBACK: &str =

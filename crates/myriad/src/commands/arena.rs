@@ -3,7 +3,7 @@
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
 use myriad_arena::{Contestant, Exchange, Options, Report};
-use myriad_doctor::quantity::{count, duration, rate};
+use myriad_units::parse::{count, duration, rate};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

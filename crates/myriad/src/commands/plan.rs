@@ -6,7 +6,7 @@ use crate::say;
 use clap::Args;
 use hop::hop;
 use myriad_doctor::plan::{Chain, Hop, Plan, Traffic, render};
-use myriad_doctor::quantity::{bytes, count, duration, rate};
+use myriad_units::parse::{bytes, count, duration, rate};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;

@@ -2,12 +2,12 @@
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, ValueEnum};
-use myriad_doctor::quantity::{bytes, count, duration, rate, share_rate};
 use myriad_swarm::{
     Config, Destination, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler, Interrupt,
     LiveStyle, Outcome, Publish, PublishBody, Report, Requests, RunError, SourceChoice,
     SourceRanges, Target, Threshold,
 };
+use myriad_units::parse::{bytes, count, duration, rate, share_rate};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;

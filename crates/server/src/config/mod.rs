@@ -6,9 +6,10 @@ mod options;
 pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Options};
 
 use crate::machine::Machine;
-use crate::quantity::{Count, Size, Span};
-use myriad_doctor::{Budget, LISTENING_PORT, startup, units};
+use myriad_doctor::{Budget, LISTENING_PORT, startup};
 use myriad_shard::{Mesh, OriginPattern, ProcessLimits, Settings};
+use myriad_units::count;
+use myriad_units::option::{Count, Size, Span};
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
@@ -176,8 +177,8 @@ impl Options {
         if taken < wanted {
             remarks.push(format!(
                 "max-connections is {} instead of {}; set it to have another bound",
-                units::count(taken),
-                units::count(wanted),
+                count(taken),
+                count(wanted),
             ));
         }
         remarks.extend(startup::warnings(budget, wanted));

@@ -1,9 +1,9 @@
 //! What was written, in flags or in the file: one list of names for both.
 
 use super::{ConfigError, address};
-use crate::quantity::{Count, Size, Span};
-use myriad_doctor::quantity::QuantityError;
 use myriad_shard::{Compression, Mesh, OriginPattern};
+use myriad_units::option::{Count, Size, Span};
+use myriad_units::parse::QuantityError;
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
 use std::path::Path;

@@ -3,10 +3,11 @@
 use crate::config::DriverChoice;
 use crate::error::ServerError;
 use myriad_doctor::names::limit;
+use myriad_doctor::refusal;
 use myriad_doctor::tables::{self, REFUSAL_SLOTS, epoll_tables_needed, own_descriptors};
-use myriad_doctor::{refusal, units};
 use myriad_reactor::{Driver, DriverUnavailable};
 use myriad_shard::Mesh;
+use myriad_units::count;
 
 /// What the plan depends on.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +100,7 @@ fn too_many(wanted: Wanted) -> ServerError {
     let table = wanted.table as u64;
     let evidence = format!(
         "hard RLIMIT_NOFILE bounds one table, here {}, and the epoll driver has up to {} of them",
-        units::count(table),
+        count(table),
         Mesh::SHARDS_MAX
     );
     ServerError::Descriptors {
@@ -233,7 +234,7 @@ mod tests {
         let fits = tables::epoll_connections_max(1_024);
         let words = format!(
             "Descriptor tables allow {} of the 1,000,000 wanted: ",
-            units::count(fits)
+            count(fits)
         );
         assert!(error.to_string().starts_with(&words), "{error}");
         assert!(fits == 0 || epoll_tables_needed(fits, 1_024).is_some());

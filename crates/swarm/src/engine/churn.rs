@@ -19,8 +19,8 @@ use crate::engine::terminal::Phase;
 use crate::measure::push::PushKey;
 use crate::random::mix;
 use crate::report::float;
-use myriad_doctor::units::truncate;
 use myriad_reactor::{Close, Reactor, Token};
+use myriad_units::truncate;
 use std::collections::HashMap;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! at a phase given by its place, so that a million terminals opened together do not ping together.
 
 use crate::clock::Nanos;
-use myriad_doctor::units::truncate;
+use myriad_units::truncate;
 use std::time::Duration;
 
 /// Heartbeats are sent in bursts this far apart, or a tenth of the interval if that is shorter.

@@ -1,7 +1,7 @@
 //! When the next connection or message is due: an open-loop schedule, so that a slow server shows as lateness and not as a slower test.
 
 use crate::clock::Nanos;
-use myriad_doctor::units::truncate;
+use myriad_units::truncate;
 use std::time::Duration;
 
 /// Intervals by which the product of two floats may miss its whole number, which must not delay a connection.

@@ -1,7 +1,7 @@
 //! Near-end addresses: each pair of addresses has one port range, so a large crowd needs many of its own.
 
 use crate::target::Target;
-use myriad_doctor::units::count;
+use myriad_units::count;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;

@@ -1,8 +1,8 @@
 //! Conditions that decide the exit code: `fanout:last<5s`, `reach>=1`, `errors<=0`.
 
 use crate::report::float;
-use myriad_doctor::quantity::{self, QuantityError};
 use myriad_report::{Report, RoundTripReport, Unit, Verdict};
+use myriad_units::parse::{self, QuantityError};
 use std::fmt;
 
 /// One condition, as given and as understood.
@@ -360,16 +360,16 @@ impl Threshold {
 fn read_limit(unit: Unit, text: &str) -> Result<f64, ThresholdProblem> {
     match unit {
         Unit::Milliseconds => {
-            let limit = quantity::duration(text).map_err(ThresholdProblem::Value)?;
+            let limit = parse::duration(text).map_err(ThresholdProblem::Value)?;
             Ok(limit.as_secs_f64() * 1000.0)
         }
         Unit::Count => {
-            let limit = quantity::count(text).map_err(ThresholdProblem::Value)?;
+            let limit = parse::count(text).map_err(ThresholdProblem::Value)?;
             #[expect(clippy::cast_precision_loss, reason = "a count is at most 2^53")]
             let limit = limit as f64;
             Ok(limit)
         }
-        Unit::PerSecond => quantity::rate(text).map_err(ThresholdProblem::Value),
+        Unit::PerSecond => parse::rate(text).map_err(ThresholdProblem::Value),
         Unit::Ratio => {
             // Read as 99.9e-2, which is exactly 0.999, and not divided, which would miss it by a hair.
             let number = match text.strip_suffix('%') {

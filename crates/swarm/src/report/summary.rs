@@ -18,11 +18,11 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
     .into_iter()
     .flatten()
     .collect();
-    troubles.extend(unanswered("echo", "echoes", report.echo.as_ref()));
-    troubles.extend(unanswered("request", "requests", report.request.as_ref()));
+    troubles.extend(unanswered("echo", report.echo.as_ref()));
+    troubles.extend(unanswered("request", report.request.as_ref()));
     let errors: u64 = report.errors.values().sum();
     if troubles.is_empty() && errors > 0 {
-        troubles.push(format!("there {}", were(errors, "error", "errors")));
+        troubles.push(format!("there {}", were(errors, "error")));
     }
     let list = listed(&troubles)?;
     Some(format!("Not everything went well: {list}."))
@@ -32,7 +32,7 @@ fn nobody(report: &Report) -> String {
     match report.setup.tcp_connected {
         0 => format!(
             "None of the {} could connect.",
-            counted(report.setup.connections_wanted, "client", "clients")
+            counted(report.setup.connections_wanted, "client")
         ),
         some => format!(
             "{} connected, none upgraded: is this a WebSocket server?",
@@ -47,7 +47,7 @@ fn given_up(report: &Report) -> Option<String> {
         format!(
             "{} of {} could not connect",
             count(setup.given_up),
-            counted(setup.connections_wanted, "client", "clients")
+            counted(setup.connections_wanted, "client")
         )
     })
 }
@@ -58,12 +58,12 @@ fn lost(report: &Report) -> Option<String> {
     if all && lost > 1 {
         return Some(format!("all {} connections were lost", count(lost)));
     }
-    (lost > 0).then(|| format!("{} lost", verb(lost, "connection", "connections")))
+    (lost > 0).then(|| format!("{} lost", verb(lost, "connection")))
 }
 
 fn failed_pushes(report: &Report) -> Option<String> {
     let fanout = report.fanout.as_ref()?;
-    let of = counted(fanout.pushes, "push", "pushes");
+    let of = counted(fanout.pushes, "push");
     (fanout.failed > 0).then(|| format!("{} of {of} failed", count(fanout.failed)))
 }
 
@@ -79,30 +79,25 @@ fn missed(report: &Report) -> Option<String> {
     })
 }
 
-fn unanswered(one: &str, many: &str, trips: Option<&RoundTripReport>) -> Option<String> {
+fn unanswered(one: &str, trips: Option<&RoundTripReport>) -> Option<String> {
     let trips = trips?;
     if trips.lost > 0 {
-        let of = counted(trips.sent, one, many);
+        let of = counted(trips.sent, one);
         return Some(format!("{} of {of} did not come back", count(trips.lost)));
     }
-    (trips.errors > 0).then(|| {
-        format!(
-            "there {}",
-            were(trips.errors, "wrong answer", "wrong answers")
-        )
-    })
+    (trips.errors > 0).then(|| format!("there {}", were(trips.errors, "wrong answer")))
 }
 
 /// `1 connection was`, `2 connections were`.
-fn verb(value: u64, one: &str, many: &str) -> String {
+fn verb(value: u64, one: &str) -> String {
     let verb = if value == 1 { "was" } else { "were" };
-    format!("{} {verb}", counted(value, one, many))
+    format!("{} {verb}", counted(value, one))
 }
 
 /// `was 1 error`, `were 2 errors`.
-fn were(value: u64, one: &str, many: &str) -> String {
+fn were(value: u64, one: &str) -> String {
     let verb = if value == 1 { "was" } else { "were" };
-    format!("{verb} {}", counted(value, one, many))
+    format!("{verb} {}", counted(value, one))
 }
 
 #[cfg(test)]

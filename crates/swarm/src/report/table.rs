@@ -74,7 +74,7 @@ fn write_head(report: &Report, page: &mut Page) {
     let settings = &report.settings;
     page.sentence(&format!(
         "myriad swarm: {} to {}",
-        text::counted(settings.connections, "client", "clients"),
+        text::counted(settings.connections, "client"),
         targets(&settings.targets)
     ));
     if let Some(sentence) = &report.went_wrong {
@@ -94,7 +94,7 @@ fn targets(targets: &[String]) -> String {
         [one] => one.clone(),
         [first, rest @ ..] => format!(
             "{first} and {}",
-            text::counted(rest.len() as u64, "more target", "more targets")
+            text::counted(rest.len() as u64, "more target")
         ),
         [] => String::new(),
     }
@@ -105,7 +105,7 @@ fn in_unit(value: f64, unit: Unit) -> String {
         Unit::Milliseconds => text::time(value),
         Unit::PerSecond => text::rate(value),
         Unit::Ratio => text::percent(value),
-        Unit::Count => text::count(myriad_doctor::units::truncate(value)),
+        Unit::Count => text::count(myriad_units::truncate(value)),
     }
 }
 
@@ -394,7 +394,7 @@ fn write_rows(rows: &[Row], page: &mut Page) {
 
 fn write_crowd(report: &Report, page: &mut Page) {
     let (settings, crowd) = (&report.settings, &report.crowd);
-    let threads = text::counted(u64::from(settings.threads), "thread", "threads");
+    let threads = text::counted(u64::from(settings.threads), "thread");
     let mut line = format!("{}, {threads}", settings.driver);
     // A run of less than a second was not watched.
     if crowd.watched_s > 0 {
@@ -497,6 +497,6 @@ mod tests {
             worst.contains("50.00%") && worst.contains("never"),
             "{worst}"
         );
-        assert!(worst.ends_with("800 us"), "{worst}");
+        assert!(worst.ends_with("800 µs"), "{worst}");
     }
 }

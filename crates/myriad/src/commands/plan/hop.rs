@@ -1,7 +1,7 @@
 //! `--hop nginx:4,workers=16,worker_connections=100000`.
 
 use myriad_doctor::plan::{Hop, Kind, SlbMode};
-use myriad_doctor::quantity::{bytes, count};
+use myriad_units::parse::{bytes, count};
 
 const NODES_MAX: u64 = 1_000_000;
 /// Of counts in a hop: addresses, slots, descriptors. Products of them stay within 64 bits or are cut there.

@@ -1,6 +1,6 @@
 //! Quantities as options: `25s`, `1MiB`, `50k`. The same words work in flags and in the config file.
 
-use myriad_doctor::quantity::{self, Problem, QuantityError};
+use crate::parse::{self, Problem, QuantityError};
 use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -19,14 +19,14 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub u64);
 
-/// For [`Span`]'s own words.
+/// The units that [`Span`] is shown in.
 const SPAN_UNITS_MS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
 impl FromStr for Span {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let duration = quantity::duration(text)?;
+        let duration = parse::duration(text)?;
         // Shorter ones would be shown as another, and the shortest as none at all.
         if duration.subsec_nanos().is_multiple_of(1_000_000) {
             return Ok(Self(duration));
@@ -44,7 +44,7 @@ impl FromStr for Size {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        quantity::bytes(text).map(Self)
+        parse::bytes(text).map(Self)
     }
 }
 
@@ -52,7 +52,7 @@ impl FromStr for Count {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        quantity::count(text).map(Self)
+        parse::count(text).map(Self)
     }
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Size {
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&myriad_doctor::units::count(self.0))
+        f.write_str(&crate::count(self.0))
     }
 }
 
@@ -120,7 +120,7 @@ impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let zero_only = |value| (value == 0).then_some(Self(Duration::ZERO));
         let visitor = QuantityVisitor {
-            examples: quantity::DURATION,
+            examples: parse::DURATION,
             from_integer: zero_only,
         };
         deserializer.deserialize_any(visitor)
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for Span {
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let visitor = QuantityVisitor {
-            examples: quantity::BYTES,
+            examples: parse::BYTES,
             from_integer: |value| Some(Self(value)),
         };
         deserializer.deserialize_any(visitor)
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Size {
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let visitor = QuantityVisitor {
-            examples: quantity::COUNT,
+            examples: parse::COUNT,
             from_integer: |value| Some(Self(value)),
         };
         deserializer.deserialize_any(visitor)

@@ -3,7 +3,7 @@
 //! The same words everywhere, in flags and in the config file. Units are matched without regard to case, blanks may stand
 //! around a number, `_` anywhere and `,` before three digits may group its digits.
 
-use crate::units;
+use crate::truncate;
 use std::fmt;
 use std::time::Duration;
 
@@ -257,7 +257,7 @@ fn whole(value: f64) -> Result<u64, Problem> {
     if (value - rounded).abs() > 1e-6 {
         return Err(Problem::NotWhole);
     }
-    Ok(units::truncate(rounded))
+    Ok(truncate(rounded))
 }
 
 #[cfg(test)]
