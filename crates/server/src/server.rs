@@ -279,8 +279,12 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             metrics: Registered::new(mesh.clone()),
             mesh: mesh.clone(),
             publishers: Publishers::default(),
-            // Without a key every page could publish.
-            allowed_origins: key.is_none().then(|| [].into()),
+            // Without a key every page could publish; with one, the key says who may.
+            allowed_origins: config
+                .settings
+                .allowed_origins
+                .clone()
+                .filter(|_| key.is_none()),
             key,
             driver: driver_name(plan.driver),
             stage: stage.subscribe(),

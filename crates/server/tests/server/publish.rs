@@ -113,6 +113,12 @@ on_both_drivers! {
         for origin in ["", "Origin: http://localhost\r\n", "Origin: http://localhost:3000\r\n"] {
             assert_eq!(send(origin).status, 200, "{origin}");
         }
+        let listed = Some(vec!["https://*.example.com".parse().expect("an origin")]);
+        let server = start(Options { allowed_origins: listed, ..options(driver) });
+        for (origin, status) in [("https://a.example.com", 200), ("https://evil.example", 403)] {
+            let headers = format!("Origin: {origin}\r\n");
+            assert_eq!(request(server.address(), "POST", "/api/publish", &headers, body).status, status);
+        }
         // With a key, it is the key that says who may publish.
         let server = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
         let key = server.api_key().expect("a generated key");

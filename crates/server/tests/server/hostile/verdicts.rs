@@ -97,6 +97,10 @@ on_both_drivers! {
                 check_control_plane(shared.address(), &request, expected);
                 check_control_plane(internal, &request, expected);
             }
+            // Streams are the shards' own, on both servers.
+            let request = written(template, "/raw?channel=c");
+            check_verdict(&mut Http::connect(shared.address()), &request, expected);
+            check_verdict(&mut Http::connect(apart.address()), &request, expected);
         }
     }
 
