@@ -35,7 +35,19 @@ pub enum Transport {
 impl Transport {
     /// In the order of their numbers.
     const ALL: [Self; 3] = [Self::Http, Self::Raw, Self::Echo];
+
+    /// What its clients read publications as; `None` where they get none, and so cannot subscribe.
+    #[must_use]
+    pub const fn protocol(self) -> Option<Protocol> {
+        match self {
+            Self::Raw => Some(Protocol::Raw),
+            Self::Http | Self::Echo => None,
+        }
+    }
 }
+
+/// Connections have one protocol so far, so that [`Connection::encoding`] looks none up for each delivery.
+const _: () = assert!(Protocol::COUNT == 1);
 
 /// One connection, plain data: indices, never pointers, so that another process could read it.
 #[derive(Debug)]
@@ -110,9 +122,9 @@ impl Connection {
             self.transport_and_window & 0x0f | window.map_or(0, Window::bits) << 4;
     }
 
-    /// How publications are encoded for it. Only subscribers have one: those of `raw`, so far.
+    /// How publications are encoded for it. Only subscribers have an encoding.
     pub(crate) fn encoding(&self) -> Encoding {
-        debug_assert_eq!(self.transport(), Transport::Raw);
+        debug_assert_eq!(self.transport().protocol(), Some(Protocol::Raw));
         Encoding::new(Protocol::Raw, self.window())
     }
 

@@ -28,6 +28,9 @@ impl Encoding {
     const PROTOCOL_SHIFT: u32 = 8;
     const WINDOW_MASK: u16 = 0x0f;
 
+    /// For a target of bytes that are no publication, such as a ping: nothing is encoded by it.
+    pub const NO_PUBLICATION: Self = Self(0);
+
     /// Frames of `protocol`, compressed for peers with `window`.
     #[must_use]
     pub fn new(protocol: Protocol, window: Option<Window>) -> Self {

@@ -6,14 +6,13 @@
 
 use crate::marks::hit;
 use crate::shard::{Shard, token_of};
-use crate::transport::Refused;
+use crate::transport::{Methods, Refused};
 use myriad_hub::{CloseReason, Now, Phase};
 use myriad_reactor::{Close, Reactor, Socket};
 use myriad_wheel::Key;
-use myriad_wire::ws::{CloseCode, encode_close};
 
 impl<R: Reactor> Shard<R> {
-    /// Ends a connection with a final chunk of its protocol (an answer or a close frame), after what is queued.
+    /// Ends a connection with a final chunk of its transport (an answer or a close frame), after what is queued.
     pub(crate) fn close_gracefully(
         &mut self,
         key: Key,
@@ -28,8 +27,9 @@ impl<R: Reactor> Shard<R> {
         self.hub.connection_mut(key.index).want_fin();
     }
 
-    /// Ends an open WebSocket with the reason's close frame. Queued messages of which no byte was sent are dropped first:
-    /// otherwise a slow client would have to read all of them before it learns why.
+    /// Ends an open connection with the last bytes that its transport has for the reason, such as a close frame. Queued
+    /// messages of which no byte was sent are dropped first: otherwise a slow client would have to read all of them before
+    /// it learns why.
     pub(crate) fn close_stream(&mut self, key: Key, reason: CloseReason, now: Now) {
         match self.hub.connection(key.index).phase {
             Phase::Open => {}
@@ -41,14 +41,8 @@ impl<R: Reactor> Shard<R> {
             Phase::Handshake | Phase::Joining => return self.reset(key, reason, now),
         }
         self.hub.drop_untouched_outbound(key.index);
-        let mut frame = Vec::with_capacity(128);
-        encode_close(
-            &mut frame,
-            CloseCode(reason.code()),
-            reason.sentence(),
-            None,
-        );
-        self.close_gracefully(key, reason, frame, now);
+        let methods = Methods::<R>::of(self.hub.connection(key.index).transport());
+        self.close_gracefully(key, reason, (methods.close)(reason), now);
     }
 
     pub(crate) fn close_index(&mut self, index: u32, reason: CloseReason, now: Now) {

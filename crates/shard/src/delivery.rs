@@ -3,11 +3,10 @@
 
 use crate::marks::{Happening, hit};
 use crate::shard::Shard;
-use crate::transport::Refused;
-use myriad_hub::{Chunk, CloseReason, Due, Encoding, Now, Protocol, Publication, Target};
+use crate::transport::{Methods, Refused};
+use myriad_hub::{Chunk, CloseReason, Due, Encoding, Now, Publication, Target, Transport};
 use myriad_reactor::{Reactor, SendOp, Sent, Socket};
 use myriad_wheel::Key;
-use myriad_wire::ws::{Opcode, encode_frame};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -173,7 +172,7 @@ impl<R: Reactor> Shard<R> {
         let mut pings = Vec::new();
         for (index, what) in due {
             match what {
-                Due::Ping => pings.push(index),
+                Due::Ping => pings.push((self.hub.connection(index).transport(), index)),
                 Due::PongTimeout => self.close_index(index, CloseReason::PongTimeout, now),
                 Due::Idle => self.close_index(index, CloseReason::Idle, now),
                 Due::HandshakeTimeout => {
@@ -183,26 +182,26 @@ impl<R: Reactor> Shard<R> {
                 Due::LingerTimeout => self.close_reset(index),
             }
         }
-        self.ping(&pings, now);
+        // One batch for each transport. Where all have the same, this is one look at each.
+        pings.sort_by_key(|(transport, _)| *transport as u8);
+        for alike in pings.chunk_by(|(one, _), (other, _)| one == other) {
+            self.ping(alike, now);
+        }
     }
 
-    /// One shared ping frame for all that are due. Its payload is empty: what counts is that something comes back.
-    fn ping(&mut self, due: &[u32], now: Now) {
-        if due.is_empty() {
-            return;
-        }
-        let mut frame = Vec::new();
-        encode_frame(&mut frame, Opcode::Ping, true, None, &[]);
-        let frame: Arc<[u8]> = frame.into();
+    /// Sends connections of one transport their ping: one frame, shared by all.
+    fn ping(&mut self, due: &[(Transport, u32)], now: Now) {
+        let methods = Methods::<R>::of(due[0].0);
+        let frame: Arc<[u8]> = (methods.ping)().into();
         self.metrics().pings.add(due.len() as u64);
         let mut targets = Vec::with_capacity(due.len());
-        for &index in due {
+        for &(_, index) in due {
             let connection = self.hub.connection(index);
             if !connection.has_outbound() {
                 targets.push(Target {
                     connection: index,
                     socket: connection.socket,
-                    encoding: Encoding::new(Protocol::Raw, None),
+                    encoding: Encoding::NO_PUBLICATION,
                 });
             } else if let Err(overflow) = self.hub.enqueue(index, Chunk::Shared(Arc::clone(&frame)))
             {

@@ -117,7 +117,7 @@ impl<R: Reactor> Shard<R> {
         self.hub
             .handle_joined(channel, serial, position, &mut joined);
         for Joined { key, .. } in joined {
-            // A raw connection is answered once all of its channels have joined.
+            // A connection is answered once all of its channels have joined.
             let connection = self.hub.connection(key.index);
             if connection.phase == Phase::Joining && connection.joins_pending() == 0 {
                 self.admit_joined(key, now);

@@ -305,7 +305,7 @@ impl<R: Reactor> Shard<R> {
         match self.hub.connection(key.index).phase {
             Phase::Handshake => self.handle_head_bytes(key, bytes, now),
             Phase::Joining => self.handle_early_bytes(key, bytes, now),
-            Phase::Open => self.handle_frames(key, bytes, now),
+            Phase::Open => self.handle_input(key, bytes, now),
             // Our close frame or answer is queued: what the client sends now is ignored (RFC 6455, section 1.4).
             Phase::Closing => self.handle_closing_bytes(key, bytes),
         }

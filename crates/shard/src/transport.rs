@@ -1,11 +1,51 @@
 //! What connections speak: the request head first, then one transport each.
+//!
+//! [`Methods::of`] is the one place that tells transports apart. Each transport has a file that says what it does: `raw.rs`,
+//! `echo.rs`. What these two share of WebSocket is in `websocket.rs`, `frames.rs` and `compressed.rs`. How publications are
+//! encoded for a transport is [`Transport::protocol`], because the hub delivers them.
 
 mod admission;
 mod compressed;
 mod control_plane;
 mod echo;
 mod frames;
+mod raw;
 mod refusals;
 mod routing;
+mod websocket;
 
 pub(crate) use refusals::Refused;
+
+use crate::shard::Shard;
+use myriad_hub::{CloseReason, Now, Transport};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+
+/// What a transport does with its open connections.
+pub(crate) struct Methods<R: Reactor> {
+    /// Handles bytes from the client.
+    handle_input: fn(&mut Shard<R>, Key, &mut [u8], Now),
+    /// The bytes of a ping, the same for all clients. What counts is that something comes back.
+    pub(crate) ping: fn() -> Vec<u8>,
+    /// The last bytes to a client, which say why its connection ends.
+    pub(crate) close: fn(CloseReason) -> Vec<u8>,
+}
+
+impl<R: Reactor> Methods<R> {
+    /// The methods of an open connection's transport.
+    pub(crate) fn of(transport: Transport) -> Self {
+        match transport {
+            Transport::Raw => Self::RAW,
+            Transport::Echo => Self::ECHO,
+            Transport::Http => unreachable!("a connection opens with a transport"),
+        }
+    }
+}
+
+impl<R: Reactor> Shard<R> {
+    /// Bytes of an open connection.
+    pub(crate) fn handle_input(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        let methods = Methods::of(self.hub.connection(key.index).transport());
+        (methods.handle_input)(self, key, bytes, now);
+    }
+}

@@ -18,7 +18,7 @@ pub struct Target {
     pub connection: u32,
     /// The reactor's name of its socket.
     pub socket: u32,
-    /// How publications are encoded for it.
+    /// How publications are encoded for it; of a ping's target, [`Encoding::NO_PUBLICATION`].
     pub encoding: Encoding,
 }
 

@@ -5,7 +5,7 @@ use crate::input::Input;
 use crate::marks::{Happening, hit};
 use crate::mesh::Message;
 use crate::shard::Shard;
-use myriad_hub::{Chunk, Now, Subscribed, Transport};
+use myriad_hub::{Chunk, Now, Subscribed};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 
@@ -13,7 +13,7 @@ use myriad_wheel::Key;
 const EARLY_BYTES_MAX: usize = 16 * 1024;
 
 impl<R: Reactor> Shard<R> {
-    /// Subscribes a `raw` connection, and answers 101 when every channel's home has confirmed: a publication that is
+    /// Subscribes a connection, and answers 101 when every channel's home has confirmed: a publication that is
     /// accepted after the client has seen the 101 reaches it.
     pub(super) fn join(
         &mut self,
@@ -48,7 +48,7 @@ impl<R: Reactor> Shard<R> {
         }
         if !pending {
             hit!(JoinAtOnce);
-            return self.admit(key, Transport::Raw, response, early, now);
+            return self.admit(key, response, early, now);
         }
         self.hub.begin_joining(key.index, now);
         let input = Input::Joining {
@@ -95,21 +95,13 @@ impl<R: Reactor> Shard<R> {
         else {
             unreachable!("a connection that joins has its response waiting");
         };
-        self.admit(key, Transport::Raw, response.into(), &mut early, now);
+        self.admit(key, response.into(), &mut early, now);
     }
 
-    pub(super) fn admit(
-        &mut self,
-        key: Key,
-        transport: Transport,
-        response: Vec<u8>,
-        early: &mut [u8],
-        now: Now,
-    ) {
+    /// Opens a connection, whose transport is known since its request: queues the 101, and handles what came early.
+    pub(super) fn admit(&mut self, key: Key, response: Vec<u8>, early: &mut [u8], now: Now) {
         self.hub.admit(key.index, now);
-        let connection = self.hub.connection_mut(key.index);
-        connection.set_transport(transport);
-        let compresses = connection.window().is_some();
+        let compresses = self.hub.connection(key.index).window().is_some();
         let response = Chunk::Response(response.into());
         if self.hub.enqueue(key.index, response).is_err() {
             // No 101: a close frame would be no answer to a request.
@@ -122,7 +114,7 @@ impl<R: Reactor> Shard<R> {
             .add(u64::from(compresses));
         if !early.is_empty() {
             hit!(EarlyWithRequest);
-            self.handle_frames(key, early, now);
+            self.handle_input(key, early, now);
         }
     }
 }

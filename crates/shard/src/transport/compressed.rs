@@ -2,21 +2,13 @@
 //! `inputs` (its inflater).
 
 use crate::shard::Shard;
-use myriad_hub::{Now, Transport};
 use myriad_reactor::Reactor;
-use myriad_wheel::Key;
 use myriad_wire::ws::{Kind, ProtocolError};
 
 impl<R: Reactor> Shard<R> {
-    /// Inflates a whole message, of a `raw` client too, whose messages are ignored: it is told what is wrong with them
-    /// whether they are compressed or not. The message lives for this call, within the limit of one.
-    pub(crate) fn handle_compressed(
-        &mut self,
-        key: Key,
-        kind: Kind,
-        payload: &[u8],
-        now: Now,
-    ) -> Result<(), ProtocolError> {
+    /// Inflates a whole message, also where messages are ignored: the client is told what is wrong with them whether they
+    /// are compressed or not. Bounded by the limit of a message.
+    pub(super) fn inflate(&mut self, kind: Kind, payload: &[u8]) -> Result<Vec<u8>, ProtocolError> {
         let mut message = Vec::new();
         let bytes_max = self.settings.message_bytes_max;
         self.inputs
@@ -24,9 +16,6 @@ impl<R: Reactor> Shard<R> {
             .inflate(kind, payload, bytes_max, &mut message)?;
         self.metrics().messages_received.add(1);
         self.metrics().compressed_messages_received.add(1);
-        if self.hub.connection(key.index).transport() == Transport::Echo {
-            self.echo_message(key, kind, &message, now);
-        }
-        Ok(())
+        Ok(message)
     }
 }

@@ -3,14 +3,14 @@
 use crate::input::{Input, PartialMessage};
 use crate::marks::{Happening, hit};
 use crate::shard::Shard;
-use myriad_hub::{CloseReason, Now, Phase, Transport};
+use myriad_hub::{CloseReason, Now, Phase};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::ws::{
-    CloseCode, Decoder, Event, Extension, Limits, Opcode, ProtocolError, Role, encode_close,
-    encode_frame,
-};
+use myriad_wire::ws::{Decoder, Event, Extension, Kind, Limits, Opcode, ProtocolError, Role};
 use std::borrow::Cow;
+
+/// What a transport does with a whole message of its client, after inflating.
+pub(super) type MessageHandler<R> = fn(&mut Shard<R>, Key, Kind, &[u8], Now);
 
 /// The whole message once its last piece has come; `ends` says whether this one is the first, and the last. Until then
 /// the pieces are kept in `message`; what came in one piece is never copied there.
@@ -32,8 +32,15 @@ fn gathered<'a>(
 }
 
 impl<R: Reactor> Shard<R> {
-    /// Bytes of an open connection.
-    pub(crate) fn handle_frames(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+    /// Bytes of an open WebSocket. Its whole messages go to `handle_message`. Without one they are ignored: the limits bound
+    /// them, and nothing of them is kept.
+    pub(super) fn handle_frames(
+        &mut self,
+        key: Key,
+        bytes: &mut [u8],
+        handle_message: Option<MessageHandler<R>>,
+        now: Now,
+    ) {
         let limits = Limits {
             frame_bytes_max: self.settings.message_bytes_max,
             message_bytes_max: self.settings.message_bytes_max,
@@ -53,7 +60,8 @@ impl<R: Reactor> Shard<R> {
         while self.hub.connection(key.index).phase == Phase::Open {
             match partial.decoder.next_event(&limits, &mut input) {
                 Ok(Some(event)) => {
-                    let handled = self.handle_event(key, event, &mut partial.message, now);
+                    let message = &mut partial.message;
+                    let handled = self.handle_event(key, event, message, handle_message, now);
                     if let Err(error) = handled {
                         self.fail(key, error, now);
                     }
@@ -88,6 +96,7 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         event: Event<'_>,
         message: &mut Vec<u8>,
+        handle_message: Option<MessageHandler<R>>,
         now: Now,
     ) -> Result<(), ProtocolError> {
         match event {
@@ -98,20 +107,25 @@ impl<R: Reactor> Shard<R> {
                 first,
                 last,
             } => {
-                let echoes = self.hub.connection(key.index).transport() == Transport::Echo;
                 if !compressed {
                     self.metrics().messages_received.add(u64::from(last));
                     hit!(MessageFragmented if first && !last);
                 }
-                // What a raw client sends is ignored: the limits above bound it, and nothing of it is kept. But whether it is
-                // compressed as it says shows only in the whole message.
-                if !echoes && !compressed {
+                // An ignored message is gathered only if it is compressed: whether its DEFLATE data is valid shows only in
+                // the whole of it.
+                if handle_message.is_none() && !compressed {
                     return Ok(());
                 }
-                match gathered(bytes, (first, last), message) {
-                    Some(whole) if compressed => self.handle_compressed(key, kind, &whole, now)?,
-                    Some(whole) => self.echo_message(key, kind, &whole, now),
-                    None => {}
+                let Some(whole) = gathered(bytes, (first, last), message) else {
+                    return Ok(());
+                };
+                let whole = if compressed {
+                    Cow::Owned(self.inflate(kind, &whole)?)
+                } else {
+                    whole
+                };
+                if let Some(handle_message) = handle_message {
+                    handle_message(self, key, kind, &whole, now);
                 }
             }
             Event::Ping(payload) => self.send_frame(key, Opcode::Pong, &payload, now),
@@ -122,35 +136,5 @@ impl<R: Reactor> Shard<R> {
             }
         }
         Ok(())
-    }
-
-    pub(crate) fn send_frame(&mut self, key: Key, opcode: Opcode, payload: &[u8], now: Now) {
-        let mut frame = Vec::with_capacity(payload.len() + 10);
-        encode_frame(&mut frame, opcode, true, None, payload);
-        self.queue(key, frame, now);
-    }
-
-    /// Answers the client's close frame with its own code (RFC 6455, section 5.5.1), after what is queued.
-    fn answer_close(&mut self, key: Key, code: Option<CloseCode>, now: Now) {
-        let mut frame = Vec::with_capacity(4);
-        match code {
-            Some(code) => encode_close(&mut frame, code, "", None),
-            None => encode_frame(&mut frame, Opcode::Close, true, None, &[]),
-        }
-        self.close_gracefully(key, CloseReason::Client, frame, now);
-    }
-
-    fn fail(&mut self, key: Key, error: ProtocolError, now: Now) {
-        let reason = match error.code() {
-            CloseCode::INVALID_PAYLOAD if error == ProtocolError::InvalidDeflate => {
-                CloseReason::InvalidDeflate
-            }
-            CloseCode::INVALID_PAYLOAD => CloseReason::InvalidPayload,
-            CloseCode::TOO_BIG => CloseReason::TooBig,
-            _ => CloseReason::Protocol,
-        };
-        let mut frame = Vec::with_capacity(128);
-        encode_close(&mut frame, error.code(), error.sentence(), None);
-        self.close_gracefully(key, reason, frame, now);
     }
 }

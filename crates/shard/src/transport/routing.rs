@@ -20,17 +20,14 @@ const SHOWN_PATH_CHARS: usize = 100;
 /// What a request head asks for.
 enum Route {
     Stream {
+        transport: Transport,
+        /// What to subscribe to; none on a transport without publications.
+        channels: Option<Vec<String>>,
         response: Vec<u8>,
         /// What was agreed to of compression.
         window: Option<Window>,
-        stream: Stream,
     },
     ControlPlane,
-}
-
-enum Stream {
-    Raw { channels: Vec<String> },
-    Echo,
 }
 
 impl<R: Reactor> Shard<R> {
@@ -61,15 +58,18 @@ impl<R: Reactor> Shard<R> {
         };
         match route {
             Ok(Route::Stream {
+                transport,
+                channels,
                 response,
                 window,
-                stream,
             }) => {
-                self.hub.connection_mut(key.index).set_window(window);
+                let connection = self.hub.connection_mut(key.index);
+                connection.set_transport(transport);
+                connection.set_window(window);
                 let early = &mut bytes[head_bytes..];
-                match stream {
-                    Stream::Raw { channels } => self.join(key, response, &channels, early, now),
-                    Stream::Echo => self.admit(key, Transport::Echo, response, early, now),
+                match channels {
+                    Some(channels) => self.join(key, response, &channels, early, now),
+                    None => self.admit(key, response, early, now),
                 }
             }
             Ok(Route::ControlPlane) => self.begin_handover(key, bytes, now),
@@ -106,11 +106,9 @@ impl<R: Reactor> Shard<R> {
         if !self.settings.anonymous {
             return Err(Refused::anonymous());
         }
-        let stream = match transport {
-            Transport::Echo => Stream::Echo,
-            Transport::Raw | Transport::Http => Stream::Raw {
-                channels: self.channels_of(head.query().unwrap_or_default())?,
-            },
+        let channels = match transport.protocol() {
+            Some(_) => Some(self.channels_of(head.query().unwrap_or_default())?),
+            None => None,
         };
         let deflate = match self.settings.compression {
             Compression::Off => None,
@@ -119,9 +117,10 @@ impl<R: Reactor> Shard<R> {
         let mut response = Vec::with_capacity(256);
         upgrade.write_response(None, deflate.as_ref(), &mut response);
         Ok(Route::Stream {
+            transport,
+            channels,
             response,
             window: deflate.map(|deflate| deflate.window()),
-            stream,
         })
     }
 
