@@ -108,6 +108,19 @@ fn capacity(chain: &Chain) -> u64 {
         .map_or(u64::MAX, |weakest| weakest.connections)
 }
 
+fn is_of_workers(resource: &Resource) -> bool {
+    matches!(resource.name, "worker_connections" | "fullest worker")
+}
+
+/// The number in "Raise worker_connections to 1,234, ...".
+fn advised(remedy: &str) -> u64 {
+    let (_, rest) = remedy
+        .split_once("worker_connections to ")
+        .expect("a number is advised");
+    let number = rest.split(", ").next().unwrap_or_default();
+    number.replace(',', "").parse().expect("a count")
+}
+
 proptest! {
     #[test]
     fn the_weakest_hop_is_the_least_of_all_limits_that_stop(chain in chains()) {
@@ -184,6 +197,51 @@ proptest! {
                 let up = a_region - given.spare;
                 prop_assert!(up.saturating_mul(a_node) >= connections.div_ceil(regions));
             }
+        }
+    }
+
+    #[test]
+    fn the_nodes_of_a_region_carry_it(chain in chains()) {
+        // One region, and everybody gets every publication: both tables speak of the same traffic.
+        let mut chain = chain;
+        chain.traffic.audience = None;
+        chain.region_connections = chain.connections;
+        let plan = Plan::new(&chain, &[chain.connections]);
+        let mut scaled = chain.clone();
+        for (hop, nodes) in scaled.hops.iter_mut().zip(&plan.scale_out[0].hops) {
+            let Some(nodes) = nodes.nodes_a_region else {
+                prop_assert!(!plan.carries, "a hop that no number of nodes makes enough is given once");
+                return Ok(());
+            };
+            let given = hop.active();
+            hop.nodes = nodes;
+            hop.endpoints = hop.endpoints.map(|all| (all * hop.active()).div_ceil(given));
+        }
+        let again = Plan::new(&scaled, &[]);
+        prop_assert!(again.carries, "{:?}", again.weakest);
+    }
+
+    #[test]
+    fn the_advised_worker_connections_carry_every_worker(chain in chains()) {
+        let advice = Plan::new(&chain, &[]);
+        let mut mended = chain.clone();
+        for (hop, planned) in mended.hops.iter_mut().zip(&advice.hops) {
+            let (Kind::Nginx(nginx) | Kind::Ingress(nginx)) = &mut hop.kind else {
+                continue;
+            };
+            for resource in &planned.resources {
+                let Some(limit) = resource.limit.as_ref().filter(|_| is_of_workers(resource)) else {
+                    continue;
+                };
+                if limit.connections < chain.connections {
+                    nginx.worker_connections = nginx.worker_connections.max(advised(&limit.remedy));
+                }
+            }
+        }
+        let plan = Plan::new(&mended, &[]);
+        for resource in plan.hops.iter().flat_map(|hop| &hop.resources).filter(|found| is_of_workers(found)) {
+            let limit = resource.limit.as_ref().expect("workers have a limit");
+            prop_assert!(limit.connections >= chain.connections, "{limit:?}");
         }
     }
 

@@ -80,43 +80,75 @@ fn slots(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
             remedy: format!(
                 "Raise worker_connections to {}, with worker_rlimit_nofile above it; past it nginx closes new \
                  connections or answers 500, and logs that worker_connections are not enough.",
-                count(need.div_ceil(workers))
+                count(worker_connections_needed(workers, share))
             ),
         }),
     }
 }
 
-/// With one listening socket for each worker the kernel deals connections by a hash, so that one worker is
-/// always fuller than the mean, and refuses while others have room.
+/// Connections of the fullest of some workers that have `mean` each on average.
+fn fullest(mean: u64) -> u64 {
+    let mean = float(mean);
+    truncate((mean + costs::DEVIATIONS.value * mean.sqrt()).ceil())
+}
+
+/// The largest mean with which the fullest worker has at most `most` connections.
+fn mean_of_fullest(most: u64) -> u64 {
+    // m + d √m = most is a square equation in √m. Its root is right but for the rounding of floats.
+    let deviations = costs::DEVIATIONS.value;
+    let root = (f64::sqrt(deviations * deviations + 4.0 * float(most)) - deviations) / 2.0;
+    let mut mean = truncate(root * root) + 1;
+    while mean > 0 && fullest(mean) > most {
+        mean -= 1;
+    }
+    mean
+}
+
+/// `worker_connections` with which a node carries its share, the fullest worker included.
+fn worker_connections_needed(workers: u64, share: &Share) -> u64 {
+    let mean = share.connections.div_ceil(workers);
+    let most = if workers > 1 { fullest(mean) } else { mean };
+    most.saturating_mul(costs::NGINX_SLOTS.value_u64())
+        .saturating_add(costs::NGINX_SLOTS_KEPT.value_u64())
+}
+
+/// With one listening socket for each worker the kernel deals connections by a hash. So one worker is always fuller
+/// than the mean, and it refuses clients while others have room.
 fn fullest_worker(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
     let deviations = costs::DEVIATIONS.value;
-    let most = float(worker_most(nginx));
-    let mean = share.float() / float(workers);
-    // The mean m for which m + 4 √m is the most: a square in √m.
-    let root = (f64::sqrt(deviations * deviations + 4.0 * most) - deviations) / 2.0;
-    let full_mean = truncate(root * root);
+    let most = worker_most(nginx);
+    let mean = share.connections.div_ceil(workers);
+    let full_mean = mean_of_fullest(most);
     Resource {
         name: "fullest worker",
         need: Figure::new(
             "fullest worker",
-            (mean + deviations * mean.sqrt()).ceil(),
+            float(fullest(mean)),
             Unit::Count,
-            format!("{} on average + {deviations} standard deviations (√ of it)", count(truncate(mean))),
+            format!(
+                "{} on average + {deviations} standard deviations (√ of it)",
+                count(mean)
+            ),
         )
         .from(&[costs::DEVIATIONS.source]),
         limit: Some(Limit {
-            connections: full_mean.saturating_mul(workers).saturating_mul(share.active),
-            effect: Effect::Degrades,
+            connections: full_mean
+                .saturating_mul(workers)
+                .saturating_mul(share.active),
+            effect: Effect::Stops,
             formula: format!(
                 "a mean of {} a worker makes the fullest reach {}, × {workers} workers{}",
                 count(full_mean),
-                count(truncate(most)),
+                count(most),
                 times(share.active)
             ),
             sources: vec![costs::DEVIATIONS.source],
-            remedy: "Leave that much of worker_connections free, and listen with reuseport: without it the \
-                     spread is worse, for the worker that was last asleep is woken first."
-                .into(),
+            remedy: format!(
+                "Raise worker_connections to {}, with worker_rlimit_nofile above it, and listen with reuseport. The \
+                 fullest worker refuses clients while others have room; without reuseport the spread is worse, because \
+                 the kernel wakes the worker that was last asleep first.",
+                count(worker_connections_needed(workers, share))
+            ),
         }),
     }
 }

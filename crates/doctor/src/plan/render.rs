@@ -64,7 +64,7 @@ impl Page {
             None => self.line("Nothing we know of limits it: give memory=, cores=, bandwidth=."),
             Some(weakest) => {
                 let told = format!(
-                    "Its weakest hop is {} ({}): {} ends at {}.",
+                    "Its weakest hop is {} ({}), limited by {}: at most {}.",
                     weakest.hop,
                     weakest.kind,
                     weakest.resource,
@@ -112,8 +112,8 @@ impl Page {
     fn limit(&mut self, limit: &Limit) {
         let marks = self.marks(&limit.sources);
         let word = match limit.effect {
-            Effect::Stops => "ends at",
-            Effect::Degrades | Effect::DelaysBursts | Effect::CutsMassCloses => "gets worse at",
+            Effect::Stops => "at most",
+            Effect::Degrades | Effect::DelaysBursts | Effect::CutsMassCloses => "slower above",
         };
         let told = format!(
             "{word} {} connections: {}{marks}",

@@ -45,21 +45,22 @@ fn need(plan: &Plan, hop: usize, name: &str) -> f64 {
 }
 
 #[test]
-fn eight_nginx_end_at_half_their_slots() {
+fn eight_nginx_end_where_their_fullest_worker_does() {
     let mut chain = chain(5_000_000, vec![eight_nginx()]);
     let plan = Plan::new(&chain, &[]);
     let weakest = plan.weakest.clone().unwrap();
-    assert_eq!(weakest.resource, "worker_connections");
-    // 6.4 million slots, two of each worker its own, two for each connection: measured with 102 slots, which carry 50.
-    assert_eq!(weakest.connections, 8 * 8 * ((100_000 - 2) / 2));
-    assert_eq!(count(weakest.connections), "3,199,936");
+    assert_eq!(weakest.resource, "fullest worker");
+    assert_eq!(count(weakest.connections), "3,143,168");
     assert!(!plan.carries);
+    // 6.4 million slots, two of each worker its own, two for each connection: measured with 102 slots, which carry 50.
+    let slots = limit(&plan, 0, "worker_connections");
+    assert_eq!(slots, 8 * 8 * ((100_000 - 2) / 2));
 
     chain.connections_per_terminal = 2;
-    chain.connections = 3_199_936;
+    chain.connections = 3_143_168;
     let plan = Plan::new(&chain, &[]);
-    assert_eq!(plan.weakest.unwrap().terminals, 1_599_968);
-    assert_eq!(plan.terminals, 1_599_968);
+    assert_eq!(plan.weakest.unwrap().terminals, 1_571_584);
+    assert_eq!(plan.terminals, 1_571_584);
     assert!(plan.carries);
 }
 
@@ -73,7 +74,7 @@ fn with_one_address_each_eight_nginx_end_much_earlier_at_their_ports() {
     let mut enough = eight_nginx();
     enough.addresses = 4;
     let plan = Plan::new(&chain(3_000_000, vec![enough, Hop::myriad(4)]), &[]);
-    assert_eq!(plan.weakest.unwrap().resource, "worker_connections");
+    assert_eq!(plan.weakest.unwrap().resource, "fullest worker");
     assert!(plan.carries);
 }
 
@@ -99,13 +100,21 @@ fn a_million_worker_connections_cost_their_memory_before_the_first_client() {
 
 #[test]
 fn the_fullest_of_several_workers_is_full_before_the_mean_is() {
-    let plan = Plan::new(&chain(1_000_000, vec![eight_nginx()]), &[]);
+    let mut chain = chain(3_143_168, vec![eight_nginx()]);
+    let plan = Plan::new(&chain, &[]);
     let even = limit(&plan, 0, "worker_connections");
     let fullest = limit(&plan, 0, "fullest worker");
     // 49,112 + 4 × √49,112 = 49,998 of 49,999.
     assert_eq!(fullest, 49_112 * 64);
     assert!(fullest < even);
-    assert!(plan.carries, "being uneven stops nobody by itself");
+    assert!(plan.carries);
+    // One more, and a worker refuses clients although the slots of all workers together would do.
+    chain.connections += 1;
+    assert!(chain.connections < even);
+    let plan = Plan::new(&chain, &[]);
+    assert!(!plan.carries);
+    let advice = plan.weakest.unwrap().remedy;
+    assert!(advice.contains("worker_connections to 100,002"), "{advice}");
 }
 
 #[test]
@@ -274,10 +283,10 @@ fn endpoints_that_were_given_grow_with_the_nodes() {
     behind.endpoints = Some(8);
     let chain = chain(1_000_000, vec![eight_nginx(), behind]);
     let scale = &Plan::new(&chain, &[10_000_000]).scale_out[0];
-    // Ten servers with four endpoints each: no longer the ports, but the slots are the limit.
+    // Ten servers with four endpoints each: no longer the ports, but the fullest worker is the limit.
     assert_eq!(
         (scale.hops[0].connections_a_node, scale.hops[0].resource),
-        (Some(399_992), Some("worker_connections"))
+        (Some(392_896), Some("fullest worker"))
     );
 }
 
