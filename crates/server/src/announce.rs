@@ -2,7 +2,9 @@
 
 use crate::config::Announcement;
 use crate::control::Stage;
+use crate::debug_log::PublishLog;
 use myriad_shard::{Mesh, Payload};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -11,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 pub(crate) async fn announce(
     announcement: Announcement,
     mesh: Mesh,
+    log: Arc<PublishLog>,
     mut stage: watch::Receiver<Stage>,
 ) {
     let Announcement { channel, every } = announcement;
@@ -22,8 +25,10 @@ pub(crate) async fn announce(
             _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
         }
         let payload = Payload::Text(message(SystemTime::now()).into());
-        if let Err(refused) = mesh.publish(&channel, payload, None) {
-            tracing::warn!("announcement to {channel} left out: {refused:?}");
+        let bytes = payload.bytes().len();
+        match mesh.publish(&channel, payload, None) {
+            Ok(()) => log.announced(&channel, bytes),
+            Err(refused) => tracing::warn!("announcement to {channel} left out: {refused:?}"),
         }
     }
 }

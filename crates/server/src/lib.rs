@@ -13,6 +13,7 @@
 mod announce;
 mod config;
 mod control;
+mod debug_log;
 mod error;
 mod handover;
 mod machine;

@@ -3,6 +3,7 @@
 use crate::announce::announce;
 use crate::config::Config;
 use crate::control::{self, Admission, Control, REFUSALS_MAX, Registered, Rules, Source, Stage};
+use crate::debug_log::{self, DebugLog, PublishLog};
 use crate::error::ServerError;
 use crate::handover::Receiver;
 use crate::mailbox::{ShardEvent, ShardEvents, mailbox};
@@ -12,7 +13,7 @@ use crate::shards::{
     choose_driver, enough_rings, refusal,
 };
 use myriad_reactor::{Driver, Waker, descriptor_limit};
-use myriad_shard::{Epoch, Mesh};
+use myriad_shard::{Epoch, Mesh, Settings};
 use myriad_units::{count, counted};
 use myriad_wire::http::HeadLimits;
 use std::io;
@@ -279,6 +280,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             metrics: Registered::new(mesh.clone()),
             mesh: mesh.clone(),
             publishers: Publishers::default(),
+            publish_log: Arc::new(PublishLog::default()),
             // Without a key every page could publish; with one, the key says who may.
             allowed_origins: config
                 .settings
@@ -294,7 +296,10 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             plan,
             address: held.address(),
             send_buffer_bytes: config.send_buffer_bytes,
-            settings: config.settings.clone(),
+            settings: Settings {
+                events: debug_log::is_on(),
+                ..config.settings.clone()
+            },
             wakers,
         };
         let started = shards::start(launch, &mesh, &mailbox);
@@ -342,10 +347,13 @@ impl Supervisor {
         mut events: ShardEvents,
     ) -> Result<(), ServerError> {
         let admission = self.open(&mut threads)?;
+        let mut log = DebugLog::new(
+            self.control.mesh.clone(),
+            Arc::clone(&self.control.publish_log),
+        );
         let (mut ready, mut finished) = (Vec::new(), 0);
         while finished < self.plan.shards {
-            let batch = events
-                .next()
+            let batch = next_events(&mut events, &mut log)
                 .await
                 .map_err(ServerError::system("read a pipe"))?;
             for event in batch {
@@ -412,6 +420,7 @@ impl Supervisor {
             tokio::spawn(announce(
                 announcement,
                 self.control.mesh.clone(),
+                Arc::clone(&self.control.publish_log),
                 self.stage.subscribe(),
             ));
         }
@@ -431,6 +440,16 @@ impl Supervisor {
         self.stage.send_replace(Stage::Stopped);
         self.control.mesh.drain(Duration::ZERO);
         error
+    }
+}
+
+/// Waits for events of the shards' threads, and writes the debug log in the meantime.
+async fn next_events(events: &mut ShardEvents, log: &mut DebugLog) -> io::Result<Vec<ShardEvent>> {
+    loop {
+        tokio::select! {
+            () = log.due() => log.write(),
+            batch = events.next() => return batch,
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! then waits for the peer's FIN. [`Shard::reset`] resets. The peer's own FIN or RST ends a connection at once. Sockets are
 //! closed and records freed at the end of the turn.
 
+use crate::events::ConnectionEvent;
 use crate::marks::hit;
 use crate::shard::{Shard, token_of};
 use crate::transport::{Methods, Refused};
@@ -63,6 +64,7 @@ impl<R: Reactor> Shard<R> {
             return false;
         }
         self.metrics().count_close(reason);
+        self.note_event(Some(key), now, |_| ConnectionEvent::Closed(reason));
         self.inputs.take(&mut self.hub, key.index);
         self.hub
             .begin_closing(key.index, now, &mut self.turn_end.emptied_channels);

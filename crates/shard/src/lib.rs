@@ -10,13 +10,14 @@
 //! }
 //! ```
 //!
-//! Everybody else talks to shards through the [`Mesh`]: publish, drain, metrics.
+//! Everybody else talks to shards through the [`Mesh`]: publish, drain, metrics, events of connections.
 #![forbid(unsafe_code)]
 
 mod check;
 mod closing;
 mod delivery;
 mod drain;
+mod events;
 mod inbox;
 mod input;
 mod marks;
@@ -28,6 +29,7 @@ mod shard;
 mod surplus;
 mod transport;
 
+pub use events::{ConnectionEvent, ConnectionEvents, ConnectionName, EventBudget, EventKind};
 pub use marks::take_reached;
 pub use mesh::{Mesh, PublishRefused, Publishers};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};

@@ -1,9 +1,10 @@
 //! How shards, and the control plane, reach each other.
 
+use crate::events::{ConnectionEvent, ConnectionEvents, ConnectionName, EventLog};
 use crate::metrics::Metrics;
 use crate::settings::ProcessLimits;
 use myriad_hub::{
-    Epoch, Payload, Permit, Pool, Position, Publication, PublishId, ShardSet, Submission,
+    Epoch, Now, Payload, Permit, Pool, Position, Publication, PublishId, ShardSet, Submission,
 };
 use myriad_reactor::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +62,8 @@ pub struct Mesh(Arc<Inner>);
 struct Inner {
     inboxes: Box<[Inbox]>,
     metrics: Box<[Metrics]>,
+    /// What happened to the connections of each shard.
+    events: Box<[Mutex<EventLog>]>,
     limits: ProcessLimits,
     epoch: Epoch,
     connections: Pool,
@@ -112,6 +115,7 @@ impl Mesh {
     ) -> Self {
         assert!(!wakers.is_empty() && wakers.len() <= Self::SHARDS_MAX);
         let metrics = wakers.iter().map(|_| Metrics::default()).collect();
+        let events = wakers.iter().map(|_| Mutex::default()).collect();
         let inbox = |waker| Inbox {
             messages: Mutex::default(),
             woken: AtomicBool::new(false),
@@ -120,6 +124,7 @@ impl Mesh {
         Self(Arc::new(Inner {
             inboxes: wakers.into_iter().map(inbox).collect(),
             metrics,
+            events,
             limits,
             epoch,
             connections: Pool::new(limits.connections_max),
@@ -182,6 +187,27 @@ impl Mesh {
     #[must_use]
     pub fn metrics(&self) -> &[Metrics] {
         &self.0.metrics
+    }
+
+    /// Takes what happened to the connections of a shard since the last call; nothing unless [`crate::Settings::events`] is set.
+    #[must_use]
+    pub fn take_events(&self, shard: usize) -> ConnectionEvents {
+        self.events(shard).take()
+    }
+
+    pub(crate) fn note_event(
+        &self,
+        shard: usize,
+        name: Option<ConnectionName>,
+        event: ConnectionEvent,
+        now: Now,
+    ) {
+        self.events(shard).note(name, event, now);
+    }
+
+    fn events(&self, shard: usize) -> MutexGuard<'_, EventLog> {
+        let events = &self.0.events[shard];
+        events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes of publications in flight: accepted, and not yet submitted to every subscriber.

@@ -68,6 +68,8 @@ pub struct Settings {
     /// Connections that one slice of work covers: members a turn delivers to, timers it handles, connections that a
     /// drain ends, queues flushed in one batch. Bounds how long reads wait; 1024 sends take some 5 to 10 ms.
     pub slice_max: usize,
+    /// Notes what happens to single connections, for [`crate::Mesh::take_events`].
+    pub events: bool,
 }
 
 impl Default for Settings {
@@ -90,6 +92,7 @@ impl Default for Settings {
             outbound_bytes_max: 1 << 20,
             subscriptions_max: 128,
             slice_max: 1024,
+            events: false,
         }
     }
 }

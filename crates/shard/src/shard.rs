@@ -1,13 +1,14 @@
 //! The shard's state, and its turn: it changes every group of the state, and hands each step of the turn to its file.
 
 use crate::drain::Drain;
+use crate::events::ConnectionEvent;
 use crate::input::Inputs;
 use crate::marks::{Happening, hit, hit_in_phase};
 use crate::mesh::{Mesh, Message};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::surplus::Surplus;
-use myriad_hub::{Home, Hub, Lease, Now, Phase, Timing, marks};
+use myriad_hub::{CloseReason, Home, Hub, Lease, Now, Phase, Timing, marks};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::{Key, TICK_MS};
 use std::collections::VecDeque;
@@ -281,7 +282,8 @@ impl<R: Reactor> Shard<R> {
         let surplus = !self.admission.credits.spend(1);
         if surplus && !self.make_surplus_room(now) {
             hit!(SurplusReset);
-            self.metrics().count_close(myriad_hub::CloseReason::Full);
+            self.metrics().count_close(CloseReason::Full);
+            self.note_event(None, now, |_| ConnectionEvent::Closed(CloseReason::Full));
             self.reactor.close(
                 socket,
                 Token {
@@ -293,6 +295,7 @@ impl<R: Reactor> Shard<R> {
             return;
         }
         let key = self.hub.open(socket.to_bits(), now);
+        self.note_event(Some(key), now, |_| ConnectionEvent::Accepted);
         if surplus {
             hit!(Surplus);
             self.add_surplus(key);

@@ -104,6 +104,18 @@ impl Hub {
         index
     }
 
+    /// Channels that a connection is subscribed to. Walks its subscriptions.
+    #[must_use]
+    pub fn channel_count_of(&self, index: u32) -> usize {
+        let mut count = 0;
+        let mut next = self.connections[index].subscriptions;
+        while next != NONE {
+            count += 1;
+            next = self.subscriptions[next].next;
+        }
+        count
+    }
+
     /// The connection's subscription to the channel, if it has one.
     fn subscription_to(&self, index: u32, channel: u32) -> Option<u32> {
         let mut next = self.connections[index].subscriptions;

@@ -213,7 +213,7 @@ pub enum LogLevel {
     /// Starts, stops and choices
     #[default]
     Info,
-    /// Single requests and connections of the control plane
+    /// Also single connections, publications and requests to the control plane, at a bounded rate
     Debug,
     /// Everything
     Trace,

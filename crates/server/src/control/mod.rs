@@ -19,6 +19,7 @@ pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
 pub(crate) use key::decide as decide_key;
 pub(crate) use metrics::Registered;
 
+use crate::debug_log::PublishLog;
 use crate::publishers::Publishers;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
@@ -47,6 +48,7 @@ pub(crate) enum Stage {
 pub(crate) struct Control {
     pub(crate) mesh: Mesh,
     pub(crate) publishers: Publishers,
+    pub(crate) publish_log: Arc<PublishLog>,
     pub(crate) key: Option<Arc<str>>,
     /// Web pages that may use the API beside those of this server's host; none lets every page use it.
     pub(crate) allowed_origins: Option<Arc<[OriginPattern]>>,

@@ -75,15 +75,18 @@ pub(crate) async fn publish(
     let _permit = admit(&control, request.body())?;
     let body = read(request.into_body()).await?;
     let (channel, payload) = parse(&body)?;
+    let bytes = payload.bytes().len();
     let (id, position) = control.publishers.begin();
     control
         .mesh
         .publish(&channel, payload, Some(id))
         .map_err(|refused| {
             control.publishers.settle(id, None);
+            control.publish_log.refused(&channel, bytes, refused);
             explain(refused, channel.len())
         })?;
     let position = position.await.map_err(|_| Refusal::draining())?;
+    control.publish_log.published(&channel, bytes, &position);
     Ok((
         StatusCode::OK,
         Json(Answer {

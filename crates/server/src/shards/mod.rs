@@ -106,7 +106,7 @@ pub(crate) fn start(
 }
 
 /// The shards' clock. Not `Instant`, whose zero is hidden: ticks of it would mean nothing to another process.
-fn monotonic_now() -> Now {
+pub(crate) fn monotonic_now() -> Now {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).expect("the clock begins at 0");
     let nanoseconds = u64::try_from(time.tv_nsec).expect("a part of a second");

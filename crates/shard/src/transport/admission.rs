@@ -112,6 +112,7 @@ impl<R: Reactor> Shard<R> {
         self.metrics()
             .compressed_upgrades
             .add(u64::from(compresses));
+        self.note_event(Some(key), now, |shard| shard.upgraded(key));
         if !early.is_empty() {
             hit!(EarlyWithRequest);
             self.handle_input(key, early, now);

@@ -1,5 +1,6 @@
 //! Requests that are answered with an error.
 
+use crate::events::ConnectionEvent;
 use crate::marks::hit;
 use crate::shard::Shard;
 use myriad_hub::{CloseReason, Now};
@@ -108,6 +109,10 @@ impl<R: Reactor> Shard<R> {
     /// Answers with an error, and lingers so that the answer is not eaten by a reset.
     pub(crate) fn refuse(&mut self, key: Key, refused: Refused, now: Now) {
         self.metrics().count_refusal(refused.label);
+        self.note_event(Some(key), now, |_| ConnectionEvent::Refused {
+            status: refused.status,
+            label: refused.label,
+        });
         let reason = refused.reason;
         hit!(RefusedFull if reason == CloseReason::Full);
         hit!(RefusedDraining if reason == CloseReason::Drain);

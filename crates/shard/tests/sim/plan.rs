@@ -187,5 +187,6 @@ fn settings(prng: &mut Prng) -> Settings {
         outbound_bytes_max: *prng.pick(&[1 << 20, 65_536, 8_192, 2_048, 1_024]),
         subscriptions_max: *prng.pick(&[128, 4]),
         slice_max: *prng.pick(&[1, 2, 3, 7, 20, 1024]),
+        events: true,
     }
 }

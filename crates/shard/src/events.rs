@@ -1,0 +1,210 @@
+//! What happens to single connections, for a log: plain data, bounded, and off unless [`Settings::events`] is set.
+//!
+//! A shard notes an event, and the control plane takes it out of the [`Mesh`]. The shard wakes nobody and writes nothing:
+//! its thread may have a descriptor table of its own. Deliveries are no events, so they cost nothing here.
+//!
+//! [`Settings::events`]: crate::Settings::events
+//! [`Mesh`]: crate::Mesh
+
+use crate::shard::Shard;
+use myriad_hub::{CloseReason, Now, Transport};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Events that are kept of each second; the others are only counted.
+const EVENTS_PER_SECOND_MAX: u32 = 200;
+
+/// Events that wait to be taken, should the control plane be late; the others are only counted.
+const WAITING_MAX: usize = 1_000;
+
+const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The name of a connection in the log: `SHARD:SLOT:GENERATION`. No two connections of a shard have the same one, until the
+/// generation of a slot wraps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionName {
+    /// The shard's number.
+    pub shard: usize,
+    /// The index of its record.
+    pub slot: u32,
+    /// The generation of its record.
+    pub generation: u32,
+}
+
+impl fmt::Display for ConnectionName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{}:{}:{}",
+            self.shard, self.slot, self.generation
+        )
+    }
+}
+
+/// What happened to one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionEvent {
+    /// It was accepted.
+    Accepted,
+    /// It is a stream now.
+    Upgraded {
+        /// The path of its transport.
+        path: &'static str,
+        /// Channels it is subscribed to.
+        channels: usize,
+        /// Whether compression was agreed to.
+        compressed: bool,
+    },
+    /// Its request was refused; its close follows.
+    Refused {
+        /// The status of the answer.
+        status: u16,
+        /// The refusal's label, as in `myriad_upgrades_refused_total`.
+        label: &'static str,
+    },
+    /// It ended, for the reason that `myriad_closes_total` counts.
+    Closed(CloseReason),
+}
+
+impl ConnectionEvent {
+    /// The kind of the event, and the label of its reason; empty where a kind has none.
+    #[must_use]
+    pub fn kind(&self) -> EventKind {
+        match *self {
+            Self::Accepted => ("accepted", ""),
+            Self::Upgraded { path, .. } => ("upgraded", path),
+            Self::Refused { label, .. } => ("refused", label),
+            Self::Closed(reason) => ("closed", reason.label()),
+        }
+    }
+}
+
+/// A kind of event, and the label of its reason.
+pub type EventKind = (&'static str, &'static str);
+
+/// How many lines of a log one second may have; the others are counted.
+#[derive(Debug, Default)]
+pub struct EventBudget {
+    /// The second of the shards' clock that is under way.
+    second: u64,
+    /// Events of that second that were let through.
+    spent: u32,
+}
+
+impl EventBudget {
+    /// Whether an event at `now` may have a line.
+    pub fn spend(&mut self, now: Now) -> bool {
+        let second = now.0 / NANOSECONDS_PER_SECOND;
+        if second != self.second {
+            *self = Self { second, spent: 0 };
+        }
+        let may = self.spent < EVENTS_PER_SECOND_MAX;
+        self.spent += u32::from(may);
+        may
+    }
+}
+
+/// Events of one shard that the control plane has not taken yet.
+#[derive(Debug, Default)]
+pub struct ConnectionEvents {
+    /// In the order they happened. No name: it ended before it had a record.
+    pub kept: Vec<(Option<ConnectionName>, ConnectionEvent)>,
+    /// How many more there were, by kind. Bounded, because labels are.
+    pub suppressed: BTreeMap<EventKind, u64>,
+}
+
+/// A shard's [`ConnectionEvents`] and their budget.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog {
+    events: ConnectionEvents,
+    budget: EventBudget,
+}
+
+impl EventLog {
+    pub(crate) fn note(&mut self, name: Option<ConnectionName>, event: ConnectionEvent, now: Now) {
+        if self.events.kept.len() < WAITING_MAX && self.budget.spend(now) {
+            self.events.kept.push((name, event));
+        } else {
+            *self.events.suppressed.entry(event.kind()).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> ConnectionEvents {
+        std::mem::take(&mut self.events)
+    }
+}
+
+impl<R: Reactor> Shard<R> {
+    /// Notes what happened to a connection. `event` is called only while events are on.
+    pub(crate) fn note_event(
+        &self,
+        key: Option<Key>,
+        now: Now,
+        event: impl FnOnce(&Self) -> ConnectionEvent,
+    ) {
+        if !self.settings.events {
+            return;
+        }
+        let name = key.map(|key| ConnectionName {
+            shard: self.index,
+            slot: key.index,
+            generation: key.generation,
+        });
+        self.mesh.note_event(self.index, name, event(self), now);
+    }
+
+    /// The event of a connection that was answered 101.
+    pub(crate) fn upgraded(&self, key: Key) -> ConnectionEvent {
+        let connection = self.hub.connection(key.index);
+        ConnectionEvent::Upgraded {
+            path: match connection.transport() {
+                Transport::Raw => "/raw",
+                Transport::Echo => "/echo",
+                Transport::Http => unreachable!("a connection opens with a transport"),
+            },
+            channels: self.hub.channel_count_of(key.index),
+            compressed: connection.window().is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: ConnectionEvent = ConnectionEvent::Refused {
+        status: 503,
+        label: "full",
+    };
+
+    #[test]
+    fn each_second_has_its_budget_and_nothing_goes_uncounted() {
+        let mut log = EventLog::default();
+        for second in 1..=2_u64 {
+            for nth in 0..u64::from(EVENTS_PER_SECOND_MAX) + 50 {
+                let now = Now(second * NANOSECONDS_PER_SECOND + nth);
+                log.note(None, REFUSED, now);
+            }
+            let events = log.take();
+            assert_eq!(events.kept.len(), EVENTS_PER_SECOND_MAX as usize);
+            let suppressed: Vec<_> = events.suppressed.into_iter().collect();
+            assert_eq!(suppressed, [(("refused", "full"), 50)]);
+        }
+        assert!(log.take().suppressed.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_takes_is_bounded() {
+        let mut log = EventLog::default();
+        let total = 10 * WAITING_MAX;
+        for nth in 0..total {
+            log.note(None, REFUSED, Now(nth as u64 * NANOSECONDS_PER_SECOND));
+        }
+        let events = log.take();
+        assert_eq!(events.kept.len(), WAITING_MAX);
+        let suppressed: u64 = events.suppressed.values().sum();
+        assert_eq!(suppressed, (total - WAITING_MAX) as u64);
+    }
+}
