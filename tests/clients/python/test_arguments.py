@@ -16,7 +16,7 @@ from server import DidNotStart, Server, binary, run
         (["serve", "--ping-interval", "25"], ["--ping-interval", "unit is missing", "10s"]),
         (["serve", "--driver", "kqueue"], ["io_uring", "epoll", "auto"]),
         (["serve", "--announce", "time"], ["--announce", "CHANNEL=INTERVAL"]),
-        (["serve", "--listen", "8000"], ["--listen"]),
+        (["serve", "--listen", "somewhere"], ["--listen"]),
         (["serve", "--lissen", "127.0.0.1:1"], ["--lissen"]),
         (["serve", "--config", "/nonexistent.toml"], ["/nonexistent.toml", "No such file"]),
         (["dance"], ["dance"]),

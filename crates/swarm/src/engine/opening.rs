@@ -335,7 +335,7 @@ impl World {
             }
             self.opening.connecting.pop_front();
             if let Some(index) = waiting {
-                self.note_timeout(index, now);
+                // The window stays: the server has not seen these. TCP has its own way to send less often.
                 self.fail_attempt(reactor, index, Failure::ConnectTimeout, now);
             }
         }
@@ -346,16 +346,11 @@ impl World {
             }
             self.opening.upgrading.pop_front();
             if let Some(index) = waiting {
-                self.note_timeout(index, now);
+                let age = now.ticks().since(self.terminals[index].waiting_since);
+                self.opening.window.note_timeout(now, age);
                 self.fail_upgrade(reactor, index, Failure::HandshakeTimeout, now);
             }
         }
-    }
-
-    /// Has fewer connections be under way when one of them took too long.
-    fn note_timeout(&mut self, index: usize, now: Nanos) {
-        let age = now.ticks().since(self.terminals[index].waiting_since);
-        self.opening.window.note_timeout(now, age);
     }
 
     fn attempt_in(&self, token: Token, phase: Phase) -> Option<usize> {

@@ -1,14 +1,20 @@
 //! How many connections may be under way at once: fewer while handshakes time out, more again while they succeed.
 //!
-//! A server that is slower than the crowd answers nobody in time when everybody asks at once. So the window halves when an
-//! attempt times out, and grows by an eighth each time as many attempts succeed as it holds. Attempts that began before the
+//! A server that is slower than the crowd answers nobody in time when everybody asks at once. So the window halves when a
+//! handshake times out, and grows by an eighth each time as many attempts succeed as it holds. Attempts that began before the
 //! window last shrank say nothing new, so that one burst of timeouts halves it once.
+//!
+//! A server that never upgraded anybody is not slow, and fewer handshakes at once would only make the crowd wait longer to
+//! say so. So the window opens to its ceiling again when it has halved some times without a first success.
 
 use crate::clock::Nanos;
 use std::time::Duration;
 
 /// The window never shrinks below this, unless its ceiling is lower.
 pub(crate) const FLOOR: u32 = 16;
+
+/// Halvings before the first success. After them a server counts as silent, and the window opens.
+const HALVINGS_MAX: u8 = 3;
 
 /// The window of one thread.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +26,8 @@ pub(crate) struct Window {
     /// Attempts that succeeded since the size last changed.
     succeeded: u32,
     shrunk_at: Option<Nanos>,
+    /// Halvings that the server may still cause without a success; `None` once it has upgraded somebody.
+    patience: Option<u8>,
 }
 
 impl Window {
@@ -31,6 +39,7 @@ impl Window {
             least: ceiling,
             succeeded: 0,
             shrunk_at: None,
+            patience: Some(HALVINGS_MAX),
         }
     }
 
@@ -47,19 +56,25 @@ impl Window {
     /// Notes that an attempt was upgraded.
     pub(crate) fn note_success(&mut self) {
         self.succeeded += 1;
+        self.patience = None;
         if self.succeeded >= self.size {
             self.succeeded = 0;
             self.size = (self.size + (self.size / 8).max(1)).min(self.ceiling);
         }
     }
 
-    /// Notes that an attempt which began `age` ago timed out.
+    /// Notes that a handshake which began `age` ago timed out.
     pub(crate) fn note_timeout(&mut self, now: Nanos, age: Duration) {
         if self.shrunk_at.is_some_and(|at| now.since(at) <= age) {
             return;
         }
         self.shrunk_at = Some(now);
         self.succeeded = 0;
+        if self.patience == Some(0) {
+            self.size = self.ceiling;
+            return;
+        }
+        self.patience = self.patience.map(|halvings| halvings - 1);
         self.size = (self.size / 2).max(FLOOR.min(self.ceiling));
         self.least = self.least.min(self.size);
     }
@@ -84,6 +99,21 @@ mod tests {
         assert_eq!(window.size(), 500);
         window.note_timeout(at(6_001), AGE);
         assert_eq!((window.size(), window.least()), (250, 250));
+    }
+
+    #[test]
+    fn a_server_that_upgrades_nobody_has_the_whole_window_again() {
+        let mut window = Window::new(1000);
+        let sizes = [500, 250, 125, 1000, 1000];
+        for (burst, size) in (1..).zip(sizes) {
+            window.note_timeout(at(burst * 5_000), AGE);
+            assert_eq!(window.size(), size, "burst {burst}");
+        }
+        window.note_success();
+        for (burst, size) in (11..).zip([500, 250, 125, 62, 31]) {
+            window.note_timeout(at(burst * 5_000), AGE);
+            assert_eq!(window.size(), size, "slow, and not silent");
+        }
     }
 
     #[test]
