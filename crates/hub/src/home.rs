@@ -1,6 +1,6 @@
 //! The home of channels: the one shard of the process that orders a channel's publications.
 
-use crate::{Epoch, Now, Payload, Permit, Position, Publication};
+use crate::{Asker, Content, Epoch, Now, Permit, Position, Publication};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -62,12 +62,18 @@ pub struct PublishId(pub u64);
 pub struct Submission {
     /// The channel's name.
     pub channel: Box<str>,
-    /// The data.
-    pub payload: Payload,
+    /// What it says.
+    pub content: Content,
     /// Its share of the limit of publication bytes; goes back when the publication is dropped.
     pub permit: Permit,
     /// Who is to be answered with its position; none where nobody asks.
-    pub id: Option<PublishId>,
+    pub asker: Option<Asker>,
+    /// A later publication with the same key gets the position of the first, and is not published.
+    pub idempotency_key: Option<Box<str>>,
+    /// Subscribers who can read deltas may get it as one.
+    pub delta: bool,
+    /// History does not keep it.
+    pub skip_history: bool,
 }
 
 /// What a home asks of its shard. Effects are carried out in the order in which they were polled.
@@ -75,8 +81,8 @@ pub struct Submission {
 pub enum HomeEffect {
     /// Answer the publisher: its publication has this position.
     Published {
-        /// The publisher's request.
-        id: PublishId,
+        /// The publisher.
+        asker: Asker,
         /// Where the publication is in its channel's order.
         position: Position,
     },
@@ -169,17 +175,19 @@ impl Home {
     pub fn handle_publish(&mut self, submission: Submission, now: Now) {
         let Submission {
             channel,
-            payload,
+            content,
             permit,
-            id,
+            asker,
+            ..
         } = submission;
         let (position, shards, name) = self.next_position(&channel);
-        if let Some(id) = id {
+        if let Some(asker) = asker {
             self.effects
-                .push_back(HomeEffect::Published { id, position });
+                .push_back(HomeEffect::Published { asker, position });
         }
+        let content = Arc::new(content);
         let publication =
-            Publication::new(name, position, payload, now, shards.len(), Some(permit));
+            Publication::new(name, position, content, now, shards.len(), Some(permit));
         self.effects.push_back(HomeEffect::Deliver {
             publication: Arc::new(publication),
             shards,
@@ -222,7 +230,7 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use super::{Home, HomeEffect, PublishId, ShardSet, Submission};
-    use crate::{Epoch, Now, Payload, Permit, Pool, Position};
+    use crate::{Asker, Content, Epoch, Now, Payload, Permit, Pool, Position};
 
     fn at(offset: u64) -> Position {
         Position {
@@ -231,25 +239,30 @@ mod tests {
         }
     }
 
+    fn submission(channel: &str, id: Option<PublishId>) -> Submission {
+        Submission {
+            channel: channel.into(),
+            content: Content::new(Payload::Text("".into())),
+            permit: Permit::take(&Pool::new(10), 1).expect("ten"),
+            asker: id.map(Asker::Control),
+            idempotency_key: None,
+            delta: false,
+            skip_history: false,
+        }
+    }
+
     /// Publishes; the position and the shards.
     fn publish(home: &mut Home, channel: &str, id: Option<PublishId>) -> (Position, Vec<usize>) {
-        let permit = Permit::take(&Pool::new(10), 1).expect("ten");
-        let submission = Submission {
-            channel: channel.into(),
-            payload: Payload::Text("".into()),
-            permit,
-            id,
-        };
-        home.handle_publish(submission, Now(3));
+        home.handle_publish(submission(channel, id), Now(3));
         if let Some(id) = id {
             let Some(HomeEffect::Published {
-                id: answered,
+                asker: answered,
                 position,
             }) = home.poll_effect()
             else {
                 panic!("the publisher is answered first")
             };
-            assert_eq!(answered, id);
+            assert_eq!(answered, Asker::Control(id));
             assert_eq!(position.epoch, Epoch::new(7));
         }
         let Some(HomeEffect::Deliver {
@@ -298,14 +311,7 @@ mod tests {
     fn effects_come_in_the_order_of_what_caused_them() {
         let mut home = Home::new(Epoch::new(7));
         home.handle_join("x".into(), 1, 1);
-        let permit = Permit::take(&Pool::new(10), 1).expect("ten");
-        let submission = Submission {
-            channel: "x".into(),
-            payload: Payload::Text("".into()),
-            permit,
-            id: Some(PublishId(1)),
-        };
-        home.handle_publish(submission, Now(0));
+        home.handle_publish(submission("x", Some(PublishId(1))), Now(0));
         home.handle_join("x".into(), 2, 2);
         let effects = std::iter::from_fn(|| home.poll_effect());
         let kinds = effects.map(|effect| match effect {

@@ -12,31 +12,44 @@
 //! A channel's order is kept by its *home*, a [`Home`] on one shard of the process.
 #![forbid(unsafe_code)]
 
+mod asker;
 mod channel;
 mod check;
+mod client_id;
 mod close;
 mod compression;
 mod connection;
+mod content;
 mod encoding;
 mod home;
 mod hub;
 mod limits;
 pub mod marks;
+mod options;
 mod outbound;
+mod payload;
 mod position;
 mod publication;
 mod time;
 mod timers;
 
+pub use asker::{Asker, Ticket};
+pub use client_id::ClientId;
 pub use close::CloseReason;
 pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};
+pub use content::{ClientInfo, Content};
 pub use encoding::{Encoding, Protocol};
 pub use home::{Home, HomeEffect, PublishId, ShardSet, Submission};
 pub use hub::{DeliverySlice, Hub, Joined, Subscribed, SubscriptionId, Target};
 pub use limits::{Lease, Permit, Pool};
+pub use options::{
+    ChannelOptions, ChannelPattern, DataFormat, JoinLeaveBy, Namespaces, RecoveryMode, Right,
+    SlowConsumer,
+};
 pub use outbound::{Chunk, Outbound, Overflow};
+pub use payload::Payload;
 pub use position::{Epoch, Position};
-pub use publication::{Payload, Publication};
+pub use publication::Publication;
 pub use time::Now;
 pub use timers::{Due, Timing};

@@ -2,38 +2,11 @@
 
 use crate::compression::{Compression, Compressor};
 use crate::encoding::{Encoding, Protocol};
-use crate::{Now, Permit, Position};
+use crate::{Content, Now, Payload, Permit, Position};
 use myriad_wire::deflate::Window;
-use myriad_wire::ws::{Kind, Opcode, encode_frame, frame_header};
+use myriad_wire::ws::{Kind, encode_frame};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-
-/// The data of a publication, as a publisher gave it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Payload {
-    /// Text: one text frame on `raw`. For the API: a JSON string's content, or any other JSON as its text.
-    Text(Box<str>),
-    /// Bytes: one binary frame on `raw`.
-    Binary(Box<[u8]>),
-}
-
-impl Payload {
-    /// The data's bytes.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Text(text) => text.as_bytes(),
-            Self::Binary(bytes) => bytes,
-        }
-    }
-
-    fn kind(&self) -> Kind {
-        match self {
-            Self::Text(_) => Kind::Text,
-            Self::Binary(_) => Kind::Binary,
-        }
-    }
-}
 
 /// The frames of a publication in one protocol, each made on first need.
 #[derive(Debug, Default)]
@@ -54,7 +27,7 @@ type CompressedFrames = [OnceLock<Option<Arc<[u8]>>>; Window::COUNT];
 pub struct Publication {
     channel: Arc<str>,
     position: Position,
-    payload: Payload,
+    content: Arc<Content>,
     published_at: Now,
     /// By protocol.
     frames: [Frames; Protocol::COUNT],
@@ -68,7 +41,7 @@ impl Publication {
     pub fn new(
         channel: Arc<str>,
         position: Position,
-        payload: Payload,
+        content: Arc<Content>,
         published_at: Now,
         shards: usize,
         permit: Option<Permit>,
@@ -76,7 +49,7 @@ impl Publication {
         Self {
             channel,
             position,
-            payload,
+            content,
             published_at,
             frames: Default::default(),
             shards_remaining: AtomicUsize::new(shards),
@@ -100,6 +73,12 @@ impl Publication {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.position.offset
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn content(&self) -> &Arc<Content> {
+        &self.content
     }
 
     /// When it was accepted.
@@ -128,15 +107,15 @@ impl Publication {
     /// Concurrent callers block on the first encoder, never longer than encoding would take.
     pub fn frame(&self, encoding: Encoding, compressor: &mut Compressor) -> &Arc<[u8]> {
         let protocol = encoding.protocol();
-        let bytes = self.payload.bytes();
-        let worthwhile = |window: Window| window.worthwhile(bytes.len());
+        let payload = &self.content.payload;
+        let worthwhile = |window: Window| window.worthwhile(payload.bytes().len());
         let Some(window) = encoding.window().and_then(worthwhile) else {
             return self.uncompressed_frame(protocol);
         };
         let compressed = &self.frames[protocol as usize].compressed;
         let frame = compressed.get_or_init(Box::default)[window.index()].get_or_init(|| {
             let frame = match protocol {
-                Protocol::Raw => compressor.compress(window, self.payload.kind(), bytes)?,
+                Protocol::Raw => compressor.compress(window, raw_kind(payload), &payload.raw())?,
             };
             Some(frame.into())
         });
@@ -154,19 +133,22 @@ impl Publication {
 
     /// One unmasked WebSocket frame, text or binary.
     fn encode_raw(&self) -> Vec<u8> {
-        let bytes = self.payload.bytes();
+        let payload = &self.content.payload;
+        let bytes = payload.raw();
         let mut frame = Vec::with_capacity(bytes.len() + 10);
-        let opcode = self.payload.kind().into();
-        encode_frame(&mut frame, opcode, true, None, bytes);
+        encode_frame(&mut frame, raw_kind(payload).into(), true, None, &bytes);
         frame
     }
 
-    /// Bytes that one delivery of `frame`, which is one of this publication's, saves by being compressed.
+    /// Bytes that one delivery of `frame`, which is this publication's in `encoding`, saves by being compressed.
     #[must_use]
-    pub fn saved_bytes(&self, frame: &[u8]) -> u64 {
-        let bytes = self.payload.bytes().len() as u64;
-        let plain = frame_header(Opcode::Binary, true, None, bytes).len() as u64 + bytes;
-        plain - frame.len() as u64
+    pub fn saved_bytes(&self, encoding: Encoding, frame: &[u8]) -> u64 {
+        // What is not compressed saves nothing, and needs no second frame to compare with.
+        if encoding.window().is_none() {
+            return 0;
+        }
+        let plain = self.uncompressed_frame(encoding.protocol());
+        (plain.len() - frame.len()) as u64
     }
 
     /// Notes that one shard has submitted its last delivery; true for the last shard of all.
@@ -175,12 +157,20 @@ impl Publication {
     }
 }
 
+/// The kind of a payload's `raw` frame.
+fn raw_kind(payload: &Payload) -> Kind {
+    match payload {
+        Payload::Text(_) | Payload::Json(_) => Kind::Text,
+        Payload::Binary(_) => Kind::Binary,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Payload, Publication};
     use crate::compression::{Compression, Compressor};
     use crate::encoding::{Encoding, Protocol};
-    use crate::{Epoch, Now, Position};
+    use crate::{Content, Epoch, Now, Position};
     use myriad_wire::deflate::{Inflater, Window};
     use myriad_wire::ws::Kind;
     use std::collections::HashSet;
@@ -195,7 +185,8 @@ mod tests {
             epoch: Epoch::new(7),
             offset: 1,
         };
-        Publication::new("x".into(), position, payload, Now(0), 1, None)
+        let content = Arc::new(Content::new(payload));
+        Publication::new("x".into(), position, content, Now(0), 1, None)
     }
 
     fn raw(window: Option<Window>) -> Encoding {
@@ -226,14 +217,17 @@ mod tests {
                 Inflater::default().inflate(Kind::Text, &frame[4..], 1 << 20, &mut inflated);
             assert_eq!((inflating, inflated), (Ok(()), text.clone().into_bytes()));
             let saved = publication.uncompressed_frame(Protocol::Raw).len() - frame.len();
-            assert_eq!(publication.saved_bytes(&frame), saved as u64);
+            assert_eq!(
+                publication.saved_bytes(raw(Some(window)), &frame),
+                saved as u64
+            );
         }
         assert!(Arc::ptr_eq(
             publication.frame(raw(None), &mut compressor),
             publication.uncompressed_frame(Protocol::Raw)
         ));
         assert_eq!(
-            publication.saved_bytes(publication.uncompressed_frame(Protocol::Raw)),
+            publication.saved_bytes(raw(None), publication.uncompressed_frame(Protocol::Raw)),
             0
         );
         // No larger window than 13 bits is of use to some 5 KiB.

@@ -5,7 +5,7 @@ use crate::drain::Drain;
 use crate::marks::hit;
 use crate::mesh::Message;
 use crate::shard::Shard;
-use myriad_hub::{HomeEffect, Joined, Now, Phase, Position, Publication, ShardSet};
+use myriad_hub::{Asker, HomeEffect, Joined, Now, Phase, Position, Publication, ShardSet};
 use myriad_reactor::Reactor;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl<R: Reactor> Shard<R> {
     fn handle_message(&mut self, message: Message, now: Now) {
         match message {
             Message::Publish(submission) => {
-                self.home.handle_publish(submission, now);
+                self.home.handle_publish(*submission, now);
                 self.run_home_effects();
             }
             Message::Join {
@@ -76,7 +76,10 @@ impl<R: Reactor> Shard<R> {
     fn run_home_effects(&mut self) {
         while let Some(effect) = self.home.poll_effect() {
             match effect {
-                HomeEffect::Published { id, position } => self.mesh.published(id, position),
+                HomeEffect::Published { asker, position } => match asker {
+                    Asker::Control(id) => self.mesh.published(id, position),
+                    Asker::Session(_) => unreachable!("clients do not publish yet"),
+                },
                 HomeEffect::Joined {
                     shard,
                     channel,

@@ -4,7 +4,8 @@ use crate::events::{ConnectionEvent, ConnectionEvents, ConnectionName, EventLog}
 use crate::metrics::Metrics;
 use crate::settings::ProcessLimits;
 use myriad_hub::{
-    Epoch, Now, Payload, Permit, Pool, Position, Publication, PublishId, ShardSet, Submission,
+    Asker, Content, Epoch, Now, Payload, Permit, Pool, Position, Publication, PublishId, ShardSet,
+    Submission,
 };
 use myriad_reactor::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,7 @@ pub enum PublishRefused {
 /// A message from one shard, or the control plane, to a shard. Messages of one sender arrive in order.
 pub(crate) enum Message {
     /// To the channel's home: give this an offset and deliver it.
-    Publish(Submission),
+    Publish(Box<Submission>),
     /// To the channel's home: `shard` has its first subscriber.
     Join {
         channel: Arc<str>,
@@ -163,12 +164,15 @@ impl Mesh {
             return Err(PublishRefused::TooLarge);
         }
         let permit = Permit::take(&self.0.publications, bytes).ok_or(PublishRefused::Busy)?;
-        let message = Message::Publish(Submission {
+        let message = Message::Publish(Box::new(Submission {
             channel: channel.into(),
-            payload,
+            content: Content::new(payload),
             permit,
-            id,
-        });
+            asker: id.map(Asker::Control),
+            idempotency_key: None,
+            delta: false,
+            skip_history: false,
+        }));
         // A shard ends only in a drain: this publisher has come a moment too late.
         self.try_send(self.home_of(channel), message)
             .map_err(|_| PublishRefused::Draining)
@@ -304,7 +308,9 @@ impl Mesh {
 
     /// Drops a message that its shard will not handle.
     pub(crate) fn drop_unhandled(&self, message: Message) {
-        if let Message::Publish(Submission { id: Some(id), .. }) = message {
+        if let Message::Publish(submission) = message
+            && let Some(Asker::Control(id)) = submission.asker
+        {
             self.0.publishers.published(id, None);
         }
     }

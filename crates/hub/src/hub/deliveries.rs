@@ -85,7 +85,7 @@ impl Hub {
         targets: usize,
     ) -> Arc<[u8]> {
         let frame = publication.frame(encoding, &mut self.compressor);
-        self.saved_bytes += publication.saved_bytes(frame) * targets as u64;
+        self.saved_bytes += publication.saved_bytes(encoding, frame) * targets as u64;
         Arc::clone(frame)
     }
 
@@ -182,8 +182,9 @@ impl Hub {
         let is_twice = connection.is(Connection::IN_BATCH);
         hit!(DeliverTwiceInBatch if is_twice);
         hit!(DeliverBackpressured if !is_twice);
-        let frame = publication.frame(connection.encoding(), &mut self.compressor);
-        let saved_bytes = publication.saved_bytes(frame);
+        let encoding = connection.encoding();
+        let frame = publication.frame(encoding, &mut self.compressor);
+        let saved_bytes = publication.saved_bytes(encoding, frame);
         let chunk = Chunk::Shared(Arc::clone(frame));
         match self.enqueue(member.connection, chunk) {
             Ok(()) => {

@@ -2,8 +2,8 @@
 
 use super::Hub;
 use crate::{
-    Chunk, CloseReason, Due, Epoch, Lease, Now, Payload, Phase, Pool, Position, Publication,
-    Subscribed, Target, Timing, Transport,
+    Chunk, CloseReason, Content, Due, Epoch, Lease, Now, Payload, Phase, Pool, Position,
+    Publication, Subscribed, Target, Timing, Transport,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ fn publication(channel: &str, offset: u64) -> Arc<Publication> {
     Arc::new(Publication::new(
         channel.into(),
         at(offset),
-        payload,
+        Arc::new(Content::new(payload)),
         Now(0),
         1,
         None,

@@ -66,10 +66,12 @@ fn by_the_book(body: &[u8]) -> Option<(String, Payload)> {
     for (name, value) in &members {
         let is_repeated = match &**name {
             "channel" => channel.replace(string(value)?).is_some(),
-            "data" if value.get().starts_with('"') => payload
-                .replace(Payload::Text(string(value)?.into()))
-                .is_some(),
-            "data" => payload.replace(Payload::Text(value.get().into())).is_some(),
+            "data" => {
+                if value.get().starts_with('"') {
+                    string(value)?;
+                }
+                payload.replace(Payload::Json(value.get().into())).is_some()
+            }
             "b64data" => payload
                 .replace(Payload::Binary(decode_base64(&string(value)?)?.into()))
                 .is_some(),

@@ -146,7 +146,7 @@ fn explain_broken_body(error: &(dyn Error + 'static)) -> Refusal {
 pub(super) fn parse(body: &[u8]) -> Result<(Cow<'_, str>, Payload), Refusal> {
     let publication = parse_json(body)?;
     let payload = match (publication.data, publication.b64data) {
-        (Some(data), None) => text(data)?,
+        (Some(data), None) => json(data)?,
         (None, Some(encoded)) => binary(&encoded)?,
         (Some(_), Some(_)) => {
             return Err(malformed(
@@ -204,18 +204,17 @@ fn shortened(what: String) -> String {
     format!("{} ... {}", &what[..head], &what[tail..])
 }
 
-/// A JSON string is published as its content, any other JSON as the text it was sent as.
-fn text(data: &RawValue) -> Result<Payload, Refusal> {
-    if !data.get().starts_with('"') {
-        return Ok(Payload::Text(data.get().into()));
+/// JSON is published as it was sent. `raw` clients get the content of a string, which must be text then.
+fn json(data: &RawValue) -> Result<Payload, Refusal> {
+    if data.get().starts_with('"') {
+        // A string can be valid JSON and no text: half of a surrogate pair (RFC 8259 section 8.2).
+        serde_json::from_str::<String>(data.get()).map_err(|error| {
+            malformed(format_args!(
+                "field \"data\": the string is not valid Unicode: {error}"
+            ))
+        })?;
     }
-    // A string can be valid JSON and no text: half of a surrogate pair (RFC 8259 section 8.2).
-    let text: String = serde_json::from_str(data.get()).map_err(|error| {
-        malformed(format_args!(
-            "field \"data\": the string is not valid Unicode: {error}"
-        ))
-    })?;
-    Ok(Payload::Text(text.into()))
+    Ok(Payload::Json(data.get().into()))
 }
 
 fn binary(encoded: &str) -> Result<Payload, Refusal> {
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_published_as_content_and_other_json_as_it_was_sent() {
+    fn raw_clients_get_the_content_of_strings_and_other_json_as_it_was_sent() {
         for (data, text) in [
             (r#""plain""#, "plain"),
             (
@@ -271,7 +270,9 @@ mod tests {
             ("{\"b\":1,  \"a\":[ ]}", "{\"b\":1,  \"a\":[ ]}"),
         ] {
             let body = format!(r#"{{"channel": "c", "data": {data}}}"#);
-            assert_eq!(payload(&body), Payload::Text(text.into()), "{data}");
+            let payload = payload(&body);
+            assert_eq!(payload, Payload::Json(data.into()));
+            assert_eq!(payload.raw(), text.as_bytes(), "{data}");
         }
     }
 

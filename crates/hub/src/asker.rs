@@ -1,0 +1,25 @@
+//! Who asked for something: the answer goes back there.
+
+use crate::PublishId;
+use myriad_wheel::Key;
+
+/// Names a command of a client that waits for an answer from elsewhere. Plain data: nothing is kept for it but the session's
+/// count of open tickets, and the answer to a client that has gone is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// The shard of the client's connection.
+    pub shard: u16,
+    /// The connection.
+    pub connection: Key,
+    /// The id that the client gave its command.
+    pub command: u32,
+}
+
+/// Who asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Asker {
+    /// A request of the control plane.
+    Control(PublishId),
+    /// A client's command.
+    Session(Ticket),
+}
