@@ -104,7 +104,9 @@ impl Hub {
             channel
                 .deliveries
                 .iter()
-                .is_sorted_by(|a, b| a.offset() < b.offset())
+                .map(|publication| publication.offset())
+                .filter(|&offset| offset > 0)
+                .is_sorted_by(|a, b| a < b)
         );
         if matches!(channel.membership, Membership::Joining { .. }) {
             assert!(

@@ -1,109 +1,22 @@
 //! The home of channels: the one shard of the process that orders a channel's publications.
 
-use crate::{Asker, Content, Epoch, Now, Permit, Position, Publication};
+mod questions;
+mod shard_set;
+
+pub use questions::{
+    HistoryAnswer, HomeEffect, Kept, PublishId, ReadHistory, Recover, Recovered, Since, Submission,
+};
+pub use shard_set::ShardSet;
+
+use crate::{Delivery, Epoch, Now, Position, Publication};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-
-/// A set of shards, by their numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShardSet([u64; Self::WORDS]);
-
-impl ShardSet {
-    const WORDS: usize = 4;
-    /// Shards a set can name.
-    pub const SHARDS_MAX: usize = Self::WORDS * 64;
-
-    /// Adds a shard; false when it was in.
-    pub fn insert(&mut self, shard: usize) -> bool {
-        let before = *self;
-        self.0[shard / 64] |= 1 << (shard % 64);
-        *self != before
-    }
-
-    /// Takes a shard out; false when it was not in.
-    pub fn remove(&mut self, shard: usize) -> bool {
-        let before = *self;
-        self.0[shard / 64] &= !(1 << (shard % 64));
-        *self != before
-    }
-
-    /// Whether no shard is in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0 == [0; Self::WORDS]
-    }
-
-    /// How many shards are in it.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// The shards in it, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
-        let words = self.0;
-        (0..Self::SHARDS_MAX).filter(move |shard| words[shard / 64] >> (shard % 64) & 1 == 1)
-    }
-}
 
 #[derive(Debug)]
 struct HomeChannel {
     name: Arc<str>,
     last_offset: u64,
     subscribed: ShardSet,
-}
-
-/// Names a publisher's request, so that its answer finds it. Plain data: whoever publishes maps it to the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PublishId(pub u64);
-
-/// Data on its way to become a publication.
-#[derive(Debug)]
-pub struct Submission {
-    /// The channel's name.
-    pub channel: Box<str>,
-    /// What it says.
-    pub content: Content,
-    /// Its share of the limit of publication bytes; goes back when the publication is dropped.
-    pub permit: Permit,
-    /// Who is to be answered with its position; none where nobody asks.
-    pub asker: Option<Asker>,
-    /// A later publication with the same key gets the position of the first, and is not published.
-    pub idempotency_key: Option<Box<str>>,
-    /// Subscribers who can read deltas may get it as one.
-    pub delta: bool,
-    /// History does not keep it.
-    pub skip_history: bool,
-}
-
-/// What a home asks of its shard. Effects are carried out in the order in which they were polled.
-#[derive(Debug)]
-pub enum HomeEffect {
-    /// Answer the publisher: its publication has this position.
-    Published {
-        /// The publisher.
-        asker: Asker,
-        /// Where the publication is in its channel's order.
-        position: Position,
-    },
-    /// Answer a shard's join: it gets everything after `position`.
-    Joined {
-        /// The shard that asked.
-        shard: usize,
-        /// The channel.
-        channel: Arc<str>,
-        /// Names the shard's question.
-        serial: u64,
-        /// The channel's last position.
-        position: Position,
-    },
-    /// Send a publication to every shard with a subscriber.
-    Deliver {
-        /// The publication.
-        publication: Arc<Publication>,
-        /// The shards; none if nobody has subscribed.
-        shards: ShardSet,
-    },
 }
 
 /// The channels at home on one shard: their offsets, and which shards want their publications.
@@ -189,7 +102,7 @@ impl Home {
         let publication =
             Publication::new(name, position, content, now, shards.len(), Some(permit));
         self.effects.push_back(HomeEffect::Deliver {
-            publication: Arc::new(publication),
+            delivery: Delivery::Publication(Arc::new(publication)),
             shards,
         });
     }
@@ -229,8 +142,8 @@ impl Home {
 
 #[cfg(test)]
 mod tests {
-    use super::{Home, HomeEffect, PublishId, ShardSet, Submission};
-    use crate::{Asker, Content, Epoch, Now, Payload, Permit, Pool, Position};
+    use super::{Home, HomeEffect, PublishId, Submission};
+    use crate::{Asker, Content, Delivery, Epoch, Now, Payload, Permit, Pool, Position};
 
     fn at(offset: u64) -> Position {
         Position {
@@ -266,7 +179,7 @@ mod tests {
             assert_eq!(position.epoch, Epoch::new(7));
         }
         let Some(HomeEffect::Deliver {
-            publication,
+            delivery: Delivery::Publication(publication),
             shards,
         }) = home.poll_effect()
         else {
@@ -317,7 +230,11 @@ mod tests {
         let kinds = effects.map(|effect| match effect {
             HomeEffect::Joined { position, .. } => ("joined", position.offset),
             HomeEffect::Published { position, .. } => ("published", position.offset),
-            HomeEffect::Deliver { publication, .. } => ("deliver", publication.offset()),
+            HomeEffect::Deliver {
+                delivery: Delivery::Publication(publication),
+                ..
+            } => ("deliver", publication.offset()),
+            other => panic!("{other:?}"),
         });
         assert_eq!(
             kinds.collect::<Vec<_>>(),
@@ -328,17 +245,5 @@ mod tests {
                 ("joined", 1)
             ]
         );
-    }
-
-    #[test]
-    fn sets_name_every_shard() {
-        let mut set = ShardSet::default();
-        for shard in [0, 63, 64, 255] {
-            assert!(set.insert(shard) && !set.insert(shard));
-        }
-        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 255]);
-        assert_eq!(set.len(), 4);
-        assert!(set.remove(64) && !set.remove(64));
-        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 255]);
     }
 }

@@ -20,6 +20,7 @@ mod close;
 mod compression;
 mod connection;
 mod content;
+mod delivery;
 mod encoding;
 mod home;
 mod hub;
@@ -29,6 +30,7 @@ mod options;
 mod outbound;
 mod payload;
 mod position;
+mod presence;
 mod publication;
 mod time;
 mod timers;
@@ -39,8 +41,12 @@ pub use close::CloseReason;
 pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};
 pub use content::{ClientInfo, Content};
+pub use delivery::{Batch, Delivery};
 pub use encoding::{Encoding, Protocol};
-pub use home::{Home, HomeEffect, PublishId, ShardSet, Submission};
+pub use home::{
+    HistoryAnswer, Home, HomeEffect, Kept, PublishId, ReadHistory, Recover, Recovered, ShardSet,
+    Since, Submission,
+};
 pub use hub::{DeliverySlice, Hub, Joined, Subscribed, SubscriptionId, Target};
 pub use limits::{Lease, Permit, Pool};
 pub use options::{
@@ -50,6 +56,7 @@ pub use options::{
 pub use outbound::{Chunk, Outbound, Overflow};
 pub use payload::Payload;
 pub use position::{Epoch, Position};
+pub use presence::{PresenceChange, PresenceEvent};
 pub use publication::Publication;
 pub use time::Now;
 pub use timers::{Due, Timing};

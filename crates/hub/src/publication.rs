@@ -28,6 +28,8 @@ pub struct Publication {
     channel: Arc<str>,
     position: Position,
     content: Arc<Content>,
+    /// What the channel's publication before this one said.
+    delta_base: Option<Arc<Content>>,
     published_at: Now,
     /// By protocol.
     frames: [Frames; Protocol::COUNT],
@@ -50,11 +52,18 @@ impl Publication {
             channel,
             position,
             content,
+            delta_base: None,
             published_at,
             frames: Default::default(),
             shards_remaining: AtomicUsize::new(shards),
             _permit: permit,
         }
+    }
+
+    /// The same, with what the channel's publication before it said: it can be sent as a delta to that.
+    #[must_use]
+    pub fn with_delta_base(self, delta_base: Option<Arc<Content>>) -> Self {
+        Self { delta_base, ..self }
     }
 
     /// The channel's name.
@@ -69,7 +78,7 @@ impl Publication {
         self.position
     }
 
-    /// Its offset in the channel.
+    /// Its offset in the channel; 0 if it has none, because its channel has a history that does not keep it.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.position.offset
@@ -79,6 +88,13 @@ impl Publication {
     #[must_use]
     pub fn content(&self) -> &Arc<Content> {
         &self.content
+    }
+
+    /// What the channel's publication before this one said, if this one may be sent as a delta. Of use to subscribers who were
+    /// given the publication before this one, whose offset is one less.
+    #[must_use]
+    pub fn delta_base(&self) -> Option<&Arc<Content>> {
+        self.delta_base.as_ref()
     }
 
     /// When it was accepted.

@@ -3,9 +3,11 @@
 
 use crate::drain::Drain;
 use crate::marks::hit;
-use crate::mesh::Message;
+use crate::mesh::{Answer, Message};
 use crate::shard::Shard;
-use myriad_hub::{Asker, HomeEffect, Joined, Now, Phase, Position, Publication, ShardSet};
+use myriad_hub::{
+    Asker, Delivery, HomeEffect, Joined, Now, Phase, Position, Publication, ShardSet, Ticket,
+};
 use myriad_reactor::Reactor;
 use std::sync::Arc;
 
@@ -55,11 +57,8 @@ impl<R: Reactor> Shard<R> {
                 self.home.handle_leave(&channel, shard);
                 self.run_home_effects();
             }
-            Message::Deliver(publication) => {
-                if !self.hub.deliver(Arc::clone(&publication)) {
-                    self.note_submitted(&publication);
-                }
-            }
+            Message::Deliver(delivery) => self.handle_delivery(delivery),
+            Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer),
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
@@ -78,7 +77,18 @@ impl<R: Reactor> Shard<R> {
             match effect {
                 HomeEffect::Published { asker, position } => match asker {
                     Asker::Control(id) => self.mesh.published(id, position),
-                    Asker::Session(_) => unreachable!("clients do not publish yet"),
+                    Asker::Session(ticket) => self.send_answer(ticket, Answer::Published(position)),
+                },
+                HomeEffect::Recovered(recovered) => {
+                    self.send_answer(recovered.ticket, Answer::Recovered(recovered));
+                }
+                HomeEffect::History { asker, answer } => match asker {
+                    Asker::Control(_) => unreachable!("the control plane reads no history yet"),
+                    Asker::Session(ticket) => self.send_answer(ticket, Answer::History(answer)),
+                },
+                HomeEffect::HistoryRemoved { asker } => match asker {
+                    Asker::Control(_) => unreachable!("the control plane removes no history yet"),
+                    Asker::Session(ticket) => self.send_answer(ticket, Answer::HistoryRemoved),
                 },
                 HomeEffect::Joined {
                     shard,
@@ -93,16 +103,41 @@ impl<R: Reactor> Shard<R> {
                         position,
                     },
                 ),
-                HomeEffect::Deliver {
-                    publication,
-                    shards,
-                } => self.send_publication(&publication, shards),
+                HomeEffect::Deliver { delivery, shards } => self.send_delivery(&delivery, shards),
             }
         }
     }
 
-    /// As its home: sends a publication to every shard with a subscriber.
-    fn send_publication(&mut self, publication: &Arc<Publication>, shards: ShardSet) {
+    /// As a home: answers a client's command, behind everything that was sent to the client's shard before.
+    fn send_answer(&mut self, ticket: Ticket, answer: Answer) {
+        let answer = Box::new(answer);
+        self.send_message(ticket.shard.into(), Message::Answer { ticket, answer });
+    }
+
+    /// A home answers a client's command. The answer to a connection that has gone is dropped.
+    fn handle_answer(&mut self, ticket: Ticket, answer: Answer) {
+        if !self.hub.contains(ticket.connection) {
+            drop(answer);
+        }
+    }
+
+    /// As its home: sends something to every shard with a subscriber.
+    fn send_delivery(&mut self, delivery: &Delivery, shards: ShardSet) {
+        match delivery {
+            Delivery::Publication(publication) => self.count_publication(publication, shards),
+            Delivery::Batch(batch) => {
+                for publication in &batch.publications {
+                    self.count_publication(publication, shards);
+                }
+            }
+            Delivery::Presence(_) => {}
+        }
+        for shard in shards.iter() {
+            self.send_message(shard, Message::Deliver(delivery.clone()));
+        }
+    }
+
+    fn count_publication(&mut self, publication: &Publication, shards: ShardSet) {
         self.metrics().publications.add(1);
         hit!(PublishToNobody if shards.is_empty());
         hit!(PublishToOne if shards.len() == 1);
@@ -110,8 +145,24 @@ impl<R: Reactor> Shard<R> {
         if shards.is_empty() {
             self.turn_end.completed.push(publication.published_at());
         }
-        for shard in shards.iter() {
-            self.send_message(shard, Message::Deliver(Arc::clone(publication)));
+    }
+
+    fn handle_delivery(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Publication(publication) => {
+                if !self.hub.deliver(Arc::clone(&publication)) {
+                    self.note_submitted(&publication);
+                }
+            }
+            Delivery::Batch(batch) => {
+                for publication in &batch.publications {
+                    if !self.hub.deliver_batched(Arc::clone(publication)) {
+                        self.note_submitted(publication);
+                    }
+                }
+            }
+            // `raw` clients do not watch members.
+            Delivery::Presence(_) => {}
         }
     }
 

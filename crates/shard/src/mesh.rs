@@ -4,8 +4,8 @@ use crate::events::{ConnectionEvent, ConnectionEvents, ConnectionName, EventLog}
 use crate::metrics::Metrics;
 use crate::settings::ProcessLimits;
 use myriad_hub::{
-    Asker, Content, Epoch, Now, Payload, Permit, Pool, Position, Publication, PublishId, ShardSet,
-    Submission,
+    Asker, Content, Delivery, Epoch, HistoryAnswer, Now, Payload, Permit, Pool, Position,
+    Publication, PublishId, Recovered, ShardSet, Submission, Ticket,
 };
 use myriad_reactor::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,9 +51,24 @@ pub(crate) enum Message {
     /// To the channel's home: `shard` has lost its last subscriber.
     Leave { channel: Arc<str>, shard: usize },
     /// From the home: deliver this to your subscribers.
-    Deliver(Arc<Publication>),
+    Deliver(Delivery),
+    /// From a home: the answer to a client's command. Deliveries that it speaks of came before it.
+    Answer { ticket: Ticket, answer: Box<Answer> },
     /// To every shard: end all connections, evenly over this time.
     Drain { over: Duration },
+}
+
+/// What a home answers to a client's command.
+#[derive(Debug)]
+#[expect(
+    dead_code,
+    reason = "no transport has commands yet, so nobody reads the answers"
+)]
+pub(crate) enum Answer {
+    Published(Position),
+    Recovered(Recovered),
+    History(HistoryAnswer),
+    HistoryRemoved,
 }
 
 /// The way to every shard of the process. Cheap to clone.

@@ -35,27 +35,21 @@ pub struct DeliverySlice {
 
 impl Hub {
     /// Queues a publication for this shard's members. False if there are none: then this shard is done with it.
+    ///
+    /// A publication without an offset goes to all of them, and leaves their positions as they are.
     pub fn deliver(&mut self, publication: Arc<Publication>) -> bool {
-        let Some(&channel) = self.names.get(&**publication.channel()) else {
-            hit!(DeliverToNobody);
+        let Some(channel) = self.joined_channel(&publication) else {
             return false;
         };
+        let offset = publication.offset();
         let record = &mut self.channels[channel];
-        // While joining, a publication can only be of an earlier membership. Ours begins with the home's answer.
-        let Membership::Joined { epoch } = record.membership else {
-            hit!(DeliverWhileJoining);
-            return false;
-        };
-        assert_eq!(
-            publication.position().epoch,
-            epoch,
-            "a home keeps its epoch while shards are joined"
-        );
-        assert!(
-            publication.offset() > record.last_offset,
-            "a home delivers in order, each publication once"
-        );
-        record.last_offset = publication.offset();
+        if offset > 0 {
+            assert!(
+                offset > record.last_offset,
+                "a home delivers in order, each publication once"
+            );
+            record.last_offset = offset;
+        }
         if record.deliveries.is_empty() {
             self.delivering.push_back(channel);
         } else {
@@ -63,6 +57,36 @@ impl Hub {
         }
         record.deliveries.push_back(publication);
         true
+    }
+
+    /// As [`Hub::deliver`], for a publication of a batch. This shard may have joined while the batch waited: then no member
+    /// needs what the home's answer already counted.
+    pub fn deliver_batched(&mut self, publication: Arc<Publication>) -> bool {
+        let offset = publication.offset();
+        let is_known = offset > 0
+            && self
+                .joined_channel(&publication)
+                .is_some_and(|channel| offset <= self.channels[channel].last_offset);
+        !is_known && self.deliver(publication)
+    }
+
+    /// The publication's channel, if this shard has members of it and its home has confirmed them.
+    fn joined_channel(&self, publication: &Publication) -> Option<u32> {
+        let Some(&channel) = self.names.get(&**publication.channel()) else {
+            hit!(DeliverToNobody);
+            return None;
+        };
+        // While joining, a publication can only be of an earlier membership. Ours begins with the home's answer.
+        let Membership::Joined { epoch } = self.channels[channel].membership else {
+            hit!(DeliverWhileJoining);
+            return None;
+        };
+        assert_eq!(
+            publication.position().epoch,
+            epoch,
+            "a home keeps its epoch while shards are joined"
+        );
+        Some(channel)
     }
 
     /// Whether deliveries are under way.
@@ -159,7 +183,8 @@ impl Hub {
         overflown: &mut Vec<(u32, CloseReason)>,
     ) {
         let subscription = &mut self.subscriptions[member.subscription];
-        if subscription.last() >= publication.offset() {
+        let offset = publication.offset();
+        if offset > 0 && subscription.last() >= offset {
             hit!(DeliverPastOwn);
             return;
         }
@@ -168,7 +193,9 @@ impl Hub {
             hit!(DeliverBeforeAdmission);
             return;
         }
-        subscription.set_last(publication.offset());
+        if offset > 0 {
+            subscription.set_last(offset);
+        }
         if connection.outbound == NONE && !connection.is(Connection::IN_BATCH) {
             targets.push(Target {
                 connection: member.connection,
