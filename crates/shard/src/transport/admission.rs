@@ -51,25 +51,12 @@ impl<R: Reactor> Shard<R> {
             return self.admit(key, response, early, now);
         }
         self.hub.begin_joining(key.index, now);
-        let input = Input::Joining {
-            response: response.into(),
-            early: early.to_vec(),
-        };
-        if !self.inputs.keep(&mut self.hub, key.index, input) {
-            self.note_happening(key.index, Happening::Overloaded);
-            self.refuse(key, Refused::overloaded(), now);
-        }
+        self.keep_joining(key, response.into(), early.to_vec(), now);
     }
 
     /// Bytes that come behind the request, before the 101 has left.
     pub(crate) fn handle_early_bytes(&mut self, key: Key, bytes: &mut [u8], now: Now) {
-        let Input::Joining {
-            response,
-            mut early,
-        } = self.inputs.take(&mut self.hub, key.index)
-        else {
-            unreachable!("a connection that joins has its response waiting");
-        };
+        let (response, mut early) = self.take_joining(key);
         if early.len() + bytes.len() > EARLY_BYTES_MAX {
             hit!(EarlyTooMuch);
             let sentence = "Too much behind the request: wait for the 101 before you send frames.";
@@ -77,25 +64,30 @@ impl<R: Reactor> Shard<R> {
         }
         hit!(EarlyBytes);
         early.extend_from_slice(bytes);
-        if !self
-            .inputs
-            .keep(&mut self.hub, key.index, Input::Joining { response, early })
-        {
+        self.keep_joining(key, response, early, now);
+    }
+
+    /// All channels of a joining connection are confirmed.
+    pub(crate) fn admit_joined(&mut self, key: Key, now: Now) {
+        let (response, mut early) = self.take_joining(key);
+        self.admit(key, response.into(), &mut early, now);
+    }
+
+    /// Stores what a joining connection waits with. Without memory for it, the connection is refused.
+    fn keep_joining(&mut self, key: Key, response: Box<[u8]>, early: Vec<u8>, now: Now) {
+        let input = Input::Joining { response, early };
+        if !self.inputs.keep(&mut self.hub, key.index, input) {
             self.note_happening(key.index, Happening::Overloaded);
             self.refuse(key, Refused::overloaded(), now);
         }
     }
 
-    /// All channels of a joining connection are confirmed.
-    pub(crate) fn admit_joined(&mut self, key: Key, now: Now) {
-        let Input::Joining {
-            response,
-            mut early,
-        } = self.inputs.take(&mut self.hub, key.index)
-        else {
-            unreachable!("a connection that joins has its response waiting");
-        };
-        self.admit(key, response.into(), &mut early, now);
+    /// The response and the early bytes of a joining connection. They are stored no longer.
+    fn take_joining(&mut self, key: Key) -> (Box<[u8]>, Vec<u8>) {
+        match self.inputs.take(&mut self.hub, key.index) {
+            Input::Joining { response, early } => (response, early),
+            _ => unreachable!("a connection that joins has its response waiting"),
+        }
     }
 
     /// Opens a connection, whose transport is known since its request: queues the 101, and handles what came early.
