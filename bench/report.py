@@ -134,14 +134,14 @@ def _soak(result):
 
 def _soak_notes(run):
     pushes = [push["last_ms"] for push in run["report"]["pushes"] if push["last_ms"] is not None]
-    left = sum(push["left"] for push in run["report"]["pushes"])
+    churned = sum(push["churned"] for push in run["report"]["pushes"])
     hours = run["samples"][-1]["at_s"] - run["samples"][0]["at_s"]
     shares = [
         (run["samples"][-1][f"{who}_cpu_s"] - run["samples"][0][f"{who}_cpu_s"]) / hours for who in ("server", "crowd")
     ]
     return (
         "A client that leaves on purpose between the publication of a push and its arrival is not expected to receive it "
-        f"({left:,} times in all pushes). A client that joins after the publication and still receives it is not counted "
+        f"({churned:,} times in all pushes). A client that joins after the publication and still receives it is not counted "
         f"({run['report']['messages']['replayed']:,} times). Drift compares the medians of the first and the last tenth of "
         "the samples, one every ten seconds, after a warm-up of 5 minutes: server "
         f"{run['server_rss_bytes_drift']:+.2%} resident, {run['server_anonymous_bytes_drift']:+.2%} private; crowd "

@@ -112,7 +112,7 @@ def soak(bench, options):
         elif event["event"] == "push":
             print(
                 f"push {event['sequence']}: {event['received']:,} of {event['expected']:,} "
-                f"({event['left']} left before it arrived), last after {event['last_ms'] or 0:.0f} ms", flush=True,
+                f"({event['churned']} left before it arrived), last after {event['last_ms'] or 0:.0f} ms", flush=True,
             )
         elif event["event"] == "progress" and sampler and not getattr(sampler, "finished", False):
             sampler.look(event)

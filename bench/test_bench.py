@@ -191,7 +191,7 @@ class SoakTest(unittest.TestCase):
                 "churn": {"churned": 100, "reconnected": 100, "given_up": 0, "lost": 0, "impatient": 0},
                 "errors": {}, "closes": {}, "pings": {"answered": 24_000},
                 "messages": {"gaps": 0, "duplicates": 0, "overtaken": 0, "late": 0, "unexpected": 0, "replayed": 1},
-                "pushes": [{"reach": 1.0, "expected": 999, "received": 999, "left": 1, "last_ms": 5.0}] * 20,
+                "pushes": [{"reach": 1.0, "expected": 999, "received": 999, "churned": 1, "last_ms": 5.0}] * 20,
             },
         }
 

@@ -87,10 +87,10 @@ pub struct PushReport {
     pub sequence: u32,
     /// When its clock began (own: due; foreign: first seen), in seconds since the run began.
     pub published_s: f64,
-    /// Clients that were up and subscribed then, without those that left on purpose before it came.
+    /// Clients that were up and subscribed then, without the churned ones.
     pub expected: u64,
-    /// Those that did.
-    pub left: u64,
+    /// Clients that left on purpose before it came.
+    pub churned: u64,
     /// Clients it reached, of those expected.
     pub received: u64,
     /// Expected and not received. Zero of one that was not published, that the end of the run cut short, or that somebody

@@ -14,7 +14,7 @@
 //!
 //! With churn, clients leave on purpose and are replaced by new connections, all the time. A publication of this
 //! run is expected at exactly those clients that were open when the roll was called, before its request was
-//! written; one that leaves before it comes is struck from them (`left`), one that joined after the roll call is
+//! written; one that leaves before it comes is struck from them (`churned`), one that joined after the roll call is
 //! no part of its reach even if it gets it (`replayed`). A replacement has seen nothing yet, so that what was published
 //! while nobody was there is no gap. A connection that ends without having been told to is `lost`: it counts
 //! against the reach, and is not replaced. For publications of somebody else there is no roll call, so that under

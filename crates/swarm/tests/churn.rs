@@ -76,7 +76,7 @@ fn who_leaves_is_replaced_and_every_push_reaches_everybody_else() {
             assert_eq!(report.crowd.open_at_end, CROWD as u64 - on_the_way);
             for push in &report.pushes {
                 assert_eq!(push.received, push.expected, "{push:?}");
-                assert!(push.expected + push.left <= CROWD as u64, "{push:?}");
+                assert!(push.expected + push.churned <= CROWD as u64, "{push:?}");
             }
             let messages = &report.messages;
             assert_eq!(

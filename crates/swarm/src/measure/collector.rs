@@ -265,11 +265,11 @@ impl Collector {
                 .departed
                 .retain(|&number, _| number >= measured_from);
             for entry in open {
-                if let (Some(progress), Some(left)) = (
+                if let (Some(progress), Some(departed)) = (
                     progress.get_mut(&entry.key),
                     account.departed.get(&entry.number),
                 ) {
-                    progress.departed += left;
+                    progress.departed += departed;
                 }
             }
             account.tallies.retain(|key, tally| {
@@ -340,15 +340,15 @@ impl Collector {
         ended: Ended,
     ) -> Option<PushReport> {
         let mut whole = Tally::new(entry.base);
-        let (mut left, mut crowd_cpu_share) = (0, None);
+        let (mut churned, mut crowd_cpu_share) = (0, None);
         for mut account in shared.accounts() {
             if let Some(tally) = account.tallies.remove(&entry.key) {
                 crowd_cpu_share = extreme(crowd_cpu_share, tally.busy_share(), f64::max);
                 whole.merge(&tally);
             }
-            left += account.departed.get(&entry.number).copied().unwrap_or(0);
+            churned += account.departed.get(&entry.number).copied().unwrap_or(0);
         }
-        let expected = entry.expected.unwrap_or(0).saturating_sub(left);
+        let expected = entry.expected.unwrap_or(0).saturating_sub(churned);
         let (origin, channel, sequence) = match entry.key {
             PushKey::Own { stream, sequence } => (
                 Origin::Own,
@@ -381,7 +381,7 @@ impl Collector {
             sequence,
             published_s: entry.base.since(Nanos(0)).as_secs_f64(),
             expected,
-            left,
+            churned,
             received: whole.received,
             missed,
             replayed,

@@ -271,7 +271,7 @@ mod tests {
             sequence: 2,
             published_s: 1.5,
             expected: 10,
-            left: 0,
+            churned: 0,
             received: 0,
             missed: 0,
             replayed: 0,

@@ -36,7 +36,7 @@ mod tests {
             sequence: 1,
             published_s: 3.0,
             expected: 1_000,
-            left: 0,
+            churned: 0,
             received: 1_000,
             missed: 0,
             replayed: 0,
