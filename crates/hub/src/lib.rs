@@ -16,6 +16,7 @@ mod asker;
 mod channel;
 mod check;
 mod client_id;
+mod client_options;
 mod close;
 mod compression;
 mod connection;
@@ -37,6 +38,7 @@ mod timers;
 
 pub use asker::{Asker, Ticket};
 pub use client_id::ClientId;
+pub use client_options::{ClientOptions, PersonalChannel};
 pub use close::CloseReason;
 pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};
@@ -50,8 +52,8 @@ pub use home::{
 pub use hub::{DeliverySlice, Hub, Joined, Subscribed, SubscriptionId, Target};
 pub use limits::{Lease, Permit, Pool};
 pub use options::{
-    ChannelOptions, ChannelPattern, DataFormat, JoinLeaveBy, Namespaces, RecoveryMode, Right,
-    SlowConsumer,
+    ChannelOptions, ChannelPattern, DataFormat, JoinLeaveBy, NameError, Namespaces, RecoveryMode,
+    Right, SlowConsumer, Subscribable,
 };
 pub use outbound::{Chunk, Outbound, Overflow};
 pub use payload::Payload;

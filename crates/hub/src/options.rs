@@ -176,10 +176,56 @@ impl PartialEq for ChannelPattern {
 impl Eq for ChannelPattern {}
 
 /// All namespaces of a server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Namespaces {
     without: Arc<ChannelOptions>,
     named: HashMap<Box<str>, Arc<ChannelOptions>>,
+    name_bytes_max: usize,
+}
+
+impl Default for Namespaces {
+    fn default() -> Self {
+        Self::new(ChannelOptions::default(), [])
+    }
+}
+
+/// Why a client may not use a name. The client erred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// No name at all.
+    Empty,
+    /// More bytes than a name may have.
+    TooLong,
+    /// The namespace does not exist.
+    UnknownNamespace,
+    /// Not ASCII, or not what the namespace's pattern asks for.
+    Invalid,
+    /// The name begins with `$`, and the client showed no subscription token.
+    Private,
+    /// The name ends in a list of users, and this one is not in it.
+    OtherUsers,
+}
+
+impl NameError {
+    /// The protocol's code: of the error in a reply, but 3501, with which the connection ends, for an empty name.
+    #[must_use]
+    pub fn code(self) -> u32 {
+        match self {
+            Self::Empty => 3501,
+            Self::UnknownNamespace => 102,
+            Self::Private | Self::OtherUsers => 103,
+            Self::TooLong | Self::Invalid => 107,
+        }
+    }
+}
+
+/// A channel to which a client may subscribe as far as the name is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subscribable<'a> {
+    /// The options of its namespace.
+    pub options: &'a Arc<ChannelOptions>,
+    /// The name lists this user, which is a right to subscribe. Otherwise a token or [`ChannelOptions::subscribe`] decides.
+    pub names_user: bool,
 }
 
 impl Namespaces {
@@ -187,6 +233,12 @@ impl Namespaces {
     pub const BOUNDARY: char = ':';
     /// Before the names of channels that need a token.
     pub const PRIVATE_PREFIX: char = '$';
+    /// Before the list of the users who may subscribe.
+    pub const USER_BOUNDARY: char = '#';
+    /// Between two users of that list.
+    pub const USER_SEPARATOR: char = ',';
+    /// Bytes of a name, unless [`Namespaces::with_name_bytes_max`] says otherwise.
+    pub const NAME_BYTES_MAX: usize = 255;
 
     /// The options of channels without a namespace, and those of each namespace.
     #[must_use]
@@ -200,7 +252,105 @@ impl Namespaces {
             named: named
                 .map(|(name, options)| (name, Arc::new(options)))
                 .collect(),
+            name_bytes_max: Self::NAME_BYTES_MAX,
         }
+    }
+
+    /// The same with another bound for the bytes of a name.
+    #[must_use]
+    pub fn with_name_bytes_max(self, name_bytes_max: usize) -> Self {
+        Self {
+            name_bytes_max,
+            ..self
+        }
+    }
+
+    /// What `--dev` has without a configuration of one's own: every client may do everything in channels without a
+    /// namespace, and these keep members and some history.
+    #[must_use]
+    pub fn development() -> Self {
+        let options = ChannelOptions {
+            presence: true,
+            join_leave: true,
+            history_size: 100,
+            history_ttl: Duration::from_secs(300),
+            history_meta_ttl: Duration::from_hours(720),
+            force_recovery: true,
+            subscribe: Right::ALL,
+            publish: Right::ALL,
+            presence_read: Right::ALL,
+            history_read: Right::ALL,
+            ..ChannelOptions::default()
+        };
+        Self::new(options, [])
+    }
+
+    /// The options of a channel that a client names to publish, or to read history or members.
+    ///
+    /// These rules bind clients, not the server API, which only asks for [`Namespaces::options_of`].
+    ///
+    /// # Errors
+    /// The first of these that holds: the name is empty, too long, of an unknown namespace, or invalid.
+    pub fn check_name(&self, channel: &str) -> Result<&Arc<ChannelOptions>, NameError> {
+        if channel.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if channel.len() > self.name_bytes_max {
+            return Err(NameError::TooLong);
+        }
+        let options = self.options_of(channel);
+        let options = options.ok_or(NameError::UnknownNamespace)?;
+        let is_valid = match &options.channel_pattern {
+            None => channel.is_ascii(),
+            Some(pattern) => pattern.matches(Self::rest_of(channel)),
+        };
+        if is_valid {
+            Ok(options)
+        } else {
+            Err(NameError::Invalid)
+        }
+    }
+
+    /// The options of a channel to which a client wishes to subscribe.
+    ///
+    /// `user` is empty for an anonymous client, whom no list of users can name. With `has_token` the client showed a
+    /// subscription token for this channel. The token's own check decides then, not the name.
+    ///
+    /// # Errors
+    /// As [`Namespaces::check_name`], then: the channel is private, or belongs to other users.
+    pub fn check_subscribable(
+        &self,
+        channel: &str,
+        user: &str,
+        has_token: bool,
+    ) -> Result<Subscribable<'_>, NameError> {
+        let options = self.check_name(channel)?;
+        if !has_token && channel.starts_with(Self::PRIVATE_PREFIX) {
+            return Err(NameError::Private);
+        }
+        let users = options
+            .allow_user_limited_channels
+            .then(|| channel.rsplit_once(Self::USER_BOUNDARY))
+            .flatten();
+        let names_user = users.is_some_and(|(_, users)| {
+            !user.is_empty() && users.split(Self::USER_SEPARATOR).any(|one| one == user)
+        });
+        if users.is_some() && !names_user && !has_token {
+            return Err(NameError::OtherUsers);
+        }
+        Ok(Subscribable {
+            options,
+            names_user,
+        })
+    }
+
+    /// What the patterns of names see: a channel's name without its namespace and without a `$` at the start.
+    fn rest_of(channel: &str) -> &str {
+        let name = channel
+            .strip_prefix(Self::PRIVATE_PREFIX)
+            .unwrap_or(channel);
+        name.split_once(Self::BOUNDARY)
+            .map_or(name, |(_, rest)| rest)
     }
 
     /// The namespace of a channel: what is before the first `:`, without a `$` at the start. None if there is no `:`.
@@ -225,7 +375,8 @@ impl Namespaces {
 
 #[cfg(test)]
 mod tests {
-    use super::{ChannelOptions, Namespaces, Right};
+    use super::{ChannelOptions, ChannelPattern, NameError, Namespaces, Right};
+    use proptest::prelude::*;
 
     #[test]
     fn the_text_before_the_first_colon_is_the_namespace() {
@@ -264,5 +415,127 @@ mod tests {
         assert!(right(false, true, true).allows(true, true));
         assert!(!right(false, true, true).allows(false, false));
         assert!(!right(false, false, true).allows(true, true));
+    }
+
+    fn named() -> Namespaces {
+        let limited = ChannelOptions {
+            allow_user_limited_channels: true,
+            ..ChannelOptions::default()
+        };
+        let digits = ChannelOptions {
+            channel_pattern: ChannelPattern::new("^[0-9é]+$").ok(),
+            ..ChannelOptions::default()
+        };
+        Namespaces::new(
+            ChannelOptions::default(),
+            [("user".into(), limited), ("digits".into(), digits)],
+        )
+        .with_name_bytes_max(20)
+    }
+
+    #[test]
+    fn a_name_is_refused_by_the_first_rule_it_breaks() {
+        use NameError::{Empty, Invalid, TooLong, UnknownNamespace};
+        let namespaces = named();
+        for (channel, expected) in [
+            ("", Err(Empty)),
+            ("news", Ok(())),
+            ("a-name-of-20-bytes..", Ok(())),
+            ("a-name-of-21-bytes...", Err(TooLong)),
+            ("other:a-name-too-long", Err(TooLong)),
+            ("other:a", Err(UnknownNamespace)),
+            ("other:é", Err(UnknownNamespace)),
+            ("é", Err(Invalid)),
+            ("user:é", Err(Invalid)),
+            ("digits:12", Ok(())),
+            ("digits:1é", Ok(())),
+            ("$digits:12", Ok(())),
+            ("digits:a", Err(Invalid)),
+            ("digits:", Err(Invalid)),
+            ("$news", Ok(())),
+        ] {
+            assert_eq!(
+                namespaces.check_name(channel).map(|_| ()),
+                expected,
+                "{channel}"
+            );
+        }
+    }
+
+    #[test]
+    fn private_channels_need_a_token_and_those_of_users_their_user() {
+        use NameError::{Invalid, OtherUsers, Private};
+        let namespaces = named();
+        for (channel, user, has_token, expected) in [
+            ("news", "", false, Ok(false)),
+            ("$news", "42", false, Err(Private)),
+            ("$news", "42", true, Ok(false)),
+            ("$é", "42", false, Err(Invalid)),
+            // Without the option `#` has no meaning.
+            ("news#7", "42", false, Ok(false)),
+            ("user:a", "42", false, Ok(false)),
+            ("user:a#42", "42", false, Ok(true)),
+            ("user:a#7,42", "42", false, Ok(true)),
+            ("user:a#7", "42", false, Err(OtherUsers)),
+            ("user:a#42#7", "42", false, Err(OtherUsers)),
+            ("user:a#421", "42", false, Err(OtherUsers)),
+            ("user:a#7", "42", true, Ok(false)),
+            ("$user:a#42", "42", false, Err(Private)),
+            ("user:a#", "", false, Err(OtherUsers)),
+            ("user:a#7,", "", false, Err(OtherUsers)),
+        ] {
+            let checked = namespaces.check_subscribable(channel, user, has_token);
+            assert_eq!(
+                checked.map(|channel| channel.names_user),
+                expected,
+                "{channel} {user}"
+            );
+        }
+    }
+
+    #[test]
+    fn codes_are_those_of_the_protocol() {
+        for (error, code) in [
+            (NameError::Empty, 3501),
+            (NameError::TooLong, 107),
+            (NameError::UnknownNamespace, 102),
+            (NameError::Invalid, 107),
+            (NameError::Private, 103),
+            (NameError::OtherUsers, 103),
+        ] {
+            assert_eq!(error.code(), code, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn in_development_everybody_may_do_everything() {
+        let namespaces = Namespaces::development();
+        let options = namespaces.check_name("anything").unwrap();
+        assert!(options.has_history() && options.force_recovery && options.presence);
+        assert!(options.history_meta_ttl >= options.history_ttl);
+        for right in [
+            options.subscribe,
+            options.publish,
+            options.presence_read,
+            options.history_read,
+        ] {
+            assert!(right.allows(true, false));
+        }
+        assert!(namespaces.check_name("other:a").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn names_of_any_text_are_judged(channel in "(?s)(\\$|user:|digits:|other:)?.{0,12}", user in "(?s).{0,3}", has_token: bool) {
+            let namespaces = named();
+            let checked = namespaces.check_name(&channel);
+            if let Ok(options) = checked {
+                prop_assert!(options.channel_pattern.is_some() || channel.is_ascii());
+                prop_assert!((1..=20).contains(&channel.len()));
+            }
+            let subscribable = namespaces.check_subscribable(&channel, &user, has_token);
+            prop_assert!(checked.is_ok() || subscribable.is_err());
+            prop_assert!(!subscribable.is_ok_and(|channel| channel.names_user) || !user.is_empty());
+        }
     }
 }

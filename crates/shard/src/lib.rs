@@ -36,5 +36,9 @@ pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 
-pub use myriad_hub::{CloseReason, Compression, Epoch, Now, Payload, Position, PublishId};
+pub use myriad_hub::{
+    ChannelOptions, ChannelPattern, ClientOptions, CloseReason, Compression, DataFormat, Epoch,
+    JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, PublishId, RecoveryMode,
+    Right, SlowConsumer,
+};
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};

@@ -242,6 +242,7 @@ impl Mesh {
             connections_max: self.0.connections.available(),
             buffered_bytes_max: self.0.buffered.available(),
             publication_bytes_max: self.0.publications.available(),
+            history_bytes_max: self.0.limits.history_bytes_max,
             compression: self.0.limits.compression,
         }
     }

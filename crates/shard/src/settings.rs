@@ -1,6 +1,6 @@
 //! What a shard is told at its start; plain data.
 
-use myriad_hub::Compression;
+use myriad_hub::{ClientOptions, Compression, Namespaces};
 use myriad_wire::http::OriginPattern;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,8 @@ pub struct ProcessLimits {
     pub buffered_bytes_max: u64,
     /// Bytes of publications accepted and not yet submitted to every subscriber.
     pub publication_bytes_max: u64,
+    /// Bytes of history that channels keep, all homes together. Past it the oldest publications go.
+    pub history_bytes_max: u64,
     /// As in [`Settings`]: with compression a publication may hold more frames of its data than one.
     pub compression: Compression,
 }
@@ -24,6 +26,7 @@ impl Default for ProcessLimits {
             connections_max: 1_000_000,
             buffered_bytes_max: 2 << 30,
             publication_bytes_max: 256 << 20,
+            history_bytes_max: 256 << 20,
             compression: Compression::default(),
         }
     }
@@ -68,6 +71,10 @@ pub struct Settings {
     /// Connections that one slice of work covers: members a turn delivers to, timers it handles, connections that a
     /// drain ends, queues flushed in one batch. Bounds how long reads wait; 1024 sends take some 5 to 10 ms.
     pub slice_max: usize,
+    /// What channels may do, by namespace.
+    pub namespaces: Arc<Namespaces>,
+    /// What clients of the Centrifuge protocol may do.
+    pub client: ClientOptions,
     /// Notes what happens to single connections, for [`crate::Mesh::take_events`].
     pub events: bool,
 }
@@ -92,6 +99,8 @@ impl Default for Settings {
             outbound_bytes_max: 1 << 20,
             subscriptions_max: 128,
             slice_max: 1024,
+            namespaces: Arc::default(),
+            client: ClientOptions::default(),
             events: false,
         }
     }

@@ -204,6 +204,7 @@ impl Options {
             connections_max,
             buffered_bytes_max,
             publication_bytes_max,
+            history_bytes_max: (available / 8).clamp(16 << 20, 256 << 20),
             compression: self.compression.unwrap_or_default().into(),
         })
     }

@@ -72,6 +72,7 @@ impl Plan {
             buffered_bytes_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 20_000, 4_000, 400]),
             publication_bytes_max: *prng.pick(&[ROOMY, ROOMY, ROOMY, 20_000, 3_000]),
             compression: settings.compression,
+            ..ProcessLimits::default()
         };
         let steps = prng.between(200, 900);
         let drain = prng.one_in(4).then(|| DrainPlan {
@@ -188,5 +189,6 @@ fn settings(prng: &mut Prng) -> Settings {
         subscriptions_max: *prng.pick(&[128, 4]),
         slice_max: *prng.pick(&[1, 2, 3, 7, 20, 1024]),
         events: true,
+        ..Settings::default()
     }
 }
