@@ -1,18 +1,20 @@
-//! Parses and writes HTTP/1.1 heads and WebSocket frames, without I/O.
+//! Parses and writes HTTP/1.1 heads, WebSocket frames and the messages of Centrifuge clients, without I/O.
 //!
-//! Four layers, each usable alone:
+//! Five layers, each usable alone:
 //!
 //! * [`http`] finds and reads a request or response head, and writes short responses;
 //! * [`handshake`] checks whether a head is a WebSocket opening handshake (RFC 6455, section 4), for both ends;
 //! * [`ws`] turns received bytes into [`ws::Event`]s with a [`ws::Decoder`], and writes frames
 //!   (RFC 6455, sections 5 to 8);
-//! * [`deflate`] compresses and inflates messages (RFC 7692).
+//! * [`deflate`] compresses and inflates messages (RFC 7692);
+//! * [`centrifuge`] reads and writes the messages of the Centrifuge client protocol.
 //!
 //! Nothing here reads a socket, a clock or a source of randomness. Bytes come in as slices, and masks and keys are
 //! arguments. So the same bytes always give the same result, wherever they are cut into pieces.
 
 #![forbid(unsafe_code)]
 
+pub mod centrifuge;
 pub mod deflate;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -1,0 +1,4 @@
+//! The codec of the Centrifuge client protocol against independent readings: `prost` and `serde_json::Value`.
+
+mod commands;
+mod schema;
