@@ -17,8 +17,6 @@ mod limits;
 mod machine;
 pub mod measure;
 pub mod names;
-mod paint;
-pub mod plan;
 mod probe;
 mod remarks;
 pub mod report;
@@ -31,13 +29,12 @@ mod trials;
 pub use budget::{Budget, Concern, Decision, Effect, Limit, refusal};
 pub use changes::{Change, Setting, changes};
 pub use examination::{Examination, JudgedLimit};
-pub use limits::{Load, PER_SOURCE_MAX, Paths, Program, Role};
+pub use limits::{BUCKET_SOCKETS, Load, PER_SOURCE_MAX, Paths, Program, Role};
 pub use machine::{
     Addresses, Cgroup, CgroupVersion, Charged, ConnectionCost, Conntrack, Cores, CostSource,
     Descriptors, Interface, IoUring, Kernel, Listening, Machine, Memory, OldAdvice, Ports, Rights,
     Surroundings, Tcp, TrackingTimeouts,
 };
-pub use paint::Paint;
 pub use probe::{LISTENING_PORT, Probe, ProbeError};
 pub use remarks::{Remark, Weight};
 pub use trials::{Trials, examine};

@@ -4,8 +4,8 @@ use crate::budget::{Concern, Effect};
 use crate::changes::Change;
 use crate::examination::{Examination, JudgedLimit};
 use crate::limits::{Program, Role};
-use crate::paint::{Paint, Tone, wrapped};
 use crate::remarks::{Remark, Weight};
+use myriad_layout::{Paint, Tone, wrapped};
 use myriad_units::{bytes, count, counted};
 use std::fmt::Write;
 

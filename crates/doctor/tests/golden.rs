@@ -3,9 +3,10 @@
 //! A snapshot that should change is looked at, and accepted with `INSTA_UPDATE=always`.
 
 use myriad_doctor::{
-    ConnectionCost, CostSource, Examination, Load, Machine, Paint, Paths, Probe, Program, Role,
-    Trials, report,
+    ConnectionCost, CostSource, Examination, Load, Machine, Paths, Probe, Program, Role, Trials,
+    report,
 };
+use myriad_layout::Paint;
 use std::path::PathBuf;
 
 fn machine(name: &str) -> Machine {

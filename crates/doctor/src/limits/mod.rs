@@ -7,9 +7,7 @@ mod network;
 mod tracking;
 
 pub(crate) use memory::PROGRAM_BYTES;
-#[cfg(test)]
-pub(crate) use network::BUCKET_SOCKETS;
-pub use network::PER_SOURCE_MAX;
+pub use network::{BUCKET_SOCKETS, PER_SOURCE_MAX};
 
 use crate::budget::Limit;
 use crate::machine::{ConnectionCost, Machine};

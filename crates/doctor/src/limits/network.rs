@@ -11,7 +11,7 @@ use myriad_units::{count, counted};
 const LOOPBACK_SOURCES: u64 = (1 << 24) - 2;
 /// Sockets a hash bucket may hold before finding one costs visibly: at 2 there is no loss, at 8 a
 /// broadcast took a quarter longer (Linux 6.18, 262,144 buckets, 1M loopback pairs).
-pub(crate) const BUCKET_SOCKETS: u64 = 4;
+pub const BUCKET_SOCKETS: u64 = 4;
 /// Connections that Myriad's crowd opens from one source address to one destination, at most: the kernel's search for a
 /// free port slows down as they run out.
 pub const PER_SOURCE_MAX: u64 = 25_000;

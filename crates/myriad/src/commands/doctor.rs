@@ -5,9 +5,10 @@ mod changing;
 use crate::{BAD_ARGUMENTS, say};
 use clap::{Args, ValueEnum};
 use myriad_doctor::{
-    Change, ConnectionCost, Examination, IoUring, LISTENING_PORT, Load, Paint, Paths, Probe,
-    ProbeError, Program, Role, Trials, examine, fix, report,
+    Change, ConnectionCost, Examination, IoUring, LISTENING_PORT, Load, Paths, Probe, ProbeError,
+    Program, Role, Trials, examine, fix, report,
 };
+use myriad_layout::Paint;
 use myriad_units::parse::{bytes, count};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;

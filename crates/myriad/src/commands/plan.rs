@@ -5,7 +5,7 @@ mod hop;
 use crate::say;
 use clap::Args;
 use hop::hop;
-use myriad_doctor::plan::{Chain, Hop, Plan, Traffic, render};
+use myriad_plan::{Chain, Hop, Plan, Traffic, render};
 use myriad_units::parse::{bytes, count, duration, rate};
 use std::io::{self, Write};
 use std::process::ExitCode;

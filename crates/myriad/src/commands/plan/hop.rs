@@ -1,6 +1,6 @@
 //! `--hop nginx:4,workers=16,worker_connections=100000`.
 
-use myriad_doctor::plan::{Hop, Kind, SlbMode};
+use myriad_plan::{Hop, Kind, SlbMode};
 use myriad_units::parse::{bytes, count};
 
 const NODES_MAX: u64 = 1_000_000;
@@ -176,7 +176,7 @@ fn bandwidth(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use myriad_doctor::plan::Nginx;
+    use myriad_plan::Nginx;
 
     #[test]
     fn a_hop_is_a_kind_nodes_and_parameters() {

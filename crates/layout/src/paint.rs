@@ -1,4 +1,4 @@
-//! Colours for a terminal, and text that fits one.
+//! Colours for a terminal.
 
 /// Whether and how to colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,11 +11,16 @@ pub enum Paint {
 
 /// What a colour says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub enum Tone {
+    /// As it should be: green.
     Good,
+    /// Worth a look: yellow.
     Warning,
+    /// Not as it should be: red.
     Bad,
+    /// A title: bold.
     Strong,
+    /// Less important than what stands above it: dim.
     Faint,
 }
 
@@ -31,7 +36,9 @@ impl Paint {
         }
     }
 
-    pub(crate) fn over(self, tone: Tone, text: &str) -> String {
+    /// The text in that tone; the same text where nothing is coloured.
+    #[must_use]
+    pub fn over(self, tone: Tone, text: &str) -> String {
         let code = match (self, tone) {
             (Self::Plain, _) => return text.to_owned(),
             (_, Tone::Good) => "32",
@@ -42,21 +49,6 @@ impl Paint {
         };
         format!("\x1b[{code}m{text}\x1b[0m")
     }
-}
-
-/// The text in lines of at most `width` characters, broken at spaces. A longer word has a line of its own.
-pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -79,12 +71,5 @@ mod tests {
             Paint::Coloured.over(Tone::Good, "yes"),
             "\x1b[32myes\x1b[0m"
         );
-    }
-
-    #[test]
-    fn long_text_is_broken_at_spaces() {
-        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
-        assert_eq!(wrapped("a verylongword b", 5), ["a", "verylongword", "b"]);
-        assert!(wrapped("", 5).is_empty());
     }
 }

@@ -7,8 +7,8 @@ use super::figure::{Figure, Unit};
 use super::resource::{
     Limit, Resource, Share, connection_hash, connections_max, float, memory_supply, times,
 };
-use crate::budget::Effect;
-use crate::tables;
+use myriad_doctor::Effect;
+use myriad_doctor::tables;
 use myriad_units::{count, truncate};
 
 pub(crate) fn resources(

@@ -4,8 +4,8 @@ use super::figure::Figure;
 use super::resource::{Limit, Resource};
 use super::scale::ScaleOut;
 use super::{HopPlan, Plan};
-use crate::budget::Effect;
-use crate::paint::wrapped;
+use myriad_doctor::Effect;
+use myriad_layout::wrapped;
 use myriad_units::{count, counted};
 use std::fmt::Write;
 

@@ -6,6 +6,7 @@
 //! carries its formula with the numbers filled in, and where each cost in it comes from ([`mod@costs`]).
 //!
 //! What nobody told us is not assumed to be enough: a resource whose supply is unknown has a need and no limit.
+#![forbid(unsafe_code)]
 
 mod chain;
 pub mod costs;
@@ -26,7 +27,7 @@ pub use resource::{Limit, Resource};
 pub use scale::{HopNodes, ScaleOut};
 pub use traffic::Traffic;
 
-use crate::budget::Effect;
+use myriad_doctor::Effect;
 use serde::Serialize;
 
 /// What a chain needs, and where it ends.

@@ -141,8 +141,8 @@ pub const BROKER_BYTES: Cost = Cost::new(100.0, "assumed: channel name, offset, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{BUCKET_SOCKETS as DOCTORS_BUCKET_SOCKETS, Load};
-    use crate::tables;
+    use myriad_doctor::tables;
+    use myriad_doctor::{BUCKET_SOCKETS as DOCTORS_BUCKET_SOCKETS, Load};
 
     #[test]
     fn what_doctor_counts_with_too_is_the_same_there() {

@@ -8,7 +8,7 @@ use super::resource::{
     Limit, Resource, Share, connection_hash, connections_max, float, memory_supply, source_ports,
     times,
 };
-use crate::budget::Effect;
+use myriad_doctor::Effect;
 use myriad_units::{bytes, count, truncate};
 
 /// Preallocated memory of a node worth a remark when most of it is for slots that nobody will use.

@@ -4,7 +4,7 @@ use super::chain::{Chain, Hop};
 use super::costs::{self, Cost};
 use super::figure::{Figure, Unit};
 use super::resource::{CONNECTIONS_MAX, Limit, Resource, Share, float, times};
-use crate::budget::Effect;
+use myriad_doctor::Effect;
 use myriad_units::{count, significant};
 
 /// One part of a need that grows with the connections.

@@ -4,7 +4,7 @@ use super::chain::{Chain, Hop};
 use super::costs;
 use super::demand::{Demand, Term};
 use super::figure::{Figure, Unit};
-use crate::budget::Effect;
+use myriad_doctor::Effect;
 use myriad_units::{count, counted};
 use serde::Serialize;
 
