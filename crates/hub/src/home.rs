@@ -1,125 +1,196 @@
-//! The home of channels: the one shard of the process that orders a channel's publications.
+//! The home of channels: the one shard of the process that orders a channel's publications, and remembers them.
 
+mod batch;
+mod budget;
+mod history;
+mod presence;
+mod publish;
 mod questions;
+mod recent_keys;
+mod record;
 mod shard_set;
+mod time;
+mod user_counts;
 
 pub use questions::{
     HistoryAnswer, HomeEffect, Kept, PublishId, ReadHistory, Recover, Recovered, Since, Submission,
 };
 pub use shard_set::ShardSet;
 
-use crate::{Delivery, Epoch, Now, Position, Publication};
+use crate::{Asker, ChannelOptions, Epoch, Namespaces, Now, Position};
+use budget::Budget;
+use myriad_wheel::{Slab, Wheel};
+use recent_keys::RecentKeys;
+use record::HomeChannel;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-#[derive(Debug)]
-struct HomeChannel {
-    name: Arc<str>,
-    last_offset: u64,
-    subscribed: ShardSet,
+/// What a home is told at its start; plain data.
+#[derive(Clone, Debug)]
+pub struct HomeSettings {
+    /// Of all channels without history: their offsets start again together, with the process.
+    pub epoch: Epoch,
+    /// Where the epochs of channels with history begin. Homes of one process have seeds that are at least 2^32 apart: so no
+    /// two of their channels ever share an epoch.
+    pub epoch_seed: u64,
+    /// The options of channels.
+    pub namespaces: Arc<Namespaces>,
+    /// Bytes that this home's histories may take, with the records of their channels. Only the records of channels with
+    /// subscribers may be more.
+    pub history_bytes_max: u64,
 }
 
-/// The channels at home on one shard: their offsets, and which shards want their publications.
+/// Figures of a home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HomeStats {
+    /// Channels with a record.
+    pub channels: usize,
+    /// Of these, those with history.
+    pub channels_with_history: usize,
+    /// Publications in all histories.
+    pub publications: usize,
+    /// Bytes of these and of the records of channels with history.
+    pub bytes: u64,
+    /// Publications dropped before their time to keep the budget, ever.
+    pub evicted: u64,
+}
+
+/// The channels at home on one shard: their order, their history, and which shards want their publications.
 ///
-/// What happens is told by [`Home::handle_publish`], [`Home::handle_join`] and [`Home::handle_leave`]; what is to be done
-/// about it comes from [`Home::poll_effect`], until it has nothing more. A publication's position need not be known when it
-/// is submitted: a home whose order is made elsewhere answers later.
+/// What happens is told by the `handle_*` methods; what is to be done about it comes from [`Home::poll_effect`], until it has
+/// nothing more. A publication's position need not be known when it is submitted: a home whose order is made elsewhere answers
+/// later. [`Home::handle_time`] is due at [`Home::next_deadline`].
 ///
-/// A channel takes memory only while some shard has a subscriber. Offsets keep growing all the same: a channel that
-/// comes back starts above the highest offset of every channel that was forgotten.
+/// A channel with history has an epoch of its own and offsets from 1 on. It is remembered for a time after its last use, and
+/// comes back with another epoch when it was forgotten.
+///
+/// A channel without history takes memory only while some shard has a subscriber. Offsets keep growing all the same: a channel
+/// that comes back starts above the highest offset of every channel that was forgotten.
 #[derive(Debug)]
 pub struct Home {
-    /// Of all channels: their offsets start again together, with the process.
-    epoch: Epoch,
-    channels: HashMap<Arc<str>, HomeChannel>,
+    settings: HomeSettings,
+    /// Of channels whose namespace does not exist.
+    no_options: Arc<ChannelOptions>,
+    /// Epochs given out so far.
+    epochs: u64,
+    channels: Slab<HomeChannel>,
+    names: HashMap<Arc<str>, u32>,
     floor: u64,
+    wheel: Wheel,
+    due: Vec<u32>,
+    budget: Budget,
+    recent_keys: RecentKeys,
     effects: VecDeque<HomeEffect>,
 }
 
 impl Home {
     /// A home without channels.
     #[must_use]
-    pub fn new(epoch: Epoch) -> Self {
+    pub fn new(settings: HomeSettings, now: Now) -> Self {
         Self {
-            epoch,
-            channels: HashMap::new(),
+            no_options: Arc::default(),
+            epochs: 0,
+            channels: Slab::new(),
+            names: HashMap::new(),
             floor: 0,
+            wheel: Wheel::new(now.tick()),
+            due: Vec::new(),
+            budget: Budget::new(settings.history_bytes_max),
+            recent_keys: RecentKeys::default(),
             effects: VecDeque::new(),
+            settings,
         }
     }
 
     /// A shard has its first subscriber of a channel, and asks for its publications. `serial` comes back in the answer.
-    pub fn handle_join(&mut self, channel: Arc<str>, shard: usize, serial: u64) {
-        let floor = self.floor;
-        let entry = self
-            .channels
-            .entry(Arc::clone(&channel))
-            .or_insert_with(|| HomeChannel {
-                name: Arc::clone(&channel),
-                last_offset: floor,
-                subscribed: ShardSet::default(),
-            });
-        entry.subscribed.insert(shard);
-        let position = Position {
-            epoch: self.epoch,
-            offset: entry.last_offset,
+    pub fn handle_join(&mut self, channel: Arc<str>, shard: usize, serial: u64, now: Now) {
+        let index = match self.names.get(&channel) {
+            Some(&index) => index,
+            None => {
+                let options = self.options_of(&channel);
+                self.open(Arc::clone(&channel), options, now)
+            }
         };
+        let record = &mut self.channels[index];
+        record.subscribed.insert(shard);
+        let position = record.position();
         self.effects.push_back(HomeEffect::Joined {
             shard,
             channel,
             serial,
             position,
         });
+        self.finish(index, now);
     }
 
     /// A shard has lost its last subscriber of a channel.
-    pub fn handle_leave(&mut self, channel: &str, shard: usize) {
-        let Some(entry) = self.channels.get_mut(channel) else {
+    pub fn handle_leave(&mut self, channel: &str, shard: usize, now: Now) {
+        let Some(&index) = self.names.get(channel) else {
             return;
         };
-        entry.subscribed.remove(shard);
-        if entry.subscribed.is_empty() {
-            self.floor = self.floor.max(entry.last_offset);
-            self.channels.remove(channel);
+        let record = &mut self.channels[index];
+        record.subscribed.remove(shard);
+        if record.subscribed.is_empty() {
+            record.users.clear();
+            self.flush_batch(index);
+            if self.channels[index].history.is_none() {
+                self.forget(index);
+                return;
+            }
         }
+        self.finish(index, now);
     }
 
-    /// Data comes to be published. Its publication counts as accepted at `now`.
-    pub fn handle_publish(&mut self, submission: Submission, now: Now) {
-        let Submission {
+    /// A subscriber comes back and asks for what it missed. Its shard has joined before: what is published after the answer's
+    /// position is delivered after the answer, except that a batch may repeat some of it.
+    pub fn handle_recover(&mut self, request: Recover, now: Now) {
+        let index = self.find_or_open(&request.channel, now);
+        let position = self.position_of(index);
+        let history = index.and_then(|index| self.current_history(index, now));
+        let publications = history.and_then(|history| history.recover(position, &request));
+        let Recover {
+            channel, ticket, ..
+        } = request;
+        self.effects.push_back(HomeEffect::Recovered(Recovered {
+            ticket,
             channel,
-            content,
-            permit,
-            asker,
-            ..
-        } = submission;
-        let (position, shards, name) = self.next_position(&channel);
-        if let Some(asker) = asker {
-            self.effects
-                .push_back(HomeEffect::Published { asker, position });
-        }
-        let content = Arc::new(content);
-        let publication =
-            Publication::new(name, position, content, now, shards.len(), Some(permit));
-        self.effects.push_back(HomeEffect::Deliver {
-            delivery: Delivery::Publication(Arc::new(publication)),
-            shards,
-        });
+            position,
+            publications,
+        }));
+        self.finish_if_open(index, now);
     }
 
-    /// The channel's next position, the shards that have subscribers, and the channel's shared name.
-    fn next_position(&mut self, channel: &str) -> (Position, ShardSet, Arc<str>) {
-        let epoch = self.epoch;
-        if let Some(entry) = self.channels.get_mut(channel) {
-            entry.last_offset += 1;
-            let offset = entry.last_offset;
-            let name = Arc::clone(&entry.name);
-            return (Position { epoch, offset }, entry.subscribed, name);
+    /// Somebody reads a channel's history. A channel without history has an empty one.
+    pub fn handle_history(&mut self, request: ReadHistory, now: Now) {
+        let index = self.find_or_open(&request.channel, now);
+        let position = self.position_of(index);
+        let history = index.and_then(|index| self.current_history(index, now));
+        let answer = history.map_or_else(
+            || HistoryAnswer::Page {
+                position,
+                publications: Vec::new(),
+            },
+            |history| history.read(position, &request),
+        );
+        let asker = request.asker;
+        self.effects
+            .push_back(HomeEffect::History { asker, answer });
+        self.finish_if_open(index, now);
+    }
+
+    /// Somebody has a channel's history removed. Its epoch and its offset stay.
+    pub fn handle_remove_history(&mut self, channel: &str, asker: Asker, now: Now) {
+        let index = self.names.get(channel).copied();
+        if let Some(index) = index
+            && let Some(history) = &mut self.channels[index].history
+        {
+            let before = history.holding();
+            history.clear();
+            history.last_used = now.tick();
+            self.budget.note(before, history.holding());
         }
-        self.floor += 1;
-        let offset = self.floor;
-        let nobody = ShardSet::default();
-        (Position { epoch, offset }, nobody, channel.into())
+        self.effects.push_back(HomeEffect::HistoryRemoved { asker });
+        self.finish_if_open(index, now);
     }
 
     /// The next thing to do, until there is none.
@@ -127,123 +198,41 @@ impl Home {
         self.effects.pop_front()
     }
 
-    /// Channels with a subscriber somewhere.
+    /// Channels with a record.
     #[must_use]
     pub fn len(&self) -> usize {
         self.channels.len()
     }
 
-    /// Whether no channel has a subscriber.
+    /// Whether no channel has a record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty()
     }
+
+    /// Its figures.
+    #[must_use]
+    pub fn stats(&self) -> HomeStats {
+        HomeStats {
+            channels: self.channels.len(),
+            channels_with_history: self.budget.records,
+            publications: self.budget.held.publications,
+            bytes: self.budget.held.bytes,
+            evicted: self.budget.evicted,
+        }
+    }
+
+    /// The last position of a channel with or without a record.
+    fn position_of(&self, index: Option<u32>) -> Position {
+        index.map_or(
+            Position {
+                epoch: self.settings.epoch,
+                offset: self.floor,
+            },
+            |index| self.channels[index].position(),
+        )
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Home, HomeEffect, PublishId, Submission};
-    use crate::{Asker, Content, Delivery, Epoch, Now, Payload, Permit, Pool, Position};
-
-    fn at(offset: u64) -> Position {
-        Position {
-            epoch: Epoch::new(7),
-            offset,
-        }
-    }
-
-    fn submission(channel: &str, id: Option<PublishId>) -> Submission {
-        Submission {
-            channel: channel.into(),
-            content: Content::new(Payload::Text("".into())),
-            permit: Permit::take(&Pool::new(10), 1).expect("ten"),
-            asker: id.map(Asker::Control),
-            idempotency_key: None,
-            delta: false,
-            skip_history: false,
-        }
-    }
-
-    /// Publishes; the position and the shards.
-    fn publish(home: &mut Home, channel: &str, id: Option<PublishId>) -> (Position, Vec<usize>) {
-        home.handle_publish(submission(channel, id), Now(3));
-        if let Some(id) = id {
-            let Some(HomeEffect::Published {
-                asker: answered,
-                position,
-            }) = home.poll_effect()
-            else {
-                panic!("the publisher is answered first")
-            };
-            assert_eq!(answered, Asker::Control(id));
-            assert_eq!(position.epoch, Epoch::new(7));
-        }
-        let Some(HomeEffect::Deliver {
-            delivery: Delivery::Publication(publication),
-            shards,
-        }) = home.poll_effect()
-        else {
-            panic!("then the publication is delivered")
-        };
-        assert!(home.poll_effect().is_none());
-        assert_eq!(&**publication.channel(), channel);
-        (publication.position(), shards.iter().collect())
-    }
-
-    /// Joins; the position.
-    fn join(home: &mut Home, channel: &str, shard: usize) -> Position {
-        home.handle_join(channel.into(), shard, 5);
-        match home.poll_effect() {
-            Some(HomeEffect::Joined {
-                shard: answered,
-                serial: 5,
-                position,
-                ..
-            }) if answered == shard => position,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn offsets_grow_through_absence() {
-        let mut home = Home::new(Epoch::new(7));
-        assert_eq!(publish(&mut home, "news", None), (at(1), vec![]));
-        assert_eq!(join(&mut home, "news", 3), at(1));
-        assert_eq!(publish(&mut home, "news", None).0, at(2));
-        let id = Some(PublishId(9));
-        assert_eq!(publish(&mut home, "news", id), (at(3), vec![3]));
-        home.handle_leave("news", 3);
-        assert!(home.is_empty());
-        assert_eq!(publish(&mut home, "news", None).0, at(4));
-        assert_eq!(join(&mut home, "news", 0), at(4));
-        assert_eq!(publish(&mut home, "other", None).0, at(5));
-        assert_eq!(publish(&mut home, "news", None), (at(5), vec![0]));
-    }
-
-    #[test]
-    fn effects_come_in_the_order_of_what_caused_them() {
-        let mut home = Home::new(Epoch::new(7));
-        home.handle_join("x".into(), 1, 1);
-        home.handle_publish(submission("x", Some(PublishId(1))), Now(0));
-        home.handle_join("x".into(), 2, 2);
-        let effects = std::iter::from_fn(|| home.poll_effect());
-        let kinds = effects.map(|effect| match effect {
-            HomeEffect::Joined { position, .. } => ("joined", position.offset),
-            HomeEffect::Published { position, .. } => ("published", position.offset),
-            HomeEffect::Deliver {
-                delivery: Delivery::Publication(publication),
-                ..
-            } => ("deliver", publication.offset()),
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(
-            kinds.collect::<Vec<_>>(),
-            [
-                ("joined", 0),
-                ("published", 1),
-                ("deliver", 1),
-                ("joined", 1)
-            ]
-        );
-    }
-}
+mod tests;

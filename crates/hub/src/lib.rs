@@ -9,7 +9,7 @@
 //! * outbound queues: [`Hub::enqueue`], [`Hub::outbound`], [`Hub::advance_outbound`];
 //! * time: [`Hub::poll_due`], [`Hub::next_deadline`].
 //!
-//! A channel's order is kept by its *home*, a [`Home`] on one shard of the process.
+//! A channel's order and its history are kept by its *home*, a [`Home`] on one shard of the process.
 #![forbid(unsafe_code)]
 
 mod asker;
@@ -46,8 +46,8 @@ pub use content::{ClientInfo, Content};
 pub use delivery::{Batch, Delivery};
 pub use encoding::{Encoding, Protocol};
 pub use home::{
-    HistoryAnswer, Home, HomeEffect, Kept, PublishId, ReadHistory, Recover, Recovered, ShardSet,
-    Since, Submission,
+    HistoryAnswer, Home, HomeEffect, HomeSettings, HomeStats, Kept, PublishId, ReadHistory,
+    Recover, Recovered, ShardSet, Since, Submission,
 };
 pub use hub::{DeliverySlice, Hub, Joined, Subscribed, SubscriptionId, Target};
 pub use limits::{Lease, Permit, Pool};

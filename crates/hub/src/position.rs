@@ -21,6 +21,14 @@ impl Epoch {
         Self(std::array::from_fn(letter))
     }
 
+    /// The 40 bits that it is made of.
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        let value = |letter: &u8| Self::ALPHABET.iter().position(|one| one == letter);
+        let values = self.0.iter().rev().filter_map(value);
+        values.fold(0, |bits, value| bits << 5 | value as u64)
+    }
+
     /// Its letters, as clients read it.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -60,7 +68,9 @@ mod tests {
         assert_eq!(Epoch::new(0).as_str(), "aaaaaaaa");
         assert_eq!(Epoch::new(u64::MAX).to_string(), "77777777");
         assert_eq!(Epoch::new(1 << 40), Epoch::new(0));
+        assert_eq!(Epoch::new(u64::MAX).bits(), (1 << 40) - 1);
         for bit in 0..40 {
+            assert_eq!(Epoch::new(1 << bit).bits(), 1 << bit);
             assert_ne!(Epoch::new(1 << bit), Epoch::new(0), "{bit}");
         }
     }

@@ -36,27 +36,11 @@ impl<R: Reactor> Shard<R> {
 
     fn handle_message(&mut self, message: Message, now: Now) {
         match message {
-            Message::Publish(submission) => {
-                self.home.handle_publish(*submission, now);
-                self.run_home_effects();
-            }
-            Message::Join {
-                channel,
-                shard,
-                serial,
-            } => {
-                self.home.handle_join(channel, shard, serial);
-                self.run_home_effects();
-            }
             Message::Joined {
                 channel,
                 serial,
                 position,
             } => self.handle_joined(&channel, serial, position, now),
-            Message::Leave { channel, shard } => {
-                self.home.handle_leave(&channel, shard);
-                self.run_home_effects();
-            }
             Message::Deliver(delivery) => self.handle_delivery(delivery),
             Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer),
             Message::Drain { over } => {
@@ -68,6 +52,42 @@ impl<R: Reactor> Shard<R> {
                     hit!(DrainAgain);
                 }
             }
+            question => {
+                self.ask_home(question, now);
+                self.run_home_effects();
+            }
+        }
+    }
+
+    /// Gives the home of channels a message that is for it.
+    fn ask_home(&mut self, question: Message, now: Now) {
+        match question {
+            Message::Publish(submission) => self.home.handle_publish(*submission, now),
+            Message::Join {
+                channel,
+                shard,
+                serial,
+            } => self.home.handle_join(channel, shard, serial, now),
+            Message::Leave { channel, shard } => self.home.handle_leave(&channel, shard, now),
+            Message::Recover(request) => self.home.handle_recover(*request, now),
+            Message::ReadHistory(request) => self.home.handle_history(*request, now),
+            Message::RemoveHistory { channel, asker } => {
+                self.home.handle_remove_history(&channel, asker, now);
+            }
+            Message::PresenceEvent(event) => self.home.handle_presence_event(*event),
+            Message::Joined { .. }
+            | Message::Deliver(_)
+            | Message::Answer { .. }
+            | Message::Drain { .. } => unreachable!("for the shard"),
+        }
+    }
+
+    /// What time asks of the home of channels: batches leave, histories expire.
+    pub(crate) fn handle_home_time(&mut self, now: Now) {
+        let deadline = self.home.next_deadline();
+        if deadline.is_some_and(|deadline| deadline <= now.tick()) {
+            self.home.handle_time(now);
+            self.run_home_effects();
         }
     }
 

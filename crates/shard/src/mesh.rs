@@ -2,10 +2,11 @@
 
 use crate::events::{ConnectionEvent, ConnectionEvents, ConnectionName, EventLog};
 use crate::metrics::Metrics;
-use crate::settings::ProcessLimits;
+use crate::settings::{ProcessLimits, Settings};
 use myriad_hub::{
-    Asker, Content, Delivery, Epoch, HistoryAnswer, Now, Payload, Permit, Pool, Position,
-    Publication, PublishId, Recovered, ShardSet, Submission, Ticket,
+    Asker, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now, Payload, Permit, Pool,
+    Position, PresenceEvent, Publication, PublishId, ReadHistory, Recover, Recovered, ShardSet,
+    Submission, Ticket,
 };
 use myriad_reactor::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,10 @@ pub enum PublishRefused {
 }
 
 /// A message from one shard, or the control plane, to a shard. Messages of one sender arrive in order.
+#[expect(
+    dead_code,
+    reason = "no transport has commands yet, so nobody asks for history"
+)]
 pub(crate) enum Message {
     /// To the channel's home: give this an offset and deliver it.
     Publish(Box<Submission>),
@@ -50,6 +55,14 @@ pub(crate) enum Message {
     },
     /// To the channel's home: `shard` has lost its last subscriber.
     Leave { channel: Arc<str>, shard: usize },
+    /// To the channel's home: a subscriber asks for what it missed.
+    Recover(Box<Recover>),
+    /// To the channel's home: somebody reads its history.
+    ReadHistory(Box<ReadHistory>),
+    /// To the channel's home: somebody has its history removed.
+    RemoveHistory { channel: Box<str>, asker: Asker },
+    /// To the channel's home: a client has joined or left.
+    PresenceEvent(Box<PresenceEvent>),
     /// From the home: deliver this to your subscribers.
     Deliver(Delivery),
     /// From a home: the answer to a client's command. Deliveries that it speaks of came before it.
@@ -251,6 +264,16 @@ impl Mesh {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.0.epoch
+    }
+
+    /// What the home of a shard is told.
+    pub(crate) fn home_settings(&self, shard: usize, settings: &Settings) -> HomeSettings {
+        HomeSettings {
+            epoch: self.0.epoch,
+            epoch_seed: self.0.epoch.bits() + ((shard as u64) << u32::BITS),
+            namespaces: Arc::clone(&settings.namespaces),
+            history_bytes_max: self.0.limits.history_bytes_max / self.shard_count() as u64,
+        }
     }
 
     pub(crate) fn connections(&self) -> &Pool {

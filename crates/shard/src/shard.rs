@@ -120,7 +120,7 @@ impl<R: Reactor> Shard<R> {
                 spread_from,
                 now,
             ),
-            home: Home::new(mesh.epoch()),
+            home: Home::new(mesh.home_settings(index, &settings), now),
             inputs: Inputs::new(),
             admission: Admission {
                 credits: Lease::new(mesh.connections().clone(), 0),
@@ -180,7 +180,9 @@ impl<R: Reactor> Shard<R> {
         if busy {
             return Some(Duration::ZERO);
         }
-        let timer = self.hub.next_deadline().map(|tick| now.until(tick));
+        let deadlines = [self.hub.next_deadline(), self.home.next_deadline()];
+        let deadline = deadlines.into_iter().flatten().min();
+        let timer = deadline.map(|tick| now.until(tick));
         let drain = self
             .admission
             .drain
@@ -206,6 +208,7 @@ impl<R: Reactor> Shard<R> {
         self.hub.note_input_backlog(completions.input_pending, now);
         self.completions = completions;
         self.run_pending_handovers();
+        self.handle_home_time(now);
         self.handle_messages(now);
         self.handle_timers(now);
         self.deliver(now);
@@ -377,7 +380,7 @@ pub struct Holdings {
     pub subscriptions: usize,
     /// Channels with members or deliveries here.
     pub channels: usize,
-    /// Channels at home here with members anywhere.
+    /// Channels at home here with members anywhere, or with a history.
     pub home_channels: usize,
     /// Outbound queues.
     pub outbounds: usize,

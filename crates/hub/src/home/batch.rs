@@ -1,0 +1,74 @@
+//! Publications that wait to leave together.
+
+use crate::{Batch, Content, Delivery, Now, Permit, Position, Publication};
+use myriad_wheel::Tick;
+use std::sync::Arc;
+
+/// Publications of one batch: more are not waited for.
+const PUBLICATIONS_MAX: usize = 256;
+/// Bytes of their data: more are not waited for.
+const BYTES_MAX: usize = 256 << 10;
+
+/// A publication that has its position and is not delivered yet.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub(super) position: Position,
+    pub(super) content: Arc<Content>,
+    pub(super) delta_base: Option<Arc<Content>>,
+    pub(super) published_at: Now,
+    pub(super) permit: Permit,
+}
+
+impl Accepted {
+    pub(super) fn into_publication(self, channel: Arc<str>, shards: usize) -> Arc<Publication> {
+        let publication = Publication::new(
+            channel,
+            self.position,
+            self.content,
+            self.published_at,
+            shards,
+            Some(self.permit),
+        );
+        Arc::new(publication.with_delta_base(self.delta_base))
+    }
+}
+
+/// Publications that wait to leave together. They know their shards only when they leave.
+#[derive(Debug)]
+pub(super) struct WaitingBatch {
+    publications: Vec<Accepted>,
+    bytes: usize,
+    pub(super) deadline: Tick,
+}
+
+impl WaitingBatch {
+    pub(super) fn new(deadline: Tick) -> Self {
+        Self {
+            publications: Vec::new(),
+            bytes: 0,
+            deadline,
+        }
+    }
+
+    /// Adds a publication; true when the batch is full.
+    pub(super) fn push(&mut self, accepted: Accepted) -> bool {
+        self.bytes += accepted.content.payload.bytes().len();
+        self.publications.push(accepted);
+        self.publications.len() == PUBLICATIONS_MAX || self.bytes >= BYTES_MAX
+    }
+
+    /// The batch for so many shards.
+    pub(super) fn into_delivery(self, channel: &Arc<str>, shards: usize) -> Delivery {
+        let publications = self.publications.into_iter();
+        let publications =
+            publications.map(|accepted| accepted.into_publication(Arc::clone(channel), shards));
+        Delivery::Batch(Arc::new(Batch {
+            publications: publications.collect(),
+        }))
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.publications.len()
+    }
+}

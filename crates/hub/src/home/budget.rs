@@ -1,0 +1,229 @@
+//! The memory that a home's histories may take.
+
+use super::Home;
+use super::history::Holding;
+use super::record::HomeChannel;
+use myriad_wheel::{Key, Tick};
+use std::collections::VecDeque;
+
+/// Bytes of the record of a channel with history, without its name.
+const RECORD_BYTES: u64 = 384;
+
+/// Of the budget, what records without publications and subscribers may take before publications go. They hold nothing but a
+/// position: many idle channels must not push out what others keep.
+const IDLE_SHARE: u64 = 8;
+
+/// Entries of a queue that may be stale beside as many as are live.
+const STALE_MAX: usize = 64;
+
+/// The memory of a home's histories, and in which order it is given back.
+#[derive(Debug)]
+pub(super) struct Budget {
+    bytes_max: u64,
+    pub(super) held: Holding,
+    /// Records of channels with history.
+    pub(super) records: usize,
+    idle_bytes: u64,
+    /// Publications that went before their time, ever.
+    pub(super) evicted: u64,
+    /// All publications kept, the oldest first, as record and offset. Entries of those that have gone are skipped.
+    order: VecDeque<(Key, u64)>,
+    /// Idle records with the time of their last use, each once. Entries of others are skipped.
+    idle: VecDeque<(Key, Tick)>,
+}
+
+impl Budget {
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            held: Holding::default(),
+            records: 0,
+            idle_bytes: 0,
+            evicted: 0,
+            order: VecDeque::new(),
+            idle: VecDeque::new(),
+        }
+    }
+
+    /// A history held `before`, and holds `after`.
+    pub(super) fn note(&mut self, before: Holding, after: Holding) {
+        self.held.publications = self.held.publications + after.publications - before.publications;
+        self.held.bytes = self.held.bytes + after.bytes - before.bytes;
+    }
+
+    /// The newest publication of all is this one.
+    pub(super) fn note_kept(&mut self, record: Key, offset: u64) {
+        self.order.push_back((record, offset));
+    }
+}
+
+/// What a record counts.
+pub(super) fn record_bytes(record: &HomeChannel) -> u64 {
+    RECORD_BYTES + record.name.len() as u64
+}
+
+impl Home {
+    /// Gives memory back until the budget is kept, or all that is left belongs to channels with subscribers.
+    pub(super) fn keep_budget(&mut self) {
+        while self.budget.held.bytes > self.budget.bytes_max {
+            let has_many_idle = self.budget.idle_bytes > self.budget.bytes_max / IDLE_SHARE;
+            let has_freed =
+                has_many_idle && self.forget_idle() || self.evict_oldest() || self.forget_idle();
+            if !has_freed {
+                break;
+            }
+        }
+        self.compact_queues();
+    }
+
+    /// Drops the oldest publication of all; false if there is none.
+    fn evict_oldest(&mut self) -> bool {
+        while let Some((key, offset)) = self.budget.order.pop_front() {
+            if !self.is_oldest(key, offset) {
+                continue;
+            }
+            if let Some(history) = &mut self.channels[key.index].history {
+                let before = history.holding();
+                history.pop_oldest();
+                self.budget.note(before, history.holding());
+            }
+            self.budget.evicted += 1;
+            self.note_idleness(key.index);
+            return true;
+        }
+        false
+    }
+
+    /// Whether an entry of the order is the oldest of its channel. Those before it have been popped.
+    fn is_oldest(&self, key: Key, offset: u64) -> bool {
+        let history = self
+            .channels
+            .get(key)
+            .and_then(|record| record.history.as_ref());
+        history.and_then(|history| history.oldest_offset()) == Some(offset)
+    }
+
+    /// Forgets a record that nobody needs, of those that were used last the longest ago; false if there is none.
+    fn forget_idle(&mut self) -> bool {
+        while let Some((key, listed_at)) = self.budget.idle.pop_front() {
+            let record = self.channels.get_mut(key);
+            let Some(history) = record.and_then(|record| record.history.as_mut()) else {
+                continue;
+            };
+            history.is_listed = false;
+            if !history.is_idle {
+                continue;
+            }
+            if history.last_used > listed_at {
+                // It was used since: it waits once more, behind those that were not.
+                history.is_listed = true;
+                self.budget.idle.push_back((key, history.last_used));
+                continue;
+            }
+            self.forget(key.index);
+            return true;
+        }
+        false
+    }
+
+    /// Counts and lists a record that has become idle, and no longer counts one that is in use again.
+    pub(super) fn note_idleness(&mut self, index: u32) {
+        let record = &mut self.channels[index];
+        let bytes = record_bytes(record);
+        let has_subscribers = !record.subscribed.is_empty();
+        let Some(history) = &mut record.history else {
+            return;
+        };
+        let is_idle = !has_subscribers && history.is_empty();
+        if is_idle == history.is_idle {
+            return;
+        }
+        history.is_idle = is_idle;
+        if !is_idle {
+            self.budget.idle_bytes -= bytes;
+            return;
+        }
+        self.budget.idle_bytes += bytes;
+        if !history.is_listed {
+            history.is_listed = true;
+            let last_used = history.last_used;
+            let key = self.channels.key_of(index).expect("a record in use");
+            self.budget.idle.push_back((key, last_used));
+        }
+    }
+
+    /// Takes a new record of a channel with history into account.
+    pub(super) fn note_opened(&mut self, index: u32) {
+        self.budget.held.bytes += record_bytes(&self.channels[index]);
+        self.budget.records += 1;
+        self.note_idleness(index);
+    }
+
+    /// A record of a channel with history goes.
+    pub(super) fn note_forgotten(&mut self, record: &HomeChannel) {
+        let Some(history) = &record.history else {
+            return;
+        };
+        let bytes = record_bytes(record);
+        self.budget.note(history.holding(), Holding::default());
+        self.budget.held.bytes -= bytes;
+        self.budget.records -= 1;
+        if history.is_idle {
+            self.budget.idle_bytes -= bytes;
+        }
+    }
+
+    /// Drops stale entries once they are more than the live ones, so that the queues are no longer than what they name.
+    fn compact_queues(&mut self) {
+        if self.budget.order.len() > 2 * self.budget.held.publications + STALE_MAX {
+            let channels = &self.channels;
+            self.budget.order.retain(|&(key, offset)| {
+                let history = channels.get(key).and_then(|record| record.history.as_ref());
+                let oldest = history.and_then(|history| history.oldest_offset());
+                oldest.is_some_and(|oldest| oldest <= offset)
+            });
+        }
+        if self.budget.idle.len() > 2 * self.budget.records + STALE_MAX {
+            let channels = &self.channels;
+            self.budget.idle.retain(|&(key, _)| channels.contains(key));
+        }
+    }
+
+    /// Asserts that the figures are those of the records, for tests.
+    #[cfg(test)]
+    pub(super) fn check_budget(&self) {
+        let mut counted = Holding::default();
+        let (mut idle_bytes, mut records) = (0, 0);
+        for index in self.channels.indices() {
+            let record = &self.channels[index];
+            let Some(history) = &record.history else {
+                continue;
+            };
+            records += 1;
+            counted.publications += history.holding().publications;
+            counted.bytes += history.holding().bytes + record_bytes(record);
+            let key = self.channels.key_of(index).expect("in use");
+            let is_idle = record.subscribed.is_empty() && history.is_empty();
+            assert_eq!(history.is_idle, is_idle);
+            idle_bytes += if is_idle { record_bytes(record) } else { 0 };
+            let listed = self.budget.idle.iter().filter(|entry| entry.0 == key);
+            assert_eq!(listed.count(), usize::from(history.is_listed));
+            assert!(history.is_listed || !is_idle);
+            for kept in history.kept() {
+                let entry = (key, kept.offset);
+                let named = self.budget.order.iter().filter(|named| **named == entry);
+                assert_eq!(named.count(), 1);
+            }
+        }
+        assert_eq!(counted, self.budget.held);
+        assert_eq!(
+            (records, idle_bytes),
+            (self.budget.records, self.budget.idle_bytes)
+        );
+        assert!(self.budget.order.len() <= 2 * counted.publications + STALE_MAX);
+        assert!(self.budget.idle.len() <= 2 * records + STALE_MAX);
+        assert!(
+            counted.bytes <= self.budget.bytes_max || counted.publications == 0 && idle_bytes == 0
+        );
+    }
+}

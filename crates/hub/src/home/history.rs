@@ -1,0 +1,232 @@
+//! The publications that a channel keeps.
+
+use super::{HistoryAnswer, Kept, ReadHistory, Recover, Since};
+use crate::time::ticks;
+use crate::{ChannelOptions, Content, Epoch, Now, Position, RecoveryMode};
+use myriad_wheel::Tick;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Publications that a recovery gives at most. Clients that missed more start anew.
+const RECOVERED_MAX: u64 = 300;
+
+/// What an entry costs beside its content: the entry, its share of the ring's spare room, its entry in the order of all
+/// publications, and the counts of the shared content.
+const ENTRY_BYTES: u64 = 2 * size_of::<Entry>() as u64 + 48;
+
+#[derive(Debug)]
+struct Entry {
+    kept: Kept,
+    expires: Tick,
+    bytes: u64,
+}
+
+/// What a history counts against the budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Holding {
+    pub(super) publications: usize,
+    pub(super) bytes: u64,
+}
+
+/// The publications that a channel keeps, and how long.
+#[derive(Debug)]
+pub(super) struct History {
+    /// The newest publications, with consecutive offsets up to the channel's last one.
+    entries: VecDeque<Entry>,
+    bytes: u64,
+    size_max: usize,
+    /// Ticks that a publication is kept.
+    ttl: u32,
+    /// Ticks that the channel's record is kept after its last use.
+    meta_ttl: u32,
+    pub(super) last_used: Tick,
+    /// Something was delivered after the newest entry that is not kept: that entry is no base for a delta.
+    is_base_stale: bool,
+    /// The record counts as idle: nothing is kept, and nobody has subscribed.
+    pub(super) is_idle: bool,
+    /// The record is in the list of idle ones, perhaps from an earlier time.
+    pub(super) is_listed: bool,
+}
+
+impl History {
+    pub(super) fn new(options: &ChannelOptions, now: Now) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            bytes: 0,
+            size_max: options.history_size as usize,
+            ttl: ticks(options.history_ttl),
+            meta_ttl: ticks(options.history_meta_ttl.max(options.history_ttl)),
+            last_used: now.tick(),
+            is_base_stale: false,
+            is_idle: false,
+            is_listed: false,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn holding(&self) -> Holding {
+        Holding {
+            publications: self.entries.len(),
+            bytes: self.bytes,
+        }
+    }
+
+    pub(super) fn oldest_offset(&self) -> Option<u64> {
+        self.entries.front().map(|entry| entry.kept.offset)
+    }
+
+    /// When the oldest publication goes.
+    pub(super) fn next_expiry(&self) -> Option<Tick> {
+        self.entries.front().map(|entry| entry.expires)
+    }
+
+    /// When the record goes if nobody uses it until then.
+    pub(super) fn record_expiry(&self) -> Tick {
+        after(self.last_used, self.meta_ttl)
+    }
+
+    /// Keeps the channel's next publication. Returns what the one before it said, if that was the last that was delivered.
+    pub(super) fn push(
+        &mut self,
+        offset: u64,
+        content: Arc<Content>,
+        now: Now,
+    ) -> Option<Arc<Content>> {
+        let newest = self.entries.back();
+        assert!(newest.is_none_or(|entry| entry.kept.offset + 1 == offset));
+        let base = newest
+            .filter(|_| !self.is_base_stale)
+            .map(|entry| Arc::clone(&entry.kept.content));
+        self.is_base_stale = false;
+        let bytes = content.bytes() as u64 + ENTRY_BYTES;
+        self.bytes += bytes;
+        self.entries.push_back(Entry {
+            kept: Kept { offset, content },
+            expires: after(now.tick(), self.ttl),
+            bytes,
+        });
+        if self.entries.len() > self.size_max {
+            self.pop_oldest();
+        }
+        base
+    }
+
+    /// Notes a publication that is delivered and not kept.
+    pub(super) fn note_skipped(&mut self) {
+        self.is_base_stale = true;
+    }
+
+    pub(super) fn pop_oldest(&mut self) {
+        if let Some(entry) = self.entries.pop_front() {
+            self.bytes -= entry.bytes;
+        }
+        if self.entries.is_empty() {
+            // A channel that was busy once gives its memory back.
+            self.entries = VecDeque::new();
+        }
+    }
+
+    /// Drops what is too old, at most `max` publications.
+    pub(super) fn expire(&mut self, now: Now, max: usize) {
+        for _ in 0..max {
+            if self.next_expiry().is_none_or(|expiry| expiry > now.tick()) {
+                break;
+            }
+            self.pop_oldest();
+        }
+    }
+
+    /// Drops everything.
+    pub(super) fn clear(&mut self) {
+        self.entries = VecDeque::new();
+        self.bytes = 0;
+    }
+
+    /// What a subscriber gets that comes back; none if what it missed cannot be told. `top` is the channel's last position.
+    pub(super) fn recover(&self, top: Position, request: &Recover) -> Option<Vec<Kept>> {
+        match request.mode {
+            RecoveryMode::Stream => self.missed_since(top, &request.since),
+            RecoveryMode::Cache => self.newest(top, request.is_asked.then_some(&request.since)),
+        }
+    }
+
+    fn missed_since(&self, top: Position, since: &Since) -> Option<Vec<Kept>> {
+        if !may_be(&since.epoch, top.epoch) {
+            return None;
+        }
+        let missed = top.offset.checked_sub(since.offset)?;
+        if missed > RECOVERED_MAX {
+            return None;
+        }
+        // The offsets are consecutive up to the top: either all of them are here, or the first one is missing.
+        let skipped = self
+            .entries
+            .len()
+            .checked_sub(usize::try_from(missed).ok()?)?;
+        Some(self.kept().skip(skipped).collect())
+    }
+
+    /// The newest publication, unless `since` names it.
+    fn newest(&self, top: Position, since: Option<&Since>) -> Option<Vec<Kept>> {
+        let is_known = since.is_some_and(|since| {
+            since.offset > 0 && since.offset == top.offset && *since.epoch == *top.epoch.as_str()
+        });
+        match self.entries.back() {
+            _ if is_known => Some(Vec::new()),
+            Some(entry) => Some(vec![entry.kept.clone()]),
+            None => None,
+        }
+    }
+
+    /// What a reader gets.
+    pub(super) fn read(&self, top: Position, request: &ReadHistory) -> HistoryAnswer {
+        if let Some(since) = &request.since
+            && !may_be(&since.epoch, top.epoch)
+        {
+            return HistoryAnswer::Unrecoverable;
+        }
+        let limit = request.limit.map_or(usize::MAX, |limit| limit as usize);
+        let since = request.since.as_ref().map(|since| since.offset);
+        let publications = if request.reverse {
+            let before = self.kept().rev();
+            let skipped = before.skip_while(|kept| since.is_some_and(|since| kept.offset >= since));
+            skipped.take(limit).collect()
+        } else {
+            // A page of a long history begins where its offset says, without a search.
+            let oldest = self.oldest_offset().unwrap_or(0);
+            let next = since.map_or(0, |since| since.saturating_add(1));
+            let skipped = usize::try_from(next.saturating_sub(oldest)).unwrap_or(usize::MAX);
+            self.kept().skip(skipped).take(limit).collect()
+        };
+        HistoryAnswer::Page {
+            position: top,
+            publications,
+        }
+    }
+
+    pub(super) fn kept(&self) -> impl DoubleEndedIterator<Item = Kept> + '_ {
+        self.entries.iter().map(|entry| entry.kept.clone())
+    }
+
+    /// Asserts that its parts agree, for tests.
+    #[cfg(test)]
+    pub(super) fn check(&self, last_offset: u64) {
+        let bytes: u64 = self.entries.iter().map(|entry| entry.bytes).sum();
+        assert_eq!(bytes, self.bytes);
+        assert!(self.entries.len() <= self.size_max);
+        let offsets = self.entries.iter().rev().map(|entry| entry.kept.offset);
+        assert!(offsets.eq((1..=last_offset).rev().take(self.entries.len())));
+    }
+}
+
+/// Whether a client's epoch can be this one.
+fn may_be(epoch: &str, current: Epoch) -> bool {
+    epoch.is_empty() || epoch == current.as_str()
+}
+
+fn after(tick: Tick, ticks: u32) -> Tick {
+    Tick(tick.0.saturating_add(ticks))
+}

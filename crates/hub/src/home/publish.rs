@@ -1,0 +1,133 @@
+//! Publishing: numbers, history, batches.
+
+use super::batch::{Accepted, WaitingBatch};
+use super::{Home, HomeEffect, ShardSet, Submission};
+use crate::time::ticks;
+use crate::{Asker, Content, Delivery, Now, Position};
+use myriad_wheel::Tick;
+use std::sync::Arc;
+
+impl Home {
+    /// Data comes to be published. Its publication counts as accepted at `now`.
+    pub fn handle_publish(&mut self, submission: Submission, now: Now) {
+        let Submission {
+            channel,
+            content,
+            permit,
+            asker,
+            idempotency_key,
+            delta,
+            skip_history,
+        } = submission;
+        if let Some(key) = &idempotency_key
+            && let Some(position) = self.recent_keys.position(&channel, key, now.tick())
+        {
+            self.answer_publisher(asker, position);
+            return;
+        }
+        let content = Arc::new(content);
+        let index = self.find_or_open(&channel, now);
+        let (position, delta_base) = match index {
+            Some(index) => self.accept(index, &content, delta, skip_history, now),
+            None => {
+                self.floor += 1;
+                (self.position_of(None), None)
+            }
+        };
+        if let Some(key) = &idempotency_key {
+            let tick = now.tick();
+            self.recent_keys.insert(&channel, key, position, tick);
+        }
+        self.answer_publisher(asker, position);
+        let accepted = Accepted {
+            position,
+            content,
+            delta_base,
+            published_at: now,
+            permit,
+        };
+        match index {
+            Some(index) => {
+                self.dispatch(index, accepted, now);
+                self.finish(index, now);
+            }
+            None => self.deliver(accepted, channel.into(), ShardSet::default()),
+        }
+    }
+
+    fn answer_publisher(&mut self, asker: Option<Asker>, position: Position) {
+        if let Some(asker) = asker {
+            self.effects
+                .push_back(HomeEffect::Published { asker, position });
+        }
+    }
+
+    /// Gives a publication its position, and keeps it. With what the one before it said, if it may be sent as a delta.
+    fn accept(
+        &mut self,
+        index: u32,
+        content: &Arc<Content>,
+        delta: bool,
+        skip_history: bool,
+        now: Now,
+    ) -> (Position, Option<Arc<Content>>) {
+        if skip_history && let Some(history) = &mut self.channels[index].history {
+            history.note_skipped();
+            let epoch = self.channels[index].epoch;
+            return (Position { epoch, offset: 0 }, None);
+        }
+        let record = &mut self.channels[index];
+        record.last_offset += 1;
+        let position = record.position();
+        let offers_delta = delta || record.options.delta_publish;
+        let Some(history) = self.current_history(index, now) else {
+            return (position, None);
+        };
+        let before = history.holding();
+        let base = history.push(position.offset, Arc::clone(content), now);
+        let after = history.holding();
+        self.budget.note(before, after);
+        let key = self.channels.key_of(index).expect("a record in use");
+        self.budget.note_kept(key, position.offset);
+        (position, base.filter(|_| offers_delta))
+    }
+
+    /// Delivers a publication, or lets it wait for others.
+    fn dispatch(&mut self, index: u32, accepted: Accepted, now: Now) {
+        let record = &mut self.channels[index];
+        let shards = record.subscribed;
+        if record.options.batch_delay.is_zero() || shards.is_empty() {
+            let name = Arc::clone(&record.name);
+            self.deliver(accepted, name, shards);
+            return;
+        }
+        let delay = ticks(record.options.batch_delay);
+        let deadline = Tick(now.tick().0.saturating_add(delay));
+        let batch = record
+            .batch
+            .get_or_insert_with(|| Box::new(WaitingBatch::new(deadline)));
+        if batch.push(accepted) {
+            self.flush_batch(index);
+        }
+    }
+
+    fn deliver(&mut self, accepted: Accepted, channel: Arc<str>, shards: ShardSet) {
+        let publication = accepted.into_publication(channel, shards.len());
+        self.effects.push_back(HomeEffect::Deliver {
+            delivery: Delivery::Publication(publication),
+            shards,
+        });
+    }
+
+    /// Delivers what waits, to those who have subscribed by now.
+    pub(super) fn flush_batch(&mut self, index: u32) {
+        let record = &mut self.channels[index];
+        let Some(batch) = record.batch.take() else {
+            return;
+        };
+        let shards = record.subscribed;
+        let delivery = batch.into_delivery(&record.name, shards.len());
+        self.effects
+            .push_back(HomeEffect::Deliver { delivery, shards });
+    }
+}
