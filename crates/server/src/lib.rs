@@ -27,7 +27,8 @@ mod signals;
 pub use control::fuzzing;
 
 pub use config::{
-    Announcement, AnnouncementError, ApiKey, Config, ConfigError, DriverChoice, LogLevel, Options,
+    Announcement, AnnouncementError, ApiKey, ChannelTable, ClientTable, Config, ConfigError,
+    DriverChoice, LogLevel, NamespaceTable, Options, PersonalChannelTable,
 };
 pub use error::ServerError;
 pub use machine::Machine;

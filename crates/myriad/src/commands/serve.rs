@@ -62,7 +62,7 @@ fn level(written: Option<LogLevel>) -> Result<LogLevel, ConfigError> {
         (None, Some(variable)) => {
             let variable = variable.to_string_lossy();
             LogLevel::from_str(&variable, true).map_err(|_| ConfigError::Value {
-                field: LOG_VARIABLE,
+                field: LOG_VARIABLE.into(),
                 value: variable.into_owned(),
                 advice: "choose error, warn, info, debug or trace".into(),
             })

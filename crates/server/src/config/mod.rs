@@ -1,15 +1,20 @@
 //! Configuration: what was written ([`Options`], from flags and a TOML file), and what it means ([`Config`]).
 
 mod address;
+mod keys;
+mod namespaces;
 mod options;
+mod tables;
 
 pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Options};
+pub use tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable};
 
 use crate::machine::Machine;
 use myriad_doctor::{Budget, LISTENING_PORT, startup};
-use myriad_shard::{Mesh, OriginPattern, ProcessLimits, Settings};
+use myriad_shard::{Mesh, Namespaces, OriginPattern, ProcessLimits, Settings};
 use myriad_units::count;
 use myriad_units::option::{Count, Size, Span};
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +34,19 @@ pub enum ConfigError {
         /// Why.
         source: io::Error,
     },
-    /// The file is not TOML, has a key that does not exist, or a value of the wrong kind.
+    /// The file has a key that does not exist.
+    #[error("config file {}: line {line}: {key}: {advice}", path.display())]
+    Key {
+        /// Which file.
+        path: PathBuf,
+        /// Where in it; the first is 1.
+        line: usize,
+        /// The key's path, such as `channel.namespaces[0].presense`. Namespaces are counted from 0.
+        key: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The file is not TOML, or has a value of the wrong kind.
     #[error("config file {}: {source}", path.display())]
     Syntax {
         /// Which file.
@@ -40,8 +57,8 @@ pub enum ConfigError {
     /// A value that cannot be meant.
     #[error("{field} = {value}: {advice}")]
     Value {
-        /// The flag and key.
-        field: &'static str,
+        /// The flag and key, or the key's path in the file.
+        field: Cow<'static, str>,
         /// What it was.
         value: String,
         /// What to do.
@@ -49,9 +66,13 @@ pub enum ConfigError {
     },
 }
 
-fn refuse(field: &'static str, value: impl Display, advice: impl Into<String>) -> ConfigError {
+fn refuse(
+    field: impl Into<Cow<'static, str>>,
+    value: impl Display,
+    advice: impl Into<String>,
+) -> ConfigError {
     ConfigError::Value {
-        field,
+        field: field.into(),
         value: value.to_string(),
         advice: advice.into(),
     }
@@ -204,9 +225,31 @@ impl Options {
             connections_max,
             buffered_bytes_max,
             publication_bytes_max,
-            history_bytes_max: (available / 8).clamp(16 << 20, 256 << 20),
+            history_bytes_max: self.history_bytes_max(available)?,
             compression: self.compression.unwrap_or_default().into(),
         })
+    }
+
+    fn history_bytes_max(&self, available: u64) -> Result<u64, ConfigError> {
+        let written = self.channel.as_ref();
+        match written.and_then(|channel| channel.history_bytes_max) {
+            None => Ok((available / 8).clamp(16 << 20, 256 << 20)),
+            Some(size) if size.0 < 1 << 20 => Err(refuse(
+                "channel.history_bytes_max",
+                size,
+                "choose at least 1MiB",
+            )),
+            Some(size) => Ok(size.0),
+        }
+    }
+
+    /// Without tables of one's own, nothing is allowed in channels but in development, where everything is.
+    fn namespaces(&self) -> Result<Namespaces, ConfigError> {
+        match &self.channel {
+            Some(channel) => channel.resolve(),
+            None if self.dev.unwrap_or(false) => Ok(Namespaces::development()),
+            None => ChannelTable::default().resolve(),
+        }
     }
 
     fn shard_count(&self) -> Result<Option<usize>, ConfigError> {
@@ -304,9 +347,15 @@ impl Options {
             );
             return Err(refuse("pong-timeout", pong, advice));
         }
+        let anonymous = self.anonymous.or(self.dev).unwrap_or(false);
+        let namespaces = self.namespaces()?;
+        let client = self.client.clone().unwrap_or_default();
         Ok(Settings {
             echo: self.dev.unwrap_or(false),
-            anonymous: self.anonymous.or(self.dev).unwrap_or(false),
+            anonymous,
+            client: client.resolve(&namespaces, anonymous)?,
+            subscriptions_max: client.channel_limit(defaults.subscriptions_max)?,
+            namespaces: Arc::new(namespaces),
             allowed_origins: self.allowed_origins(),
             hands_over: self.internal_listen.is_none(),
             compression: limits.compression,

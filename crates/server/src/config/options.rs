@@ -1,6 +1,8 @@
 //! What was written, in flags or in the file: one list of names for both.
 
-use super::{ConfigError, address};
+use super::keys::first_unknown;
+use super::tables::{ChannelTable, ClientTable};
+use super::{ConfigError, address, refuse};
 use myriad_shard::{Compression, Mesh, OriginPattern};
 use myriad_units::option::{Count, Size, Span};
 use myriad_units::parse::QuantityError;
@@ -10,6 +12,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
+use toml::de::DeTable;
 
 /// Every option of the server, as written; nothing has its default yet.
 ///
@@ -107,22 +110,73 @@ pub struct Options {
     /// What to log; the environment's MYRIAD_LOG stands behind the flag and the file [default: info]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log: Option<LogLevel>,
+
+    /// What channels may do; only in the file.
+    #[arg(skip)]
+    pub channel: Option<ChannelTable>,
+
+    /// What clients may do; only in the file.
+    #[arg(skip)]
+    pub client: Option<ClientTable>,
 }
 
 impl Options {
     /// Reads a TOML file.
     ///
     /// # Errors
-    /// The file cannot be read, or something in it is unknown; the error says where.
+    /// The file cannot be read, something in it is unknown, or something is written twice; the error says where.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::File {
             path: path.into(),
             source,
         })?;
-        toml::from_str(&text).map_err(|source| ConfigError::Syntax {
+        Self::from_text(&text, path)
+    }
+
+    /// Reads the text of the file at `path`.
+    pub(super) fn from_text(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let syntax = |source| ConfigError::Syntax {
             path: path.into(),
             source: Box::new(source),
-        })
+        };
+        let document = DeTable::parse(text).map_err(syntax)?;
+        if let Some(unknown) = first_unknown(document.get_ref()) {
+            return Err(ConfigError::Key {
+                path: path.into(),
+                line: 1 + text[..unknown.offset].matches('\n').count(),
+                key: unknown.path,
+                advice: unknown.advice,
+            });
+        }
+        let options: Self = toml::from_str(text).map_err(syntax)?;
+        options.with_times_of_pings()
+    }
+
+    /// The times of pings have two names in the file, ours and Centrifugo's. Both at once would leave open which one is
+    /// meant, even if they are equal today. A flag stands over either, as over the rest of the file.
+    fn with_times_of_pings(mut self) -> Result<Self, ConfigError> {
+        let Some(client) = &self.client else {
+            return Ok(self);
+        };
+        for (ours, name, theirs) in [
+            (
+                &mut self.ping_interval,
+                "ping-interval",
+                client.ping_interval,
+            ),
+            (&mut self.pong_timeout, "pong-timeout", client.pong_timeout),
+        ] {
+            match (&ours, theirs) {
+                (Some(_), Some(theirs)) => {
+                    let field = format!("client.{}", name.replace('-', "_"));
+                    let advice = format!("is the same as {name}, which the file has too; keep one");
+                    return Err(refuse(field, theirs, advice));
+                }
+                (None, Some(theirs)) => *ours = Some(theirs),
+                (_, None) => {}
+            }
+        }
+        Ok(self)
     }
 
     /// These options, and `other`'s where these say nothing. A list replaces the other list.
@@ -151,6 +205,8 @@ impl Options {
             compression: self.compression.or(other.compression),
             send_buffer_bytes: self.send_buffer_bytes.or(other.send_buffer_bytes),
             log: self.log.or(other.log),
+            channel: self.channel.or(other.channel),
+            client: self.client.or(other.client),
         }
     }
 }

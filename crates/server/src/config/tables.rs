@@ -1,0 +1,202 @@
+//! The tables of the config file for channels and clients, as written.
+//!
+//! Names are those of Centrifugo, so that its users know them, in their snake case. There are no flags for them.
+
+use myriad_shard::{DataFormat, JoinLeaveBy, RecoveryMode, SlowConsumer};
+use myriad_units::option::{Count, Size, Span};
+use serde::{Deserialize, Deserializer};
+use std::time::Duration;
+
+/// `[channel]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChannelTable {
+    /// Bytes of a channel's name.
+    pub max_length: Option<Count>,
+    /// How long positions are kept, where a namespace does not say.
+    pub history_meta_ttl: Option<Span>,
+    /// Bytes of history of the process.
+    pub history_bytes_max: Option<Size>,
+    /// What publications must be, where a namespace does not say.
+    #[serde(deserialize_with = "data_format")]
+    pub publication_data_format: Option<DataFormat>,
+    /// Options of channels without a namespace.
+    pub without_namespace: NamespaceTable,
+    /// The namespaces.
+    pub namespaces: Vec<NamespaceTable>,
+}
+
+/// `[channel.without_namespace]`, or one of `[[channel.namespaces]]`. [`myriad_shard::ChannelOptions`] says what each key
+/// means.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "the keys mean what ChannelOptions says")]
+pub struct NamespaceTable {
+    /// Only among the namespaces.
+    pub name: Option<String>,
+    pub presence: bool,
+    pub join_leave: bool,
+    pub force_push_join_leave: bool,
+    #[serde(deserialize_with = "join_leave_by")]
+    pub join_leave_by: JoinLeaveBy,
+    pub history_size: Count,
+    pub history_ttl: Span,
+    pub history_meta_ttl: Option<Span>,
+    pub force_positioning: bool,
+    pub allow_positioning: bool,
+    pub force_recovery: bool,
+    pub allow_recovery: bool,
+    #[serde(deserialize_with = "recovery_mode")]
+    pub force_recovery_mode: RecoveryMode,
+    pub auto_cache_recover: bool,
+    pub allowed_delta_types: Vec<String>,
+    pub delta_publish: bool,
+    pub allow_tags_filter: bool,
+    pub allow_subscribe_for_client: bool,
+    pub allow_subscribe_for_anonymous: bool,
+    pub allow_publish_for_client: bool,
+    pub allow_publish_for_subscriber: bool,
+    pub allow_publish_for_anonymous: bool,
+    pub allow_presence_for_client: bool,
+    pub allow_presence_for_subscriber: bool,
+    pub allow_presence_for_anonymous: bool,
+    pub allow_history_for_client: bool,
+    pub allow_history_for_subscriber: bool,
+    pub allow_history_for_anonymous: bool,
+    pub allow_user_limited_channels: bool,
+    pub channel_regex: String,
+    #[serde(deserialize_with = "data_format")]
+    pub publication_data_format: Option<DataFormat>,
+    #[serde(deserialize_with = "slow_consumer")]
+    pub slow_consumer: SlowConsumer,
+    pub batch_delay: Span,
+    pub exclude_sender: bool,
+}
+
+impl Default for NamespaceTable {
+    fn default() -> Self {
+        Self {
+            name: None,
+            presence: false,
+            join_leave: false,
+            force_push_join_leave: false,
+            join_leave_by: JoinLeaveBy::default(),
+            history_size: Count(0),
+            history_ttl: Span(Duration::ZERO),
+            history_meta_ttl: None,
+            force_positioning: false,
+            allow_positioning: false,
+            force_recovery: false,
+            allow_recovery: false,
+            force_recovery_mode: RecoveryMode::default(),
+            auto_cache_recover: false,
+            allowed_delta_types: Vec::new(),
+            delta_publish: false,
+            allow_tags_filter: false,
+            allow_subscribe_for_client: false,
+            allow_subscribe_for_anonymous: false,
+            allow_publish_for_client: false,
+            allow_publish_for_subscriber: false,
+            allow_publish_for_anonymous: false,
+            allow_presence_for_client: false,
+            allow_presence_for_subscriber: false,
+            allow_presence_for_anonymous: false,
+            allow_history_for_client: false,
+            allow_history_for_subscriber: false,
+            allow_history_for_anonymous: false,
+            allow_user_limited_channels: false,
+            channel_regex: String::new(),
+            publication_data_format: None,
+            slow_consumer: SlowConsumer::default(),
+            batch_delay: Span(Duration::ZERO),
+            exclude_sender: false,
+        }
+    }
+}
+
+/// `[client]`. [`myriad_shard::ClientOptions`] says what each key means.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientTable {
+    /// Channels of one connection.
+    pub channel_limit: Option<Count>,
+    /// `ping-interval` by its other name.
+    pub ping_interval: Option<Span>,
+    /// `pong-timeout` by its other name.
+    pub pong_timeout: Option<Span>,
+    /// Time for the connect command.
+    pub stale_close_delay: Option<Span>,
+    /// Publications of one reading of history.
+    pub history_max_publication_limit: Option<Count>,
+    /// Publications of one recovery.
+    pub recovery_max_publication_limit: Option<Count>,
+    /// No proof, all rights.
+    pub insecure: bool,
+    /// As `anonymous`, for clients of the Centrifuge protocol.
+    pub allow_anonymous_connect_without_token: Option<bool>,
+    /// A trusted proxy's header with the user's id.
+    pub user_id_http_header: String,
+    /// A channel for each user.
+    pub subscribe_to_user_personal_channel: PersonalChannelTable,
+}
+
+/// `[client.subscribe_to_user_personal_channel]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PersonalChannelTable {
+    /// Whether users have one.
+    pub enabled: bool,
+    /// The namespace it is in.
+    pub personal_channel_namespace: String,
+    /// One connection for each user.
+    pub single_connection: bool,
+}
+
+/// A word that stands for a value.
+fn word<'de, D: Deserializer<'de>, T: Copy>(
+    deserializer: D,
+    words: &[(&'static str, T)],
+) -> Result<T, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let words: Vec<_> = words
+            .iter()
+            .map(|(word, _)| format!("\"{word}\""))
+            .collect();
+        serde::de::Error::custom(format_args!("`{text}`: choose {}", words.join(", ")))
+    })
+}
+
+fn join_leave_by<'de, D: Deserializer<'de>>(deserializer: D) -> Result<JoinLeaveBy, D::Error> {
+    let words = [("client", JoinLeaveBy::Client), ("user", JoinLeaveBy::User)];
+    word(deserializer, &words)
+}
+
+fn recovery_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RecoveryMode, D::Error> {
+    let words = [
+        ("stream", RecoveryMode::Stream),
+        ("cache", RecoveryMode::Cache),
+    ];
+    word(deserializer, &words)
+}
+
+fn data_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DataFormat>, D::Error> {
+    let words = [
+        ("", None),
+        ("json", Some(DataFormat::Json)),
+        ("json_object", Some(DataFormat::JsonObject)),
+        ("binary", Some(DataFormat::Binary)),
+    ];
+    word(deserializer, &words)
+}
+
+fn slow_consumer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SlowConsumer, D::Error> {
+    let words = [
+        ("disconnect", SlowConsumer::Disconnect),
+        ("drop_oldest", SlowConsumer::DropOldest),
+        ("keep_latest", SlowConsumer::KeepLatest),
+        ("gap_then_recover", SlowConsumer::GapThenRecover),
+    ];
+    word(deserializer, &words)
+}
