@@ -1,56 +1,23 @@
 //! Where `myriad swarm` writes what, and how it ends.
 
-use std::io::{BufRead as _, BufReader};
+mod support;
+
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
+use support::{Server, myriad};
 
-/// A server that everybody may connect to.
-struct Server {
-    process: Child,
-    address: String,
+fn start() -> Server {
+    Server::start(&["--drain", "1s"])
 }
 
-impl Server {
-    fn start() -> Self {
-        let mut process = myriad(&["serve", "--dev", "--listen", "127.0.0.1:0", "--drain", "1s"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("a program");
-        let stderr = process.stderr.take().expect("piped");
-        let mut lines = BufReader::new(stderr).lines();
-        let address = lines
-            .find_map(|line| {
-                let line = line.expect("text");
-                let rest = line.strip_prefix("listening on ")?;
-                Some(rest.split_whitespace().next()?.to_owned())
-            })
-            .expect("the server says where it listens");
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { process, address }
-    }
-
-    /// A crowd of ten and one push, to its end.
-    fn swarm(&self, more: &[&str]) -> Output {
-        let target = format!("ws://{}/raw?channel=x", self.address);
-        let hook = format!("http://{}/api/publish", self.address);
-        let mut arguments = vec!["swarm", &target, "-c", "10", "--publish", &hook];
-        arguments.extend(["--pushes", "1", "--warmup", "10ms"]);
-        arguments.extend(more);
-        myriad(&arguments).output().expect("a program")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn myriad(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
-    command.args(arguments);
-    command
+/// A crowd of ten and one push, to its end.
+fn swarm(server: &Server, more: &[&str]) -> Output {
+    let target = format!("ws://{}/raw?channel=x", server.address);
+    let hook = format!("http://{}/api/publish", server.address);
+    let mut arguments = vec!["swarm", &target, "-c", "10", "--publish", &hook];
+    arguments.extend(["--pushes", "1", "--warmup", "10ms"]);
+    arguments.extend(more);
+    myriad(&arguments).output().expect("a program")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -59,9 +26,9 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn json_on_standard_output_is_alone_there() {
-    let server = Server::start();
+    let server = start();
     for style in ["auto", "plain", "off"] {
-        let output = server.swarm(&["--json", "-", "--live", style]);
+        let output = swarm(&server, &["--json", "-", "--live", style]);
         assert!(output.status.success(), "{output:?}");
         let report: serde_json::Value =
             serde_json::from_slice(&output.stdout).expect("one JSON value");
@@ -89,7 +56,7 @@ fn two_reports_do_not_share_standard_output() {
 
 #[test]
 fn what_is_not_shown_meanwhile_is_still_reported() {
-    let output = Server::start().swarm(&["--live", "off"]);
+    let output = swarm(&start(), &["--live", "off"]);
     assert!(output.status.success(), "{output:?}");
     let table = text(&output.stdout);
     assert!(
@@ -100,7 +67,7 @@ fn what_is_not_shown_meanwhile_is_still_reported() {
 
 #[test]
 fn a_write_that_fails_at_the_end_does_not_cost_the_report() {
-    let output = Server::start().swarm(&["--json", "/dev/full"]);
+    let output = swarm(&start(), &["--json", "/dev/full"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stdout).contains("10 of 10"), "{output:?}");
     assert!(text(&output.stderr).contains("/dev/full"), "{output:?}");
@@ -108,9 +75,12 @@ fn a_write_that_fails_at_the_end_does_not_cost_the_report() {
 
 #[test]
 fn a_path_that_cannot_be_written_is_an_error_at_once() {
-    let server = Server::start();
+    let server = start();
     let path = PathBuf::from("/no/such/folder/report.json");
-    let output = server.swarm(&["--live", "plain", "--json", &path.display().to_string()]);
+    let output = swarm(
+        &server,
+        &["--live", "plain", "--json", &path.display().to_string()],
+    );
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let errors = text(&output.stderr);
     assert!(errors.contains("/no/such/folder/report.json"), "{errors}");

@@ -1,0 +1,119 @@
+//! A `myriad serve` as a process of its own, and requests to it.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// A test that waits longer has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) const SIGINT: i32 = 2;
+pub(crate) const SIGTERM: i32 = 15;
+
+/// A server that everybody may connect to. It is killed at the end of the test.
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) address: String,
+    /// What it wrote to standard error since it was ready. A thread reads that, so the pipe is never full.
+    lines: Receiver<String>,
+}
+
+impl Server {
+    /// Starts `myriad serve --dev` on a free port, with these options, and waits until it listens.
+    pub(crate) fn start(options: &[&str]) -> Self {
+        Self::start_with(myriad(&[]), options)
+    }
+
+    /// The same by a command that runs `myriad` with the arguments that are added to it.
+    pub(crate) fn start_with(mut command: Command, options: &[&str]) -> Self {
+        let mut process = command
+            .args(["serve", "--dev", "--listen", "127.0.0.1:0"])
+            .args(options)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a program");
+        let stderr = process.stderr.take().expect("piped");
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        let address = lines
+            .find_map(|line| {
+                let rest = line.strip_prefix("listening on ")?;
+                Some(rest.split_whitespace().next()?.to_owned())
+            })
+            .expect("the server says where it listens");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // The test may be over before the server's last line.
+        std::thread::spawn(move || lines.try_for_each(|line| sender.send(line)));
+        Self {
+            process,
+            address,
+            lines: receiver,
+        }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).expect("a listening server");
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a socket option");
+        stream
+    }
+
+    /// Asks for a WebSocket. The answer is its first 12 bytes, such as `HTTP/1.1 101`.
+    pub(crate) fn upgrade(&self, target: &str) -> (TcpStream, String) {
+        let mut stream = self.connect();
+        let head = format!(
+            "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("it is open");
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).expect("an answer");
+        (stream, String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    pub(crate) fn signal(&self, number: i32) {
+        let status = Command::new("kill")
+            .args([format!("-{number}"), self.id().to_string()])
+            .status();
+        assert!(status.expect("a program").success());
+    }
+
+    pub(crate) fn wait_for_line(&self, words: &str) {
+        let found = self.lines.iter().any(|line| line.contains(words));
+        assert!(found, "the server says: {words}");
+    }
+
+    /// Waits for its end. Gives its status, and the lines that no call of `wait_for_line` has read.
+    pub(crate) fn wait(mut self) -> (ExitStatus, Vec<String>) {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().expect("a child") {
+                return (status, self.lines.iter().collect());
+            }
+            assert!(begin.elapsed() < PATIENCE, "the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// `myriad` with these arguments.
+pub(crate) fn myriad(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+    command.args(arguments);
+    command
+}
