@@ -9,6 +9,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from proxy import short_timeout
 from server import PATIENCE, UPGRADE, Answer, answer_of, receive_head, run, until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
@@ -118,7 +119,7 @@ def test_metrics_stay_inside(serve, front):
 
 def test_pings_keep_an_idle_connection_open(serve, front, kind):
     server = serve("--ping-interval", "1s", "--pong-timeout", "1s")
-    proxy = front(server, replaced=[(line, kind.short_timeout(line)) for line in kind.timeouts])
+    proxy = front(server, replaced=[(line, short_timeout(line)) for line in kind.timeouts])
     with client(proxy, ping_interval=None) as reader:
         until("five pings", lambda: server.metric("myriad_pings_total") >= 5)
         assert publish(proxy, server.key, channel="c", data="still here").status == 200
