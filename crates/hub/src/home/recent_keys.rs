@@ -85,6 +85,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it takes minutes to insert 10,000 keys")]
     fn the_oldest_keys_make_room() {
         let mut keys = RecentKeys::default();
         for n in 0..=KEYS_MAX as u64 {
