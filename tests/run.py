@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,8 +40,22 @@ class Suite:
     environment: dict = field(default_factory=dict)
     # Why the suite cannot run here. It is reported and not counted.
     skipped: str = ""
-    # Called before the commands, to install what they need. Returns why the suite cannot run, or "".
+    # Called before the installs. Returns why the suite cannot run, or "".
     prepare: object = None
+    # Command lines that install what the commands need. They run while other suites compile and run.
+    installs: list = field(default_factory=list)
+
+
+@dataclass
+class Prepared:
+    """What came of a suite's installs."""
+
+    # Why the suite cannot run here, or "".
+    skipped: str = ""
+    # The exit code of the last install.
+    code: int = 0
+    # What all installs wrote.
+    output: str = ""
 
 
 @dataclass
@@ -119,9 +134,22 @@ def install_proxies():
     if missing() and is_ours:
         apt = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
         for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing()]):
-            subprocess.run(["apt-get", *command], env=apt, stdin=subprocess.DEVNULL, check=False)
+            done = subprocess.run(
+                ["apt-get", *command], env=apt, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+            if done.returncode != 0:
+                print(f"apt-get {command[0]} failed:\n{done.stdout.decode(errors='replace')}", flush=True)
     absent = missing()
     return f"{' and '.join(absent)} not installed (apt-get install {' '.join(absent)})" if absent else ""
+
+
+def environment_in(directory):
+    """Commands that make a virtual environment there, with what its requirements.txt names."""
+    venv = directory / ".venv"
+    return [
+        [sys.executable, "-m", "venv", venv],
+        [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "-r", "requirements.txt"],
+    ]
 
 
 def suites():
@@ -157,20 +185,19 @@ def suites():
     venv = arena / ".venv" / "bin" / "python"
     yield Suite(
         "arena checker",
-        [
-            [sys.executable, "-m", "venv", arena / ".venv"],
-            [venv, "-m", "pip", "install", "--quiet", "-r", "requirements.txt"],
-            [venv, "-m", "unittest", "discover", "-s", "tests"],
-        ],
+        [[venv, "-m", "unittest", "discover", "-s", "tests"]],
         arena,
         count_unittest,
+        installs=environment_in(arena),
     )
 
     node = ROOT / "tests" / "clients" / "node"
     if (node / "package.json").exists():
         install = ["npm", "ci", "--no-audit", "--no-fund"]
         missing = "" if shutil.which("npm") else "npm is not installed"
-        yield Suite("node clients", [build, install, ["npm", "test"]], node, count_node, myriad, missing)
+        yield Suite(
+            "node clients", [build, ["npm", "test"]], node, count_node, myriad, missing, installs=[install]
+        )
 
     for name, folder, prepare in [
         ("python clients", "clients/python", None),
@@ -183,21 +210,21 @@ def suites():
         venv = python / ".venv" / "bin" / "python"
         yield Suite(
             name,
-            [
-                build,
-                [sys.executable, "-m", "venv", python / ".venv"],
-                [venv, "-m", "pip", "install", "--quiet", "-r", "requirements.txt"],
-                [venv, "-m", "pytest", "-q"],
-            ],
+            [build, [venv, "-m", "pytest", "-q"]],
             python,
             count_pytest,
             myriad,
             prepare=prepare,
+            installs=environment_in(python),
         )
 
 
-def run_command(command, suite):
-    """Runs a command and shows its output. Returns its exit code and its output."""
+def title(command, suite):
+    return f"\n--- {suite.name}: {' '.join(str(word) for word in command)}\n"
+
+
+def run_command(command, suite, shown=True):
+    """Runs a command, and shows its output if `shown`. Returns its exit code and its output."""
     started = time.monotonic()
     process = subprocess.Popen(
         [str(word) for word in command],
@@ -211,8 +238,8 @@ def run_command(command, suite):
     )
     said = []
     for line in process.stdout:
-        sys.stdout.write(line)
-        sys.stdout.flush()
+        if shown:
+            print(line, end="", flush=True)
         said.append(line)
         if time.monotonic() - started > SUITE_SECONDS_MAX:
             process.terminate()
@@ -220,12 +247,28 @@ def run_command(command, suite):
     return process.wait(), "".join(said)
 
 
-def run_suite(suite):
+def prepare_suite(suite):
+    """Installs what a suite needs. It shows nothing, because other suites run meanwhile."""
+    prepared = Prepared(skipped=suite.prepare() if suite.prepare else "")
+    if prepared.skipped:
+        return prepared
+    for command in suite.installs:
+        prepared.code, output = run_command(command, suite, shown=False)
+        prepared.output += title(command, suite) + output
+        if prepared.code != 0:
+            break
+    return prepared
+
+
+def run_suite(suite, prepared):
+    code, output = prepared.code, prepared.output
+    if code != 0:
+        print(output, flush=True)
     for command in suite.commands:
-        print(f"\n--- {suite.name}: {' '.join(str(word) for word in command)}", flush=True)
-        code, output = run_command(command, suite)
         if code != 0:
             break
+        print(title(command, suite), end="", flush=True)
+        code, output = run_command(command, suite)
     if suite.count is None:
         return Counts(passed=1) if code == 0 else Counts(failed=1)
     counts = suite.count(output)
@@ -248,16 +291,31 @@ def main():
     if not chosen:
         parser.error(f"no such suite; there are: {', '.join(suite.name for suite in suites())}")
 
+    # One install at a time: they wait for the network, while a processor each compiles and tests.
+    installer = ThreadPoolExecutor(max_workers=1)
+    try:
+        results = run_all(chosen, installer)
+    finally:
+        installer.shutdown(cancel_futures=True)
+    return summarise(results)
+
+
+def run_all(chosen, installer):
+    """Runs the suites in order. Returns each with its counts and its seconds, or without counts if it was skipped."""
+    preparing = {suite.name: installer.submit(prepare_suite, suite) for suite in chosen if not suite.skipped}
     results = []
     for suite in chosen:
-        if not suite.skipped and suite.prepare:
-            suite.skipped = suite.prepare()
-        if suite.skipped:
-            results.append((suite, None, 0))
-            continue
         started = time.monotonic()
-        results.append((suite, run_suite(suite), time.monotonic() - started))
+        if not suite.skipped:
+            prepared = preparing[suite.name].result()
+            suite.skipped = prepared.skipped
+        counts = None if suite.skipped else run_suite(suite, prepared)
+        results.append((suite, counts, time.monotonic() - started))
+    return results
 
+
+def summarise(results):
+    """Prints what was counted. Returns the exit code."""
     total = Counts()
     print()
     for suite, counts, seconds in results:

@@ -1,7 +1,12 @@
 """Tests how run.py counts tests in the output of other programs."""
 
+import contextlib
+import io
 import sys
+import tempfile
 import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import run
 from run import Counts, Suite
@@ -42,7 +47,11 @@ class CountTest(unittest.TestCase):
 class SuiteTest(unittest.TestCase):
     def outcome(self, *programs, count=None):
         commands = [[sys.executable, "-c", program] for program in programs]
-        return run.run_suite(Suite("a suite", commands, count=count))
+        return run.run_suite(Suite("a suite", commands, count=count), run.Prepared())
+
+    def outcome_of_all(self, *suites):
+        with ThreadPoolExecutor(max_workers=1) as installer:
+            return [counts for _, counts, _ in run.run_all(suites, installer)]
 
     def test_a_check_counts_as_one(self):
         self.assertEqual(self.outcome("pass"), Counts(1, 0, 0))
@@ -55,7 +64,28 @@ class SuiteTest(unittest.TestCase):
     def test_running_nothing_is_a_failure(self):
         self.assertEqual(self.outcome("pass", count=run.count_node), Counts(0, 1, 0))
 
-    def test_a_failed_preparation_is_a_failure(self):
+    def test_installs_run_before_the_commands(self):
+        with tempfile.TemporaryDirectory() as directory:
+            install = [sys.executable, "-c", "open('installed', 'w')"]
+            use = [sys.executable, "-c", "open('installed'); print('# pass 1')"]
+            suite = Suite("a suite", [use], Path(directory), run.count_node, installs=[install])
+            self.assertEqual(self.outcome_of_all(suite), [Counts(1, 0, 0)])
+
+    def test_a_failed_install_is_shown_and_is_a_failure(self):
+        fail = [sys.executable, "-c", "print('no such package'); raise SystemExit(2)"]
+        use = [sys.executable, "-c", "print('# pass 3')"]
+        suite = Suite("a suite", [use], count=run.count_node, installs=[fail])
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            self.assertEqual(self.outcome_of_all(suite), [Counts(0, 1, 0)])
+        self.assertIn("no such package", shown.getvalue())
+
+    def test_what_cannot_be_prepared_is_not_counted(self):
+        absent = Suite("absent", [], skipped="it is not installed")
+        missing = Suite("missing", [], prepare=lambda: "nginx is not installed")
+        self.assertEqual(self.outcome_of_all(absent, missing), [None, None])
+        self.assertEqual(missing.skipped, "nginx is not installed")
+
+    def test_a_failed_command_before_the_last_is_a_failure(self):
         self.assertEqual(
             self.outcome("raise SystemExit(2)", "print('# pass 3')", count=run.count_node), Counts(0, 1, 0)
         )
