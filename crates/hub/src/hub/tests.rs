@@ -98,6 +98,42 @@ fn a_member_that_leaves_in_the_middle_is_skipped_and_nobody_else_is() {
 }
 
 #[test]
+fn a_publication_without_an_offset_goes_to_all_and_moves_nobody() {
+    let mut hub = hub(timing(0, 1, 0));
+    let first = member(&mut hub, "x");
+    assert!(hub.deliver(publication("x", 4)));
+    assert!(hub.deliver(publication("x", 0)));
+    let second = member(&mut hub, "x");
+    assert!(hub.deliver(publication("x", 5)));
+    hub.check();
+    // The second one has joined after 4, and so after the one without an offset: it may get that all the same.
+    for expected in [vec![first], vec![first, second], vec![first, second]] {
+        assert_eq!(deliver_slice(&mut hub, 10), (expected, true));
+        hub.check();
+    }
+}
+
+#[test]
+fn of_a_batch_nobody_gets_what_the_homes_answer_counted() {
+    let mut hub = hub(timing(0, 1, 0));
+    let index = hub.open(0, Now(0)).index;
+    let Subscribed::Ask { name, serial } = hub.subscribe(index, "x") else {
+        panic!("asks")
+    };
+    hub.connection_mut(index).phase = Phase::Joining;
+    assert!(!hub.deliver_batched(publication("x", 1)), "not joined yet");
+    hub.handle_joined(&name, serial, at(2), &mut Vec::new());
+    admit(&mut hub, index);
+    let taken = [1, 2, 3, 0].map(|offset| hub.deliver_batched(publication("x", offset)));
+    assert_eq!(taken, [false, false, true, true]);
+    hub.check();
+    for _ in 0..2 {
+        assert_eq!(deliver_slice(&mut hub, 10), (vec![index], true));
+    }
+    assert!(!hub.is_delivering());
+}
+
+#[test]
 fn an_answer_to_an_older_question_does_not_confirm() {
     let mut hub = hub(timing(0, 1, 0));
     let first = hub.open(0, Now(0)).index;
