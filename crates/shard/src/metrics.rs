@@ -63,7 +63,7 @@ impl Distribution {
     }
 }
 
-/// One shard's figures. Counters only grow; the two gauges say so.
+/// One shard's figures. Counters only grow; gauges say so.
 #[derive(Debug, Default)]
 pub struct Metrics {
     /// Gauge: connections open now, those in their handshake among them.
@@ -106,6 +106,14 @@ pub struct Metrics {
     pub buffered_bytes: Count,
     /// How long turns took, without their wait.
     pub turns: Distribution,
+    /// Gauge: channels at home on this shard that have subscribers or a history.
+    pub channels: Count,
+    /// Gauge: publications that these channels keep.
+    pub history_publications: Count,
+    /// Gauge: bytes of these, and of the records of channels with history.
+    pub history_bytes: Count,
+    /// Publications dropped before their time, to keep the limit of these bytes.
+    pub history_evictions: Count,
     /// From a publication's acceptance to the submit of its last delivery on the node; counted by the last shard.
     pub publish_to_last_submit: Distribution,
 }

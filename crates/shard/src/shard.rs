@@ -321,6 +321,11 @@ impl<R: Reactor> Shard<R> {
         let metrics = self.metrics();
         metrics.connections.set(self.hub.connection_count() as u64);
         metrics.buffered_bytes.set(self.hub.buffered_bytes());
+        let home = self.home.stats();
+        metrics.channels.set(home.channels as u64);
+        metrics.history_publications.set(home.publications as u64);
+        metrics.history_bytes.set(home.bytes);
+        metrics.history_evictions.set(home.evicted);
         metrics.deliveries.set(self.hub.delivery_count());
         metrics
             .compressed_frames

@@ -205,7 +205,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Where a shard has it.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 15] = [
+const COUNTERS: [(Description, Field); 16] = [
     (("accepts", None, "Connections accepted"), |shard| {
         &shard.accepts
     }),
@@ -290,6 +290,14 @@ const COUNTERS: [(Description, Field); 15] = [
         |shard| &shard.compression_saved_bytes,
     ),
     (
+        (
+            "history_evictions",
+            None,
+            "Publications dropped from history before their time, to keep the limit of its bytes",
+        ),
+        |shard| &shard.history_evictions,
+    ),
+    (
         ("received", Some(Unit::Bytes), "Bytes from clients"),
         |shard| &shard.received_bytes,
     ),
@@ -304,7 +312,7 @@ const COUNTERS: [(Description, Field); 15] = [
     (("pings", None, "Pings sent"), |shard| &shard.pings),
 ];
 
-const GAUGES: [(Description, Field); 2] = [
+const GAUGES: [(Description, Field); 5] = [
     (
         (
             "connections",
@@ -320,6 +328,26 @@ const GAUGES: [(Description, Field); 2] = [
             "Bytes buffered for connections, outbound and partial input",
         ),
         |shard| &shard.buffered_bytes,
+    ),
+    (
+        ("channels", None, "Channels with subscribers or a history"),
+        |shard| &shard.channels,
+    ),
+    (
+        (
+            "history_publications",
+            None,
+            "Publications that channels keep",
+        ),
+        |shard| &shard.history_publications,
+    ),
+    (
+        (
+            "history",
+            Some(Unit::Bytes),
+            "Bytes of publications that channels keep, and of the records of these channels",
+        ),
+        |shard| &shard.history_bytes,
     ),
 ];
 
