@@ -1,10 +1,12 @@
 //! The client protocol of Centrifuge, version 2, in JSON and in protobuf.
 //!
 //! * [`Decoder`] turns a client's frame into [`Command`]s that borrow from it;
+//! * [`client`] is the other side: it writes commands and reads replies;
 //! * [`ErrorCode`], [`UnsubscribeCode`] and [`DisconnectCode`] are the protocol's numbers and texts.
 //!
 //! Each message is described once, with the number and the JSON name of each field (`message.rs`), for both encodings.
 
+pub mod client;
 mod codes;
 mod command;
 mod error;

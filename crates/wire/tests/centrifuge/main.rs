@@ -1,4 +1,5 @@
 //! The codec of the Centrifuge client protocol against independent readings: `prost` and `serde_json::Value`.
 
+mod client;
 mod commands;
 mod schema;
