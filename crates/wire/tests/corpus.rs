@@ -48,3 +48,15 @@ fn handshake() {
 fn deflate() {
     replay("deflate", 34, myriad_wire::fuzzing::deflate);
 }
+
+#[test]
+fn centrifuge_json() {
+    let property = myriad_wire::fuzzing::centrifuge_json;
+    replay("centrifuge_json", 28, property);
+}
+
+#[test]
+fn centrifuge_protobuf() {
+    let property = myriad_wire::fuzzing::centrifuge_protobuf;
+    replay("centrifuge_protobuf", 20, property);
+}

@@ -6,12 +6,14 @@
 //!
 //! Not part of the crate's interface.
 
+mod centrifuge;
 mod deflate;
 mod frames;
 mod heads;
 mod inflate;
 mod model;
 
+pub use centrifuge::{centrifuge_json, centrifuge_protobuf};
 pub use deflate::{check_deflated, check_inflated, deflate};
 pub use frames::{Cuts, Item, Transcript, check_extended_frames, check_frames, read_frames};
 pub use heads::{handshake, http_head};
