@@ -1,8 +1,9 @@
 //! The tables in the terminal.
 
-use crate::format::{Table, date, machine, method, remarks, tables};
+use crate::format::{self, date, machine, method, remarks, tables};
 use crate::report::{Report, Row};
 use crate::verdict::sentence;
+use myriad_layout::{Column, Paint, Table, wrapped};
 
 const GAP: &str = "  ";
 
@@ -13,29 +14,33 @@ const GAP: &str = "  ";
 #[must_use]
 pub fn text(report: &Report, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
-    let mut text = wrapped(&sentence(report, str::to_owned), "", width);
+    let mut text = folded(&sentence(report, str::to_owned), "", width);
     text.push('\n');
     for table in tables(report) {
         text.push_str(&drawn(report, table, width));
     }
     text.push_str(&outcomes(report, width));
     for line in method(report) {
-        text.push_str(&wrapped(&line, "", width));
+        text.push_str(&folded(&line, "", width));
     }
     let place = format!("{}. {}.", date(report), machine(report));
-    text.push_str(&wrapped(&place, "", width));
+    text.push_str(&folded(&place, "", width));
     text
 }
 
 /// A table, in as many parts as the width needs.
-fn drawn(report: &Report, table: Table, width: usize) -> String {
-    let Table { title, heads, rows } = table;
-    let heads = ["contestant", "version"].into_iter().chain(heads);
-    let mut lines: Vec<Vec<String>> = vec![heads.map(str::to_owned).collect()];
+fn drawn(report: &Report, table: format::Table, width: usize) -> String {
+    let format::Table { title, heads, rows } = table;
+    let heads: Vec<&str> = ["contestant", "version"].into_iter().chain(heads).collect();
+    let mut columns = vec![Column::NUMBER; heads.len()];
+    columns[..2].fill(Column::TEXT);
+    let mut whole = Table::new(&columns);
+    whole.row(heads);
     for (row, cells) in report.contestants.iter().zip(rows) {
-        lines.push(named(row).into_iter().chain(cells).collect());
+        whole.row(named(row).into_iter().chain(cells));
     }
-    let parts = parts(&widths(&lines), width);
+    let widths: Vec<usize> = whole.natural_widths().collect();
+    let parts = parts(&widths, width);
     let count = parts.len();
     let mut text = String::new();
     for (index, columns) in parts.into_iter().enumerate() {
@@ -44,7 +49,8 @@ fn drawn(report: &Report, table: Table, width: usize) -> String {
         } else {
             String::new()
         };
-        text.push_str(&format!("{title}{part}\n{}\n", aligned(&lines, &columns)));
+        let drawn = whole.only(&columns).draw(0, width, Paint::Plain);
+        text.push_str(&format!("{title}{part}\n{drawn}\n"));
     }
     text
 }
@@ -61,11 +67,11 @@ fn outcomes(report: &Report, width: usize) -> String {
     for row in &report.contestants {
         if let Some(reason) = &row.reason {
             let line = format!("{} FAILED: {reason}", row.name);
-            text.push_str(&wrapped(&line, GAP, width));
+            text.push_str(&folded(&line, GAP, width));
         }
         for remark in remarks(row) {
             let line = format!("{}: {remark}", row.name);
-            text.push_str(&wrapped(&line, GAP, width));
+            text.push_str(&folded(&line, GAP, width));
         }
     }
     if report.interrupted {
@@ -96,60 +102,10 @@ fn parts(widths: &[usize], width: usize) -> Vec<Vec<usize>> {
     parts
 }
 
-fn widths(rows: &[Vec<String>]) -> Vec<usize> {
-    let columns = rows.first().map_or(0, Vec::len);
-    let widest = |column: usize| rows.iter().map(|row| width_of(&row[column])).max();
-    (0..columns)
-        .map(|column| widest(column).unwrap_or(0))
-        .collect()
-}
-
-/// Names and versions to the left, figures to the right.
-fn aligned(rows: &[Vec<String>], columns: &[usize]) -> String {
-    let widths = widths(rows);
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for &column in columns {
-            let cell = &row[column];
-            let blanks = " ".repeat(widths[column] - width_of(cell));
-            if column < 2 {
-                line.push_str(&format!("{cell}{blanks}{GAP}"));
-            } else {
-                line.push_str(&format!("{blanks}{cell}{GAP}"));
-            }
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-/// The sentence in lines of at most this width; all but the first begin with `indent`. A word that is longer keeps a line
-/// of its own.
-fn wrapped(text: &str, indent: &str, width: usize) -> String {
-    let mut lines = String::new();
-    let mut used = 0;
-    for word in text.split_whitespace() {
-        let wide = width_of(word);
-        if used > 0 && used + 1 + wide > width {
-            lines.push('\n');
-            lines.push_str(indent);
-            used = width_of(indent);
-        } else if used > 0 {
-            lines.push(' ');
-            used += 1;
-        }
-        lines.push_str(word);
-        used += wide;
-    }
-    lines.push('\n');
-    lines
-}
-
-/// Every character used here is one column wide.
-fn width_of(text: &str) -> usize {
-    text.chars().count()
+/// A sentence in lines of at most this width; all but the first begin with `indent`.
+fn folded(text: &str, indent: &str, width: usize) -> String {
+    let lines = wrapped(text, width.saturating_sub(indent.len()));
+    lines.join(&format!("\n{indent}")) + "\n"
 }
 
 #[cfg(test)]
@@ -199,9 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_is_wrapped_between_words() {
-        assert_eq!(wrapped("a bc  def", "", 4), "a bc\ndef\n");
-        assert_eq!(wrapped("a bc def g", "  ", 5), "a bc\n  def\n  g\n");
-        assert_eq!(wrapped("abcdefgh i", "", 4), "abcdefgh\ni\n");
+    fn further_lines_of_a_sentence_are_indented() {
+        assert_eq!(folded("a bc def g", "  ", 6), "a bc\n  def\n  g\n");
     }
 }

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         driver: None,
         ping_interval: "300s".into(),
         version: "0.0.0".into(),
+        columns: None,
     };
     let mut witness = Witness {
         out: io::stdout(),

@@ -8,6 +8,7 @@ use crate::report::{MemoryUse, Report, Snapshot, Verdict, unix_seconds_now};
 use crate::watch::{Stall, Step, Watch};
 use crate::{health, opening, port, table};
 use myriad_doctor::{Budget, Decision, Load, Machine, Probe, ProbeError, Role, examine};
+use myriad_layout::WIDTH_MAX;
 use myriad_report::{Line, Phase, PushReport};
 use myriad_units::{count, time};
 use rustix::process::Signal;
@@ -56,6 +57,8 @@ pub struct Options {
     pub json: PathBuf,
     /// Version of the program, for the report.
     pub version: String,
+    /// Columns of the terminal that shows it; none for a file or a pipe.
+    pub columns: Option<usize>,
 }
 
 /// The demonstration could not be brought to its end.
@@ -545,7 +548,8 @@ fn rate(connections: u64, seconds: f64) -> f64 {
 
 /// The table, the warnings, the file.
 fn finish(options: &Options, report: &Report, out: &mut dyn Write) -> Result<(), DemoError> {
-    writeln!(out, "\n{}", table::render(report))?;
+    let width = options.columns.unwrap_or(WIDTH_MAX);
+    writeln!(out, "\n{}", table::render(report, width))?;
     for warning in &report.warnings {
         writeln!(out, "Warning: {warning}")?;
     }

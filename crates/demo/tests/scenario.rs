@@ -116,8 +116,8 @@ fn a_good_run_ends_with_a_table_and_a_file() {
         "$ myriad swarm 'ws://127.0.0.1:",
         "500 of 5,000 connected",
         "push 3 reached 5,000 of 5,000, the last after 10.5 ms",
-        "│ WebSocket connections open  │ 5,000 ",
-        "│ pushes reached              │ all of them, 3 times ",
+        "  WebSocket connections open   5,000\n",
+        "  pushes reached               all of them, 3 times\n",
     ] {
         assert!(said.contains(expected), "no {expected:?} in:\n{said}");
     }

@@ -5,21 +5,30 @@ use crate::changes::Change;
 use crate::examination::{Examination, JudgedLimit};
 use crate::limits::{Program, Role};
 use crate::remarks::{Remark, Weight};
-use myriad_layout::{Paint, Tone, wrapped};
+use myriad_layout::{Cell, Column, Paint, Table, Tone, WIDTH_MAX, wrapped};
 use myriad_units::{bytes, count, counted};
-use std::fmt::Write;
 
-/// Columns of the report; most terminals have them, and longer lines are hard to read.
-const WIDTH: usize = 100;
 /// Where explanations begin.
 const INDENT: usize = 4;
+/// Fewest columns that lines are wrapped to.
+const WIDTH_MIN: usize = 40;
+/// The columns of every group of limits: name, value, and the connections it ends at.
+const LIMIT_COLUMNS: [Column; 3] = [
+    Column::TEXT.at_least(34),
+    Column::TEXT.at_least(18),
+    Column::NUMBER.at_least(18),
+];
+/// The columns of what could be changed: setting, value now, arrow, value then.
+const CHANGE_COLUMNS: [Column; 4] = [Column::TEXT, Column::NUMBER, Column::TEXT, Column::TEXT];
 
-/// All of it: the answer, the limits by what they do, the remarks, and what could be changed.
+/// All of it: the answer, the limits by what they do, the remarks, and what could be changed; in lines of at most
+/// `width` columns and never more than [`WIDTH_MAX`].
 #[must_use]
-pub fn text(examination: &Examination, paint: Paint) -> String {
+pub fn text(examination: &Examination, paint: Paint, width: usize) -> String {
     let mut report = Report {
         out: String::new(),
         paint,
+        width: width.clamp(WIDTH_MIN, WIDTH_MAX),
     };
     report.opening(examination);
     for (effect, title, column) in [
@@ -46,6 +55,7 @@ pub fn text(examination: &Examination, paint: Paint) -> String {
 struct Report {
     out: String,
     paint: Paint,
+    width: usize,
 }
 
 impl Report {
@@ -54,17 +64,27 @@ impl Report {
         self.out.push('\n');
     }
 
-    /// A paragraph, indented; `mark` stands before its first line.
-    fn paragraph(&mut self, mark: &str, text: &str, tone: Option<Tone>) {
+    /// The lines of a paragraph, indented; `mark` stands before the first.
+    fn paragraph(&self, mark: &str, text: &str, tone: Option<Tone>) -> Vec<String> {
         let indent = INDENT + mark.chars().count();
-        for (index, line) in wrapped(text, WIDTH - indent).iter().enumerate() {
-            let before = if index == 0 {
-                format!("{:INDENT$}{mark}", "")
-            } else {
-                " ".repeat(indent)
-            };
-            let line = tone.map_or_else(|| line.clone(), |tone| self.paint.over(tone, line));
-            self.line(&format!("{before}{line}"));
+        let lines = wrapped(text, self.width - indent).into_iter().enumerate();
+        lines
+            .map(|(index, line)| {
+                let before = if index == 0 {
+                    format!("{:INDENT$}{mark}", "")
+                } else {
+                    " ".repeat(indent)
+                };
+                let line = tone.map_or_else(|| line.clone(), |tone| self.paint.over(tone, &line));
+                format!("{before}{line}")
+            })
+            .collect()
+    }
+
+    /// Such a paragraph below the last line.
+    fn explain(&mut self, mark: &str, text: &str, tone: Option<Tone>) {
+        for line in self.paragraph(mark, text, tone) {
+            self.line(&line);
         }
     }
 
@@ -92,7 +112,7 @@ impl Report {
         );
         self.line(&described);
         self.line("");
-        for line in wrapped(&examination.headline, WIDTH) {
+        for line in wrapped(&examination.headline, self.width) {
             let line = self.paint.over(Tone::Strong, &line);
             self.line(&line);
         }
@@ -118,37 +138,41 @@ impl Report {
         if chosen.is_empty() {
             return;
         }
-        self.title(&format!("{title:<36}{:<20}{column:>18}", ""));
+        let mut table = Table::new(&LIMIT_COLUMNS);
+        table.row([title, "", column].map(|head| Cell::toned(head, Tone::Strong)));
         for judged in chosen {
-            self.limit(judged, judged.limit.name == examination.first_stop);
+            self.limit(
+                &mut table,
+                judged,
+                judged.limit.name == examination.first_stop,
+            );
         }
+        self.line("");
+        self.out.push_str(&table.draw(0, self.width, self.paint));
     }
 
-    fn limit(&mut self, judged: &JudgedLimit, is_first_stop: bool) {
+    fn limit(&self, table: &mut Table, judged: &JudgedLimit, is_first_stop: bool) {
         let limit = &judged.limit;
         let (mark, tone) = match judged.concern {
-            Concern::None => ("✓", Tone::Good),
-            Concern::Worse => ("!", Tone::Warning),
-            Concern::Stops => ("✗", Tone::Bad),
+            Concern::None => ('✓', Tone::Good),
+            Concern::Worse => ('!', Tone::Warning),
+            Concern::Stops => ('✗', Tone::Bad),
         };
-        let line = format!(
-            "{} {:<34}{:<20}{}",
-            self.paint.over(tone, mark),
-            limit.name,
-            limit.value,
-            self.paint
-                .over(tone, &format!("{:>18}", many(limit.connections)))
-        );
-        self.line(&line);
+        table.row([
+            Cell::marked(mark, tone, limit.name),
+            limit.value.as_str().into(),
+            Cell::toned(many(limit.connections), tone),
+        ]);
         let evidence = format!(
             "{}. [{}]",
             limit.evidence.trim_end_matches('.'),
             limit.read_from
         );
-        self.paragraph("", &evidence, Some(Tone::Faint));
+        let mut notes = self.paragraph("", &evidence, Some(Tone::Faint));
         if judged.concern != Concern::None || is_first_stop {
-            self.paragraph("→ ", &limit.remedy, None);
+            notes.extend(self.paragraph("→ ", &limit.remedy, None));
         }
+        notes.into_iter().for_each(|note| table.note(note));
     }
 
     fn remarks(&mut self, remarks: &[Remark]) {
@@ -163,11 +187,11 @@ impl Report {
             let finding = remark.finding.trim_end_matches('.');
             if remark.weight == Weight::Warning {
                 let finding = format!("{finding}. [{}]", remark.read_from);
-                self.paragraph("", &finding, Some(Tone::Faint));
-                self.paragraph("→ ", &remark.consequence, None);
+                self.explain("", &finding, Some(Tone::Faint));
+                self.explain("→ ", &remark.consequence, None);
             } else {
                 let all = format!("{finding}. {} [{}]", remark.consequence, remark.read_from);
-                self.paragraph("", &all, Some(Tone::Faint));
+                self.explain("", &all, Some(Tone::Faint));
             }
         }
     }
@@ -177,25 +201,25 @@ impl Report {
             return;
         }
         self.title("What doctor --fix would change");
-        self.out.push_str(&listed(changes));
+        self.out.push_str(&listed(changes, self.width));
     }
 }
 
 /// Changes, one a line, and why.
-#[must_use]
-pub fn listed(changes: &[Change]) -> String {
-    let mut out = String::new();
+fn listed(changes: &[Change], width: usize) -> String {
+    let mut table = Table::new(&CHANGE_COLUMNS);
     for change in changes {
-        let name = change.setting.name();
         let from = if change.from.is_empty() {
             "(empty)"
         } else {
             &change.from
         };
-        let _ = writeln!(out, "  {name:<36}{from:>14}  ->  {}", change.to);
-        let _ = writeln!(out, "{:INDENT$}because {}", "", change.why);
+        table.row([change.setting.name(), from, "->", &change.to]);
+        for line in wrapped(&format!("because {}", change.why), width - INDENT) {
+            table.note(format!("{:INDENT$}{line}", ""));
+        }
     }
-    out
+    table.draw(2, width, Paint::Plain)
 }
 
 /// Kernels say "no limit" with numbers that nobody wants to read.

@@ -6,7 +6,7 @@ use myriad_doctor::{
     ConnectionCost, CostSource, Examination, Load, Machine, Paths, Probe, Program, Role, Trials,
     report,
 };
-use myriad_layout::Paint;
+use myriad_layout::{Paint, WIDTH_MAX, columns};
 use std::path::PathBuf;
 
 fn machine(name: &str) -> Machine {
@@ -28,7 +28,11 @@ fn machine(name: &str) -> Machine {
 }
 
 fn told(name: &str, load: Load, wanted: u64) -> String {
-    report::text(&Examination::new(machine(name), load, wanted), Paint::Plain)
+    report::text(
+        &Examination::new(machine(name), load, wanted),
+        Paint::Plain,
+        WIDTH_MAX,
+    )
 }
 
 #[test]
@@ -66,7 +70,7 @@ fn colours_change_nothing_but_colours() {
         Load::broadcast(Role::Server),
         1_000_000,
     );
-    let coloured = report::text(&examination, Paint::Coloured);
+    let coloured = report::text(&examination, Paint::Coloured, WIDTH_MAX);
     assert!(coloured.contains("\x1b[31;1m"), "{coloured}");
     let mut stripped = String::new();
     let mut rest = coloured.as_str();
@@ -75,6 +79,19 @@ fn colours_change_nothing_but_colours() {
         rest = after.split_once('m').expect("the end of a sequence").1;
     }
     stripped.push_str(rest);
-    let plain = report::text(&examination, Paint::Plain);
+    let plain = report::text(&examination, Paint::Plain, WIDTH_MAX);
     assert_eq!(stripped, plain);
+}
+
+#[test]
+fn a_terminal_of_80_columns_gets_no_longer_lines() {
+    for name in ["firewalled", "container"] {
+        let examination = Examination::new(machine(name), Load::broadcast(Role::Server), 1_000_000);
+        for line in report::text(&examination, Paint::Plain, 80).lines() {
+            // Paths and settings are not broken.
+            let longest_word = line.split_whitespace().map(columns).max();
+            let room = 80.max(longest_word.unwrap_or(0) + 6);
+            assert!(columns(line) <= room, "{name}: {line}");
+        }
+    }
 }

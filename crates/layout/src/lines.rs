@@ -1,6 +1,16 @@
 //! Lines that fit.
 
+use std::os::fd::AsFd;
 use unicode_width::UnicodeWidthStr;
+
+/// Columns of a page of sentences: longer lines are hard to read.
+pub const WIDTH_MAX: usize = 100;
+
+/// Columns of the terminal behind a descriptor; none where it is not one, or does not say.
+pub fn terminal_columns(out: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(out).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
 
 /// Columns that a text without colours takes in a terminal.
 #[must_use]

@@ -1,6 +1,7 @@
 //! What holds for every chain.
 
 use super::*;
+use myriad_layout::WIDTH_MAX;
 use proptest::prelude::*;
 
 fn machine() -> impl Strategy<Value = (Option<u64>, Option<u64>, Option<u64>)> {
@@ -256,6 +257,6 @@ proptest! {
                 prop_assert!(!limit.sources.is_empty(), "{}", resource.name);
             }
         }
-        prop_assert!(render(&plan).lines().count() > 10);
+        prop_assert!(render(&plan, WIDTH_MAX).lines().count() > 10);
     }
 }

@@ -5,23 +5,32 @@ use super::resource::{Limit, Resource};
 use super::scale::ScaleOut;
 use super::{HopPlan, Plan};
 use myriad_doctor::Effect;
-use myriad_layout::wrapped;
+use myriad_layout::{Column, Paint, Table, WIDTH_MAX, wrapped};
 use myriad_units::{count, counted};
 use std::fmt::Write;
 
-/// Columns of a plan, as of doctor's report.
-const WIDTH: usize = 100;
+/// Fewest columns that lines are wrapped to.
+const WIDTH_MIN: usize = 40;
+/// Where a table of figures begins, and where their formulas do.
+const INDENT: usize = 2;
+const FORMULA_INDENT: usize = 6;
 
-/// The whole plan; lines end with a line feed.
+/// The whole plan, in lines of at most `width` columns and never more than [`WIDTH_MAX`]. Lines end with a line feed.
 #[must_use]
-pub fn render(plan: &Plan) -> String {
-    let mut page = Page::default();
+pub fn render(plan: &Plan, width: usize) -> String {
+    let mut page = Page {
+        text: String::new(),
+        width: width.clamp(WIDTH_MIN, WIDTH_MAX),
+        sources: Vec::new(),
+    };
     page.verdict(plan);
     page.line("");
     page.line("Traffic");
+    let mut table = figures();
     for figure in &plan.traffic {
-        page.figure(figure);
+        page.figure(&mut table, figure);
     }
+    page.table(&table);
     for (index, hop) in plan.hops.iter().enumerate() {
         page.hop(index + 1, hop);
     }
@@ -32,9 +41,14 @@ pub fn render(plan: &Plan) -> String {
     page.text
 }
 
-#[derive(Default)]
+/// A table of names and figures; all of them have the same columns.
+fn figures() -> Table {
+    Table::new(&[Column::TEXT.at_least(28), Column::NUMBER.at_least(14)])
+}
+
 struct Page {
     text: String,
+    width: usize,
     sources: Vec<&'static str>,
 }
 
@@ -46,10 +60,33 @@ impl Page {
 
     /// Text after so many spaces; its further lines are two deeper, so that each figure still begins a line.
     fn folded(&mut self, indent: usize, text: &str) {
-        for (index, line) in wrapped(text, WIDTH - indent - 2).iter().enumerate() {
-            let deeper = if index == 0 { indent } else { indent + 2 };
-            self.line(&format!("{:deeper$}{line}", ""));
+        for line in self.folded_lines(indent, text) {
+            self.line(&line);
         }
+    }
+
+    fn folded_lines(&self, indent: usize, text: &str) -> Vec<String> {
+        let lines = wrapped(text, self.width - indent - 2)
+            .into_iter()
+            .enumerate();
+        lines
+            .map(|(index, line)| {
+                let deeper = if index == 0 { indent } else { indent + 2 };
+                format!("{:deeper$}{line}", "")
+            })
+            .collect()
+    }
+
+    /// A formula below the last row of a table.
+    fn note(&self, table: &mut Table, text: &str) {
+        for line in self.folded_lines(FORMULA_INDENT, text) {
+            table.note(line);
+        }
+    }
+
+    fn table(&mut self, table: &Table) {
+        let drawn = table.draw(INDENT, self.width, Paint::Plain);
+        self.text.push_str(&drawn);
     }
 
     fn verdict(&mut self, plan: &Plan) {
@@ -59,7 +96,7 @@ impl Page {
         } else {
             "does NOT carry"
         };
-        self.line(&format!("The chain {verdict} {wanted}."));
+        self.folded(0, &format!("The chain {verdict} {wanted}."));
         match &plan.weakest {
             None => self.line("Nothing we know of limits it: give memory=, cores=, bandwidth=."),
             Some(weakest) => {
@@ -70,7 +107,7 @@ impl Page {
                     weakest.resource,
                     with_clients(weakest.connections, weakest.terminals)
                 );
-                self.line(&told);
+                self.folded(0, &told);
                 self.folded(0, &format!("To get further: {}", weakest.remedy));
             }
         }
@@ -82,34 +119,37 @@ impl Page {
             0 => String::new(),
             spare => format!(", {} of them spare", count(spare)),
         };
-        self.line(&format!(
+        let head = format!(
             "Hop {number}: {}, {}{spare}, {} on each",
             hop.kind,
             counted(hop.nodes, "node"),
             counted(hop.connections_a_node, "connection")
-        ));
+        );
+        self.folded(0, &head);
+        let mut table = figures();
         for resource in &hop.resources {
-            self.resource(resource);
+            self.resource(&mut table, resource);
         }
+        self.table(&table);
         for remark in &hop.remarks {
             self.folded(2, &format!("Note: {remark}"));
         }
     }
 
-    fn resource(&mut self, resource: &Resource) {
-        self.figure(&resource.need);
+    fn resource(&mut self, table: &mut Table, resource: &Resource) {
+        self.figure(table, &resource.need);
         if let Some(limit) = &resource.limit {
-            self.limit(limit);
+            self.limit(table, limit);
         }
     }
 
-    fn figure(&mut self, figure: &Figure) {
+    fn figure(&mut self, table: &mut Table, figure: &Figure) {
         let marks = self.marks(&figure.sources);
-        self.line(&format!("  {:<28} {}", figure.name, figure.shown()));
-        self.folded(6, &format!("= {}{marks}", figure.formula));
+        table.row([figure.name.to_owned(), figure.shown()]);
+        self.note(table, &format!("= {}{marks}", figure.formula));
     }
 
-    fn limit(&mut self, limit: &Limit) {
+    fn limit(&mut self, table: &mut Table, limit: &Limit) {
         let marks = self.marks(&limit.sources);
         let word = match limit.effect {
             Effect::Stops => "at most",
@@ -120,7 +160,7 @@ impl Page {
             count(limit.connections),
             limit.formula
         );
-        self.folded(6, &told);
+        self.note(table, &told);
     }
 
     fn scale_out(&mut self, scale: &ScaleOut) {
@@ -129,7 +169,8 @@ impl Page {
             "Scaled out to {}",
             with_clients(scale.connections, scale.terminals)
         ));
-        self.figure(&scale.regions);
+        let mut table = figures();
+        self.figure(&mut table, &scale.regions);
         for hop in &scale.hops {
             let nodes = match (hop.nodes, hop.nodes_a_region) {
                 (Some(nodes), Some(a_region)) => {
@@ -137,12 +178,13 @@ impl Page {
                 }
                 _ => "not with such nodes".to_owned(),
             };
-            self.line(&format!("  {:<28} {nodes}", hop.kind));
-            self.folded(6, &format!("= {}", hop.formula));
+            table.row([hop.kind.to_owned(), nodes]);
+            self.note(&mut table, &format!("= {}", hop.formula));
         }
         for figure in &scale.broker {
-            self.figure(figure);
+            self.figure(&mut table, figure);
         }
+        self.table(&table);
     }
 
     /// ` [1, 4]`, numbered in the order of first use.

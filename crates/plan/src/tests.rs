@@ -1,6 +1,7 @@
 //! Chains whose numbers can be checked by hand, and the whole text of some.
 
 use super::*;
+use myriad_layout::WIDTH_MAX;
 use myriad_units::count;
 
 fn chain(connections: u64, hops: Vec<Hop>) -> Chain {
@@ -297,7 +298,7 @@ fn what_no_number_of_nodes_carries_is_said() {
     let plan = Plan::new(&chain(1_000_000, vec![hop]), &[10_000_000]);
     let scale = &plan.scale_out[0].hops[0];
     assert_eq!((scale.nodes, scale.nodes_a_region), (None, None));
-    let text = render(&plan);
+    let text = render(&plan, WIDTH_MAX);
     assert!(
         text.contains("not with such nodes")
             && text.contains("no number of such nodes carries them"),
@@ -320,7 +321,7 @@ fn a_plan_reads_well() {
     chain.connections_per_terminal = 2;
     insta::assert_snapshot!(
         "chain",
-        render(&Plan::new(&chain, &[100_000_000, 1_000_000_000]))
+        render(&Plan::new(&chain, &[100_000_000, 1_000_000_000]), WIDTH_MAX)
     );
 }
 
@@ -328,7 +329,7 @@ fn a_plan_reads_well() {
 fn the_known_case_reads_well() {
     let mut chain = chain(3_200_000, vec![eight_nginx()]);
     chain.connections_per_terminal = 2;
-    insta::assert_snapshot!("eight_nginx", render(&Plan::new(&chain, &[])));
+    insta::assert_snapshot!("eight_nginx", render(&Plan::new(&chain, &[]), WIDTH_MAX));
 }
 
 #[test]
@@ -341,4 +342,13 @@ fn a_plan_as_json_has_formulas_and_sources() {
     assert_eq!(first["need"]["unit"], "count");
     assert!(!first["need"]["formula"].as_str().unwrap().is_empty());
     assert!(!first["limit"]["sources"][0].as_str().unwrap().is_empty());
+}
+
+#[test]
+fn a_terminal_of_80_columns_gets_no_longer_lines() {
+    let mut chain = chain(5_000_000, vec![eight_nginx(), Hop::slb(2), Hop::myriad(5)]);
+    chain.connections_per_terminal = 2;
+    for line in render(&Plan::new(&chain, &[100_000_000]), 80).lines() {
+        assert!(myriad_layout::columns(line) <= 80, "{line}");
+    }
 }

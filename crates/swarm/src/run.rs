@@ -19,12 +19,12 @@ use crate::report::output::Output;
 use crate::report::{Outcome, Report, float, text};
 use crate::requester::Requester;
 use hdrhistogram::Histogram;
+use myriad_layout::terminal_columns;
 use myriad_reactor::Driver;
 use myriad_report::{Line, Origin, Phase, Progress, PushReport};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write as _};
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -621,17 +621,17 @@ impl Run<'_> {
     /// Writes the table for people: to standard output, or to standard error where that carries something else.
     fn write_table(&self, report: &Report) -> Result<(), RunError> {
         let is_error = self.config.uses_standard_output();
-        let text = |columns: Option<u16>| {
+        let text = |columns: Option<usize>| {
             // A file or a pipe has room for any line.
-            crate::report::table::render(report, columns.map_or(usize::MAX, usize::from))
+            crate::report::table::render(report, columns.unwrap_or(usize::MAX))
         };
         let (name, written) = if is_error {
             let mut out = io::stderr().lock();
-            let text = text(columns_of(&out));
+            let text = text(terminal_columns(&out));
             ("standard error", out.write_all(text.as_bytes()))
         } else {
             let mut out = io::stdout().lock();
-            let text = text(columns_of(&out));
+            let text = text(terminal_columns(&out));
             let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             ("standard output", written)
         };
@@ -666,12 +666,6 @@ impl Run<'_> {
         crate::report::hgrm::write(times, &mut text).expect("memory takes any text");
         output.write(&text)
     }
-}
-
-/// How wide a terminal is; none of anything else.
-fn columns_of(out: &impl AsFd) -> Option<u16> {
-    let size = rustix::termios::tcgetwinsize(out).ok()?;
-    Some(size.ws_col).filter(|&columns| columns > 0)
 }
 
 /// Close frames by code.

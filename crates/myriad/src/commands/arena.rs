@@ -3,6 +3,7 @@
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
 use myriad_arena::{Contestant, Exchange, Options, Report};
+use myriad_layout::terminal_columns;
 use myriad_units::parse::{count, duration, rate};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -297,15 +298,9 @@ fn write_report(arguments: &Arguments, report: &Report) -> bool {
     let _ = write!(
         io::stdout().lock(),
         "\n{}",
-        myriad_arena::text(report, terminal_columns())
+        myriad_arena::text(report, terminal_columns(io::stdout()))
     );
     written
-}
-
-/// Of the terminal on standard output; none if it is a file or a pipe, whose lines may have any length.
-fn terminal_columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

@@ -3,6 +3,7 @@
 use crate::say;
 use clap::{Args, ValueEnum};
 use myriad_demo::{DemoError, Options, Verdict};
+use myriad_layout::terminal_columns;
 use myriad_server::{Count, DriverChoice, Span};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -62,6 +63,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         ping_interval: arguments.ping_interval.to_string(),
         json: arguments.json,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        columns: terminal_columns(io::stdout()),
     };
     match myriad_demo::run(&options, &mut io::stdout().lock()) {
         Ok(report) => match report.verdict {

@@ -8,7 +8,7 @@ use myriad_doctor::{
     Change, ConnectionCost, Examination, IoUring, LISTENING_PORT, Load, Paths, Probe, ProbeError,
     Program, Role, Trials, examine, fix, report,
 };
-use myriad_layout::Paint;
+use myriad_layout::{Paint, WIDTH_MAX, terminal_columns};
 use myriad_units::parse::{bytes, count};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
@@ -178,7 +178,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let text = match arguments.print {
         Some(format) => fix::print(&examination, format.into()),
         None if arguments.json => examination.json() + "\n",
-        None => report::text(&examination, paint()),
+        None => report::text(&examination, paint(), width()),
     };
     // A file that was asked for is there, whatever the machine is like.
     let suffices = examination.enough || arguments.print.is_some();
@@ -207,6 +207,11 @@ fn failed(why: &str) -> ExitCode {
 fn refuse(why: &str) -> ExitCode {
     say(format_args!("error: {why}"));
     ExitCode::from(BAD_ARGUMENTS)
+}
+
+/// Columns of the report.
+fn width() -> usize {
+    terminal_columns(io::stdout()).unwrap_or(WIDTH_MAX)
 }
 
 fn paint() -> Paint {

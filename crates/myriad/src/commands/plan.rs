@@ -5,6 +5,7 @@ mod hop;
 use crate::say;
 use clap::Args;
 use hop::hop;
+use myriad_layout::{WIDTH_MAX, terminal_columns};
 use myriad_plan::{Chain, Hop, Plan, Traffic, render};
 use myriad_units::parse::{bytes, count, duration, rate};
 use std::io::{self, Write};
@@ -70,7 +71,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let text = if json {
         serde_json::to_string_pretty(&plan).expect("a plan has no maps and no failing parts") + "\n"
     } else {
-        render(&plan)
+        render(&plan, terminal_columns(io::stdout()).unwrap_or(WIDTH_MAX))
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Whoever read us has read enough; the answer stands.

@@ -1,6 +1,7 @@
 //! The closing table.
 
 use crate::report::{Fanout, Outcome, Report, text};
+use myriad_layout::{Column, Paint, Table, wrapped};
 use myriad_report::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport, RoundTripReport, Unit};
 use std::collections::BTreeMap;
 
@@ -51,7 +52,7 @@ struct Page {
 impl Page {
     /// A label and what belongs to it; further lines stand below its text.
     fn line(&mut self, label: &str, text: &str) {
-        for (index, line) in text::wrapped(text, self.columns - LABEL_COLUMNS)
+        for (index, line) in wrapped(text, self.columns - LABEL_COLUMNS)
             .into_iter()
             .enumerate()
         {
@@ -64,7 +65,7 @@ impl Page {
 
     /// A sentence without a label.
     fn sentence(&mut self, text: &str) {
-        for line in text::wrapped(text, self.columns - 2) {
+        for line in wrapped(text, self.columns - 2) {
             self.text.push_str(&format!("  {line}\n"));
         }
     }
@@ -251,17 +252,14 @@ const PUSH_COLUMNS: [&str; 10] = [
 /// Which of them are left out where they do not all fit, the first first.
 const DISPENSABLE: [usize; 5] = [5, 7, 3, 9, 4];
 
-/// A line of the pushes' table: its cells, or a remark across all of them.
-enum Row {
-    Cells(Box<[String; 10]>),
-    Remark(String),
-}
-
 fn write_pushes(report: &Report, page: &mut Page) {
     if report.pushes.is_empty() {
         return;
     }
-    let mut rows = vec![Row::Cells(Box::new(PUSH_COLUMNS.map(str::to_owned)))];
+    let mut columns = [Column::NUMBER; PUSH_COLUMNS.len()];
+    columns[0] = Column::TEXT;
+    let mut table = Table::new(&columns);
+    table.row(PUSH_COLUMNS);
     let count = report.pushes.len();
     let hidden = if count > PUSHES_LISTED {
         PUSHES_LISTED - 1..count - 1
@@ -271,18 +269,20 @@ fn write_pushes(report: &Report, page: &mut Page) {
     for (index, push) in report.pushes.iter().enumerate() {
         if index == hidden.start {
             let more = text::count(hidden.len() as u64);
-            rows.push(Row::Remark(format!("... {more} more ...")));
+            table.note(format!("  ... {more} more ..."));
         }
         if !hidden.contains(&index) {
-            rows.push(Row::Cells(cells_of_push(push)));
-            rows.extend(remark(push).map(|remark| Row::Remark(remark.to_owned())));
+            table.row(cells_of_push(push));
+            if let Some(remark) = remark(push) {
+                table.note(remark);
+            }
         }
     }
     if let Some(fanout) = report.fanout.as_ref().filter(|fanout| fanout.pushes > 1) {
-        rows.extend(rows_of_all(fanout, report));
+        add_rows_of_all(&mut table, fanout, report);
     }
     page.text.push('\n');
-    write_rows(&rows, page);
+    write_table(table, page);
     let is_foreign = |push: &PushReport| push.origin == Origin::Foreign;
     if report.pushes.iter().any(is_foreign) {
         page.sentence(
@@ -293,7 +293,7 @@ fn write_pushes(report: &Report, page: &mut Page) {
 }
 
 /// Every arrival together; and apart from that, each figure of the push in which it was worst.
-fn rows_of_all(fanout: &Fanout, report: &Report) -> [Row; 2] {
+fn add_rows_of_all(table: &mut Table, fanout: &Fanout, report: &Report) {
     let received = report
         .pushes
         .iter()
@@ -302,19 +302,19 @@ fn rows_of_all(fanout: &Fanout, report: &Report) -> [Row; 2] {
     // Pushes past those that are listed are in the figures, but not in this sum.
     let is_whole = report.pushes.len() as u64 >= fanout.pushes;
     let received = is_whole.then_some(received);
-    let together = cells("together", fanout.reach, received, fanout.overall, None);
-    let worst = fanout.worst;
-    let worst = cells(
+    let times = fanout.overall;
+    table.row(cells("together", fanout.reach, received, times, None));
+    let (reach, accepted_ms) = (fanout.reach_min, fanout.accepted_max_ms);
+    table.row(cells(
         "worst of each",
-        fanout.reach_min,
+        reach,
         None,
-        worst,
-        fanout.accepted_max_ms,
-    );
-    [Row::Cells(together), Row::Cells(worst)]
+        fanout.worst,
+        accepted_ms,
+    ));
 }
 
-fn cells_of_push(push: &PushReport) -> Box<[String; 10]> {
+fn cells_of_push(push: &PushReport) -> [String; PUSH_COLUMNS.len()] {
     let channel = push.channel.as_deref().unwrap_or_default();
     let star = if push.origin == Origin::Foreign {
         "*"
@@ -329,11 +329,11 @@ fn cells_of_push(push: &PushReport) -> Box<[String; 10]> {
 /// What the figures of a push do not say.
 fn remark(push: &PushReport) -> Option<&'static str> {
     match push.ended {
-        Ended::Refused => Some("  ^ the server refused it"),
-        Ended::Unreached => Some("  ^ no connection to the publish URL"),
-        Ended::CutShort => Some("  ^ cut short by the end of the run"),
+        Ended::Refused => Some("    ^ the server refused it"),
+        Ended::Unreached => Some("    ^ no connection to the publish URL"),
+        Ended::CutShort => Some("    ^ cut short by the end of the run"),
         Ended::Complete | Ended::Settled => (push.answer == Some(PublishAnswer::Unanswered))
-            .then_some("  ^ the publish request was not answered"),
+            .then_some("    ^ the publish request was not answered"),
     }
 }
 
@@ -343,8 +343,8 @@ fn cells(
     received: Option<u64>,
     times: FanoutTimes,
     accepted_ms: Option<f64>,
-) -> Box<[String; 10]> {
-    Box::new([
+) -> [String; PUSH_COLUMNS.len()] {
+    [
         name.trim_end().to_owned(),
         reach.map_or_else(|| "-".to_owned(), text::percent),
         received.map(text::count).unwrap_or_default(),
@@ -355,41 +355,23 @@ fn cells(
         text::time_or_dash(times.p999_ms),
         text::time_or_dash(times.last_ms),
         text::time_or_dash(accepted_ms),
-    ])
+    ]
 }
 
-/// Writes rows in columns that are as wide as their cells, without those that there is no room for.
-fn write_rows(rows: &[Row], page: &mut Page) {
-    let mut widths = [0; 10];
-    for row in rows {
-        if let Row::Cells(cells) = row {
-            for (width, cell) in widths.iter_mut().zip(cells.iter()) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-    }
-    let mut shown = [true; 10];
+/// Writes the table without those columns that there is no room for.
+fn write_table(mut table: Table, page: &mut Page) {
+    const INDENT: usize = 2;
+    let mut shown: Vec<usize> = (0..PUSH_COLUMNS.len()).collect();
+    let whole = table.clone();
     for dispensable in DISPENSABLE {
-        let needed: usize = (0..10).filter(|&i| shown[i]).map(|i| widths[i] + 2).sum();
-        if needed <= page.columns {
+        if table.natural_width() + INDENT <= page.columns {
             break;
         }
-        shown[dispensable] = false;
+        shown.retain(|&column| column != dispensable);
+        table = whole.only(&shown);
     }
-    for row in rows {
-        let line: String = match row {
-            Row::Remark(remark) => format!("  {remark}"),
-            Row::Cells(cells) => (0..10)
-                .filter(|&i| shown[i])
-                .map(|i| match i {
-                    0 => format!("  {:<1$}", cells[i], widths[i]),
-                    _ => format!("  {:>1$}", cells[i], widths[i]),
-                })
-                .collect(),
-        };
-        page.text.push_str(line.trim_end());
-        page.text.push('\n');
-    }
+    page.text
+        .push_str(&table.draw(INDENT, page.columns, Paint::Plain));
 }
 
 fn write_crowd(report: &Report, page: &mut Page) {
