@@ -1,4 +1,4 @@
-//! Before anything is started: what a contestant needs, its build, its version.
+//! What happens before the first start: a check of the programs it needs, its build, its version.
 
 use crate::failure::Failure;
 use crate::failure_text;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(100);
-/// A build that is told to stop has nothing to save.
+/// A build has nothing to save, so a short time is enough.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the build commands, one after the other.
@@ -86,7 +86,7 @@ fn run(contestant: &Contestant, command: &[String], guard: &Guard<'_>) -> Result
     )))
 }
 
-/// The pinned version, or what the installed program says of itself.
+/// The pinned version, or the one that the installed program prints.
 pub(crate) fn version(contestant: &Contestant, myriad: &Path) -> Result<String, Failure> {
     let (Some((program, arguments)), Some(pattern)) = (
         contestant.version_command.split_first(),

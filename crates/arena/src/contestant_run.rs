@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-/// A contestant on its way.
+/// A contestant and its results so far.
 #[derive(Debug)]
 pub(crate) struct ContestantRun<'a> {
     pub(crate) contestant: &'a Contestant,
     version: Option<String>,
     build_s: Option<f64>,
     rounds: Vec<Round>,
-    /// Of them, those that came to their end.
+    /// Rounds that were completed.
     completed: u32,
     pub(crate) failure: Option<Failure>,
     largest: Option<Largest>,
@@ -129,7 +129,7 @@ impl<'a> ContestantRun<'a> {
         self.largest = Some(largest);
     }
 
-    /// What is known before the search.
+    /// The result before the search: the crowd of the rounds.
     fn largest_of_rounds(&self, connections: u64) -> Largest {
         let Some(last) = self.rounds.last().filter(|_| self.completed > 0) else {
             return Largest::default();
@@ -185,7 +185,7 @@ impl<'a> ContestantRun<'a> {
     }
 }
 
-/// What a reader of the row should know: why a column is empty, and what the crowd said of itself.
+/// Notes for a reader of the row: why a column is empty, and warnings of the crowd.
 fn notes(contestant: &Contestant, last: Option<&Round>) -> Vec<String> {
     let mut notes = Vec::new();
     match contestant.kind {

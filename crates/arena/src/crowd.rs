@@ -21,19 +21,19 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often everybody is looked at when no line comes.
+/// How often processes are checked while no line comes.
 const TICK: Duration = Duration::from_millis(200);
-/// Without one more connection for so long a crowd is stuck.
+/// A crowd without a new connection for this long is stuck.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(60);
-/// The crowd gives up on a push by itself, 30 s after its last arrival; this is for one that does not.
+/// The crowd ends a push 30 s after its last arrival. This is for a crowd that does not.
 const PUSH_PATIENCE: Duration = Duration::from_secs(180);
 /// Closing hundreds of thousands of sockets takes the kernel seconds.
 const END_PATIENCE: Duration = Duration::from_secs(60);
-/// Past any run: the arena itself ends the crowd.
+/// Longer than any run: the arena ends the crowd.
 const HOLD: Duration = Duration::from_secs(24 * 3_600);
-/// Of `myriad swarm`: stopped by a signal, with the report so far. How a crowd ends that is told to leave.
+/// Exit code of `myriad swarm` after a signal, with the report so far. A crowd that is told to leave ends with it.
 const INTERRUPTED: i32 = 105;
-/// How one ends whose time is over.
+/// Exit code of a crowd whose time is over.
 const FINISHED: i32 = 0;
 
 /// What a crowd is to do.
@@ -44,13 +44,13 @@ pub(crate) struct CrowdOptions {
     pub(crate) load: Option<Load>,
 }
 
-/// What it does beside being there.
+/// What it does beside holding its connections.
 #[derive(Clone, Debug)]
 pub(crate) enum Load {
     Publish(Publish),
-    /// Messages over the whole crowd, each to come back.
+    /// Messages over the whole crowd. The server sends each back.
     Echo(PacedLoad),
-    /// Requests beside the crowd, to the URLs in turn.
+    /// Requests while the crowd is held, to the URLs in turn.
     Request {
         urls: Vec<String>,
         /// To each URL.
@@ -70,7 +70,7 @@ pub(crate) struct Publish {
     pub(crate) after: Duration,
 }
 
-/// At a fixed rate for a limited time; then the crowd ends by itself.
+/// A fixed rate for a limited time. Then the crowd ends by itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacedLoad {
     pub(crate) rate_per_s: f64,
@@ -85,7 +85,7 @@ pub(crate) struct Crowd {
     process: Process,
     lines: Receiver<Line>,
     files: Files,
-    /// Open now, as far as it has said.
+    /// Connections open now, as of its last line.
     connected: u64,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Of a crowd of this name; of several at a time each has its own.
+    /// Files for a crowd of this name. Crowds that run at the same time need different names.
     pub(crate) fn of(folder: &Path, name: &str) -> Self {
         Self {
             json: folder.join(format!("{name}.json")),
@@ -158,7 +158,7 @@ impl Crowd {
         self.connected_within(Duration::MAX, server, phase)
     }
 
-    /// The same, but not for longer than that.
+    /// The same, with a time limit.
     pub(crate) fn connected_within(
         &mut self,
         patience: Duration,
@@ -186,23 +186,23 @@ impl Crowd {
             if moved.elapsed() > CONNECT_PATIENCE {
                 let (connected, seconds) = (self.connected, CONNECT_PATIENCE.as_secs());
                 let why =
-                    format!("no more than {most} open in {seconds} s, {connected} are so now");
+                    format!("at most {most} connections open after {seconds} s, {connected} now");
                 return Err(Failure::Crowd { phase, why });
             }
             if began.elapsed() > patience {
                 let (connected, seconds) = (self.connected, patience.as_secs());
-                let why = format!("only {connected} were open after {seconds} s");
+                let why = format!("only {connected} connections open after {seconds} s");
                 return Err(Failure::Crowd { phase, why });
             }
         }
     }
 
-    /// Open now, as far as the crowd has said.
+    /// Connections open now, as of the crowd's last line.
     pub(crate) fn connected(&self) -> u64 {
         self.connected
     }
 
-    /// Until that many pushes have run their course.
+    /// Waits until that many pushes are over.
     pub(crate) fn wait_for_pushes(
         &mut self,
         server: &mut Server<'_>,
@@ -226,7 +226,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Holds everything as it is.
+    /// Holds the crowd without doing anything.
     pub(crate) fn hold(
         &mut self,
         server: &mut Server<'_>,
@@ -255,7 +255,7 @@ impl Crowd {
         Ok(line)
     }
 
-    /// Fails when anybody has ended or has to.
+    /// Fails when a process has ended, or when the run must stop.
     fn check(&mut self, server: &mut Server<'_>, phase: Phase) -> Result<(), Failure> {
         server.check(phase)?;
         match self.process.ended() {
@@ -270,7 +270,7 @@ impl Crowd {
         }
     }
 
-    /// Lets everybody leave at once; what they saw.
+    /// Ends the crowd at once, and returns its report.
     pub(crate) fn leave(mut self, phase: Phase) -> Result<(Report, Vec<Arrival>), Failure> {
         self.process.signal(Signal::INT);
         let failed = |why: String| Failure::Crowd { phase, why };
@@ -284,7 +284,7 @@ impl Crowd {
         Ok((report, arrivals(&hgrm)))
     }
 
-    /// Until it has done what it had to for a limited time, and ended; what it saw.
+    /// Waits until its limited time is over and it has ended. Returns its report.
     pub(crate) fn finish(
         mut self,
         server: &mut Server<'_>,
@@ -305,7 +305,7 @@ impl Crowd {
         }
     }
 
-    /// Its report, if it ended as it was to.
+    /// Its report, if it ended as expected.
     fn read(&self, status: ExitStatus, expected: i32, phase: Phase) -> Result<Report, Failure> {
         let failed = |why: String| Failure::Crowd { phase, why };
         if status.code() != Some(expected) {

@@ -1,7 +1,7 @@
-//! Messages and requests at a fixed rate, each of which is to be answered.
+//! Messages and requests at a fixed rate. Each must be answered.
 //!
-//! The rate is the same for everybody. What is looked at is how long answers take at it, and whether all come; how much
-//! a server could do at the most is another question, which a crowd on the same machine could not answer.
+//! The rate is the same for all contestants. Measured are the times of the answers at this rate, and whether all come.
+//! The highest rate of a server is another question: a crowd on the same machine cannot answer it.
 
 use crate::crowd::{Crowd, CrowdOptions, Files, Load, PacedLoad};
 use crate::failure::{Failure, Phase};
@@ -17,18 +17,18 @@ const AFTER: Duration = Duration::from_millis(500);
 /// Beyond its own time: to connect, to wait 30 s for late answers, to close.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What everybody is to answer.
+/// What each contestant must answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
-    /// That it goes over. Of echoes, no more than take part in everything else; of requests, to each process.
+    /// Connections. Of echoes: no more than the crowd has. Of requests: to each process.
     pub connections: u64,
-    /// Messages or requests, over all of them.
+    /// Messages or requests a second, over all connections.
     pub rate_per_s: f64,
-    /// From the first to the last.
+    /// Time from the first to the last.
     pub duration: Duration,
 }
 
-/// Which of both.
+/// Echoes or requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExchangeKind {
     /// Messages on the crowd's own connections.
@@ -96,8 +96,8 @@ impl ExchangeKind {
         }
     }
 
-    /// As much as the manifest asks for; none where it asks for nothing. At a rate of its own: at a low one that is to be
-    /// measured it would take hours.
+    /// The warm-up that the manifest asks for, if any. It has a rate of its own: at a low measured rate it would take
+    /// hours.
     fn warm_up(self, manifest: WarmUp, asked: Exchange) -> Option<Exchange> {
         let (connections, count, rate_per_s) = match self {
             Self::Echo => {
@@ -147,7 +147,7 @@ impl ExchangeKind {
         }
     }
 
-    /// RoundTripReport a second, and the times of half and of 99% of them.
+    /// Columns of answers a second, and of the times of half and of 99% of them.
     fn columns(self) -> [Column; 3] {
         match self {
             Self::Echo => [Column::EchoPerS, Column::EchoP50Ms, Column::EchoP99Ms],
@@ -159,7 +159,7 @@ impl ExchangeKind {
         }
     }
 
-    /// Kinds of errors that are no kinds of the crowd's report yet. It has each request that was lost by what became of it.
+    /// Errors that the crowd's report does not list by kind. It does list each lost request by kind.
     fn errors(self, answers: RoundTripReport) -> Vec<(&'static str, u64)> {
         match self {
             Self::Echo => vec![("echo_lost", answers.lost), ("echo_unsent", answers.unsent)],
@@ -176,7 +176,7 @@ impl ExchangeKind {
     }
 }
 
-/// One crowd from its first connection until the server says that only those are left that were there before.
+/// One crowd, from its first connection until the server reports only the connections from before.
 fn send(
     kind: ExchangeKind,
     server: &mut Server<'_>,
@@ -198,7 +198,7 @@ fn send(
     Ok(report)
 }
 
-/// Times and what went wrong, beside what the round has already.
+/// Adds times and errors to those of the round.
 fn note(kind: ExchangeKind, round: &mut Round, report: &Report) {
     let Some(answers) = kind.answers(report) else {
         return;
@@ -219,8 +219,8 @@ fn note(kind: ExchangeKind, round: &mut Round, report: &Report) {
     round.warnings.extend(named);
 }
 
-/// Whether everybody was there and all that was sent came back as it was. What was never sent, because too much was
-/// unanswered, is an error that is counted, but no broken contract: the server was slow.
+/// Whether all clients connected and every message came back unchanged. Messages that were not sent because too many
+/// were unanswered count as errors. They do not break the contract: the server was slow.
 fn verdict(
     kind: ExchangeKind,
     report: &Report,

@@ -1,4 +1,4 @@
-//! Why a contestant's row has no figures, or the run no more of them.
+//! Why a contestant failed, or why the run ended early.
 
 use std::fmt;
 
@@ -13,23 +13,23 @@ pub(crate) enum Failure {
     Version { command: String, said: String },
     /// It could not be started, or did not become ready.
     Start(String),
-    /// It ended when nobody had asked it to.
+    /// It ended without being asked to.
     Died {
         phase: Phase,
         status: String,
         said: String,
     },
-    /// The crowd could not be made or did not come to its end.
+    /// The crowd could not start or did not finish.
     Crowd { phase: Phase, why: String },
     /// It answered something that the contract does not allow.
     Contract { phase: Phase, why: String },
-    /// Going on would have endangered the machine.
+    /// The machine is short of memory.
     Memory { phase: Phase, available_bytes: f64 },
     /// Ctrl-C, or SIGTERM.
     Interrupted,
 }
 
-/// What was being done.
+/// The phase of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     WarmUp,
@@ -81,7 +81,7 @@ impl fmt::Display for Failure {
                 available_bytes,
             } => write!(
                 f,
-                "{phase}: stopped, because only {} of the machine's memory were left",
+                "{phase}: stopped, because the machine had only {} of memory available",
                 myriad_units::bytes(myriad_units::whole(*available_bytes))
             ),
             Self::Interrupted => f.write_str("interrupted"),

@@ -2,7 +2,7 @@
 
 use myriad_demo::process::Process;
 
-/// What tells most about why it failed.
+/// The line that says most about the failure.
 pub(crate) fn of(process: &Process) -> String {
     let lines = process.last_lines();
     last(lines.iter().map(String::as_str))
@@ -15,7 +15,7 @@ pub(crate) fn last<'t>(lines: impl Iterator<Item = &'t str> + Clone) -> String {
         .filter(|line| line.contains("rror") && !line.starts_with("NOTE:"));
     let line = telling.next().or_else(|| lines.last());
     line.map_or_else(
-        || "it said nothing".to_owned(),
+        || "no output".to_owned(),
         |line| line.chars().take(200).collect(),
     )
 }
@@ -25,7 +25,7 @@ mod tests {
     #[test]
     fn the_line_that_tells_most_is_chosen() {
         let words = |text: &str| super::last(text.lines());
-        assert_eq!(words(""), "it said nothing");
+        assert_eq!(words(""), "no output");
         assert_eq!(words("one\ntwo"), "two");
         assert_eq!(
             words("NOTE: error counts\nError: no port\nat line 7"),

@@ -1,4 +1,4 @@
-//! What is measured, by name and unit, and what becomes of it over several rounds.
+//! The figures, their names and units, and their summary over several rounds.
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
@@ -53,7 +53,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// What an axis of it measures.
+    /// The title of an axis in this unit.
     pub(crate) fn quantity(self) -> &'static str {
         match self {
             Self::Bytes => "memory",
@@ -103,8 +103,8 @@ impl Column {
         Self::ALL.into_iter().find(|column| column.key() == key)
     }
 
-    /// Whether the figure is a difference between two measurements: a small crowd leaves it at zero or below, which is no
-    /// figure.
+    /// Whether the figure is a difference between two measurements. For a small crowd it can be zero or negative, and
+    /// is then not shown.
     pub(crate) fn is_difference(self) -> bool {
         matches!(
             self,
@@ -115,17 +115,17 @@ impl Column {
         )
     }
 
-    /// Whether this is a figure, or only says that the crowd was too small.
+    /// False if the value only shows that the crowd was too small.
     pub(crate) fn is_measured(self, value: f64) -> bool {
         !self.is_difference() || value > 0.0
     }
 
-    /// For people, without the unit: figures are written with theirs.
+    /// The short title, without the unit: figures carry theirs.
     pub(crate) fn title(self) -> &'static str {
         self.facts().1
     }
 
-    /// In full, for where no group's title stands beside it.
+    /// The full title, for places without the group's title.
     pub(crate) fn full_title(self) -> &'static str {
         match self {
             Self::UserBytesPerConnection => "User space for each connection",
@@ -159,7 +159,7 @@ impl Column {
         self.facts().2
     }
 
-    /// Which end is good; none where neither is.
+    /// Whether more or less is better; none if neither is.
     pub(crate) fn best(self) -> Option<Best> {
         self.facts().3
     }
@@ -218,7 +218,7 @@ impl Column {
 /// Figures of one round.
 pub(crate) type Figures = BTreeMap<Column, f64>;
 
-/// What is said where a crowd was too small for a difference to be seen.
+/// Shown when the crowd was too small for a difference to be measured.
 pub(crate) const TOO_SMALL: &str = "crowd too small to measure";
 
 /// A figure over all rounds.
@@ -232,7 +232,8 @@ pub struct Summary {
     pub max: f64,
     /// Rounds that have it.
     pub rounds: usize,
-    /// How many times worse than the best contestant's median; 1 is the best. None where there is no better or worse.
+    /// How many times worse than the best contestant's median; 1 is the best. None for a figure without better or
+    /// worse.
     pub ratio_to_best: Option<f64>,
 }
 
@@ -256,7 +257,7 @@ impl Summary {
         })
     }
 
-    /// The larger distance to the median, as a share of it; none for one round, or around nothing.
+    /// The larger distance to the median, as a share of it; none for one round, or if the median is 0.
     pub(crate) fn spread(&self) -> Option<f64> {
         let distance = (self.max - self.median).max(self.median - self.min);
         (self.rounds > 1 && self.median != 0.0).then(|| distance / self.median.abs())
@@ -268,8 +269,8 @@ pub(crate) type Summaries = BTreeMap<Column, Summary>;
 
 /// All that was measured of one contestant, over all rounds.
 ///
-/// In JSON: each median under its key, `null` for what the crowd was too small for; and `over_rounds`, the same with their
-/// spread and the ratio to the best.
+/// In JSON: each median under its key, `null` if the crowd was too small; and `over_rounds`, the same with spread and
+/// ratio to the best.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) summaries: Summaries,
@@ -334,7 +335,7 @@ impl<'de> Deserialize<'de> for Measured {
     }
 }
 
-/// Of several rounds.
+/// Summarises the figures of several rounds.
 pub(crate) fn summarize(rounds: &[Figures]) -> Measured {
     let mut measured = Measured::default();
     for column in Column::ALL {

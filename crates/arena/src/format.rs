@@ -1,4 +1,4 @@
-//! Figures as people read them, and the columns in groups: the same for terminal, Markdown and page.
+//! How figures are written, and the columns in groups: the same for terminal, Markdown and page.
 
 use crate::figures::{Column, Summary, TOO_SMALL, Unit};
 use crate::largest::Largest;
@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 /// The last second of the year 9999: later ones have no date.
 const UNIX_S_MAX: u64 = 253_402_300_799;
 
-/// Columns that are looked at together.
+/// Columns that are shown together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     pub(crate) title: &'static str,
@@ -62,7 +62,7 @@ const GROUPS: [Group; 5] = [
     },
 ];
 
-/// Groups and columns that somebody has figures in.
+/// Groups and columns with at least one figure.
 pub(crate) fn groups(report: &Report) -> Vec<(&'static str, Vec<Column>)> {
     let measured = |column: &Column| {
         let mut rows = report.contestants.iter();
@@ -78,7 +78,7 @@ pub(crate) fn groups(report: &Report) -> Vec<(&'static str, Vec<Column>)> {
         .collect()
 }
 
-/// A table of which everybody has a row, after their name and version.
+/// A table with a row for each contestant, without its name and version.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Table {
     pub(crate) title: &'static str,
@@ -141,7 +141,7 @@ fn absent() -> String {
     "-".to_owned()
 }
 
-/// What there is to know of a row beside its figures, a line each.
+/// Notes on a row, a line each.
 pub(crate) fn remarks(row: &Row) -> Vec<String> {
     let stopped = row.largest.iter().filter_map(|largest| {
         let why = largest.stopped_by.as_ref()?;
@@ -150,7 +150,7 @@ pub(crate) fn remarks(row: &Row) -> Vec<String> {
     stopped.chain(row.notes.iter().cloned()).collect()
 }
 
-/// What there is to know beside the figures, each with the titles of those for whom it holds.
+/// Notes, each with the titles of the contestants that it is about.
 pub(crate) fn notes(report: &Report) -> Vec<(String, Vec<String>)> {
     let mut notes: Vec<(String, Vec<String>)> = Vec::new();
     for row in &report.contestants {
@@ -183,7 +183,7 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
     }
 }
 
-/// Times as bad as the best; nothing for what has no best.
+/// How many times worse than the best; none for a column without a best.
 pub(crate) fn ratio(summary: &Summary) -> Option<String> {
     let ratio = summary.ratio_to_best?;
     Some(if ratio < 9.95 {
@@ -203,7 +203,7 @@ pub(crate) fn spread(summary: &Summary) -> Option<String> {
     })
 }
 
-/// The figure, its ratio to the best, its spread; a dash for what was not measured.
+/// The figure, its ratio to the best, its spread; a dash if it was not measured.
 pub(crate) fn cell(row: &Row, column: Column) -> String {
     let Some(summary) = row.summary(column) else {
         return row
@@ -218,13 +218,13 @@ pub(crate) fn cell(row: &Row, column: Column) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// What holds for every figure, in sentences.
+/// How the figures were measured, in sentences.
 pub(crate) fn method(report: &Report) -> Vec<String> {
     let settings = &report.settings;
     let mut lines = if settings.rounds == 0 {
         vec![
             "No rounds: only the largest crowds were looked for.".to_owned(),
-            "User space is the proportional set size of all of a contestant's processes, read from /proc. Kernel memory is not in it.".to_owned(),
+            "User space is the proportional set size of all of a contestant's processes, read from /proc. It does not contain kernel memory.".to_owned(),
             "The clock of a push starts once, when its request is written, and stops at each connection. CPU is user and system time of the processes.".to_owned(),
         ]
     } else {
@@ -236,7 +236,7 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
     };
     if measured(Column::EchoPerS) {
         lines.push(format!(
-            "Echo: the server is started again, and {} connections send it {} of 64 bytes for {}. That is a rate, not the most it can do: \"answers\" falls short of it where the server does. A time counts from when a message was due to its answer.",
+            "Echo: the server is started again, and {} connections send it {} of 64 bytes for {}. The rate is fixed, and not the highest possible: \"answers\" is lower only if the server does not keep up. A time counts from when a message was due until its answer.",
             count(settings.echo_connections),
             rate(settings.echo_rate_per_s),
             figure(Unit::Seconds, settings.echo_duration_s)
@@ -244,7 +244,7 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
     }
     if measured(Column::RequestPerS) {
         lines.push(format!(
-            "Requests: after the pushes, while the server holds the whole crowd, {} with 64 bytes are posted for {}, over at most {} connections to each process, and answered with those bytes. The rate and the times are to be read as those of the echo.",
+            "Requests: after the pushes, while the server holds the whole crowd, {} with 64 bytes are posted for {}, over at most {} connections to each process, and answered with those bytes. The rate and the times mean the same as for the echo.",
             rate(settings.request_rate_per_s),
             figure(Unit::Seconds, settings.request_duration_s),
             count(settings.request_connections)
@@ -252,27 +252,27 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
     }
     if let Some(most) = settings.largest_max {
         lines.push(format!(
-            "Largest crowd: the largest in which one push reached everybody, of sizes up to {}; what stopped the next size is said beside. Figures are those of that crowd, \"a connection\" from nobody to all of it and CPU with what being idle costs; or those of the rounds where no larger one was held. Sizes differ, so that there are no ratios.",
+            "Largest crowd: the largest of the sizes up to {} in which one push reached all clients; a note says what stopped the next size. Its figures have \"a connection\" as the slope from no connection to all, and CPU with what an idle server uses. If no larger crowd than that of the rounds was held, they are those of the rounds. Sizes differ, so there are no ratios.",
             count(most)
         ));
     }
     lines
 }
 
-/// What holds for the figures of rounds.
+/// How the figures of rounds were measured.
 fn of_rounds(settings: &Settings) -> Vec<String> {
     vec![
         format!(
-            "{}, {} with the order rotated, {} {} apart in each, after {} of nothing.",
+            "{}, {} with the order rotated, {} {} apart in each, after {} of idle time.",
             counted(settings.connections, "connection"),
             counted(u64::from(settings.rounds), "round"),
             counted(settings.pushes, "push"),
             figure(Unit::Seconds, settings.push_every_s),
             figure(Unit::Seconds, settings.idle_s)
         ),
-        "A figure is the median over the rounds; × is how many times worse than the best of its column, ± the largest distance of a round from the median.".to_owned(),
-        "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. Kernel memory is not in it.".to_owned(),
-        "The clock of a push starts once, when its request is written, and stops at each connection; times are medians over a round's pushes. CPU is user and system time of the processes during the pushes, less what being idle costs.".to_owned(),
+        "A figure is the median over the rounds; × says how many times worse than the best of its column it is, ± the largest distance of a round from the median.".to_owned(),
+        "User space is the proportional set size of all of a contestant's processes, read from /proc: \"base\" after its warm-up without a connection, \"a connection\" the slope from a quarter of the crowd to all of it. It does not contain kernel memory.".to_owned(),
+        "The clock of a push starts once, when its request is written, and stops at each connection; times are medians over a round's pushes. CPU is user and system time of the processes during the pushes, less what an idle server uses.".to_owned(),
     ]
 }
 

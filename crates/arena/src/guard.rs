@@ -1,17 +1,17 @@
-//! What ends a phase before its time: the user, or a machine short of memory.
+//! What ends a phase early: the user, or a lack of memory.
 
 use crate::failure::{Failure, Phase};
 use crate::proc_stats;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Looked at while anything is waited for.
+/// Checked during every wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard<'a> {
     /// This program: every process of a run begins as it.
     pub(crate) myriad: &'a Path,
     pub(crate) interrupted: &'a AtomicBool,
-    /// With less than this available a run does not go on.
+    /// Memory below which a run stops, in bytes.
     pub(crate) available_bytes_min: f64,
 }
 

@@ -1,8 +1,8 @@
-//! The crowd of the kinds without WebSockets: connections that are held, and requests that are.
+//! The crowd for contestants without WebSockets: it holds connections, or requests without an answer.
 //!
-//! `myriad swarm` speaks WebSocket only, so that this crowd is plain sockets of this process. It is small: as many as
-//! this process has descriptors for. What it measures is what holding costs the server; how fast it connects would be
-//! a figure of this loop and not comparable with the others, so there is none.
+//! `myriad swarm` speaks only WebSocket, so this crowd consists of plain sockets of this process. Its size is limited
+//! by the descriptors of this process. It measures the server's memory and idle CPU. It has no figure for the rate of
+//! connecting: that would be the rate of this loop, and not comparable.
 
 use crate::failure::{Failure, Phase};
 use crate::figures::Column;
@@ -15,11 +15,11 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Descriptors left for everything else.
+/// Descriptors kept for other uses.
 const SPARE: u64 = 200;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_secs(1);
-/// How often the user and the machine are looked at.
+/// How often the guard is checked.
 const CHECK_EVERY: usize = 1_000;
 
 /// A round: up to a quarter, up to the whole, idle, down.
@@ -27,7 +27,7 @@ pub(crate) fn run(attempt: &mut Attempt<'_, '_>) -> Result<(), Failure> {
     let connections = attempt.plan.connections.min(room());
     if connections < attempt.plan.connections {
         attempt.round.warnings.push(format!(
-            "its crowd was {}: these are plain sockets of the arena's own process, which has no descriptors for more",
+            "its crowd was {}: the arena's own process holds these sockets and has descriptors for no more",
             count(connections)
         ));
         attempt.plan.connections = connections;
@@ -73,7 +73,7 @@ pub(crate) fn run(attempt: &mut Attempt<'_, '_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As many connections as the manifest asks for; then the server has none again.
+/// The warm-up: as many connections as the manifest asks for, until the server has none again.
 fn warm_up(
     attempt: &mut Attempt<'_, '_>,
     held: &mut HeldSockets,
@@ -104,7 +104,7 @@ struct HeldSockets {
 }
 
 impl HeldSockets {
-    /// Opens until there are so many, in turn over the addresses, and the server has seen them all.
+    /// Opens connections to the addresses in turn until there are so many, and waits until the server has seen all.
     fn grow_to(
         &mut self,
         wanted: u64,

@@ -1,4 +1,4 @@
-//! The page: one file that needs nothing else. The verdict comes first, then charts, then notes.
+//! The page: one file that needs no network and no other file. The verdict comes first, then charts, then notes.
 
 use crate::crowd::Arrival;
 use crate::figures::{Best, Column, Unit};
@@ -10,9 +10,9 @@ use myriad_charts::{
 };
 use std::fmt::Write as _;
 
-/// Columns of a table and not of a chart: for most runs they are the same for everybody.
+/// Columns that have no chart: in most runs they are the same for all contestants.
 const NOT_DRAWN: [Column; 2] = [Column::ConnectionsHeld, Column::Errors];
-/// Nothing arrives earlier. Zero has no place on a logarithmic axis.
+/// The begin of the time axis. A logarithmic axis cannot show zero.
 const MS_MIN: f64 = 0.01;
 /// [`figure`] writes bytes in KiB, so round numbers are binary.
 const BYTES_STEPS: Steps = Steps::Binary;
@@ -56,7 +56,7 @@ fn verdict(report: &Report) -> String {
     pieces.collect()
 }
 
-/// Who failed, before any figure; why is said further down.
+/// Names those that failed, above the figures. The reasons come further down.
 fn failed(report: &Report) -> String {
     let failed = report.contestants.iter().filter(|row| !row.ok);
     let names: Vec<String> = failed.map(|row| escape(&row.title)).collect();
@@ -81,7 +81,7 @@ fn group(report: &Report, title: &str, columns: &[Column]) -> String {
     )
 }
 
-/// A bar for everybody who has a figure, the best first; then those whose crowd was too small.
+/// A bar for each contestant with a figure, the best first; then those whose crowd was too small.
 fn chart(report: &Report, column: Column) -> Chart {
     let mut bars: Vec<Bar> = report
         .contestants
@@ -137,7 +137,7 @@ fn bar(index: usize, row: &Row, column: Column) -> Option<Bar> {
     })
 }
 
-/// Which ticks are round numbers as [`figure`] writes them.
+/// The kind of ticks that [`figure`] writes as round numbers.
 fn steps(unit: Unit) -> Steps {
     match unit {
         Unit::Bytes => BYTES_STEPS,
@@ -145,7 +145,7 @@ fn steps(unit: Unit) -> Steps {
     }
 }
 
-/// How a unit's figures are written; a function without state, as an axis takes it.
+/// How an axis writes figures of a unit.
 fn tick(unit: Unit) -> fn(f64) -> String {
     match unit {
         Unit::Bytes => |value| figure(Unit::Bytes, value),
@@ -157,7 +157,7 @@ fn tick(unit: Unit) -> fn(f64) -> String {
     }
 }
 
-/// Which share of all deliveries had come by when; nothing where nobody was pushed to.
+/// The chart of arrivals over time; none if no contestant was pushed to.
 fn arrivals(report: &Report) -> String {
     let rows = report.contestants.iter().enumerate();
     let curves: Vec<Curve> = rows
@@ -211,7 +211,7 @@ fn point(arrival: &Arrival) -> Point {
     }
 }
 
-/// The table of it, where they were looked for.
+/// The table of the largest crowds, if they were looked for.
 fn largest_crowds(report: &Report) -> String {
     let Some(Table { title, heads, rows }) = largest(report) else {
         return String::new();
@@ -225,7 +225,7 @@ fn largest_crowds(report: &Report) -> String {
     format!("<h2>{}</h2>\n{}", escape(title), table(&heads, rows))
 }
 
-/// Versions, processes, and what became of everybody.
+/// Versions, processes, and the outcome of each contestant.
 fn outcomes(report: &Report) -> String {
     let heads = [
         "contestant",

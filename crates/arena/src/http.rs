@@ -26,7 +26,7 @@ pub(crate) fn ask(address: SocketAddr, path: &str, patience: Duration) -> io::Re
     read(stream)
 }
 
-/// Until the answer is whole, not until the connection ends: some servers keep it whatever they are asked.
+/// Reads until the answer is complete. Some servers keep the connection open despite `Connection: close`.
 fn read(mut stream: impl Read) -> io::Result<Answer> {
     let mut bytes = Vec::new();
     let mut piece = [0; 16 << 10];
@@ -37,12 +37,12 @@ fn read(mut stream: impl Read) -> io::Result<Answer> {
             return Ok(answer);
         }
         if length == 0 || bytes.len() > ANSWER_BYTES_MAX {
-            return Err(io::Error::other("the answer is no HTTP, or too long"));
+            return Err(io::Error::other("the answer is not HTTP, or is too long"));
         }
     }
 }
 
-/// The answer, if all of it is there; `ended` says that nothing more will come.
+/// The answer, if it is complete. `ended`: the peer has ended the connection.
 fn parse(bytes: &[u8], ended: bool) -> Option<Answer> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut headers);

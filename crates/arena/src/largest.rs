@@ -16,13 +16,13 @@ const CONNECTIONS_MIN: u64 = 8;
 /// The largest crowd in which a push reached everybody, and what became of the next size.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Largest {
-    /// HeldSockets; 0 where no size was.
+    /// Its size; 0 if no size was held.
     pub connections: u64,
-    /// That held it.
+    /// Processes that held it.
     pub processes: Option<u64>,
-    /// What became of a larger crowd; nothing where none was to be tried.
+    /// What became of a larger crowd; none if no larger one was tried.
     pub stopped_by: Option<String>,
-    /// Of that crowd, by their keys. From one push, so that there is no spread.
+    /// Figures of that crowd, by their keys. They come from one push, so they have no spread.
     #[serde(flatten, serialize_with = "by_key", deserialize_with = "of_keys")]
     pub(crate) figures: Figures,
 }
@@ -65,8 +65,8 @@ impl Largest {
         Column::CpuSecondsPerMillionDeliveries,
     ];
 
-    /// A crowd of that size was not held. An interruption says nothing about the contestant, so that it does not replace what
-    /// a size before came to.
+    /// A crowd of that size was not held. An interruption says nothing about the contestant, so it does not replace the
+    /// result of an earlier size.
     pub(crate) fn note_stopped(&mut self, connections: u64, failure: &Failure) {
         let what = format!("{} connections: {failure}", count(connections));
         self.stopped_by = Some(match self.stopped_by.take() {
@@ -76,7 +76,7 @@ impl Largest {
     }
 }
 
-/// Which sizes there are above one that is held already, up to `most`.
+/// The sizes above one that is held already, up to `most`.
 pub(crate) fn sizes(held: u64, most: u64) -> Vec<u64> {
     PER_MILLE
         .into_iter()
@@ -85,18 +85,18 @@ pub(crate) fn sizes(held: u64, most: u64) -> Vec<u64> {
         .collect()
 }
 
-/// The largest size first, since most that can hold it are done then. Whoever could not came some way, which says where to
-/// look next: at the largest size below that, then at the one above; after that by halves. Whoever holds a crowd holds
-/// every smaller one.
+/// The largest size is tried first, because most contestants hold it. If it is not held, the connections that were open
+/// say where to look: at the largest size below their count, then at the one above. After that the search halves. A
+/// contestant that holds a crowd holds every smaller one.
 #[derive(Debug)]
 pub(crate) struct Search {
     sizes: Vec<u64>,
-    /// So many of the sizes, from the smallest, are held.
+    /// Number of sizes known to be held, from the smallest.
     held: usize,
-    /// From this one on they are not.
+    /// The first size known not to be held.
     stopped: Option<usize>,
-    /// The places that the last failure points to, in the order in which they are tried. Only two: it must not become a walk
-    /// through all the sizes.
+    /// Sizes that the last failure points to, in the order of their trials. At most two, so that the search does not
+    /// visit every size.
     pointed: Range<usize>,
 }
 
@@ -110,7 +110,7 @@ impl Search {
         }
     }
 
-    /// The size to try next; nothing when the largest is found.
+    /// The size to try next; none when the largest is found.
     pub(crate) fn next(&self) -> Option<u64> {
         let Some(stopped) = self.stopped else {
             return self.sizes.get(self.held..)?.last().copied();
@@ -129,7 +129,7 @@ impl Search {
         self.held = self.sizes.partition_point(|it| *it <= size);
     }
 
-    /// That size was not held; at the most so many connections of it were open.
+    /// That size was not held, with the most connections of it that were open at once.
     pub(crate) fn note_stopped(&mut self, size: u64, open: u64) {
         self.stopped = Some(self.sizes.partition_point(|it| *it < size));
         let below = self.sizes.partition_point(|it| *it <= open);
@@ -145,8 +145,8 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// The sizes tried, of 1 to `count`, by a contestant that holds at most `holds` and of more has `open` open; and what it
-    /// was found to hold.
+    /// The sizes tried, of 1 to `count`, by a contestant that holds at most `holds` and of more has `open` open; and
+    /// what it was found to hold.
     fn found(count: u64, holds: u64, open: u64) -> (Vec<u64>, u64) {
         let mut search = Search::new((1..=count).collect());
         let (mut tried, mut held) = (Vec::new(), 0);

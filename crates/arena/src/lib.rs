@@ -1,10 +1,10 @@
 //! The arena: servers of other frameworks, one after the other under the same crowd on the same machine.
 //!
-//! [`load`] reads the manifest (`arena/arena.toml`), which says all there is to know about a contestant: how it is built,
-//! started, warmed up, asked for its memory, stopped. [`run`] takes each through the same scenario, in another order each
-//! round: crowd up, idle, pushes, requests, crowd down, and echoes. The crowd is `myriad swarm`, a child of the same program whose report is
-//! read back; CPU and memory are read from `/proc`, of all of a contestant's processes. [`text`], [`markdown`] and
-//! [`html`] show the [`Report`].
+//! [`load`] reads the manifest (`arena/arena.toml`). It says how a contestant is built, started, warmed up, asked for
+//! its memory and stopped. [`run`] takes each through the same scenario, in another order each round: crowd up, idle,
+//! pushes, requests, crowd down, and echoes. The crowd is `myriad swarm`, a child process whose report is read back.
+//! CPU and memory are read from `/proc`, of all of a contestant's processes. [`text`], [`markdown`] and [`html`] show
+//! the [`Report`].
 //!
 //! All processes end with the arena: each begins as this program ([`attach`]), asks the kernel for a signal at its
 //! parent's death, and becomes the other one.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// Languages that get what `[jvm]` says on top of the defaults.
+/// Languages that get the keys of `[jvm]` on top of the defaults.
 const JVM_LANGUAGES: [&str; 2] = ["java", "scala"];
 const TABLES: [&str; 3] = ["defaults", "jvm", "contestant"];
 
@@ -22,7 +22,7 @@ pub enum ManifestError {
         /// Why.
         source: std::io::Error,
     },
-    /// It is no TOML.
+    /// It is not TOML.
     #[error("{}: {source}", path.display())]
     Syntax {
         /// Which file.
@@ -44,7 +44,7 @@ pub enum ManifestError {
     },
 }
 
-/// Which part of the contract it fulfils.
+/// The part of the contract that it fulfils.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -63,7 +63,7 @@ pub(crate) enum Feature {
     Request,
 }
 
-/// How it becomes several processes.
+/// How a contestant becomes several processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Processes {
@@ -71,11 +71,11 @@ pub(crate) enum Processes {
     Ports,
     /// One start that makes its processes itself.
     Own,
-    /// One process whose descriptors are no limit to it.
+    /// One process that RLIMIT_NOFILE does not bound.
     One,
 }
 
-/// How it is asked to end.
+/// The signal that asks it to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum StopSignal {
@@ -113,7 +113,7 @@ pub(crate) struct Broadcast {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stats {
     pub(crate) path: String,
-    /// Finds the number; without it the answer is JSON with `connections`.
+    /// Finds the number of connections. Without it, the answer is JSON with `connections`.
     pub(crate) pattern: Option<Pattern>,
 }
 
@@ -160,7 +160,7 @@ impl Unit {
     }
 }
 
-/// How a process is asked for memory that only it knows of.
+/// How to ask a process for memory that only it can measure.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeapQuery {
@@ -188,11 +188,11 @@ impl<'de> Deserialize<'de> for Pattern {
         use serde::de::Error;
         let text = String::deserialize(deserializer)?;
         let regex = Regex::new(&text).map_err(|error| {
-            D::Error::custom(format!("`{text}` is no regular expression: {error}"))
+            D::Error::custom(format!("`{text}` is not a regular expression: {error}"))
         })?;
         if regex.captures_len() != 2 {
             return Err(D::Error::custom(format!(
-                "`{text}` must have exactly one group in parentheses, around what is looked for"
+                "`{text}` must have exactly one group in parentheses, around the number"
             )));
         }
         Ok(Self(regex))
@@ -207,7 +207,7 @@ pub struct Contestant {
     pub name: String,
     /// For tables.
     pub title: String,
-    /// In which it is written.
+    /// The language it is written in.
     pub language: String,
     #[serde(default)]
     pub(crate) folder: PathBuf,
@@ -218,7 +218,7 @@ pub struct Contestant {
     pub(crate) version_pattern: Option<Pattern>,
     pub(crate) kind: Kind,
     pub(crate) features: Vec<Feature>,
-    /// What it is not held to by the checker; of no matter here, but a key that must be read.
+    /// Parts of the contract that the checker does not test. Not used here, but the key must be known.
     #[serde(default, rename = "deviations")]
     pub(crate) _deviations: Vec<String>,
     pub(crate) needs: Vec<String>,
@@ -284,7 +284,7 @@ fn parse(text: &str, path: &Path, arena: &Path) -> Result<Vec<Contestant>, Manif
         problem,
     };
     if let Some(unknown) = manifest.keys().find(|key| !TABLES.contains(&key.as_str())) {
-        let problem = format!("no such table; there are {}", TABLES.join(", "));
+        let problem = format!("unknown table; there are {}", TABLES.join(", "));
         return Err(wrong("the manifest", unknown, problem));
     }
     let entries = manifest
@@ -292,7 +292,7 @@ fn parse(text: &str, path: &Path, arena: &Path) -> Result<Vec<Contestant>, Manif
         .and_then(Value::as_array)
         .filter(|entries| !entries.is_empty())
         .ok_or_else(|| {
-            let problem = "missing; write one [[contestant]] each".to_owned();
+            let problem = "missing; write one [[contestant]] for each contestant".to_owned();
             wrong("the manifest", "contestant", problem)
         })?;
     let mut names = BTreeSet::new();
@@ -343,7 +343,7 @@ fn read(entry: &Value, manifest: &Table, arena: &Path) -> Result<Contestant, (St
     Ok(contestant)
 }
 
-/// What no type says.
+/// Checks that types do not make.
 fn check(contestant: &Contestant) -> Result<(), (String, String)> {
     let wrong = |key: &str, problem: &str| Err((key.to_owned(), problem.to_owned()));
     let name = &contestant.name;
@@ -363,7 +363,7 @@ fn check(contestant: &Contestant) -> Result<(), (String, String)> {
     if contestant.version_command.is_empty() != contestant.version_pattern.is_none() {
         return wrong(
             "version_pattern",
-            "goes with version_command, and it with this",
+            "must be given together with version_command",
         );
     }
     let values = Values::example();

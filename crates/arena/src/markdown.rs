@@ -5,7 +5,7 @@ use crate::report::Report;
 use crate::verdict::sentence;
 use std::fmt::Write as _;
 
-/// All tables, reasons and what holds for every figure.
+/// All tables, the reasons of failures, and how the figures were measured.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
     let verdict = sentence(report, |name| format!("**{}**", plain(name)));
@@ -42,7 +42,7 @@ pub fn markdown(report: &Report) -> String {
     text
 }
 
-/// Nothing in it is markup: what programs say goes into these rows.
+/// Escapes all markup, because these rows contain output of programs.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,6 +1,6 @@
-//! `{port}` and its like in the manifest's commands.
+//! Placeholders such as `{port}` in the manifest's commands.
 
-/// A name in braces that nobody fills in.
+/// An unknown name in braces.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` has an unknown placeholder; there are {known}")]
 pub(crate) struct UnknownPlaceholder {
@@ -17,13 +17,13 @@ impl Values {
         Self(values.into_iter().collect())
     }
 
-    /// With one more.
+    /// The same values with one more.
     pub(crate) fn with(mut self, name: &'static str, value: impl ToString) -> Self {
         self.0.push((name, value.to_string()));
         self
     }
 
-    /// All names there are, to check a text against.
+    /// All names, to check a text against.
     pub(crate) fn example() -> Self {
         let names = [
             "host",

@@ -1,4 +1,4 @@
-//! What a run leaves behind.
+//! The report of a run.
 
 use crate::crowd::Arrival;
 use crate::figures::{Column, Measured, Summary, TOO_SMALL, compare};
@@ -24,7 +24,7 @@ pub struct Report {
     pub interrupted: bool,
     /// Where it ran.
     pub machine: Machine,
-    /// What everybody went through.
+    /// The settings of the run, the same for all contestants.
     pub settings: Settings,
     /// In the manifest's order.
     pub contestants: Vec<Row>,
@@ -101,7 +101,7 @@ impl Machine {
     }
 }
 
-/// What everybody went through.
+/// The settings of the run, the same for all contestants.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// Of the whole crowd.
@@ -114,9 +114,9 @@ pub struct Settings {
     pub push_every_s: f64,
     /// Between crowd up and the first push.
     pub idle_s: f64,
-    /// Of the crowd that sends messages to have them back.
+    /// Connections of the crowd that sends echoes.
     pub echo_connections: u64,
-    /// Its messages, over all of it.
+    /// Echoes a second over all of them.
     pub echo_rate_per_s: f64,
     /// It goes on for so long.
     pub echo_duration_s: f64,
@@ -126,7 +126,7 @@ pub struct Settings {
     pub request_rate_per_s: f64,
     /// They go on for so long.
     pub request_duration_s: f64,
-    /// Up to which the largest crowd was looked for; nothing where it was not.
+    /// The largest size of the search for the largest crowd; none without a search.
     pub largest_max: Option<u64>,
 }
 
@@ -147,11 +147,11 @@ pub struct Row {
     pub ok: bool,
     /// Why not.
     pub reason: Option<String>,
-    /// Rounds it came to the end of.
+    /// Rounds that it completed.
     pub rounds: u32,
     /// Processes that held the crowd.
     pub processes: Option<u64>,
-    /// Building took so long; nothing when it was not built.
+    /// Seconds of the build; none if it was not built.
     pub build_s: Option<f64>,
     /// From the start of the processes to the last one's first answer.
     pub ready_s: Option<f64>,
@@ -173,14 +173,14 @@ impl Row {
         self.figures.summaries.get(&column)
     }
 
-    /// Why there is no figure in a column; none where nobody tried to measure it.
+    /// Why a column has no figure; none if it was not measured at all.
     pub(crate) fn why_unmeasured(&self, column: Column) -> Option<&'static str> {
         let too_small = self.figures.too_small.contains(&column);
         too_small.then_some(TOO_SMALL)
     }
 }
 
-/// Three contestants: one that did well, one that lost a message, one that was never built. For tests of what shows them.
+/// An example with three contestants: one did well, one lost a message, one was never built. For tests.
 #[cfg(test)]
 pub(crate) fn example() -> Report {
     use crate::figures::{Figures, summarize};

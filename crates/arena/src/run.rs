@@ -16,9 +16,9 @@ use std::time::{Duration, SystemTime};
 
 /// A push is over long before the next one is due.
 pub(crate) const PUSH_EVERY_MIN: Duration = Duration::from_secs(2);
-/// So many connections get a second more.
+/// Connections that add one second to the time between pushes.
 const CONNECTIONS_PER_SECOND_MORE: u64 = 25_000;
-/// With less than this available a run does not go on: the machine would start to kill programs.
+/// Available memory below which a run stops, in bytes: with less, the kernel would start to kill programs.
 const AVAILABLE_BYTES_MIN: f64 = 1.5e9;
 /// What to run.
 #[derive(Clone, Debug)]
@@ -29,13 +29,13 @@ pub struct Options {
     pub version: String,
     /// Of the crowd.
     pub connections: u64,
-    /// Times that everybody has their turn; none where only the largest crowd is looked for.
+    /// Rounds, each with a turn for every contestant; 0 if only the largest crowd is wanted.
     pub rounds: u32,
     /// In each round.
     pub pushes: u64,
-    /// Time between crowd up and pushes, in which nothing happens.
+    /// Idle time between the last connection and the first push.
     pub idle: Duration,
-    /// Messages that come back, of a crowd of their own.
+    /// Echoes, with a crowd of their own.
     pub echo: Exchange,
     /// Requests while the crowd is held, after the pushes.
     pub request: Exchange,
@@ -53,8 +53,8 @@ pub enum ArenaError {
     /// Signals cannot be watched.
     #[error("signals cannot be watched: {0}")]
     Signals(io::Error),
-    /// There is no index for the crowd's reports.
-    #[error("no folder for the crowd's reports, {}: {source}", path.display())]
+    /// The folder for the crowd's reports cannot be made.
+    #[error("cannot make a folder for the crowd's reports, {}: {source}", path.display())]
     Folder {
         /// Where.
         path: PathBuf,
@@ -63,7 +63,7 @@ pub enum ArenaError {
     },
 }
 
-/// Runs everybody, telling `progress` about it.
+/// Runs all contestants, and tells `progress` about it.
 ///
 /// Call from the main thread: the kernel ends the children with the thread that started them.
 ///
@@ -201,7 +201,7 @@ impl Run<'_> {
     }
 }
 
-/// Everybody once, beginning one further in each round.
+/// Each contestant once. Each round begins with the next one.
 fn order(count: usize, round: u32) -> impl Iterator<Item = usize> {
     let first = usize::try_from(round).unwrap_or(0);
     (0..count).map(move |index| (index + first) % count)
@@ -213,7 +213,7 @@ pub fn processes(contestant: &Contestant, connections: u64) -> u64 {
     processes_for(contestant, connections)
 }
 
-/// A folder that goes with the run.
+/// A folder that is removed after the run.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -228,7 +228,7 @@ impl Scratch {
     }
 }
 
-/// Nobody else may have made it, nor look into it.
+/// Creates it new, with access for this user only.
 fn create_private(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().mode(0o700).create(path)

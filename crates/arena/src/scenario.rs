@@ -14,18 +14,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between the end of connecting and a look at the memory: what handshakes needed is given back by then, or never.
+/// Time between the end of connecting and the measurement of memory. Memory that handshakes needed is given back by
+/// then, or never.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Of the idle time, left for reading memory before the first push.
+/// Part of the idle time that is kept for measuring memory before the first push.
 const READING: Duration = Duration::from_secs(2);
-/// In the search for the largest crowd: whoever is not there by then is held too slowly for it to be called holding.
+/// In the search for the largest crowd: the longest time for connecting. A server that takes longer does not hold the
+/// crowd.
 const CROWD_UP_MAX: Duration = Duration::from_secs(480);
 /// Between pushes of a warm-up.
 const WARM_UP_EVERY: Duration = Duration::from_millis(20);
 /// Before the first push of a warm-up.
 const WARM_UP_AFTER: Duration = Duration::from_millis(100);
 
-/// What is the same for everybody.
+/// What is the same for all contestants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) connections: u64,
@@ -40,7 +42,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) guard: Guard<'a>,
 }
 
-/// One contestant's round: what it goes through, what came of it so far, and who is told of each phase.
+/// One contestant's round: its steps, its results so far, and who is told of each phase.
 pub(crate) struct Attempt<'a, 'r> {
     pub(crate) contestant: &'a Contestant,
     pub(crate) plan: Plan<'a>,
@@ -49,12 +51,12 @@ pub(crate) struct Attempt<'a, 'r> {
 }
 
 impl<'a> Attempt<'a, '_> {
-    /// Tells that a phase begins.
+    /// Reports that a phase begins.
     pub(crate) fn enter(&mut self, phase: Phase) {
         (self.on_phase)(phase);
     }
 
-    /// Starts the contestant's processes: as many in each mode, whatever crowd comes.
+    /// Starts the contestant's processes. Their number is the same in each mode and for each crowd.
     pub(crate) fn serve(&self, mode: Mode) -> Result<Server<'a>, Failure> {
         let start = Start {
             port: self.plan.port,
@@ -65,7 +67,7 @@ impl<'a> Attempt<'a, '_> {
     }
 }
 
-/// What came of it; what was measured before a failure stays.
+/// The results. What was measured before a failure stays.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Round {
     pub(crate) figures: Figures,
@@ -74,7 +76,7 @@ pub(crate) struct Round {
     pub(crate) arrivals: Vec<Arrival>,
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) warnings: Vec<String>,
-    /// Of a crowd that is all that is wanted: how many came, whether or not it became whole.
+    /// In the search for the largest crowd: the connections that were open, also when some were missing.
     pub(crate) open: u64,
 }
 
@@ -85,7 +87,7 @@ impl Round {
         self.ready_s = server.ready_s;
     }
 
-    /// Counts them with those that there are already.
+    /// Adds these errors to the earlier ones.
     pub(crate) fn add_errors(
         &mut self,
         errors: impl IntoIterator<Item = (impl Into<String>, u64)>,
@@ -108,7 +110,7 @@ struct Sample {
     heap_bytes: Option<f64>,
 }
 
-/// A server with one crowd after the other.
+/// A running server, for one crowd after another.
 struct Scenario<'a, 'r, 't> {
     attempt: &'t mut Attempt<'a, 'r>,
     server: Server<'a>,
@@ -124,10 +126,10 @@ pub(crate) fn run(attempt: &mut Attempt<'_, '_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A crowd and one push to all of it: what the search for the largest tries.
+/// A crowd and one push to all of it: one trial of the search for the largest crowd.
 ///
-/// There is no quarter: memory a connection is the slope from no connection to all of them. The server has no quiet time in
-/// which its idle CPU could be measured, so the CPU of the push contains it.
+/// Memory a connection is the slope from no connection to all of them, without a point at a quarter. Idle CPU is not
+/// measured, so the CPU of the push contains it.
 pub(crate) fn hold(attempt: &mut Attempt<'_, '_>) -> Result<(), Failure> {
     let mut scenario = Scenario::start(attempt)?;
     let base = Sample {
@@ -160,7 +162,7 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
         })
     }
 
-    /// On its way up; and how many pushes it will make.
+    /// A crowd that is connecting, and the number of pushes that it will make.
     fn crowd(&self, connections: u64, publish: Option<Publish>) -> Result<(Crowd, u64), Failure> {
         let pushes = publish.as_ref().map_or(0, |publish| publish.pushes);
         let options = CrowdOptions {
@@ -175,7 +177,7 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
         ))
     }
 
-    /// Until the crowd has made its pushes: what the server used meanwhile.
+    /// Waits until the crowd has made its pushes. Returns the CPU time of the server meanwhile.
     fn pushes(&mut self, crowd: &mut Crowd, pushes: u64) -> Result<Used, Failure> {
         self.attempt.enter(Phase::Pushes);
         let pushing = Window::open(&self.server);
@@ -183,7 +185,7 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
         Ok(pushing.close(&self.server))
     }
 
-    /// As the manifest asks for: connections, pushes to all of them, and nobody left.
+    /// The warm-up of the manifest: connects, pushes to all, and waits until the server has no connection.
     fn warm_up(&mut self) -> Result<(), Failure> {
         let warm_up = self.attempt.contestant.warm_up;
         let connections = warm_up.connections.min(self.attempt.plan.connections);
@@ -326,7 +328,7 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
         }
     }
 
-    /// What the crowd saw; `cpu_s` is what its pushes cost the server beyond being idle.
+    /// Takes in the crowd's report. `cpu_s` is the CPU time of its pushes without that of an idle server.
     fn note_report(&mut self, report: &Report, cpu_s: f64) {
         let round = &mut *self.attempt.round;
         let own: Vec<&PushReport> = report.pushes.iter().collect();
@@ -423,7 +425,7 @@ pub(crate) fn kinds(report: &Report) -> String {
     }
 }
 
-/// CPU and time from here to there.
+/// CPU and wall-clock time between two moments.
 struct Window {
     began: Instant,
     cpu_s: f64,

@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(50);
 /// A contestant under load may be slow to say how many it holds.
 const STATS_PATIENCE: Duration = Duration::from_secs(10);
-/// While it starts, an answer is asked for again soon.
+/// Time between two requests for an answer while it starts.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
-/// How long ends of connections may take to be seen.
+/// Time in which the server must notice that connections ended.
 const COUNT_PATIENCE: Duration = Duration::from_secs(60);
-/// Of a process that may have any number; more would only make tables larger.
+/// Descriptors of a process whose limit could be any number. More would only make tables larger.
 const DESCRIPTORS_WANTED: u64 = 1 << 20;
-/// HeldSockets requests outlast every run.
+/// Held requests outlast every run.
 const HOLD_MS: [&str; 2] = ["30000", "90000"];
 
 /// How the processes are to be started.
@@ -35,7 +35,7 @@ pub(crate) struct Start {
     pub(crate) mode: Mode,
 }
 
-/// What becomes of messages of clients.
+/// What the server does with messages from clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Push,
@@ -76,7 +76,7 @@ pub(crate) struct Server<'a> {
     contestant: &'a Contestant,
     guard: Guard<'a>,
     processes: Vec<Process>,
-    /// That share the crowd; a start may make several itself.
+    /// Processes that share the crowd. One start may make several.
     count: u64,
     ports: Vec<u16>,
     mode: Mode,
@@ -159,12 +159,12 @@ impl<'a> Server<'a> {
         self.urls("ws", path)
     }
 
-    /// Where a push is posted to: every process.
+    /// The URLs that a push is posted to: one for each process.
     pub(crate) fn broadcast_urls(&self) -> Vec<String> {
         self.urls("http", &self.contestant.broadcast.path)
     }
 
-    /// Where requests are posted to: every process.
+    /// The URLs that requests are posted to: one for each process.
     pub(crate) fn request_urls(&self) -> Vec<String> {
         self.urls("http", "/request")
     }
@@ -204,7 +204,7 @@ impl<'a> Server<'a> {
         proc_stats::cpu_s(&self.ids())
     }
 
-    /// What the processes themselves say is in use, where the manifest knows how to ask.
+    /// Memory in use, as the processes say themselves, if the manifest says how to ask.
     pub(crate) fn heap_bytes(&self, phase: Phase) -> Result<Option<f64>, Failure> {
         let Some(query) = &self.contestant.memory else {
             return Ok(None);
@@ -272,7 +272,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Waits until it says that it holds so many; the seconds that took.
+    /// Waits until it says that it holds so many. Returns the seconds that this took.
     pub(crate) fn wait_for_connections(
         &mut self,
         wanted: u64,
@@ -294,7 +294,7 @@ impl<'a> Server<'a> {
             }
             if began.elapsed() > COUNT_PATIENCE {
                 let why = format!(
-                    "it says {seen} connections {} s after there were {wanted}",
+                    "it reported {seen} connections {} s after there were {wanted}",
                     COUNT_PATIENCE.as_secs()
                 );
                 return Err(Failure::Contract { phase, why });
@@ -304,7 +304,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Asks all of them to end, and makes sure of it.
+    /// Asks all processes to end, and kills those that do not.
     pub(crate) fn stop(mut self) {
         let signal = match self.contestant.stop_signal {
             StopSignal::Term => Signal::TERM,
@@ -366,7 +366,7 @@ fn launch(
     })
 }
 
-/// Neighbouring ports that nobody listens on: another server there would be measured instead.
+/// Checks that nobody listens on these ports: another server there would be measured instead.
 fn ports(first: u16, count: u64) -> Result<Vec<u16>, Failure> {
     let past = u64::from(first) + count;
     let too_many = || Failure::Start(format!("{count} ports from {first} on go past 65535"));

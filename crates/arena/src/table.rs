@@ -7,7 +7,7 @@ use myriad_layout::{Column, Paint, Table, wrapped};
 
 const GAP: &str = "  ";
 
-/// The verdict, all tables, the rows that failed with their reasons, and what holds for every figure.
+/// The verdict, all tables, the rows that failed with their reasons, and how the figures were measured.
 ///
 /// With a `width`, no line has more columns than that: a table that is wider continues in a second one with the names
 /// again, and sentences are wrapped.

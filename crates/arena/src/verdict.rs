@@ -5,7 +5,7 @@ use crate::format::figure;
 use crate::report::{Report, Row};
 use myriad_units::count;
 
-/// What the sentence speaks of, and in which words.
+/// The columns that the sentence names, with its words for them.
 const MAIN_FIGURES: [(Column, &str, &str); 4] = [
     (Column::UserBytesPerConnection, "memory", "a connection"),
     (Column::SetupPerS, "connecting", ""),
@@ -18,7 +18,7 @@ const MAIN_FIGURES: [(Column, &str, &str); 4] = [
 ];
 /// Two figures this close are called equal: repeated runs of one contestant differ by as much.
 const RATIO_EQUAL: f64 = 1.03;
-/// More names than these are counted instead.
+/// Names that are listed. The rest is counted.
 const NAMES_MAX: usize = 3;
 
 /// A piece of the sentence.
@@ -76,7 +76,7 @@ fn capitalise(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces
 }
 
-/// Those who share the best figures, in the order of the main figures.
+/// The contestants with the best figures, in the order of the main figures.
 fn of_rounds(report: &Report, pieces: &mut Vec<Piece>) -> bool {
     let mut groups: Vec<(Vec<&Row>, Vec<String>)> = Vec::new();
     for (column, subject, each) in MAIN_FIGURES {
@@ -130,7 +130,7 @@ fn of_rounds(report: &Report, pieces: &mut Vec<Piece>) -> bool {
     true
 }
 
-/// Those with the best median or as good as it, and that median. None where nobody has one.
+/// The contestants whose median equals the best one, and that median. None if no contestant has a figure.
 fn best(report: &Report, column: Column) -> Option<(Vec<&Row>, f64)> {
     let ratio = |row: &Row| {
         row.summary(column)

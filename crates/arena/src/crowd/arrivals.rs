@@ -1,6 +1,6 @@
 //! The arrival curve that the crowd writes.
 
-/// A point of the arrival curve: this share of all arrivals had come by then.
+/// A point of the arrival curve: the share of all deliveries that had arrived at a time.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Arrival {
     /// From the clock of the push.

@@ -156,7 +156,7 @@ fn the_manifest_itself_may_be_wrong() {
     let message = |text: &str| read_all(text).unwrap_err().to_string();
     assert!(message(&two).contains("two contestants"));
     assert!(message("").contains("`contestant`: missing"));
-    assert!(message("[extra]\n[[contestant]]\nname = \"a\"").contains("`extra`: no such table"));
+    assert!(message("[extra]\n[[contestant]]\nname = \"a\"").contains("`extra`: unknown table"));
     assert!(message("[[contestant]\n").contains("arena.toml: TOML parse error"));
     let error = load(Path::new("/nowhere")).unwrap_err().to_string();
     assert!(
