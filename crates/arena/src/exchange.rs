@@ -7,9 +7,10 @@ use crate::crowd::{Crowd, CrowdOptions, Files, Load, PacedLoad};
 use crate::failure::{Failure, Phase};
 use crate::figures::Column;
 use crate::manifest::{Feature, WarmUp};
-use crate::scenario::{Attempt, Plan, Round, closed, kinds};
+use crate::scenario::{Attempt, Plan, Round, kinds};
 use crate::server::{Mode, Server, float};
 use myriad_report::{Report, RoundTripReport};
+use myriad_units::counted;
 use std::time::Duration;
 
 /// From the last connection to the first message.
@@ -237,7 +238,7 @@ fn verdict(
     }
     if report.churn.lost > 0 {
         let lost = report.churn.lost;
-        return failed(format!("the server closed {}", closed(lost)));
+        return failed(format!("the server closed {}", counted(lost, "connection")));
     }
     let Some(answers) = kind.answers(report) else {
         return failed("the crowd's report says nothing of answers".to_owned());

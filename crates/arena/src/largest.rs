@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::figures::{Column, Figures};
-use myriad_units::count;
+use myriad_units::counted;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ impl Largest {
     /// A crowd of that size was not held. An interruption says nothing about the contestant, so it does not replace the
     /// result of an earlier size.
     pub(crate) fn note_stopped(&mut self, connections: u64, failure: &Failure) {
-        let what = format!("{} connections: {failure}", count(connections));
+        let what = format!("{}: {failure}", counted(connections, "connection"));
         self.stopped_by = Some(match self.stopped_by.take() {
             Some(earlier) if *failure == Failure::Interrupted => format!("{earlier}; {what}"),
             _ => what,

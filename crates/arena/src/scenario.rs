@@ -9,7 +9,7 @@ use crate::manifest::{Contestant, Feature};
 use crate::proc_stats::Memory;
 use crate::server::{Mode, Server, Start, float};
 use myriad_report::{PushReport, Report};
-use myriad_units::count;
+use myriad_units::counted;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -363,14 +363,6 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
     }
 }
 
-/// So many connections.
-pub(crate) fn closed(connections: u64) -> String {
-    match connections {
-        1 => "1 connection".to_owned(),
-        _ => format!("{} connections", count(connections)),
-    }
-}
-
 /// Whether all clients connected and got every push.
 fn verdict(report: &Report, connections: u64, pushes: u64) -> Result<(), Failure> {
     let connected = report.setup.connected;
@@ -389,7 +381,10 @@ fn verdict(report: &Report, connections: u64, pushes: u64) -> Result<(), Failure
     };
     if report.churn.lost > 0 {
         let lost = report.churn.lost;
-        return Err(failed(format!("the server closed {}", closed(lost))));
+        return Err(failed(format!(
+            "the server closed {}",
+            counted(lost, "connection")
+        )));
     }
     if let Some(push) = report
         .pushes

@@ -3,7 +3,7 @@
 use crate::figures::{Column, Summary};
 use crate::format::figure;
 use crate::report::{Report, Row};
-use myriad_units::count;
+use myriad_units::{count, counted};
 
 /// The columns that the sentence names, with its words for them.
 const MAIN_FIGURES: [(Column, &str, &str); 4] = [
@@ -105,11 +105,14 @@ fn of_rounds(report: &Report, pieces: &mut Vec<Piece>) -> bool {
     push(
         pieces,
         &if contestants == 1 {
-            format!("with {} connections, ", count(report.settings.connections))
+            format!(
+                "with {}, ",
+                counted(report.settings.connections, "connection")
+            )
         } else {
             format!(
-                "of {contestants} contestants with {} connections each, ",
-                count(report.settings.connections)
+                "of {contestants} contestants with {} each, ",
+                counted(report.settings.connections, "connection")
             )
         },
     );

@@ -8,7 +8,7 @@ use crate::limits::needed::{self, roomy};
 use crate::limits::{Load, Program};
 use crate::machine::Machine;
 use crate::names::limit;
-use myriad_units::count;
+use myriad_units::{count, counted};
 use serde::Serialize;
 
 /// A setting to change.
@@ -219,7 +219,7 @@ fn file_max(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
         setting: Setting::Sysctl("fs.file-max"),
         from: machine.descriptors.files_max.to_string(),
         to: needed::files(machine, load, wanted).to_string(),
-        why: format!("it ends at {} connections", count(now)),
+        why: format!("it ends at {}", counted(now, "connection")),
     })
 }
 
@@ -229,7 +229,7 @@ fn epoll_watches(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
         setting: Setting::Sysctl("fs.epoll.max_user_watches"),
         from: machine.epoll_watches_max?.to_string(),
         to: needed::epoll_watches(load, wanted).to_string(),
-        why: format!("it ends at {} connections", count(now)),
+        why: format!("it ends at {}", counted(now, "connection")),
     })
 }
 
@@ -246,7 +246,7 @@ fn port_range(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
         setting: Setting::Sysctl("net.ipv4.ip_local_port_range"),
         from: format!("{} {}", ports.first, ports.last),
         to: format!("{first} {last}"),
-        why: format!("source ports end at {} connections", count(now)),
+        why: format!("source ports end at {}", counted(now, "connection")),
     })
 }
 

@@ -9,7 +9,7 @@ use super::resource::{
     times,
 };
 use myriad_doctor::Effect;
-use myriad_units::{bytes, count, truncate};
+use myriad_units::{bytes, count, counted, truncate};
 
 /// Preallocated memory of a node worth a remark when most of it is for slots that nobody will use.
 const PREALLOCATION_REMARK_BYTES: f64 = 1e9;
@@ -277,7 +277,12 @@ fn processor(chain: &Chain, hop: &Hop, workers: u64, share: &Share) -> Resource 
         let used = cores.min(workers);
         (
             float(used),
-            format!("{used} cores ({cores} cores, {workers} workers)"),
+            format!(
+                "{} ({}, {})",
+                counted(used, "core"),
+                counted(cores, "core"),
+                counted(workers, "worker")
+            ),
         )
     });
     let (delivery_s, ping_s) = (costs::NGINX_DELIVERY_S, costs::NGINX_PING_S);

@@ -156,8 +156,8 @@ impl Page {
             Effect::Degrades | Effect::DelaysBursts | Effect::CutsMassCloses => "slower above",
         };
         let told = format!(
-            "{word} {} connections: {}{marks}",
-            count(limit.connections),
+            "{word} {}: {}{marks}",
+            counted(limit.connections, "connection"),
             limit.formula
         );
         self.note(table, &told);
@@ -174,7 +174,7 @@ impl Page {
         for hop in &scale.hops {
             let nodes = match (hop.nodes, hop.nodes_a_region) {
                 (Some(nodes), Some(a_region)) => {
-                    format!("{} nodes, {} a region", count(nodes), count(a_region))
+                    format!("{}, {} a region", counted(nodes, "node"), count(a_region))
                 }
                 _ => "not with such nodes".to_owned(),
             };

@@ -92,7 +92,7 @@ pub(crate) fn connections_max(
     source: &'static str,
 ) -> Option<Resource> {
     let most = hop.connections_max?;
-    let formula = format!("{} connections", count(share.connections));
+    let formula = counted(share.connections, "connection");
     Some(Resource {
         name: called,
         need: Figure::new(called, share.float(), Unit::Count, formula),

@@ -9,7 +9,7 @@ use super::resource::{
 };
 use myriad_doctor::Effect;
 use myriad_doctor::tables;
-use myriad_units::{count, truncate};
+use myriad_units::{count, counted, truncate};
 
 pub(crate) fn resources(
     chain: &Chain,
@@ -51,8 +51,8 @@ fn descriptors(hop: &Hop, share: &Share) -> Resource {
             float(share.connections.div_ceil(slots)),
             Unit::Count,
             format!(
-                "{} connections / {} slots of a table, rounded up",
-                count(share.connections),
+                "{} / {} slots of a table, rounded up",
+                counted(share.connections, "connection"),
                 count(slots)
             ),
         )
@@ -133,7 +133,7 @@ fn bandwidth(chain: &Chain, hop: &Hop, share: &Share) -> Resource {
 fn processor(chain: &Chain, hop: &Hop, share: &Share) -> Resource {
     let supply = hop
         .cores
-        .map(|cores| (float(cores), format!("{cores} cores")));
+        .map(|cores| (float(cores), counted(cores, "core")));
     let mut demand = Demand::processor(chain, costs::DELIVERY_S, costs::PING_S, supply);
     demand.remedy = "More cores, or more nodes.".into();
     demand.resource(share)
@@ -149,8 +149,8 @@ fn connecting(share: &Share) -> Resource {
             share.float() / rate.value,
             Unit::Seconds,
             format!(
-                "{} connections / {} a second, both ends on two cores",
-                count(share.connections),
+                "{} / {} a second, both ends on two cores",
+                counted(share.connections, "connection"),
                 count(rate.value_u64())
             ),
         )
@@ -170,9 +170,10 @@ fn reaching_all(hop: &Hop, share: &Share) -> Option<Resource> {
             share.float() * each.value / float(cores.max(1)),
             Unit::Seconds,
             format!(
-                "{} connections × {} µs / {cores} cores",
-                count(share.connections),
-                myriad_units::significant(each.value * 1e6)
+                "{} × {} µs / {}",
+                counted(share.connections, "connection"),
+                myriad_units::significant(each.value * 1e6),
+                counted(cores, "core")
             ),
         )
         .from(&[each.source]),

@@ -19,6 +19,14 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub u64);
 
+/// A part of a whole, from 0 to 1: `0.1%`, or a bare `0`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Share(pub f64);
+
+/// Bits a second of a network: `500mbit`, `10gbit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bandwidth(pub u64);
+
 /// The units that [`Span`] is shown in.
 const SPAN_UNITS_MS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
@@ -56,6 +64,22 @@ impl FromStr for Count {
     }
 }
 
+impl FromStr for Share {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        parse::share(text).map(Self)
+    }
+}
+
+impl FromStr for Bandwidth {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        parse::bandwidth(text).map(Self)
+    }
+}
+
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis();
@@ -83,6 +107,27 @@ impl fmt::Display for Size {
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&crate::count(self.0))
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", crate::significant(self.0 * 100.0))
+    }
+}
+
+impl fmt::Display for Bandwidth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, step) in [("gbit", 1_000_000_000), ("mbit", 1_000_000)] {
+            if self.0 >= step && self.0.is_multiple_of(step) {
+                return write!(f, "{}{unit}", self.0 / step);
+            }
+        }
+        let (kilobits, bits) = (self.0 / 1_000, self.0 % 1_000);
+        match bits {
+            0 => write!(f, "{kilobits}kbit"),
+            _ => write!(f, "{kilobits}.{bits:03}kbit"),
+        }
     }
 }
 
@@ -209,6 +254,18 @@ mod tests {
         let error = "1x".parse::<Count>().unwrap_err();
         assert_eq!(error.problem, Problem::UnknownUnit);
         assert_eq!(Count(1_000_000).to_string(), "1,000,000");
+    }
+
+    #[test]
+    fn shares_and_bandwidths_are_shown_as_they_can_be_written() {
+        for text in ["0.1%", "100%", "0%", "12.5%"] {
+            let share: Share = text.parse().unwrap();
+            assert_eq!(share.to_string(), text);
+        }
+        for text in ["10gbit", "500mbit", "1500mbit", "64kbit", "1.001kbit"] {
+            let bandwidth: Bandwidth = text.parse().unwrap();
+            assert_eq!(bandwidth.to_string(), text);
+        }
     }
 
     #[test]

@@ -66,6 +66,10 @@ pub const COUNT: &str = "a count such as 250, 50k or 1m";
 pub const DURATION: &str = "a duration such as 250ms, 10s, 5m or 1h30m";
 /// How a size is written.
 pub const BYTES: &str = "a size such as 32, 16KiB or 1MiB";
+/// How a share is written.
+pub const SHARE: &str = "a share such as 0.1%, from 0% to 100%";
+/// How the bandwidth of a network is written.
+pub const BANDWIDTH: &str = "a bandwidth such as 500mbit or 10gbit";
 const SHARE_RATE: &str = "a share and a time, at most 100% a second, such as 1%/m, 0.5%/s or 10%/h";
 const RATE: &str = "a rate such as 500, 50k or 50k/s";
 
@@ -99,6 +103,45 @@ pub fn rate(text: &str) -> Result<f64, QuantityError> {
         return Err(error(1, Problem::Zero));
     }
     Ok(value * factor)
+}
+
+/// A share as a fraction: `0.1%` is 0.001; at most `100%`. A bare `0` needs no percent sign.
+///
+/// # Errors
+/// The percent sign is missing, or the share is more than everything.
+pub fn share(text: &str) -> Result<f64, QuantityError> {
+    let text = text.trim();
+    let error = refusal(text, SHARE);
+    let (percent, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
+    match rest {
+        "%" if percent > 100.0 => Err(error(1, Problem::TooLarge)),
+        "%" => Ok(percent / 100.0),
+        "" if text == "0" => Ok(0.0),
+        "" => Err(error(column_of(text, rest), Problem::NoPercent)),
+        _ => Err(error(column_of(text, rest), Problem::UnknownUnit)),
+    }
+}
+
+/// The bandwidth of a network in bits a second: `500mbit`, `10gbit`. Prefixes are decimal, as everywhere in networks. A bare
+/// number is refused, because it means bytes to some and megabits to others.
+///
+/// # Errors
+/// The unit is missing or unknown, or the value is not a whole number of bits above zero.
+pub fn bandwidth(text: &str) -> Result<u64, QuantityError> {
+    let text = text.trim();
+    let error = refusal(text, BANDWIDTH);
+    let (value, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
+    let factor = match rest.to_ascii_lowercase().as_str() {
+        "kbit" => 1e3,
+        "mbit" => 1e6,
+        "gbit" => 1e9,
+        "" => return Err(error(column_of(text, rest), Problem::NoUnit)),
+        _ => return Err(error(column_of(text, rest), Problem::UnknownUnit)),
+    };
+    match whole(value * factor).map_err(|problem| error(1, problem))? {
+        0 => Err(error(1, Problem::Zero)),
+        bits_per_s => Ok(bits_per_s),
+    }
 }
 
 /// A share that changes over a time, as a fraction a second: `1%/m`, `0.5%/s`, `10%/h`; at most `100%/s`.
@@ -357,5 +400,35 @@ mod tests {
         assert_eq!(rate("50k/s"), Ok(50_000.0));
         assert_eq!(rate("0.5"), Ok(0.5));
         assert_eq!(rate("0").unwrap_err().problem, Problem::Zero);
+    }
+
+    #[test]
+    fn shares_are_percent() {
+        assert_eq!(share("0.1%"), Ok(0.001));
+        assert_eq!(share("100%"), Ok(1.0));
+        assert_eq!(share("0"), Ok(0.0));
+        let problem = |text: &str| share(text).unwrap_err().problem;
+        assert_eq!(problem("0.1"), Problem::NoPercent);
+        assert_eq!(problem("101%"), Problem::TooLarge);
+        assert_eq!(problem("5%/s"), Problem::UnknownUnit);
+        for text in ["", "-1%", "NaN%", "inf%", "%"] {
+            assert_eq!(problem(text), Problem::NoNumber, "{text}");
+        }
+    }
+
+    #[test]
+    fn bandwidths_are_decimal_and_say_bit() {
+        assert_eq!(bandwidth("10gbit"), Ok(10_000_000_000));
+        assert_eq!(bandwidth("1.5 Mbit"), Ok(1_500_000));
+        let problem = |text: &str| {
+            let error = bandwidth(text).unwrap_err();
+            (error.column, error.problem)
+        };
+        assert_eq!(problem("10"), (3, Problem::NoUnit));
+        assert_eq!(problem("10g"), (3, Problem::UnknownUnit));
+        assert_eq!(problem("10bit"), (3, Problem::UnknownUnit));
+        assert_eq!(problem("0gbit"), (1, Problem::Zero));
+        assert_eq!(problem("0.0001kbit"), (1, Problem::NotWhole));
+        assert_eq!(problem("gbit"), (1, Problem::NoNumber));
     }
 }

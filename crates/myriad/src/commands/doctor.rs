@@ -75,7 +75,7 @@ pub(crate) struct Arguments {
     /// Where changes are written down before they are made
     #[arg(long, value_name = "FILE", default_value = fix::JOURNAL)]
     journal: PathBuf,
-    /// Judge a copy of another machine's /proc, /sys and /etc in this folder; nothing is tried then
+    /// Judge a copy of another machine's /proc, /sys and /etc in this folder, and try nothing [default: this machine]
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
 }

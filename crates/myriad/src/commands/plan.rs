@@ -7,6 +7,7 @@ use clap::Args;
 use hop::hop;
 use myriad_layout::{WIDTH_MAX, terminal_columns};
 use myriad_plan::{Chain, Hop, Plan, Traffic, render};
+use myriad_units::option::Share;
 use myriad_units::parse::{bytes, count, duration, rate};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -47,8 +48,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = duration)]
     ping_interval: Duration,
     /// Clients that do not read, such as 0.1% or 0
-    #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = share)]
-    slow_readers: f64,
+    #[arg(long, value_name = "SHARE", default_value = "0.1%")]
+    slow_readers: Share,
     /// Work the chain out for this many connections too; may be repeated [default: 100m]
     #[arg(long, value_name = "COUNT", value_parser = connections)]
     scale_to: Vec<u64>,
@@ -96,7 +97,7 @@ impl Arguments {
                 message_bytes: self.message_size,
                 ping_interval_s: (!self.ping_interval.is_zero())
                     .then_some(self.ping_interval.as_secs_f64()),
-                slow_share: self.slow_readers,
+                slow_share: self.slow_readers.0,
             },
             hops: if self.hops.is_empty() {
                 default()
@@ -135,35 +136,9 @@ fn message_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// `0.1%`, or `0`.
-fn share(text: &str) -> Result<f64, String> {
-    const EXPECTED: &str = "write a share such as 0.1%, from 0% to 100%";
-    let number = match text.strip_suffix('%') {
-        Some(number) => number,
-        None if text == "0" => text,
-        None => return Err(EXPECTED.to_owned()),
-    };
-    number
-        .parse()
-        .ok()
-        .filter(|percent| (0.0..=100.0).contains(percent))
-        .map(|percent: f64| percent / 100.0)
-        .ok_or_else(|| EXPECTED.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shares_are_percent() {
-        assert_eq!(share("0.1%"), Ok(0.001));
-        assert_eq!(share("100%"), Ok(1.0));
-        assert_eq!(share("0"), Ok(0.0));
-        for text in ["", "0.1", "101%", "-1%", "NaN%", "inf%", "%"] {
-            assert!(share(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn quantities_have_ends() {

@@ -1,12 +1,14 @@
 //! `--hop nginx:4,workers=16,worker_connections=100000`.
 
 use myriad_plan::{Hop, Kind, SlbMode};
-use myriad_units::parse::{bytes, count};
+use myriad_units::option::Bandwidth;
+use myriad_units::parse::{QuantityError, bytes, count};
 
 const NODES_MAX: u64 = 1_000_000;
 /// Of counts in a hop: addresses, slots, descriptors. Products of them stay within 64 bits or are cut there.
 const COUNT_MAX: u64 = 10_000_000_000;
 const BYTES_MAX: u64 = 1 << 50;
+const BITS_PER_S_MAX: u64 = 100_000_000_000_000;
 const MEMORY_MIN: u64 = 64 << 20;
 
 /// Parameters of every hop.
@@ -157,20 +159,15 @@ fn memory(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bits a second: `10gbit`, `500mbit`.
+/// Bits a second.
 fn bandwidth(text: &str) -> Result<u64, String> {
-    let expected = || format!("`{text}`: write a bandwidth such as 500mbit or 10gbit");
-    let number = text.strip_suffix("bit").ok_or_else(expected)?;
-    if !number.ends_with(['k', 'm', 'g']) {
-        return Err(expected());
+    let Bandwidth(bits_per_s) = text
+        .parse()
+        .map_err(|error: QuantityError| error.to_string())?;
+    if bits_per_s > BITS_PER_S_MAX {
+        return Err(format!("`{text}`: this can be at most 100000gbit"));
     }
-    let bits = count(number).map_err(|_| expected())?;
-    if bits == 0 || bits > 100_000_000_000_000 {
-        return Err(format!(
-            "`{text}`: this must be between 1kbit and 100000gbit"
-        ));
-    }
-    Ok(bits)
+    Ok(bits_per_s)
 }
 
 #[cfg(test)]
