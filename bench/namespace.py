@@ -1,8 +1,8 @@
-"""A network namespace of one's own, with a larger connection hash if wanted; made without root where that is not there.
+"""A new network namespace, with a larger hash table of connections if wanted. It needs no root.
 
-The kernel sizes the hash of a new network namespace by the `net.ipv4.tcp_child_ehash_entries` of the one it is
-made from (Linux 6.1). So: a user namespace, in which we may set that (root needs none); in it a first network
-namespace to set it in; from that a second one, which gets the hash.
+The kernel takes the size of a new namespace's hash table from `net.ipv4.tcp_child_ehash_entries` of its parent
+(Linux 6.1). So without root, first comes a user namespace, in which we may change that. In it a first network
+namespace gets the setting, and a second one made from it gets the hash table.
 """
 
 import ctypes
@@ -28,9 +28,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def run_inside(work, buckets=HASH_BUCKETS):
-    """Calls `work` in a child process in such a namespace; returns its result, which must be JSON.
+    """Calls `work` in a child process in such a namespace. Returns its result, which must be JSON.
 
-    Without `buckets` the namespace shares the machine's hash.
+    Without `buckets` the namespace shares the machine's hash table.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -56,7 +56,7 @@ def run_inside(work, buckets=HASH_BUCKETS):
 
 
 def own_sysfs():
-    """Mounts a /sys that shows this namespace's devices, seen by nobody else; returns where."""
+    """Mounts a /sys that shows this namespace's devices, in a mount namespace of its own. Returns its path."""
     _unshare(CLONE_NEWNS)
     _mount(b"none", b"/", None, MS_REC | MS_PRIVATE)
     _mount(b"none", b"/sys", b"sysfs", 0)
@@ -84,7 +84,7 @@ def _enter(buckets):
 
 
 def _become_root():
-    """Of a user namespace of one's own, in which network namespaces may be made."""
+    """Becomes root of a new user namespace, in which we may make network namespaces."""
     user, group = os.geteuid(), os.getegid()
     _unshare(CLONE_NEWUSER | CLONE_NEWNET)
     Path("/proc/self/setgroups").write_text("deny")

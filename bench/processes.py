@@ -18,7 +18,7 @@ def _die_with_parent():
 
 
 class Process:
-    """A child that is gone when the `with` block ends, whatever happened in it, or when this process dies."""
+    """A child that ends with the `with` block, and when this process dies."""
 
     def __init__(self, command, stderr_path, stdout=subprocess.DEVNULL):
         self.command = [str(word) for word in command]
@@ -78,9 +78,8 @@ def tree(pid):
 def cpu_seconds(pids):
     """User and system time of these processes.
 
-    From the scheduler's own sums, in nanoseconds per thread, where the kernel shows them: utime and stime (proc(5),
-    fields 14 and 15 of stat) are the same time cut down to 10 ms per process, which the 53 processes of a baseline
-    would turn into half a second.
+    If the kernel shows them, from the scheduler's sums, in nanoseconds per thread. utime and stime (proc(5), fields 14
+    and 15 of stat) are rounded down to 10 ms per process: with the 53 processes of a baseline, half a second is lost.
     """
     try:
         return sum(
@@ -94,12 +93,12 @@ def cpu_seconds(pids):
 
 
 def anonymous_bytes(pids):
-    """RssAnon: the private memory really in use."""
+    """RssAnon: the private memory in use."""
     return sum(_kilobytes(f"/proc/{pid}/status", "RssAnon") * 1024 for pid in pids)
 
 
 def memory(pid):
-    """Resident, private, and with its share of what is shared (PSS)."""
+    """Resident memory, private memory, and PSS: private memory with a share of the shared pages."""
     return {
         "rss_bytes": _kilobytes(f"/proc/{pid}/status", "VmRSS") * 1024,
         "anonymous_bytes": _kilobytes(f"/proc/{pid}/status", "RssAnon") * 1024,
@@ -129,7 +128,7 @@ def sockets():
 
 
 def wait_until_drained(in_use_before, patience_s=180):
-    """Sockets of an earlier run would lie in the same hash buckets and slabs as those of the next."""
+    """Waits until the sockets of an earlier run are gone. They would share hash buckets and slabs with the next run's."""
     deadline = time.monotonic() + patience_s
     while True:
         in_use, waiting = sockets()

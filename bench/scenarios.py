@@ -1,4 +1,4 @@
-"""The runs behind the figures. Each scenario serves several rows of the table."""
+"""The runs behind the figures. Each scenario gives several rows of the table."""
 
 import json
 import subprocess
@@ -21,12 +21,13 @@ class Scenario:
     # A function of (bench, name of the run, kind, connections).
     measure: object
     larger_hash: bool = False
-    # Run only when it is named: it needs more of a machine than the others do.
+    # Run only when it is named: it needs a larger machine than the others.
     when_named: bool = False
 
 
 def through_pushes(pushes, **counters):
-    """A course: the memory of those connected, and by how much `counters`, functions of the run, rise while it pushes."""
+    """A course that measures the memory of the connections, and the growth of `counters` (functions of the run) while it
+    pushes."""
     before = {}
 
     def course(run, event):
@@ -50,7 +51,7 @@ def through_pushes(pushes, **counters):
 def broadcast(bench, name, kind, connections, pushes=None, every_s=None):
     """Connects, holds, pushes several times: setup rate, memory, fan-out times, CPU per delivery."""
     pushes = pushes or (5 if connections <= 200_000 else 3 if connections <= 1_000_000 else 2)
-    # As long as three times the plain baseline takes here; pushes must not overlap.
+    # Three times what the plain baseline takes here, because pushes must not overlap.
     every_s = every_s or 2 + connections // 50_000
     return bench.run(
         name, kind, connections, "0",
@@ -61,13 +62,13 @@ def broadcast(bench, name, kind, connections, pushes=None, every_s=None):
 
 def broadcast_over_floor(bench, name, kind, connections):
     """The same, with the floor under connecting beside it."""
-    # Right before the run: what else uses the machine, or its host, changes within minutes.
+    # Right before the run, because other load on the machine or its host changes within minutes.
     floor_per_s = bench.connect_floor_per_s(connections)
     return broadcast(bench, name, kind, connections) | {"connect_floor_per_s": floor_per_s}
 
 
 def compressed(bench, name, kind, connections):
-    """Pushes a kibibyte of JSON to clients that take it compressed, or to clients that do not, on the same driver."""
+    """Pushes 1 KiB of JSON to clients with or without compression, on the same driver."""
     pushes = 5
     every_s = 2 + connections // 50_000
 
@@ -129,7 +130,7 @@ def latency(bench, name, kind, connections):
 
 
 def everything(connections, rounds):
-    """All scenarios; `connections` and `rounds` stand over the usual ones when given."""
+    """All scenarios. `connections` and `rounds` override the usual ones if given."""
     million = connections or 1_000_000
     return [
         Scenario("broadcast-100k", connections or 100_000, rounds or 5, tuple(KINDS), broadcast_over_floor),
@@ -138,7 +139,7 @@ def everything(connections, rounds):
         Scenario("idle-1m", million, 1, ("io_uring", "epoll"), idle),
         Scenario("latency-1m", million, 1, ("io_uring", "epoll"), latency),
         Scenario("broadcast-1m-hash", million, rounds or 3, tuple(KINDS), broadcast, larger_hash=True),
-        # Some 17 GB of kernel memory for both ends; the baseline's processes would need their share of it too.
+        # Both ends take 17 GB of kernel memory. The baseline's processes would need more.
         Scenario("broadcast-2m", connections or 2_000_000, rounds or 1, ("io_uring",), broadcast, when_named=True),
     ]
 

@@ -199,7 +199,7 @@ class PageTest(unittest.TestCase):
 
         page = tuning_page.page({100_000: [result(0), result(1), result(2)]})
         self.assertIn("**Recommended:** hash.", page)
-        self.assertIn("somaxconn (65535, so that no connect waits)", page)
+        self.assertIn("somaxconn (65535: connects do not wait in a full accept queue)", page)
         self.assertIn("| hash | tcp_ehash_entries shared -> 4194304 |", page)
         self.assertIn("0.75 (0.75 to 0.75)", page)
         self.assertIn("rps (not allowed here)", page)

@@ -99,7 +99,7 @@ def _section(connections, results):
     parts.append("")
     parts.append(f"**Recommended:** {', '.join(recommended) or 'none of them'}.")
     if others:
-        parts.append(f"**Not recommended here:** {'; '.join(f'{s.name} ({s.said})' for s in others)}.")
+        parts.append(f"**Not recommended here:** {'; '.join(f'{s.name} ({s.claim})' for s in others)}.")
     missing = [setting for setting in SETTINGS if setting not in measured]
     if missing:
         parts.append("")
