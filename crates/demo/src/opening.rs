@@ -1,10 +1,10 @@
-//! What is said before anything is started: the machine, its limits, the plan.
+//! What is shown before the start: the machine, its limits, the plan.
 
 use myriad_doctor::{Budget, CostSource, Decision, Effect, Machine, startup};
 use myriad_units::{bytes, count};
 use std::io::{self, Write};
 
-/// Limits further away than this many times the plan are not worth a line.
+/// Limits above this many times the plan are not shown.
 const LIMITS_SHOWN_UP_TO: u64 = 10;
 
 pub(crate) fn describe(

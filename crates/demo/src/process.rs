@@ -1,4 +1,4 @@
-//! Child processes that end with us, and all of theirs with them.
+//! Child processes that end with us, together with their own children.
 
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getppid, getrlimit, kill_process,
@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Lines of a child's output kept for whoever has to explain its end.
+/// Lines of a child's output that are kept to explain its end.
 const LINES_KEPT: usize = 40;
-/// Bytes of a line kept: programs print what they like.
+/// Bytes that are kept of a line, because programs may print lines of any length.
 const LINE_BYTES_MAX: usize = 400;
-/// How often a stopping child is looked at.
+/// How often a stopping child is checked.
 const POLL: Duration = Duration::from_millis(20);
-/// How long the last words of an ended child are waited for.
+/// Longest wait for the last lines of an ended child.
 const HEARING_MAX: Duration = Duration::from_secs(1);
-/// Of a stop that nobody asked for: shorter than the ordinary end has.
+/// Longest wait for the end on errors: shorter than for an ordinary end.
 const DROP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Turns this process into `command`, with all the descriptors there are, to be sent SIGTERM when `parent` dies.
@@ -64,7 +64,7 @@ pub enum Output {
     Read,
     /// Its last lines are kept, with those of standard error.
     Keep,
-    /// Nobody wants it.
+    /// It is discarded.
     Discard,
 }
 
@@ -73,7 +73,7 @@ pub enum Output {
 pub struct Launch<'a> {
     /// This program, which becomes the other one, and its command whose `--attached-to` calls [`attach`].
     pub through: (&'a Path, &'a str),
-    /// Where it runs; nothing: where we do.
+    /// Its working directory; none: ours.
     pub folder: Option<&'a Path>,
     /// The program and its arguments.
     pub command: &'a [String],
@@ -180,8 +180,8 @@ impl Process {
         Some(status)
     }
 
-    /// Waits until what it said is read: its last words may still be in the pipe when its end is known. A process it left
-    /// behind may hold the pipe open for ever.
+    /// Waits until its output is read: its last lines may still be in the pipe when its end is known. A child of its
+    /// own may hold the pipe open for ever, so the wait is limited.
     fn hear_out(&self) {
         let deadline = Instant::now() + HEARING_MAX;
         while !self.readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
@@ -219,7 +219,7 @@ impl Process {
         }
     }
 
-    /// The signal, patience, and SIGKILL for whoever is left of its group.
+    /// Sends the signal, waits, and kills the rest of its group.
     pub fn stop(&mut self, signal: Signal, patience: Duration) {
         let Some(pid) = self.pid().filter(|_| !self.reaped) else {
             return;
@@ -282,7 +282,7 @@ fn keep(
     })
 }
 
-/// A line, or so much of it as is kept; a longer one comes in pieces.
+/// A line, or the part of it that is kept. A longer one comes in pieces.
 fn read_line(pipe: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     pipe.take(LINE_BYTES_MAX as u64).read_until(b'\n', line)
 }

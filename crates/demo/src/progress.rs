@@ -1,4 +1,4 @@
-//! The time until everybody is connected, shown.
+//! Shows the progress of connecting.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use myriad_units::count;
@@ -14,7 +14,7 @@ pub(crate) enum Progress {
 }
 
 impl Progress {
-    /// A bar when standard error is a terminal: there it is drawn, so that standard output stays a text.
+    /// A bar if standard error is a terminal. It is drawn there, so standard output stays plain text.
     pub(crate) fn new(wanted: u64) -> Self {
         if !io::stderr().is_terminal() {
             return Self::Lines {

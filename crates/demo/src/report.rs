@@ -1,4 +1,4 @@
-//! What came out, as data: the table and `myriad-demo.json` are made from it.
+//! The results as data: the table and `myriad-demo.json` are made from it.
 
 use crate::footprint::Footprint;
 use crate::watch::Watch;
@@ -40,7 +40,7 @@ pub struct Report {
     pub errors: BTreeMap<String, u64>,
     /// What makes the figures less trustworthy.
     pub warnings: Vec<String>,
-    /// What it comes to.
+    /// Whether every publication reached every connection.
     pub verdict: Verdict,
 }
 
@@ -58,17 +58,17 @@ pub struct MemoryUse {
     pub available_fell_bytes: u64,
 }
 
-/// Did the publications reach everybody?
+/// Whether the publications reached every connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Every connection wanted was open and got every publication.
     ReachedAll,
-    /// No: a sentence why.
+    /// They did not: a sentence with the reason.
     Missed(String),
 }
 
-/// One look at everything that grows.
+/// One measurement of everything that grows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) memory: Memory,

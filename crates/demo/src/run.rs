@@ -23,19 +23,20 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections nobody has to ask for: what the project is about.
+/// Connections to open if the user names no number and the machine allows it.
 const CONNECTIONS_WANTED: u64 = 1_000_000;
 /// Publications to everybody.
 const PUSHES: usize = 3;
 /// Room at the server for health checks, publishers and one curious browser.
 const SPARE_CONNECTIONS: u64 = 1_000;
-/// A server that is not ready by then will not be.
+/// Longest time until the server is ready.
 const READY_PATIENCE: Duration = Duration::from_secs(20);
 /// How often the server is asked whether it is ready.
 const READY_POLL: Duration = Duration::from_millis(50);
-/// How often children and clocks are looked at when no line comes.
+/// How often children and clocks are checked while no line comes.
 const TICK: Duration = Duration::from_millis(250);
-/// In the line a server writes to standard error once it has its port. Another server may answer there when it has not.
+/// In the line that our server writes to standard error once it has its port. Without it, another server may answer
+/// there.
 const LISTENING: &str = "listening on ";
 /// Lines of what a child said last, in an error.
 const LINES_SHOWN: usize = 12;
@@ -61,13 +62,13 @@ pub struct Options {
     pub columns: Option<usize>,
 }
 
-/// The demonstration could not be brought to its end.
+/// The demonstration could not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The machine could not be read.
     #[error("this machine cannot be checked: {0}")]
     Probe(#[from] ProbeError),
-    /// There is nowhere to listen.
+    /// No port is free.
     #[error(transparent)]
     NoFreePort(#[from] NoFreePort),
     /// The budget is empty.
@@ -85,7 +86,7 @@ pub enum DemoError {
         source: io::Error,
     },
     /// A child ended before its time.
-    #[error("the {name} ended early ({status}). Its last words:{last_words}")]
+    #[error("the {name} ended early ({status}). Its last lines:{last_words}")]
     Ended {
         /// Which.
         name: &'static str,
@@ -95,19 +96,19 @@ pub enum DemoError {
         last_words: String,
     },
     /// The server started and never answered its health check.
-    #[error("the server did not become ready on {address}. Its last words:{last_words}")]
+    #[error("the server did not become ready on {address}. Its last lines:{last_words}")]
     NotReady {
         /// Where it was asked.
         address: SocketAddr,
         /// The end of its standard error.
         last_words: String,
     },
-    /// Nothing moved any more.
-    #[error("nothing has moved for {idle_s} s while {phase}, with {} of {} connected{last_words}", count(*connected), count(*wanted))]
+    /// No progress for too long.
+    #[error("no progress for {idle_s} s while {phase}, with {} of {} connected{last_words}", count(*connected), count(*wanted))]
     Stalled {
         /// What the crowd was doing.
         phase: &'static str,
-        /// Seconds since something moved.
+        /// Seconds since the last progress.
         idle_s: u64,
         /// Connections open.
         connected: u64,
@@ -132,7 +133,7 @@ pub enum DemoError {
     },
 }
 
-/// Runs the demonstration, telling `out` about it, and returns what it wrote to [`Options::json`].
+/// Runs the demonstration, writes its course to `out`, and returns the report that it wrote to [`Options::json`].
 ///
 /// Call from the main thread: the kernel ends the children with the thread that started them.
 ///
@@ -175,7 +176,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Report, DemoError> 
     Ok(report)
 }
 
-/// What the budget allows of a million, or what was asked for: then the budget only comments.
+/// As many of a million as the budget allows, or the number that was asked for, with a warning past the budget.
 fn decide(budget: &Budget, asked: Option<u64>) -> Decision {
     let Some(asked) = asked else {
         return budget.connections(CONNECTIONS_WANTED);
@@ -227,7 +228,7 @@ impl Plan {
         }
     }
 
-    /// One of both, as a child.
+    /// The server or the crowd, as a child.
     fn start(
         &self,
         name: &'static str,
@@ -266,7 +267,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// As a shell takes it: the target has a question mark.
+/// Quotes a word for a shell: the target has a question mark.
 fn command(arguments: &[String]) -> String {
     let quoted = arguments.iter().map(|word| {
         if word.contains('?') {
@@ -329,7 +330,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Follows the crowd to its last word; returns the memory everybody took.
+    /// Follows the crowd to its last line. Returns the memory that the connections took.
     fn follow(&mut self, out: &mut dyn Write) -> Result<MemoryUse, DemoError> {
         let mut progress = Progress::new(self.wanted);
         let mut memory = MemoryUse::default();
@@ -378,7 +379,7 @@ impl<'a> Stage<'a> {
         )
     }
 
-    /// Neither child has gone, and something still moves.
+    /// Fails if a child has ended, or without progress.
     fn check(&mut self, now: Duration) -> Result<(), DemoError> {
         if self.server.ended().is_some() {
             return Err(ended("server", &mut self.server));
@@ -392,14 +393,14 @@ impl<'a> Stage<'a> {
             connected: self.watch.connected,
             wanted: self.wanted,
             last_words: format!(
-                "\n  The crowd's last words:{}\n  The server's:{}",
+                "\n  The crowd's last lines:{}\n  The server's:{}",
                 last_words(&self.crowd),
                 last_words(&self.server)
             ),
         })
     }
 
-    /// The ordinary end: the crowd goes by itself, then the server is told to.
+    /// The ordinary end: the crowd ends by itself, then the server is told to.
     fn close(mut self) {
         self.crowd.wait_for_end(END_PATIENCE);
         self.crowd.stop(Signal::TERM, END_PATIENCE);
@@ -427,7 +428,7 @@ fn forward_signals(sender: Sender<Event>) -> io::Result<signal_hook::iterator::H
     Ok(handle)
 }
 
-/// Every line of the crowd's report becomes an event, in order; its end too.
+/// Turns each line of the crowd's report into an event, in order, and its end too.
 fn forward_lines(crowd: &mut Process, sender: Sender<Event>) {
     let stdout = crowd.take_output();
     thread::spawn(move || {
@@ -478,7 +479,7 @@ fn ended(name: &'static str, child: &mut Process) -> DemoError {
     }
 }
 
-/// The end of what it said, indented.
+/// The last lines of its output, indented.
 fn last_words(child: &Process) -> String {
     let lines = child.last_lines();
     let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];

@@ -1,4 +1,4 @@
-//! The crowd as seen from outside: its lines and a clock in, a course of events out.
+//! The crowd as seen from outside: takes its lines and the time, gives events.
 //!
 //! Pure: time is an argument, counted from the start of the crowd.
 
@@ -6,7 +6,7 @@ use myriad_report::{Line, Origin, Phase, PushReport};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Connecting may take as long as it likes while it gets anywhere; this long without one more, and it is stuck.
+/// Connecting may take any time, but a crowd without a new connection for this long is stuck.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// The crowd gives up on a publication by itself, long before this.
 const PUSH_PATIENCE: Duration = Duration::from_secs(90);
@@ -19,7 +19,7 @@ pub(crate) struct Watch {
     pub(crate) connected: u64,
     /// When the phase "connecting" began.
     connecting_since: Duration,
-    /// The last time something got further.
+    /// The time of the last progress.
     moved: Duration,
     /// From the first attempt until the crowd said it was connected.
     pub(crate) connect_time: Option<Duration>,
@@ -27,13 +27,13 @@ pub(crate) struct Watch {
     pub(crate) pushes: Vec<PushReport>,
     /// Failed attempts by kind.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// What the crowd said about its own trustworthiness.
+    /// Warnings of the crowd about its own figures.
     pub(crate) warnings: Vec<String>,
-    /// The crowd has said its last word.
+    /// The crowd has written its last line.
     pub(crate) done: bool,
 }
 
-/// What a line means to those who show and measure.
+/// What a line means for display and measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Nothing new to show.
@@ -42,11 +42,11 @@ pub(crate) enum Step {
     Progressed,
     /// All that could be opened are open: the moment to measure memory.
     Connected,
-    /// A publication has run its course.
+    /// The measurement of a publication has ended.
     Pushed(Box<PushReport>),
 }
 
-/// Nothing moves any more.
+/// No progress for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stall {
     /// In which phase.

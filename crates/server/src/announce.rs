@@ -1,4 +1,4 @@
-//! Publishing the server's time by the clock.
+//! Publishes the server's time at intervals.
 
 use crate::config::Announcement;
 use crate::control::Stage;
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// Announces until the server drains. Ticks keep their distance from the first one, however late one of them runs.
+/// Announces until the server drains. Ticks keep the schedule of the first one, even if one of them runs late.
 pub(crate) async fn announce(
     announcement: Announcement,
     mesh: Mesh,
@@ -28,7 +28,7 @@ pub(crate) async fn announce(
         let bytes = payload.bytes().len();
         match mesh.publish(&channel, payload, None) {
             Ok(()) => log.announced(&channel, bytes),
-            Err(refused) => tracing::warn!("announcement to {channel} left out: {refused:?}"),
+            Err(refused) => tracing::warn!("announcement to {channel} skipped: {refused:?}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The few facts of the machine that the server decides by. What `doctor` knows is asked there.
+//! The facts about the machine that the server's defaults depend on, most of them from `doctor`.
 
 use crate::config::DriverChoice;
 use myriad_doctor::{Budget, ConnectionCost, IoUring, Load, Probe, Role, Trials};
@@ -7,11 +7,11 @@ use myriad_reactor::Driver;
 /// What defaults and plans depend on.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Memory that can be had without swapping, within the control group's limit; none where `/proc` is not readable.
+    /// Memory available without swapping, within the control group's limit; none if `/proc` is not readable.
     pub memory_available_bytes: Option<u64>,
     /// Processors this process may use.
     pub cores: usize,
-    /// All that doctor read of it; none where `/proc` is not readable.
+    /// Doctor's view of the machine; none if `/proc` is not readable.
     pub probed: Option<Box<myriad_doctor::Machine>>,
 }
 
@@ -28,7 +28,7 @@ impl Machine {
             Ok(machine) => Some(machine),
             Err(error) => {
                 tracing::warn!(
-                    "this machine is not checked, and its defaults are guessed: {error}"
+                    "the machine cannot be checked, so the defaults are guesses: {error}"
                 );
                 None
             }
@@ -48,12 +48,12 @@ impl Machine {
         }
     }
 
-    /// Rings of io_uring that locked memory allows; none where nothing is known to bound them.
+    /// Rings of io_uring that locked memory allows; none without a known limit.
     pub(crate) fn rings_max(&self) -> Option<u64> {
         self.probed.as_ref()?.descriptors.rings_max()
     }
 
-    /// What it allows a server on that port with that driver; none where `/proc` is not readable.
+    /// The budget of a server on that port with that driver; none if `/proc` is not readable.
     pub(crate) fn budget(&self, port: u16, driver: DriverChoice, wanted: u64) -> Option<Budget> {
         let mut machine = self.probed.as_deref()?.clone();
         machine.listen_on(port);

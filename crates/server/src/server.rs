@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 /// A server in this process.
 ///
-/// Dropping it lets it run on; [`Server::stop`] ends it.
+/// It runs on after a drop; [`Server::stop`] ends it.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -73,7 +73,7 @@ impl Server {
     /// Raises the soft RLIMIT_NOFILE to the hard one.
     ///
     /// # Errors
-    /// Nothing is left running.
+    /// The server could not start. All of its threads have ended by then.
     pub fn start(config: Config) -> Result<Self, ServerError> {
         for remark in &config.remarks {
             tracing::warn!("{remark}");
@@ -146,7 +146,7 @@ impl Server {
         self.key.as_deref()
     }
 
-    /// The line that says that the server is ready.
+    /// The line that announces that the server is ready.
     #[must_use]
     pub fn ready_line(&self) -> String {
         format!(
@@ -331,11 +331,11 @@ struct Supervisor {
     ready: Option<SyncSender<()>>,
 }
 
-/// Descriptors for connections that are leaving while others have their places already.
+/// Spare descriptors for connections that are closing while new ones already count.
 const LEAVING_MAX: usize = 64;
 /// Connections that the control plane serves at a time.
 const CONNECTIONS_MAX: usize = CONTROL_CONNECTIONS_MAX - REFUSALS_MAX - LEAVING_MAX;
-/// Connections of the control plane get this long to finish their answers after the last shard.
+/// Time that connections of the control plane have for their answers after the last shard ended.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time between the failing health check and the first close.
 const GRACE_MAX: Duration = Duration::from_secs(2);
@@ -381,7 +381,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Lets connections in: from the shards, and from the control plane's own listener.
+    /// Takes in connections from the shards and from the control plane's own listener.
     fn open(&mut self, threads: &mut Threads) -> Result<Admission, ServerError> {
         let settings = &self.config.settings;
         let rules = Rules {
@@ -435,7 +435,7 @@ impl Supervisor {
         }
     }
 
-    /// One shard cannot go on, and no other can do its work: the rest is told to end at once.
+    /// A shard failed. No other shard can do its work, so the rest is told to end at once.
     fn fail(&self, error: ServerError) -> ServerError {
         self.stage.send_replace(Stage::Stopped);
         self.control.mesh.drain(Duration::ZERO);
@@ -453,7 +453,7 @@ async fn next_events(events: &mut ShardEvents, log: &mut DebugLog) -> io::Result
     }
 }
 
-/// When the drain begins: gives load balancers a moment to see the failing health check, then closes connections.
+/// Begins the drain: gives load balancers a moment to see the failing health check, then closes connections.
 async fn drain_when_told(mesh: Mesh, mut stage: watch::Receiver<Stage>, over: Duration) {
     if stage
         .wait_for(|stage| *stage != Stage::Serving)
@@ -479,13 +479,13 @@ fn is_anybody_connected(mesh: &Mesh) -> bool {
     shards.any(|shard| shard.connections.value() > 0)
 }
 
-/// How often it is looked whether the last client has gone.
+/// How often the server checks whether the last client has gone.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// After an error that may last: a lack of descriptors or of memory would spin.
+/// Wait after an error such as a lack of descriptors or memory. Without it, the loop would spin.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections admitted before others have a turn.
+/// Connections admitted before other tasks run.
 const ARRIVALS_AT_A_TIME: usize = LEAVING_MAX / 2;
 
 /// Takes in what one shard hands over, until the shard is gone.
@@ -534,7 +534,7 @@ async fn accept(listener: tokio::net::TcpListener, admission: Admission) {
         match listener.accept().await {
             Ok((stream, _)) => admission.admit(stream, Source::Listener),
             Err(error) => {
-                tracing::warn!("accepting on the internal address: {error}");
+                tracing::warn!("cannot accept on the internal address: {error}");
                 tokio::time::sleep(PAUSE).await;
             }
         }

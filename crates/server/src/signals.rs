@@ -1,13 +1,13 @@
 //! SIGTERM and SIGINT.
 //!
-//! Signals are blocked in every thread and fetched by one. A handler would run on any thread, and what handlers do,
-//! write to a descriptor's number, means something else in a thread with a descriptor table of its own.
+//! Signals are blocked in every thread, and one thread fetches them. A signal handler could run on any thread. It would
+//! write to a descriptor by its number, which is another descriptor in a thread with its own table.
 
 use crate::error::ServerError;
 use crate::server::Stop;
 use nix::sys::signal::{SigSet, Signal};
 
-/// Blocked, for this thread and all it will start.
+/// Signals that are blocked in this thread and in all that it starts.
 #[derive(Debug)]
 pub(crate) struct Blocked(SigSet);
 

@@ -398,7 +398,7 @@ fn a_source_address_that_is_not_ours_is_refused_at_once() {
     let error = myriad_swarm::run(&config, &Interrupt::new()).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("192.0.2.7 is no address of this machine"),
+        text.contains("192.0.2.7 is not an address of this machine"),
         "{text}"
     );
 }

@@ -20,7 +20,7 @@ const LOG_VARIABLE: &str = "MYRIAD_LOG";
                   Exit codes: 0 stopped by a signal after draining, 1 failed, 104 bad arguments or config."
 )]
 pub(crate) struct Arguments {
-    /// A TOML file with options; flags stand over it [default: none]
+    /// A TOML file with options; flags override it [default: none]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 

@@ -30,13 +30,14 @@ pub(crate) struct Arguments {
     /// Clients to connect
     #[arg(long, short = 'c', value_name = "COUNT", default_value = "1k", value_parser = count)]
     connections: u64,
-    /// Connections to begin a second [default: as fast as the window allows]
+    /// Connections to begin each second [default: as fast as the window allows]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     connect_rate: Option<f64>,
-    /// Connections under way at once; fewer while attempts time out [default: 2048]
+    /// Connections being established at once; fewer while attempts time out [default: 2048]
     #[arg(long, value_name = "COUNT", value_parser = count)]
     connecting_max: Option<u64>,
-    /// Time to hold the crowd, from the end of connecting and with --warmup in it [default: until the pushes are over, or 60s]
+    /// Time to hold the crowd, from the end of connecting and with --warmup in it [default: until the pushes are over,
+    /// or 60s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Threads [default: one per core, more where descriptor tables are small]
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
     /// How to drive sockets
     #[arg(long, value_enum, default_value = "auto")]
     driver: DriverName,
-    /// Near-end addresses: ranges, CIDR blocks or single addresses, separated by commas [default: chosen]
+    /// Source addresses: ranges, CIDR blocks or single addresses, separated by commas [default: chosen automatically]
     #[arg(long, value_name = "RANGES", value_parser = SourceRanges::parse)]
     source_ip: Option<SourceRanges>,
     /// Time a connection may take [default: 10s]
@@ -76,7 +77,8 @@ pub(crate) struct Arguments {
     /// Bytes of such a message, its stamp included [default: 64]
     #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "echo")]
     echo_size: Option<u64>,
-    /// Post a small body to this URL at --request-rate; the answer must be 200 with the same body. May be repeated: in turn
+    /// Post a small body to this URL at --request-rate; the answer must be 200 with the same body. May be repeated: the
+    /// URLs take turns
     #[arg(long, value_name = "URL", value_parser = Endpoint::parse, group = "load", requires = "request_rate")]
     request: Vec<Endpoint>,
     /// Requests a second, such as 1k/s; times count from when a request was due
@@ -98,7 +100,7 @@ pub(crate) struct Arguments {
     /// Bytes of a push, its stamp included [default: 32]
     #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "publish")]
     payload_size: Option<u64>,
-    /// What a push has beside its stamp
+    /// What a push contains beside its stamp
     #[arg(long, value_enum, default_value = "dots", requires = "publish")]
     payload: Payload,
     /// Form of the publish request: the API's JSON, or the payload itself
@@ -113,10 +115,11 @@ pub(crate) struct Arguments {
     /// Time between the end of connecting and the first push or echo [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "load")]
     warmup: Option<Duration>,
-    /// Time a push waits for its next arrival before it counts as over, and an echo for its answer before it is lost [default: 30s]
+    /// Time a push waits for its next arrival before it counts as over, and an echo for its answer before it is lost
+    /// [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     settle: Option<Duration>,
-    /// What to show meanwhile; the report comes at the end in any case
+    /// What to show during the run; the report always comes at the end
     #[arg(long, value_enum, default_value = "auto")]
     live: Live,
     /// Write the full report here as JSON; - is standard output
@@ -137,7 +140,7 @@ pub(crate) struct Arguments {
 enum DriverName {
     /// io_uring where the kernel allows it, epoll otherwise
     Auto,
-    /// io_uring, or no crowd
+    /// io_uring; an error where it does not work
     #[value(name = "io_uring")]
     IoUring,
     /// epoll

@@ -75,7 +75,7 @@ impl ConnectionCounts {
         );
         registry.register(
             "api_evictions",
-            "Connections of the control plane that were ended to make room for others, by reason",
+            "Connections of the control plane ended to make room for others, by reason",
             counts.evictions.clone(),
         );
         counts
@@ -146,7 +146,7 @@ impl Registered {
         &self.connections
     }
 
-    /// Says which threads have descriptor tables of their own, once all run.
+    /// Sets the threads that have descriptor tables of their own, once all run.
     pub(crate) fn know_tables(&self, threads: Vec<Pid>) {
         // Said once, at the start; a second time would say the same.
         let _ = self.tables.set(threads);
@@ -166,8 +166,8 @@ pub(crate) async fn metrics(State(control): State<Arc<Control>>) -> Result<Respo
 }
 
 impl Registered {
-    /// The metrics as text: of this moment, or of the last second while strangers crowd the control plane. Writing them
-    /// takes longer than anything else that is answered without a key.
+    /// The metrics as text. They are current, or up to a second old while strangers crowd the control plane: no other
+    /// answer without a key takes as long to write.
     fn text(&self) -> Result<Bytes, fmt::Error> {
         let mut last = self
             .last_text
@@ -187,7 +187,7 @@ impl Registered {
     }
 }
 
-/// The shards' figures, summed at each look.
+/// The shards' figures, summed at each scrape.
 struct Shards {
     mesh: Mesh,
 }
@@ -202,7 +202,7 @@ impl fmt::Debug for Shards {
 
 /// A metric's name without prefix and suffixes, its unit and its help.
 type Description = (&'static str, Option<Unit>, &'static str);
-/// Where a shard has it.
+/// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
 const COUNTERS: [(Description, Field); 16] = [
@@ -249,7 +249,7 @@ const COUNTERS: [(Description, Field); 16] = [
         (
             "publications",
             None,
-            "Publications that got a place in their channel",
+            "Publications that got an offset in their channel",
         ),
         |shard| &shard.publications,
     ),
@@ -285,7 +285,7 @@ const COUNTERS: [(Description, Field); 16] = [
         (
             "compression_saved",
             Some(Unit::Bytes),
-            "Bytes that deliveries did not take because they were compressed",
+            "Bytes saved in deliveries by compression",
         ),
         |shard| &shard.compression_saved_bytes,
     ),
@@ -305,7 +305,7 @@ const COUNTERS: [(Description, Field); 16] = [
         (
             "sent",
             Some(Unit::Bytes),
-            "Bytes the kernel took for clients",
+            "Bytes for clients that the kernel accepted",
         ),
         |shard| &shard.sent_bytes,
     ),
@@ -317,7 +317,7 @@ const GAUGES: [(Description, Field); 5] = [
         (
             "connections",
             None,
-            "Connections open, those in their handshake among them",
+            "Connections open, including those in their handshake",
         ),
         |shard| &shard.connections,
     ),
@@ -398,7 +398,7 @@ impl Shards {
         let in_flight = (
             "publications_in_flight",
             Some(Unit::Bytes),
-            "Bytes of publications not yet submitted to all",
+            "Bytes of publications that are not yet submitted to all subscribers",
         );
         describe(encoder, &in_flight, MetricType::Gauge)?
             .encode_gauge(&self.mesh.publication_bytes())?;
@@ -408,13 +408,13 @@ impl Shards {
         let turns = (
             "turn_duration",
             Some(Unit::Seconds),
-            "How long turns of the shards' loops took, without their wait",
+            "Time of one turn of a shard's loop, without its wait",
         );
         histogram(encoder, &turns, shards, |shard| &shard.turns)?;
         let last = (
             "publish_to_last_submit",
             Some(Unit::Seconds),
-            "From a publication's acceptance to the submit of its last delivery",
+            "Time from the acceptance of a publication to the submission of its last delivery",
         );
         histogram(encoder, &last, shards, |shard| {
             &shard.publish_to_last_submit
@@ -422,7 +422,7 @@ impl Shards {
     }
 }
 
-/// No labels, where a type must be named.
+/// The type of an empty set of labels.
 type NoLabels = [(&'static str, &'static str); 0];
 
 fn describe<'e>(

@@ -10,13 +10,13 @@ use crate::measure::push::{Base, PushKey, Tally, as_micros};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Publications whose base a thread remembers. Forgetting one costs a look into the ledger.
+/// Publications whose start time a thread remembers. For others it asks the ledger.
 const BASES_MAX: usize = 1024;
 
 /// How often a thread notes its processor time.
 const CPU_NOTED_EVERY: Duration = Duration::from_millis(100);
 
-/// Things of one turn that the account counts in maps.
+/// Figures of one turn that the account keeps in maps.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) failures: Vec<Failure>,
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Finds out when publications that are new to this thread were made.
+    /// Looks up the start times of publications that are new to this thread.
     fn look_up_bases(&mut self, arrived: Nanos) {
         if self.bases.len() > BASES_MAX {
             self.bases.clear();

@@ -1,15 +1,13 @@
 //! Churn: open terminals that leave and are replaced, all the time.
 //!
-//! A terminal that leaves connects again in the same record, as another client would: from another port, with
-//! another key, and with nothing seen yet. Who leaves is nobody's choice twice: a walk visits every terminal
-//! once before it visits one again, in steps that are far apart, so that neighbours in the server's tables
-//! do not leave together.
+//! A terminal that leaves connects again in the same record, as another client would: from another port, with another
+//! key, and with nothing seen yet. A walk chooses who leaves: it visits every terminal once before it visits one again.
+//! Its steps are long, so neighbours in the server's tables do not leave together.
 //!
-//! Whoever leaves or joins while a publication is under way would make its reach a guess, unless it is known
-//! on which side of the publication each of them stands. [`World::enrol`] settles that at the end of a turn,
-//! under the lock of the thread's account, where the publisher takes its roll call too: a terminal that
-//! was counted and left before the publication came is struck from the expected, and what comes to a terminal
-//! that was not counted is no part of the received.
+//! Terminals leave and join while a publication is on its way. Its reach is exact only if each of them is known to be
+//! before or after the publisher's roll call. [`World::enrol`] decides that at the end of a turn, under the lock of the
+//! thread's account, which the roll call takes too. A terminal that was counted and left before the publication came is
+//! not expected to receive it. A terminal that was not counted does not count as reached.
 
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
@@ -27,14 +25,14 @@ use std::time::Duration;
 /// Terminals that leave in one turn. More wait for the next, so that receiving is never held up for long.
 const PER_TURN_MAX: u64 = 256;
 
-/// Sockets a thread needs beyond one per terminal: one that was closed is vacated some turns later, and its
-/// terminal connects again meanwhile.
+/// Sockets a thread needs beyond one per terminal: a closed socket is freed some turns later, when its terminal already
+/// connects again.
 pub(crate) const SOCKETS_SPARE: u32 = 1024;
 
-/// Shortest wait for the next one to leave: a burst of some every 10 ms is even enough, and costs few wakes.
+/// Shortest wait for the next one to leave. Bursts every 10 ms are even enough, and cost few wakes.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Number of a roll call that no publication has: for whoever joined in this turn and is not enrolled yet.
+/// A roll call later than any: for terminals that joined in this turn and are not enrolled yet.
 const NOT_ENROLLED: u64 = u64::MAX;
 
 /// The walk of one thread, and who joined lately.
@@ -42,11 +40,11 @@ const NOT_ENROLLED: u64 = u64::MAX;
 pub(super) struct Churn {
     /// Terminals a second.
     rate_per_s: f64,
-    /// When terminals were last counted out; none until the whole crowd is connected.
+    /// When terminals were last told to leave; none until the whole crowd is connected.
     last: Option<Nanos>,
     /// Fractions of a terminal carried over between bursts.
     carried: f64,
-    /// Terminals that fell due and were let off: after a stall, or because too many were on their way back.
+    /// Terminals that were due and did not leave: after a stall, or because too many were still reconnecting.
     forgone: f64,
     count: u64,
     cursor: u64,
@@ -55,7 +53,7 @@ pub(super) struct Churn {
     /// Terminals that joined while publications were being measured, with the last roll call before they were
     /// counted in. Forgotten once those publications have been measured.
     joined: HashMap<u32, u64>,
-    /// Of those, the ones that joined in this turn.
+    /// Those of `joined` that joined in this turn.
     fresh: Vec<u32>,
     /// Publications before this one have been measured, as of the last look.
     measured_from: u64,
@@ -83,15 +81,15 @@ impl Churn {
         })
     }
 
-    /// Whether terminals leave, or have: every connection made from now on replaces one.
+    /// Whether terminals have begun to leave. From then on each new connection replaces one.
     pub(super) fn is_begun(&self) -> bool {
         self.last.is_some()
     }
 
     /// How many are to leave now. The first call begins the walk.
     ///
-    /// After a stall at most one turn's worth is made up for, and the rest is noted as forgone: a burst is not what was
-    /// asked for either.
+    /// After a stall at most one turn's worth is made up for, and the rest is noted as forgone: a burst is not the rate
+    /// that was asked for.
     fn due(&mut self, now: Nanos) -> u64 {
         let elapsed = self.last.map_or(Duration::ZERO, |last| now.since(last));
         self.last = Some(now);
@@ -113,7 +111,7 @@ impl Churn {
         usize::try_from(self.cursor).expect("terminals are at most 2^32")
     }
 
-    /// How long nobody is to leave.
+    /// Time until the next one must leave.
     pub(super) fn wait(&self) -> Duration {
         if !self.is_begun() {
             return Duration::MAX;
@@ -130,7 +128,7 @@ impl Churn {
         self.fresh.push(index);
     }
 
-    /// Counts those in that joined in this turn, and forgets those whose publications have been measured.
+    /// Gives those that joined in this turn their roll call, and forgets those whose publications have been measured.
     fn count_in(&mut self, called: u64, measured_from: u64) {
         for index in self.fresh.drain(..) {
             if called < measured_from {
@@ -145,7 +143,7 @@ impl Churn {
         }
     }
 
-    /// Whether a publication was called for without this terminal.
+    /// Whether a publication's roll call came before this terminal joined.
     pub(super) fn is_ahead_of(&self, index: u32, number: u64) -> bool {
         // Nearly always empty: it is filled only while a publication is under way.
         !self.joined.is_empty()
@@ -155,14 +153,14 @@ impl Churn {
                 .is_some_and(|&called| number <= called)
     }
 
-    /// Whether anybody came or went whose side of a publication must be known.
+    /// Whether terminals joined or left since publications that are still being measured.
     pub(super) fn is_unsettled(&self) -> bool {
         !self.departed.is_empty() || !self.joined.is_empty()
     }
 }
 
 impl World {
-    /// Lets those leave whose time has come, once the whole crowd is connected.
+    /// Ends the terminals that are due to leave, once the whole crowd is connected.
     pub(super) fn churn<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
         let Order::Churn(ending) = self.shared.order() else {
             return;
@@ -189,7 +187,7 @@ impl World {
         }
     }
 
-    /// Whether every connection that is made now replaces one.
+    /// Whether every new connection replaces one.
     pub(super) fn is_replacing(&self) -> bool {
         self.churn.as_ref().is_some_and(Churn::is_begun)
     }
@@ -201,7 +199,7 @@ impl World {
         }
     }
 
-    /// Ends a terminal that left, and has it connect again as another one.
+    /// Ends a terminal that left, and connects again in its record as another one.
     pub(super) fn replace<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -217,9 +215,9 @@ impl World {
         }
     }
 
-    /// Puts those who came and went in this turn on their side of every publication being measured.
+    /// Decides for those that joined and left in this turn which publications being measured count them.
     ///
-    /// `measured_from` is the oldest of those, or an older one: read before the account was locked.
+    /// `measured_from` is the oldest of those publications or an older one. It was read before the account was locked.
     pub(super) fn enrol(&mut self, account: &mut Account, measured_from: u64) {
         let Some(mut churn) = self.churn.take() else {
             return;
@@ -235,7 +233,7 @@ impl World {
         self.churn = Some(churn);
     }
 
-    /// Strikes a terminal that left from the expected of those publications that it had not been given.
+    /// Notes that a terminal left. Those of these publications that it had not received are no longer expected there.
     fn strike(
         &mut self,
         account: &mut Account,
@@ -258,8 +256,8 @@ impl World {
         }
     }
 
-    /// Whether a publication of this run counts as received at a client: it must have been there at the roll call. What
-    /// comes to one that connected later is replayed from the server's history.
+    /// Whether a publication of this run counts as received at a terminal: the terminal was there at the roll call. A
+    /// terminal that connected later got it from the server's history.
     pub(super) fn was_called(&self, token: Token, stream: u16, sequence: u32) -> bool {
         let Some(churn) = &self.churn else {
             return true;
@@ -273,8 +271,7 @@ impl World {
     }
 }
 
-/// A step for a walk over `count` places that visits each of them, near the golden section of the whole: any
-/// few neighbours of the walk are far apart in the places.
+/// A step for a walk that visits each of `count` indices, near their golden section: consecutive visits are far apart.
 fn stride(count: u64, random: u64) -> u64 {
     // Within an eighth of it, so that runs with different seeds walk differently.
     let golden = count * 618 / 1000 + random % (count / 8).max(1);

@@ -1,7 +1,7 @@
 //! One thread's part of the crowd: its terminals and the turn that drives them.
 //!
 //! A turn opens what is due, waits for the reactor, reads the clock once, handles what was received, and
-//! sends everything the terminals want to say in one batch. It is generic over the reactor: two real
+//! sends the output of all terminals in one batch. It is generic over the reactor: two real
 //! drivers and a simulated one run the same code.
 
 use crate::clock::{Clock, Nanos};
@@ -29,8 +29,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest wait: how soon an order is noticed when nothing else happens. No descriptor is spent on waking
-/// a thread, and ten wakes a second are not worth one.
+/// Longest wait: an order is noticed after at most this time. Ten wakes a second cost less than a descriptor for waking
+/// a thread.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// A thread's part of the crowd, on its reactor.
@@ -45,11 +45,11 @@ pub(super) struct World {
     pub(super) plan: Arc<Plan>,
     pub(super) part: Part,
     pub(super) shared: Arc<Shared>,
-    /// One per terminal opened so far, in order; never moved, for its capacity is the whole part.
+    /// One per terminal opened so far, in order. Never moved, because its capacity is the whole part.
     pub(super) terminals: Vec<Terminal>,
     /// What terminals have seen of their channels after the first, `more_sequences` each.
     more_sequences: Vec<Sequence>,
-    /// Input that is not whole yet, by terminal.
+    /// Incomplete input, by terminal.
     pub(super) partials: HashMap<u32, Partial>,
     pub(super) outbox: Outbox,
     pub(super) opening: Opening,
@@ -59,13 +59,13 @@ pub(super) struct World {
     pub(super) churn: Option<Churn>,
     pub(super) echo: Option<Box<Echo>>,
     pub(super) arrivals: Arrivals,
-    /// For the compressed messages of all terminals, one at a time: no server may take context over.
+    /// One inflater for all terminals, because no server may take context over.
     pub(super) inflater: Inflater,
     pub(super) bases: HashMap<PushKey, Base>,
     pub(super) totals: Totals,
     pub(super) notes: Notes,
     pub(super) random: Random,
-    /// Terminals whose close frame went out, by when; oldest first.
+    /// Terminals whose close frame went out, with its time; oldest first.
     pub(super) closing: VecDeque<(Nanos, Token)>,
     pub(super) closing_all: Option<ClosingAll>,
     broken: Vec<Broken>,
@@ -73,29 +73,29 @@ pub(super) struct World {
     pub(super) cpu_noted: Nanos,
 }
 
-/// Input of one terminal that is not whole yet.
+/// Incomplete input of one terminal.
 #[derive(Debug)]
 pub(super) enum Partial {
     /// The beginning of the upgrade's answer.
     Head(Vec<u8>),
-    /// A message under way.
+    /// An incomplete message.
     Message(Box<PartialMessage>),
 }
 
-/// A message under way.
+/// An incomplete message.
 #[derive(Debug)]
 pub(super) struct PartialMessage {
     pub(super) decoder: Decoder,
     pub(super) body: MessageBody,
 }
 
-/// What came of a message so far.
+/// The part of a message that was received so far.
 #[derive(Debug, Default)]
 pub(super) struct MessageBody {
     pub(super) scan: MessageScan,
     /// The DEFLATE data of a compressed one.
     pub(super) compressed: Vec<u8>,
-    /// The beginning of any other, as far as it can be an echo; empty where nobody sends any.
+    /// The beginning of any other, up to the length of an echo; empty in a run without echoes.
     pub(super) echoed: Vec<u8>,
 }
 
@@ -317,13 +317,13 @@ impl World {
         self.notes.failures.push(failure);
     }
 
-    /// Notes that an open connection is no more, and nobody on this side wanted it.
+    /// Notes that an open connection ended against our will.
     pub(super) fn note_lost(&mut self, failure: Failure) {
         self.totals.lost += 1;
         self.note_failure(failure);
     }
 
-    /// Notes that a terminal became a WebSocket, or is none any more.
+    /// Notes that a terminal became a WebSocket, or stopped being one.
     pub(super) fn note_open(&mut self, target: u16, opened: bool) {
         let open = &mut self.notes.open_by_target[usize::from(target)];
         if opened {
@@ -336,7 +336,7 @@ impl World {
         self.notes.open_changed = true;
     }
 
-    /// Gives a terminal's socket back, with what was half done on it.
+    /// Frees a terminal's socket, with its incomplete input and output.
     pub(super) fn release<R: Reactor>(&mut self, reactor: &mut R, index: usize, how: Close) {
         let terminal = &self.terminals[index];
         assert!(terminal.holds_socket());
@@ -401,7 +401,7 @@ impl World {
         }
     }
 
-    /// Begins a terminal's record of what it has seen afresh: another connection is another subscriber.
+    /// Clears a terminal's sequences: a new connection is a new subscriber.
     pub(super) fn begin_sequences(&mut self, index: usize) {
         // Of whoever replaces somebody it is not certain what its server had counted it in for.
         let first =

@@ -1,13 +1,13 @@
 //! Echoes: messages sent by a schedule over the whole crowd, each of which the server sends back.
 //!
-//! The schedule is open-loop: a message falls due however many are unanswered, goes out on the next open terminal in
-//! turn, and its time counts from when it was due. Its number says when that was, so that only what is unanswered
-//! takes memory, and that is bounded: past [`EchoPlan::outstanding_max`], and while no terminal's socket takes
-//! bytes, messages are held back. What is held back is sent late and counts from when it was due; what is still
-//! held back when the schedule has ended is never sent.
+//! The schedule is open-loop: a message is due at its time, however many are unanswered. It goes out on the next open
+//! terminal in turn, and its round trip counts from when it was due. Its number gives that time, so only unanswered
+//! messages take memory. Past [`EchoPlan::outstanding_max`] unanswered ones, and while no terminal's socket takes
+//! bytes, messages are held back. They are sent late, and count from when they were due. Those still held back when the
+//! schedule has ended are never sent.
 //!
-//! A message without an answer for the settle time is lost, and so is one whose connection ended. One whose
-//! terminal left on purpose before the answer could come is struck out.
+//! A message without an answer for the settle time is lost, and so is one whose connection ended. If the terminal left
+//! on purpose before the answer came, the message does not count.
 
 use crate::clock::{Nanos, Ticks};
 use crate::echo_stamp::{EchoStamp, Found};
@@ -31,11 +31,11 @@ const PER_TURN_BYTES_MAX: usize = 1 << 20;
 /// Terminals looked at in one turn for one that can take a message.
 const LOOKS_PER_TURN_MAX: usize = 16 * 1024;
 
-/// How soon one that was held back is tried again when nothing else happens.
+/// Time after which a message that was held back is tried again.
 const HELD_STEP: Duration = Duration::from_millis(1);
 
-/// How long after the end of the schedule the last that fell due may still be sent: a thread that woke a moment too late
-/// has nothing to hide, and one that is further behind does not make the run longer.
+/// Time after the end of the schedule in which due messages may still be sent: enough for a thread that woke a moment
+/// late, and too short to make the run longer.
 const SEND_GRACE: Duration = Duration::from_millis(100);
 
 /// How often the unanswered are looked through while the schedule goes on, and after its end.
@@ -52,15 +52,15 @@ pub(super) struct Echo {
     /// Share of the whole rate, and how much later than the first thread's its first message is due.
     rate_per_s: f64,
     offset: Duration,
-    /// None until the run says when to begin.
+    /// None before the schedule is known.
     pacing: Option<Pacing>,
     until: Nanos,
     /// The next terminal in turn.
     cursor: usize,
-    /// By number: what was sent and neither came back nor was given up.
+    /// By number: messages without an answer that were not given up.
     outstanding: HashMap<u64, Outstanding>,
     swept: Nanos,
-    /// Whether something could not be sent for the server's sake, and what fell due meanwhile is not made up for yet.
+    /// Whether messages were held back because of the server, and not all of them are sent yet.
     held: bool,
     counts: Counts,
     /// The schedule is over, and nothing is outstanding.
@@ -79,11 +79,11 @@ struct Outstanding {
 enum Heard {
     /// Nothing to do with echoes of this run.
     Other,
-    /// The answer to a message that was due so long ago.
+    /// An answer, with the time since its message was due.
     Answer(Duration),
-    /// Has the stamp of one, but is not what was sent.
+    /// Has the stamp of an echo, but differs from what was sent.
     Wrong,
-    /// An answer to nothing that is outstanding on this connection.
+    /// An answer without an unanswered message on this connection.
     Unknown,
 }
 
@@ -126,7 +126,7 @@ impl Echo {
         (self.counts, self.ended)
     }
 
-    /// How long nothing here needs doing.
+    /// Time until echoes need attention.
     pub(super) fn wait(&self, now: Nanos) -> Duration {
         match &self.pacing {
             _ if self.ended => Duration::MAX,
@@ -143,7 +143,7 @@ impl Echo {
         self.plan.payload_bytes + 1
     }
 
-    /// Whether, the schedule being over, all that fell due is sent or never will be.
+    /// Whether the schedule is over, and each due message was sent or never will be.
     fn is_sent(&self, now: Nanos) -> bool {
         self.counts.unsent() == 0 || now >= self.until.plus(SEND_GRACE)
     }
@@ -152,7 +152,7 @@ impl Echo {
         index * self.threads + u64::from(self.part.thread)
     }
 
-    /// Learns when the schedule begins and ends, and how much of it has fallen due.
+    /// Reads when the schedule begins and ends, and how many messages are due by now.
     fn keep_time(&mut self, window: Window, now: Nanos) -> u64 {
         let begin = window.from.plus(self.offset);
         let rate = Some(self.rate_per_s);
@@ -180,7 +180,7 @@ impl Echo {
         None
     }
 
-    /// Notes how late the next message is, and whose fault that is.
+    /// Notes how late the next message is, and whether crowd or server is the cause.
     fn note_lateness(&mut self, now: Nanos) {
         let lateness = self
             .pacing
@@ -215,7 +215,7 @@ impl Echo {
         Heard::Answer(now.since(pacing.at(stamp.number / self.threads)))
     }
 
-    /// Gives up what nobody will answer any more.
+    /// Gives up messages that can no longer be answered.
     fn sweep(&mut self, terminals: &[Terminal], now: Nanos) {
         let (counts, settle) = (&mut self.counts, self.plan.settle);
         self.outstanding.retain(|_, asked| {

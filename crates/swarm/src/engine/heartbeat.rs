@@ -1,7 +1,7 @@
-//! When which terminal sends its heartbeat, without a timer per terminal.
+//! The schedule of heartbeats, without a timer per terminal.
 //!
 //! A cursor walks over the terminals once an interval. Each terminal is pinged exactly once an interval,
-//! at a phase given by its place, so that a million terminals opened together do not ping together.
+//! at a phase given by its index, so that a million terminals opened together do not ping together.
 
 use crate::clock::Nanos;
 use myriad_units::truncate;
@@ -40,7 +40,7 @@ impl Heartbeat {
 
     /// How many of `count` terminals are due since the last call.
     ///
-    /// At most one full walk: after a stall longer than the interval, nobody is pinged twice for it.
+    /// At most one full walk: after a stall longer than the interval, no terminal pings twice.
     pub(crate) fn due(&mut self, count: usize, now: Nanos) -> u64 {
         #[expect(
             clippy::cast_precision_loss,

@@ -1,4 +1,4 @@
-//! Making connections: what is due, what is under way, what failed and is tried again.
+//! Making connections: those due, those being established, and those that failed and are tried again.
 
 use crate::clock::{Nanos, Ticks};
 use crate::engine::crowd::World;
@@ -17,10 +17,11 @@ use std::time::Duration;
 /// Connections begun in one turn, so that answers are handled in between.
 const CONNECTS_PER_TURN: u32 = 256;
 
-/// Time until the first repetition; doubles with each further one.
+/// Time until the first retry; doubles with each further one.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Shortest wait of a paced schedule: at 50,000 a second one is due every 20 microseconds, and a kernel entry each would cost more than the connection.
+/// Shortest wait of a paced schedule: at 50,000 a second one is due every 20 microseconds, and a kernel entry each
+/// would cost more than the connection.
 const PACING_STEP: Duration = Duration::from_millis(1);
 
 /// The connections of one thread that are not made yet.
@@ -33,11 +34,11 @@ pub(crate) struct Opening {
     under_way: u32,
     /// How many may be.
     window: Window,
-    /// Failed terminals, by when they are tried again; and those that are replaced, at once.
+    /// Failed terminals, by the time of their retry. Terminals to replace are due at once.
     retries: BinaryHeap<Reverse<(Nanos, u32)>>,
-    /// Terminals that have failed, until they succeed or are given up.
+    /// Terminals with failed attempts, until they succeed or are given up.
     failed: HashMap<u32, Failed>,
-    /// Attempts in the order they began to wait; those that are through are dropped when they reach the front.
+    /// Attempts in the order in which they began to wait. Finished ones are dropped when they reach the front.
     connecting: VecDeque<(Ticks, Token)>,
     upgrading: VecDeque<(Ticks, Token)>,
     stopped: bool,
@@ -73,7 +74,7 @@ impl Opening {
         }
     }
 
-    /// Begins nothing any more.
+    /// Begins no more connections.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
         self.retries.clear();
@@ -83,12 +84,12 @@ impl Opening {
         self.stopped
     }
 
-    /// Has a terminal connect again as soon as there is room.
+    /// Connects a terminal again as soon as the window has room.
     pub(super) fn open_again(&mut self, index: u32, now: Nanos) {
         self.retries.push(Reverse((now, index)));
     }
 
-    /// Connections that may be begun beside those that are under way or wait for their turn.
+    /// Connections that may begin beside those being established or waiting for a retry.
     pub(super) fn room(&self) -> u64 {
         let spoken_for = u64::from(self.under_way) + self.retries.len() as u64;
         u64::from(self.window.size()).saturating_sub(spoken_for)
@@ -104,7 +105,7 @@ impl Opening {
         self.under_way
     }
 
-    /// Notes that an attempt is through, either way.
+    /// Notes that an attempt has ended, with or without success.
     pub(crate) fn note_ended(&mut self) {
         self.under_way -= 1;
     }
@@ -114,7 +115,7 @@ impl Opening {
         self.begun == part.count && self.under_way == 0 && self.retries.is_empty()
     }
 
-    /// How long nothing here needs doing.
+    /// Time until connecting needs attention.
     pub(crate) fn wait(&self, plan: &Plan, part: Part, now: Nanos) -> Duration {
         if self.stopped {
             return Duration::MAX;

@@ -1,14 +1,14 @@
-//! What terminals have to say, gathered over a turn and sent in one batch.
+//! The output of terminals, gathered over a turn and sent in one batch.
 
 use crate::engine::terminal::Terminal;
 use myriad_reactor::{Reactor, SendOp, Sent};
 use std::collections::HashMap;
 
-/// Most unsent bytes of one terminal. A client has little to say; one that cannot get rid of this much
-/// faces a server that stopped reading, and skips its next pongs until there is room.
+/// Most unsent bytes of one terminal. Clients send little: with this much unsent, the server has stopped reading. The
+/// terminal then skips its next pongs until there is room.
 const UNSENT_BYTES_MAX: usize = 16 * 1024;
 
-/// The batch under construction, and what earlier batches could not get rid of.
+/// The batch under construction, and what earlier batches could not send.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,

@@ -1,10 +1,11 @@
-//! When the next connection or message is due: an open-loop schedule, so that a slow server shows as lateness and not as a slower test.
+//! When the next connection or message is due: an open-loop schedule, so that a slow server shows as lateness and not
+//! as a slower test.
 
 use crate::clock::Nanos;
 use myriad_units::truncate;
 use std::time::Duration;
 
-/// Intervals by which the product of two floats may miss its whole number, which must not delay a connection.
+/// Rounding error of a product of floats, in intervals. It must not delay a connection.
 const HAIR: f64 = 1e-6;
 
 /// The schedule of one thread's connections, or of its messages.
@@ -25,7 +26,8 @@ impl Pacing {
         }
     }
 
-    /// How many may be opened now. The first is due at once, the n-th after n intervals, however late its predecessors were.
+    /// How many may be opened now. The first is due at once, the n-th after n intervals, however late its predecessors
+    /// were.
     pub(crate) fn due(&self, now: Nanos) -> u64 {
         let Some(rate) = self.rate_per_s else {
             return u64::MAX;
@@ -53,12 +55,12 @@ impl Pacing {
         self.issued += count;
     }
 
-    /// How many were.
+    /// How many were opened.
     pub(crate) fn issued(&self) -> u64 {
         self.issued
     }
 
-    /// When the one that so many come before is due; without a schedule, at once.
+    /// When the one with so many before it is due; without a schedule, at once.
     pub(crate) fn at(&self, index: u64) -> Nanos {
         #[expect(
             clippy::cast_precision_loss,

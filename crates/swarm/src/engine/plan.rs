@@ -1,4 +1,4 @@
-//! What every thread must know before it begins: the crowd, dealt to threads.
+//! The plan that every thread knows before it begins: the crowd, dealt to threads.
 
 use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::sources::Sources;
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     pub heartbeat: Option<Duration>,
     /// Share of the crowd that leaves and is replaced each second; none: nobody leaves.
     pub churn_per_s: Option<f64>,
-    /// Messages that the server is to send back; none: terminals only listen.
+    /// Messages that the server sends back; none: terminals only listen.
     pub echo: Option<EchoPlan>,
     pub limits: myriad_wire::ws::Limits,
     /// Identifies the run in stamps and seeds what is random in it.
@@ -39,16 +39,16 @@ pub(crate) struct Plan {
     pub seed: u64,
 }
 
-/// What terminals send for the server to send back.
+/// The messages that the server sends back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct EchoPlan {
     /// Messages a second over the whole crowd.
     pub rate_per_s: f64,
-    /// Of a message, its stamp included.
+    /// Bytes of a message, its stamp included.
     pub payload_bytes: usize,
     /// How long an answer may take.
     pub settle: Duration,
-    /// Unanswered messages over all threads; past it, those that fall due are held back.
+    /// Limit of unanswered messages over all threads. Past it, due messages are held back.
     pub outstanding_max: usize,
 }
 
@@ -127,7 +127,8 @@ impl Plan {
         u64::from(sequence - 1) * self.stream_count() + u64::from(stream) + 1
     }
 
-    /// Whether any terminal of the run subscribes to a stream; of fewer terminals than targets, the last have none.
+    /// Whether any terminal of the run subscribes to a stream. With fewer terminals than targets, the last targets have
+    /// none.
     pub(crate) fn is_wanted(&self, stream: u16) -> bool {
         let used = self.targets.len().min(self.connections as usize);
         self.targets[..used]

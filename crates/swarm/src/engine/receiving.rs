@@ -1,8 +1,8 @@
 //! What a terminal receives once it is a WebSocket: frames.
 //!
 //! The common case is one whole frame, the same bytes as the frame before it at another terminal: it is
-//! recognised by one comparison. Other whole frames are read where they lie. Only what is cut,
-//! fragmented or unusual gets a decoder, and the terminal keeps it only while it is needed.
+//! recognised by one comparison. Other whole frames are read in place. Only cut, fragmented or unusual
+//! frames get a decoder, and the terminal keeps it only while it is needed.
 
 use crate::clock::{Nanos, Ticks};
 use crate::engine::crowd::{MessageBody, Partial, PartialMessage, World};
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Reads anything a server may lawfully send, and finds out what it may not.
+    /// Reads everything that the protocol allows a server to send, and finds violations.
     fn decode<R: Reactor>(&mut self, reactor: &mut R, token: Token, bytes: &mut [u8], now: Nanos) {
         let mut partial = match self.partials.remove(&token.index) {
             Some(Partial::Message(partial)) => partial,

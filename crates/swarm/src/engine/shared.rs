@@ -1,7 +1,7 @@
 //! What the crowd's threads and the rest of the run tell each other.
 //!
 //! Each thread has one account, locked once a turn by its owner and some twenty times a second by the
-//! run; nobody waits for anybody's work. Orders go the other way through one atomic.
+//! run, so neither waits for long. Orders go the other way through one atomic.
 
 use crate::clock::Nanos;
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub(crate) enum Stage {
 pub(crate) enum Order {
     /// Connect and hold.
     Run,
-    /// Hold, and replace terminals, which leave so.
+    /// Hold, and replace terminals, which leave in this way.
     Churn(Ending),
     /// Close everything: with a close frame and its answer, or at once.
     Close(Ending),
@@ -68,7 +68,7 @@ pub(crate) struct Totals {
     pub churned: u64,
     pub reconnected: u64,
     pub replacements_given_up: u64,
-    /// Terminals that were to leave by the rate of churn and did not.
+    /// Terminals that were due to leave by the rate of churn and did not.
     pub churn_forgone: u64,
     /// Terminals whose close frame was not answered in time, and which reset their connection.
     pub impatient: u64,
@@ -82,19 +82,20 @@ pub(crate) struct Totals {
     /// Own heartbeats and the pongs that came back.
     pub heartbeats_sent: u64,
     pub heartbeats_answered: u64,
-    /// Publications that a terminal was not given although it was given a later one.
+    /// Publications that a terminal missed before a later one.
     pub gaps: u64,
-    /// Of the publications counted as gaps, those that came after all.
+    /// Publications counted as gaps that came later after all.
     pub overtaken: u64,
-    /// Publications that a terminal was given again.
+    /// Publications that a terminal received again.
     pub duplicates: u64,
-    /// Publications given to a terminal that did not subscribe to their channel.
+    /// Publications received by a terminal that did not subscribe to their channel.
     pub unexpected: u64,
     /// Messages that belong to no measured publication.
     pub unmeasured: u64,
     /// Publications that came to clients which had connected after the roll call.
     pub replayed: u64,
-    /// Largest lateness of the connect schedule that is this side's fault, and the server's (a full window). Merged by maximum.
+    /// Largest lateness of the connect schedule that is this side's fault, and the server's (a full window). Merged by
+    /// maximum.
     pub schedule_late: Duration,
     pub window_late: Duration,
     /// Longest time one turn took to process what was received. Merged by maximum.
@@ -111,7 +112,7 @@ impl Totals {
             .saturating_sub(self.reconnected + self.replacements_given_up)
     }
 
-    /// Adds another thread's.
+    /// Adds the totals of another thread.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.opened += other.opened;
         self.compressed += other.compressed;
@@ -157,7 +158,7 @@ pub(crate) struct Account {
     pub failures: BTreeMap<Failure, u64>,
     /// Close frames from the server, by code; `None` when it gave no code.
     pub closes: BTreeMap<Option<u16>, u64>,
-    /// The first bytes that the server answered to an upgrade request it did not grant, by the failure that this was.
+    /// The first bytes of the server's answers to refused upgrade requests, by kind of failure.
     pub answers: BTreeMap<Failure, Vec<u8>>,
     /// Terminals open now, by target.
     pub open_by_target: Vec<u32>,
@@ -167,7 +168,7 @@ pub(crate) struct Account {
     pub pong_times: Histogram<u64>,
     pub tallies: HashMap<PushKey, Tally>,
     pub echo: RoundTrips,
-    /// The schedule of echoes is over, and none of them is awaited any more.
+    /// The schedule of echoes is over, and no answer is awaited.
     pub echo_ended: bool,
     /// Number of the last publication whose roll call has passed here; zero before the first.
     pub called: u64,
@@ -210,7 +211,7 @@ impl Account {
     }
 }
 
-/// The run's common ground.
+/// The state that all threads of a run share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     accounts: Vec<Mutex<Account>>,
@@ -292,7 +293,7 @@ impl Shared {
         self.order.store(code, Ordering::Relaxed);
     }
 
-    /// Lets echoes begin; without an end, until [`Self::end_echoes`].
+    /// Starts the schedule of echoes. Without an end it goes on until [`Self::end_echoes`].
     pub(crate) fn begin_echoes(&self, from: Nanos, until: Option<Nanos>) {
         let until = until.unwrap_or(Nanos(u64::MAX));
         self.echo_until.store(until.0, Ordering::Relaxed);

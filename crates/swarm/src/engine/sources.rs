@@ -1,4 +1,4 @@
-//! Near-end addresses: each pair of addresses has one port range, so a large crowd needs many of its own.
+//! Source addresses. Each pair of source and destination has one range of ports, so a large crowd needs many sources.
 
 use crate::target::Target;
 use myriad_units::count;
@@ -17,11 +17,11 @@ const PER_LOOPBACK_SOURCE: u64 = 10_000;
 /// Source addresses that are tried before the run: one costs a few microseconds.
 const CHECKED_MAX: u64 = 4096;
 
-/// First of the addresses chosen on loopback: away from 127.0.0.1, whose ports belong to others.
+/// First of the addresses chosen on loopback: away from 127.0.0.1, whose ports other programs use.
 const LOOPBACK_FIRST: Ipv4Addr = Ipv4Addr::new(127, 32, 0, 1);
 const LOOPBACK_LAST: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 254);
 
-/// Where the near ends come from.
+/// Where connections come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SourceChoice {
     /// Chosen here: many addresses of 127.0.0.0/8 for targets on it, the kernel's choice for others.
@@ -61,7 +61,7 @@ pub enum SourceError {
     },
 }
 
-/// What gives a crowd more ports.
+/// How a crowd gets more ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// No sources were given: `--source-ip`.
@@ -77,7 +77,7 @@ impl fmt::Display for SourceError {
         match self {
             Self::Item(item) => write!(
                 f,
-                "`{item}` is no source address; write 10.0.0.7, 10.0.0.1-10.0.0.40 or 10.0.0.0/26, several separated by commas"
+                "`{item}` is not a source address; write 10.0.0.7, 10.0.0.1-10.0.0.40 or 10.0.0.0/26, several separated by commas"
             ),
             Self::Order(item) => write!(
                 f,
@@ -91,7 +91,7 @@ impl fmt::Display for SourceError {
             }
             Self::NotOurs(address) => write!(
                 f,
-                "{address} is no address of this machine; give addresses that `ip address` lists, or add it to an interface"
+                "{address} is not an address of this machine; give addresses that `ip address` lists, or add it to an interface"
             ),
             Self::TooFew {
                 destination,
@@ -154,8 +154,8 @@ impl SourceRanges {
 
     /// The first address that no socket of this machine can have, of those that `connections` use.
     ///
-    /// A connection from such an address fails with the same error as one without a free port, which is why this is asked
-    /// for beforehand.
+    /// A connection from such an address fails with the same error as one without a free port, so this is checked
+    /// before the run.
     fn first_not_ours(&self, connections: u64) -> Option<IpAddr> {
         let used = self.count().min(connections).min(CHECKED_MAX);
         let is_ours = |&address: &IpAddr| match UdpSocket::bind((address, 0)) {
@@ -262,7 +262,8 @@ pub(crate) enum Sources {
 }
 
 impl Sources {
-    /// Chooses the sources for `connections`, dealt evenly to `targets`. `port_count` is the size of the kernel's port range.
+    /// Chooses the sources for `connections`, dealt evenly to `targets`. `port_count` is the size of the kernel's port
+    /// range.
     ///
     /// # Errors
     /// They do not suffice, or do not fit the targets.
@@ -362,7 +363,8 @@ fn is_loopback_v4(address: SocketAddr) -> bool {
     matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback())
 }
 
-/// Addresses from [`LOOPBACK_FIRST`] on whose last byte is neither 0 nor 255, which some tools read as network and broadcast.
+/// Addresses from [`LOOPBACK_FIRST`] on whose last byte is neither 0 nor 255, which some tools read as network and
+/// broadcast.
 fn nth_loopback(index: u64) -> Ipv4Addr {
     let (block, last) = (index / 254, index % 254);
     let bits = u64::from(LOOPBACK_FIRST.to_bits()) + block * 256 + last;

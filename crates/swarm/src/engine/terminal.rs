@@ -24,16 +24,16 @@ pub(crate) enum Phase {
     Ended,
 }
 
-/// Everything a terminal keeps while nothing is half done.
+/// All that an idle terminal keeps.
 ///
-/// Half-received input and half-sent output live elsewhere, and only while they exist. The socket is a
-/// name the reactor gave out: nothing here assumes that the kernel knows it.
+/// Incomplete input and unsent output are stored elsewhere, and only while they exist. The socket is the reactor's own
+/// id, which need not be a descriptor of the kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Terminal {
     /// [`Socket::to_bits`]; meaningful from `Connecting` to `Leaving`.
     socket: u32,
-    /// When it began to wait for what its phase waits for: the connection, the upgrade, the peer's close.
-    /// While open, when its own heartbeat went out unanswered; zero when it did not.
+    /// When its phase began to wait: for the connection, the upgrade, or the peer's close. While open: when its
+    /// unanswered heartbeat went out, or zero.
     pub waiting_since: Ticks,
     /// What it has seen of its first channel.
     pub sequence: Sequence,

@@ -1,7 +1,7 @@
 //! The answer to an upgrade request: granted, refused, or none at all.
 //!
-//! Of the first refusal of each kind the crowd keeps what the server said, for people to read. Its body may come after its
-//! head, so that this one connection waits for it; all others are judged by the head alone.
+//! The crowd keeps the server's answer of the first refusal of each kind, for people to read. That connection waits for
+//! the body too. All others are judged by the head alone.
 
 use crate::clock::Nanos;
 use crate::engine::crowd::{Partial, World};
@@ -103,7 +103,8 @@ impl World {
             .insert(token.index, Partial::Head(bytes.to_vec()));
     }
 
-    /// Ends an attempt whose answer is over, or took too long: by what it had said until then, or else by `failure`.
+    /// Ends an attempt whose answer is complete or took too long. The failure is that of the answer so far, or else
+    /// `failure`.
     pub(super) fn fail_upgrade<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -178,7 +179,7 @@ impl World {
     }
 }
 
-/// Whether more of a body is to come, and wanted, than the `received` bytes of it.
+/// Whether more of a body will come than the `received` bytes, and is wanted.
 fn has_more(head: &ResponseHead<'_>, received: usize) -> bool {
     let length = head.header("content-length");
     let length = length.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok());

@@ -1,11 +1,11 @@
 //! How many connections may be under way at once: fewer while handshakes time out, more again while they succeed.
 //!
-//! A server that is slower than the crowd answers nobody in time when everybody asks at once. So the window halves when a
-//! handshake times out, and grows by an eighth each time as many attempts succeed as it holds. Attempts that began before the
-//! window last shrank say nothing new, so that one burst of timeouts halves it once.
+//! A server that is slower than the crowd answers no handshake in time if all ask at once. So the window halves when a
+//! handshake times out, and grows by an eighth each time as many attempts succeed as it holds. Attempts that began
+//! before the window last shrank do not count, so one burst of timeouts halves it once.
 //!
-//! A server that never upgraded anybody is not slow, and fewer handshakes at once would only make the crowd wait longer to
-//! say so. So the window opens to its ceiling again when it has halved some times without a first success.
+//! A server that never upgraded anybody is not slow, and fewer handshakes at once would only make the crowd wait longer
+//! to say so. So the window opens to its ceiling again when it has halved some times without a first success.
 
 use crate::clock::Nanos;
 use std::time::Duration;

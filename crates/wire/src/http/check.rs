@@ -1,13 +1,13 @@
-//! What a well-formed request must also be before anybody acts on it.
+//! Checks of a well-formed request before a server acts on it.
 
 use super::body::decimal;
 use super::host::Host;
 use super::{HeadError, Malformed, RequestHead};
 
-/// Judges what a request's head says of its host, its target and its body.
+/// Checks the host, the target and the body's framing of a request head.
 ///
-/// Two servers in a row that read these differently can be made to see different requests in the same bytes (request
-/// smuggling). So whatever RFC 9112 lets a server guess at is an error here:
+/// If a proxy and a server read these differently, they see different requests in the same bytes (request smuggling).
+/// So every case that RFC 9112 leaves to the server is an error here:
 ///
 /// * Host exactly once, and valid (section 3.2); an HTTP/1.0 request may lack it.
 /// * No fragment in the target: a client never sends it (section 3.2).
@@ -15,7 +15,7 @@ use super::{HeadError, Malformed, RequestHead};
 /// * Content-Length at most once, and a number (section 6.3).
 ///
 /// # Errors
-/// The first of these that the request breaks.
+/// The first of these rules that the request breaks.
 pub fn check_request(head: &RequestHead<'_>) -> Result<(), HeadError> {
     if head.target().contains('#') {
         return Err(HeadError::Malformed(Malformed::Fragment));

@@ -3,7 +3,7 @@
 use super::headers::is_token_byte;
 use std::fmt;
 
-/// Bytes of chunk extensions and trailers in one body. Nothing here reads them, so few are let through.
+/// Limit of the bytes of chunk extensions and trailers in one body. Nothing reads them, so few are accepted.
 const OVERHEAD_BYTES_MAX: u32 = 4096;
 /// Digits of a chunk's size: 16 of them fill 64 bits.
 const SIZE_DIGITS_MAX: u8 = 16;
@@ -17,16 +17,16 @@ pub struct ChunkedBody {
     overhead_bytes: u32,
 }
 
-/// A body whose framing is not that of RFC 9112. Always the client's doing. Where the next request begins is unknown.
+/// A body whose framing breaks RFC 9112. The error is the client's. The begin of the next request is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkError {
-    /// No hexadecimal number, or one over 64 bits.
+    /// A size that is not a hexadecimal number, or is over 64 bits.
     Size,
     /// A control character in a chunk's extension.
     Extension,
     /// No CR LF where a line or a chunk ends.
     LineEnd,
-    /// A trailer that is no header line.
+    /// A trailer that is not a header line.
     Trailer,
     /// Extensions and trailers over 4096 bytes.
     TooLong,
@@ -92,13 +92,13 @@ impl Default for ChunkedBody {
 }
 
 impl ChunkedBody {
-    /// Whether the whole body has been seen.
+    /// Whether the body is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// How many of these bytes belong to the body; fewer than all only when it is done.
+    /// The number of these bytes that belong to the body; fewer than all only at its end.
     ///
     /// # Errors
     /// The framing is broken. The error is final.

@@ -10,7 +10,7 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Reads `host` or `host:port`; `None` when the value is neither.
+    /// Reads `host` or `host:port`; `None` if the value is neither.
     ///
     /// An empty host is valid: a client sends it when its target has no authority (RFC 9112, section 3.2). The zone of
     /// an IPv6 address is not, because it means nothing outside of the client's machine.
@@ -111,7 +111,7 @@ fn is_plain(text: &str) -> bool {
     text.bytes().all(is_unreserved_or_delimiter)
 }
 
-/// What is between the brackets: an IPv6 address, or an address of a version that does not exist yet.
+/// The part between the brackets: an IPv6 address, or an address of a future version.
 fn is_ip_literal(literal: &str) -> bool {
     if literal.parse::<Ipv6Addr>().is_ok() {
         return true;

@@ -1,13 +1,13 @@
 //! Which web pages may connect: the Origin header (RFC 6454) against a list.
 //!
-//! A browser lets every page open a WebSocket to every server, and says in Origin which page it was
-//! (RFC 6455, section 10.2). Programs that are no browsers send no Origin, or anything they like.
+//! A browser lets every page open a WebSocket to every server, and names the page in Origin
+//! (RFC 6455, section 10.2). Other programs send no Origin, or any value.
 
 use super::host::{Host, without_root_dot};
 use std::fmt;
 use std::str::FromStr;
 
-/// One entry of the list of origins that are let in.
+/// One entry of the list of allowed origins.
 ///
 /// `https://example.com`, `http://localhost:3000`, `https://*.example.com` (every name below `example.com`, but not
 /// itself), `https://example.com:*` (every port), `null` (pages without an origin, such as files), or `*` (every page).
@@ -33,7 +33,7 @@ enum Kind {
     },
 }
 
-/// Text that is no [`OriginPattern`].
+/// Text that is not an [`OriginPattern`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginPatternError;
 
@@ -120,7 +120,7 @@ fn default_port(scheme: &str) -> Option<u16> {
 }
 
 impl OriginPattern {
-    /// Whether the value of an Origin header is one that this entry lets in.
+    /// Whether this entry allows the value of an Origin header.
     fn matches(&self, origin: &[u8]) -> bool {
         match &self.kind {
             Kind::Any => true,
@@ -161,7 +161,7 @@ fn parse_origin(origin: &[u8]) -> Option<(&str, Host<'_>)> {
     (!host.name().is_empty()).then_some((scheme, host))
 }
 
-/// A request that came from a web page which is not let in.
+/// A request from a web page that is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginRefused;
 
@@ -175,7 +175,7 @@ impl OriginRefused {
     /// What was wrong and what to do about it.
     #[must_use]
     pub fn sentence(self) -> &'static str {
-        "Pages of this origin are not let in here: open the page from this server's own host, or add its origin to allowed-origins."
+        "Pages of this origin are not allowed: open the page from this server's own host, or add its origin to allowed-origins."
     }
 
     /// The value of the `reason` label of metrics.
@@ -193,11 +193,11 @@ impl fmt::Display for OriginRefused {
 
 impl std::error::Error for OriginRefused {}
 
-/// Judges the web page that a request comes from. `origins` are the values of all Origin headers, `host` is the value
+/// Checks the web page that a request comes from. `origins` are the values of all Origin headers, `host` is the value
 /// of the Host header.
 ///
-/// Lets in: requests without Origin, which no browser sends across origins; pages of the same host, on any port and by
-/// either scheme; pages of this machine when the server is addressed as this machine, too; and what `allowed` lists.
+/// Allowed are: requests without Origin, which no browser sends across origins; pages of the same host, on any port and
+/// by either scheme; pages of this machine when the server is addressed as this machine, too; and what `allowed` lists.
 ///
 /// # Errors
 /// The page is none of these, or the request names several origins.
