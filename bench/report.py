@@ -7,13 +7,15 @@ the table of targets.
 import json
 import statistics
 
+import quantity
 import rows
 from earlier import Earlier
 
 HEAD = """# Benchmarks
 
 `make bench` writes this page; do not edit it by hand. Server and crowd share the machine, so every figure contains the cost of
-both ends.
+both ends. Sizes are in KiB, MiB and GiB (powers of 1,024). Sections that say KB, MB or GB were measured before, and mean
+powers of 1,000.
 
 * The *baseline* is `bench/baseline/push.c`, a plain epoll program with one `send()` per connection and no protocol beyond the
   upgrade. It runs between the other servers, under the same crowd.
@@ -125,8 +127,8 @@ def _soak(result):
         sample = samples[place]
         parts.append(
             f"| {sample['at_s'] / 60:.1f} min | {sample['connections']:,} | {sample['reconnected']:,} | "
-            f"{sample['server']['rss_bytes'] / 1e6:.2f} MB | {sample['crowd']['rss_bytes'] / 1e6:.2f} MB | "
-            f"{sample['buffered_bytes']:,} B | {sample['slab_bytes'] / 1e9:.3f} GB |"
+            f"{quantity.size(sample['server']['rss_bytes'])} | {quantity.size(sample['crowd']['rss_bytes'])} | "
+            f"{sample['buffered_bytes']:,} B | {quantity.size(sample['slab_bytes'])} |"
         )
     parts.append("\n" + _soak_notes(run))
     return "\n".join(parts)
@@ -157,8 +159,8 @@ def _run_line(run):
     cells = [str(run["round"] + 1), run["kind"], rows.seconds(setup["elapsed_s"]), rows.per_second(setup["rate_per_s"])]
     cells.append(rows.byte_count(run["user_bytes_per_connection"]) if "user_bytes_per_connection" in run else "")
     kernel = run.get("kernel_bytes_per_connection")
-    total = kernel * setup["connected"] / 1e9 if kernel else 0
-    cells.append(f"{kernel / 1000:.2f} KB, {total:.1f} GB in all" if kernel else "")
+    total = kernel * setup["connected"] if kernel else 0
+    cells.append(f"{quantity.size(kernel)}, {quantity.size(total)} in all" if kernel else "")
     times = [push["last_ms"] for push in run.get("pushes", []) if push["last_ms"] is not None]
     if times:
         cells.append(f"{statistics.median(times) / 1000:.2f} s ({min(times) / 1000:.2f} to {max(times) / 1000:.2f})")

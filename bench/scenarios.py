@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 import namespace
+import quantity
 from crowd import Run, displayed
 
 KINDS = ["baseline", "io_uring", "epoll"]
@@ -176,7 +177,7 @@ def summary(figures):
     if "pushes" in figures:
         text += ", last after " + " ".join(f"{push['last_ms'] or 0:.0f}" for push in figures["pushes"]) + " ms"
     if "sent_bytes" in figures:
-        text += f", {figures['sent_bytes'] / 1e6:.0f} MB sent, server CPU {figures['server_cpu_s']:.2f} s"
+        text += f", {quantity.size(figures['sent_bytes'])} sent, server CPU {figures['server_cpu_s']:.2f} s"
     if "server_cpu_share" in figures:
         text += f", server CPU {figures['server_cpu_share']:.1%}"
     if "probe" in figures:

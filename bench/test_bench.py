@@ -11,6 +11,7 @@ from pathlib import Path
 import crowd
 import namespace
 import processes
+import quantity
 import report
 import rows
 import scenarios
@@ -43,6 +44,15 @@ CONTEXT = {
 def row(name):
     [found] = [row for row in rows.ROWS if row.name == name]
     return found
+
+
+class QuantityTest(unittest.TestCase):
+    def test_sizes_have_three_digits_and_powers_of_two(self):
+        for value, shown in [
+            (0, "0 B"), (131.4, "131 B"), (1_023, "1,023 B"), (7_340, "7.17 KiB"), (1_048_575, "1.00 MiB"),
+            (55_010_000, "52.5 MiB"), (17e9, "15.8 GiB"),
+        ]:
+            self.assertEqual(quantity.size(value), shown)
 
 
 class RowTest(unittest.TestCase):
@@ -117,7 +127,7 @@ class PageTest(unittest.TestCase):
         self.assertIn("- 2 cores (some), 24.0 GiB, Linux 6.18.0, descriptor limit 20,000, commit abc, 2026-01-02\n", page)
         self.assertIn("| at most 0.95 | not measured |  |", page)
         self.assertIn("```sh\nserve baseline\nswarm 'ws://x?y'\nserve io_uring\n", page)
-        self.assertIn("| 1 | baseline | 1.2 s | 90,000/s | 131 B | 8.10 KB, 0.0 GB in all | 0.10 s (0.10 to 0.10) | 10000.00 us |", page)
+        self.assertIn("| 1 | baseline | 1.2 s | 90,000/s | 131 B | 7.91 KiB, 791 KiB in all | 0.10 s (0.10 to 0.10) | 10000.00 us |", page)
         self.assertIn("does not count: a client was not connected or not reached", page)
 
     def test_scenarios_measured_elsewhere_say_so(self):
