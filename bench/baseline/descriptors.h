@@ -1,4 +1,4 @@
-// A process is bound by its descriptors: how many there are, and how many processes a crowd takes therefore.
+// RLIMIT_NOFILE bounds each process: the descriptors of a process, and the processes that a crowd needs.
 
 #pragma once
 
@@ -14,7 +14,7 @@ enum {
     DEVIATIONS_KEPT = 5,
 };
 
-// The soft limit raised to the hard one, or -1 and errno.
+// Raises the soft limit to the hard one and returns it, or -1 and errno.
 static inline int descriptor_limit_raise(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return -1;
@@ -23,8 +23,8 @@ static inline int descriptor_limit_raise(void) {
     return limit.rlim_cur > INT_MAX ? INT_MAX : (int)limit.rlim_cur;
 }
 
-// How many processes hold the connections, with room for an uneven spread: the mean and DEVIATIONS_KEPT standard
-// deviations of a binomial spread must fit one table. 0 where not even PROCESSES_MAX do.
+// How many processes hold the connections, even if they spread unevenly: the mean and DEVIATIONS_KEPT standard
+// deviations of a binomial spread must fit one table. 0 if even PROCESSES_MAX processes do not suffice.
 static inline int processes_for(long connections, int descriptor_limit, int at_least) {
     int room = descriptor_limit - DESCRIPTORS_KEPT;
     for (int processes = at_least; processes <= PROCESSES_MAX; processes++) {

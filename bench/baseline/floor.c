@@ -1,7 +1,7 @@
-// The floor under connecting: how many TCP connections a second this machine opens when nothing is said on
-// them, both ends here. Processes with SO_REUSEPORT listeners accept into an epoll set; as many processes
-// connect. No upgrade, no bytes. What a WebSocket server and its crowd reach is to be read against this
-// figure of the same minute, because machines differ, and a shared one differs from itself.
+// The floor under connecting: how many empty TCP connections a second this machine opens, with both ends here.
+// Processes with SO_REUSEPORT listeners accept into an epoll set; as many processes connect. No upgrade, no
+// bytes. Compare the rate of a WebSocket server and its crowd with this figure of the same minute: machines
+// differ, and a shared machine differs from minute to minute.
 //
 //     floor [--connections N] [--processes N]        prints one JSON object
 
@@ -27,7 +27,7 @@
 enum {
     CONNECTIONS_DEFAULT = 100000,
     PROCESSES_DEFAULT = 16,
-    // Connects a client process has under way: enough that it never waits for one answer.
+    // Connects in progress in a client process: enough that it never waits for one answer.
     WINDOW = 64,
     EVENTS_PER_WAIT = 256,
     BACKLOG = 65535,
@@ -87,7 +87,7 @@ static void serve(int listener) {
     }
 }
 
-// A near end of its own for every client process: a source address is worth some 28,000 ports.
+// Each client process has its own source address: an address has some 28,000 ports.
 static int begin(int set, int number) {
     int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int on = 1;
@@ -100,7 +100,7 @@ static int begin(int set, int number) {
     return descriptor;
 }
 
-// Closes with RST: a FIN would leave TIME_WAIT behind for a minute, and the next run would meet it.
+// Closes with RST: a FIN would leave the socket in TIME_WAIT for a minute, into the next run.
 static void reset_all(int descriptor_last) {
     struct linger none = {.l_onoff = 1, .l_linger = 0};
     for (int descriptor = 3; descriptor <= descriptor_last; descriptor++) {
@@ -166,7 +166,7 @@ int main(int count, char **words) {
     target = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     pid_t pids[2 * PROCESSES_MAX];
     int pid_count = 0;
-    // The first listener chooses the port; all of them are there before the first client.
+    // The first listener chooses the port. All listeners exist before the first client.
     for (long i = 0; i < processes; i++) {
         int listener = listener_open();
         pid_t pid = child();

@@ -1,8 +1,8 @@
 // The plain baseline: what a competent C programmer writes in an afternoon to push one message to many
 // WebSocket connections. N processes, each with its own SO_REUSEPORT listener and epoll loop; one send() per
-// connection; no protocol beyond the upgrade. It is the yardstick Myriad is measured against, so it is kept
-// as fast as this design allows: all it remembers of a connection is its descriptor in a dense list, its
-// place in that list, and a pointer that is null once the upgrade is done: 16 bytes.
+// connection; no protocol beyond the upgrade. Myriad is compared with it, so it is as fast as this design
+// allows. It stores 16 bytes of a connection: its descriptor in a dense list, its index in that list, and a
+// pointer that is null after the upgrade.
 //
 //     push [--listen ADDRESS:PORT] [--control ADDRESS:PORT] [--processes N] [--connections N]
 //
@@ -10,11 +10,11 @@
 // --control      POST anything: the body goes to every connection as one text frame. GET /stats: counters
 //                (default 127.0.0.1:9001)
 // --processes    listeners (default 16)
-// --connections  how many must fit (default 100000): more processes are started where RLIMIT_NOFILE, which
-//                bounds each process, demands it
+// --connections  how many must fit (default 100000). RLIMIT_NOFILE bounds each process, so this may start
+//                more processes
 //
 // Sockets have the kernel's default send buffer; a connection whose buffer is full misses that message, and
-// the miss is counted. What clients send is read and thrown away: pings are not answered.
+// the miss is counted. Data from clients is read and discarded, so pings are not answered.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -49,7 +49,7 @@ enum {
     FRAME_HEAD_BYTES_MAX = 4,
 };
 
-// A worker's counters, on a cache line of its own; in memory shared with the parent, written by one worker.
+// A worker's counters, on a cache line of its own, in memory shared with the parent. Only the worker writes them.
 struct counters {
     _Alignas(64) volatile uint64_t connections;
     volatile uint64_t accepted;
@@ -110,7 +110,7 @@ static void sha1_block(uint32_t state[5], const uint8_t block[64]) {
     state[0] += a, state[1] += b, state[2] += c, state[3] += d, state[4] += e;
 }
 
-// Of at most 119 bytes: two blocks. A key and its GUID are 60.
+// SHA-1 of at most 119 bytes: two blocks. A key and its GUID are 60.
 static void sha1(const uint8_t *data, size_t length, uint8_t digest[20]) {
     uint32_t state[5] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0};
     uint8_t padded[128] = {0};
@@ -165,7 +165,7 @@ static void close_connection(int descriptor) {
     close(descriptor);
 }
 
-// The value of a header field in a complete head, without surrounding blanks; NULL when it is not there.
+// The value of a header field in a complete head, without surrounding blanks; NULL if it is missing.
 static const char *header(const char *head, const char *name, size_t *length) {
     size_t name_length = strlen(name);
     for (const char *line = strstr(head, "\r\n"); line; line = strstr(line, "\r\n")) {
@@ -285,7 +285,7 @@ static void broadcast(const char *frame, size_t length) {
         } else if (taken < 0 && errno == EAGAIN) {
             dropped++;
         } else {
-            // Broken, or taken in part: the stream could not go on with a whole frame.
+            // Broken, or sent in part: a whole frame cannot follow.
             dropped++;
             close_connection(open_descriptors[place]);
         }
@@ -307,8 +307,8 @@ static void handle_channel(int channel) {
 }
 
 static void work(int listener, int channel, int descriptor_limit) {
-    // calloc of this size maps pages that cost nothing until touched: the limit may be a million, the
-    // connections few.
+    // calloc of this size maps pages that cost nothing until touched. The limit may be a million, even with few
+    // connections.
     open_descriptors = calloc((size_t)descriptor_limit, sizeof *open_descriptors);
     places = calloc((size_t)descriptor_limit, sizeof *places);
     partial_heads = calloc((size_t)descriptor_limit, sizeof *partial_heads);
@@ -386,7 +386,7 @@ static void answer_stats(int client) {
 
 static void publish(int client, const char *body, size_t length) {
     for (int i = 0; i < process_count; i++) {
-        // Blocks while a worker is behind by a whole socket buffer of messages.
+        // Blocks while a worker is behind by a full socket buffer of messages.
         if (send(workers[i].channel, body, length, MSG_NOSIGNAL) != (ssize_t)length) {
             answer(client, "500 Internal Server Error", "{\"error\":\"a worker is gone\"}\n");
             return;
@@ -486,7 +486,7 @@ static void start_worker(int index, struct sockaddr_in address, int descriptor_l
             close(workers[i].channel);
         own = &counters[index];
         int listener = listen_on(address, true);
-        // The parent waits for this byte: the listener is there.
+        // The parent waits for this byte: the listener exists.
         if (send(pair[1], "", 1, MSG_NOSIGNAL) != 1)
             exit(1);
         work(listener, pair[1], descriptor_limit);
@@ -549,7 +549,7 @@ int main(int count, char **arguments) {
         int client = accept4(control, NULL, NULL, SOCK_CLOEXEC);
         if (client < 0)
             continue;
-        // A control client that stalls must not stop the others.
+        // A stalled control client must not stop the others.
         struct timeval patience = {.tv_sec = 5};
         setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
         handle_control(client);

@@ -14,7 +14,7 @@ MYRIAD = os.environ["MYRIAD"]
 
 
 class Missing(Exception):
-    """This machine, or our privileges on it, lack something that the environment needs."""
+    """The machine or our privileges lack something that the environment needs."""
 
 
 class World:
@@ -31,7 +31,7 @@ class World:
         )
 
     def run(self, *command, timeout=120):
-        """The finished process, with what it said."""
+        """The finished process, with its output."""
         process = self.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             out, err = process.communicate(timeout=timeout)
@@ -107,12 +107,12 @@ class MemoryGroup:
         return World(prepare=self.join)
 
     def join(self):
-        """For a child, before it becomes a program."""
+        """Called in a child between fork and exec."""
         with open(self.path / "cgroup.procs", "w") as file:
             file.write("0")
 
     def kills(self):
-        """Processes the kernel has ended in it."""
+        """Processes that the kernel has killed in it."""
         for name in ("memory.oom_control", "memory.events"):
             file = self.path / name
             if file.exists():

@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def examine(world, *flags):
-    """Doctor's JSON, and its exit code with it."""
+    """Doctor's JSON and its exit code."""
     done = world.run(MYRIAD, "doctor", "--json", *flags)
     assert done.returncode in (0, 1), done.stderr
     examination = json.loads(done.stdout)
@@ -38,7 +38,7 @@ class Server:
             if found := re.match(r"listening on (\S+)", line):
                 self.address = found[1]
                 break
-        # Whatever else it says must not fill the pipe.
+        # Its further output must not fill the pipe.
         self.reader = threading.Thread(target=lambda: self.said.extend(self.process.stderr))
         self.reader.start()
 
@@ -50,7 +50,7 @@ class Server:
 
 
 def crowd(world, address, connections, *flags, duration="1ms"):
-    """A crowd that opens connections once each, and how many were open at the most."""
+    """A crowd that tries each connection once. Gives the most connections that were open."""
     done = world.run(
         MYRIAD, "swarm", f"ws://{address}/raw?channel=x", "--connections", connections, "--live", "json",
         "--duration", duration, "--retries", "0", "--connect-timeout", "3s", "--handshake-timeout", "3s", *flags,

@@ -16,7 +16,7 @@ import sys
 
 
 def listener(backlog=4096):
-    """On a port below every range that a test sets."""
+    """Listens on a port below every range that a test sets."""
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind(("127.0.0.1", 0))
@@ -25,7 +25,7 @@ def listener(backlog=4096):
 
 
 def descriptors():
-    """An epoll server that accepts until its descriptors end. Says its port first."""
+    """An epoll server that accepts until its descriptors run out. Prints its port first."""
     listening, epoll, held = listener(), select.epoll(), []
     print(listening.getsockname()[1], flush=True)
     while True:
@@ -40,7 +40,7 @@ def descriptors():
 
 
 def ports(port, most="65536"):
-    """Connects from one address to one listener until no port is left, or there are so many."""
+    """Connects from one address to one listener until the ports run out, or the wanted number is open."""
     listening, held = socket.socket(), []
     listening.bind(("127.0.0.1", int(port)))
     listening.listen(64)
@@ -56,7 +56,7 @@ def ports(port, most="65536"):
 
 
 def burst(wanted):
-    """Connects without anybody accepting, and counts the handshakes that ended.
+    """Connects to a listener that does not accept, and counts the complete handshakes.
 
     Over loopback a handshake that the kernel takes has ended when connect() returns; one that it does not
     take waits a second for its next SYN, and this program does not.
@@ -83,7 +83,7 @@ def ends(wanted):
 
 
 def listens(connections, port):
-    """Connects until ports run out or there are so many, and says whether a server can have that port then: 1 or 0."""
+    """Connects until ports run out or the wanted number is open. Prints 1 if a server can bind that port then, else 0."""
     listening, held = listener(), []
     for _ in range(int(connections)):
         held.append(socket.socket())
@@ -104,10 +104,10 @@ def listens(connections, port):
 
 
 def opens(most):
-    """Opens files, in as many processes as RLIMIT_NOFILE makes it, until the machine has no more or there are so many."""
+    """Opens files, in as many processes as RLIMIT_NOFILE needs, until the machine allows no more or all are open."""
     most, children, opened = int(most), [], 0
     each, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Once: when the machine has no more files there is none for a pipe either.
+    # Made once and early: when the machine allows no more files, a pipe cannot be made either.
     reading, writing = os.pipe()
     while opened < most:
         if (child := os.fork()) == 0:
@@ -118,7 +118,7 @@ def opens(most):
                     count += 1
             except OSError as error:
                 if error.errno != errno.ENFILE:
-                    # A number, so that nobody waits for one.
+                    # A number, because the parent waits for one.
                     count = -error.errno
             os.write(writing, struct.pack("q", count))
             signal.pause()
@@ -135,7 +135,7 @@ def opens(most):
 
 
 def copies(most):
-    """Raises its own limit on descriptors as far as it may, and copies one until it has so many."""
+    """Raises its limit of descriptors as far as it may, and duplicates one until the wanted number is open."""
     most = int(most)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most + 12, most + 12))
@@ -154,7 +154,7 @@ def copies(most):
 
 
 def watches(most):
-    """Has epoll watch until this user may not have it watch more or it does so often, each of some files many times over."""
+    """Adds epoll watches until the limit of this user or the wanted number is reached: many for each of some files."""
     most, watching, epolls = int(most), 0, []
     files = [os.eventfd(0) for _ in range(10_000)]
     try:
@@ -169,22 +169,22 @@ def watches(most):
 
 
 def holds(size):
-    """Takes so many bytes, says so, and keeps them."""
+    """Allocates that many bytes, prints a line, and keeps them."""
     kept = bytearray(b"x") * int(size)
     print(len(kept), flush=True)
     signal.pause()
 
 
 def grows():
-    """Takes memory until the kernel ends it."""
+    """Allocates memory until the kernel kills it."""
     kept = []
     while True:
         kept.append(bytearray(b"x") * (1 << 20))
 
 
 def handshakes(begun, clients):
-    """Begins handshakes that nobody ends, and says how many the kernel holds; then how many clients get through."""
-    # To addresses that lead nowhere: an answer that arrived somewhere would be refused, and end the handshake.
+    """Begins handshakes without completing them. Prints how many the kernel holds, then how many clients connect."""
+    # From addresses without a host: a host would refuse the answer, and end the handshake.
     subprocess.run(["ip", "route", "add", "10.0.0.0/8", "dev", "lo"], check=True)
     listening = listener(backlog=65535)
     port = listening.getsockname()[1]
@@ -224,7 +224,7 @@ def half_open(port):
 
 
 def finished(begun):
-    """How many of these have ended their handshake by now."""
+    """How many of these have completed their handshake by now."""
     poll = select.poll()
     for connection in begun:
         poll.register(connection, select.POLLOUT)
@@ -235,7 +235,7 @@ PROBE_BYTES = 3000
 
 
 def reader():
-    """Holds connections and reads none but the first two. Says its port first.
+    """Holds connections and reads only from the first two. Prints its port first.
 
     The first one is for questions, answered one by one: `h` if a further connection is held, `r` if what two messages
     brought on the second one is read.
@@ -254,8 +254,8 @@ def reader():
 
 
 def unread(port, most):
-    """Leaves a small message unread on one connection after the other, and says on how many the kernel kept one before
-    it dropped what came for another connection on which something lay unread already."""
+    """Leaves a small message unread on one connection after the other. Prints on how many the kernel kept it, before it
+    dropped one for a connection that had unread data already."""
     address, held, dropped_before = ("127.0.0.1", int(port)), [], queue_drops()
     questions, probe = socket.create_connection(address), socket.create_connection(address)
     # The second message must not wait until the first one is acknowledged.
@@ -286,7 +286,7 @@ def queue_drops():
 
 
 def become_nobody():
-    """Another user, whom no right exempts. Here, because that user may not be let into the folder with Python."""
+    """Becomes another user, without privileges. Called late, because that user may not read the folder with Python."""
     user = pwd.getpwnam("nobody")
     os.setgroups([])
     os.setgid(user.pw_gid)

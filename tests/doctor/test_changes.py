@@ -1,4 +1,4 @@
-"""What doctor changes is listed, and comes back as it was: also when it is killed in the middle."""
+"""Doctor lists its changes, and `--undo` restores all of them, even after a kill in the middle."""
 
 import os
 import resource
@@ -124,7 +124,7 @@ def test_a_reader_that_leaves_does_not_end_it_between_two_changes(network, tmp_p
     journal = tmp_path / "journal"
     before = settings(network)
     told, untold = os.pipe()
-    os.close(told)  # Whatever is written meets a closed pipe.
+    os.close(told)  # Its output goes to a closed pipe.
     process = network.world().start(
         MYRIAD, "doctor", "--fix", "--yes", *WANTED, "--journal", journal, stdout=untold, stderr=untold
     )

@@ -1,4 +1,4 @@
-"""What doctor predicts is what then happens: within 5%, for each limit that can be set low here."""
+"""Doctor's predictions are right within 5%, for each limit that can be set low here."""
 
 import re
 import resource
@@ -85,7 +85,7 @@ def test_handshakes_without_cookies_end_at_the_backlog(network):
     close(backlog["connections"], held)
     assert came_through == 0
     [change] = [change for change in found["changes"] if change["setting"] == {"sysctl": "net.ipv4.tcp_syncookies"}]
-    # What doctor would change is what helps.
+    # The change that doctor proposes helps.
     other = Network()
     try:
         other.set("net.ipv4.tcp_syncookies", change["to"])
@@ -144,7 +144,7 @@ def test_a_server_is_killed_where_its_memory_group_ends(version):
         found = examine(group.world(), "--load", "idle", "--connections", "1m")
         assert found["first_stop"] == "memory of the control group"
         server = Server(group.world(), "--max-connections", "1m", "--ping-interval", "0")
-        # The same words as doctor's, at the start.
+        # The server uses the same words at its start.
         assert any("Memory of the control group allows" in line for line in server.said)
         try:
             _, events = crowd(outside(), server.address, found["connections"] * 5 // 4, duration="10s")
@@ -187,7 +187,7 @@ def test_without_io_uring_small_tables_end_where_doctor_says():
     assert "refused" in found["machine"]["io_uring"], found["machine"]["io_uring"]
     assert found["first_stop"] == "descriptor tables"
     predicted = found["connections"]
-    # The server says the same before it starts, and holds that many when it is asked for them.
+    # The server says the same before it starts, and holds that many if asked to.
     refused = world.run(MYRIAD, "serve", "--dev", "--listen", "127.0.0.1:0", "--max-connections", "1m")
     assert refused.returncode == 1
     assert f"{predicted:,}" in refused.stderr, refused.stderr

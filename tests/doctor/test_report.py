@@ -1,4 +1,4 @@
-"""The report on this very machine: its JSON form, its exit codes, its manners."""
+"""The report on this machine: its JSON form, its exit codes, its behaviour on terminals and closed pipes."""
 
 import json
 import os
