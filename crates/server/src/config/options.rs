@@ -46,7 +46,7 @@ pub struct Options {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
     pub dev: Option<bool>,
 
-    /// Let clients in that do not prove who they are [default: as --dev]
+    /// Accept clients without proof of who they are [default: as --dev]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
     pub anonymous: Option<bool>,
 
@@ -71,7 +71,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME")]
     pub pong_timeout: Option<Span>,
 
-    /// Close a connection from which nothing came for this long; 0 for never [default: 0]
+    /// Close a connection that sends nothing for this long; 0 for never [default: 0]
     #[arg(long, value_name = "TIME")]
     pub idle_timeout: Option<Span>,
 
@@ -107,7 +107,7 @@ pub struct Options {
     #[arg(long, value_name = "SIZE")]
     pub send_buffer_bytes: Option<Size>,
 
-    /// What to log; the environment's MYRIAD_LOG stands behind the flag and the file [default: info]
+    /// What to log; the flag and the file override the environment's MYRIAD_LOG [default: info]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log: Option<LogLevel>,
 
@@ -229,7 +229,7 @@ pub enum DriverChoice {
     #[default]
     #[serde(rename = "auto")]
     Auto,
-    /// io_uring, or no server
+    /// io_uring; an error where it does not work
     #[serde(rename = "io_uring")]
     #[value(name = "io_uring")]
     IoUring,
@@ -264,7 +264,7 @@ impl From<CompressionChoice> for Compression {
 pub enum LogLevel {
     /// What ends the server
     Error,
-    /// What somebody should look at
+    /// What an operator should check
     Warn,
     /// Starts, stops and choices
     #[default]
