@@ -1,7 +1,7 @@
 //! What ends a phase early: the user, or a lack of memory.
 
 use crate::failure::{Failure, Phase};
-use crate::proc_stats;
+use crate::server::float;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,7 +29,7 @@ impl<'a> Guard<'a> {
         if self.interrupted() {
             return Err(Failure::Interrupted);
         }
-        match proc_stats::available_bytes() {
+        match myriad_usage::available_bytes().map(float) {
             Some(available_bytes) if available_bytes < self.available_bytes_min => {
                 Err(Failure::Memory {
                     phase,

@@ -7,10 +7,10 @@
 use crate::failure::{Failure, Phase};
 use crate::figures::Column;
 use crate::manifest::Kind;
-use crate::proc_stats::Memory;
 use crate::scenario::{Attempt, Round};
 use crate::server::{Mode, Server, float};
 use myriad_units::count;
+use myriad_usage::Memory;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

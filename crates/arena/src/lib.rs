@@ -26,7 +26,6 @@ mod largest;
 mod manifest;
 mod markdown;
 mod placeholders;
-mod proc_stats;
 mod report;
 mod run;
 mod scenario;

@@ -7,8 +7,8 @@ use crate::guard::Guard;
 use crate::http;
 use crate::manifest::{Contestant, Processes, StopSignal};
 use crate::placeholders::{Values, fill};
-use crate::proc_stats::{self, Memory};
 use myriad_demo::process::{Launch, Output, Process};
+use myriad_usage::Memory;
 use rustix::process::{Resource, Signal, getrlimit};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -197,11 +197,11 @@ impl<'a> Server<'a> {
     }
 
     pub(crate) fn memory(&self) -> Memory {
-        proc_stats::memory(&self.ids())
+        myriad_usage::memory(&self.ids())
     }
 
     pub(crate) fn cpu_s(&self) -> f64 {
-        proc_stats::cpu_s(&self.ids())
+        myriad_usage::cpu_s(&self.ids())
     }
 
     /// Memory in use, as the processes say themselves, if the manifest says how to ask.

@@ -8,7 +8,6 @@
 //! and the kernel stops them ([`process::attach`]) should the demonstration itself be killed.
 #![forbid(unsafe_code)]
 
-mod footprint;
 mod health;
 mod opening;
 mod port;

@@ -1,10 +1,10 @@
 //! The results as data: the table and `myriad-demo.json` are made from it.
 
-use crate::footprint::Footprint;
 use crate::watch::Watch;
 use myriad_doctor::{Budget, Decision, Machine, Memory};
 use myriad_report::PushReport;
 use myriad_units::count;
+use myriad_usage::Footprint;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};

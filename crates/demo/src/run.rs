@@ -1,6 +1,5 @@
 //! The steps of the demonstration.
 
-use crate::footprint::Footprint;
 use crate::port::NoFreePort;
 use crate::process::{Launch, Output, Process};
 use crate::progress::Progress;
@@ -11,6 +10,7 @@ use myriad_doctor::{Budget, Decision, Load, Machine, Probe, ProbeError, Role, ex
 use myriad_layout::WIDTH_MAX;
 use myriad_report::{Line, Phase, PushReport};
 use myriad_units::{count, time};
+use myriad_usage::Footprint;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -2,9 +2,9 @@
 
 use crate::clock::Nanos;
 use crate::report::float;
+use myriad_usage::{Footprint, Ticks};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
-use std::fs;
 use std::time::Duration;
 
 /// Share of its processors above which the crowd's own slowness is in its figures.
@@ -46,33 +46,7 @@ fn time_of(clock: ClockId) -> Duration {
 /// Bytes of anonymous memory this process has resident (`RssAnon`): heap and stacks, without mapped files
 /// and without what the kernel keeps for its sockets and rings. Zero where /proc does not say.
 pub(crate) fn anonymous_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:"));
-    let kilobytes = line
-        .and_then(|rest| rest.trim().strip_suffix("kB"))
-        .and_then(|n| n.trim().parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
-}
-
-/// Processor ticks of the whole machine so far: all of them, and those spent idle.
-fn machine_ticks(stat: &str) -> Option<(u64, u64)> {
-    let fields: Vec<u64> = stat
-        .lines()
-        .next()?
-        .strip_prefix("cpu ")?
-        .split_whitespace()
-        .map_while(|n| n.parse().ok())
-        .collect();
-    // user nice system idle iowait irq softirq steal; guest time is part of user time already.
-    let all = fields.iter().take(8).sum();
-    let idle = fields.get(3)? + fields.get(4)?;
-    Some((all, idle))
-}
-
-fn read_machine_ticks() -> Option<(u64, u64)> {
-    machine_ticks(&fs::read_to_string("/proc/stat").ok()?)
+    Footprint::of(std::process::id()).map_or(0, |footprint| footprint.anonymous_bytes)
 }
 
 /// Watches processor time, once a second.
@@ -82,7 +56,7 @@ pub(crate) struct Watch {
     processors: f64,
     previous: (Nanos, Duration),
     previous_threads: Vec<Duration>,
-    previous_machine: Option<(u64, u64)>,
+    previous_machine: Option<Ticks>,
     /// Of those processors, or of one by a single thread, whichever is more: a crowd whose connections fell to
     /// one thread is saturated when that one is.
     pub share: f64,
@@ -101,7 +75,7 @@ impl Watch {
     pub(crate) fn start(now: Nanos, threads: usize) -> Self {
         let available = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = u32::try_from(threads.min(available)).map_or(1.0, f64::from);
-        let machine = read_machine_ticks();
+        let machine = Ticks::now();
         Self {
             processors,
             previous: (now, processor_time()),
@@ -145,7 +119,7 @@ impl Watch {
             self.looks.clear();
         }
         if (publishing || measuring)
-            && let Some((all, idle)) = read_machine_ticks()
+            && let Some(Ticks { all, idle }) = Ticks::now()
         {
             self.note_look(now, all, idle);
         }
@@ -200,13 +174,13 @@ impl Watch {
     }
 
     fn sample_machine(&mut self) {
-        let machine = read_machine_ticks();
-        if let (Some((all, idle)), Some((all_before, idle_before))) =
-            (machine, self.previous_machine)
-            && all > all_before
+        let machine = Ticks::now();
+        if let (Some(now), Some(before)) = (machine, self.previous_machine)
+            && now.all > before.all
         {
             #[expect(clippy::cast_precision_loss, reason = "ticks of one second")]
-            let idle_share = idle.saturating_sub(idle_before) as f64 / (all - all_before) as f64;
+            let idle_share =
+                now.idle.saturating_sub(before.idle) as f64 / (now.all - before.all) as f64;
             self.machine_share_max = self.machine_share_max.max(1.0 - idle_share);
         }
         self.previous_machine = machine;
@@ -216,13 +190,6 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_machines_ticks_are_read_from_the_first_line() {
-        let stat = "cpu  100 5 50 800 20 0 5 20 7 0\ncpu0 1 2 3 4\n";
-        assert_eq!(machine_ticks(stat), Some((1000, 820)));
-        assert_eq!(machine_ticks("intr 1"), None);
-    }
 
     #[test]
     fn the_machine_is_looked_at_within_a_push_alone() {

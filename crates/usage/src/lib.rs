@@ -1,0 +1,11 @@
+//! What processes and the machine use, read from `/proc` of the machine we run on.
+//!
+//! `procfs` reads the files. A file that is missing, as in some containers, or that has another form is an absent figure
+//! or an error, never a panic. `myriad-doctor` reads limits, and from any folder; this crate reads use.
+#![forbid(unsafe_code)]
+
+mod machine;
+mod process;
+
+pub use machine::{Ticks, available_bytes};
+pub use process::{Footprint, Memory, cpu_s, memory};
