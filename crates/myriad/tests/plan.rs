@@ -11,8 +11,11 @@ fn plan(words: &[&str]) -> Output {
         .expect("the program starts")
 }
 
+/// What was printed on both outputs, with the lines of a wrapped sentence joined.
 fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 const EIGHT_NGINX: &str = "nginx:8,workers=8,worker_connections=100000";
