@@ -13,29 +13,97 @@ pub(crate) struct Subscription {
     pub(crate) member_index: u32,
     /// Next subscription of the same connection, or `NONE`.
     pub(crate) next: u32,
-    /// Last offset it was given, in halves so that the record stays at 20 bytes.
-    last: [u32; 2],
+    /// Last offset it was given in the low 56 bits, its flags in the high eight; in halves so that the record stays at 20
+    /// bytes.
+    last_and_flags: [u32; 2],
 }
 
 const _: () = assert!(size_of::<Subscription>() == 20);
 
+/// What a subscription of a client with a session is, and may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscriptionFlags(u8);
+
+impl SubscriptionFlags {
+    /// No flag.
+    pub const NONE: Self = Self(0);
+    /// The client has not been answered yet: deliveries skip it.
+    pub const WAITING: Self = Self(1);
+    /// It has a side record: [`SubscriptionDetails`](crate::SubscriptionDetails).
+    pub(crate) const DETAILS: Self = Self(2);
+    /// The client gets joins and leaves.
+    pub const JOIN_LEAVE: Self = Self(4);
+    /// The channel's home was told of the client's join, and is to be told of its leave.
+    pub const ANNOUNCED: Self = Self(8);
+    /// The server subscribed it.
+    pub const SERVER_SIDE: Self = Self(16);
+    /// The client was told positions, and recovers by them.
+    pub const POSITIONED: Self = Self(32);
+
+    /// Whether all of these flags are set.
+    #[must_use]
+    pub fn has(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// Whether any of these flags is set.
+    #[must_use]
+    pub fn has_any(self, flags: Self) -> bool {
+        self.0 & flags.0 != 0
+    }
+
+    /// These flags and others.
+    #[must_use]
+    pub const fn with(self, flags: Self) -> Self {
+        Self(self.0 | flags.0)
+    }
+
+    /// These flags without others.
+    #[must_use]
+    pub const fn without(self, flags: Self) -> Self {
+        Self(self.0 & !flags.0)
+    }
+}
+
 impl Subscription {
+    const OFFSET_BITS: u32 = 56;
+
     pub(crate) fn new(channel: u32, member_index: u32, next: u32) -> Self {
         Self {
             channel,
             member_index,
             next,
-            last: [0; 2],
+            last_and_flags: [0; 2],
         }
     }
 
-    pub(crate) fn last(&self) -> u64 {
-        u64::from(self.last[0]) | u64::from(self.last[1]) << 32
+    fn packed(&self) -> u64 {
+        u64::from(self.last_and_flags[0]) | u64::from(self.last_and_flags[1]) << 32
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the halves of a u64")]
+    fn set_packed(&mut self, packed: u64) {
+        self.last_and_flags = [packed as u32, (packed >> 32) as u32];
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.packed() & ((1 << Self::OFFSET_BITS) - 1)
+    }
+
     pub(crate) fn set_last(&mut self, offset: u64) {
-        self.last = [offset as u32, (offset >> 32) as u32];
+        assert!(
+            offset >> Self::OFFSET_BITS == 0,
+            "2^56 publications take a channel two thousand years at a million a second"
+        );
+        self.set_packed(offset | u64::from(self.flags().0) << Self::OFFSET_BITS);
+    }
+
+    pub(crate) fn flags(&self) -> SubscriptionFlags {
+        SubscriptionFlags((self.packed() >> Self::OFFSET_BITS) as u8)
+    }
+
+    pub(crate) fn set_flags(&mut self, flags: SubscriptionFlags) {
+        self.set_packed(self.last() | u64::from(flags.0) << Self::OFFSET_BITS);
     }
 }
 

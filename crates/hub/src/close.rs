@@ -34,11 +34,25 @@ pub enum CloseReason {
     HandedOver,
     /// The server is draining.
     Drain,
+    /// A command broke the client protocol.
+    BadRequest,
+    /// No connect command came within the stale timeout.
+    Stale,
+    /// The client's token is not valid.
+    InvalidToken,
+    /// The client wanted more subscriptions than it may have.
+    ChannelLimit,
+    /// A publication is not JSON, and the client reads only JSON.
+    InappropriateProtocol,
+    /// The client used something that the server does not offer.
+    NotAvailable,
+    /// A server-side subscription missed publications.
+    InsufficientState,
 }
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 22] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -54,6 +68,13 @@ impl CloseReason {
         Self::Full,
         Self::HandedOver,
         Self::Drain,
+        Self::BadRequest,
+        Self::Stale,
+        Self::InvalidToken,
+        Self::ChannelLimit,
+        Self::InappropriateProtocol,
+        Self::NotAvailable,
+        Self::InsufficientState,
     ];
 
     /// The value of the metric's `reason` label.
@@ -75,11 +96,18 @@ impl CloseReason {
             Self::Full => "full",
             Self::HandedOver => "handed_over",
             Self::Drain => "drain",
+            Self::BadRequest => "bad_request",
+            Self::Stale => "stale",
+            Self::InvalidToken => "invalid_token",
+            Self::ChannelLimit => "channel_limit",
+            Self::InappropriateProtocol => "inappropriate_protocol",
+            Self::NotAvailable => "not_available",
+            Self::InsufficientState => "insufficient_state",
         }
     }
 
-    /// The WebSocket close code a client is told: RFC 6455 section 7.4.1 where a standard code says it, 3008 and
-    /// 3012 as Centrifuge clients know them ("slow", "no pong"), 1000 where nobody is told.
+    /// The WebSocket close code a client is told: RFC 6455 section 7.4.1 where a standard code says it, those from 3000 on as
+    /// Centrifuge clients know them, 1000 where nobody is told.
     #[must_use]
     pub fn code(self) -> u16 {
         match self {
@@ -91,6 +119,13 @@ impl CloseReason {
             Self::TooBig => 1009,
             Self::PongTimeout => 3012,
             Self::Idle | Self::HandshakeTimeout | Self::Drain => 1001,
+            Self::InsufficientState => 3010,
+            Self::InvalidToken => 3500,
+            Self::BadRequest => 3501,
+            Self::Stale => 3502,
+            Self::ChannelLimit => 3505,
+            Self::InappropriateProtocol => 3506,
+            Self::NotAvailable => 3508,
         }
     }
 
@@ -112,6 +147,13 @@ impl CloseReason {
             Self::Idle => "idle: nothing received within the idle timeout",
             Self::HandshakeTimeout => "the request head came too slowly",
             Self::Drain => "server shutting down: reconnect",
+            Self::BadRequest => "bad request",
+            Self::Stale => "stale: send the connect command in time",
+            Self::InvalidToken => "invalid token",
+            Self::ChannelLimit => "channel limit",
+            Self::InappropriateProtocol => "a publication is not JSON: use protobuf",
+            Self::NotAvailable => "not available",
+            Self::InsufficientState => "insufficient state: publications were missed; reconnect",
         }
     }
 }

@@ -30,24 +30,39 @@ pub enum Transport {
     Raw,
     /// Messages come back as they are.
     Echo,
+    /// The Centrifuge client protocol as JSON, over WebSocket.
+    CentrifugeJson,
+    /// The Centrifuge client protocol as protobuf, over WebSocket.
+    CentrifugeProtobuf,
 }
 
 impl Transport {
     /// In the order of their numbers.
-    const ALL: [Self; 3] = [Self::Http, Self::Raw, Self::Echo];
+    const ALL: [Self; 5] = [
+        Self::Http,
+        Self::Raw,
+        Self::Echo,
+        Self::CentrifugeJson,
+        Self::CentrifugeProtobuf,
+    ];
 
     /// What its clients read publications as; `None` where they get none, and so cannot subscribe.
     #[must_use]
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
             Self::Raw => Some(Protocol::Raw),
+            Self::CentrifugeJson => Some(Protocol::CentrifugeJson),
+            Self::CentrifugeProtobuf => Some(Protocol::CentrifugeProtobuf),
             Self::Http | Self::Echo => None,
         }
     }
-}
 
-/// Connections have one protocol so far, so that [`Connection::encoding`] looks none up for each delivery.
-const _: () = assert!(Protocol::COUNT == 1);
+    /// Whether its clients have a session: they say who they are, and what they want, by commands.
+    #[must_use]
+    pub const fn has_sessions(self) -> bool {
+        matches!(self, Self::CentrifugeJson | Self::CentrifugeProtobuf)
+    }
+}
 
 /// One connection, plain data: indices, never pointers, so that another process could read it.
 #[derive(Debug)]
@@ -67,6 +82,8 @@ pub struct Connection {
     pub(crate) outbound: u32,
     /// The shard's record of input that is not whole yet, or `NONE`.
     pub input: u32,
+    /// Who speaks, on transports with commands, or `NONE`.
+    pub(crate) session: u32,
     /// Where it is in its life.
     pub phase: Phase,
     /// Its transport in the low four bits; in the high four the window it takes compressed messages with, or 0.
@@ -76,7 +93,7 @@ pub struct Connection {
     pub(crate) joins_pending: u8,
 }
 
-const _: () = assert!(size_of::<Connection>() == 44);
+const _: () = assert!(size_of::<Connection>() == 48);
 
 impl Connection {
     pub(crate) const AWAITS_PONG: u8 = 1;
@@ -124,8 +141,13 @@ impl Connection {
 
     /// How publications are encoded for it. Only subscribers have an encoding.
     pub(crate) fn encoding(&self) -> Encoding {
-        debug_assert_eq!(self.transport().protocol(), Some(Protocol::Raw));
-        Encoding::new(Protocol::Raw, self.window())
+        let protocol = match self.transport() {
+            Transport::CentrifugeJson => Protocol::CentrifugeJson,
+            Transport::CentrifugeProtobuf => Protocol::CentrifugeProtobuf,
+            Transport::Raw | Transport::Http | Transport::Echo => Protocol::Raw,
+        };
+        debug_assert_eq!(self.transport().protocol(), Some(protocol));
+        Encoding::new(protocol, self.window())
     }
 
     pub(crate) fn is(&self, flag: u8) -> bool {
@@ -138,6 +160,12 @@ impl Connection {
         } else {
             self.flags &= !flag
         }
+    }
+
+    /// Whether it has a session.
+    #[must_use]
+    pub fn has_session(&self) -> bool {
+        self.session != NONE
     }
 
     /// Channels it has subscribed to whose home has not confirmed yet.
@@ -213,6 +241,7 @@ impl Default for Connection {
             subscriptions: NONE,
             outbound: NONE,
             input: NONE,
+            session: NONE,
             phase: Phase::Handshake,
             transport_and_window: 0,
             flags: 0,

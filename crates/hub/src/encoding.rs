@@ -8,10 +8,16 @@ use myriad_wire::deflate::Window;
 pub enum Protocol {
     /// `raw`: one publication is one WebSocket frame, text or binary.
     Raw,
+    /// The Centrifuge client protocol: a reply with a push, as JSON in a text frame.
+    CentrifugeJson,
+    /// The same as protobuf in a binary frame.
+    CentrifugeProtobuf,
 }
 
 impl Protocol {
-    pub(crate) const COUNT: usize = 1;
+    /// In the order of their numbers.
+    const ALL: [Self; 3] = [Self::Raw, Self::CentrifugeJson, Self::CentrifugeProtobuf];
+    pub(crate) const COUNT: usize = Self::ALL.len();
 }
 
 /// The one key of encoded publications: connections with equal encodings get the very same frame.
@@ -41,10 +47,7 @@ impl Encoding {
     /// What the client reads publications as.
     #[must_use]
     pub fn protocol(self) -> Protocol {
-        match self.0 >> Self::PROTOCOL_SHIFT {
-            0 => Protocol::Raw,
-            _ => unreachable!("made from a protocol"),
-        }
+        Protocol::ALL[usize::from(self.0 >> Self::PROTOCOL_SHIFT)]
     }
 
     /// The window it takes compressed messages with (RFC 7692); none where it takes none.
@@ -71,14 +74,14 @@ mod tests {
     #[test]
     fn an_encoding_keeps_its_parts_and_differs_by_each() {
         let windows = || (9..=15).map(Window::new).chain([None]);
-        for window in windows() {
-            let encoding = Encoding::new(Protocol::Raw, window);
-            assert_eq!(
-                (encoding.protocol(), encoding.window()),
-                (Protocol::Raw, window)
-            );
-            let equal = windows().filter(|other| Encoding::new(Protocol::Raw, *other) == encoding);
-            assert_eq!(equal.count(), 1);
+        let mut encodings = std::collections::HashSet::new();
+        for (protocol, window) in Protocol::ALL
+            .into_iter()
+            .flat_map(|protocol| windows().map(move |window| (protocol, window)))
+        {
+            let encoding = Encoding::new(protocol, window);
+            assert_eq!((encoding.protocol(), encoding.window()), (protocol, window));
+            assert!(encodings.insert(encoding));
         }
     }
 }

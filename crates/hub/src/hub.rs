@@ -4,6 +4,7 @@
 mod connections;
 mod deliveries;
 mod outbound;
+mod sessions;
 mod subscriptions;
 
 pub use deliveries::{DeliverySlice, Target};
@@ -13,8 +14,10 @@ use crate::Now;
 use crate::channel::{Channel, Subscription};
 use crate::compression::Compressor;
 use crate::connection::Connection;
+use crate::details::SubscriptionDetails;
 use crate::limits::Lease;
 use crate::outbound::Outbound;
+use crate::session::Session;
 use crate::timers::{InputBacklog, Timing};
 use myriad_wheel::{Slab, Wheel};
 use std::collections::{HashMap, VecDeque};
@@ -29,6 +32,9 @@ pub struct Hub {
     pub(crate) timing: Timing,
     pub(crate) fired: Vec<u32>,
     pub(crate) subscriptions: Slab<Subscription>,
+    /// What only some subscriptions have, by their index.
+    pub(crate) details: HashMap<u32, SubscriptionDetails>,
+    pub(crate) sessions: Slab<Session>,
     pub(crate) outbounds: Slab<Outbound>,
     pub(crate) channels: Slab<Channel>,
     pub(crate) names: HashMap<Arc<str>, u32>,
@@ -45,6 +51,8 @@ pub struct Hub {
     /// Where in their interval the first connections ping, as the numerator of 2^32.
     pub(crate) spread_from: u32,
     join_serial: u64,
+    /// The number of its shard.
+    pub(crate) shard: u16,
 }
 
 impl Hub {
@@ -65,6 +73,8 @@ impl Hub {
             timing,
             fired: Vec::new(),
             subscriptions: Slab::new(),
+            details: HashMap::new(),
+            sessions: Slab::new(),
             outbounds: Slab::new(),
             channels: Slab::new(),
             names: HashMap::new(),
@@ -78,7 +88,14 @@ impl Hub {
             outbound_bytes_max,
             spread_from,
             join_serial: 0,
+            shard: 0,
         }
+    }
+
+    /// Says which shard's hub it is: clients are named by it.
+    #[must_use]
+    pub fn of_shard(self, shard: u16) -> Self {
+        Self { shard, ..self }
     }
 
     /// Subscriptions of all connections.

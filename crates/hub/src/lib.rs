@@ -4,6 +4,7 @@
 //! do; the method families are
 //!
 //! * connections: [`Hub::open`], [`Hub::admit`], [`Hub::note_input`], [`Hub::begin_closing`], [`Hub::release`];
+//! * sessions: [`Hub::open_session`], [`Hub::note_connected`], [`Hub::take_pong`];
 //! * channels: [`Hub::subscribe`], [`Hub::handle_joined`], [`Hub::unsubscribe`];
 //! * deliveries: [`Hub::deliver`], [`Hub::poll_delivery`], [`Hub::end_batch`];
 //! * outbound queues: [`Hub::enqueue`], [`Hub::outbound`], [`Hub::advance_outbound`];
@@ -22,6 +23,7 @@ mod compression;
 mod connection;
 mod content;
 mod delivery;
+mod details;
 mod encoding;
 mod home;
 mod hub;
@@ -33,17 +35,20 @@ mod payload;
 mod position;
 mod presence;
 mod publication;
+mod session;
 mod time;
 mod timers;
 
 pub use asker::{Asker, Ticket};
-pub use client_id::ClientId;
+pub use channel::SubscriptionFlags;
+pub use client_id::{ClientId, ClientIds};
 pub use client_options::{ClientOptions, PersonalChannel};
 pub use close::CloseReason;
 pub use compression::{Compression, Compressor};
 pub use connection::{Connection, Phase, Transport};
-pub use content::{ClientInfo, Content};
+pub use content::{ClientInfo, Content, ContentParts};
 pub use delivery::{Batch, Delivery};
+pub use details::SubscriptionDetails;
 pub use encoding::{Encoding, Protocol};
 pub use home::{
     HistoryAnswer, Home, HomeEffect, HomeSettings, HomeStats, Kept, PublishId, ReadHistory,
@@ -59,6 +64,7 @@ pub use outbound::{Chunk, Outbound, Overflow};
 pub use payload::Payload;
 pub use position::{Epoch, Position};
 pub use presence::{PresenceChange, PresenceEvent};
-pub use publication::Publication;
+pub use publication::{Publication, kind_of};
+pub use session::{Session, SessionState};
 pub use time::Now;
 pub use timers::{Due, Timing};

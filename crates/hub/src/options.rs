@@ -256,6 +256,12 @@ impl Namespaces {
         }
     }
 
+    /// Bytes of a name.
+    #[must_use]
+    pub fn name_bytes_max(&self) -> usize {
+        self.name_bytes_max
+    }
+
     /// The same with another bound for the bytes of a name.
     #[must_use]
     pub fn with_name_bytes_max(self, name_bytes_max: usize) -> Self {
@@ -276,6 +282,8 @@ impl Namespaces {
             history_ttl: Duration::from_secs(300),
             history_meta_ttl: Duration::from_hours(720),
             force_recovery: true,
+            allow_fossil_delta: true,
+            allow_tags_filter: true,
             subscribe: Right::ALL,
             publish: Right::ALL,
             presence_read: Right::ALL,

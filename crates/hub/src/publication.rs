@@ -2,9 +2,14 @@
 
 use crate::compression::{Compression, Compressor};
 use crate::encoding::{Encoding, Protocol};
-use crate::{Content, Now, Payload, Permit, Position};
+use crate::{
+    ClientInfo, Content, Epoch, Now, Payload, Permit, Position, PresenceChange, PresenceEvent,
+    Ticket,
+};
+use myriad_wire::centrifuge::{Encoding as Format, FrameWriter, Push};
 use myriad_wire::deflate::Window;
 use myriad_wire::ws::{Kind, encode_frame};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -19,6 +24,13 @@ struct Frames {
 /// The compressed frames by window; none where compressing gains nothing.
 type CompressedFrames = [OnceLock<Option<Arc<[u8]>>>; Window::COUNT];
 
+/// What is told to subscribers.
+#[derive(Debug)]
+enum Body {
+    Content(Arc<Content>),
+    Presence(PresenceChange, Arc<ClientInfo>),
+}
+
 /// A publication with its offset in its channel, shared by every shard that delivers it.
 ///
 /// Each encoding is made on first need and shared from then on. The publication is dropped after its last delivery.
@@ -27,10 +39,14 @@ type CompressedFrames = [OnceLock<Option<Arc<[u8]>>>; Window::COUNT];
 pub struct Publication {
     channel: Arc<str>,
     position: Position,
-    content: Arc<Content>,
+    body: Body,
+    /// The client that does not get it as it happens.
+    sender: Option<Ticket>,
     /// What the channel's publication before this one said.
     delta_base: Option<Arc<Content>>,
     published_at: Now,
+    /// Whether clients are told its offset: those of channels with history are.
+    keeps_position: bool,
     /// By protocol.
     frames: [Frames; Protocol::COUNT],
     shards_remaining: AtomicUsize,
@@ -51,19 +67,54 @@ impl Publication {
         Self {
             channel,
             position,
-            content,
+            body: Body::Content(content),
+            sender: None,
             delta_base: None,
             published_at,
+            keeps_position: false,
             frames: Default::default(),
             shards_remaining: AtomicUsize::new(shards),
             _permit: permit,
         }
     }
 
+    /// A join or a leave on its way to members on one shard. Of the position only the epoch counts: it has no place in the order.
+    #[must_use]
+    pub fn presence(event: &PresenceEvent, epoch: Epoch, now: Now) -> Self {
+        let position = Position { epoch, offset: 0 };
+        Self {
+            channel: Arc::clone(&event.channel),
+            position,
+            body: Body::Presence(event.change, Arc::clone(&event.info)),
+            sender: None,
+            delta_base: None,
+            published_at: now,
+            keeps_position: false,
+            frames: Default::default(),
+            shards_remaining: AtomicUsize::new(1),
+            _permit: None,
+        }
+    }
+
+    /// The same, which this client does not get as it happens.
+    #[must_use]
+    pub fn without_sender(self, sender: Option<Ticket>) -> Self {
+        Self { sender, ..self }
+    }
+
     /// The same, with what the channel's publication before it said: it can be sent as a delta to that.
     #[must_use]
     pub fn with_delta_base(self, delta_base: Option<Arc<Content>>) -> Self {
         Self { delta_base, ..self }
+    }
+
+    /// The same, whose offset Centrifuge clients are told.
+    #[must_use]
+    pub fn with_position(self) -> Self {
+        Self {
+            keeps_position: true,
+            ..self
+        }
     }
 
     /// The channel's name.
@@ -84,10 +135,19 @@ impl Publication {
         self.position.offset
     }
 
-    /// What it says.
+    /// What it says; none of a join or a leave.
     #[must_use]
-    pub fn content(&self) -> &Arc<Content> {
-        &self.content
+    pub fn content(&self) -> Option<&Arc<Content>> {
+        match &self.body {
+            Body::Content(content) => Some(content),
+            Body::Presence(..) => None,
+        }
+    }
+
+    /// The client that does not get it as it happens: the one that published it, if its channel wants that.
+    #[must_use]
+    pub fn sender(&self) -> Option<Ticket> {
+        self.sender
     }
 
     /// What the channel's publication before this one said, if this one may be sent as a delta. Of use to subscribers who were
@@ -123,17 +183,15 @@ impl Publication {
     /// Concurrent callers block on the first encoder, never longer than encoding would take.
     pub fn frame(&self, encoding: Encoding, compressor: &mut Compressor) -> &Arc<[u8]> {
         let protocol = encoding.protocol();
-        let payload = &self.content.payload;
-        let worthwhile = |window: Window| window.worthwhile(payload.bytes().len());
+        let bytes = self.payload().map_or(0, |payload| payload.bytes().len());
+        let worthwhile = |window: Window| window.worthwhile(bytes);
         let Some(window) = encoding.window().and_then(worthwhile) else {
             return self.uncompressed_frame(protocol);
         };
         let compressed = &self.frames[protocol as usize].compressed;
         let frame = compressed.get_or_init(Box::default)[window.index()].get_or_init(|| {
-            let frame = match protocol {
-                Protocol::Raw => compressor.compress(window, raw_kind(payload), &payload.raw())?,
-            };
-            Some(frame.into())
+            let (kind, message) = self.message(protocol);
+            Some(compressor.compress(window, kind, &message)?.into())
         });
         frame
             .as_ref()
@@ -142,18 +200,65 @@ impl Publication {
 
     fn uncompressed_frame(&self, protocol: Protocol) -> &Arc<[u8]> {
         let frame = &self.frames[protocol as usize].uncompressed;
-        frame.get_or_init(|| match protocol {
-            Protocol::Raw => self.encode_raw().into(),
+        frame.get_or_init(|| {
+            let (kind, message) = self.message(protocol);
+            let mut frame = Vec::with_capacity(message.len() + 10);
+            encode_frame(&mut frame, kind.into(), true, None, &message);
+            frame.into()
         })
     }
 
-    /// One unmasked WebSocket frame, text or binary.
-    fn encode_raw(&self) -> Vec<u8> {
-        let payload = &self.content.payload;
-        let bytes = payload.raw();
-        let mut frame = Vec::with_capacity(bytes.len() + 10);
-        encode_frame(&mut frame, raw_kind(payload).into(), true, None, &bytes);
-        frame
+    /// The WebSocket message of the publication, without its frame.
+    fn message(&self, protocol: Protocol) -> (Kind, Cow<'_, [u8]>) {
+        let format = match protocol {
+            Protocol::Raw => {
+                let payload = self.payload().expect("raw clients get no joins");
+                return (raw_kind(payload), payload.raw());
+            }
+            Protocol::CentrifugeJson => Format::Json,
+            Protocol::CentrifugeProtobuf => Format::Protobuf,
+        };
+        let offset = if self.keeps_position {
+            self.position.offset
+        } else {
+            0
+        };
+        let bytes = self.payload().map_or(0, |payload| payload.bytes().len());
+        let mut message = Vec::with_capacity(bytes + 128);
+        let mut writer = FrameWriter::new(format, &mut message);
+        match &self.body {
+            Body::Content(content) => {
+                let parts = content.parts(format);
+                let push = Push::Publication(content.fields(&parts, offset));
+                writer.push(&self.channel, &push);
+            }
+            Body::Presence(change, info) => {
+                let client = info.client.to_string();
+                let info = info.fields(&client);
+                let push = match change {
+                    PresenceChange::Joined => Push::Join(info),
+                    PresenceChange::Left => Push::Leave(info),
+                };
+                writer.push(&self.channel, &push);
+            }
+        }
+        (kind_of(format), Cow::Owned(message))
+    }
+
+    /// Whether clients that read only JSON can read it.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        !matches!(self.payload(), Some(Payload::Binary(_)))
+    }
+
+    /// Whether it is a join or a leave.
+    #[must_use]
+    pub fn is_presence(&self) -> bool {
+        matches!(self.body, Body::Presence(..))
+    }
+
+    fn payload(&self) -> Option<&Payload> {
+        self.content().map(|content| &content.payload)
     }
 
     /// Bytes that one delivery of `frame`, which is this publication's in `encoding`, saves by being compressed.
@@ -170,6 +275,15 @@ impl Publication {
     /// Notes that one shard has submitted its last delivery; true for the last shard of all.
     pub fn note_shard_done(&self) -> bool {
         self.shards_remaining.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+/// The kind of frame that messages of a format travel in.
+#[must_use]
+pub fn kind_of(format: Format) -> Kind {
+    match format {
+        Format::Json => Kind::Text,
+        Format::Protobuf => Kind::Binary,
     }
 }
 

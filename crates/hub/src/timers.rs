@@ -3,8 +3,8 @@
 use crate::connection::Connection;
 use crate::marks::hit;
 use crate::time::ticks;
-use crate::{Hub, Now, Phase};
-use myriad_wheel::Tick;
+use crate::{Hub, Now, Phase, SessionState};
+use myriad_wheel::{NONE, Tick};
 use std::time::Duration;
 
 /// The intervals of a shard's connections, in ticks; zero means never.
@@ -15,11 +15,12 @@ pub struct Timing {
     pong: u32,
     idle: u32,
     linger: u32,
+    stale: u32,
 }
 
 impl Timing {
     /// From durations, rounded up to ticks. `ping_interval` and `idle` may be zero: never. A pong is awaited until the
-    /// next ping at the latest.
+    /// next ping at the latest. A client has `stale` to send its connect command.
     #[must_use]
     pub fn new(
         handshake: Duration,
@@ -27,6 +28,7 @@ impl Timing {
         pong: Duration,
         idle: Duration,
         linger: Duration,
+        stale: Duration,
     ) -> Self {
         Self {
             handshake: ticks(handshake),
@@ -34,6 +36,7 @@ impl Timing {
             pong: ticks(pong).clamp(1, ticks(ping_interval).max(1)),
             idle: ticks(idle),
             linger: ticks(linger).max(1),
+            stale: ticks(stale).max(1),
         }
     }
 }
@@ -95,6 +98,8 @@ pub enum Due {
     Idle,
     /// The peer did not end its side of a closed connection in time.
     LingerTimeout,
+    /// The client did not send its connect command in time.
+    Stale,
 }
 
 fn after(tick: Tick, ticks: u32) -> Tick {
@@ -175,7 +180,15 @@ impl Hub {
 
     /// The first ping is due at the connection's next phase in the interval. So connections made together do not ping
     /// together, and neighbours in the slab do, whenever they were made.
+    ///
+    /// A client that has not connected yet gets no pings. It has the stale timeout to send its connect command.
     pub(crate) fn arm_open(&mut self, index: u32, now: Now) {
+        if self.is_stranger(index) {
+            let deadline = after(now.tick(), self.timing.stale);
+            self.connections[index].ping_at = deadline;
+            self.wheel.arm(&mut self.connections, index, deadline);
+            return;
+        }
         let interval = self.timing.ping_interval;
         let wait = if interval == 0 {
             0
@@ -228,8 +241,35 @@ impl Hub {
         }
     }
 
+    /// When an open connection was pinged last, or would have been.
+    pub(crate) fn pinged_at(&self, index: u32) -> Tick {
+        let Timing {
+            pong,
+            ping_interval,
+            ..
+        } = self.timing;
+        let connection = &self.connections[index];
+        // `ping_at` is when the pong is due, or when the next ping is.
+        let ahead = if connection.is(Connection::AWAITS_PONG) {
+            pong
+        } else {
+            ping_interval.max(pong + 1)
+        };
+        Tick(connection.ping_at.0.saturating_sub(ahead))
+    }
+
+    /// Whether a connection has a session that has not connected.
+    fn is_stranger(&self, index: u32) -> bool {
+        let session = self.connections[index].session;
+        session != NONE && self.sessions[session].state != SessionState::Connected
+    }
+
     /// Input only notes its tick. Its effect on the deadlines is computed here, when the timer fires.
     fn handle_open_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
+        if self.is_stranger(index) {
+            let deadline = self.connections[index].ping_at;
+            return self.is_late(index, deadline, now).then_some(Due::Stale);
+        }
         let timing = self.timing;
         let last_input = self.connections[index].last_input;
         let idle_at = after(last_input, timing.idle);

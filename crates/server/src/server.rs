@@ -13,7 +13,7 @@ use crate::shards::{
     choose_driver, enough_rings, refusal,
 };
 use myriad_reactor::{Driver, Waker, descriptor_limit};
-use myriad_shard::{Epoch, Mesh, Settings};
+use myriad_shard::{ClientIds, Epoch, Mesh, Settings};
 use myriad_units::{count, counted};
 use myriad_wire::http::HeadLimits;
 use std::io;
@@ -270,10 +270,12 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             .map_err(ServerError::system("make an eventfd"))?;
         // Offsets start again with each process: clients see that by the epoch.
         let epoch = Epoch::new(shards::random_bits()?);
+        let secret = u128::from(shards::random_bits()?) << 64 | u128::from(shards::random_bits()?);
         let mesh = Mesh::new(
             wakers.clone(),
             config.limits,
             epoch,
+            ClientIds::new(secret),
             Box::new(ThroughMailbox(Arc::clone(&mailbox))),
         );
         let control = Arc::new(Control {

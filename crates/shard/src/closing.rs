@@ -66,6 +66,7 @@ impl<R: Reactor> Shard<R> {
         self.metrics().count_close(reason);
         self.note_event(Some(key), now, |_| ConnectionEvent::Closed(reason));
         self.inputs.take(&mut self.hub, key.index);
+        self.end_session(key);
         self.hub
             .begin_closing(key.index, now, &mut self.turn_end.emptied_channels);
         true

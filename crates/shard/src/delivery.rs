@@ -53,7 +53,10 @@ impl<R: Reactor> Shard<R> {
             self.close_index(index, reason, now);
         }
         for publication in finished {
-            self.note_submitted(&publication);
+            // A join or a leave is no publication: nobody waits for its last delivery.
+            if !publication.is_presence() {
+                self.note_submitted(&publication);
+            }
         }
     }
 
@@ -180,6 +183,7 @@ impl<R: Reactor> Shard<R> {
                 }
                 Due::JoinTimeout => self.refuse_index(index, Refused::join_timeout(), now),
                 Due::LingerTimeout => self.close_reset(index),
+                Due::Stale => self.close_index(index, CloseReason::Stale, now),
             }
         }
         // One batch for each transport. Where all have the same, this is one look at each.

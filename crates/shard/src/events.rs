@@ -162,6 +162,9 @@ impl<R: Reactor> Shard<R> {
             path: match connection.transport() {
                 Transport::Raw => "/raw",
                 Transport::Echo => "/echo",
+                Transport::CentrifugeJson | Transport::CentrifugeProtobuf => {
+                    "/connection/websocket"
+                }
                 Transport::Http => unreachable!("a connection opens with a transport"),
             },
             channels: self.hub.channel_count_of(key.index),

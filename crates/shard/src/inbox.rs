@@ -41,8 +41,10 @@ impl<R: Reactor> Shard<R> {
                 serial,
                 position,
             } => self.handle_joined(&channel, serial, position, now),
-            Message::Deliver(delivery) => self.handle_delivery(delivery),
-            Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer),
+            Message::Members(question) => self.answer_members(&question),
+            Message::MembersPage(page) => self.handle_members_page(*page, now),
+            Message::Deliver(delivery) => self.handle_delivery(delivery, now),
+            Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer, now),
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
@@ -77,6 +79,8 @@ impl<R: Reactor> Shard<R> {
             Message::PresenceEvent(event) => self.home.handle_presence_event(*event),
             Message::Joined { .. }
             | Message::Deliver(_)
+            | Message::Members(_)
+            | Message::MembersPage(_)
             | Message::Answer { .. }
             | Message::Drain { .. } => unreachable!("for the shard"),
         }
@@ -135,9 +139,12 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// A home answers a client's command. The answer to a connection that has gone is dropped.
-    fn handle_answer(&mut self, ticket: Ticket, answer: Answer) {
-        if !self.hub.contains(ticket.connection) {
-            drop(answer);
+    fn handle_answer(&mut self, ticket: Ticket, answer: Answer, now: Now) {
+        match answer {
+            Answer::Published(position) => self.handle_published(ticket, position, now),
+            Answer::Recovered(recovered) => self.handle_recovered(recovered, now),
+            Answer::History(answer) => self.handle_history_answer(ticket, answer, now),
+            Answer::HistoryRemoved => unreachable!("clients do not remove history"),
         }
     }
 
@@ -167,7 +174,7 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    fn handle_delivery(&mut self, delivery: Delivery) {
+    fn handle_delivery(&mut self, delivery: Delivery, now: Now) {
         match delivery {
             Delivery::Publication(publication) => {
                 if !self.hub.deliver(Arc::clone(&publication)) {
@@ -181,8 +188,9 @@ impl<R: Reactor> Shard<R> {
                     }
                 }
             }
-            // `raw` clients do not watch members.
-            Delivery::Presence(_) => {}
+            Delivery::Presence(event) => {
+                self.hub.deliver_presence(&event, now);
+            }
         }
     }
 
@@ -190,11 +198,18 @@ impl<R: Reactor> Shard<R> {
         let mut joined = Vec::new();
         self.hub
             .handle_joined(channel, serial, position, &mut joined);
-        for Joined { key, .. } in joined {
+        for Joined {
+            key,
+            subscription,
+            position,
+        } in joined
+        {
             // A connection is answered once all of its channels have joined.
             let connection = self.hub.connection(key.index);
             if connection.phase == Phase::Joining && connection.joins_pending() == 0 {
                 self.admit_joined(key, now);
+            } else if connection.has_session() {
+                self.handle_session_joined(key, subscription, position, now);
             }
         }
     }

@@ -24,6 +24,7 @@ mod marks;
 mod mesh;
 mod metrics;
 mod outbound;
+mod session;
 mod settings;
 mod shard;
 mod surplus;
@@ -37,8 +38,8 @@ pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 
 pub use myriad_hub::{
-    ChannelOptions, ChannelPattern, ClientOptions, CloseReason, Compression, DataFormat, Epoch,
-    JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, PublishId, RecoveryMode,
-    Right, SlowConsumer,
+    ChannelOptions, ChannelPattern, ClientIds, ClientOptions, CloseReason, Compression, DataFormat,
+    Epoch, JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, PublishId,
+    RecoveryMode, Right, SlowConsumer,
 };
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};

@@ -2,11 +2,12 @@
 
 use crate::events::{ConnectionEvent, ConnectionEvents, ConnectionName, EventLog};
 use crate::metrics::Metrics;
+use crate::session::{MembersPage, MembersQuestion};
 use crate::settings::{ProcessLimits, Settings};
 use myriad_hub::{
-    Asker, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now, Payload, Permit, Pool,
-    Position, PresenceEvent, Publication, PublishId, ReadHistory, Recover, Recovered, ShardSet,
-    Submission, Ticket,
+    Asker, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now, Payload, Permit,
+    Pool, Position, PresenceEvent, Publication, PublishId, ReadHistory, Recover, Recovered,
+    ShardSet, Submission, Ticket,
 };
 use myriad_reactor::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +64,10 @@ pub(crate) enum Message {
     RemoveHistory { channel: Box<str>, asker: Asker },
     /// To the channel's home: a client has joined or left.
     PresenceEvent(Box<PresenceEvent>),
+    /// To every shard: who are the members of a channel?
+    Members(Box<MembersQuestion>),
+    /// From a shard, in answer.
+    MembersPage(Box<MembersPage>),
     /// From the home: deliver this to your subscribers.
     Deliver(Delivery),
     /// From a home: the answer to a client's command. Deliveries that it speaks of came before it.
@@ -73,10 +78,6 @@ pub(crate) enum Message {
 
 /// What a home answers to a client's command.
 #[derive(Debug)]
-#[expect(
-    dead_code,
-    reason = "no transport has commands yet, so nobody reads the answers"
-)]
 pub(crate) enum Answer {
     Published(Position),
     Recovered(Recovered),
@@ -95,6 +96,7 @@ struct Inner {
     events: Box<[Mutex<EventLog>]>,
     limits: ProcessLimits,
     epoch: Epoch,
+    client_ids: ClientIds,
     connections: Pool,
     buffered: Pool,
     publications: Pool,
@@ -131,7 +133,7 @@ impl Mesh {
     pub const SHARDS_MAX: usize = ShardSet::SHARDS_MAX;
 
     /// A mesh of as many shards as there are wakers. `epoch` is that of all channels, and must differ from those of earlier
-    /// processes: offsets start again.
+    /// processes: offsets start again. `client_ids` names the clients of all shards, with a secret of the process.
     ///
     /// # Panics
     /// No waker, or more than [`Mesh::SHARDS_MAX`].
@@ -140,6 +142,7 @@ impl Mesh {
         wakers: Vec<Waker>,
         limits: ProcessLimits,
         epoch: Epoch,
+        client_ids: ClientIds,
         publishers: Box<dyn Publishers>,
     ) -> Self {
         assert!(!wakers.is_empty() && wakers.len() <= Self::SHARDS_MAX);
@@ -156,6 +159,7 @@ impl Mesh {
             events,
             limits,
             epoch,
+            client_ids,
             connections: Pool::new(limits.connections_max),
             buffered: Pool::new(limits.buffered_bytes_max),
             publications: Pool::new(limits.publication_bytes_max),
@@ -181,22 +185,38 @@ impl Mesh {
         payload: Payload,
         id: Option<PublishId>,
     ) -> Result<(), PublishRefused> {
+        self.submit(channel, Content::new(payload), id.map(Asker::Control), None)
+    }
+
+    /// Takes a client's publication. `asker` gets its position, or nothing if the home ends first.
+    ///
+    /// # Errors
+    /// Nothing was published, and the asker will not be answered.
+    pub(crate) fn submit(
+        &self,
+        channel: &str,
+        content: Content,
+        asker: Option<Asker>,
+        sender: Option<Ticket>,
+    ) -> Result<(), PublishRefused> {
         if channel.is_empty() || channel.len() > Self::CHANNEL_BYTES_MAX {
             return Err(PublishRefused::Channel);
         }
         if self.0.draining.load(Ordering::Relaxed) {
             return Err(PublishRefused::Draining);
         }
-        let bytes = Publication::bytes_max(payload.bytes().len(), self.0.limits.compression);
+        let bytes =
+            Publication::bytes_max(content.payload.bytes().len(), self.0.limits.compression);
         if bytes > self.0.limits.publication_bytes_max {
             return Err(PublishRefused::TooLarge);
         }
         let permit = Permit::take(&self.0.publications, bytes).ok_or(PublishRefused::Busy)?;
         let message = Message::Publish(Box::new(Submission {
             channel: channel.into(),
-            content: Content::new(payload),
+            content,
             permit,
-            asker: id.map(Asker::Control),
+            asker,
+            sender,
             idempotency_key: None,
             delta: false,
             skip_history: false,
@@ -274,6 +294,10 @@ impl Mesh {
             namespaces: Arc::clone(&settings.namespaces),
             history_bytes_max: self.0.limits.history_bytes_max / self.shard_count() as u64,
         }
+    }
+
+    pub(crate) fn client_ids(&self) -> ClientIds {
+        self.0.client_ids
     }
 
     pub(crate) fn connections(&self) -> &Pool {

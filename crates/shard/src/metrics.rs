@@ -1,10 +1,11 @@
 //! What a shard counts. One writer, the shard; readers sum over shards.
 
 use myriad_hub::CloseReason;
+use myriad_wire::centrifuge::ErrorCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The reasons `closes` is indexed by.
-pub const CLOSE_REASONS: [CloseReason; 15] = CloseReason::ALL;
+pub const CLOSE_REASONS: [CloseReason; 22] = CloseReason::ALL;
 
 /// A counter or gauge with one writer: no locked instruction is needed to add.
 #[derive(Debug, Default)]
@@ -94,6 +95,14 @@ pub struct Metrics {
     pub messages_received: Count,
     /// Of those, the compressed ones.
     pub compressed_messages_received: Count,
+    /// Commands of clients with sessions, pongs among them.
+    pub commands: Count,
+    /// Of those, the ones answered with an error, by [`ErrorCode::ALL`].
+    pub command_errors: [Count; ErrorCode::ALL.len()],
+    /// Connect commands answered with a result.
+    pub client_connects: Count,
+    /// Subscribe commands answered with a result.
+    pub subscribes: Count,
     /// Bytes from clients.
     pub received_bytes: Count,
     /// Bytes the kernel took for clients.

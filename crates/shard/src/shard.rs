@@ -6,6 +6,7 @@ use crate::input::Inputs;
 use crate::marks::{Happening, hit, hit_in_phase};
 use crate::mesh::{Mesh, Message};
 use crate::metrics::Metrics;
+use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::surplus::Surplus;
 use myriad_hub::{CloseReason, Home, Hub, Lease, Now, Phase, Timing, marks};
@@ -50,6 +51,7 @@ pub struct Shard<R: Reactor> {
     /// The order of the channels at home here.
     pub(crate) home: Home,
     pub(crate) inputs: Inputs,
+    pub(crate) sessions: Sessions,
     pub(crate) admission: Admission,
     pub(crate) messages: Messages,
     pub(crate) turn_end: TurnEnd,
@@ -108,6 +110,7 @@ impl<R: Reactor> Shard<R> {
             settings.pong_timeout,
             settings.idle_timeout,
             settings.linger_timeout,
+            settings.client.stale_close_delay,
         );
         let buffered = Lease::new(mesh.buffered().clone(), mesh.buffered_portion());
         reactor.accept(true);
@@ -119,9 +122,11 @@ impl<R: Reactor> Shard<R> {
                 buffered,
                 spread_from,
                 now,
-            ),
+            )
+            .of_shard(u16::try_from(index).expect("at most 256 shards")),
             home: Home::new(mesh.home_settings(index, &settings), now),
             inputs: Inputs::new(),
+            sessions: Sessions::new(mesh.client_ids()),
             admission: Admission {
                 credits: Lease::new(mesh.connections().clone(), 0),
                 surplus: Surplus::default(),
@@ -349,6 +354,8 @@ impl<R: Reactor> Shard<R> {
             home_channels: self.home.len(),
             outbounds: self.hub.outbound_count(),
             buffered_bytes: self.hub.buffered_bytes(),
+            sessions: self.hub.session_count(),
+            waiting_commands: self.sessions.waiting(),
             timers: self.hub.timer_count(),
             surplus: self.admission.surplus.len(),
         }
@@ -391,6 +398,10 @@ pub struct Holdings {
     pub outbounds: usize,
     /// Bytes counted against the buffer budget.
     pub buffered_bytes: u64,
+    /// Sessions.
+    pub sessions: usize,
+    /// Commands that wait for an answer from elsewhere, beside tickets.
+    pub waiting_commands: usize,
     /// Armed timers.
     pub timers: usize,
     /// Connections beyond the limit, to be answered 503.

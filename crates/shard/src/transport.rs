@@ -1,10 +1,11 @@
 //! What connections speak: the request head first, then one transport each.
 //!
 //! [`Methods::of`] is the one place that tells transports apart. Each transport has a file that says what it does: `raw.rs`,
-//! `echo.rs`. What these two share of WebSocket is in `websocket.rs`, `frames.rs` and `compressed.rs`. How publications are
+//! `echo.rs`, `centrifuge.rs`. What these share of WebSocket is in `websocket.rs`, `frames.rs` and `compressed.rs`. How publications are
 //! encoded for a transport is [`Transport::protocol`], because the hub delivers them.
 
 mod admission;
+pub(crate) mod centrifuge;
 mod compressed;
 mod control_plane;
 mod echo;
@@ -37,9 +38,16 @@ impl<R: Reactor> Methods<R> {
         match transport {
             Transport::Raw => Self::RAW,
             Transport::Echo => Self::ECHO,
+            Transport::CentrifugeJson => Self::CENTRIFUGE_JSON,
+            Transport::CentrifugeProtobuf => Self::CENTRIFUGE_PROTOBUF,
             Transport::Http => unreachable!("a connection opens with a transport"),
         }
     }
+}
+
+/// The last bytes to a client of this transport, for the reason.
+pub(crate) fn close_frame_of<R: Reactor>(transport: Transport, reason: CloseReason) -> Vec<u8> {
+    (Methods::<R>::of(transport).close)(reason)
 }
 
 impl<R: Reactor> Shard<R> {

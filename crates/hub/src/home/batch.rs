@@ -1,6 +1,6 @@
 //! Publications that wait to leave together.
 
-use crate::{Batch, Content, Delivery, Now, Permit, Position, Publication};
+use crate::{Batch, Content, Delivery, Now, Permit, Position, Publication, Ticket};
 use myriad_wheel::Tick;
 use std::sync::Arc;
 
@@ -15,6 +15,9 @@ pub(super) struct Accepted {
     pub(super) position: Position,
     pub(super) content: Arc<Content>,
     pub(super) delta_base: Option<Arc<Content>>,
+    /// Whether clients are told its offset: history keeps it.
+    pub(super) is_kept: bool,
+    pub(super) sender: Option<Ticket>,
     pub(super) published_at: Now,
     pub(super) permit: Permit,
 }
@@ -29,7 +32,14 @@ impl Accepted {
             shards,
             Some(self.permit),
         );
-        Arc::new(publication.with_delta_base(self.delta_base))
+        let publication = publication
+            .with_delta_base(self.delta_base)
+            .without_sender(self.sender);
+        Arc::new(if self.is_kept {
+            publication.with_position()
+        } else {
+            publication
+        })
     }
 }
 

@@ -15,6 +15,7 @@ impl Home {
             content,
             permit,
             asker,
+            sender,
             idempotency_key,
             delta,
             skip_history,
@@ -39,10 +40,13 @@ impl Home {
             self.recent_keys.insert(&channel, key, position, tick);
         }
         self.answer_publisher(asker, position);
+        let has_history = index.is_some_and(|index| self.channels[index].history.is_some());
         let accepted = Accepted {
             position,
             content,
             delta_base,
+            is_kept: has_history && !skip_history,
+            sender,
             published_at: now,
             permit,
         };

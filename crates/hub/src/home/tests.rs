@@ -208,6 +208,7 @@ fn submission(channel: &str, id: Option<PublishId>) -> Submission {
         content: Content::new(Payload::Text("".into())),
         permit: Permit::take(&Pool::new(10), 1).expect("ten"),
         asker: id.map(Asker::Control),
+        sender: None,
         idempotency_key: None,
         delta: false,
         skip_history: false,
@@ -468,6 +469,7 @@ fn history_is_read_in_pages() {
 #[test]
 fn a_repeated_key_is_answered_and_not_published() {
     let keyed = |channel| Submission {
+        sender: None,
         idempotency_key: Some("k".into()),
         ..submission(channel, Some(PublishId(1)))
     };

@@ -89,6 +89,7 @@ impl Hub {
     pub fn release(&mut self, index: u32, emptied_channels: &mut Vec<Arc<str>>) {
         self.unsubscribe_all(index, emptied_channels);
         self.drop_outbound(index);
+        self.release_session(index);
         self.wheel.disarm(&mut self.connections, index);
         self.connections.remove(index);
     }

@@ -1,13 +1,13 @@
 //! Deliveries of publications to a channel's members on this shard, in slices.
 
 use super::Hub;
-use crate::channel::{Member, Membership};
+use crate::channel::{Member, Membership, SubscriptionFlags};
 use crate::compression::Compressor;
-use crate::connection::{Connection, Phase};
+use crate::connection::{Connection, Phase, Transport};
 use crate::encoding::Encoding;
 use crate::marks::hit;
 use crate::outbound::Chunk;
-use crate::{CloseReason, Publication};
+use crate::{CloseReason, Now, PresenceEvent, Publication};
 use myriad_wheel::NONE;
 use std::sync::Arc;
 
@@ -188,6 +188,12 @@ impl Hub {
             hit!(DeliverPastOwn);
             return;
         }
+        let flags = subscription.flags();
+        if flags.has(SubscriptionFlags::WAITING)
+            || publication.is_presence() && !flags.has(SubscriptionFlags::JOIN_LEAVE)
+        {
+            return;
+        }
         let connection = &mut self.connections[member.connection];
         if connection.phase != Phase::Open {
             hit!(DeliverBeforeAdmission);
@@ -196,6 +202,10 @@ impl Hub {
         if offset > 0 {
             subscription.set_last(offset);
         }
+        if connection.session != NONE && self.is_withheld(member, publication, overflown) {
+            return;
+        }
+        let connection = &mut self.connections[member.connection];
         if connection.outbound == NONE && !connection.is(Connection::IN_BATCH) {
             targets.push(Target {
                 connection: member.connection,
@@ -220,6 +230,49 @@ impl Hub {
             }
             Err(overflow) => overflown.push((member.connection, overflow.into())),
         }
+    }
+
+    /// Whether a member with a session does not get a publication that has its turn. One that cannot read it goes to `overflown`.
+    fn is_withheld(
+        &self,
+        member: Member,
+        publication: &Publication,
+        overflown: &mut Vec<(u32, CloseReason)>,
+    ) -> bool {
+        if !publication.is_json()
+            && self.connections[member.connection].transport() == Transport::CentrifugeJson
+        {
+            overflown.push((member.connection, CloseReason::InappropriateProtocol));
+            return true;
+        }
+        let is_sender = publication.sender().is_some_and(|sender| {
+            sender.shard == self.shard
+                && self.connections.contains(sender.connection)
+                && sender.connection.index == member.connection
+        });
+        let flags = self.subscriptions[member.subscription].flags();
+        is_sender
+            || flags.has(SubscriptionFlags::DETAILS)
+                && self.is_filtered(member.subscription, publication)
+    }
+
+    fn is_filtered(&self, subscription: u32, publication: &Publication) -> bool {
+        let filter = self.details[&subscription].filter.as_ref();
+        let content = publication.content();
+        filter
+            .zip(content)
+            .is_some_and(|(filter, content)| !filter.passes(&content.tags))
+    }
+
+    /// Queues a join or a leave for members who watch them. False if the channel has no members here.
+    pub fn deliver_presence(&mut self, event: &PresenceEvent, now: Now) -> bool {
+        let Some(&channel) = self.names.get(&event.channel) else {
+            return false;
+        };
+        let Membership::Joined { epoch } = self.channels[channel].membership else {
+            return false;
+        };
+        self.deliver(Arc::new(Publication::presence(event, epoch, now)))
     }
 
     fn finish_delivery(&mut self, channel: u32, emptied_channels: &mut Vec<Arc<str>>) {

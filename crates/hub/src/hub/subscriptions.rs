@@ -2,7 +2,9 @@
 
 use super::Hub;
 use crate::Position;
+use crate::channel::SubscriptionFlags;
 use crate::channel::{Channel, Member, Membership, Subscription};
+use crate::details::SubscriptionDetails;
 use crate::marks::hit;
 use myriad_wheel::{Key, NONE};
 use std::sync::Arc;
@@ -102,6 +104,102 @@ impl Hub {
             .index;
         self.names.insert(name, index);
         index
+    }
+
+    /// The connection's subscription to a channel, if it has one.
+    #[must_use]
+    pub fn find_subscription(&self, index: u32, name: &str) -> Option<SubscriptionId> {
+        let channel = *self.names.get(name)?;
+        self.subscription_to(index, channel).map(SubscriptionId)
+    }
+
+    /// The channel of a live subscription.
+    #[must_use]
+    pub fn channel_name(&self, subscription: SubscriptionId) -> &Arc<str> {
+        &self.channels[self.subscriptions[subscription.0].channel].name
+    }
+
+    /// The flags of a live subscription.
+    #[must_use]
+    pub fn subscription_flags(&self, subscription: SubscriptionId) -> SubscriptionFlags {
+        self.subscriptions[subscription.0].flags()
+    }
+
+    /// Sets the flags of a live subscription.
+    pub fn set_subscription_flags(
+        &mut self,
+        subscription: SubscriptionId,
+        flags: SubscriptionFlags,
+    ) {
+        let record = &mut self.subscriptions[subscription.0];
+        // Whether it has details is the hub's own to know.
+        let details = record.flags().has(SubscriptionFlags::DETAILS);
+        let flags = flags.without(SubscriptionFlags::DETAILS);
+        record.set_flags(if details {
+            flags.with(SubscriptionFlags::DETAILS)
+        } else {
+            flags
+        });
+    }
+
+    /// A subscription that waited gets everything after `offset` from now on.
+    pub fn end_waiting(&mut self, subscription: SubscriptionId, offset: u64) {
+        let record = &mut self.subscriptions[subscription.0];
+        assert!(record.flags().has(SubscriptionFlags::WAITING));
+        record.set_flags(record.flags().without(SubscriptionFlags::WAITING));
+        record.set_last(offset.max(record.last()));
+    }
+
+    /// What only some subscriptions have; none if this one does not.
+    #[must_use]
+    pub fn details(&self, subscription: SubscriptionId) -> Option<&SubscriptionDetails> {
+        let has = self.subscription_flags(subscription);
+        has.has(SubscriptionFlags::DETAILS)
+            .then(|| &self.details[&subscription.0])
+    }
+
+    /// As [`Hub::details`], made on first need.
+    pub fn details_mut(&mut self, subscription: SubscriptionId) -> &mut SubscriptionDetails {
+        let record = &mut self.subscriptions[subscription.0];
+        record.set_flags(record.flags().with(SubscriptionFlags::DETAILS));
+        self.details.entry(subscription.0).or_default()
+    }
+
+    /// The subscriptions of a connection: the channel's name, and the flags.
+    pub fn subscriptions_of(
+        &self,
+        index: u32,
+    ) -> impl Iterator<Item = (SubscriptionId, &Arc<str>, SubscriptionFlags)> {
+        let first = self.connections[index].subscriptions;
+        let live = |subscription: u32| (subscription != NONE).then_some(subscription);
+        std::iter::successors(live(first), move |&subscription| {
+            live(self.subscriptions[subscription].next)
+        })
+        .map(|subscription| {
+            let record = &self.subscriptions[subscription];
+            let name = &self.channels[record.channel].name;
+            (SubscriptionId(subscription), name, record.flags())
+        })
+    }
+
+    /// The members of a channel here: connection, subscription and its flags.
+    pub fn members_of(
+        &self,
+        name: &str,
+    ) -> impl Iterator<Item = (u32, SubscriptionId, SubscriptionFlags)> {
+        let channel = self.names.get(name).map(|&channel| &self.channels[channel]);
+        let members = channel.map_or(&[][..], |channel| &channel.members);
+        let live = members
+            .iter()
+            .filter(|member| **member != Member::TOMBSTONE);
+        live.map(|member| {
+            let flags = self.subscriptions[member.subscription].flags();
+            (
+                member.connection,
+                SubscriptionId(member.subscription),
+                flags,
+            )
+        })
     }
 
     /// Channels that a connection is subscribed to. Walks its subscriptions.
@@ -204,7 +302,11 @@ impl Hub {
         subscription: u32,
         emptied_channels: &mut Vec<Arc<str>>,
     ) -> u32 {
+        let index_of_record = subscription;
         let subscription = self.subscriptions.remove(subscription);
+        if subscription.flags().has(SubscriptionFlags::DETAILS) {
+            self.details.remove(&index_of_record);
+        }
         let record = &mut self.channels[subscription.channel];
         if matches!(record.membership, Membership::Joining { .. }) {
             self.connections[index].joins_pending -= 1;

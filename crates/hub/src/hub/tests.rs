@@ -15,7 +15,7 @@ const SECOND: u64 = 1_000_000_000;
 
 fn timing(ping_s: u64, pong_s: u64, idle_s: u64) -> Timing {
     let s = Duration::from_secs;
-    Timing::new(s(10), s(ping_s), s(pong_s), s(idle_s), s(5))
+    Timing::new(s(10), s(ping_s), s(pong_s), s(idle_s), s(5), s(10))
 }
 
 fn hub(timing: Timing) -> Hub {

@@ -28,7 +28,7 @@ on_both_drivers! {
         let server = start(options(driver));
         let answer = upgrade(server.address(), "/socket", "");
         assert_eq!(answer.status, 404);
-        assert_eq!(answer.body, "No WebSocket is at /socket: connect to /raw?channel=NAME and /echo.");
+        assert_eq!(answer.body, "No WebSocket is at /socket: connect to /connection/websocket, /raw?channel=NAME or /echo.");
         let production = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
         let address = production.address();
         let answer = upgrade(address, "/echo", "");

@@ -8,6 +8,7 @@ use crate::shard::Shard;
 use myriad_hub::{Chunk, Now, Subscribed};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
+use std::sync::Arc;
 
 /// Bytes a client may send behind its request before the 101.
 const EARLY_BYTES_MAX: usize = 16 * 1024;
@@ -30,19 +31,7 @@ impl<R: Reactor> Shard<R> {
                 Subscribed::Pending => pending = true,
                 Subscribed::Ask { name, serial } => {
                     pending = true;
-                    // A leave of the same channel in this turn must arrive before this join.
-                    self.send_leaves();
-                    let (shard, home) = (self.index, self.mesh.home_of(&name));
-                    hit!(AskSelf if home == shard);
-                    hit!(AskOther if home != shard);
-                    self.send_message(
-                        home,
-                        Message::Join {
-                            channel: name,
-                            shard,
-                            serial,
-                        },
-                    );
+                    self.send_join(name, serial);
                 }
             }
         }
@@ -52,6 +41,23 @@ impl<R: Reactor> Shard<R> {
         }
         self.hub.begin_joining(key.index, now);
         self.keep_joining(key, response.into(), early.to_vec(), now);
+    }
+
+    /// Asks the home of a channel that has its first subscriber here.
+    pub(crate) fn send_join(&mut self, channel: Arc<str>, serial: u64) {
+        // A leave of the same channel in this turn must arrive before this join.
+        self.send_leaves();
+        let (shard, home) = (self.index, self.mesh.home_of(&channel));
+        hit!(AskSelf if home == shard);
+        hit!(AskOther if home != shard);
+        self.send_message(
+            home,
+            Message::Join {
+                channel,
+                shard,
+                serial,
+            },
+        );
     }
 
     /// Bytes that come behind the request, before the 101 has left.

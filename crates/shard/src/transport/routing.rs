@@ -1,5 +1,6 @@
 //! The request head: which transport it asks for, or what is wrong with it. Changes `inputs` and `hub`.
 
+use super::centrifuge;
 use super::refusals::Refused;
 use crate::input::Input;
 use crate::marks::{Happening, hit};
@@ -13,9 +14,17 @@ use myriad_wire::handshake::{asks_for_websocket, check_upgrade};
 use myriad_wire::http::{
     HeadLimits, RequestHead, check_origin, check_request, parse_request, query_pairs,
 };
+use std::sync::Arc;
 
 /// Characters of a path that an answer repeats.
 const SHOWN_PATH_CHARS: usize = 100;
+
+/// Where streams are.
+enum Path {
+    Raw,
+    Echo,
+    Centrifuge,
+}
 
 /// What a request head asks for.
 enum Route {
@@ -26,6 +35,8 @@ enum Route {
         response: Vec<u8>,
         /// What was agreed to of compression.
         window: Option<Window>,
+        /// The user whom a trusted proxy names; only on transports with sessions.
+        user: Option<Arc<str>>,
     },
     ControlPlane,
 }
@@ -62,10 +73,14 @@ impl<R: Reactor> Shard<R> {
                 channels,
                 response,
                 window,
+                user,
             }) => {
                 let connection = self.hub.connection_mut(key.index);
                 connection.set_transport(transport);
                 connection.set_window(window);
+                if transport.has_sessions() {
+                    self.hub.open_session(key.index, user);
+                }
                 let early = &mut bytes[head_bytes..];
                 match channels {
                     Some(channels) => self.join(key, response, &channels, early, now),
@@ -88,12 +103,19 @@ impl<R: Reactor> Shard<R> {
 
     fn route(&self, head: &RequestHead<'_>, surplus: bool) -> Result<Route, Refused> {
         check_request(head)?;
-        let transport = match head.path() {
-            "/raw" => Transport::Raw,
-            "/echo" if self.settings.echo => Transport::Echo,
+        let path = match head.path() {
+            "/raw" => Path::Raw,
+            "/echo" if self.settings.echo => Path::Echo,
+            "/connection/websocket" => Path::Centrifuge,
             path => return self.route_elsewhere(head, path),
         };
         let upgrade = check_upgrade(head)?;
+        let query = head.query().unwrap_or_default();
+        let (transport, subprotocol) = match path {
+            Path::Raw => (Transport::Raw, None),
+            Path::Echo => (Transport::Echo, None),
+            Path::Centrifuge => centrifuge::transport_of(upgrade.protocols(), query),
+        };
         if let Some(allowed) = &self.settings.allowed_origins {
             check_origin(head.headers("origin"), head.header("host"), allowed)?;
         }
@@ -103,24 +125,32 @@ impl<R: Reactor> Shard<R> {
         if surplus {
             return Err(Refused::full());
         }
-        if !self.settings.anonymous {
+        // A client with a session says who it is by its first command.
+        if !self.settings.anonymous && !transport.has_sessions() {
             return Err(Refused::anonymous());
         }
-        let channels = match transport.protocol() {
-            Some(_) => Some(self.channels_of(head.query().unwrap_or_default())?),
-            None => None,
+        let channels = match transport {
+            Transport::Raw => Some(self.channels_of(query)?),
+            _ => None,
         };
+        let user_header = self.settings.client.user_id_http_header.as_deref();
+        let user = user_header
+            .filter(|_| transport.has_sessions())
+            .and_then(|name| head.header(name))
+            .and_then(|value| str::from_utf8(value).ok())
+            .filter(|user| !user.is_empty());
         let deflate = match self.settings.compression {
             Compression::Off => None,
             Compression::Shared => upgrade.deflate(),
         };
         let mut response = Vec::with_capacity(256);
-        upgrade.write_response(None, deflate.as_ref(), &mut response);
+        upgrade.write_response(subprotocol, deflate.as_ref(), &mut response);
         Ok(Route::Stream {
             transport,
             channels,
             response,
             window: deflate.map(|deflate| deflate.window()),
+            user: user.map(Into::into),
         })
     }
 
@@ -129,9 +159,9 @@ impl<R: Reactor> Shard<R> {
         if asks_for_websocket(head) {
             let shown: String = path.chars().take(SHOWN_PATH_CHARS).collect();
             let streams = if self.settings.echo {
-                "/raw?channel=NAME and /echo"
+                "/connection/websocket, /raw?channel=NAME or /echo"
             } else {
-                "/raw?channel=NAME (/echo needs --dev)"
+                "/connection/websocket or /raw?channel=NAME (/echo needs --dev)"
             };
             let sentence = format!("No WebSocket is at {shown}: connect to {streams}.");
             return Err(Refused::new(404, "path", sentence));

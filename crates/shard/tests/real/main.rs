@@ -1,20 +1,21 @@
 //! Shards on threads with real drivers and sockets, against a WebSocket client that we did not write.
 
+/// The same tests on both drivers.
+macro_rules! on_both_drivers {
+    ($($test:ident),* $(,)?) => {
+        mod epoll { $(#[test] fn $test() { super::$test(crate::node::Driver::Epoll); })* }
+        mod io_uring { $(#[test] fn $test() { super::$test(crate::node::Driver::IoUring); })* }
+    };
+}
+
 mod node;
+mod sessions;
 
 use myriad_shard::{CloseReason, Payload, PublishRefused};
 use node::{Driver, Node, Options};
 use std::io::{Read, Write};
 use std::time::Duration;
 use tungstenite::{Message, error::Error};
-
-/// The same tests on both drivers.
-macro_rules! on_both_drivers {
-    ($($test:ident),* $(,)?) => {
-        mod epoll { $(#[test] fn $test() { super::$test(super::Driver::Epoll); })* }
-        mod io_uring { $(#[test] fn $test() { super::$test(super::Driver::IoUring); })* }
-    };
-}
 
 on_both_drivers!(
     publications_arrive_in_order_on_every_shard,

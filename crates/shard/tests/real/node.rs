@@ -2,12 +2,13 @@
 
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
-    CloseReason, Epoch, HandOver, Mesh, Metrics, Now, Payload, Position, ProcessLimits, PublishId,
-    PublishRefused, Publishers, Settings, Shard, Turn,
+    ClientIds, ClientOptions, CloseReason, Epoch, HandOver, Mesh, Metrics, Namespaces, Now,
+    Payload, Position, ProcessLimits, PublishId, PublishRefused, Publishers, Settings, Shard, Turn,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -27,6 +28,9 @@ pub(crate) struct Options {
     pub(crate) ping_interval: Duration,
     pub(crate) pong_timeout: Duration,
     pub(crate) handshake_timeout: Duration,
+    pub(crate) subscriptions_max: u32,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) client: ClientOptions,
 }
 
 impl Default for Options {
@@ -39,6 +43,9 @@ impl Default for Options {
             ping_interval: Duration::ZERO,
             pong_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
+            subscriptions_max: 128,
+            namespaces: Namespaces::development(),
+            client: ClientOptions::default(),
         }
     }
 }
@@ -83,7 +90,13 @@ impl Node {
         };
         let (answers, published) = channel();
         let answers = Box::new(Answers(answers));
-        let mesh = Mesh::new(wakers.clone(), limits, Epoch::new(7), answers);
+        let mesh = Mesh::new(
+            wakers.clone(),
+            limits,
+            Epoch::new(7),
+            ClientIds::new(7),
+            answers,
+        );
         let settings = Settings {
             echo: true,
             anonymous: true,
@@ -92,6 +105,9 @@ impl Node {
             ping_interval: options.ping_interval,
             pong_timeout: options.pong_timeout,
             outbound_bytes_max: options.outbound_bytes_max,
+            subscriptions_max: options.subscriptions_max,
+            namespaces: Arc::new(options.namespaces),
+            client: options.client,
             ..Settings::default()
         };
         let (sender, handed_over) = channel();
@@ -153,6 +169,24 @@ impl Node {
         }
     }
 
+    /// Opens a WebSocket with a header of its own.
+    pub(crate) fn connect_with(
+        &self,
+        path: &str,
+        name: &'static str,
+        value: &'static str,
+    ) -> WebSocket<TcpStream> {
+        let mut request = format!("ws://{}{path}", self.address)
+            .into_client_request()
+            .expect("a URL");
+        let value = value.parse().expect("a header's value");
+        request.headers_mut().insert(name, value);
+        match tungstenite::client(request, self.stream()) {
+            Ok((client, _)) => client,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
     pub(crate) fn connect(&self, path: &str) -> WebSocket<TcpStream> {
         self.request(path).expect("an upgrade")
     }
@@ -175,7 +209,6 @@ impl Node {
         let (id, position) = self.published.recv().expect("an answer");
         assert_eq!(id, PublishId(7));
         let position = position.expect("a position");
-        assert_eq!(position.epoch, self.mesh.epoch());
         Ok(position.offset)
     }
 

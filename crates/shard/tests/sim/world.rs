@@ -9,7 +9,7 @@ use crate::trace::Trace;
 use crate::verdict::ns;
 use myriad_reactor::Waker;
 use myriad_reactor::sim::{Faults, PeerEnd, Prng, Sim, SimNet};
-use myriad_shard::{CLOSE_REASONS, Count, Epoch, Mesh, Metrics, Now, Shard, Turn};
+use myriad_shard::{CLOSE_REASONS, ClientIds, Count, Epoch, Mesh, Metrics, Now, Shard, Turn};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -124,7 +124,13 @@ impl World {
         let net = SimNet::new(prng.bits(), plan.faults);
         let wakers = (0..plan.shards).map(|_| Waker::silent()).collect();
         let (replies, epoch) = (Replies::default(), Epoch::new(plan.start));
-        let mesh = Mesh::new(wakers, plan.limits, epoch, Box::new(replies.clone()));
+        let mesh = Mesh::new(
+            wakers,
+            plan.limits,
+            epoch,
+            ClientIds::new(7),
+            Box::new(replies.clone()),
+        );
         let control = Rc::new(RefCell::new(ControlPlane::new(prng.fork())));
         let seat = |index| {
             let shard = Shard::new(

@@ -68,6 +68,12 @@ codes! {
 }
 
 impl ErrorCode {
+    /// Its index in [`ErrorCode::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        (self as u32 - Self::Internal as u32) as usize
+    }
+
     /// Whether clients try the same again by themselves.
     #[must_use]
     pub const fn is_temporary(self) -> bool {

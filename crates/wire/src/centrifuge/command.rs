@@ -84,6 +84,10 @@ message! {
     pub struct PresenceRequest<'a> {
         /// The channel.
         channel: 1 "channel" => Cow<'a, str>,
+        /// Clients of a page at most; 0 for all of them. Our extension, as `cursor`: its number is far from the protocol's.
+        limit: 1001 "limit" => u32,
+        /// The page after this client id; empty for the first.
+        cursor: 1002 "cursor" => Cow<'a, str>,
     }
 
     /// Asks how many clients and users are subscribed.
@@ -310,6 +314,12 @@ impl<'a> Decoder<'a> {
     #[must_use]
     pub fn new(encoding: Encoding, frame: &'a [u8]) -> Self {
         Self(Messages::new(encoding, "command", frame))
+    }
+
+    /// The bytes behind the last command: a frame too, or empty.
+    #[must_use]
+    pub fn remaining(&self) -> &'a [u8] {
+        self.0.remaining()
     }
 }
 

@@ -38,6 +38,15 @@ impl<'a> Messages<'a> {
         Self { state, name }
     }
 
+    /// The bytes behind the last message: a frame too, or empty.
+    pub(super) fn remaining(&self) -> &'a [u8] {
+        match &self.state {
+            State::Json(lines) => lines.as_bytes(),
+            State::Protobuf(reader) => reader.remaining(),
+            State::Broken(_) | State::End => &[],
+        }
+    }
+
     /// Gives no more messages.
     pub(super) fn end(&mut self) {
         self.state = State::End;

@@ -2,6 +2,8 @@
 //!
 //! * [`Decoder`] turns a client's frame into [`Command`]s that borrow from it;
 //! * [`client`] is the other side: it writes commands and reads replies;
+//! * [`FrameWriter`] writes replies and pushes, [`make_delta`] Fossil deltas;
+//! * [`Filter`] says which publications pass a client's tags filter;
 //! * [`ErrorCode`], [`UnsubscribeCode`] and [`DisconnectCode`] are the protocol's numbers and texts.
 //!
 //! Each message is described once, with the number and the JSON name of each field (`message.rs`), for both encodings.
@@ -9,11 +11,15 @@
 pub mod client;
 mod codes;
 mod command;
+mod delta;
 mod error;
+mod filter;
 mod frame;
 mod json;
 mod message;
 mod protobuf;
+mod reply;
+mod writer;
 
 pub use codes::{DisconnectCode, ErrorCode, UnsubscribeCode, disconnect_is_terminal};
 pub use command::{
@@ -22,8 +28,11 @@ pub use command::{
     SendRequest, StreamPosition, SubRefreshRequest, SubscribeRequest, TrackBatch,
     UnsubscribeRequest,
 };
+pub use delta::{Delta, apply_delta, make_delta};
 pub use error::CommandError;
+pub use filter::{Filter, FilterError};
 pub use json::{is_json, json_without_line_breaks};
+pub use reply::{ClientInfo, ConnectResult, FrameWriter, PublicationFields, Push, SubscribeResult};
 
 /// How the messages of a connection are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -45,6 +45,10 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    pub(super) fn remaining(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// The next message of a frame: its length, then its bytes.
     pub(super) fn next_message(&mut self, name: &'static str) -> Result<Self, CommandError> {
         self.name = name;

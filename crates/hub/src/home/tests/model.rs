@@ -245,6 +245,7 @@ impl Test {
         self.home.handle_publish(
             Submission {
                 content: text(&number.to_string()),
+                sender: None,
                 idempotency_key: key.map(|key| key.to_string().into()),
                 skip_history,
                 ..submission(CHANNELS[channel], Some(PublishId(number)))

@@ -1,0 +1,13 @@
+//! What only some subscriptions have.
+
+use myriad_wire::centrifuge::Filter;
+use std::sync::Arc;
+
+/// What only some subscriptions of clients with sessions have, beside the record that every subscription has.
+#[derive(Debug, Default)]
+pub struct SubscriptionDetails {
+    /// What the application says of the client in this channel, for other clients: JSON, or bytes for protobuf clients.
+    pub info: Option<Arc<[u8]>>,
+    /// Only publications whose tags pass are delivered.
+    pub filter: Option<Box<Filter>>,
+}

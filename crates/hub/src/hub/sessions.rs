@@ -1,0 +1,63 @@
+//! Sessions of connections whose clients send commands.
+
+use super::Hub;
+use crate::session::Session;
+use crate::{Now, SessionState};
+use myriad_wheel::NONE;
+use std::sync::Arc;
+
+impl Hub {
+    /// Makes the session of a connection that is about to open. Its client has the stale timeout to send its connect command.
+    pub fn open_session(&mut self, index: u32, user: Option<Arc<str>>) {
+        assert_eq!(self.connections[index].session, NONE);
+        let session = self.sessions.insert(Session::new(index, user));
+        self.connections[index].session = session.index;
+    }
+
+    /// The session of a connection, which has one.
+    #[must_use]
+    pub fn session(&self, index: u32) -> &Session {
+        &self.sessions[self.connections[index].session]
+    }
+
+    /// The session of a connection, which has one, to change.
+    pub fn session_mut(&mut self, index: u32) -> &mut Session {
+        &mut self.sessions[self.connections[index].session]
+    }
+
+    /// The connect command is answered: pings begin.
+    pub fn note_connected(&mut self, index: u32, now: Now) {
+        let session = self.session_mut(index);
+        session.state = SessionState::Connected;
+        // No ping is unanswered yet.
+        session.last_pong = now.tick();
+        self.arm_open(index, now);
+    }
+
+    /// Notes the answer to a ping; false if no ping is unanswered.
+    ///
+    /// A ping that was answered by something else in time stays unanswered until its pong or the next ping.
+    #[must_use]
+    pub fn take_pong(&mut self, index: u32, now: Now) -> bool {
+        let pinged_at = self.pinged_at(index);
+        let session = self.session_mut(index);
+        if session.last_pong >= pinged_at {
+            return false;
+        }
+        session.last_pong = now.tick();
+        true
+    }
+
+    /// Sessions of all connections.
+    #[must_use]
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub(super) fn release_session(&mut self, index: u32) {
+        let session = std::mem::replace(&mut self.connections[index].session, NONE);
+        if session != NONE {
+            self.sessions.remove(session);
+        }
+    }
+}

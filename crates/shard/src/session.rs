@@ -1,0 +1,297 @@
+//! Sessions: what clients of the Centrifuge protocol ask for by commands, one file for each kind of command.
+//!
+//! A command is answered at once, or it asks: the home of its channel (`Message::Recover`, `ReadHistory`, `Publish`), or all
+//! shards (member lists). What it asks travels with a [`Ticket`], which is plain data, and the answer comes back through the
+//! inbox. The tickets that a session may have open are bounded.
+//!
+//! Changes `hub` and `sessions`; sends by `mesh`.
+
+mod connect;
+mod history;
+mod members;
+mod publish;
+mod subscribe;
+
+pub(crate) use members::{Gather, MembersPage, MembersQuestion};
+
+use crate::shard::Shard;
+use crate::transport::centrifuge::{format_of, message_frame};
+use connect::Connecting;
+use myriad_hub::{
+    ChannelOptions, ClientId, ClientIds, ClientInfo, CloseReason, NameError, Now, Phase,
+    SessionState, SubscriptionId, Ticket,
+};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::centrifuge::{
+    Command, Decoder, Encoding as Format, ErrorCode, FrameWriter, Request,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+use subscribe::Pending;
+
+/// Commands of one client that may wait for an answer from elsewhere. Past it they are answered "too many requests".
+const TICKETS_MAX: u16 = 256;
+
+/// Bytes of replies that are gathered into one frame.
+const FRAME_BYTES_MAX: usize = 64 * 1024;
+
+/// What a shard keeps for its sessions beside their records in the hub.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    /// Makes and reads client ids.
+    pub(crate) ids: ClientIds,
+    /// Replies to the message that is being handled: the content of its client's next frame. Empty between two messages.
+    replies: Vec<u8>,
+    /// Subscriptions that wait for their home.
+    pending: HashMap<SubscriptionId, Pending>,
+    /// Clients whose connect command waits for server-side subscriptions, by their connection.
+    connecting: HashMap<u32, Connecting>,
+    /// Member lists that are being gathered from all shards.
+    gathers: HashMap<u64, Gather>,
+    last_gather: u64,
+}
+
+impl Sessions {
+    pub(crate) fn new(ids: ClientIds) -> Self {
+        Self {
+            ids,
+            replies: Vec::new(),
+            pending: HashMap::new(),
+            connecting: HashMap::new(),
+            gathers: HashMap::new(),
+            last_gather: 0,
+        }
+    }
+
+    /// What waits for an answer, for checks.
+    pub(crate) fn waiting(&self) -> usize {
+        self.pending.len() + self.connecting.len() + self.gathers.len()
+    }
+}
+
+/// A command that is not carried out. The client erred, or lacks a right, or the server cannot for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// An error in the reply.
+    Reply(ErrorCode),
+    /// The end of the connection.
+    Close(CloseReason),
+}
+
+impl From<ErrorCode> for Failure {
+    fn from(code: ErrorCode) -> Self {
+        Self::Reply(code)
+    }
+}
+
+impl From<NameError> for Failure {
+    fn from(error: NameError) -> Self {
+        Self::Reply(match error {
+            NameError::Empty => return BAD_REQUEST,
+            NameError::TooLong | NameError::Invalid => ErrorCode::BadRequest,
+            NameError::UnknownNamespace => ErrorCode::UnknownChannel,
+            NameError::Private | NameError::OtherUsers => ErrorCode::PermissionDenied,
+        })
+    }
+}
+
+const BAD_REQUEST: Failure = Failure::Close(CloseReason::BadRequest);
+
+impl<R: Reactor> Shard<R> {
+    /// Handles the commands of one message.
+    pub(crate) fn handle_commands(&mut self, key: Key, message: &[u8], now: Now) {
+        if self.hub.session(key.index).state == SessionState::Connecting {
+            return self.hold_message(key, message, now);
+        }
+        let format = format_of(self.hub.connection(key.index).transport());
+        let mut commands = Decoder::new(format, message);
+        while let Some(command) = commands.next() {
+            let handled = match command {
+                Ok(command) => self.handle_command(key, command, now),
+                Err(_) => Err((0, BAD_REQUEST)),
+            };
+            match handled {
+                Ok(()) => {}
+                Err((id, Failure::Reply(code))) => {
+                    self.metrics().command_errors[code.index()].add(1);
+                    self.reply(format, |writer| writer.error(id, code));
+                }
+                Err((_, Failure::Close(reason))) => {
+                    self.finish_replies(key, now);
+                    let frame = crate::transport::close_frame_of::<R>(
+                        self.hub.connection(key.index).transport(),
+                        reason,
+                    );
+                    return self.close_gracefully(key, reason, frame, now);
+                }
+            }
+            if self.sessions.replies.len() > FRAME_BYTES_MAX {
+                self.finish_replies(key, now);
+            }
+            if self.hub.connection(key.index).phase != Phase::Open {
+                self.sessions.replies.clear();
+                return;
+            }
+            if self.hub.session(key.index).state == SessionState::Connecting {
+                let remaining = commands.remaining();
+                if !remaining.is_empty() {
+                    self.hold_message(key, remaining, now);
+                }
+                break;
+            }
+        }
+        self.finish_replies(key, now);
+    }
+
+    fn handle_command(
+        &mut self,
+        key: Key,
+        command: Command<'_>,
+        now: Now,
+    ) -> Result<(), (u32, Failure)> {
+        self.metrics().commands.add(1);
+        let id = command.id;
+        let state = self.hub.session(key.index).state;
+        let handled = match (state, command.request) {
+            (SessionState::Connected, Request::Pong) => {
+                if self.hub.take_pong(key.index, now) {
+                    Ok(())
+                } else {
+                    Err(BAD_REQUEST)
+                }
+            }
+            (SessionState::New, Request::Connect(request)) => {
+                self.handle_connect(key, id, &request, now)
+            }
+            (SessionState::New | SessionState::Connecting, _) => Err(BAD_REQUEST),
+            (SessionState::Connected, request) => self.handle_connected(key, id, request, now),
+        };
+        handled.map_err(|failure| (id, failure))
+    }
+
+    /// A command of a connected client.
+    fn handle_connected(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: Request<'_>,
+        now: Now,
+    ) -> Result<(), Failure> {
+        match request {
+            Request::Subscribe(request) => self.handle_subscribe(key, id, &request, now),
+            Request::Unsubscribe(request) => {
+                self.handle_unsubscribe(key, id, &request.channel, now)
+            }
+            Request::Publish(request) => self.handle_publish(key, id, &request),
+            Request::Presence(request) => self.handle_presence(key, id, &request),
+            Request::PresenceStats(request) => {
+                self.handle_presence_stats(key, id, &request.channel)
+            }
+            Request::History(request) => self.handle_history(key, id, &request),
+            // Applications answer these, and are not connected yet.
+            Request::Rpc(_) => Err(ErrorCode::NotAvailable.into()),
+            Request::Send(_) => Err(Failure::Close(CloseReason::NotAvailable)),
+            // Nobody can have a token yet that would be valid.
+            Request::Refresh(request) if request.token.is_empty() => Err(BAD_REQUEST),
+            Request::Refresh(_) => Err(Failure::Close(CloseReason::InvalidToken)),
+            Request::SubRefresh(request) => self.handle_sub_refresh(key, &request),
+            Request::Connect(_) | Request::Pong => Err(BAD_REQUEST),
+        }
+    }
+
+    /// Appends to the replies to the message that is being handled.
+    fn reply(&mut self, format: Format, write: impl FnOnce(&mut FrameWriter<'_>)) {
+        write(&mut FrameWriter::new(format, &mut self.sessions.replies));
+    }
+
+    /// Queues the replies that were gathered, as one frame.
+    pub(crate) fn finish_replies(&mut self, key: Key, now: Now) {
+        if self.sessions.replies.is_empty() {
+            return;
+        }
+        let mut message = std::mem::take(&mut self.sessions.replies);
+        if self.hub.connection(key.index).phase == Phase::Open {
+            self.send_message_to(key, &message, now);
+        }
+        message.clear();
+        // Replies with history may be large; memory for them is not kept.
+        if message.capacity() <= 2 * FRAME_BYTES_MAX {
+            self.sessions.replies = message;
+        }
+    }
+
+    /// Queues a message of the protocol, compressed where that was agreed to and makes it smaller.
+    fn send_message_to(&mut self, key: Key, message: &[u8], now: Now) {
+        let connection = self.hub.connection(key.index);
+        let format = format_of(connection.transport());
+        let window = connection.window();
+        let window = window.and_then(|window| window.worthwhile(message.len()));
+        let kind = myriad_hub::kind_of(format);
+        let compressed =
+            window.and_then(|window| self.hub.compressor_mut().compress(window, kind, message));
+        let frame = compressed.unwrap_or_else(|| message_frame(format, message));
+        self.queue(key, frame, now);
+    }
+
+    /// Answers a command whose answer has come from elsewhere.
+    fn answer(&mut self, key: Key, now: Now, write: impl FnOnce(&mut FrameWriter<'_>)) {
+        let format = format_of(self.hub.connection(key.index).transport());
+        self.reply(format, write);
+        self.finish_replies(key, now);
+    }
+
+    /// A ticket for a question to elsewhere; an error if the session has as many open as it may.
+    fn open_ticket(&mut self, key: Key, command: u32) -> Result<Ticket, Failure> {
+        let session = self.hub.session_mut(key.index);
+        if session.tickets_open >= TICKETS_MAX {
+            return Err(ErrorCode::TooManyRequests.into());
+        }
+        session.tickets_open += 1;
+        Ok(Ticket {
+            shard: u16::try_from(self.index).expect("at most 256 shards"),
+            connection: key,
+            command,
+        })
+    }
+
+    /// Takes a ticket back; the connection that it is for, if that is still there and open.
+    pub(crate) fn close_ticket(&mut self, ticket: Ticket) -> Option<Key> {
+        let key = ticket.connection;
+        if !self.hub.contains(key) {
+            return None;
+        }
+        let is_open = self.hub.connection(key.index).phase == Phase::Open;
+        if !self.hub.connection(key.index).has_session() {
+            return None;
+        }
+        self.hub.session_mut(key.index).tickets_open -= 1;
+        is_open.then_some(key)
+    }
+
+    /// The options of a channel that a client names in a command other than `subscribe`.
+    fn options_of(&self, channel: &str) -> Result<Arc<ChannelOptions>, Failure> {
+        Ok(Arc::clone(self.settings.namespaces.check_name(channel)?))
+    }
+
+    pub(crate) fn is_anonymous(&self, key: Key) -> bool {
+        self.hub.session(key.index).user.is_none()
+    }
+
+    pub(crate) fn client_id(&self, key: Key) -> ClientId {
+        let shard = u16::try_from(self.index).expect("at most 256 shards");
+        self.sessions.ids.id_of(shard, key)
+    }
+
+    /// What other clients are told of a client in a channel.
+    fn client_info(&self, key: Key, subscription: Option<SubscriptionId>) -> ClientInfo {
+        let session = self.hub.session(key.index);
+        let details = subscription.and_then(|subscription| self.hub.details(subscription));
+        ClientInfo {
+            user: session.user.clone().unwrap_or_else(|| "".into()),
+            client: self.client_id(key),
+            connection_info: session.info.clone(),
+            channel_info: details.and_then(|details| details.info.clone()),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! `connect`: the first command of a client.
+
+use super::subscribe::{Outcome, Wish};
+use super::{BAD_REQUEST, Failure};
+use crate::shard::Shard;
+use crate::transport::centrifuge::format_of;
+use myriad_hub::{CloseReason, Now, SessionState, SubscriptionFlags};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::centrifuge::{ConnectRequest, ConnectResult, SubscribeRequest};
+use std::sync::Arc;
+
+/// Who the server says it is.
+const VERSION: &str = concat!("myriad ", env!("CARGO_PKG_VERSION"));
+
+/// Bytes that a client may send while its connect command waits.
+const HELD_BYTES_MAX: usize = 64 * 1024;
+
+/// A connect command that waits for server-side subscriptions.
+#[derive(Debug, Default)]
+pub(super) struct Connecting {
+    command: u32,
+    /// Things that are not there yet: subscriptions that are not made, and the end of the command itself.
+    waiting: usize,
+    /// Those that are, with their channels.
+    done: Vec<(Arc<str>, Outcome)>,
+    /// Messages that came meanwhile, in their order.
+    held: Vec<Vec<u8>>,
+    held_bytes: usize,
+}
+
+impl<R: Reactor> Shard<R> {
+    pub(super) fn handle_connect(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: &ConnectRequest<'_>,
+        now: Now,
+    ) -> Result<(), Failure> {
+        // No key to verify a token with can be configured yet.
+        if !request.token.is_empty() {
+            return Err(Failure::Close(CloseReason::InvalidToken));
+        }
+        let client = &self.settings.client;
+        let may = self.settings.anonymous
+            || client.insecure
+            || client.allow_anonymous_connect_without_token;
+        if self.is_anonymous(key) && !may {
+            return Err(BAD_REQUEST);
+        }
+        self.hub.session_mut(key.index).state = SessionState::Connecting;
+        let connecting = Connecting {
+            command: id,
+            // The command itself counts as one, so that no subscription that is made at once answers it.
+            waiting: 1,
+            ..Connecting::default()
+        };
+        self.sessions.connecting.insert(key.index, connecting);
+        if let Some(channel) = self.personal_channel(key) {
+            self.subscribe_server_side(key, &channel, request, now)?;
+        }
+        self.end_wait(key, now);
+        Ok(())
+    }
+
+    /// The channel of the user's own.
+    fn personal_channel(&self, key: Key) -> Option<String> {
+        let personal = self.settings.client.personal_channel.as_ref()?;
+        let user = self.hub.session(key.index).user.as_ref()?;
+        Some(personal.name_for(user))
+    }
+
+    fn subscribe_server_side(
+        &mut self,
+        key: Key,
+        channel: &str,
+        request: &ConnectRequest<'_>,
+        now: Now,
+    ) -> Result<(), Failure> {
+        let Some(options) = self.settings.namespaces.options_of(channel) else {
+            return Err(BAD_REQUEST);
+        };
+        let options = Arc::clone(options);
+        let none = SubscribeRequest::default();
+        let known = request.subs.get(channel);
+        let wish = Wish {
+            request: known.unwrap_or(&none),
+            options: &options,
+            flags: SubscriptionFlags::SERVER_SIDE,
+            filter: None,
+        };
+        if let Some(connecting) = self.sessions.connecting.get_mut(&key.index) {
+            connecting.waiting += 1;
+        }
+        self.begin_subscribe(key, 0, channel, wish, now)
+    }
+
+    /// A server-side subscription of a client that connects is made.
+    pub(super) fn note_server_side(
+        &mut self,
+        key: Key,
+        channel: Arc<str>,
+        outcome: Outcome,
+        now: Now,
+    ) {
+        if let Some(connecting) = self.sessions.connecting.get_mut(&key.index) {
+            connecting.done.push((channel, outcome));
+            self.end_wait(key, now);
+        }
+    }
+
+    /// One of the things that a connect command waits for is there. After the last one the command is answered, and what came
+    /// meanwhile is handled.
+    fn end_wait(&mut self, key: Key, now: Now) {
+        let Some(connecting) = self.sessions.connecting.get_mut(&key.index) else {
+            return;
+        };
+        connecting.waiting -= 1;
+        if connecting.waiting > 0 {
+            return;
+        }
+        let Some(connecting) = self.sessions.connecting.remove(&key.index) else {
+            return;
+        };
+        self.hub.release_buffered(connecting.held_bytes);
+        self.hub.note_connected(key.index, now);
+        let ping = self.settings.ping_interval;
+        let client = self.client_id(key).to_string();
+        let result = ConnectResult {
+            client: &client,
+            version: VERSION,
+            // Whole seconds, rounded up: a client that is told too few would give up too early.
+            ping: u32::try_from(ping.as_millis().div_ceil(1000)).unwrap_or(u32::MAX),
+            pong: !ping.is_zero(),
+        };
+        let format = format_of(self.hub.connection(key.index).transport());
+        let subs = connecting.done.iter();
+        self.reply(format, |writer| {
+            super::subscribe::write_connect(writer, connecting.command, &result, format, subs);
+        });
+        self.metrics().client_connects.add(1);
+        for (channel, _) in &connecting.done {
+            self.announce_join(key, channel);
+        }
+        if !connecting.held.is_empty() {
+            self.finish_replies(key, now);
+        }
+        for message in connecting.held {
+            if self.hub.connection(key.index).phase == myriad_hub::Phase::Open {
+                self.handle_commands(key, &message, now);
+            }
+        }
+    }
+
+    /// Keeps a message of a client until its connect command is answered.
+    pub(super) fn hold_message(&mut self, key: Key, message: &[u8], now: Now) {
+        let reserved = self.hub.reserve_buffered(message.len());
+        let Some(connecting) = self.sessions.connecting.get_mut(&key.index) else {
+            unreachable!("a client that connects is listed");
+        };
+        let fits = connecting.held_bytes + message.len() <= HELD_BYTES_MAX;
+        if reserved && fits {
+            connecting.held_bytes += message.len();
+            connecting.held.push(message.to_vec());
+            return;
+        }
+        if reserved {
+            self.hub.release_buffered(message.len());
+        }
+        self.close_stream(key, CloseReason::Overloaded, now);
+    }
+
+    /// The connection of a client that connects ends.
+    pub(super) fn forget_connecting(&mut self, index: u32) {
+        if let Some(connecting) = self.sessions.connecting.remove(&index) {
+            self.hub.release_buffered(connecting.held_bytes);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `history`.
+
+use super::Failure;
+use crate::mesh::Message;
+use crate::shard::Shard;
+use crate::transport::centrifuge::format_of;
+use myriad_hub::{Asker, HistoryAnswer, Now, ReadHistory, Since, Ticket};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::centrifuge::{ErrorCode, HistoryRequest};
+
+impl<R: Reactor> Shard<R> {
+    pub(super) fn handle_history(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: &HistoryRequest<'_>,
+    ) -> Result<(), Failure> {
+        let channel = &*request.channel;
+        let options = self.options_of(channel)?;
+        if !options.has_history() {
+            return Err(ErrorCode::NotAvailable.into());
+        }
+        let is_subscribed = self.hub.find_subscription(key.index, channel).is_some();
+        if !self.may(options.history_read, self.is_anonymous(key), is_subscribed) {
+            return Err(ErrorCode::PermissionDenied.into());
+        }
+        let starts_at_zero = request
+            .since
+            .as_ref()
+            .is_some_and(|since| since.offset == 0);
+        if request.reverse && starts_at_zero {
+            return Err(ErrorCode::BadRequest.into());
+        }
+        let most = self.settings.client.history_max_publication_limit;
+        let limit = u32::try_from(request.limit).map_or(most, |limit| limit.min(most));
+        let read = ReadHistory {
+            channel: channel.into(),
+            asker: Asker::Session(self.open_ticket(key, id)?),
+            limit: Some(limit),
+            since: request.since.as_ref().map(|since| Since {
+                offset: since.offset,
+                epoch: since.epoch.as_ref().into(),
+            }),
+            reverse: request.reverse,
+        };
+        let home = self.mesh.home_of(channel);
+        self.send_message(home, Message::ReadHistory(Box::new(read)));
+        Ok(())
+    }
+
+    /// The home has answered a client's question for history.
+    pub(crate) fn handle_history_answer(
+        &mut self,
+        ticket: Ticket,
+        answer: HistoryAnswer,
+        now: Now,
+    ) {
+        let Some(key) = self.close_ticket(ticket) else {
+            return;
+        };
+        match answer {
+            HistoryAnswer::Unrecoverable => {
+                let code = ErrorCode::UnrecoverablePosition;
+                self.answer(key, now, |writer| writer.error(ticket.command, code));
+            }
+            HistoryAnswer::Page {
+                position,
+                publications,
+            } => {
+                let format = format_of(self.hub.connection(key.index).transport());
+                let parts: Vec<_> = publications
+                    .iter()
+                    .map(|kept| kept.content.parts(format))
+                    .collect();
+                let fields = publications
+                    .iter()
+                    .zip(&parts)
+                    .map(|(kept, parts)| kept.content.fields(parts, kept.offset));
+                self.answer(key, now, |writer| {
+                    let epoch = position.epoch.as_str();
+                    writer.history(ticket.command, fields, epoch, position.offset);
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! `presence` and `presence_stats`: member lists, asked for when somebody asks and stored nowhere.
+//!
+//! The shard of the client that asks sends one question to every shard, itself included. Each answers with its members in the
+//! order of their client ids, and the asker merges the answers. A client that nobody asks about costs nothing.
+
+use super::Failure;
+use crate::mesh::Message;
+use crate::shard::Shard;
+use myriad_hub::{ClientId, ClientInfo, Now, SubscriptionFlags, SubscriptionId, Ticket};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::centrifuge::{ErrorCode, FrameWriter, PresenceRequest};
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+/// Members of one answer at most. A member takes some 120 bytes as JSON, so that this many fit the default budget of a
+/// connection's queue.
+const PAGE_MEMBERS_MAX: usize = 5_000;
+
+/// What is asked about a channel's members.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MembersKind {
+    /// The first members after this client id, by client id.
+    Page {
+        after: Option<ClientId>,
+        members_max: usize,
+    },
+    /// How many clients and users there are.
+    Stats,
+}
+
+/// A question from one shard to all.
+#[derive(Clone, Debug)]
+pub(crate) struct MembersQuestion {
+    pub(crate) channel: Arc<str>,
+    pub(crate) kind: MembersKind,
+    /// The shard that asks, and its name for the question.
+    pub(crate) asker: (usize, u64),
+    /// Hashes users alike on all shards.
+    pub(crate) hasher: RandomState,
+}
+
+/// A shard's answer.
+#[derive(Debug, Default)]
+pub(crate) struct MembersPage {
+    pub(crate) gather: u64,
+    /// Members in the order of their ids; none of an answer to [`MembersKind::Stats`].
+    members: Vec<ClientInfo>,
+    /// Whether this shard has more members than it may answer.
+    has_more: bool,
+    clients: u32,
+    /// Hashes of users, each once: 64 bits with a random key, so that two of a million users are taken for one with a chance of
+    /// one in 36 million.
+    users: Vec<u64>,
+}
+
+/// Answers that are being gathered for a client.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    ticket: Ticket,
+    kind: MembersKind,
+    /// The client wants all members, and would not know of a second page.
+    is_whole: bool,
+    shards_remaining: usize,
+    members: Vec<ClientInfo>,
+    has_more: bool,
+    clients: u32,
+    users: HashSet<u64>,
+}
+
+impl<R: Reactor> Shard<R> {
+    pub(super) fn handle_presence(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: &PresenceRequest<'_>,
+    ) -> Result<(), Failure> {
+        self.check_members_right(key, &request.channel)?;
+        let after = match &*request.cursor {
+            "" => None,
+            cursor => Some(ClientId::parse(cursor).ok_or(ErrorCode::BadRequest)?),
+        };
+        let wanted = match request.limit {
+            0 => PAGE_MEMBERS_MAX,
+            limit => {
+                usize::try_from(limit).map_or(PAGE_MEMBERS_MAX, |limit| limit.min(PAGE_MEMBERS_MAX))
+            }
+        };
+        let kind = MembersKind::Page {
+            after,
+            members_max: wanted,
+        };
+        self.ask_members(key, id, &request.channel, kind, request.limit == 0)
+    }
+
+    pub(super) fn handle_presence_stats(
+        &mut self,
+        key: Key,
+        id: u32,
+        channel: &str,
+    ) -> Result<(), Failure> {
+        self.check_members_right(key, channel)?;
+        self.ask_members(key, id, channel, MembersKind::Stats, true)
+    }
+
+    fn check_members_right(&self, key: Key, channel: &str) -> Result<(), Failure> {
+        let options = self.options_of(channel)?;
+        if !options.presence {
+            return Err(ErrorCode::NotAvailable.into());
+        }
+        let is_subscribed = self.hub.find_subscription(key.index, channel).is_some();
+        if self.may(options.presence_read, self.is_anonymous(key), is_subscribed) {
+            Ok(())
+        } else {
+            Err(ErrorCode::PermissionDenied.into())
+        }
+    }
+
+    fn ask_members(
+        &mut self,
+        key: Key,
+        id: u32,
+        channel: &str,
+        kind: MembersKind,
+        is_whole: bool,
+    ) -> Result<(), Failure> {
+        let ticket = self.open_ticket(key, id)?;
+        self.sessions.last_gather += 1;
+        let name = self.sessions.last_gather;
+        let shards = self.mesh.shard_count();
+        let gather = Gather {
+            ticket,
+            kind,
+            is_whole,
+            shards_remaining: shards,
+            members: Vec::new(),
+            has_more: false,
+            clients: 0,
+            users: HashSet::new(),
+        };
+        self.sessions.gathers.insert(name, gather);
+        let question = MembersQuestion {
+            channel: channel.into(),
+            kind,
+            asker: (self.index, name),
+            hasher: RandomState::new(),
+        };
+        for shard in 0..shards {
+            self.send_message(shard, Message::Members(Box::new(question.clone())));
+        }
+        Ok(())
+    }
+
+    /// Answers another shard's question about a channel's members here.
+    pub(crate) fn answer_members(&mut self, question: &MembersQuestion) {
+        let (asker, gather) = question.asker;
+        let page = match question.kind {
+            MembersKind::Stats => self.members_stats(question, gather),
+            MembersKind::Page { after, members_max } => {
+                self.members_page(&question.channel, gather, after, members_max)
+            }
+        };
+        self.send_message(asker, Message::MembersPage(Box::new(page)));
+    }
+
+    /// Members with a session whose subscription was made.
+    fn present(&self, channel: &str) -> impl Iterator<Item = (u32, SubscriptionId)> {
+        let members = self.hub.members_of(channel);
+        members
+            .filter(|(connection, _, flags)| {
+                !flags.has(SubscriptionFlags::WAITING)
+                    && self.hub.connection(*connection).has_session()
+            })
+            .map(|(connection, subscription, _)| (connection, subscription))
+    }
+
+    fn members_stats(&self, question: &MembersQuestion, gather: u64) -> MembersPage {
+        let mut users = HashSet::new();
+        let mut clients = 0;
+        for (connection, _) in self.present(&question.channel) {
+            clients += 1;
+            // Anonymous clients are one user, the empty one.
+            let user = self.hub.session(connection).user.as_deref();
+            users.insert(question.hasher.hash_one(user.unwrap_or_default()));
+        }
+        MembersPage {
+            gather,
+            clients,
+            users: users.into_iter().collect(),
+            ..MembersPage::default()
+        }
+    }
+
+    fn members_page(
+        &self,
+        channel: &str,
+        gather: u64,
+        after: Option<ClientId>,
+        members_max: usize,
+    ) -> MembersPage {
+        let with_id = |(connection, subscription)| {
+            let key = self.hub.key_of(connection).expect("a member is live");
+            (self.client_id(key), key, subscription)
+        };
+        let mut members: Vec<_> = self
+            .present(channel)
+            .map(with_id)
+            .filter(|(id, ..)| after.is_none_or(|after| *id > after))
+            .collect();
+        let has_more = members.len() > members_max;
+        if has_more {
+            members.select_nth_unstable_by_key(members_max, |(id, ..)| *id);
+            members.truncate(members_max);
+        }
+        members.sort_unstable_by_key(|(id, ..)| *id);
+        let info = |(_, key, subscription): &(_, Key, SubscriptionId)| {
+            self.client_info(*key, Some(*subscription))
+        };
+        MembersPage {
+            gather,
+            members: members.iter().map(info).collect(),
+            has_more,
+            ..MembersPage::default()
+        }
+    }
+
+    /// A shard has answered. After the last answer the client is answered.
+    pub(crate) fn handle_members_page(&mut self, page: MembersPage, now: Now) {
+        let Some(gather) = self.sessions.gathers.get_mut(&page.gather) else {
+            unreachable!("a shard answers each question once");
+        };
+        gather.members.extend(page.members);
+        gather.has_more |= page.has_more;
+        gather.clients += page.clients;
+        gather.users.extend(page.users);
+        gather.shards_remaining -= 1;
+        if gather.shards_remaining > 0 {
+            return;
+        }
+        let Some(gather) = self.sessions.gathers.remove(&page.gather) else {
+            unreachable!("just found");
+        };
+        if let Some(key) = self.close_ticket(gather.ticket) {
+            self.answer(key, now, |writer| gather.write(writer));
+        }
+    }
+}
+
+impl Gather {
+    fn write(mut self, writer: &mut FrameWriter<'_>) {
+        let command = self.ticket.command;
+        let MembersKind::Page { members_max, .. } = self.kind else {
+            let users = u32::try_from(self.users.len()).unwrap_or(u32::MAX);
+            return writer.presence_stats(command, self.clients, users);
+        };
+        self.members.sort_unstable_by_key(|info| info.client);
+        let has_more = self.has_more || self.members.len() > members_max;
+        self.members.truncate(members_max);
+        if has_more && self.is_whole {
+            // Part of a list must not pass for the whole of it.
+            return writer.error(command, ErrorCode::LimitExceeded);
+        }
+        let cursor = match self.members.last() {
+            Some(last) if has_more => last.client.to_string(),
+            _ => String::new(),
+        };
+        let ids: Vec<String> = self
+            .members
+            .iter()
+            .map(|info| info.client.to_string())
+            .collect();
+        let members = self.members.iter().zip(&ids);
+        writer.presence(command, members.map(|(info, id)| info.fields(id)), &cursor);
+    }
+}

@@ -1,0 +1,106 @@
+//! `publish`.
+
+use super::Failure;
+use crate::mesh::PublishRefused;
+use crate::shard::Shard;
+use myriad_hub::{Asker, Content, DataFormat, Now, Payload, Position, Ticket};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::centrifuge::{Data, ErrorCode, PublishRequest, is_json};
+use std::sync::Arc;
+
+/// What a client's data is as a publication; an error if the channel does not take it.
+fn payload(data: Data<'_>, format: DataFormat) -> Result<Payload, Failure> {
+    if data.is_empty() && format != DataFormat::Binary {
+        return Err(ErrorCode::BadRequest.into());
+    }
+    let payload = match data {
+        Data::Json(json) => Payload::Json(json.into()),
+        // Bytes of a protobuf client that are JSON can be read by JSON clients too.
+        Data::Binary(bytes) => match str::from_utf8(bytes) {
+            Ok(text) if is_json(bytes) => Payload::Json(text.into()),
+            _ => Payload::Binary(bytes.into()),
+        },
+    };
+    let fits = match (format, &payload) {
+        (DataFormat::NonEmpty | DataFormat::Binary, _) => true,
+        (DataFormat::Json, Payload::Json(_)) => true,
+        (DataFormat::JsonObject, Payload::Json(json)) => json.trim_ascii_start().starts_with('{'),
+        (DataFormat::Json | DataFormat::JsonObject, _) => false,
+    };
+    if fits {
+        Ok(payload)
+    } else {
+        Err(ErrorCode::BadRequest.into())
+    }
+}
+
+impl<R: Reactor> Shard<R> {
+    pub(super) fn handle_publish(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: &PublishRequest<'_>,
+    ) -> Result<(), Failure> {
+        let channel = &*request.channel;
+        let options = self.options_of(channel)?;
+        let payload = payload(request.data, options.data_format)?;
+        let subscription = self.hub.find_subscription(key.index, channel);
+        let is_anonymous = self.is_anonymous(key);
+        if !self.may(options.publish, is_anonymous, subscription.is_some()) {
+            return Err(ErrorCode::PermissionDenied.into());
+        }
+        let content = Content {
+            publisher: Some(Arc::new(self.client_info(key, subscription))),
+            ..Content::new(payload)
+        };
+        let ticket = self.open_ticket(key, id)?;
+        let sender = options.exclude_sender.then_some(ticket);
+        let submitted = self
+            .mesh
+            .submit(channel, content, Some(Asker::Session(ticket)), sender);
+        submitted.map_err(|refused| {
+            self.close_ticket(ticket);
+            Failure::Reply(match refused {
+                PublishRefused::Channel | PublishRefused::TooLarge => ErrorCode::BadRequest,
+                PublishRefused::Busy => ErrorCode::TooManyRequests,
+                PublishRefused::Draining => ErrorCode::Internal,
+            })
+        })
+    }
+
+    /// The home has given a client's publication its position.
+    pub(crate) fn handle_published(&mut self, ticket: Ticket, _position: Position, now: Now) {
+        if let Some(key) = self.close_ticket(ticket) {
+            self.answer(key, now, |writer| writer.publish(ticket.command));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DataFormat, payload};
+    use myriad_hub::Payload;
+    use myriad_wire::centrifuge::Data;
+
+    #[test]
+    fn a_channel_takes_the_data_that_its_format_allows() {
+        let (json, object) = (Data::Json("[1]"), Data::Json(" {}"));
+        let (bytes, text) = (Data::Binary(&[0, 255]), Data::Binary(b"{\"a\":1}"));
+        for (format, taken) in [
+            (DataFormat::NonEmpty, [true, true, true, true, false]),
+            (DataFormat::Json, [true, true, false, true, false]),
+            (DataFormat::JsonObject, [false, true, false, true, false]),
+            (DataFormat::Binary, [true, true, true, true, true]),
+        ] {
+            let data = [json, object, bytes, text, Data::default()];
+            assert_eq!(
+                data.map(|data| payload(data, format).is_ok()),
+                taken,
+                "{format:?}"
+            );
+        }
+        let read = payload(text, DataFormat::NonEmpty);
+        assert_eq!(read, Ok(Payload::Json("{\"a\":1}".into())));
+    }
+}

@@ -1,0 +1,494 @@
+//! Clients of the Centrifuge protocol, frame by frame.
+
+use super::node::{Driver, Node, Options};
+use myriad_shard::{
+    ChannelOptions, ClientOptions, CloseReason, Namespaces, Payload, PersonalChannel, Right,
+};
+use serde_json::{Value, json};
+use std::net::TcpStream;
+use std::time::Duration;
+use tungstenite::{Message, WebSocket};
+
+const PATH: &str = "/connection/websocket";
+
+on_both_drivers!(
+    commands_are_answered_in_their_order,
+    what_a_client_may_not_is_an_error_with_its_code,
+    what_breaks_the_protocol_closes_with_its_code,
+    a_client_that_does_not_connect_is_closed,
+    members_are_listed_in_pages_and_counted,
+    joins_and_leaves_reach_those_who_wish_them,
+    a_user_gets_his_personal_channel,
+    a_drain_tells_clients_to_reconnect,
+    bytes_that_are_no_json_end_json_clients_only,
+    protobuf_clients_get_binary_frames,
+    a_client_that_comes_back_gets_what_it_missed_and_then_what_follows,
+    history_is_read_in_pages_and_in_reverse,
+);
+
+/// A client that has connected: JSON lines over a WebSocket.
+struct Client(WebSocket<TcpStream>);
+
+impl Client {
+    fn open(node: &Node) -> Self {
+        let mut client = Self(node.connect(PATH));
+        client.send(&json!({"id": 1, "connect": {}}));
+        let reply = client.read();
+        assert_eq!(reply["id"], 1, "{reply}");
+        assert_eq!(
+            reply["connect"]["version"],
+            concat!("myriad ", env!("CARGO_PKG_VERSION"))
+        );
+        client
+    }
+
+    fn send(&mut self, command: &Value) {
+        self.send_text(command.to_string());
+    }
+
+    fn send_text(&mut self, frame: String) {
+        self.0.send(Message::text(frame)).expect("a socket");
+    }
+
+    /// The next frame with one message. Pings are none.
+    fn read(&mut self) -> Value {
+        let mut lines = self.read_lines();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines.remove(0)
+    }
+
+    fn read_lines(&mut self) -> Vec<Value> {
+        let frame = self.0.read().expect("a frame");
+        let text = frame.to_text().expect("text");
+        text.lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect()
+    }
+
+    fn ask(&mut self, command: &Value) -> Value {
+        self.send(command);
+        self.read()
+    }
+
+    /// The code of the close frame that comes next.
+    fn close_code(&mut self) -> u16 {
+        loop {
+            match self.0.read() {
+                Ok(Message::Close(Some(frame))) => return frame.code.into(),
+                Ok(_) => {}
+                Err(error) => panic!("no close frame: {error}"),
+            }
+        }
+    }
+}
+
+fn commands_are_answered_in_their_order(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let mut client = Client::open(&node);
+    let subscribed = client.ask(&json!({"id": 2, "subscribe": {"channel": "room"}}));
+    assert_eq!(subscribed["id"], 2);
+    assert!(subscribed["error"].is_null(), "{subscribed}");
+    let again = client.ask(&json!({"id": 3, "subscribe": {"channel": "room"}}));
+    assert_eq!(again["error"]["code"], 105);
+    node.publish("room", Payload::Json("{\"n\":\n1}".into()));
+    let push = client.read();
+    assert_eq!(push["push"]["channel"], "room");
+    assert_eq!(push["push"]["pub"]["data"], json!({"n": 1}));
+    client.send(&json!({"id": 4, "publish": {"channel": "room", "data": [1, "x"]}}));
+    let mut both = [client.read(), client.read()];
+    both.sort_by_key(|message| message["id"].is_null());
+    assert_eq!(both[0], json!({"id": 4, "publish": {}}));
+    assert_eq!(both[1]["push"]["pub"]["data"], json!([1, "x"]));
+    assert_eq!(both[1]["push"]["pub"]["info"]["user"], "");
+    let left = client.ask(&json!({"id": 5, "unsubscribe": {"channel": "room"}}));
+    assert_eq!(left, json!({"id": 5, "unsubscribe": {}}));
+    node.publish("room", Payload::Json("2".into()));
+    client.send_text(
+        "{\"id\":6,\"rpc\":{}}\n{\"id\":7,\"unsubscribe\":{\"channel\":\"none\"}}\n".to_owned(),
+    );
+    let replies = client.read_lines();
+    assert_eq!(
+        replies[0]["error"],
+        json!({"code": 108, "message": "not available"})
+    );
+    assert_eq!(replies[1], json!({"id": 7, "unsubscribe": {}}));
+}
+
+fn strict() -> Namespaces {
+    let closed = ChannelOptions::default();
+    let members_only = ChannelOptions {
+        subscribe: Right::ALL,
+        publish: Right {
+            subscriber: true,
+            anonymous: true,
+            client: false,
+        },
+        ..ChannelOptions::default()
+    };
+    Namespaces::new(
+        closed,
+        [
+            ("open".into(), members_only.clone()),
+            (
+                "users".into(),
+                ChannelOptions {
+                    allow_user_limited_channels: true,
+                    ..members_only
+                },
+            ),
+        ],
+    )
+}
+
+fn what_a_client_may_not_is_an_error_with_its_code(driver: Driver) {
+    let options = Options {
+        namespaces: strict(),
+        subscriptions_max: 2,
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client::open(&node);
+    let long = "a".repeat(256);
+    for (request, code) in [
+        (json!({"subscribe": {"channel": "room"}}), 103),
+        (json!({"subscribe": {"channel": "unknown:a"}}), 102),
+        (json!({"subscribe": {"channel": long}}), 107),
+        (json!({"subscribe": {"channel": "open:caf\u{e9}"}}), 107),
+        (json!({"subscribe": {"channel": "$open:a"}}), 103),
+        (json!({"subscribe": {"channel": "users:a#42"}}), 103),
+        (json!({"subscribe": {"channel": "open:a", "type": 1}}), 103),
+        (
+            json!({"subscribe": {"channel": "open:a", "tf": {"key": "k", "cmp": "ex"}}}),
+            107,
+        ),
+        (json!({"publish": {"channel": "open:a", "data": 1}}), 103),
+        (json!({"publish": {"channel": "open:a"}}), 107),
+        (json!({"publish": {"channel": "unknown:a", "data": 1}}), 102),
+        (json!({"presence": {"channel": "open:a"}}), 108),
+        (json!({"presence_stats": {"channel": "open:a"}}), 108),
+        (json!({"history": {"channel": "open:a"}}), 108),
+        (json!({"rpc": {"method": "m"}}), 108),
+        (
+            json!({"sub_refresh": {"channel": "open:a", "token": "t"}}),
+            103,
+        ),
+    ] {
+        let mut command = request.clone();
+        command["id"] = json!(9);
+        let reply = client.ask(&command);
+        assert_eq!(
+            (&reply["id"], &reply["error"]["code"]),
+            (&json!(9), &json!(code)),
+            "{request}"
+        );
+    }
+    for channel in ["open:a", "open:b"] {
+        let reply = client.ask(&json!({"id": 1, "subscribe": {"channel": channel}}));
+        assert!(reply["error"].is_null(), "{reply}");
+    }
+    let reply = client.ask(&json!({"id": 1, "subscribe": {"channel": "open:c"}}));
+    assert_eq!(reply["error"]["code"], 106);
+    let errors = node.sum(|metrics| {
+        metrics
+            .command_errors
+            .iter()
+            .map(|count| count.value())
+            .sum()
+    });
+    assert_eq!(errors, 17);
+}
+
+fn what_breaks_the_protocol_closes_with_its_code(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    for (frame, code) in [
+        (r#"{"id":1,"subscribe":{"channel":"a"}}"#, 3501),
+        ("{}", 3501),
+        ("nonsense", 3501),
+        ("", 3501),
+        (r#"{"id":1,"connect":{"token":"t"}}"#, 3500),
+        ("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"connect\":{}}", 3501),
+        ("{\"id\":1,\"connect\":{}}\n{}", 3501),
+        ("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"ping\":{}}", 3501),
+        ("{\"id\":1,\"connect\":{}}\n{\"send\":{\"data\":1}}", 3508),
+        ("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"refresh\":{}}", 3501),
+        (
+            "{\"id\":1,\"connect\":{}}\n{\"id\":2,\"refresh\":{\"token\":\"t\"}}",
+            3500,
+        ),
+        (
+            "{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{}}",
+            3501,
+        ),
+        (
+            "{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"a\",\"delta\":\"x\"}}",
+            3501,
+        ),
+    ] {
+        let mut client = Client(node.connect(PATH));
+        client.send_text(frame.to_owned());
+        assert_eq!(client.close_code(), code, "{frame}");
+    }
+    node.settle(|node| node.sum(|metrics| metrics.connections.value()) == 0);
+    assert_eq!(node.closes(CloseReason::BadRequest), 10);
+    assert_eq!(node.closes(CloseReason::InvalidToken), 2);
+    assert_eq!(node.closes(CloseReason::NotAvailable), 1);
+}
+
+fn a_client_that_does_not_connect_is_closed(driver: Driver) {
+    let options = Options {
+        client: ClientOptions {
+            stale_close_delay: Duration::from_millis(100),
+            ..ClientOptions::default()
+        },
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client(node.connect(PATH));
+    assert_eq!(client.close_code(), 3502);
+}
+
+fn members_are_listed_in_pages_and_counted(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let mut clients: Vec<_> = (0..7).map(|_| Client::open(&node)).collect();
+    for client in &mut clients {
+        client.ask(&json!({"id": 2, "subscribe": {"channel": "room"}}));
+    }
+    let client = &mut clients[0];
+    let stats = client.ask(&json!({"id": 3, "presence_stats": {"channel": "room"}}));
+    assert_eq!(
+        stats["presence_stats"],
+        json!({"num_clients": 7, "num_users": 1})
+    );
+    let whole = client.ask(&json!({"id": 4, "presence": {"channel": "room"}}));
+    let whole = whole["presence"]["presence"]
+        .as_object()
+        .expect("members")
+        .clone();
+    assert_eq!(whole.len(), 7);
+    let mut paged = serde_json::Map::new();
+    let mut cursor = String::new();
+    for size in [3, 3, 1] {
+        let request =
+            json!({"id": 5, "presence": {"channel": "room", "limit": 3, "cursor": cursor}});
+        let page = client.ask(&request);
+        let members = page["presence"]["presence"]
+            .as_object()
+            .expect("members")
+            .clone();
+        assert_eq!(members.len(), size);
+        paged.extend(members);
+        cursor = page["presence"]["cursor"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+    }
+    assert_eq!((paged, cursor), (whole, String::new()));
+    let request = json!({"id": 6, "presence": {"channel": "room", "cursor": "nonsense"}});
+    assert_eq!(client.ask(&request)["error"]["code"], 107);
+    let empty = client.ask(&json!({"id": 7, "presence": {"channel": "empty"}}));
+    assert_eq!(empty["presence"], json!({"presence": {}}));
+}
+
+fn joins_and_leaves_reach_those_who_wish_them(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let mut watcher = Client::open(&node);
+    watcher.ask(&json!({"id": 2, "subscribe": {"channel": "room", "join_leave": true}}));
+    let own = watcher.read();
+    assert!(own["push"]["join"]["info"]["client"].is_string(), "{own}");
+    let mut other = Client::open(&node);
+    other.ask(&json!({"id": 2, "subscribe": {"channel": "room"}}));
+    let joined = watcher.read()["push"]["join"]["info"]["client"].clone();
+    assert_ne!(joined, own["push"]["join"]["info"]["client"]);
+    other.ask(&json!({"id": 3, "unsubscribe": {"channel": "room"}}));
+    assert_eq!(watcher.read()["push"]["leave"]["info"]["client"], joined);
+    other.ask(&json!({"id": 4, "subscribe": {"channel": "room"}}));
+    assert_eq!(watcher.read()["push"]["join"]["info"]["client"], joined);
+    drop(other);
+    assert_eq!(watcher.read()["push"]["leave"]["info"]["client"], joined);
+}
+
+fn a_user_gets_his_personal_channel(driver: Driver) {
+    let options = Options {
+        client: ClientOptions {
+            user_id_http_header: Some("x-user".into()),
+            personal_channel: Some(PersonalChannel {
+                namespace: None,
+                single_connection: false,
+            }),
+            ..ClientOptions::default()
+        },
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client(node.connect_with(PATH, "x-user", "42"));
+    // What comes before the connect command is answered waits.
+    client.send_text(
+        "{\"id\":1,\"connect\":{}}\n{\"id\":2,\"presence_stats\":{\"channel\":\"#42\"}}".to_owned(),
+    );
+    let connected = client.read();
+    assert!(
+        connected["connect"]["subs"]["#42"].is_object(),
+        "{connected}"
+    );
+    let stats = client.read();
+    assert_eq!(
+        stats["presence_stats"],
+        json!({"num_clients": 1, "num_users": 1})
+    );
+    node.publish("#42", Payload::Text("for you".into()));
+    let push = client.read();
+    assert_eq!(
+        push["push"],
+        json!({"channel": "#42", "pub": {"data": "for you", "offset": 1}})
+    );
+    let taken = client.ask(&json!({"id": 3, "subscribe": {"channel": "#42"}}));
+    assert_eq!(taken["error"]["code"], 105);
+}
+
+fn a_drain_tells_clients_to_reconnect(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let mut client = Client::open(&node);
+    node.drain(Duration::ZERO);
+    assert_eq!(client.close_code(), 3001);
+    drop(client);
+    assert_eq!(node.finish(), 1);
+}
+
+fn bytes_that_are_no_json_end_json_clients_only(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let mut json = Client::open(&node);
+    json.ask(&json!({"id": 2, "subscribe": {"channel": "room"}}));
+    let mut raw = node.connect("/raw?channel=room");
+    node.publish("room", Payload::Binary([0, 255].into()));
+    assert_eq!(raw.read().expect("a frame"), Message::binary(vec![0, 255]));
+    assert_eq!(json.close_code(), 3506);
+}
+
+fn protobuf_clients_get_binary_frames(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let mut client = node.connect_with(PATH, "sec-websocket-protocol", "centrifuge-protobuf");
+    // {id: 1, connect: {}}, and {id: 2, subscribe: {channel: "c"}}
+    let commands = [4, 0x08, 1, 0x22, 0, 7, 0x08, 2, 0x2a, 3, 0x0a, 1, b'c'];
+    client
+        .send(Message::binary(commands.to_vec()))
+        .expect("a socket");
+    let connected = client.read().expect("a frame");
+    assert!(connected.is_binary());
+    assert_eq!(connected.into_data()[1..4], [0x08, 1, 0x2a]);
+    let subscribed = client.read().expect("a frame").into_data();
+    assert_eq!(subscribed[1..4], [0x08, 2, 0x32]);
+    node.publish("c", Payload::Binary([0, 255].into()));
+    let push = client.read().expect("a frame").into_data();
+    assert!(
+        push.ends_with(&[0x22, 4, 0x22, 2, 0, 255]) || push.windows(2).any(|pair| pair == [0, 255])
+    );
+}
+
+fn a_client_that_comes_back_gets_what_it_missed_and_then_what_follows(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let mut client = Client::open(&node);
+    let first = client.ask(&json!({"id": 2, "subscribe": {"channel": "room"}}));
+    let first = &first["subscribe"];
+    assert_eq!(
+        (&first["recoverable"], &first["positioned"]),
+        (&json!(true), &json!(true))
+    );
+    let epoch = first["epoch"].as_str().expect("an epoch").to_owned();
+    drop(client);
+    for n in 1..=5 {
+        node.publish("room", Payload::Json(n.to_string().into()));
+    }
+    let offsets = |publications: &Value| -> Vec<u64> {
+        let list = publications.as_array().cloned().unwrap_or_default();
+        list.iter()
+            .map(|publication| publication["offset"].as_u64().expect("an offset"))
+            .collect()
+    };
+    for (offset, epoch, recovered, missed) in [
+        (2, &*epoch, true, vec![3, 4, 5]),
+        (5, &*epoch, true, vec![]),
+        (0, "", true, vec![1, 2, 3, 4, 5]),
+        (2, "_", false, vec![]),
+        (9, &*epoch, false, vec![]),
+    ] {
+        let mut client = Client::open(&node);
+        let request = json!({"channel": "room", "recover": true, "offset": offset, "epoch": epoch});
+        let reply = client.ask(&json!({"id": 2, "subscribe": request}));
+        let result = &reply["subscribe"];
+        assert_eq!(result["was_recovering"], true, "{reply}");
+        assert_eq!(
+            result["recovered"].as_bool().unwrap_or_default(),
+            recovered,
+            "{reply}"
+        );
+        assert_eq!(offsets(&result["publications"]), missed, "{reply}");
+        let expected = if recovered { offset } else { 5 };
+        assert_eq!(
+            result["offset"].as_u64().unwrap_or_default(),
+            expected,
+            "{reply}"
+        );
+    }
+    let mut client = Client::open(&node);
+    let request = json!({"channel": "room", "recover": true, "offset": 2, "epoch": "_", "flag": 2});
+    let reply = client.ask(&json!({"id": 2, "subscribe": request}));
+    assert_eq!(reply["error"]["code"], 112);
+    let request = json!({"channel": "room", "recover": true, "offset": 4, "epoch": epoch});
+    client.ask(&json!({"id": 3, "subscribe": request}));
+    node.publish("room", Payload::Json("6".into()));
+    assert_eq!(
+        client.read()["push"]["pub"],
+        json!({"data": 6, "offset": 6})
+    );
+}
+
+fn history_is_read_in_pages_and_in_reverse(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    for n in 1..=5 {
+        node.publish("room", Payload::Json(n.to_string().into()));
+    }
+    let mut client = Client::open(&node);
+    let mut read = |request: Value| {
+        let mut request = request;
+        request["channel"] = json!("room");
+        let reply = client.ask(&json!({"id": 2, "history": request}));
+        let offsets = reply["history"]["publications"].as_array().map(|list| {
+            let offsets = list
+                .iter()
+                .map(|publication| publication["offset"].as_u64());
+            offsets
+                .map(|offset| offset.expect("an offset"))
+                .collect::<Vec<_>>()
+        });
+        (
+            offsets,
+            reply["history"]["offset"].as_u64(),
+            reply["error"]["code"].as_u64(),
+        )
+    };
+    assert_eq!(read(json!({})), (Some(vec![]), Some(5), None));
+    assert_eq!(
+        read(json!({"limit": -1})),
+        (Some(vec![1, 2, 3, 4, 5]), Some(5), None)
+    );
+    assert_eq!(
+        read(json!({"limit": 2, "since": {"offset": 2}})),
+        (Some(vec![3, 4]), Some(5), None)
+    );
+    assert_eq!(
+        read(json!({"limit": 2, "reverse": true})),
+        (Some(vec![5, 4]), Some(5), None)
+    );
+    assert_eq!(
+        read(json!({"limit": 9, "reverse": true, "since": {"offset": 3}})),
+        (Some(vec![2, 1]), Some(5), None)
+    );
+    assert_eq!(
+        read(json!({"limit": 9, "reverse": true, "since": {"offset": 0}})),
+        (None, None, Some(107))
+    );
+    assert_eq!(
+        read(json!({"limit": 9, "since": {"offset": 1, "epoch": "other"}})),
+        (None, None, Some(112))
+    );
+}
