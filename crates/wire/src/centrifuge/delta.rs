@@ -4,6 +4,8 @@
 //! `N@O,` copies N bytes of the base from offset O; `N:` is followed by N literal bytes. Numbers are in base 64, the highest
 //! digit first. The checksum is the sum of the target's 32-bit words, big-endian, the last one filled up with zeros.
 
+use std::ops::Range;
+
 /// Bytes of a block, the shortest copy that is looked for.
 const BLOCK_BYTES: usize = 16;
 const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~";
@@ -14,11 +16,36 @@ const MULTIPLIER: u32 = 0x9e37_79b1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta(pub Vec<u8>);
 
-/// The delta from `base` to `target`; none if it would not be smaller than the target.
+/// The delta from `base` to `target`; none if it would not be smaller than the target. For clients that take bytes: its
+/// literal bytes may be parts of characters.
 ///
 /// Takes time in proportion to both: each block of the base is remembered once, so no input makes a long search.
 #[must_use]
 pub fn make_delta(base: &[u8], target: &[u8]) -> Option<Delta> {
+    write_delta(base, target, Cuts::Anywhere).map(Delta)
+}
+
+/// [`make_delta`] of texts, as text: for JSON clients, which get a delta as a string. Its sizes and offsets still count
+/// bytes of UTF-8.
+///
+/// Two characters may begin or end with the same bytes, as `é` and `è` do. Where a copy would begin or end within a
+/// character, this one is shorter, and the whole character is literal.
+#[must_use]
+pub fn make_text_delta(base: &str, target: &str) -> Option<String> {
+    let delta = write_delta(base.as_bytes(), target.as_bytes(), Cuts::BetweenCharacters)?;
+    let delta = String::from_utf8(delta);
+    Some(delta.expect("literals are whole characters, the rest is ASCII"))
+}
+
+/// Where a copy may begin and end in the target.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cuts {
+    Anywhere,
+    /// The target is UTF-8.
+    BetweenCharacters,
+}
+
+fn write_delta(base: &[u8], target: &[u8], cuts: Cuts) -> Option<Vec<u8>> {
     let mut delta = Vec::with_capacity(target.len().min(256));
     push_number(&mut delta, target.len() as u64);
     delta.push(b'\n');
@@ -38,22 +65,39 @@ pub fn make_delta(base: &[u8], target: &[u8]) -> Option<Delta> {
         };
         let before = common_suffix(&base[..offset], &target[literal..at]);
         let after = common_prefix(&base[offset..], &target[at..]);
-        push_literal(&mut delta, &target[literal..at - before]);
-        push_number(&mut delta, (before + after) as u64);
+        let copy = cuts.narrow(target, at - before..at + after);
+        push_literal(&mut delta, &target[literal..copy.start]);
+        push_number(&mut delta, copy.len() as u64);
         delta.push(b'@');
-        push_number(&mut delta, (offset - before) as u64);
+        push_number(&mut delta, (offset + copy.start - at) as u64);
         delta.push(b',');
         if delta.len() >= target.len() {
             return None;
         }
-        at += after;
+        at = copy.end;
         literal = at;
         hash = Rolling::at(target, at);
     }
     push_literal(&mut delta, &target[literal..]);
     push_number(&mut delta, u64::from(checksum(target)));
     delta.push(b';');
-    (delta.len() < target.len()).then_some(Delta(delta))
+    (delta.len() < target.len()).then_some(delta)
+}
+
+impl Cuts {
+    /// The part of a copy that may be copied. It loses three bytes at each end at most, so a block's most stays.
+    fn narrow(self, target: &[u8], copy: Range<usize>) -> Range<usize> {
+        // Bytes of a character after its first are 10xxxxxx.
+        let is_within = |at: &usize| target.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
+        match self {
+            Self::Anywhere => copy,
+            Self::BetweenCharacters => {
+                let within_start = (copy.start..).take_while(is_within).count();
+                let within_end = (copy.start..=copy.end).rev().take_while(is_within).count();
+                copy.start + within_start..copy.end - within_end
+            }
+        }
+    }
 }
 
 /// What a delta makes of its base; none if it is not a delta of this base.
@@ -68,7 +112,7 @@ pub fn apply_delta(base: &[u8], delta: &[u8]) -> Option<Vec<u8>> {
         let (&command, rest) = input.split_first()?;
         input = rest;
         let length = usize::try_from(count).ok();
-        let fits = length.filter(|length| target.len() + length <= size);
+        let fits = length.filter(|length| *length <= size - target.len());
         match command {
             b'@' => {
                 let offset = usize::try_from(take_number(&mut input)?).ok()?;
@@ -210,8 +254,9 @@ fn checksum(target: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{apply_delta, checksum, make_delta, push_number};
+    use super::{apply_delta, checksum, make_delta, make_text_delta, push_number};
     use proptest::prelude::*;
+    use proptest::sample::Index;
 
     #[test]
     fn numbers_are_in_base_64_with_the_highest_digit_first() {
@@ -247,6 +292,31 @@ mod tests {
     }
 
     #[test]
+    fn a_text_delta_cuts_between_characters() {
+        let same = "0123456789abcdefghijklmnopqrstuv";
+        for (old, new) in [
+            // Their first bytes are equal, so a copy would end within the character.
+            ("é", "è"),
+            ("€", "₭"),
+            ("😀", "😁"),
+            // Their last bytes are equal.
+            ("é", "ĩ"),
+            ("😀", "🨀"),
+        ] {
+            let text = |middle| format!("[{same}{middle}{same}]");
+            let (base, target) = (text(old), text(new));
+            let bytes = make_delta(base.as_bytes(), target.as_bytes()).expect("much stayed");
+            assert!(std::str::from_utf8(&bytes.0).is_err(), "{old} {new}");
+            let delta = make_text_delta(&base, &target).expect("much stayed");
+            assert!(delta.contains(&format!("{}:{new}", new.len())), "{delta}");
+            assert_eq!(
+                apply_delta(base.as_bytes(), delta.as_bytes()).as_deref(),
+                Some(target.as_bytes())
+            );
+        }
+    }
+
+    #[test]
     fn what_is_no_delta_is_refused() {
         for delta in [
             "",
@@ -258,6 +328,7 @@ mod tests {
             "~~~~~~~~~~~~\n",
             "0\n1;",
             "1\n1@~~~~~~~~~~,0;",
+            "5\n5@0,F~~~~~~~~~@0,0;",
         ] {
             assert_eq!(
                 apply_delta(b"hello world", delta.as_bytes()),
@@ -286,6 +357,25 @@ mod tests {
             if let Some(delta) = make_delta(&base, &target) {
                 prop_assert!(delta.0.len() < target.len());
                 prop_assert_eq!(apply_delta(&base, &delta.0), Some(target));
+            }
+        }
+
+        #[test]
+        fn every_text_delta_gives_its_target(
+            base in "[abéè€₭😀😁]{0,200}",
+            edits in proptest::collection::vec((any::<Index>(), 0_usize..9, "[abéè€₭😀😁]{0,9}"), 0..6),
+        ) {
+            let mut target: Vec<char> = base.chars().collect();
+            for (at, removed, inserted) in edits {
+                let at = at.index(target.len() + 1);
+                let end = (at + removed).min(target.len());
+                target.splice(at..end, inserted.chars());
+            }
+            let target: String = target.into_iter().collect();
+            if let Some(delta) = make_text_delta(&base, &target) {
+                prop_assert!(delta.len() < target.len());
+                let made = apply_delta(base.as_bytes(), delta.as_bytes());
+                prop_assert_eq!(made.as_deref(), Some(target.as_bytes()));
             }
         }
 

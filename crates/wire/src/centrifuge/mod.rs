@@ -2,7 +2,7 @@
 //!
 //! * [`Decoder`] turns a client's frame into [`Command`]s that borrow from it;
 //! * [`client`] is the other side: it writes commands and reads replies;
-//! * [`FrameWriter`] writes replies and pushes, [`make_delta`] Fossil deltas;
+//! * [`FrameWriter`] writes replies and pushes, [`make_delta`] and [`make_text_delta`] Fossil deltas;
 //! * [`Filter`] says which publications pass a client's tags filter;
 //! * [`ErrorCode`], [`UnsubscribeCode`] and [`DisconnectCode`] are the protocol's numbers and texts.
 //!
@@ -28,7 +28,7 @@ pub use command::{
     SendRequest, StreamPosition, SubRefreshRequest, SubscribeRequest, TrackBatch,
     UnsubscribeRequest,
 };
-pub use delta::{Delta, apply_delta, make_delta};
+pub use delta::{Delta, apply_delta, make_delta, make_text_delta};
 pub use error::CommandError;
 pub use filter::{Filter, FilterError};
 pub use json::{is_json, json_without_line_breaks};
