@@ -132,6 +132,7 @@ impl<R: Reactor> Shard<R> {
             // Whole seconds, rounded up: a client that is told too few would give up too early.
             ping: u32::try_from(ping.as_millis().div_ceil(1000)).unwrap_or(u32::MAX),
             pong: !ping.is_zero(),
+            ..ConnectResult::default()
         };
         let format = format_of(self.hub.connection(key.index).transport());
         let subs = connecting.done.iter();

@@ -78,6 +78,7 @@ impl Outcome {
             recovered: is_recovered,
             was_recovering: terms.recover_from.is_some(),
             delta: false,
+            ..SubscribeResult::default()
         }
     }
 }

@@ -18,6 +18,7 @@ mod frame;
 mod json;
 mod message;
 mod protobuf;
+mod push;
 mod reply;
 mod writer;
 
@@ -32,7 +33,10 @@ pub use delta::{Delta, apply_delta, make_delta, make_text_delta};
 pub use error::CommandError;
 pub use filter::{Filter, FilterError};
 pub use json::{is_json, json_without_line_breaks};
-pub use reply::{ClientInfo, ConnectResult, FrameWriter, PublicationFields, Push, SubscribeResult};
+pub use push::{EndReason, Push, ServerSubscription};
+pub use reply::{
+    ClientInfo, ConnectResult, FrameWriter, PublicationFields, ReplyError, SubscribeResult,
+};
 
 /// How the messages of a connection are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

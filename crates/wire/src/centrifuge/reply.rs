@@ -1,7 +1,8 @@
-//! Replies to commands, and pushes.
+//! Replies to commands.
 
+use super::push::Push;
 use super::writer::{Fields, Json, Protobuf};
-use super::{Encoding as Format, ErrorCode, UnsubscribeCode};
+use super::{Encoding as Format, ErrorCode};
 
 /// What other clients are told of a client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +18,7 @@ pub struct ClientInfo<'a> {
 }
 
 impl ClientInfo<'_> {
-    fn write(&self, fields: &mut impl Fields) {
+    pub(super) fn write(&self, fields: &mut impl Fields) {
         fields.string_always(1, "user", self.user);
         fields.string_always(2, "client", self.client);
         fields.data(3, "conn_info", self.connection_info);
@@ -41,7 +42,7 @@ pub struct PublicationFields<'a> {
 }
 
 impl PublicationFields<'_> {
-    fn write(&self, fields: &mut impl Fields) {
+    pub(super) fn write(&self, fields: &mut impl Fields) {
         fields.data(4, "data", self.data);
         if let Some(info) = &self.info {
             fields.message(5, "info", |fields| info.write(fields));
@@ -52,7 +53,7 @@ impl PublicationFields<'_> {
     }
 }
 
-/// The result of `connect`.
+/// The result of `connect`, without the server-side subscriptions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectResult<'a> {
     /// The client's id.
@@ -63,6 +64,39 @@ pub struct ConnectResult<'a> {
     pub ping: u32,
     /// The client must answer pings.
     pub pong: bool,
+    /// Seconds until the connection expires, if its client has to refresh it; at least 1.
+    pub ttl: Option<u32>,
+    /// Data from the application: JSON without line breaks, or bytes.
+    pub data: &'a [u8],
+    /// Names the session to a transport that sends commands apart from replies; otherwise empty.
+    pub session: &'a str,
+    /// Names the server to such a transport.
+    pub node: &'a str,
+    /// The server's time in milliseconds since 1970; 0 if it is not told.
+    pub time_ms: u64,
+}
+
+impl ConnectResult<'_> {
+    fn write<'s, P: Iterator<Item = PublicationFields<'s>>>(
+        &self,
+        fields: &mut impl Fields,
+        subs: impl ExactSizeIterator<Item = (&'s str, (SubscribeResult<'s>, P))>,
+    ) {
+        fields.string(1, "client", self.client);
+        fields.string(2, "version", self.version);
+        write_expiry(fields, [3, 4], self.ttl);
+        fields.data(5, "data", self.data);
+        if subs.len() > 0 {
+            fields.map_always(6, "subs", subs, |fields, (result, publications)| {
+                result.write(fields, publications);
+            });
+        }
+        fields.number(7, "ping", u64::from(self.ping));
+        fields.flag(8, "pong", self.pong);
+        fields.string(9, "session", self.session);
+        fields.string(10, "node", self.node);
+        fields.number(11, "time", self.time_ms);
+    }
 }
 
 /// The result of `subscribe`, without its publications.
@@ -82,6 +116,10 @@ pub struct SubscribeResult<'a> {
     pub was_recovering: bool,
     /// Publications may come as deltas.
     pub delta: bool,
+    /// Seconds until the subscription expires, if its client has to refresh it; at least 1.
+    pub ttl: Option<u32>,
+    /// Data from the application: JSON without line breaks, or bytes.
+    pub data: &'a [u8],
 }
 
 impl SubscribeResult<'_> {
@@ -90,6 +128,7 @@ impl SubscribeResult<'_> {
         fields: &mut impl Fields,
         publications: impl Iterator<Item = PublicationFields<'p>>,
     ) {
+        write_expiry(fields, [1, 2], self.ttl);
         fields.flag(3, "recoverable", self.recoverable);
         fields.string(6, "epoch", self.epoch);
         let mut publications = publications.peekable();
@@ -101,44 +140,39 @@ impl SubscribeResult<'_> {
         fields.flag(8, "recovered", self.recovered);
         fields.number(9, "offset", self.offset);
         fields.flag(10, "positioned", self.positioned);
+        fields.data(11, "data", self.data);
         fields.flag(12, "was_recovering", self.was_recovering);
         fields.flag(13, "delta", self.delta);
     }
 }
 
-/// What the server says without being asked. Each names its channel.
-#[derive(Clone, Copy, Debug)]
-pub enum Push<'a> {
-    /// A publication.
-    Publication(PublicationFields<'a>),
-    /// A client has joined.
-    Join(ClientInfo<'a>),
-    /// A client has left.
-    Leave(ClientInfo<'a>),
-    /// The server has ended the subscription.
-    Unsubscribe(UnsubscribeCode),
+/// Whether a token has to be refreshed, with the numbers of both fields. `ttl` is always there with `expires`, because some
+/// clients need it.
+pub(super) fn write_expiry(fields: &mut impl Fields, numbers: [u32; 2], ttl: Option<u32>) {
+    if let Some(seconds) = ttl {
+        fields.flag(numbers[0], "expires", true);
+        fields.number_always(numbers[1], "ttl", u64::from(seconds));
+    }
 }
 
-impl Push<'_> {
-    fn write(&self, channel: &str, fields: &mut impl Fields) {
-        fields.message(4, "push", |fields| {
-            fields.string(2, "channel", channel);
-            match self {
-                Self::Publication(publication) => {
-                    fields.message(4, "pub", |fields| publication.write(fields));
-                }
-                Self::Join(info) => fields.message(5, "join", |fields| {
-                    fields.message(1, "info", |fields| info.write(fields));
-                }),
-                Self::Leave(info) => fields.message(6, "leave", |fields| {
-                    fields.message(1, "info", |fields| info.write(fields));
-                }),
-                Self::Unsubscribe(code) => fields.message(7, "unsubscribe", |fields| {
-                    fields.number(2, "code", u64::from(code.code()));
-                    fields.string(3, "reason", code.text());
-                }),
-            }
-        });
+/// Why a command failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyError<'a> {
+    /// An [`ErrorCode`], or an application's code: 400 to 1999.
+    pub code: u32,
+    /// For people; never empty, because some clients need it.
+    pub message: &'a str,
+    /// Clients try the same again by themselves.
+    pub temporary: bool,
+}
+
+impl From<ErrorCode> for ReplyError<'_> {
+    fn from(code: ErrorCode) -> Self {
+        Self {
+            code: code.code(),
+            message: code.text(),
+            temporary: code.is_temporary(),
+        }
     }
 }
 
@@ -175,19 +209,22 @@ impl<'a> FrameWriter<'a> {
         append!(self, _fields => ());
     }
 
-    /// A push of a channel.
+    /// A push of a channel. `channel` is empty for pushes of none.
     pub fn push(&mut self, channel: &str, push: &Push<'_>) {
-        append!(self, fields => push.write(channel, fields));
+        append!(self, fields => {
+            fields.message(4, "push", |fields| push.write(channel, fields));
+        });
     }
 
-    /// An error.
-    pub fn error(&mut self, id: u32, code: ErrorCode) {
+    /// An error: an [`ErrorCode`], or an application's own.
+    pub fn error<'e>(&mut self, id: u32, error: impl Into<ReplyError<'e>>) {
+        let error = error.into();
         append!(self, fields => {
             fields.number(1, "id", u64::from(id));
             fields.message(2, "error", |fields| {
-                fields.number(1, "code", u64::from(code.code()));
-                fields.string(2, "message", code.text());
-                fields.flag(3, "temporary", code.is_temporary());
+                fields.number(1, "code", u64::from(error.code));
+                fields.string(2, "message", error.message);
+                fields.flag(3, "temporary", error.temporary);
             });
         });
     }
@@ -201,17 +238,7 @@ impl<'a> FrameWriter<'a> {
     ) {
         append!(self, fields => {
             fields.number(1, "id", u64::from(id));
-            fields.message(5, "connect", |fields| {
-                fields.string(1, "client", result.client);
-                fields.string(2, "version", result.version);
-                if subs.len() > 0 {
-                    fields.map_always(6, "subs", subs, |fields, (result, publications)| {
-                        result.write(fields, publications);
-                    });
-                }
-                fields.number(7, "ping", u64::from(result.ping));
-                fields.flag(8, "pong", result.pong);
-            });
+            fields.message(5, "connect", |fields| result.write(fields, subs));
         });
     }
 
@@ -289,6 +316,30 @@ impl<'a> FrameWriter<'a> {
                 fields.string_always(2, "epoch", epoch);
                 fields.number_always(3, "offset", offset);
             });
+        });
+    }
+
+    /// The result of `rpc`. `data` is what the application has returned: JSON without line breaks, or bytes.
+    pub fn rpc(&mut self, id: u32, data: &[u8]) {
+        append!(self, fields => {
+            fields.number(1, "id", u64::from(id));
+            fields.message(13, "rpc", |fields| fields.data(1, "data", data));
+        });
+    }
+
+    /// The result of `refresh`: seconds until the connection expires; none if it does not.
+    pub fn refresh(&mut self, id: u32, ttl: Option<u32>) {
+        append!(self, fields => {
+            fields.number(1, "id", u64::from(id));
+            fields.message(14, "refresh", |fields| write_expiry(fields, [3, 4], ttl));
+        });
+    }
+
+    /// The result of `sub_refresh`: seconds until the subscription expires; none if it does not.
+    pub fn sub_refresh(&mut self, id: u32, ttl: Option<u32>) {
+        append!(self, fields => {
+            fields.number(1, "id", u64::from(id));
+            fields.message(15, "sub_refresh", |fields| write_expiry(fields, [1, 2], ttl));
         });
     }
 }

@@ -164,7 +164,11 @@ schema! {
         #[prost(bytes = "vec", tag = 3)] conn_info: Vec<u8>,
         #[prost(bytes = "vec", tag = 4)] chan_info: Vec<u8>,
     }
-    Present { #[prost(btree_map = "string, message", tag = 1)] presence: BTreeMap<String, ClientInfo>, }
+    Present {
+        #[prost(btree_map = "string, message", tag = 1)] presence: BTreeMap<String, ClientInfo>,
+        // Our extension.
+        #[prost(string, tag = 1002)] cursor: String,
+    }
     PresenceStats {
         #[prost(uint32, tag = 1)] num_clients: u32,
         #[prost(uint32, tag = 2)] num_users: u32,
