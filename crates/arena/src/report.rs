@@ -6,7 +6,6 @@ use crate::largest::Largest;
 use crate::server::descriptors_max;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
 
 /// What a report's `program` says.
 pub(crate) const PROGRAM: &str = "myriad arena";
@@ -83,19 +82,14 @@ pub struct Machine {
 
 impl Machine {
     pub(crate) fn here() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let field = |text: &str, name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name));
-            line.and_then(|line| line.split_once(':'))
-                .map(|(_, value)| value.trim().to_owned())
-        };
-        let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
-        let kilobytes = memory.split(' ').next().and_then(|text| text.parse().ok());
+        let kernel = rustix::system::uname();
+        #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^53 bytes")]
+        let memory_bytes = myriad_usage::total_bytes().map_or(0.0, |bytes| bytes as f64);
         Self {
-            processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+            processor: myriad_usage::processor_model().unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: kilobytes.unwrap_or(0.0) * 1024.0,
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            memory_bytes,
+            kernel: kernel.release().to_string_lossy().into_owned(),
             descriptors_max: descriptors_max(),
         }
     }

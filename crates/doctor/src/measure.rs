@@ -207,7 +207,7 @@ fn free_bytes(probe: &Probe) -> Result<u64, Failure> {
 }
 
 fn free_descriptors(probe: &Probe) -> Result<u64, Failure> {
-    let open = std::fs::read_dir("/proc/self/fd")?.count() as u64;
+    let open = myriad_usage::open_descriptors()?;
     let (soft, _) = probe.table_limits()?;
     Ok(soft.saturating_sub(open + DESCRIPTORS_KEPT))
 }

@@ -68,8 +68,8 @@ impl Machine {
 
 /// The longest accept queue the kernel gives (`net.core.somaxconn`); none where it cannot be read.
 pub(crate) fn backlog_max() -> Option<u32> {
-    let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?;
-    text.trim().parse().ok()
+    let most = Probe::system().accept_queue().ok()?;
+    Some(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 mod machine;
+mod own;
 mod process;
 
-pub use machine::{Ticks, available_bytes};
+pub use machine::{Ticks, available_bytes, processor_model, total_bytes};
+pub use own::{OwnProcess, open_descriptors};
 pub use process::{Footprint, Memory, cpu_s, memory};

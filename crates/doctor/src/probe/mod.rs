@@ -1,4 +1,8 @@
 //! Reading the machine: `/proc`, `/sys`, and nothing that changes anything.
+//!
+//! These readers are by hand, unlike those of `myriad-usage`: a file may be under any root, an error names the file and
+//! what should be in it, and what a file does not say, as in many containers, is a remark of the report. The parsers
+//! of `procfs` refuse a file as a whole when one line is missing that we do not need.
 
 mod cgroup;
 mod files;

@@ -3,7 +3,6 @@
 use super::Control;
 use super::error::Refusal;
 use super::places::Eviction;
-use super::process::Process;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -479,12 +478,14 @@ struct OwnProcess {
 impl Collector for OwnProcess {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         // Without /proc there is nothing to show, and the rest is still worth showing.
-        let Ok(process) = Process::look(self.tables.get().map_or(&[], Vec::as_slice)) else {
+        let Ok(process) =
+            myriad_usage::OwnProcess::look(self.tables.get().map_or(&[], Vec::as_slice))
+        else {
             return Ok(());
         };
         let cpu = ("process_cpu", Some(Unit::Seconds), "User and system time");
         describe(&mut encoder, &cpu, MetricType::Counter)?
-            .encode_counter::<NoLabels, _, u64>(&process.cpu_seconds, None)?;
+            .encode_counter::<NoLabels, _, u64>(&process.cpu_s, None)?;
         let gauges: [(Description, u64); 4] = [
             (
                 (
@@ -516,7 +517,6 @@ impl Collector for OwnProcess {
             Some(Unit::Seconds),
             "When the process started, in seconds since 1970",
         );
-        describe(&mut encoder, &started, MetricType::Gauge)?
-            .encode_gauge(&process.started_at_seconds)
+        describe(&mut encoder, &started, MetricType::Gauge)?.encode_gauge(&process.started_at_s)
     }
 }

@@ -10,7 +10,6 @@ mod key;
 mod metrics;
 mod origin;
 mod places;
-mod process;
 mod publish;
 mod requests;
 mod stream;
