@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod change_list;
 mod changes;
 mod examination;
 pub mod fix;

@@ -1,6 +1,7 @@
 //! The examination as a person reads it.
 
 use crate::budget::{Concern, Effect};
+use crate::change_list::{ChangeList, WIDTH_MIN};
 use crate::changes::Change;
 use crate::examination::{Examination, JudgedLimit};
 use crate::limits::{Program, Role};
@@ -10,16 +11,12 @@ use myriad_units::{bytes, count, counted};
 
 /// Where explanations begin.
 const INDENT: usize = 4;
-/// Fewest columns that lines are wrapped to.
-const WIDTH_MIN: usize = 40;
 /// The columns of every group of limits: name, value, and the connections it ends at.
 const LIMIT_COLUMNS: [Column; 3] = [
     Column::TEXT.at_least(34),
     Column::TEXT.at_least(18),
     Column::NUMBER.at_least(18),
 ];
-/// The columns of what could be changed: setting, value now, arrow, value then.
-const CHANGE_COLUMNS: [Column; 4] = [Column::TEXT, Column::NUMBER, Column::TEXT, Column::TEXT];
 
 /// All of it: the answer, the limits by what they do, the remarks, and what could be changed; in lines of at most
 /// `width` columns and never more than [`WIDTH_MAX`].
@@ -201,25 +198,18 @@ impl Report {
             return;
         }
         self.title("What doctor --fix would change");
-        self.out.push_str(&listed(changes, self.width));
-    }
-}
-
-/// Changes, one a line, and why.
-fn listed(changes: &[Change], width: usize) -> String {
-    let mut table = Table::new(&CHANGE_COLUMNS);
-    for change in changes {
-        let from = if change.from.is_empty() {
-            "(empty)"
-        } else {
-            &change.from
-        };
-        table.row([change.setting.name(), from, "->", &change.to]);
-        for line in wrapped(&format!("because {}", change.why), width - INDENT) {
-            table.note(format!("{:INDENT$}{line}", ""));
+        let mut list = ChangeList::new(self.width);
+        for change in changes {
+            list.add(
+                change.setting.name(),
+                &change.from,
+                &change.to,
+                "",
+                &change.why,
+            );
         }
+        self.out.push_str(&list.draw());
     }
-    table.draw(2, width, Paint::Plain)
 }
 
 /// Kernels say "no limit" with numbers that nobody wants to read.

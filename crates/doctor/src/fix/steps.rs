@@ -2,8 +2,10 @@
 
 use super::Root;
 use super::print::{Line, kibibytes, limits_conf, lines, merged_sysctl_conf, systemd_drop_in};
+use crate::change_list::ChangeList;
 use crate::changes::{Change, Setting};
 use serde::{Deserialize, Serialize};
+use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -323,28 +325,33 @@ impl Plan {
         Ok(())
     }
 
-    /// What will be written, as a person should see it before it is.
+    /// What will be written, as a person should see it before it is: a table for a terminal with `width` columns, and
+    /// lines of at most [`myriad_layout::WIDTH_MAX`]. Lines of a file stay as they are.
     #[must_use]
-    pub fn listed(&self) -> String {
-        use std::fmt::Write;
-        let mut out = String::new();
-        for step in &self.steps {
-            let _ = match (&step.target, &step.before) {
+    pub fn listed(&self, width: usize) -> String {
+        let mut list = ChangeList::new(width);
+        for Step {
+            target,
+            before,
+            after,
+            why,
+            ..
+        } in &self.steps
+        {
+            match (target, before) {
                 (Target::Sysctl(key), before) => {
-                    let before = before.as_deref().filter(|text| !text.is_empty());
-                    let before = before.unwrap_or("(empty)").replace('\t', " ");
-                    writeln!(out, "  {key:<36}{before:>14}  →  {}", step.after)
+                    let before = before.as_deref().unwrap_or_default().replace('\t', " ");
+                    list.add(key, &before, after, "", why);
                 }
-                (Target::File(path), None) => writeln!(out, "  {}: new file", path.display()),
-                (Target::File(path), Some(_)) => writeln!(out, "  {}: replaced", path.display()),
-            };
-            if let Target::File(_) = step.target {
-                for line in step.after.lines() {
-                    let _ = writeln!(out, "      | {line}");
+                (Target::File(path), None) => {
+                    list.add(&path.to_string_lossy(), "no file", "new file", after, why);
+                }
+                (Target::File(path), Some(_)) => {
+                    list.add(&path.to_string_lossy(), "old file", "new file", after, why);
                 }
             }
-            let _ = writeln!(out, "      because {}", step.why);
         }
+        let mut out = list.draw();
         for task in &self.by_hand {
             let _ = writeln!(out, "  by hand: {task}");
         }

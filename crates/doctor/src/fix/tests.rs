@@ -154,6 +154,30 @@ fn what_was_changed_is_taken_back_to_the_letter() {
 }
 
 #[test]
+fn what_will_be_written_is_a_table_with_reasons_below_its_rows() {
+    let folder = Folder::new("listed");
+    let plan = Plan::new(
+        &folder.root(),
+        &changes(),
+        Persistence::UntilReboot,
+        None,
+        &[],
+    );
+    assert_eq!(
+        plan.unwrap().listed(80),
+        "  \
+  net.ipv4.ip_local_reserved_ports      (empty)  ->  8000
+    because of a test
+  net.ipv4.ip_local_port_range      32768 60999  ->  1024 65535
+    because of a test
+  net.core.somaxconn                        128  ->  4096
+    because of a test
+  by hand: ulimit -n 500000 in the shell that starts the program (or --unit NAME for a service)
+"
+    );
+}
+
+#[test]
 fn two_fixes_are_taken_back_to_before_the_first() {
     let folder = Folder::new("twice");
     let before = folder.files();

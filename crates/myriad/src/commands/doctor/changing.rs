@@ -33,7 +33,10 @@ pub(super) fn fix(arguments: &Arguments, examination: Examination) -> ExitCode {
         tell("There is no setting to change.");
         return verdict(examination.enough);
     }
-    tell(format_args!("\nTo change:\n{}", plan.listed()));
+    tell(format_args!(
+        "\nTo change:\n{}",
+        plan.listed(super::width())
+    ));
     if plan.steps.is_empty() {
         return verdict(examination.enough);
     }
