@@ -60,3 +60,8 @@ fn centrifuge_protobuf() {
     let property = myriad_wire::fuzzing::centrifuge_protobuf;
     replay("centrifuge_protobuf", 20, property);
 }
+
+#[test]
+fn fossil_delta() {
+    replay("fossil_delta", 15, myriad_wire::fuzzing::fossil_delta);
+}

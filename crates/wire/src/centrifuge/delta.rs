@@ -100,11 +100,16 @@ impl Cuts {
     }
 }
 
-/// What a delta makes of its base; none if it is not a delta of this base.
+/// What a delta makes of its base; none if it is not a delta of this base, or would make more than `bytes_max` bytes.
+///
+/// A few bytes of a delta can copy the whole base, so the limit is also the limit of its work.
 #[must_use]
-pub fn apply_delta(base: &[u8], delta: &[u8]) -> Option<Vec<u8>> {
+pub fn apply_delta(base: &[u8], delta: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let mut input = delta;
     let size = usize::try_from(take_number(&mut input)?).ok()?;
+    if size > bytes_max {
+        return None;
+    }
     input = input.strip_prefix(b"\n")?;
     let mut target = Vec::new();
     loop {
@@ -126,8 +131,9 @@ pub fn apply_delta(base: &[u8], delta: &[u8]) -> Option<Vec<u8>> {
                 target.extend_from_slice(literal);
             }
             b';' => {
-                let is_whole = target.len() == size && u64::from(checksum(&target)) == count;
-                return is_whole.then_some(target);
+                let is_whole = input.is_empty() && target.len() == size;
+                let is_right = is_whole && u64::from(checksum(&target)) == count;
+                return is_right.then_some(target);
             }
             _ => return None,
         }
@@ -258,6 +264,31 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::Index;
 
+    /// Larger than any target of these tests.
+    const BYTES_MAX: usize = 10_000;
+
+    #[track_caller]
+    fn assert_gives(base: &[u8], delta: &[u8], target: &[u8]) {
+        assert_eq!(
+            apply_delta(base, delta, target.len()).as_deref(),
+            Some(target),
+            "{}",
+            String::from_utf8_lossy(delta)
+        );
+    }
+
+    /// Both kinds of delta give the target, and save something.
+    fn assert_round_trip(base: &str, target: &str) {
+        if let Some(delta) = make_delta(base.as_bytes(), target.as_bytes()) {
+            assert!(delta.0.len() < target.len());
+            assert_gives(base.as_bytes(), &delta.0, target.as_bytes());
+        }
+        if let Some(delta) = make_text_delta(base, target) {
+            assert!(delta.len() < target.len());
+            assert_gives(base.as_bytes(), delta.as_bytes(), target.as_bytes());
+        }
+    }
+
     #[test]
     fn numbers_are_in_base_64_with_the_highest_digit_first() {
         for (value, digits) in [
@@ -285,10 +316,34 @@ mod tests {
         let target = br#"{"temperature": 21.6, "humidity": 40, "station": "north-east, roof"}"#;
         let delta = make_delta(base, target).expect("much stayed");
         assert!(delta.0.len() < 30, "{}", String::from_utf8_lossy(&delta.0));
-        assert_eq!(apply_delta(base, &delta.0).as_deref(), Some(&target[..]));
-        assert_eq!(apply_delta(b"another base", &delta.0), None);
+        assert_gives(base, &delta.0, target);
+        assert_eq!(apply_delta(b"another base", &delta.0, BYTES_MAX), None);
+        assert_eq!(apply_delta(base, &delta.0, target.len() - 1), None);
         assert_eq!(make_delta(b"", target), None);
         assert_eq!(make_delta(base, b""), None);
+    }
+
+    /// Deltas that another implementation made: `fossil-delta` 2.0.0 of npm, a port of Fossil's own.
+    #[test]
+    fn deltas_of_others_are_read() {
+        let words = "0123456789abcdefghijklmnopqrstuv";
+        for (base, target, delta) in [
+            ("", "nothing in common", "H\nH:nothing in commonUjMaQ;"),
+            ("short", "short", "5\n5:short3cQ6yn;"),
+            (words, &format!("{words}WXYZ"), "_\nW@0,4:WXYZD5_PC;"),
+            (
+                r#"{"temperature": 21.5, "humidity": 40, "station": "north-east, roof"}"#,
+                r#"{"temperature": 21.6, "humidity": 40, "station": "north-east, roof"}"#,
+                "14\nJ@0,1:6l@K,39vtZF;",
+            ),
+            (
+                r#"[{"id":1,"name":"Zoë","value":10},{"id":2,"name":"Ana","value":20},{"id":3,"name":"Léo","value":30}]"#,
+                r#"[{"id":3,"name":"Léo","value":30},{"id":1,"name":"Zoë","value":10},{"id":2,"name":"Ana","value":21}]"#,
+                "1b\n1:[X@14,1:,10@1,3:1}]2LwQoi;",
+            ),
+        ] {
+            assert_gives(base.as_bytes(), delta.as_bytes(), target.as_bytes());
+        }
     }
 
     #[test]
@@ -309,10 +364,7 @@ mod tests {
             assert!(std::str::from_utf8(&bytes.0).is_err(), "{old} {new}");
             let delta = make_text_delta(&base, &target).expect("much stayed");
             assert!(delta.contains(&format!("{}:{new}", new.len())), "{delta}");
-            assert_eq!(
-                apply_delta(base.as_bytes(), delta.as_bytes()).as_deref(),
-                Some(target.as_bytes())
-            );
+            assert_round_trip(&base, &target);
         }
     }
 
@@ -327,16 +379,40 @@ mod tests {
             "5\n9:abc",
             "~~~~~~~~~~~~\n",
             "0\n1;",
+            "0\n0;0",
             "1\n1@~~~~~~~~~~,0;",
+            // The sum of the counts is above 64 bits.
             "5\n5@0,F~~~~~~~~~@0,0;",
         ] {
             assert_eq!(
-                apply_delta(b"hello world", delta.as_bytes()),
+                apply_delta(b"hello world", delta.as_bytes(), usize::MAX),
                 None,
                 "{delta}"
             );
         }
-        assert_eq!(apply_delta(b"hello", b"0\n0;").as_deref(), Some(&b""[..]));
+        assert_gives(b"hello", b"0\n0;", b"");
+    }
+
+    #[test]
+    fn a_delta_is_whole_or_refused() {
+        let base = "x".repeat(40);
+        let target = format!("{base}yz");
+        let delta = make_text_delta(&base, &target).expect("smaller");
+        for length in 0..delta.len() {
+            let cut = &delta.as_bytes()[..length];
+            assert_eq!(
+                apply_delta(base.as_bytes(), cut, BYTES_MAX),
+                None,
+                "{length}"
+            );
+        }
+        let other = "y".repeat(40);
+        for base in [&base[..39], &other] {
+            assert_eq!(
+                apply_delta(base.as_bytes(), delta.as_bytes(), BYTES_MAX),
+                None
+            );
+        }
     }
 
     proptest! {
@@ -356,7 +432,7 @@ mod tests {
             }
             if let Some(delta) = make_delta(&base, &target) {
                 prop_assert!(delta.0.len() < target.len());
-                prop_assert_eq!(apply_delta(&base, &delta.0), Some(target));
+                assert_gives(&base, &delta.0, &target);
             }
         }
 
@@ -371,17 +447,66 @@ mod tests {
                 let end = (at + removed).min(target.len());
                 target.splice(at..end, inserted.chars());
             }
-            let target: String = target.into_iter().collect();
-            if let Some(delta) = make_text_delta(&base, &target) {
-                prop_assert!(delta.len() < target.len());
-                let made = apply_delta(base.as_bytes(), delta.as_bytes());
-                prop_assert_eq!(made.as_deref(), Some(target.as_bytes()));
+            assert_round_trip(&base, &String::from_iter(target));
+        }
+
+        /// Documents as applications publish them: the same keys, some values changed.
+        #[test]
+        fn similar_documents_have_small_deltas(
+            rows in proptest::collection::vec(("[a-zéü€ ]{1,12}", any::<u32>()), 20..60),
+            changes in proptest::collection::vec((any::<Index>(), any::<u32>()), 1..4),
+        ) {
+            let document = |rows: &[(String, u32)]| {
+                let rows = rows.iter().enumerate();
+                let rows: Vec<_> = rows.map(|(row, (name, value))| {
+                    serde_json::json!({"row": row, "name": name, "value": value})
+                }).collect();
+                serde_json::to_string(&rows).expect("JSON")
+            };
+            let base = document(&rows);
+            let mut rows = rows;
+            for (row, value) in changes {
+                let row = row.index(rows.len());
+                rows[row].1 = value;
             }
+            let target = document(&rows);
+            assert_round_trip(&base, &target);
+            let delta = make_text_delta(&base, &target).expect("most stayed");
+            prop_assert!(delta.len() < target.len() / 2, "{delta}");
         }
 
         #[test]
         fn no_bytes_break_the_reader(base: Vec<u8>, delta: Vec<u8>) {
-            let _ = apply_delta(&base, &delta);
+            let _ = apply_delta(&base, &delta, usize::MAX);
+        }
+
+        /// Commands in the right form, with any numbers.
+        #[test]
+        fn no_commands_break_the_reader(
+            base in "[ab]{0,40}",
+            delta in "[0-9A-Z_a-z~]{1,11}\n([0-9~]{1,11}(@[0-9~]{1,11},|:[ab]{0,3}|;)){0,6}",
+        ) {
+            if let Some(target) = apply_delta(base.as_bytes(), delta.as_bytes(), 1_000) {
+                prop_assert!(target.len() <= 1_000);
+            }
+        }
+
+        /// A delta with a byte changed is refused, or made into no more than the limit.
+        #[test]
+        fn changed_deltas_keep_the_limit(
+            base in "[ab]{20,99}",
+            tail in "[ab]{1,5}",
+            at: Index,
+            byte: u8,
+        ) {
+            let target = format!("{base}{tail}");
+            if let Some(delta) = make_delta(base.as_bytes(), target.as_bytes()) {
+                let mut delta = delta.0;
+                let at = at.index(delta.len());
+                delta[at] = byte;
+                let made = apply_delta(base.as_bytes(), &delta, target.len());
+                prop_assert!(made.is_none_or(|made| made.len() <= target.len()));
+            }
         }
     }
 }

@@ -1,7 +1,9 @@
-//! Properties of the Centrifuge decoder.
+//! Properties of the Centrifuge decoder and of deltas.
 
 use crate::centrifuge::client::ServerMessages;
-use crate::centrifuge::{Command, CommandError, Decoder, Encoding, is_json};
+use crate::centrifuge::{
+    Command, CommandError, Decoder, Encoding, apply_delta, is_json, make_delta, make_text_delta,
+};
 
 /// Fuzz target: any bytes as a frame in JSON, of a client and of a server.
 ///
@@ -35,6 +37,47 @@ pub fn centrifuge_protobuf(frame: &[u8]) {
         let doubled: Vec<_> = Decoder::new(Encoding::Protobuf, &twice).collect();
         assert_eq!(doubled[..commands.len()], commands);
         assert_eq!(doubled[commands.len()..], commands);
+    }
+}
+
+/// Fuzz target: any bytes as a base, and as a delta to it or the next publication. The first two bytes say where the base
+/// ends.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn fossil_delta(bytes: &[u8]) {
+    /// A delta of a few bytes can copy its base many times.
+    const BYTES_MAX: usize = 1 << 16;
+    let Some((cut, rest)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let (base, other) = rest.split_at(usize::from(u16::from_be_bytes(*cut)) % (rest.len() + 1));
+    if let Some(target) = apply_delta(base, other, BYTES_MAX) {
+        let is_refused = |limit| apply_delta(base, other, limit).is_none();
+        assert!(target.is_empty() || is_refused(target.len() - 1));
+        assert!((0..other.len()).all(|end| apply_delta(base, &other[..end], BYTES_MAX).is_none()));
+        check_delta(base, &target);
+    }
+    check_delta(base, other);
+    check_delta(other, base);
+}
+
+/// A delta is smaller than its target and gives it; so is one of texts, if these are texts.
+fn check_delta(base: &[u8], target: &[u8]) {
+    let gives_target = |delta: &[u8]| {
+        assert!(delta.len() < target.len());
+        assert_eq!(
+            apply_delta(base, delta, target.len()).as_deref(),
+            Some(target)
+        );
+    };
+    if let Some(delta) = make_delta(base, target) {
+        gives_target(&delta.0);
+    }
+    if let (Ok(base), Ok(target)) = (str::from_utf8(base), str::from_utf8(target))
+        && let Some(delta) = make_text_delta(base, target)
+    {
+        gives_target(delta.as_bytes());
     }
 }
 

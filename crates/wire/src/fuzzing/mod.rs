@@ -13,7 +13,7 @@ mod heads;
 mod inflate;
 mod model;
 
-pub use centrifuge::{centrifuge_json, centrifuge_protobuf};
+pub use centrifuge::{centrifuge_json, centrifuge_protobuf, fossil_delta};
 pub use deflate::{check_deflated, check_inflated, deflate};
 pub use frames::{Cuts, Item, Transcript, check_extended_frames, check_frames, read_frames};
 pub use heads::{handshake, http_head};
