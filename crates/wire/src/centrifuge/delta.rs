@@ -416,6 +416,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn every_delta_gives_its_target(
             base in proptest::collection::vec(0_u8..4, 0..600),

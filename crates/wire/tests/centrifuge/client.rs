@@ -27,6 +27,8 @@ fn read(encoding: Encoding, frame: &[u8]) -> Vec<ServerMessage<'_>> {
 }
 
 proptest! {
+    #![proptest_config(super::cases())]
+
     #[test]
     fn commands_come_back(
         id in 1u32.., channel in ".{0,200}", token in ".*", offset: u64, epoch in "[a-z]{0,8}", delta: bool, limit in 0u32..1_000,

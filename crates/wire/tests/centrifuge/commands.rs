@@ -557,6 +557,8 @@ fn json_of(filter: &schema::Filter) -> String {
 }
 
 proptest::proptest! {
+    #![proptest_config(super::cases())]
+
     #[test]
     fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
         drop(decode(Encoding::Json, &bytes));

@@ -448,10 +448,10 @@ fn messages_of_a_frame_are_separate() {
 /// Lengths at the borders of their varints, of the message and of what is in it.
 #[test]
 fn messages_of_any_length_have_the_right_length() {
-    for length in (100..140)
+    let lengths = (100..140)
         .chain(16_360..16_400)
-        .chain([2_097_140, 2_097_152])
-    {
+        .chain([2_097_140, 2_097_152]);
+    for length in lengths.filter(|length| !cfg!(miri) || *length < 140) {
         let data = format!("\"{}\"", "1".repeat(length)).into_bytes();
         let (_, reply) = both(|frame| frame.rpc(1, &data));
         assert_eq!(reply.rpc.expect("rpc").data, data);
@@ -460,7 +460,8 @@ fn messages_of_any_length_have_the_right_length() {
 
 #[test]
 fn numbers_come_back_near_each_power_of_two() {
-    let powers = (0..u64::BITS).map(|bits| 1_u64 << bits);
+    let step = if cfg!(miri) { 21 } else { 1 };
+    let powers = (0..u64::BITS).step_by(step).map(|bits| 1_u64 << bits);
     for offset in powers
         .flat_map(|power| [power - 1, power, power + 1])
         .chain([u64::MAX])
@@ -473,6 +474,8 @@ fn numbers_come_back_near_each_power_of_two() {
 }
 
 proptest! {
+    #![proptest_config(super::cases())]
+
     /// Quotes, backslashes, control characters and every other character, in values and in keys.
     #[test]
     fn texts_come_back(
