@@ -4,7 +4,7 @@ use myriad_hub::CloseReason;
 use myriad_wire::centrifuge::ErrorCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The reasons `closes` is indexed by.
+/// The order of [`Metrics::closes`].
 pub const CLOSE_REASONS: [CloseReason; 22] = CloseReason::ALL;
 
 /// A counter or gauge with one writer: no locked instruction is needed to add.
@@ -67,37 +67,37 @@ impl Distribution {
 /// One shard's figures. Counters only grow; gauges say so.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// Gauge: connections open now, those in their handshake among them.
+    /// Gauge: connections open now, including those in their handshake.
     pub connections: Count,
     /// Connections accepted.
     pub accepts: Count,
-    /// Times accepting paused because descriptors or kernel memory ran out.
+    /// Pauses of accepting, because descriptors or kernel memory ran out.
     pub accept_pauses: Count,
     /// WebSocket upgrades answered with 101.
     pub upgrades: Count,
-    /// Of those, the ones that agreed to compression.
+    /// Of those upgrades, the ones that agreed on compression.
     pub compressed_upgrades: Count,
-    /// Requests answered with an error by the shard, by [`REFUSALS`].
+    /// Requests that the shard answered with an error, by [`REFUSALS`].
     pub refusals: [Count; REFUSALS.len()],
     /// Requests handed over to the control plane.
     pub handed_over: Count,
-    /// Requests that could not be: the control plane was too busy, or no descriptor was free.
+    /// Requests not handed over, because the control plane was too busy or no descriptor was free.
     pub hand_overs_refused: Count,
-    /// Publications that this shard, as the home of their channels, gave an offset.
+    /// Publications that got an offset from this shard, the home of their channels.
     pub publications: Count,
-    /// Publications given to one subscriber each, sent or queued.
+    /// Deliveries of one publication to one subscriber, sent or queued.
     pub deliveries: Count,
-    /// Compressed frames made: of publications, each shared by all clients of its window, and of echoes.
+    /// Compressed frames: one for each publication and window, shared by all clients with that window, and one for each echo.
     pub compressed_frames: Count,
-    /// Bytes that deliveries did not take because they were compressed.
+    /// Bytes that compression saved on deliveries.
     pub compression_saved_bytes: Count,
     /// Messages from clients.
     pub messages_received: Count,
-    /// Of those, the compressed ones.
+    /// Of those messages, the compressed ones.
     pub compressed_messages_received: Count,
-    /// Commands of clients with sessions, pongs among them.
+    /// Commands of clients with sessions, including pongs.
     pub commands: Count,
-    /// Of those, the ones answered with an error, by [`ErrorCode::ALL`].
+    /// Of those commands, the ones answered with an error, by [`ErrorCode::ALL`].
     pub command_errors: [Count; ErrorCode::ALL.len()],
     /// Connect commands answered with a result.
     pub client_connects: Count,
@@ -111,19 +111,19 @@ pub struct Metrics {
     pub pings: Count,
     /// Connections ended, by [`CLOSE_REASONS`].
     pub closes: [Count; CLOSE_REASONS.len()],
-    /// Gauge: bytes buffered for connections, outbound and partial input.
+    /// Gauge: bytes buffered for connections, in outbound queues and as partial input.
     pub buffered_bytes: Count,
-    /// How long turns took, without their wait.
+    /// Time that turns took, without waiting for events.
     pub turns: Distribution,
     /// Gauge: channels at home on this shard that have subscribers or a history.
     pub channels: Count,
     /// Gauge: publications that these channels keep.
     pub history_publications: Count,
-    /// Gauge: bytes of these, and of the records of channels with history.
+    /// Gauge: bytes of these publications and of the records of channels with history.
     pub history_bytes: Count,
-    /// Publications dropped before their time, to keep the limit of these bytes.
+    /// Publications dropped before they expired, because these bytes had reached their limit.
     pub history_evictions: Count,
-    /// From a publication's acceptance to the submit of its last delivery on the node; counted by the last shard.
+    /// Time from accepting a publication to submitting its last delivery on this node. The last shard counts it.
     pub publish_to_last_submit: Distribution,
 }
 

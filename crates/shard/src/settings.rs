@@ -1,4 +1,4 @@
-//! What a shard is told at its start; plain data.
+//! The settings that a shard gets at its start: plain data.
 
 use myriad_hub::{ClientOptions, Compression, Namespaces};
 use myriad_wire::http::OriginPattern;
@@ -8,15 +8,15 @@ use std::time::Duration;
 /// Limits of the whole process, owned by the [`crate::Mesh`] and leased to shards in portions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessLimits {
-    /// Client connections, all shards together. Past it a client is answered 503 with Retry-After.
+    /// Client connections, all shards together. Past it, a client gets 503 with Retry-After.
     pub connections_max: u64,
     /// Bytes buffered for connections: outbound queues and partial input, all shards together.
     pub buffered_bytes_max: u64,
     /// Bytes of publications accepted and not yet submitted to every subscriber.
     pub publication_bytes_max: u64,
-    /// Bytes of history that channels keep, all homes together. Past it the oldest publications go.
+    /// Bytes of history that channels keep, all homes together. Past it, the oldest publications are dropped.
     pub history_bytes_max: u64,
-    /// As in [`Settings`]: with compression a publication may hold more frames of its data than one.
+    /// As in [`Settings`]. With compression, a publication may hold several frames of the same data.
     pub compression: Compression,
 }
 
@@ -37,24 +37,24 @@ impl Default for ProcessLimits {
 pub struct Settings {
     /// Serves `/echo`.
     pub echo: bool,
-    /// Lets clients in that have not proved who they are; without it `/raw` answers 401.
+    /// Accepts clients without authentication; otherwise `/raw` answers 401.
     pub anonymous: bool,
-    /// Web pages of other hosts that may connect; none lets every page in. The server's own host is always let in, and
-    /// so are clients that are no browsers.
+    /// Web pages of other hosts that may connect; `None` accepts every page. Pages of the server's own host and clients
+    /// that are not browsers may always connect.
     pub allowed_origins: Option<Arc<[OriginPattern]>>,
-    /// What is agreed to when a client offers to compress messages.
+    /// The compression to agree on when a client offers it.
     pub compression: Compression,
-    /// Requests other than streams are handed over to the control plane; without it they are answered 404.
+    /// Hands requests other than streams over to the control plane; otherwise they get 404.
     pub hands_over: bool,
-    /// A connection that has not finished its request head by then is answered 408.
+    /// Time for a request head. After it, the connection gets 408.
     pub handshake_timeout: Duration,
     /// Time between two pings to a connection. Zero: no pings.
     pub ping_interval: Duration,
-    /// A connection from which nothing came within this time after a ping is closed.
+    /// Time after a ping within which some input must arrive. After it, the connection is closed.
     pub pong_timeout: Duration,
-    /// A connection from which nothing came for this long is closed. Zero: never.
+    /// Time without input after which a connection is closed. Zero: never.
     pub idle_timeout: Duration,
-    /// How long a connection that we have ended may take to end its side.
+    /// Time for a peer to end its side after we have ended ours.
     pub linger_timeout: Duration,
     /// Bytes of a request head.
     pub head_bytes_max: usize,
@@ -64,18 +64,18 @@ pub struct Settings {
     pub message_bytes_max: u64,
     /// Fragments of one message from a client.
     pub fragments_max: u32,
-    /// Bytes queued for one connection beyond what the kernel took; past it the connection is a slow consumer.
+    /// Bytes queued for one connection that the kernel has not taken. Past it, the connection is a slow consumer.
     pub outbound_bytes_max: u32,
     /// Channels one connection may subscribe to; more than 255 has no effect.
     pub subscriptions_max: u32,
-    /// Connections that one slice of work covers: members a turn delivers to, timers it handles, connections that a
-    /// drain ends, queues flushed in one batch. Bounds how long reads wait; 1024 sends take some 5 to 10 ms.
+    /// Connections in one slice of work: deliveries, timers, closes of a drain, and queues flushed in one batch. It bounds
+    /// how long reads wait: 1024 sends take 5 to 10 ms.
     pub slice_max: usize,
-    /// What channels may do, by namespace.
+    /// Options of channels, by namespace.
     pub namespaces: Arc<Namespaces>,
-    /// What clients of the Centrifuge protocol may do.
+    /// Options of clients of the Centrifuge protocol.
     pub client: ClientOptions,
-    /// Notes what happens to single connections, for [`crate::Mesh::take_events`].
+    /// Notes events of single connections, for [`crate::Mesh::take_events`].
     pub events: bool,
 }
 
