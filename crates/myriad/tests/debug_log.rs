@@ -79,8 +79,8 @@ fn a_connection_shows_from_accept_to_close() {
     for words in [
         format!("connection {name} accepted"),
         format!("connection {name} closed: client"),
-        // The data is JSON, and its quotes count.
-        r#"published to "odd\nname": offset 1, 14 bytes"#.into(),
+        // What a client of `/raw` gets, without the quotes of JSON.
+        r#"published to "odd\nname": offset 1, 12 bytes"#.into(),
         "refused: 400 channel".into(),
         "closed: refused".into(),
         "closed: handed_over".into(),

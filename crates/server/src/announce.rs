@@ -25,7 +25,7 @@ pub(crate) async fn announce(
             _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
         }
         let payload = Payload::Text(message(SystemTime::now()).into());
-        let bytes = payload.bytes().len();
+        let bytes = PublishLog::bytes_shown(&payload);
         match mesh.publish(&channel, payload, None) {
             Ok(()) => log.announced(&channel, bytes),
             Err(refused) => tracing::warn!("announcement to {channel} skipped: {refused:?}"),

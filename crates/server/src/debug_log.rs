@@ -5,7 +5,8 @@
 
 use crate::shards::monotonic_now;
 use myriad_shard::{
-    ConnectionEvent, ConnectionName, EventBudget, EventKind, Mesh, Position, PublishRefused,
+    ConnectionEvent, ConnectionName, EventBudget, EventKind, Mesh, Payload, Position,
+    PublishRefused,
 };
 use myriad_units::counted;
 use std::collections::BTreeMap;
@@ -157,6 +158,20 @@ struct Publishes {
 }
 
 impl PublishLog {
+    /// The bytes that a client of `/raw` gets: of a JSON string its content. 0 without a debug log, because escapes
+    /// would be read for nothing.
+    pub(crate) fn bytes_shown(payload: &Payload) -> usize {
+        if Self::is_on() {
+            payload.raw().len()
+        } else {
+            0
+        }
+    }
+
+    fn is_on() -> bool {
+        tracing::enabled!(target: "myriad::publications", tracing::Level::DEBUG)
+    }
+
     /// A publication has its position.
     pub(crate) fn published(&self, channel: &str, bytes: usize, position: &Position) {
         if self.spend() {
@@ -192,7 +207,7 @@ impl PublishLog {
 
     /// Whether there is to be a line.
     fn spend(&self) -> bool {
-        if !tracing::enabled!(target: "myriad::publications", tracing::Level::DEBUG) {
+        if !Self::is_on() {
             return false;
         }
         let mut publishes = self.0.lock().unwrap_or_else(PoisonError::into_inner);

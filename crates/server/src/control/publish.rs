@@ -3,6 +3,7 @@
 use super::error::Refusal;
 use super::stream::BODY_TIMEOUT;
 use super::{Control, Stage};
+use crate::debug_log::PublishLog;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -75,7 +76,7 @@ pub(crate) async fn publish(
     let _permit = admit(&control, request.body())?;
     let body = read(request.into_body()).await?;
     let (channel, payload) = parse(&body)?;
-    let bytes = payload.bytes().len();
+    let bytes = PublishLog::bytes_shown(&payload);
     let (id, position) = control.publishers.begin();
     control
         .mesh
