@@ -27,7 +27,7 @@ fn a_chain_that_carries_ends_with_success_and_one_more_connection_with_failure()
     let more = plan(&[
         "-c",
         "3143169",
-        "--connections-per-terminal",
+        "--connections-per-client",
         "2",
         "--hop",
         EIGHT_NGINX,

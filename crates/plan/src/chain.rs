@@ -8,8 +8,8 @@ use super::traffic::Traffic;
 pub struct Chain {
     /// Connections wanted; each passes every hop.
     pub connections: u64,
-    /// Connections each terminal opens.
-    pub connections_per_terminal: u64,
+    /// Connections each client opens.
+    pub connections_per_client: u64,
     /// What the connections carry.
     pub traffic: Traffic,
     /// In the order clients meet them. A last hop other than Myriad proxies to something nobody described.
@@ -92,10 +92,10 @@ pub struct Myriad {
 }
 
 impl Chain {
-    /// Terminals with that many connections.
+    /// Clients with that many connections.
     #[must_use]
-    pub fn terminals(&self, connections: u64) -> u64 {
-        connections / self.connections_per_terminal.max(1)
+    pub fn clients(&self, connections: u64) -> u64 {
+        connections / self.connections_per_client.max(1)
     }
 }
 

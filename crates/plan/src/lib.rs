@@ -35,8 +35,8 @@ use serde::Serialize;
 pub struct Plan {
     /// Connections wanted.
     pub connections: u64,
-    /// Terminals that is.
-    pub terminals: u64,
+    /// Clients, at the connections that each of them opens.
+    pub clients: u64,
     /// True if no limit we know of stops the chain before that.
     pub carries: bool,
     /// What stops the chain first, if anything we know of does.
@@ -60,8 +60,8 @@ pub struct Weakest {
     pub resource: &'static str,
     /// Connections the chain carries at most.
     pub connections: u64,
-    /// Terminals that is.
-    pub terminals: u64,
+    /// Clients, at the connections that each of them opens.
+    pub clients: u64,
     /// What to do about it.
     pub remedy: String,
 }
@@ -96,7 +96,7 @@ impl HopPlan {
 }
 
 impl Plan {
-    /// Works out the chain, and the same chain for each number of connections in `scale_to`.
+    /// Computes the chain, and the same chain for each number of connections in `scale_to`.
     #[must_use]
     pub fn new(chain: &Chain, scale_to: &[u64]) -> Self {
         let hops: Vec<HopPlan> = (0..chain.hops.len())
@@ -105,7 +105,7 @@ impl Plan {
         let weakest = weakest(chain, &hops);
         Self {
             connections: chain.connections,
-            terminals: chain.terminals(chain.connections),
+            clients: chain.clients(chain.connections),
             carries: weakest
                 .as_ref()
                 .is_none_or(|weakest| weakest.connections >= chain.connections),
@@ -130,7 +130,7 @@ fn weakest(chain: &Chain, hops: &[HopPlan]) -> Option<Weakest> {
                 kind: hop.kind,
                 resource,
                 connections: limit.connections,
-                terminals: chain.terminals(limit.connections),
+                clients: chain.clients(limit.connections),
                 remedy: limit.remedy.clone(),
             })
         })

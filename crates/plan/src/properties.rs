@@ -92,9 +92,9 @@ fn chains() -> impl Strategy<Value = Chain> {
         1..=50_000_000_u64,
     )
         .prop_map(
-            |(connections, connections_per_terminal, traffic, hops, region_connections)| Chain {
+            |(connections, connections_per_client, traffic, hops, region_connections)| Chain {
                 connections,
-                connections_per_terminal,
+                connections_per_client,
                 traffic,
                 hops,
                 region_connections,

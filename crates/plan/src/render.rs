@@ -90,7 +90,7 @@ impl Page {
     }
 
     fn verdict(&mut self, plan: &Plan) {
-        let wanted = with_clients(plan.connections, plan.terminals);
+        let wanted = with_clients(plan.connections, plan.clients);
         let verdict = if plan.carries {
             "carries"
         } else {
@@ -105,7 +105,7 @@ impl Page {
                     weakest.hop,
                     weakest.kind,
                     weakest.resource,
-                    with_clients(weakest.connections, weakest.terminals)
+                    with_clients(weakest.connections, weakest.clients)
                 );
                 self.folded(0, &told);
                 self.folded(0, &format!("To get further: {}", weakest.remedy));
@@ -167,7 +167,7 @@ impl Page {
         self.line("");
         self.line(&format!(
             "Scaled out to {}",
-            with_clients(scale.connections, scale.terminals)
+            with_clients(scale.connections, scale.clients)
         ));
         let mut table = figures();
         self.figure(&mut table, &scale.regions);

@@ -14,8 +14,8 @@ use serde::Serialize;
 pub struct ScaleOut {
     /// Connections in all regions.
     pub connections: u64,
-    /// Terminals that is.
-    pub terminals: u64,
+    /// Clients, at the connections that each of them opens.
+    pub clients: u64,
     /// Regions, and how that number came about.
     pub regions: Figure,
     /// Nodes of each hop, in the order clients meet them.
@@ -58,7 +58,7 @@ pub(crate) fn scale_out(chain: &Chain, connections: u64) -> ScaleOut {
     );
     ScaleOut {
         connections,
-        terminals: chain.terminals(connections),
+        clients: chain.clients(connections),
         regions: Figure::new("regions", float(regions), Unit::Count, formula)
             .from(&["given: --region-connections, what may fail together"]),
         hops,

@@ -7,7 +7,7 @@ use myriad_units::count;
 fn chain(connections: u64, hops: Vec<Hop>) -> Chain {
     Chain {
         connections,
-        connections_per_terminal: 1,
+        connections_per_client: 1,
         traffic: Traffic::default(),
         hops,
         region_connections: 10_000_000,
@@ -57,11 +57,11 @@ fn eight_nginx_end_where_their_fullest_worker_does() {
     let slots = limit(&plan, 0, "worker_connections");
     assert_eq!(slots, 8 * 8 * ((100_000 - 2) / 2));
 
-    chain.connections_per_terminal = 2;
+    chain.connections_per_client = 2;
     chain.connections = 3_143_168;
     let plan = Plan::new(&chain, &[]);
-    assert_eq!(plan.weakest.unwrap().terminals, 1_571_584);
-    assert_eq!(plan.terminals, 1_571_584);
+    assert_eq!(plan.weakest.unwrap().clients, 1_571_584);
+    assert_eq!(plan.clients, 1_571_584);
     assert!(plan.carries);
 }
 
@@ -318,7 +318,7 @@ fn a_plan_reads_well() {
     servers.spare = 1;
     let hops = vec![Hop::slb(2), proxies, Hop::ingress(5), servers];
     let mut chain = chain(1_000_000, hops);
-    chain.connections_per_terminal = 2;
+    chain.connections_per_client = 2;
     insta::assert_snapshot!(
         "chain",
         render(&Plan::new(&chain, &[100_000_000, 1_000_000_000]), WIDTH_MAX)
@@ -328,7 +328,7 @@ fn a_plan_reads_well() {
 #[test]
 fn the_known_case_reads_well() {
     let mut chain = chain(3_200_000, vec![eight_nginx()]);
-    chain.connections_per_terminal = 2;
+    chain.connections_per_client = 2;
     insta::assert_snapshot!("eight_nginx", render(&Plan::new(&chain, &[]), WIDTH_MAX));
 }
 
@@ -347,7 +347,7 @@ fn a_plan_as_json_has_formulas_and_sources() {
 #[test]
 fn a_terminal_of_80_columns_gets_no_longer_lines() {
     let mut chain = chain(5_000_000, vec![eight_nginx(), Hop::slb(2), Hop::myriad(5)]);
-    chain.connections_per_terminal = 2;
+    chain.connections_per_client = 2;
     for line in render(&Plan::new(&chain, &[100_000_000]), 80).lines() {
         assert!(myriad_layout::columns(line) <= 80, "{line}");
     }

@@ -24,13 +24,13 @@ const NOT_ENOUGH: u8 = 1;
                   \x20         myriad doctor --fix --connections 2m, and later myriad doctor --undo\n\
                   Exit codes: 0 the machine allows that many (--undo: all is as it was), 1 it does not or something failed, 104 bad arguments.")]
 pub(crate) struct Arguments {
-    /// Connections wanted
+    /// Connections wanted, such as 200k or 1m
     #[arg(long, short = 'c', value_name = "COUNT", default_value = "1m", value_parser = at_least_one)]
     connections: u64,
-    /// Which ends of them are on this machine
+    /// Ends of the connections that are on this machine
     #[arg(long, value_enum, default_value = "server")]
     role: RoleName,
-    /// Whose they are: Myriad's, or an ordinary program's, whose processes have one descriptor table each [default: myriad, a proxy's ordinary]
+    /// Program that holds the connections [default: myriad; ordinary with --role proxy]
     #[arg(long, value_enum)]
     program: Option<ProgramName>,
     /// Processes (workers) of the ordinary program
@@ -48,31 +48,31 @@ pub(crate) struct Arguments {
     /// What the connections do
     #[arg(long, value_enum, default_value = "broadcast")]
     load: LoadName,
-    /// User space of the program per connection's end [default: 100B, Myriad's; 9,071B, nginx's, for a proxy]
+    /// Memory that the program takes for one end of a connection [default: 100B, as Myriad does; 9,071B with --role proxy, as nginx does]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     memory_per_connection: Option<u64>,
-    /// Write everything as JSON (docs/doctor.schema.json)
+    /// Print everything as JSON; docs/doctor.schema.json describes it [default: a report for people]
     #[arg(long)]
     json: bool,
-    /// Write a file for others to apply, instead of the report
+    /// Print the changes as a file that somebody else applies [default: a report for people]
     #[arg(long, value_enum, value_name = "FORM", conflicts_with = "json")]
     print: Option<FormatName>,
-    /// Show what would have to be changed, ask, and change it
+    /// Show the changes that are needed, ask, and make them [default: change nothing]
     #[arg(long, conflicts_with_all = ["json", "print", "undo", "root"])]
     fix: bool,
-    /// Take back what --fix changed
+    /// Show what --fix changed, ask, and restore it [default: restore nothing]
     #[arg(long, conflicts_with_all = ["json", "print", "root"])]
     undo: bool,
-    /// Do not ask
+    /// Change or restore without asking [default: ask]
     #[arg(long)]
     yes: bool,
-    /// Change also the files that are read when the machine starts [default: until the next reboot]
+    /// Also change the files that are read at boot [default: changes last until the next reboot]
     #[arg(long, requires = "fix")]
     persistent: bool,
-    /// The systemd unit whose program gets descriptors, such as nginx.service
+    /// systemd unit of the program, such as nginx.service: --fix raises its limits [default: none]
     #[arg(long, value_name = "UNIT", requires = "fix", value_parser = unit_name)]
     unit: Option<String>,
-    /// Where changes are written down before they are made
+    /// File in which --fix notes each change before it makes it
     #[arg(long, value_name = "FILE", default_value = fix::JOURNAL)]
     journal: PathBuf,
     /// Judge a copy of another machine's /proc, /sys and /etc in this folder, and try nothing [default: this machine]
@@ -82,29 +82,29 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum RoleName {
-    /// Accepted connections
+    /// The server's: connections that it accepts
     Server,
-    /// Outgoing ones, to servers elsewhere
+    /// The clients': connections to servers on other machines
     Client,
-    /// Server and clients, over loopback
+    /// Both: server and clients talk over loopback
     Both,
-    /// Each is accepted, and passed on over another
+    /// A proxy's: two for each client, one accepted and one to the next server
     Proxy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ProgramName {
-    /// serve or swarm
+    /// myriad serve or swarm: as many descriptor tables as it needs
     Myriad,
-    /// Any other
+    /// Any other: one descriptor table for each process
     Ordinary,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LoadName {
-    /// Nothing
+    /// They are silent
     Idle,
-    /// All receive a small message at the same time
+    /// All of them receive a small message at the same time
     Broadcast,
 }
 
@@ -116,9 +116,9 @@ enum FormatName {
     /// For /etc/security/limits.d
     #[value(name = "limits.conf")]
     LimitsConf,
-    /// A drop-in of a unit
+    /// A drop-in for a systemd unit
     Systemd,
-    /// Options of docker run
+    /// Options for docker run
     Docker,
     /// Part of a pod's manifest
     Kubernetes,

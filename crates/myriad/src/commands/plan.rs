@@ -15,10 +15,11 @@ use std::time::Duration;
 
 /// The chain does not carry the connections wanted.
 const NOT_ENOUGH: u8 = 1;
-/// More is nobody's plan.
+/// More is a typing error rather than a plan.
 const CONNECTIONS_MAX: u64 = 100_000_000_000;
 
-/// Works out what a chain of machines carries: its weakest hop, what each node needs, and what more would take.
+/// Computes how many connections a chain of machines carries: its weakest hop, what each node needs, and how many nodes
+/// more connections need.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Example: myriad plan -c 1m --hop slb:2 --hop nginx:4,workers=16,worker_connections=100k --hop ingress:5 --hop myriad:3\n\
@@ -29,13 +30,13 @@ pub(crate) struct Arguments {
     /// Connections wanted, such as 50k or 1m
     #[arg(long, short = 'c', value_name = "COUNT", value_parser = connections)]
     connections: u64,
-    /// Connections each terminal opens
+    /// Connections that each client opens
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = connections)]
-    connections_per_terminal: u64,
-    /// A hop of the chain, in the order clients meet them; may be repeated [default: myriad, a node for each million]
+    connections_per_client: u64,
+    /// One hop of the chain, repeated in the order from the clients to the servers [default: myriad, a node for each million connections]
     #[arg(long = "hop", value_name = "HOP", value_parser = hop)]
     hops: Vec<Hop>,
-    /// Publications a second, all channels together; 0 for none
+    /// Publications a second to all channels together; 0 for none
     #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = message_rate)]
     message_rate: f64,
     /// Connections that get each publication [default: everybody]
@@ -47,16 +48,16 @@ pub(crate) struct Arguments {
     /// Time between two pings of a connection; 0 for none
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = duration)]
     ping_interval: Duration,
-    /// Clients that do not read, such as 0.1% or 0
+    /// Share of the clients that do not read, such as 0.1% or 0
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
     slow_readers: Share,
-    /// Work the chain out for this many connections too; may be repeated [default: 100m]
+    /// Also compute the machines for this many connections; may be repeated [default: 100m]
     #[arg(long, value_name = "COUNT", value_parser = connections)]
     scale_to: Vec<u64>,
-    /// Connections of one region, when scaled out
+    /// Connections in one region of such a larger chain
     #[arg(long, value_name = "COUNT", default_value = "10m", value_parser = connections)]
     region_connections: u64,
-    /// Print JSON
+    /// Print JSON [default: a report for people]
     #[arg(long)]
     json: bool,
 }
@@ -90,7 +91,7 @@ impl Arguments {
         let default = || vec![Hop::myriad(self.connections.div_ceil(1_000_000))];
         Chain {
             connections: self.connections,
-            connections_per_terminal: self.connections_per_terminal,
+            connections_per_client: self.connections_per_client,
             traffic: Traffic {
                 messages_per_s: self.message_rate,
                 audience: self.audience,
