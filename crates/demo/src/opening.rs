@@ -1,22 +1,26 @@
 //! What is shown before the start: the machine, its limits, the plan.
 
 use myriad_doctor::{Budget, CostSource, Decision, Effect, Machine, startup};
-use myriad_units::{bytes, count};
+use myriad_layout::{Column, Paint, Table};
+use myriad_units::{bytes, count, counted};
 use std::io::{self, Write};
 
 /// Limits above this many times the plan are not shown.
 const LIMITS_SHOWN_UP_TO: u64 = 10;
+/// Name, value, effect, and the connections at which it comes.
+const LIMIT_COLUMNS: [Column; 4] = [Column::TEXT, Column::TEXT, Column::TEXT, Column::NUMBER];
 
 pub(crate) fn describe(
     machine: &Machine,
     budget: &Budget,
     decision: &Decision,
+    width: usize,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     writeln!(
         out,
-        "This machine: {} cores, {} memory, {} of it available, Linux {}.",
-        machine.cores.usable,
+        "This machine: {}, {} memory, {} of it available, Linux {}.",
+        counted(machine.cores.usable as u64, "core"),
         bytes(machine.memory.total_bytes),
         bytes(machine.memory.available_bytes),
         machine.kernel.release
@@ -44,6 +48,7 @@ pub(crate) fn describe(
         }
     }
     writeln!(out, "\nIts limits, the nearest first:")?;
+    let mut table = Table::new(&LIMIT_COLUMNS);
     let furthest = decision.connections.saturating_mul(LIMITS_SHOWN_UP_TO);
     for limit in &budget.limits {
         let is_near = limit.binds_us && limit.connections <= furthest;
@@ -57,17 +62,13 @@ pub(crate) fn describe(
             // Both ends are closed at a pace.
             Effect::CutsMassCloses => continue,
         };
-        let connections = count(limit.connections);
-        writeln!(
-            out,
-            "  {:<32} {:<17} {effect:<10} {connections:>11}",
-            limit.name, limit.value
-        )?;
+        table.row([limit.name, &limit.value, effect, &count(limit.connections)]);
     }
+    write!(out, "{}", table.draw(2, width, Paint::Plain))?;
     writeln!(
         out,
-        "\nOpening {} connections. {}",
-        count(decision.connections),
+        "\nOpening {}. {}",
+        counted(decision.connections, "connection"),
         decision.why
     )
 }

@@ -148,7 +148,8 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Report, DemoError> 
     let wanted = options.connections.unwrap_or(CONNECTIONS_WANTED);
     let budget = Budget::new(&machine, Load::broadcast(Role::BothEnds), wanted);
     let decision = decide(&budget, options.connections);
-    opening::describe(&machine, &budget, &decision, out)?;
+    let width = options.columns.unwrap_or(WIDTH_MAX);
+    opening::describe(&machine, &budget, &decision, width, out)?;
     if decision.connections == 0 {
         return Err(DemoError::NoRoom { why: decision.why });
     }

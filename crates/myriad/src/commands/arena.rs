@@ -3,7 +3,7 @@
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
 use myriad_arena::{Contestant, Exchange, Options, Report};
-use myriad_layout::terminal_columns;
+use myriad_layout::{Column, Paint, Table, terminal_columns};
 use myriad_units::parse::{count, duration, rate};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -211,20 +211,13 @@ fn chosen(contestants: Vec<Contestant>, only: &[String]) -> Result<Vec<Contestan
 }
 
 fn list(contestants: &[Contestant]) -> ExitCode {
-    let mut out = io::stdout().lock();
+    let mut table = Table::new(&[Column::TEXT; 4]);
     for one in contestants {
-        let line = format!(
-            "{:<18} {:<10} {:<11} {}",
-            one.name,
-            one.language,
-            one.kind_name(),
-            one.title
-        );
-        // Whoever closes the pipe has read enough.
-        if writeln!(out, "{}", line.trim_end()).is_err() {
-            break;
-        }
+        table.row([&one.name, &one.language, one.kind_name(), &one.title]);
     }
+    let width = terminal_columns(io::stdout()).unwrap_or(usize::MAX);
+    // Whoever closes the pipe has read enough.
+    let _ = write!(io::stdout(), "{}", table.draw(0, width, Paint::Plain));
     ExitCode::SUCCESS
 }
 
