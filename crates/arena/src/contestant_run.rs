@@ -10,7 +10,7 @@ use crate::largest::{Largest, Search, sizes};
 use crate::manifest::{Contestant, Feature, Kind};
 use crate::report::Row;
 use crate::scenario::{self, Attempt, Plan, Round};
-use myriad_units::count;
+use myriad_units::counted;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
@@ -89,9 +89,9 @@ impl<'a> ContestantRun<'a> {
         let mut search = Search::new(sizes(largest.connections, most));
         while let Some(connections) = search.next() {
             let prefix = format!(
-                "{}, {} connections",
+                "{}, {}",
                 self.contestant.name,
-                count(connections)
+                counted(connections, "connection")
             );
             let mut round = Round::default();
             let held = plan.guard.check(Phase::CrowdUp).and_then(|()| {

@@ -219,7 +219,8 @@ impl Crowd {
             }
             if moved.elapsed() > PUSH_PATIENCE {
                 let seconds = PUSH_PATIENCE.as_secs();
-                let why = format!("{seen} of {pushes} pushes were over after {seconds} s more");
+                let why =
+                    format!("pushes that were over after {seconds} s more: {seen} of {pushes}");
                 return Err(Failure::Crowd { phase, why });
             }
         }

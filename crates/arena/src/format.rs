@@ -236,18 +236,18 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
     };
     if measured(Column::EchoPerS) {
         lines.push(format!(
-            "Echo: the server is started again, and {} connections send it {} of 64 bytes for {}. The rate is fixed, and not the highest possible: \"answers\" is lower only if the server does not keep up. A time counts from when a message was due until its answer.",
-            count(settings.echo_connections),
+            "Echo: the server is started again, and a crowd of {} sends it {} of 64 bytes for {}. The rate is fixed, and not the highest possible: \"answers\" is lower only if the server does not keep up. A time counts from when a message was due until its answer.",
+            counted(settings.echo_connections, "connection"),
             rate(settings.echo_rate_per_s),
             figure(Unit::Seconds, settings.echo_duration_s)
         ));
     }
     if measured(Column::RequestPerS) {
         lines.push(format!(
-            "Requests: after the pushes, while the server holds the whole crowd, {} with 64 bytes are posted for {}, over at most {} connections to each process, and answered with those bytes. The rate and the times mean the same as for the echo.",
+            "Requests: after the pushes, while the server holds the whole crowd, {} with 64 bytes are posted for {}, over at most {} to each process, and answered with those bytes. The rate and the times mean the same as for the echo.",
             rate(settings.request_rate_per_s),
             figure(Unit::Seconds, settings.request_duration_s),
-            count(settings.request_connections)
+            counted(settings.request_connections, "connection")
         ));
     }
     if let Some(most) = settings.largest_max {
@@ -280,8 +280,8 @@ fn of_rounds(settings: &Settings) -> Vec<String> {
 pub(crate) fn machine(report: &Report) -> String {
     let machine = &report.machine;
     format!(
-        "{} cores of {}, {} of memory, Linux {}, {} descriptors a process; server and crowd share them",
-        machine.cores,
+        "{} of {}, {} of memory, Linux {}, {} a process; server and crowd share them",
+        counted(machine.cores as u64, "core"),
         if machine.processor.is_empty() {
             "an unnamed processor"
         } else {
@@ -289,7 +289,7 @@ pub(crate) fn machine(report: &Report) -> String {
         },
         bytes(whole(machine.memory_bytes)),
         machine.kernel,
-        count(machine.descriptors_max)
+        counted(machine.descriptors_max, "descriptor")
     )
 }
 
@@ -345,7 +345,7 @@ mod tests {
         assert!(explained(&report));
         let text = method(&report).pop().unwrap();
         assert!(
-            text.contains("8 connections send it 200/s of 64 bytes for 5.00 s"),
+            text.contains("a crowd of 8 connections sends it 200/s of 64 bytes for 5.00 s"),
             "{text}"
         );
         let (title, columns) = groups(&report).pop().unwrap();

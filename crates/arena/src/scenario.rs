@@ -400,7 +400,7 @@ fn verdict(report: &Report, connections: u64, pushes: u64) -> Result<(), Failure
     if float(pushes) > float(report.pushes.len() as u64) {
         let made = report.pushes.len();
         return Err(failed(format!(
-            "{made} of {pushes} pushes were made{}",
+            "pushes made: {made} of {pushes}{}",
             kinds(report)
         )));
     }

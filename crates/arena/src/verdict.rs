@@ -3,7 +3,7 @@
 use crate::figures::{Column, Summary};
 use crate::format::figure;
 use crate::report::{Report, Row};
-use myriad_units::{count, counted};
+use myriad_units::counted;
 
 /// The columns that the sentence names, with its words for them.
 const MAIN_FIGURES: [(Column, &str, &str); 4] = [
@@ -173,8 +173,8 @@ fn of_largest(report: &Report, pieces: &mut Vec<Piece>) -> bool {
     push(
         pieces,
         &format!(
-            "the largest crowd was {} connections, held by ",
-            count(most)
+            "the largest crowd was {}, held by ",
+            counted(most, "connection")
         ),
     );
     names(&rows.collect::<Vec<_>>(), pieces);

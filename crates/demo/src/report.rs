@@ -3,7 +3,7 @@
 use crate::watch::Watch;
 use myriad_doctor::{Budget, Decision, Machine, Memory};
 use myriad_report::PushReport;
-use myriad_units::count;
+use myriad_units::{count, counted};
 use myriad_usage::Footprint;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -101,26 +101,27 @@ impl Verdict {
     pub(crate) fn of(watch: &Watch, wanted: u64, pushes_wanted: usize) -> Self {
         if watch.connected < wanted {
             return Self::Missed(format!(
-                "Only {} of {} connections could be opened{}.",
+                "Only {} of {} could be opened{}.",
                 count(watch.connected),
-                count(wanted),
+                counted(wanted, "connection"),
                 errors_in_words(&watch.errors)
             ));
         }
         if watch.pushes.len() < pushes_wanted {
             return Self::Missed(format!(
-                "Only {} of {pushes_wanted} publications were reported.",
-                watch.pushes.len()
+                "Only {} of {} were reported.",
+                watch.pushes.len(),
+                counted(pushes_wanted as u64, "publication")
             ));
         }
         // Against what was wanted, not what the crowd expected: a connection lost between two pushes is missed too.
         match watch.pushes.iter().find(|push| push.received < wanted) {
             None => Self::ReachedAll,
             Some(push) => Self::Missed(format!(
-                "Push {} reached {} of {} connections; {} did not get it.",
+                "Push {} reached {} of {}; {} did not get it.",
                 push.sequence,
                 count(push.received),
-                count(wanted),
+                counted(wanted, "connection"),
                 count(wanted - push.received)
             )),
         }

@@ -168,8 +168,8 @@ fn locked_memory(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
         from: machine.descriptors.locked_bytes_max?.to_string(),
         to: needed::locked_bytes(machine, load, wanted).to_string(),
         why: format!(
-            "the rings that it has room for end at {} connections",
-            count(now)
+            "the rings that it has room for end at {}",
+            counted(now, "connection")
         ),
     })
 }
@@ -207,8 +207,8 @@ fn syn_cookies(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
         from: "0".into(),
         to: "1".into(),
         why: format!(
-            "more than {} handshakes at once are dropped",
-            count(backlog.connections)
+            "more than {} at once are dropped",
+            counted(backlog.connections, "handshake")
         ),
     })
 }
@@ -278,8 +278,8 @@ fn accept_queue(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
         from: now.to_string(),
         to: needed::backlog(now).to_string(),
         why: format!(
-            "more than {} clients at once wait a second for their next SYN",
-            count(now.saturating_add(1))
+            "more than {} at once wait a second for their next SYN",
+            counted(now.saturating_add(1), "client")
         ),
     })
 }
@@ -292,9 +292,9 @@ fn conntrack(machine: &Machine, load: Load, wanted: u64) -> Option<Change> {
         from: tracking.entries_max.to_string(),
         to: needed::conntrack(machine, load, wanted).to_string(),
         why: format!(
-            "its table is full at {} connections; raise nf_conntrack_buckets with it, or entries are searched for in \
+            "its table is full at {}; raise nf_conntrack_buckets with it, or entries are searched for in \
              long lists",
-            count(now)
+            counted(now, "connection")
         ),
     })
 }

@@ -5,7 +5,7 @@ use crate::changes::{Change, changes};
 use crate::limits::Load;
 use crate::machine::Machine;
 use crate::remarks::Remark;
-use myriad_units::count;
+use myriad_units::counted;
 use serde::Serialize;
 
 /// Version of the JSON form, `docs/doctor.schema.json`. It grows when a field changes its meaning or goes.
@@ -56,8 +56,8 @@ impl Examination {
         let stop = budget.first_stop();
         let (connections, first_stop) = (stop.connections, stop.name);
         let headline = format!(
-            "With this machine as it is: {} connections; the next thing to stop you is {} ({}).",
-            count(connections),
+            "With this machine as it is: {}; the next thing to stop you is {} ({}).",
+            counted(connections, "connection"),
             stop.name,
             stop.value
         );

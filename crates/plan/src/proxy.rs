@@ -60,8 +60,9 @@ fn slots(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
         .saturating_mul(2)
         .saturating_add(workers.saturating_mul(kept));
     let formula = format!(
-        "{} connections × 2 (the client's side and the upstream's) + {workers} workers × {kept} (listener, channel)",
-        count(share.connections)
+        "{} × 2 (the client's side and the upstream's) + {} × {kept} (listener, channel)",
+        counted(share.connections, "connection"),
+        counted(workers, "worker")
     );
     let most = worker_most(nginx);
     Resource {
@@ -71,9 +72,10 @@ fn slots(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
             connections: most.saturating_mul(workers).saturating_mul(share.active),
             effect: Effect::Stops,
             formula: format!(
-                "({} − {kept}) / 2 = {} a worker, × {workers} workers{}",
+                "({} − {kept}) / 2 = {} a worker, × {}{}",
                 count(nginx.worker_connections),
                 count(most),
+                counted(workers, "worker"),
                 times(share.active)
             ),
             sources,
@@ -137,9 +139,10 @@ fn fullest_worker(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
                 .saturating_mul(share.active),
             effect: Effect::Stops,
             formula: format!(
-                "a mean of {} a worker makes the fullest reach {}, × {workers} workers{}",
+                "a mean of {} a worker makes the fullest reach {}, × {}{}",
                 count(full_mean),
                 count(most),
+                counted(workers, "worker"),
                 times(share.active)
             ),
             sources: vec![costs::DEVIATIONS.source],
@@ -206,7 +209,8 @@ fn memory(chain: &Chain, hop: &Hop, nginx: &Nginx, workers: u64, share: &Share) 
     demand.fixed.push((
         preallocated(nginx, workers),
         format!(
-            "preallocated ({workers} workers × {} worker_connections × {} B)",
+            "preallocated ({} × {} worker_connections × {} B)",
+            counted(workers, "worker"),
             count(nginx.worker_connections),
             costs::NGINX_SLOT_BYTES.value
         ),

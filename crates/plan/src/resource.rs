@@ -134,19 +134,19 @@ pub(crate) fn source_ports(hop: &Hop, next: Option<&Hop>, share: &Share) -> Reso
     let need = |connections: u64, endpoints: u64| {
         let value = connections.div_ceil(endpoints.max(1));
         let formula = format!(
-            "{} connections / {} endpoints (address and port) of the next hop",
-            count(connections),
-            count(endpoints)
+            "{} / {} (address and port) of the next hop",
+            counted(connections, "connection"),
+            counted(endpoints, "endpoint")
         );
         Figure::new("source ports", float(value), Unit::Count, formula).from(&[costs::PORTS.source])
     };
     let Some(next) = next else {
         // Nobody said what is behind: then what has to be there is the figure.
         let formula = format!(
-            "{} connections / ({} × {} ports): so many pairs of address and port must be behind it",
-            count(share.connections),
+            "{} / ({} × {}): so many pairs of address and port must be behind it",
+            counted(share.connections, "connection"),
             addresses(hop),
-            count(hop.ports)
+            counted(hop.ports, "port")
         );
         let endpoints = share.connections.div_ceil(tuples.max(1));
         return Resource {
@@ -170,10 +170,10 @@ pub(crate) fn source_ports(hop: &Hop, next: Option<&Hop>, share: &Share) -> Reso
             connections: a_node.saturating_mul(share.active),
             effect: Effect::Stops,
             formula: format!(
-                "{} × {} ports × {} endpoints of the next hop{}",
+                "{} × {} × {} of the next hop{}",
                 addresses(hop),
-                count(hop.ports),
-                count(endpoints),
+                counted(hop.ports, "port"),
+                counted(endpoints, "endpoint"),
                 times(share.active)
             ),
             sources: vec![costs::PORTS.source],

@@ -6,7 +6,7 @@ use super::costs;
 use super::figure::{Figure, Unit};
 use super::resource::{CONNECTIONS_MAX, float};
 use super::{HopPlan, hop_plan};
-use myriad_units::{count, significant};
+use myriad_units::{count, counted, significant};
 use serde::Serialize;
 
 /// A chain at another size.
@@ -52,8 +52,8 @@ pub(crate) fn scale_out(chain: &Chain, connections: u64) -> ScaleOut {
         .filter_map(|hop| hop.nodes)
         .sum();
     let formula = format!(
-        "{} connections / {} a region, rounded up",
-        count(connections),
+        "{} / {} a region, rounded up",
+        counted(connections, "connection"),
         count(region)
     );
     ScaleOut {
@@ -191,7 +191,7 @@ fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Fi
             bits,
             Unit::BitsPerSecond,
             format!(
-                "({} + {}) copies × {} B × 8 × {} publications a second",
+                "({} + {}) copies × {} B × 8 × publications at {}/s",
                 count(between),
                 count(servers),
                 significant(message),
@@ -204,8 +204,8 @@ fn broker(chain: &Chain, connections: u64, regions: u64, servers: u64) -> Vec<Fi
             deliveries,
             Unit::PerSecond,
             format!(
-                "{} connections × {} a second each; the broker carries one copy for each server instead",
-                count(connections),
+                "{} × {}/s each; the broker carries one copy for each server instead",
+                counted(connections, "connection"),
                 significant(traffic.deliveries_per_s(chain.connections))
             ),
         ),

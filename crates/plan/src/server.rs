@@ -61,8 +61,8 @@ fn descriptors(hop: &Hop, share: &Share) -> Resource {
             connections: most.saturating_mul(share.active),
             effect: Effect::Stops,
             formula: format!(
-                "{} tables of {} slots (RLIMIT_NOFILE {}, of which each table takes one) a node{}",
-                count(most / slots),
+                "{} of {} slots (RLIMIT_NOFILE {}, of which each table takes one) a node{}",
+                counted(most / slots, "table"),
                 count(slots),
                 count(limit),
                 times(share.active)

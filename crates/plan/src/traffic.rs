@@ -3,7 +3,7 @@
 use super::costs;
 use super::figure::{Figure, Unit};
 use super::resource::float;
-use myriad_units::{count, significant};
+use myriad_units::{count, counted, significant};
 
 /// A frame that is within what was measured of a small packet.
 const SMALL_FRAME_BYTES: f64 = 256.0;
@@ -122,9 +122,9 @@ impl Traffic {
                 self.messages_per_s * float(reached),
                 Unit::PerSecond,
                 format!(
-                    "{} publications a second × {} connections reached",
+                    "publications at {}/s × {} reached",
                     significant(self.messages_per_s),
-                    count(reached)
+                    counted(reached, "connection")
                 ),
             ),
             Figure::new(
@@ -151,8 +151,8 @@ impl Traffic {
                 float(connections) * self.pings_per_s(),
                 Unit::PerSecond,
                 format!(
-                    "{} connections / {} s; each is a ping, a pong and an acknowledgement",
-                    count(connections),
+                    "{} / {} s; each is a ping, a pong and an acknowledgement",
+                    counted(connections, "connection"),
                     significant(interval)
                 ),
             ));
@@ -162,9 +162,9 @@ impl Traffic {
             float(connections) * self.slow_share,
             Unit::Count,
             format!(
-                "{}% of {} connections, each with all that is kept for it",
+                "{}% of {}, each with all that is kept for it",
                 significant(self.slow_share * 100.0),
-                count(connections)
+                counted(connections, "connection")
             ),
         ));
         figures

@@ -4,6 +4,7 @@ use crate::config::{ECHO_BYTES_MAX, LOAD_RATE_MAX, PAYLOAD_BYTES_MAX};
 use crate::echo_stamp::ECHO_STAMP_BYTES;
 use crate::engine::sources::SourceError;
 use crate::stamp::STAMP_BYTES;
+use myriad_units::counted;
 use std::time::Duration;
 
 /// A run that cannot be begun.
@@ -79,7 +80,9 @@ pub enum ConfigError {
     Driver(String),
     /// The threads' descriptor tables hold too few connections.
     #[error(
-        "{threads} threads hold {holds} connections under this descriptor limit; give --threads {needed}, leave --threads out, or use --driver io_uring"
+        "{} can hold {} under this descriptor limit; give --threads {needed}, leave --threads out, or use --driver io_uring",
+        counted(u64::from(*threads), "thread"),
+        counted(*holds, "connection")
     )]
     Threads {
         /// As given.

@@ -354,7 +354,7 @@ fn remarks_to_act_on_come_first() {
             "Linux 5.15.0 is older than 6.13",
             "1 of 2 cores may be used",
             "net.ipv4.tcp_tw_recycle (/etc/sysctl.conf:3): removed in Linux 4.12; it broke clients behind NAT",
-            "the control group allows 100 threads, 20 exist",
+            "the control group allows 100 threads; it has 20",
         ]
     );
 }

@@ -5,7 +5,7 @@ use super::needed::{self, beyond};
 use crate::budget::{Effect, Limit};
 use crate::machine::{CostSource, Machine};
 use crate::names::limit;
-use myriad_units::{bytes, count};
+use myriad_units::{bytes, count, counted};
 
 /// Memory nobody should plan with: a sixteenth of the machine, at least half a gibibyte.
 fn memory_kept(total_bytes: u64) -> u64 {
@@ -33,7 +33,7 @@ fn cost_evidence(load: Load, all: u64, sockets: u64, source: &str) -> String {
 
 fn source(source: &CostSource) -> String {
     match source {
-        CostSource::Measured { pairs } => format!("measured here with {} pairs", count(*pairs)),
+        CostSource::Measured { pairs } => format!("measured here with {}", counted(*pairs, "pair")),
         CostSource::Assumed { reason } => format!("assumed, because {reason}"),
     }
 }

@@ -4,7 +4,7 @@ use super::{Remark, note};
 use crate::limits::{Load, Program, needed};
 use crate::machine::Machine;
 use crate::names::remark;
-use myriad_units::{bytes, count};
+use myriad_units::{bytes, count, counted};
 
 pub(super) fn listening_port(machine: &Machine, load: Load) -> Option<Remark> {
     if !load.role.accepts() {
@@ -194,9 +194,9 @@ pub(super) fn addresses(machine: &Machine) -> Option<Remark> {
         remark::ADDRESSES,
         "/proc/net/fib_trie",
         format!(
-            "{} beside 127.0.0.0/8, each with {} ports towards a destination",
+            "{} beside 127.0.0.0/8, each with {} towards a destination",
             count(addresses),
-            count(machine.ports.per_source())
+            counted(machine.ports.per_source(), "port")
         ),
         "A crowd towards another machine can use all of them (swarm --source-ip).",
     ))
@@ -251,8 +251,8 @@ pub(super) fn syn_cookies(machine: &Machine, load: Load) -> Option<Remark> {
             remark::SYN_BACKLOG,
             "/proc/sys/net/ipv4/tcp_max_syn_backlog, tcp_syncookies",
             format!(
-                "{} handshakes at once, and cookies for those beyond",
-                count(handshakes)
+                "{} at once, and cookies for those beyond",
+                counted(handshakes, "handshake")
             ),
             "Nothing to do: a larger tcp_max_syn_backlog changes nothing while tcp_syncookies is on.",
         )

@@ -4,7 +4,7 @@ use super::{Remark, note};
 use crate::limits::{Load, needed};
 use crate::machine::{IoUring, Machine};
 use crate::names::remark;
-use myriad_units::{bytes, count};
+use myriad_units::{bytes, count, counted};
 
 pub(super) fn io_uring(machine: &Machine) -> Remark {
     const FALLBACK: &str =
@@ -12,10 +12,10 @@ pub(super) fn io_uring(machine: &Machine) -> Remark {
     let (finding, consequence) = match &machine.io_uring {
         IoUring::Allowed if !machine.takes_io_uring() => (
             format!(
-                "locked memory (hard RLIMIT_MEMLOCK, {}) holds {} rings, and each of {} cores needs one",
+                "locked memory (hard RLIMIT_MEMLOCK, {}) holds {}, and each of {} needs one",
                 bytes(machine.descriptors.locked_bytes_max.unwrap_or(0)),
-                machine.descriptors.rings_max().unwrap_or(0),
-                machine.cores.usable
+                counted(machine.descriptors.rings_max().unwrap_or(0), "ring"),
+                counted(machine.cores.usable as u64, "core")
             ),
             format!(
                 "{FALLBACK}. LimitMEMLOCK= in a systemd unit, --ulimit memlock= of a container."
@@ -65,8 +65,8 @@ pub(super) fn threads(machine: &Machine, load: Load) -> Option<Remark> {
     let free = most.saturating_sub(now);
     let wanted = needed::threads(machine, load);
     let finding = format!(
-        "the control group allows {} threads, {} exist",
-        count(most),
+        "the control group allows {}; it has {}",
+        counted(most, "thread"),
         count(now)
     );
     let short = free < wanted;

@@ -7,7 +7,7 @@ use myriad_doctor::refusal;
 use myriad_doctor::tables::{self, REFUSAL_SLOTS, epoll_tables_needed, own_descriptors};
 use myriad_reactor::{Driver, DriverUnavailable};
 use myriad_shard::Mesh;
-use myriad_units::count;
+use myriad_units::{count, counted};
 
 /// What the plan depends on.
 #[derive(Clone, Copy, Debug)]
@@ -122,8 +122,10 @@ fn to_usize(value: u64) -> usize {
 pub(crate) fn enough_rings(rings_max: Option<u64>, shards: usize) -> Result<(), DriverUnavailable> {
     match rings_max {
         Some(rings) if rings < shards as u64 => Err(DriverUnavailable(format!(
-            "locked memory (RLIMIT_MEMLOCK) holds {rings} rings, and each of {shards} shards needs one; raise it \
-             (ulimit -l, LimitMEMLOCK= in a systemd unit)"
+            "locked memory (RLIMIT_MEMLOCK) holds {}, and each of {} needs one; raise it \
+             (ulimit -l, LimitMEMLOCK= in a systemd unit)",
+            counted(rings, "ring"),
+            counted(shards as u64, "shard")
         ))),
         _ => Ok(()),
     }

@@ -1,7 +1,7 @@
 //! Source addresses. Each pair of source and destination has one range of ports, so a large crowd needs many sources.
 
 use crate::target::Target;
-use myriad_units::count;
+use myriad_units::{count, counted};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -354,7 +354,10 @@ impl Sources {
             Self::Kernel => "chosen by the kernel".to_owned(),
             Self::Loopback { count: 1 } => LOOPBACK_FIRST.to_string(),
             Self::Loopback { count } => format!("{count} addresses from {LOOPBACK_FIRST}"),
-            Self::Ranges(ranges) => format!("{} addresses from {}", ranges.count(), ranges.nth(0)),
+            Self::Ranges(ranges) => {
+                let addresses = counted(ranges.count(), "address");
+                format!("{addresses} from {}", ranges.nth(0))
+            }
         }
     }
 }

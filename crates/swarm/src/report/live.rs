@@ -153,8 +153,8 @@ fn progress_line(progress: &Progress) -> String {
     }
     if progress.messages > 0 {
         line.push_str(&format!(
-            "  {} messages  {}",
-            text::count(progress.messages),
+            "  {}  {}",
+            text::counted(progress.messages, "message"),
             text::rate(progress.message_rate_per_s)
         ));
     }
@@ -210,8 +210,8 @@ fn short_line(progress: &Progress) -> String {
     } else if progress.messages > 0 {
         let rate = text::rate(progress.message_rate_per_s);
         line.push_str(&format!(
-            "  {} messages {rate}",
-            text::count(progress.messages)
+            "  {} {rate}",
+            text::counted(progress.messages, "message")
         ));
     }
     line.push_str(&losses(progress));

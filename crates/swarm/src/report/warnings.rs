@@ -16,9 +16,9 @@ impl Run<'_> {
         let (watch, totals) = (&self.watch, &figures.totals);
         if watch.saturated_seconds > 0 {
             warnings.push(format!(
-                "the crowd itself was short of CPU in {} of {} seconds (at most {} of what its threads can use): times and rates may be its limit and not the server's; give it more cores, or a machine of its own",
+                "the crowd itself was short of CPU in {} of {} (at most {} of what its threads can use): times and rates may be its limit and not the server's; give it more cores, or a machine of its own",
                 watch.saturated_seconds,
-                watch.seconds,
+                text::counted(watch.seconds, "second"),
                 text::share(watch.share_max)
             ));
         }
@@ -31,8 +31,8 @@ impl Run<'_> {
         self.warn_of_connecting(figures, &mut warnings);
         if totals.churn_forgone > 0 {
             warnings.push(format!(
-                "{} clients were to leave by --churn and did not, because too many were still being replaced or the crowd had no CPU: the churn was lower than asked for",
-                text::count(totals.churn_forgone)
+                "{} due to leave by --churn did not, because too many were still being replaced or the crowd had no CPU: the churn was lower than asked for",
+                text::counted(totals.churn_forgone, "client")
             ));
         }
         if totals.replacements_given_up > 0 {
@@ -69,9 +69,9 @@ impl Run<'_> {
         }
         if totals.window_late > LATE_MAX {
             warnings.push(format!(
-                "the connect schedule was up to {} late because {} connections were under way already: the server is slower than --connect-rate",
+                "the connect schedule was up to {} late because the crowd had the most it may have under way ({}): the server is slower than --connect-rate",
                 late(totals.window_late),
-                text::count(u64::from(self.plan.connecting_max))
+                text::counted(u64::from(self.plan.connecting_max), "connection")
             ));
         }
         let ceiling = u64::from(self.plan.connecting_max);
@@ -155,16 +155,16 @@ fn publish_late_max(every: Duration) -> Duration {
 /// Of so many pushes, some in which a thread of the crowd had no rest, and some in which the machine had none.
 fn warnings_of_saturation(pushes: u64, crowd: u64, machine: u64) -> Vec<String> {
     let mut warnings = Vec::new();
-    let (of, limit) = (text::count(pushes), text::share(SATURATED_SHARE));
+    let (of, limit) = (text::counted(pushes, "push"), text::share(SATURATED_SHARE));
     if crowd > 0 {
         warnings.push(format!(
-            "a thread of the crowd was above {limit} of its processor during {} of {of} pushes: their times may be its limit and not the server's",
+            "a thread of the crowd was above {limit} of its processor during {} of {of}: their times may be its limit and not the server's",
             text::count(crowd)
         ));
     }
     if machine > 0 {
         warnings.push(format!(
-            "this machine had no processor left during {} of {of} pushes: if server and crowd share it, these times contain both",
+            "this machine had no processor left during {} of {of}: if server and crowd share it, these times contain both",
             text::count(machine)
         ));
     }
