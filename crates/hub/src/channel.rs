@@ -1,6 +1,6 @@
 //! One shard's side of a channel: its members here, and the publications on their way to them.
 
-use crate::{Epoch, Publication};
+use crate::{Delivery, Epoch, SlowConsumer};
 use myriad_wheel::NONE;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,6 +39,10 @@ impl SubscriptionFlags {
     pub const SERVER_SIDE: Self = Self(16);
     /// The client was told positions, and recovers by them.
     pub const POSITIONED: Self = Self(32);
+    /// The client takes deltas: data is a string for JSON clients, whole or not.
+    pub const DELTA: Self = Self(64);
+    /// The client has the publication at the subscription's last offset, so that the next one may be a delta to it.
+    pub const HAS_BASE: Self = Self(128);
 
     /// Whether all of these flags are set.
     #[must_use]
@@ -142,27 +146,29 @@ pub(crate) enum Membership {
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) name: Arc<str>,
+    pub(crate) slow_consumer: SlowConsumer,
     pub(crate) membership: Membership,
     pub(crate) members: Vec<Member>,
     pub(crate) tombstones: usize,
     /// Offset of the last publication that came from the home.
     pub(crate) last_offset: u64,
-    /// Publications to deliver, the first of them under way when `cursor` is not zero.
-    pub(crate) deliveries: VecDeque<Arc<Publication>>,
+    /// What is to be delivered, the first of them under way when `cursor` is not zero.
+    pub(crate) deliveries: VecDeque<Delivery>,
     /// Next member for the first delivery.
     pub(crate) cursor: usize,
 }
 
 impl Default for Channel {
     fn default() -> Self {
-        Self::new("".into(), 0)
+        Self::new("".into(), SlowConsumer::default(), 0)
     }
 }
 
 impl Channel {
-    pub(crate) fn new(name: Arc<str>, serial: u64) -> Self {
+    pub(crate) fn new(name: Arc<str>, slow_consumer: SlowConsumer, serial: u64) -> Self {
         Self {
             name,
+            slow_consumer,
             membership: Membership::Joining { serial },
             members: Vec::new(),
             tombstones: 0,

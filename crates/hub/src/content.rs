@@ -1,6 +1,6 @@
 //! What a publication says: its data, its tags, and who published it.
 
-use crate::{ClientId, Payload};
+use crate::{ClientId, DataForm, Payload};
 use myriad_wire::centrifuge::{Encoding as Format, PublicationFields};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,21 +27,40 @@ impl Content {
         }
     }
 
-    /// What has to be made before a Centrifuge client can be given the fields of a publication.
+    /// What has to be made before a Centrifuge client can be given the fields of a publication. `base` is what the publication
+    /// before it said, of use where a delta is wanted.
     #[must_use]
-    pub fn parts(&self, format: Format) -> ContentParts<'_> {
-        let data = match (format, &self.payload) {
-            (Format::Protobuf, Payload::Json(_) | Payload::Binary(_)) => {
-                Cow::Borrowed(self.payload.bytes())
+    pub fn parts(
+        &self,
+        format: Format,
+        form: DataForm,
+        base: Option<&Content>,
+    ) -> ContentParts<'_> {
+        let base = base.filter(|_| form == DataForm::Delta);
+        let delta = base.and_then(|base| self.payload.delta_to(&base.payload, format));
+        let is_delta = delta.is_some();
+        let data = match (delta, format) {
+            (Some(delta), Format::Protobuf) => Cow::Owned(delta),
+            (None, Format::Protobuf) => self.payload.binary(),
+            (Some(delta), Format::Json) => {
+                Cow::Owned(json_string(&String::from_utf8_lossy(&delta)))
             }
-            // Bytes are empty in JSON: a client that reads only JSON cannot get them.
-            _ => match self.payload.json().unwrap_or_default() {
-                Cow::Borrowed(json) => Cow::Borrowed(json.as_bytes()),
-                Cow::Owned(json) => Cow::Owned(json.into_bytes()),
-            },
+            (None, Format::Json) => {
+                // Bytes are empty in JSON: a client that reads only JSON cannot get them.
+                let json = self.payload.json().unwrap_or_default();
+                match (form, json) {
+                    (DataForm::Whole | DataForm::Delta, json) => Cow::Owned(json_string(&json)),
+                    (DataForm::Plain, Cow::Borrowed(json)) => Cow::Borrowed(json.as_bytes()),
+                    (DataForm::Plain, Cow::Owned(json)) => Cow::Owned(json.into_bytes()),
+                }
+            }
         };
         let client = self.publisher.as_ref().map(|info| info.client.to_string());
-        ContentParts { data, client }
+        ContentParts {
+            data,
+            is_delta,
+            client,
+        }
     }
 
     /// The fields of a publication as a Centrifuge client gets them. An `offset` of 0 is not told.
@@ -53,7 +72,7 @@ impl Content {
             info: info.map(|(info, client)| info.fields(client)),
             offset,
             tags: &self.tags,
-            delta: false,
+            delta: parts.is_delta,
         }
     }
 
@@ -67,11 +86,16 @@ impl Content {
     }
 }
 
+fn json_string(text: &str) -> Vec<u8> {
+    serde_json::to_vec(text).expect("text can be quoted")
+}
+
 /// What [`Content::fields`] borrows from.
 #[derive(Debug)]
 pub struct ContentParts<'a> {
     /// The data in the client's format.
     data: Cow<'a, [u8]>,
+    is_delta: bool,
     /// The publisher's id.
     client: Option<String>,
 }
@@ -102,7 +126,8 @@ impl ClientInfo {
         }
     }
 
-    fn bytes(&self) -> usize {
+    /// Bytes it holds, for budgets.
+    pub(crate) fn bytes(&self) -> usize {
         let info = |info: &Option<Arc<[u8]>>| info.as_ref().map_or(0, |bytes| bytes.len());
         size_of::<Self>() + self.user.len() + info(&self.connection_info) + info(&self.channel_info)
     }

@@ -1,6 +1,13 @@
 //! What a home sends to the shards of its subscribers.
 
-use crate::{PresenceEvent, Publication};
+use crate::compression::Compressor;
+use crate::encoding::{DataForm, Encoding, Protocol};
+use crate::frames::{Encode, FrameCache, frame_of};
+use crate::publication::{format_of, kind_of};
+use crate::{Announcement, Publication};
+use myriad_wire::deflate::Window;
+use myriad_wire::ws::Kind;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What a home sends to the shards of its subscribers. Cheap to clone: one for each shard.
@@ -11,15 +18,179 @@ pub enum Delivery {
     /// Publications that leave together.
     Batch(Arc<Batch>),
     /// A join or a leave.
-    Presence(Arc<PresenceEvent>),
+    Presence(Arc<Announcement>),
 }
 
-/// Publications of one channel that leave together, in their order; at least one.
+impl Delivery {
+    /// The channel's name.
+    #[must_use]
+    pub fn channel(&self) -> &Arc<str> {
+        match self {
+            Self::Publication(publication) => publication.channel(),
+            Self::Batch(batch) => batch.publications[0].channel(),
+            Self::Presence(announcement) => &announcement.event().channel,
+        }
+    }
+
+    /// Its publications, in their order; none of a join or a leave.
+    #[must_use]
+    pub fn publications(&self) -> &[Arc<Publication>] {
+        match self {
+            Self::Publication(publication) => std::slice::from_ref(publication),
+            Self::Batch(batch) => &batch.publications,
+            Self::Presence(_) => &[],
+        }
+    }
+
+    /// The offset of its last publication that has one; otherwise 0.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        match self {
+            Self::Publication(publication) => publication.offset(),
+            Self::Batch(batch) => batch.last_offset,
+            Self::Presence(_) => 0,
+        }
+    }
+
+    /// What a subscriber has had of it whose last offset is this.
+    pub(crate) fn had_by(&self, last: u64) -> Had {
+        match self {
+            Self::Presence(_) => Had::Nothing,
+            Self::Publication(publication) if publication.is_had_by(last) => Had::All,
+            Self::Publication(_) => Had::Nothing,
+            // Offsets grow, so that the ends tell nearly always.
+            Self::Batch(batch) if batch.first_offset == 0 || batch.first_offset > last => {
+                Had::Nothing
+            }
+            Self::Batch(batch) => {
+                let mut publications = batch.publications.iter().rev();
+                if publications.all(|publication| publication.is_had_by(last)) {
+                    Had::All
+                } else {
+                    Had::Part
+                }
+            }
+        }
+    }
+
+    /// The frame in this encoding, compressed where that makes it smaller.
+    pub fn frame(&self, encoding: Encoding, compressor: &mut Compressor) -> &Arc<[u8]> {
+        match self {
+            Self::Publication(publication) => publication.frame(encoding, compressor),
+            Self::Batch(batch) => batch.frame(encoding, compressor),
+            Self::Presence(announcement) => announcement.frame(encoding, compressor),
+        }
+    }
+
+    /// Bytes that one delivery of `frame`, which is in `encoding`, saves by being compressed.
+    #[must_use]
+    pub fn saved_bytes(&self, encoding: Encoding, frame: &[u8]) -> u64 {
+        match self {
+            Self::Publication(publication) => publication.saved_bytes(encoding, frame),
+            Self::Batch(batch) => batch.saved_bytes(encoding, frame),
+            Self::Presence(announcement) => announcement.saved_bytes(encoding, frame),
+        }
+    }
+}
+
+/// What of a delivery a subscriber has had before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Had {
+    Nothing,
+    /// Some publications of a batch: it came, or recovered, while the batch waited.
+    Part,
+    All,
+}
+
+/// Publications of one channel that leave together, in their order; at least one. For Centrifuge clients they are one frame,
+/// for `raw` clients frames that are sent at once.
 ///
 /// Each of them counts its shards and holds its permit, as if it were delivered alone. A shard that joined while the batch
 /// waited has been told a position inside of it: its members skip what is at or before that.
 #[derive(Debug)]
 pub struct Batch {
-    /// The publications.
-    pub publications: Box<[Arc<Publication>]>,
+    publications: Box<[Arc<Publication>]>,
+    /// The least and the greatest offset of those that have one; otherwise 0.
+    first_offset: u64,
+    last_offset: u64,
+    data_bytes: usize,
+    frames: FrameCache,
+}
+
+impl Batch {
+    /// # Panics
+    /// There is no publication.
+    #[must_use]
+    pub fn new(publications: Box<[Arc<Publication>]>) -> Self {
+        assert!(!publications.is_empty());
+        let offsets = || {
+            let offsets = publications.iter().map(|publication| publication.offset());
+            offsets.filter(|&offset| offset > 0)
+        };
+        Self {
+            first_offset: offsets().next().unwrap_or(0),
+            last_offset: offsets().next_back().unwrap_or(0),
+            data_bytes: publications.iter().map(|one| one.data_bytes()).sum(),
+            frames: FrameCache::default(),
+            publications,
+        }
+    }
+
+    /// The form of each publication's data, for subscribers that are given the first one in `first`.
+    fn forms(first: DataForm) -> impl Iterator<Item = DataForm> {
+        // They get all of the batch, so that each publication follows one that they have.
+        let next = match first {
+            DataForm::Plain => DataForm::Plain,
+            DataForm::Whole | DataForm::Delta => DataForm::Delta,
+        };
+        std::iter::once(first).chain(std::iter::repeat(next))
+    }
+}
+
+impl Encode for Batch {
+    fn cache(&self) -> &FrameCache {
+        &self.frames
+    }
+
+    fn data_bytes(&self) -> usize {
+        self.data_bytes
+    }
+
+    fn message(&self, encoding: Encoding) -> (Kind, Cow<'_, [u8]>) {
+        let format = format_of(encoding.protocol()).expect("raw frames are made one by one");
+        let mut message = Vec::with_capacity(self.data_bytes + 128 * self.publications.len());
+        for (publication, form) in self.publications.iter().zip(Self::forms(encoding.form())) {
+            publication.write(format, form, &mut message);
+        }
+        (kind_of(format), Cow::Owned(message))
+    }
+
+    fn make_frame(&self, encoding: Encoding) -> Vec<u8> {
+        if encoding.protocol() != Protocol::Raw {
+            let (kind, message) = self.message(encoding);
+            return frame_of(kind, &message);
+        }
+        let frames = self.publications.iter();
+        let frames: Vec<_> = frames
+            .map(|one| &**one.uncompressed_frame(encoding))
+            .collect();
+        frames.concat()
+    }
+
+    fn make_compressed_frame(
+        &self,
+        encoding: Encoding,
+        window: Window,
+        compressor: &mut Compressor,
+    ) -> Option<Vec<u8>> {
+        if encoding.protocol() != Protocol::Raw {
+            let (kind, message) = self.message(encoding);
+            return compressor.compress(window, kind, &message);
+        }
+        let mut frames = Vec::new();
+        for publication in &self.publications {
+            frames.extend_from_slice(publication.frame(encoding, compressor));
+        }
+        Some(frames)
+    }
 }

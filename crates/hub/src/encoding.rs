@@ -20,18 +20,38 @@ impl Protocol {
     pub(crate) const COUNT: usize = Self::ALL.len();
 }
 
+/// How the data of a publication is told to a subscriber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum DataForm {
+    /// As it is.
+    Plain,
+    /// Whole, in a subscription with deltas: for JSON clients a string of JSON's text.
+    Whole,
+    /// As its difference to the publication before it, which the subscriber has. Whole where a difference is not smaller.
+    Delta,
+}
+
+impl DataForm {
+    /// In the order of their numbers.
+    const ALL: [Self; 3] = [Self::Plain, Self::Whole, Self::Delta];
+    pub(crate) const COUNT: usize = Self::ALL.len();
+}
+
 /// The one key of encoded publications: connections with equal encodings get the very same frame.
 ///
 /// Targets of a batch are sorted by it, and a publication caches its frames by it. An integer, because the sort compares
 /// it for each delivery.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Encoding(
-    /// The window's bits in the low four bits, or 0; the protocol in the high eight. The four between are for deltas.
+    /// The window's bits in the low four bits, or 0; the form of the data in the next four; the protocol in the high eight.
     u16,
 );
 
 impl Encoding {
     const PROTOCOL_SHIFT: u32 = 8;
+    const FORM_SHIFT: u32 = 4;
+    const FORM_MASK: u16 = 0x0f;
     const WINDOW_MASK: u16 = 0x0f;
 
     /// For a target of bytes that are no publication, such as a ping: nothing is encoded by it.
@@ -42,6 +62,18 @@ impl Encoding {
     pub fn new(protocol: Protocol, window: Option<Window>) -> Self {
         let window = window.map_or(0, Window::bits);
         Self((protocol as u16) << Self::PROTOCOL_SHIFT | u16::from(window))
+    }
+
+    /// The same with the data in this form.
+    #[must_use]
+    pub fn with_form(self, form: DataForm) -> Self {
+        Self(self.0 & !(Self::FORM_MASK << Self::FORM_SHIFT) | (form as u16) << Self::FORM_SHIFT)
+    }
+
+    /// How data is told to the client.
+    #[must_use]
+    pub fn form(self) -> DataForm {
+        DataForm::ALL[usize::from(self.0 >> Self::FORM_SHIFT & Self::FORM_MASK)]
     }
 
     /// What the client reads publications as.
@@ -61,6 +93,7 @@ impl std::fmt::Debug for Encoding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Encoding")
             .field("protocol", &self.protocol())
+            .field("form", &self.form())
             .field("window", &self.window())
             .finish()
     }
@@ -68,7 +101,7 @@ impl std::fmt::Debug for Encoding {
 
 #[cfg(test)]
 mod tests {
-    use super::{Encoding, Protocol};
+    use super::{DataForm, Encoding, Protocol};
     use myriad_wire::deflate::Window;
 
     #[test]
@@ -79,9 +112,13 @@ mod tests {
             .into_iter()
             .flat_map(|protocol| windows().map(move |window| (protocol, window)))
         {
-            let encoding = Encoding::new(protocol, window);
-            assert_eq!((encoding.protocol(), encoding.window()), (protocol, window));
-            assert!(encodings.insert(encoding));
+            for form in DataForm::ALL {
+                let encoding = Encoding::new(protocol, window).with_form(form);
+                let parts = (encoding.protocol(), encoding.window(), encoding.form());
+                assert_eq!(parts, (protocol, window, form));
+                assert_eq!(encoding.with_form(form), encoding);
+                assert!(encodings.insert(encoding));
+            }
         }
     }
 }

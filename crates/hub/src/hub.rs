@@ -5,12 +5,13 @@ mod connections;
 mod deliveries;
 mod outbound;
 mod sessions;
+mod slow_consumers;
 mod subscriptions;
 
 pub use deliveries::{DeliverySlice, Target};
+pub use slow_consumers::{Overflown, SlowConsumerStats};
 pub use subscriptions::{Joined, Subscribed, SubscriptionId};
 
-use crate::Now;
 use crate::channel::{Channel, Subscription};
 use crate::compression::Compressor;
 use crate::connection::Connection;
@@ -19,6 +20,7 @@ use crate::limits::Lease;
 use crate::outbound::Outbound;
 use crate::session::Session;
 use crate::timers::{InputBacklog, Timing};
+use crate::{Namespaces, Now};
 use myriad_wheel::{Slab, Wheel};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -51,6 +53,8 @@ pub struct Hub {
     /// Where in their interval the first connections ping, as the numerator of 2^32.
     pub(crate) spread_from: u32,
     join_serial: u64,
+    slow_consumers: SlowConsumerStats,
+    namespaces: Arc<Namespaces>,
     /// The number of its shard.
     pub(crate) shard: u16,
 }
@@ -88,6 +92,8 @@ impl Hub {
             outbound_bytes_max,
             spread_from,
             join_serial: 0,
+            slow_consumers: SlowConsumerStats::default(),
+            namespaces: Arc::default(),
             shard: 0,
         }
     }
@@ -96,6 +102,12 @@ impl Hub {
     #[must_use]
     pub fn of_shard(self, shard: u16) -> Self {
         Self { shard, ..self }
+    }
+
+    /// Says what the options of channels are.
+    #[must_use]
+    pub fn with_namespaces(self, namespaces: Arc<Namespaces>) -> Self {
+        Self { namespaces, ..self }
     }
 
     /// Subscriptions of all connections.

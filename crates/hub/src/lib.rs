@@ -25,6 +25,7 @@ mod content;
 mod delivery;
 mod details;
 mod encoding;
+mod frames;
 mod home;
 mod hub;
 mod limits;
@@ -49,12 +50,14 @@ pub use connection::{Connection, Phase, Transport};
 pub use content::{ClientInfo, Content, ContentParts};
 pub use delivery::{Batch, Delivery};
 pub use details::SubscriptionDetails;
-pub use encoding::{Encoding, Protocol};
+pub use encoding::{DataForm, Encoding, Protocol};
 pub use home::{
     HistoryAnswer, Home, HomeEffect, HomeSettings, HomeStats, Kept, PublishId, ReadHistory,
     Recover, Recovered, ShardSet, Since, Submission,
 };
-pub use hub::{DeliverySlice, Hub, Joined, Subscribed, SubscriptionId, Target};
+pub use hub::{
+    DeliverySlice, Hub, Joined, Overflown, SlowConsumerStats, Subscribed, SubscriptionId, Target,
+};
 pub use limits::{Lease, Permit, Pool};
 pub use options::{
     ChannelOptions, ChannelPattern, DataFormat, JoinLeaveBy, NameError, Namespaces, RecoveryMode,
@@ -63,7 +66,7 @@ pub use options::{
 pub use outbound::{Chunk, Outbound, Overflow};
 pub use payload::Payload;
 pub use position::{Epoch, Position};
-pub use presence::{PresenceChange, PresenceEvent};
+pub use presence::{Announcement, PresenceChange, PresenceEvent};
 pub use publication::{Publication, kind_of};
 pub use session::{Session, SessionState};
 pub use time::Now;

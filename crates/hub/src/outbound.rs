@@ -8,8 +8,15 @@ use std::sync::Arc;
 /// A run of bytes to send.
 #[derive(Clone, Debug)]
 pub enum Chunk {
-    /// Shared with other connections: an encoded publication.
+    /// Shared with other connections: a ping, a join.
     Shared(Arc<[u8]>),
+    /// An encoded publication, shared with the channel's other subscribers.
+    Publication {
+        /// Its frame.
+        frame: Arc<[u8]>,
+        /// The index of the subscription that it is for. Once that has ended, the same index may name another one.
+        subscription: u32,
+    },
     /// This connection's own: a reply, a control frame.
     Owned(Box<[u8]>),
     /// The answer to its request. Never dropped: the peer cannot read anything before it.
@@ -28,7 +35,7 @@ impl Chunk {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Shared(bytes) => bytes,
+            Self::Shared(bytes) | Self::Publication { frame: bytes, .. } => bytes,
             Self::Owned(bytes) | Self::Response(bytes) | Self::FinalChunk(bytes) => bytes,
         }
     }
@@ -140,6 +147,41 @@ impl Outbound {
         before - self.cost
     }
 
+    /// Drops publications of a subscription of which no byte was sent: the first `max` of them. Returns how many, and by how
+    /// much the cost fell.
+    pub(crate) fn drop_publications(&mut self, of: u32, max: usize) -> (usize, u32) {
+        let mut dropped = 0;
+        let mut cost = 0;
+        let mut is_begun = self.taken > 0;
+        self.chunks.retain(|chunk| {
+            let stays = std::mem::take(&mut is_begun);
+            let is_one =
+                matches!(chunk, Chunk::Publication { subscription, .. } if *subscription == of);
+            let goes = is_one && !stays && dropped < max;
+            if goes {
+                dropped += 1;
+                cost += chunk.cost(0);
+            }
+            !goes
+        });
+        let before = self.cost;
+        self.uncount(cost);
+        (dropped, before - self.cost)
+    }
+
+    /// Drops the last publication of a subscription, if no byte of it was sent. Returns by how much the cost fell.
+    pub(crate) fn drop_newest_publication(&mut self, of: u32) -> Option<u32> {
+        let is_one = |chunk: &Chunk| matches!(chunk, Chunk::Publication { subscription, .. } if *subscription == of);
+        let index = self.chunks.iter().rposition(is_one)?;
+        if index == 0 && self.taken > 0 {
+            return None;
+        }
+        let chunk = self.chunks.remove(index)?;
+        let before = self.cost;
+        self.uncount(chunk.cost(0));
+        Some(before - self.cost)
+    }
+
     /// Which kind of [`Outbound::drop_untouched`] this would be.
     pub(crate) fn kind_of_drop(&self) -> HubMark {
         match self.chunks.front() {
@@ -223,6 +265,36 @@ mod tests {
         assert_eq!(outbound.drop_untouched() as usize, 5 + CHUNK_BYTES);
         outbound.push(owned(b"close"));
         assert_eq!(content(&outbound), b"101close");
+    }
+
+    #[test]
+    fn only_untouched_publications_of_the_subscription_are_dropped() {
+        let publication = |subscription, bytes: &[u8]| Chunk::Publication {
+            frame: bytes.into(),
+            subscription,
+        };
+        let mut outbound = Outbound::default();
+        for (subscription, bytes) in [(1, b"aa"), (2, b"bb"), (1, b"cc"), (1, b"dd")] {
+            outbound.push(publication(subscription, bytes));
+        }
+        outbound.push(owned(b"ee"));
+        outbound.advance(1);
+        let cost = u32::try_from(2 + CHUNK_BYTES).expect("small");
+        assert_eq!(outbound.drop_publications(1, 1), (1, cost));
+        assert_eq!(content(&outbound), b"abbddee");
+        outbound.push(publication(1, b"ff"));
+        assert_eq!(outbound.drop_newest_publication(1), Some(cost));
+        assert_eq!(content(&outbound), b"abbddee");
+        assert_eq!(outbound.drop_publications(1, usize::MAX), (1, cost));
+        assert_eq!(
+            content(&outbound),
+            b"abbee",
+            "the peer has part of the first"
+        );
+        assert_eq!(outbound.drop_publications(1, usize::MAX), (0, 0));
+        assert_eq!(outbound.drop_newest_publication(1), None);
+        assert_eq!(outbound.drop_publications(2, usize::MAX), (1, cost));
+        assert_eq!(outbound.cost(), outbound.recount());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The data of a publication, and how each kind of client reads it.
 
+use myriad_wire::centrifuge::{Encoding as Format, make_delta, make_text_delta};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -46,6 +47,24 @@ impl Payload {
             Self::Json(json) => Some(without_line_breaks(json)),
             Self::Text(text) => Some(Cow::Owned(quoted(text))),
             Self::Binary(_) => None,
+        }
+    }
+
+    /// The data as the bytes that a protobuf client gets.
+    #[must_use]
+    pub(crate) fn binary(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Text(text) => Cow::Owned(quoted(text).into_bytes()),
+            Self::Json(_) | Self::Binary(_) => Cow::Borrowed(self.bytes()),
+        }
+    }
+
+    /// The Fossil delta from `base`'s data to this one's, as clients of a format read them; none if it would not be smaller, or
+    /// could not be written in the format.
+    pub(crate) fn delta_to(&self, base: &Self, format: Format) -> Option<Vec<u8>> {
+        match format {
+            Format::Protobuf => make_delta(&base.binary(), &self.binary()).map(|delta| delta.0),
+            Format::Json => make_text_delta(&base.json()?, &self.json()?).map(String::into_bytes),
         }
     }
 }

@@ -1,6 +1,12 @@
 //! Joins and leaves of clients, for those who watch a channel's members.
 
 use crate::ClientInfo;
+use crate::encoding::Encoding;
+use crate::frames::{Encode, FrameCache};
+use crate::publication::{format_of, kind_of};
+use myriad_wire::centrifuge::{FrameWriter, Push};
+use myriad_wire::ws::Kind;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What a client did.
@@ -21,4 +27,51 @@ pub struct PresenceEvent {
     pub change: PresenceChange,
     /// Who it is.
     pub info: Arc<ClientInfo>,
+}
+
+/// A join or a leave on its way to those who watch, encoded once for all of them. It has no place in the channel's order.
+#[derive(Debug)]
+pub struct Announcement {
+    event: PresenceEvent,
+    frames: FrameCache,
+}
+
+impl Announcement {
+    /// What happened.
+    #[must_use]
+    pub fn event(&self) -> &PresenceEvent {
+        &self.event
+    }
+}
+
+impl From<PresenceEvent> for Announcement {
+    fn from(event: PresenceEvent) -> Self {
+        Self {
+            event,
+            frames: FrameCache::default(),
+        }
+    }
+}
+
+impl Encode for Announcement {
+    fn cache(&self) -> &FrameCache {
+        &self.frames
+    }
+
+    fn data_bytes(&self) -> usize {
+        self.event.info.bytes()
+    }
+
+    fn message(&self, encoding: Encoding) -> (Kind, Cow<'_, [u8]>) {
+        let format = format_of(encoding.protocol()).expect("raw clients get no joins");
+        let client = self.event.info.client.to_string();
+        let info = self.event.info.fields(&client);
+        let push = match self.event.change {
+            PresenceChange::Joined => Push::Join(info),
+            PresenceChange::Left => Push::Leave(info),
+        };
+        let mut message = Vec::new();
+        FrameWriter::new(format, &mut message).push(&self.event.channel, &push);
+        (kind_of(format), Cow::Owned(message))
+    }
 }

@@ -1,35 +1,15 @@
 //! One message of a channel, encoded once for all its subscribers.
 
-use crate::compression::{Compression, Compressor};
-use crate::encoding::{Encoding, Protocol};
-use crate::{
-    ClientInfo, Content, Epoch, Now, Payload, Permit, Position, PresenceChange, PresenceEvent,
-    Ticket,
-};
+use crate::compression::Compression;
+use crate::encoding::{DataForm, Encoding, Protocol};
+use crate::frames::{Encode, FrameCache};
+use crate::{Content, Now, Payload, Permit, Position, Ticket};
 use myriad_wire::centrifuge::{Encoding as Format, FrameWriter, Push};
 use myriad_wire::deflate::Window;
-use myriad_wire::ws::{Kind, encode_frame};
+use myriad_wire::ws::Kind;
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-
-/// The frames of a publication in one protocol, each made on first need.
-#[derive(Debug, Default)]
-struct Frames {
-    uncompressed: OnceLock<Arc<[u8]>>,
-    /// By window. Boxed, because most publications have nobody to compress them for.
-    compressed: OnceLock<Box<CompressedFrames>>,
-}
-
-/// The compressed frames by window; none where compressing gains nothing.
-type CompressedFrames = [OnceLock<Option<Arc<[u8]>>>; Window::COUNT];
-
-/// What is told to subscribers.
-#[derive(Debug)]
-enum Body {
-    Content(Arc<Content>),
-    Presence(PresenceChange, Arc<ClientInfo>),
-}
 
 /// A publication with its offset in its channel, shared by every shard that delivers it.
 ///
@@ -39,7 +19,7 @@ enum Body {
 pub struct Publication {
     channel: Arc<str>,
     position: Position,
-    body: Body,
+    content: Arc<Content>,
     /// The client that does not get it as it happens.
     sender: Option<Ticket>,
     /// What the channel's publication before this one said.
@@ -47,8 +27,7 @@ pub struct Publication {
     published_at: Now,
     /// Whether clients are told its offset: those of channels with history are.
     keeps_position: bool,
-    /// By protocol.
-    frames: [Frames; Protocol::COUNT],
+    frames: FrameCache,
     shards_remaining: AtomicUsize,
     _permit: Option<Permit>,
 }
@@ -67,32 +46,14 @@ impl Publication {
         Self {
             channel,
             position,
-            body: Body::Content(content),
+            content,
             sender: None,
             delta_base: None,
             published_at,
             keeps_position: false,
-            frames: Default::default(),
+            frames: FrameCache::default(),
             shards_remaining: AtomicUsize::new(shards),
             _permit: permit,
-        }
-    }
-
-    /// A join or a leave on its way to members on one shard. Of the position only the epoch counts: it has no place in the order.
-    #[must_use]
-    pub fn presence(event: &PresenceEvent, epoch: Epoch, now: Now) -> Self {
-        let position = Position { epoch, offset: 0 };
-        Self {
-            channel: Arc::clone(&event.channel),
-            position,
-            body: Body::Presence(event.change, Arc::clone(&event.info)),
-            sender: None,
-            delta_base: None,
-            published_at: now,
-            keeps_position: false,
-            frames: Default::default(),
-            shards_remaining: AtomicUsize::new(1),
-            _permit: None,
         }
     }
 
@@ -135,13 +96,15 @@ impl Publication {
         self.position.offset
     }
 
-    /// What it says; none of a join or a leave.
+    /// Whether a subscriber has had it whose last offset is this.
+    pub(crate) fn is_had_by(&self, last: u64) -> bool {
+        (1..=last).contains(&self.offset())
+    }
+
+    /// What it says.
     #[must_use]
-    pub fn content(&self) -> Option<&Arc<Content>> {
-        match &self.body {
-            Body::Content(content) => Some(content),
-            Body::Presence(..) => None,
-        }
+    pub fn content(&self) -> &Arc<Content> {
+        &self.content
     }
 
     /// The client that does not get it as it happens: the one that published it, if its channel wants that.
@@ -163,118 +126,75 @@ impl Publication {
         self.published_at
     }
 
-    /// What a publication of so many bytes can come to hold, its permit's size: the data, its frame, and with
-    /// compression one frame more for each window that makes a difference.
+    /// What a publication can come to hold, its permit's size: the data, and for each protocol its frame, with
+    /// compression one more for each window that makes a difference. Frames with deltas count as one protocol more: a delta is
+    /// smaller than the data. Characters that have to be escaped are not counted.
     #[must_use]
-    pub fn bytes_max(payload_bytes: usize, compression: Compression) -> u64 {
+    pub fn bytes_max(content: &Content, compression: Compression) -> u64 {
         /// Its record, the heads of its frames, its entries in inboxes.
         const OVERHEAD_BYTES: u64 = 256;
         let windows = match compression {
             Compression::Shared => Window::MAX
-                .worthwhile(payload_bytes)
+                .worthwhile(content.payload.bytes().len())
                 .map_or(0, |largest| 1 + largest.index()),
             Compression::Off => 0,
         };
-        (2 + windows as u64) * payload_bytes as u64 + OVERHEAD_BYTES
-    }
-
-    /// The publication in this encoding, compressed where that makes it smaller.
-    ///
-    /// Concurrent callers block on the first encoder, never longer than encoding would take.
-    pub fn frame(&self, encoding: Encoding, compressor: &mut Compressor) -> &Arc<[u8]> {
-        let protocol = encoding.protocol();
-        let bytes = self.payload().map_or(0, |payload| payload.bytes().len());
-        let worthwhile = |window: Window| window.worthwhile(bytes);
-        let Some(window) = encoding.window().and_then(worthwhile) else {
-            return self.uncompressed_frame(protocol);
-        };
-        let compressed = &self.frames[protocol as usize].compressed;
-        let frame = compressed.get_or_init(Box::default)[window.index()].get_or_init(|| {
-            let (kind, message) = self.message(protocol);
-            Some(compressor.compress(window, kind, &message)?.into())
-        });
-        frame
-            .as_ref()
-            .unwrap_or_else(|| self.uncompressed_frame(protocol))
-    }
-
-    fn uncompressed_frame(&self, protocol: Protocol) -> &Arc<[u8]> {
-        let frame = &self.frames[protocol as usize].uncompressed;
-        frame.get_or_init(|| {
-            let (kind, message) = self.message(protocol);
-            let mut frame = Vec::with_capacity(message.len() + 10);
-            encode_frame(&mut frame, kind.into(), true, None, &message);
-            frame.into()
-        })
-    }
-
-    /// The WebSocket message of the publication, without its frame.
-    fn message(&self, protocol: Protocol) -> (Kind, Cow<'_, [u8]>) {
-        let format = match protocol {
-            Protocol::Raw => {
-                let payload = self.payload().expect("raw clients get no joins");
-                return (raw_kind(payload), payload.raw());
-            }
-            Protocol::CentrifugeJson => Format::Json,
-            Protocol::CentrifugeProtobuf => Format::Protobuf,
-        };
-        let offset = if self.keeps_position {
-            self.position.offset
-        } else {
-            0
-        };
-        let bytes = self.payload().map_or(0, |payload| payload.bytes().len());
-        let mut message = Vec::with_capacity(bytes + 128);
-        let mut writer = FrameWriter::new(format, &mut message);
-        match &self.body {
-            Body::Content(content) => {
-                let parts = content.parts(format);
-                let push = Push::Publication(content.fields(&parts, offset));
-                writer.push(&self.channel, &push);
-            }
-            Body::Presence(change, info) => {
-                let client = info.client.to_string();
-                let info = info.fields(&client);
-                let push = match change {
-                    PresenceChange::Joined => Push::Join(info),
-                    PresenceChange::Left => Push::Leave(info),
-                };
-                writer.push(&self.channel, &push);
-            }
-        }
-        (kind_of(format), Cow::Owned(message))
+        let frames = (Protocol::COUNT + 1) * (1 + windows);
+        let bytes = content.bytes() - size_of::<Content>();
+        (1 + frames as u64) * bytes as u64 + OVERHEAD_BYTES
     }
 
     /// Whether clients that read only JSON can read it.
     #[must_use]
     pub fn is_json(&self) -> bool {
-        !matches!(self.payload(), Some(Payload::Binary(_)))
+        !matches!(self.content.payload, Payload::Binary(_))
     }
 
-    /// Whether it is a join or a leave.
-    #[must_use]
-    pub fn is_presence(&self) -> bool {
-        matches!(self.body, Body::Presence(..))
-    }
-
-    fn payload(&self) -> Option<&Payload> {
-        self.content().map(|content| &content.payload)
-    }
-
-    /// Bytes that one delivery of `frame`, which is this publication's in `encoding`, saves by being compressed.
-    #[must_use]
-    pub fn saved_bytes(&self, encoding: Encoding, frame: &[u8]) -> u64 {
-        // What is not compressed saves nothing, and needs no second frame to compare with.
-        if encoding.window().is_none() {
-            return 0;
-        }
-        let plain = self.uncompressed_frame(encoding.protocol());
-        (plain.len() - frame.len()) as u64
+    /// Appends it to a message of Centrifuge clients.
+    pub(crate) fn write(&self, format: Format, form: DataForm, message: &mut Vec<u8>) {
+        let offset = if self.keeps_position {
+            self.position.offset
+        } else {
+            0
+        };
+        let base = self.delta_base.as_deref();
+        let parts = self.content.parts(format, form, base);
+        let push = Push::Publication(self.content.fields(&parts, offset));
+        FrameWriter::new(format, message).push(&self.channel, &push);
     }
 
     /// Notes that one shard has submitted its last delivery; true for the last shard of all.
     pub fn note_shard_done(&self) -> bool {
         self.shards_remaining.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+impl Encode for Publication {
+    fn cache(&self) -> &FrameCache {
+        &self.frames
+    }
+
+    fn data_bytes(&self) -> usize {
+        self.content.payload.bytes().len()
+    }
+
+    fn message(&self, encoding: Encoding) -> (Kind, Cow<'_, [u8]>) {
+        let Some(format) = format_of(encoding.protocol()) else {
+            let payload = &self.content.payload;
+            return (raw_kind(payload), payload.raw());
+        };
+        let mut message = Vec::with_capacity(self.data_bytes() + 128);
+        self.write(format, encoding.form(), &mut message);
+        (kind_of(format), Cow::Owned(message))
+    }
+}
+
+/// The format of a protocol's messages; none of `raw`.
+pub(crate) fn format_of(protocol: Protocol) -> Option<Format> {
+    match protocol {
+        Protocol::Raw => None,
+        Protocol::CentrifugeJson => Some(Format::Json),
+        Protocol::CentrifugeProtobuf => Some(Format::Protobuf),
     }
 }
 
@@ -299,7 +219,8 @@ fn raw_kind(payload: &Payload) -> Kind {
 mod tests {
     use super::{Payload, Publication};
     use crate::compression::{Compression, Compressor};
-    use crate::encoding::{Encoding, Protocol};
+    use crate::encoding::{DataForm, Encoding, Protocol};
+    use crate::frames::Encode;
     use crate::{Content, Epoch, Now, Position};
     use myriad_wire::deflate::{Inflater, Window};
     use myriad_wire::ws::Kind;
@@ -346,7 +267,7 @@ mod tests {
             let inflating =
                 Inflater::default().inflate(Kind::Text, &frame[4..], 1 << 20, &mut inflated);
             assert_eq!((inflating, inflated), (Ok(()), text.clone().into_bytes()));
-            let saved = publication.uncompressed_frame(Protocol::Raw).len() - frame.len();
+            let saved = publication.uncompressed_frame(raw(None)).len() - frame.len();
             assert_eq!(
                 publication.saved_bytes(raw(Some(window)), &frame),
                 saved as u64
@@ -354,10 +275,10 @@ mod tests {
         }
         assert!(Arc::ptr_eq(
             publication.frame(raw(None), &mut compressor),
-            publication.uncompressed_frame(Protocol::Raw)
+            publication.uncompressed_frame(raw(None))
         ));
         assert_eq!(
-            publication.saved_bytes(raw(None), publication.uncompressed_frame(Protocol::Raw)),
+            publication.saved_bytes(raw(None), publication.uncompressed_frame(raw(None))),
             0
         );
         // No larger window than 13 bits is of use to some 5 KiB.
@@ -376,7 +297,7 @@ mod tests {
                 let frame = publication.frame(raw(Some(window)), &mut compressor);
                 assert!(Arc::ptr_eq(
                     frame,
-                    publication.uncompressed_frame(Protocol::Raw)
+                    publication.uncompressed_frame(raw(None))
                 ));
             }
         }
@@ -400,26 +321,78 @@ mod tests {
             .into_iter()
             .filter(|bytes| !cfg!(miri) || *bytes <= 1024)
         {
+            let bytes = bytes / 2 * 2;
             let publication = publication(&"ab".repeat(bytes / 2));
             let mut compressor = Compressor::default();
-            let frames: HashSet<*const u8> = windows()
-                .map(|window| {
-                    publication
-                        .frame(raw(Some(window)), &mut compressor)
-                        .as_ptr()
-                })
-                .chain([publication.uncompressed_frame(Protocol::Raw).as_ptr()])
-                .collect();
-            let held = (1 + frames.len()) as u64 * bytes as u64;
-            assert_eq!(
-                Publication::bytes_max(bytes, Compression::Shared),
-                held + 256,
-                "{bytes}"
-            );
-            assert_eq!(
-                Publication::bytes_max(bytes, Compression::Off),
-                2 * bytes as u64 + 256
-            );
+            let protocols = [
+                Protocol::Raw,
+                Protocol::CentrifugeJson,
+                Protocol::CentrifugeProtobuf,
+            ];
+            let plain = protocols.map(|protocol| Encoding::new(protocol, None));
+            let whole = Encoding::new(Protocol::CentrifugeJson, None).with_form(DataForm::Whole);
+            for compression in [Compression::Off, Compression::Shared] {
+                let windows = windows()
+                    .map(Some)
+                    .filter(|_| compression != Compression::Off);
+                let windows: Vec<_> = windows.chain([None]).collect();
+                let frames: HashSet<*const u8> = plain
+                    .into_iter()
+                    .chain([whole])
+                    .flat_map(|encoding| windows.iter().map(move |window| (encoding, *window)))
+                    .map(|(encoding, window)| {
+                        let encoding =
+                            Encoding::new(encoding.protocol(), window).with_form(encoding.form());
+                        publication.frame(encoding, &mut compressor).as_ptr()
+                    })
+                    .collect();
+                let held = (1 + frames.len()) as u64 * bytes as u64;
+                let permit = Publication::bytes_max(publication.content(), compression);
+                assert_eq!(permit, held + 256, "{bytes}");
+            }
         }
+    }
+
+    #[test]
+    fn a_delta_is_told_to_those_who_have_the_publication_before() {
+        let text = |number: u32| {
+            let json = format!(
+                "{{\"places\":\"{}\",\"number\":{number}}}",
+                "é, ".repeat(50)
+            );
+            Arc::new(Content::new(Payload::Json(json.into())))
+        };
+        let (base, next) = (text(1), text(2));
+        let publication = new(next.payload.clone()).with_delta_base(Some(Arc::clone(&base)));
+        let push = |protocol, form| {
+            let (_, message) = publication.message(Encoding::new(protocol, None).with_form(form));
+            message.into_owned()
+        };
+        let json = |form| {
+            let message = push(Protocol::CentrifugeJson, form);
+            let value: serde_json::Value = serde_json::from_slice(&message).expect("JSON");
+            value["push"]["pub"].clone()
+        };
+        let (base, next) = (base.payload.bytes(), next.payload.bytes());
+        assert_eq!(json(DataForm::Plain)["data"]["number"], 2);
+        let whole = json(DataForm::Whole);
+        assert_eq!(whole["data"].as_str().map(str::as_bytes), Some(next));
+        assert!(whole.get("delta").is_none());
+        let delta = json(DataForm::Delta);
+        assert_eq!(delta["delta"], true);
+        let text = delta["data"].as_str().expect("a string");
+        assert!(text.len() < next.len() / 2, "{text}");
+        let made = myriad_wire::centrifuge::apply_delta(base, text.as_bytes(), next.len());
+        assert_eq!(made.as_deref(), Some(next));
+        let whole = push(Protocol::CentrifugeProtobuf, DataForm::Whole);
+        assert_eq!(whole, push(Protocol::CentrifugeProtobuf, DataForm::Plain));
+        assert!(push(Protocol::CentrifugeProtobuf, DataForm::Delta).len() < whole.len() / 2);
+        // What differs in all is told whole.
+        let other = new(Payload::Json("1".into())).with_delta_base(publication.delta_base.clone());
+        let other = |form| {
+            let encoding = Encoding::new(Protocol::CentrifugeJson, None).with_form(form);
+            other.message(encoding).1.into_owned()
+        };
+        assert_eq!(other(DataForm::Delta), other(DataForm::Whole));
     }
 }

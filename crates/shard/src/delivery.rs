@@ -4,7 +4,7 @@
 use crate::marks::{Happening, hit};
 use crate::shard::Shard;
 use crate::transport::{Methods, Refused};
-use myriad_hub::{Chunk, CloseReason, Due, Encoding, Now, Publication, Target, Transport};
+use myriad_hub::{Chunk, CloseReason, Delivery, Due, Encoding, Now, Overflown, Target, Transport};
 use myriad_reactor::{Reactor, SendOp, Sent, Socket};
 use myriad_wheel::Key;
 use std::ops::Range;
@@ -42,28 +42,33 @@ impl<R: Reactor> Shard<R> {
             };
             // Counts as one at least, so that the loop ends: a channel without members has none to visit.
             visited += slice.visited.max(1);
-            self.add_runs(&slice.publication, from, &mut targets, &mut runs);
+            self.add_runs(&slice.delivery, from, &mut targets, &mut runs);
             if slice.finished {
-                finished.push(slice.publication);
+                finished.push(slice.delivery);
             }
         }
         self.send_runs(&targets, &runs, now);
         self.hub.end_batch(&targets);
-        for (index, reason) in overflown {
-            self.close_index(index, reason, now);
-        }
-        for publication in finished {
-            // A join or a leave is no publication: nobody waits for its last delivery.
-            if !publication.is_presence() {
-                self.note_submitted(&publication);
+        for overflown in overflown {
+            match overflown {
+                Overflown::Close { connection, reason } => {
+                    self.close_index(connection, reason, now);
+                }
+                Overflown::Gap {
+                    connection,
+                    channel,
+                } => self.end_gapped_subscription(connection, &channel, now),
             }
+        }
+        for delivery in finished {
+            self.note_submitted(&delivery);
         }
     }
 
-    /// The targets from `from` on, which get the same publication, as runs of those that get the same frame.
+    /// The targets from `from` on, which get the same delivery, as runs of those that get the same frame.
     fn add_runs(
         &mut self,
-        publication: &Publication,
+        delivery: &Delivery,
         from: usize,
         targets: &mut [Target],
         runs: &mut Vec<Run>,
@@ -77,7 +82,7 @@ impl<R: Reactor> Shard<R> {
             let count = targets[start..].partition_point(|target| target.encoding == encoding);
             runs.push(Run {
                 targets: start..start + count,
-                frame: self.hub.frame_for(publication, encoding, count),
+                frame: self.hub.frame_for(delivery, encoding, count),
             });
             start += count;
         }
@@ -102,19 +107,20 @@ impl<R: Reactor> Shard<R> {
                         sent_bytes += run.frame.len();
                         self.note_happening(targets[nth].connection, Happening::BatchTaken);
                     }
-                    sent => unfinished.push((targets[nth].connection, sent, &run.frame)),
+                    sent => unfinished.push((targets[nth], sent, &run.frame)),
                 }
             }
         }
         drop(ops);
         self.metrics().sent_bytes.add(sent_bytes as u64);
-        for (index, sent, frame) in unfinished {
-            self.note_unfinished(index, sent, frame, now);
+        for (target, sent, frame) in unfinished {
+            self.note_unfinished(target, sent, frame, now);
         }
     }
 
     /// The kernel did not take all of a frame: the unsent tail goes in front of the connection's queue.
-    fn note_unfinished(&mut self, index: u32, sent: Sent, frame: &Arc<[u8]>, now: Now) {
+    fn note_unfinished(&mut self, target: Target, sent: Sent, frame: &Arc<[u8]>, now: Now) {
+        let index = target.connection;
         let key = self
             .hub
             .key_of(index)
@@ -131,7 +137,14 @@ impl<R: Reactor> Shard<R> {
             Sent::Failed(_) => self.handle_failed(key, now),
             Sent::Partly(bytes) => {
                 self.metrics().sent_bytes.add(bytes as u64);
-                let frame = Chunk::Shared(Arc::clone(frame));
+                let frame = Arc::clone(frame);
+                let frame = match target.subscription {
+                    Target::NO_SUBSCRIPTION => Chunk::Shared(frame),
+                    subscription => Chunk::Publication {
+                        frame,
+                        subscription,
+                    },
+                };
                 match self.hub.enqueue_unsent_tail(index, frame.clone(), bytes) {
                     Ok(()) => self.await_writable(key),
                     Err(overflow) => self.close_in_frame(key, frame, bytes, overflow.into(), now),
@@ -204,6 +217,7 @@ impl<R: Reactor> Shard<R> {
             if !connection.has_outbound() {
                 targets.push(Target {
                     connection: index,
+                    subscription: Target::NO_SUBSCRIPTION,
                     socket: connection.socket,
                     encoding: Encoding::NO_PUBLICATION,
                 });

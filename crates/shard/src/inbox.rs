@@ -9,7 +9,6 @@ use myriad_hub::{
     Asker, Delivery, HomeEffect, Joined, Now, Phase, Position, Publication, ShardSet, Ticket,
 };
 use myriad_reactor::Reactor;
-use std::sync::Arc;
 
 impl<R: Reactor> Shard<R> {
     /// Handles all messages that have arrived, and those that handling them sends to ourselves.
@@ -43,7 +42,7 @@ impl<R: Reactor> Shard<R> {
             } => self.handle_joined(&channel, serial, position, now),
             Message::Members(question) => self.answer_members(&question),
             Message::MembersPage(page) => self.handle_members_page(*page, now),
-            Message::Deliver(delivery) => self.handle_delivery(delivery, now),
+            Message::Deliver(delivery) => self.handle_delivery(delivery),
             Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer, now),
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
@@ -150,14 +149,8 @@ impl<R: Reactor> Shard<R> {
 
     /// As its home: sends something to every shard with a subscriber.
     fn send_delivery(&mut self, delivery: &Delivery, shards: ShardSet) {
-        match delivery {
-            Delivery::Publication(publication) => self.count_publication(publication, shards),
-            Delivery::Batch(batch) => {
-                for publication in &batch.publications {
-                    self.count_publication(publication, shards);
-                }
-            }
-            Delivery::Presence(_) => {}
+        for publication in delivery.publications() {
+            self.count_publication(publication, shards);
         }
         for shard in shards.iter() {
             self.send_message(shard, Message::Deliver(delivery.clone()));
@@ -174,23 +167,9 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    fn handle_delivery(&mut self, delivery: Delivery, now: Now) {
-        match delivery {
-            Delivery::Publication(publication) => {
-                if !self.hub.deliver(Arc::clone(&publication)) {
-                    self.note_submitted(&publication);
-                }
-            }
-            Delivery::Batch(batch) => {
-                for publication in &batch.publications {
-                    if !self.hub.deliver_batched(Arc::clone(publication)) {
-                        self.note_submitted(publication);
-                    }
-                }
-            }
-            Delivery::Presence(event) => {
-                self.hub.deliver_presence(&event, now);
-            }
+    fn handle_delivery(&mut self, delivery: Delivery) {
+        if !self.hub.deliver(delivery.clone()) {
+            self.note_submitted(&delivery);
         }
     }
 
@@ -225,10 +204,12 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// This shard has submitted a publication to all its members.
-    pub(crate) fn note_submitted(&mut self, publication: &Publication) {
-        if publication.note_shard_done() {
-            self.turn_end.completed.push(publication.published_at());
+    /// This shard has submitted a delivery to all its members.
+    pub(crate) fn note_submitted(&mut self, delivery: &Delivery) {
+        for publication in delivery.publications() {
+            if publication.note_shard_done() {
+                self.turn_end.completed.push(publication.published_at());
+            }
         }
     }
 }

@@ -205,8 +205,7 @@ impl Mesh {
         if self.0.draining.load(Ordering::Relaxed) {
             return Err(PublishRefused::Draining);
         }
-        let bytes =
-            Publication::bytes_max(content.payload.bytes().len(), self.0.limits.compression);
+        let bytes = Publication::bytes_max(&content, self.0.limits.compression);
         if bytes > self.0.limits.publication_bytes_max {
             return Err(PublishRefused::TooLarge);
         }

@@ -87,6 +87,10 @@ pub struct Metrics {
     pub publications: Count,
     /// Deliveries of one publication to one subscriber, sent or queued.
     pub deliveries: Count,
+    /// Publications dropped from the queues of slow consumers, for one subscriber each.
+    pub dropped_publications: Count,
+    /// Subscriptions of slow consumers ended, so that they recover.
+    pub subscription_gaps: Count,
     /// Compressed frames: one for each publication and window, shared by all clients with that window, and one for each echo.
     pub compressed_frames: Count,
     /// Bytes that compression saved on deliveries.

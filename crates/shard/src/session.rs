@@ -222,7 +222,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Queues a message of the protocol, compressed where that was agreed to and makes it smaller.
-    fn send_message_to(&mut self, key: Key, message: &[u8], now: Now) {
+    pub(super) fn send_message_to(&mut self, key: Key, message: &[u8], now: Now) {
         let connection = self.hub.connection(key.index);
         let format = format_of(connection.transport());
         let window = connection.window();

@@ -123,7 +123,8 @@ impl<R: Reactor> Shard<R> {
                 spread_from,
                 now,
             )
-            .of_shard(u16::try_from(index).expect("at most 256 shards")),
+            .of_shard(u16::try_from(index).expect("at most 256 shards"))
+            .with_namespaces(Arc::clone(&settings.namespaces)),
             home: Home::new(mesh.home_settings(index, &settings), now),
             inputs: Inputs::new(),
             sessions: Sessions::new(mesh.client_ids()),
@@ -332,6 +333,9 @@ impl<R: Reactor> Shard<R> {
         metrics.history_bytes.set(home.bytes);
         metrics.history_evictions.set(home.evicted);
         metrics.deliveries.set(self.hub.delivery_count());
+        let slow = self.hub.slow_consumer_stats();
+        metrics.dropped_publications.set(slow.dropped);
+        metrics.subscription_gaps.set(slow.gaps);
         metrics
             .compressed_frames
             .set(self.hub.compressor().frames());

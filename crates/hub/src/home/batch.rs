@@ -72,9 +72,7 @@ impl WaitingBatch {
         let publications = self.publications.into_iter();
         let publications =
             publications.map(|accepted| accepted.into_publication(Arc::clone(channel), shards));
-        Delivery::Batch(Arc::new(Batch {
-            publications: publications.collect(),
-        }))
+        Delivery::Batch(Arc::new(Batch::new(publications.collect())))
     }
 
     #[cfg(test)]

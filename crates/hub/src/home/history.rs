@@ -7,9 +7,6 @@ use myriad_wheel::Tick;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Publications that a recovery gives at most. Clients that missed more start anew.
-const RECOVERED_MAX: u64 = 300;
-
 /// What an entry costs beside its content: the entry, its share of the ring's spare room, its entry in the order of all
 /// publications, and the counts of the shared content.
 const ENTRY_BYTES: u64 = 2 * size_of::<Entry>() as u64 + 48;
@@ -148,17 +145,17 @@ impl History {
     /// What a subscriber gets that comes back; none if what it missed cannot be told. `top` is the channel's last position.
     pub(super) fn recover(&self, top: Position, request: &Recover) -> Option<Vec<Kept>> {
         match request.mode {
-            RecoveryMode::Stream => self.missed_since(top, &request.since),
+            RecoveryMode::Stream => self.missed_since(top, &request.since, request.max),
             RecoveryMode::Cache => self.newest(top, request.is_asked.then_some(&request.since)),
         }
     }
 
-    fn missed_since(&self, top: Position, since: &Since) -> Option<Vec<Kept>> {
+    fn missed_since(&self, top: Position, since: &Since, max: u32) -> Option<Vec<Kept>> {
         if !may_be(&since.epoch, top.epoch) {
             return None;
         }
         let missed = top.offset.checked_sub(since.offset)?;
-        if missed > RECOVERED_MAX {
+        if missed > u64::from(max) {
             return None;
         }
         // The offsets are consecutive up to the top: either all of them are here, or the first one is missing.

@@ -21,7 +21,7 @@ impl Home {
             return;
         }
         self.effects.push_back(HomeEffect::Deliver {
-            delivery: Delivery::Presence(Arc::new(event)),
+            delivery: Delivery::Presence(Arc::new(event.into())),
             shards,
         });
     }

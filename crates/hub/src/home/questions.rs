@@ -52,6 +52,8 @@ pub struct Recover {
     /// False if the client knows no position, and gets the newest publication only because its namespace says so
     /// (`auto_cache_recover`).
     pub is_asked: bool,
+    /// Publications that it may get at most. One that missed more starts anew.
+    pub max: u32,
 }
 
 /// The answer to [`Recover`].

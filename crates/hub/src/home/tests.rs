@@ -105,6 +105,7 @@ fn recover(channel: &str, offset: u64, epoch: &str, mode: RecoveryMode) -> Recov
         },
         mode,
         is_asked: true,
+        max: 300,
     }
 }
 
@@ -566,10 +567,12 @@ fn a_batch_leaves_in_time_or_when_it_is_full() {
     else {
         panic!("{effects:?}")
     };
-    let offsets: Vec<_> = batch.publications.iter().map(|one| one.offset()).collect();
+    let delivery = Delivery::Batch(Arc::clone(batch));
+    let publications = delivery.publications();
+    let offsets: Vec<_> = publications.iter().map(|one| one.offset()).collect();
     assert_eq!((offsets, shards.iter().collect()), (vec![2, 3], vec![2, 3]));
-    assert!(batch.publications[1].delta_base().is_some());
-    for publication in &batch.publications {
+    assert!(publications[1].delta_base().is_some());
+    for publication in publications {
         assert!(!publication.note_shard_done() && publication.note_shard_done());
     }
     let large = "x".repeat(200 << 10);

@@ -4,10 +4,10 @@ use super::Hub;
 use crate::channel::{Member, Membership, SubscriptionFlags};
 use crate::compression::Compressor;
 use crate::connection::{Connection, Phase, Transport};
-use crate::encoding::Encoding;
+use crate::delivery::{Delivery, Had};
+use crate::encoding::{DataForm, Encoding};
 use crate::marks::hit;
-use crate::outbound::Chunk;
-use crate::{CloseReason, Now, PresenceEvent, Publication};
+use crate::{CloseReason, Overflown, Publication};
 use myriad_wheel::NONE;
 use std::sync::Arc;
 
@@ -16,17 +16,24 @@ use std::sync::Arc;
 pub struct Target {
     /// Index of its record.
     pub connection: u32,
+    /// Index of its subscription's record; of a ping's target, [`Target::NO_SUBSCRIPTION`].
+    pub subscription: u32,
     /// The reactor's name of its socket.
     pub socket: u32,
     /// How publications are encoded for it; of a ping's target, [`Encoding::NO_PUBLICATION`].
     pub encoding: Encoding,
 }
 
+impl Target {
+    /// What is sent is no publication.
+    pub const NO_SUBSCRIPTION: u32 = NONE;
+}
+
 /// One slice of a delivery.
 #[derive(Debug)]
 pub struct DeliverySlice {
     /// What is delivered.
-    pub publication: Arc<Publication>,
+    pub delivery: Delivery,
     /// True if every member on this shard has been visited.
     pub finished: bool,
     /// Members visited, whether or not they became targets: the cost of the slice.
@@ -34,45 +41,37 @@ pub struct DeliverySlice {
 }
 
 impl Hub {
-    /// Queues a publication for this shard's members. False if there are none: then this shard is done with it.
+    /// Queues a delivery for this shard's members. False if there are none: then this shard is done with it.
     ///
-    /// A publication without an offset goes to all of them, and leaves their positions as they are.
-    pub fn deliver(&mut self, publication: Arc<Publication>) -> bool {
-        let Some(channel) = self.joined_channel(&publication) else {
+    /// A publication without an offset goes to all of them, and leaves their positions as they are. This shard may have joined
+    /// while a batch waited: then no member needs what the home's answer already counted.
+    pub fn deliver(&mut self, delivery: Delivery) -> bool {
+        let Some(channel) = self.joined_channel(&delivery) else {
             return false;
         };
-        let offset = publication.offset();
+        let offset = delivery.offset();
         let record = &mut self.channels[channel];
-        if offset > 0 {
+        if delivery.had_by(record.last_offset) == Had::All {
             assert!(
-                offset > record.last_offset,
+                matches!(delivery, Delivery::Batch(_)),
                 "a home delivers in order, each publication once"
             );
-            record.last_offset = offset;
+            hit!(BatchBeforeJoin);
+            return false;
         }
+        record.last_offset = record.last_offset.max(offset);
         if record.deliveries.is_empty() {
             self.delivering.push_back(channel);
         } else {
             hit!(DeliverBehindAnother);
         }
-        record.deliveries.push_back(publication);
+        record.deliveries.push_back(delivery);
         true
     }
 
-    /// As [`Hub::deliver`], for a publication of a batch. This shard may have joined while the batch waited: then no member
-    /// needs what the home's answer already counted.
-    pub fn deliver_batched(&mut self, publication: Arc<Publication>) -> bool {
-        let offset = publication.offset();
-        let is_known = offset > 0
-            && self
-                .joined_channel(&publication)
-                .is_some_and(|channel| offset <= self.channels[channel].last_offset);
-        !is_known && self.deliver(publication)
-    }
-
-    /// The publication's channel, if this shard has members of it and its home has confirmed them.
-    fn joined_channel(&self, publication: &Publication) -> Option<u32> {
-        let Some(&channel) = self.names.get(&**publication.channel()) else {
+    /// The delivery's channel, if this shard has members of it and its home has confirmed them.
+    fn joined_channel(&self, delivery: &Delivery) -> Option<u32> {
+        let Some(&channel) = self.names.get(&**delivery.channel()) else {
             hit!(DeliverToNobody);
             return None;
         };
@@ -81,11 +80,13 @@ impl Hub {
             hit!(DeliverWhileJoining);
             return None;
         };
-        assert_eq!(
-            publication.position().epoch,
-            epoch,
-            "a home keeps its epoch while shards are joined"
-        );
+        for publication in delivery.publications() {
+            assert_eq!(
+                publication.position().epoch,
+                epoch,
+                "a home keeps its epoch while shards are joined"
+            );
+        }
         Some(channel)
     }
 
@@ -101,15 +102,15 @@ impl Hub {
         self.deliveries
     }
 
-    /// The frame of a publication for `targets` targets with this encoding.
+    /// The frame of a delivery for `targets` targets with this encoding.
     pub fn frame_for(
         &mut self,
-        publication: &Publication,
+        delivery: &Delivery,
         encoding: Encoding,
         targets: usize,
     ) -> Arc<[u8]> {
-        let frame = publication.frame(encoding, &mut self.compressor);
-        self.saved_bytes += publication.saved_bytes(encoding, frame) * targets as u64;
+        let frame = delivery.frame(encoding, &mut self.compressor);
+        self.saved_bytes += delivery.saved_bytes(encoding, frame) * targets as u64;
         Arc::clone(frame)
     }
 
@@ -139,18 +140,14 @@ impl Hub {
         &mut self,
         max: usize,
         targets: &mut Vec<Target>,
-        overflown: &mut Vec<(u32, CloseReason)>,
+        overflown: &mut Vec<Overflown>,
         emptied_channels: &mut Vec<Arc<str>>,
     ) -> Option<DeliverySlice> {
         let channel = self.delivering.pop_front()?;
         hit!(DeliverInTurn if !self.delivering.is_empty());
         let record = &mut self.channels[channel];
-        let publication = Arc::clone(
-            record
-                .deliveries
-                .front()
-                .expect("a channel is listed while it delivers"),
-        );
+        let delivery = record.deliveries.front().cloned();
+        let delivery = delivery.expect("a channel is listed while it delivers");
         let end = record.members.len().min(record.cursor + max);
         let slice = record.cursor..end;
         let visited = slice.len();
@@ -159,7 +156,7 @@ impl Hub {
         for member_index in slice {
             let member = self.channels[channel].members[member_index];
             if member != Member::TOMBSTONE {
-                self.deliver_to_member(member, &publication, targets, overflown);
+                self.deliver_to_member(member, &delivery, targets, overflown);
             }
         }
         if finished {
@@ -169,7 +166,7 @@ impl Hub {
             self.delivering.push_back(channel);
         }
         Some(DeliverySlice {
-            publication,
+            delivery,
             finished,
             visited,
         })
@@ -178,73 +175,133 @@ impl Hub {
     fn deliver_to_member(
         &mut self,
         member: Member,
-        publication: &Publication,
+        delivery: &Delivery,
         targets: &mut Vec<Target>,
-        overflown: &mut Vec<(u32, CloseReason)>,
+        overflown: &mut Vec<Overflown>,
     ) {
         let subscription = &mut self.subscriptions[member.subscription];
-        let offset = publication.offset();
-        if offset > 0 && subscription.last() >= offset {
+        let last = subscription.last();
+        let had = delivery.had_by(last);
+        if had == Had::All {
             hit!(DeliverPastOwn);
             return;
         }
         let flags = subscription.flags();
+        let is_presence = matches!(delivery, Delivery::Presence(_));
         if flags.has(SubscriptionFlags::WAITING)
-            || publication.is_presence() && !flags.has(SubscriptionFlags::JOIN_LEAVE)
+            || is_presence && !flags.has(SubscriptionFlags::JOIN_LEAVE)
         {
             return;
         }
-        let connection = &mut self.connections[member.connection];
+        let connection = &self.connections[member.connection];
         if connection.phase != Phase::Open {
             hit!(DeliverBeforeAdmission);
             return;
         }
-        if offset > 0 {
-            subscription.set_last(offset);
-        }
-        if connection.session != NONE && self.is_withheld(member, publication, overflown) {
+        subscription.set_last(last.max(delivery.offset()));
+        let has_session = connection.session != NONE;
+        if has_session && self.cannot_read(member, delivery) {
+            overflown.push(Overflown::Close {
+                connection: member.connection,
+                reason: CloseReason::InappropriateProtocol,
+            });
             return;
         }
+        let is_withheld = |publication: &Arc<Publication>| self.is_withheld(member, publication);
+        if had == Had::Part || has_session && delivery.publications().iter().any(is_withheld) {
+            self.deliver_in_part(member, delivery, last, overflown);
+            return;
+        }
+        let first = delivery.publications().first();
+        let form = first.map_or(DataForm::Plain, |first| form_for(flags, last, first));
+        if delivery.offset() > 0 {
+            self.note_base(member, true);
+        }
+        self.send_to_member(member, delivery, form, targets, overflown);
+    }
+
+    /// Sends a delivery now if nothing is queued for the member; otherwise queues it.
+    fn send_to_member(
+        &mut self,
+        member: Member,
+        delivery: &Delivery,
+        form: DataForm,
+        targets: &mut Vec<Target>,
+        overflown: &mut Vec<Overflown>,
+    ) {
         let connection = &mut self.connections[member.connection];
         if connection.outbound == NONE && !connection.is(Connection::IN_BATCH) {
             targets.push(Target {
                 connection: member.connection,
+                subscription: member.subscription,
                 socket: connection.socket,
-                encoding: connection.encoding(),
+                encoding: connection.encoding().with_form(form),
             });
             connection.set(Connection::IN_BATCH, true);
-            self.deliveries += 1;
+            self.deliveries += delivery.publications().len() as u64;
             return;
         }
         let is_twice = connection.is(Connection::IN_BATCH);
         hit!(DeliverTwiceInBatch if is_twice);
         hit!(DeliverBackpressured if !is_twice);
-        let encoding = connection.encoding();
-        let frame = publication.frame(encoding, &mut self.compressor);
-        let saved_bytes = publication.saved_bytes(encoding, frame);
-        let chunk = Chunk::Shared(Arc::clone(frame));
-        match self.enqueue(member.connection, chunk) {
-            Ok(()) => {
-                self.deliveries += 1;
-                self.saved_bytes += saved_bytes;
-            }
-            Err(overflow) => overflown.push((member.connection, overflow.into())),
+        if let Err(overflow) = self.queue_delivery(member, delivery, form) {
+            overflown.push(overflow);
         }
     }
 
-    /// Whether a member with a session does not get a publication that has its turn. One that cannot read it goes to `overflown`.
-    fn is_withheld(
-        &self,
+    /// Queues those publications of a delivery that the member, whose last offset was `last`, has not had and gets.
+    fn deliver_in_part(
+        &mut self,
         member: Member,
-        publication: &Publication,
-        overflown: &mut Vec<(u32, CloseReason)>,
-    ) -> bool {
-        if !publication.is_json()
-            && self.connections[member.connection].transport() == Transport::CentrifugeJson
-        {
-            overflown.push((member.connection, CloseReason::InappropriateProtocol));
-            return true;
+        delivery: &Delivery,
+        mut last: u64,
+        overflown: &mut Vec<Overflown>,
+    ) {
+        hit!(DeliverInPart);
+        let has_session = self.connections[member.connection].session != NONE;
+        for publication in delivery.publications() {
+            if publication.is_had_by(last) {
+                continue;
+            }
+            let flags = self.subscriptions[member.subscription].flags();
+            let form = form_for(flags, last, publication);
+            let is_withheld = has_session && self.is_withheld(member, publication);
+            if publication.offset() > 0 {
+                last = publication.offset();
+                self.note_base(member, !is_withheld);
+            }
+            if is_withheld {
+                continue;
+            }
+            let one = Delivery::Publication(Arc::clone(publication));
+            if let Err(overflow) = self.queue_delivery(member, &one, form) {
+                overflown.push(overflow);
+                return;
+            }
         }
+    }
+
+    /// Notes whether a subscriber with deltas has the publication at its last offset.
+    fn note_base(&mut self, member: Member, has_base: bool) {
+        let subscription = &mut self.subscriptions[member.subscription];
+        let flags = subscription.flags();
+        if flags.has(SubscriptionFlags::DELTA) {
+            subscription.set_flags(if has_base {
+                flags.with(SubscriptionFlags::HAS_BASE)
+            } else {
+                flags.without(SubscriptionFlags::HAS_BASE)
+            });
+        }
+    }
+
+    /// Whether a member with a session reads only JSON, and there is something else to read.
+    fn cannot_read(&self, member: Member, delivery: &Delivery) -> bool {
+        self.connections[member.connection].transport() == Transport::CentrifugeJson
+            && !delivery.publications().iter().all(|one| one.is_json())
+    }
+
+    /// Whether a member with a session does not get a publication that has its turn.
+    fn is_withheld(&self, member: Member, publication: &Publication) -> bool {
         let is_sender = publication.sender().is_some_and(|sender| {
             sender.shard == self.shard
                 && self.connections.contains(sender.connection)
@@ -258,21 +315,7 @@ impl Hub {
 
     fn is_filtered(&self, subscription: u32, publication: &Publication) -> bool {
         let filter = self.details[&subscription].filter.as_ref();
-        let content = publication.content();
-        filter
-            .zip(content)
-            .is_some_and(|(filter, content)| !filter.passes(&content.tags))
-    }
-
-    /// Queues a join or a leave for members who watch them. False if the channel has no members here.
-    pub fn deliver_presence(&mut self, event: &PresenceEvent, now: Now) -> bool {
-        let Some(&channel) = self.names.get(&event.channel) else {
-            return false;
-        };
-        let Membership::Joined { epoch } = self.channels[channel].membership else {
-            return false;
-        };
-        self.deliver(Arc::new(Publication::presence(event, epoch, now)))
+        filter.is_some_and(|filter| !filter.passes(&publication.content().tags))
     }
 
     fn finish_delivery(&mut self, channel: u32, emptied_channels: &mut Vec<Arc<str>>) {
@@ -303,5 +346,18 @@ impl Hub {
         for target in targets {
             self.connections[target.connection].set(Connection::IN_BATCH, false);
         }
+    }
+}
+
+/// How a publication is told to a subscriber whose last offset is `last`.
+fn form_for(flags: SubscriptionFlags, last: u64, publication: &Publication) -> DataForm {
+    if !flags.has(SubscriptionFlags::DELTA) {
+        return DataForm::Plain;
+    }
+    let follows = publication.delta_base().is_some() && publication.offset() == last + 1;
+    if follows && flags.has(SubscriptionFlags::HAS_BASE) {
+        DataForm::Delta
+    } else {
+        DataForm::Whole
     }
 }

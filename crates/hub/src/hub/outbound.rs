@@ -63,6 +63,13 @@ impl Hub {
         Ok(self.outbound_made(index))
     }
 
+    /// Bytes that a connection's own budget leaves.
+    #[must_use]
+    pub fn outbound_room(&self, index: u32) -> usize {
+        let queued = self.outbound(index).map_or(0, Outbound::cost);
+        (self.outbound_bytes_max - queued.min(self.outbound_bytes_max)) as usize
+    }
+
     fn outbound_made(&mut self, index: u32) -> u32 {
         let connection = &mut self.connections[index];
         if connection.outbound == NONE {
@@ -117,10 +124,7 @@ impl Hub {
         let outbound = self.connections[index].outbound;
         let freed = self.outbounds[outbound].advance(bytes);
         self.release_buffered(freed as usize);
-        if self.outbounds[outbound].is_empty() {
-            self.outbounds.remove(outbound);
-            self.connections[index].outbound = NONE;
-        }
+        self.free_if_empty(index);
     }
 
     /// Drops queued chunks of which no byte was sent, so that a close frame can follow at once.
@@ -133,6 +137,12 @@ impl Hub {
         marks::count_hit(Set::Hub, self.outbounds[outbound].kind_of_drop() as usize);
         let dropped = self.outbounds[outbound].drop_untouched();
         self.release_buffered(dropped as usize);
+        self.free_if_empty(index);
+    }
+
+    /// Frees the queue of a connection for which nothing waits any more.
+    pub(super) fn free_if_empty(&mut self, index: u32) {
+        let outbound = self.connections[index].outbound;
         if self.outbounds[outbound].is_empty() {
             self.outbounds.remove(outbound);
             self.connections[index].outbound = NONE;

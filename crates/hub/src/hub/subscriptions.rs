@@ -98,10 +98,14 @@ impl Hub {
     fn add_channel(&mut self, name: &str) -> u32 {
         let name: Arc<str> = name.into();
         self.join_serial += 1;
-        let index = self
-            .channels
-            .insert(Channel::new(Arc::clone(&name), self.join_serial))
-            .index;
+        let options = self.namespaces.options_of(&name);
+        let policy = options.map(|options| options.slow_consumer);
+        let channel = Channel::new(
+            Arc::clone(&name),
+            policy.unwrap_or_default(),
+            self.join_serial,
+        );
+        let index = self.channels.insert(channel).index;
         self.names.insert(name, index);
         index
     }

@@ -2,8 +2,9 @@
 
 use super::Hub;
 use crate::{
-    Chunk, CloseReason, Content, Due, Epoch, Lease, Now, Payload, Phase, Pool, Position,
-    Publication, Subscribed, Target, Timing, Transport,
+    Batch, ChannelOptions, Chunk, CloseReason, Content, Delivery, Due, Epoch, Lease, Namespaces,
+    Now, Overflown, Payload, Phase, Pool, Position, Publication, SlowConsumer, Subscribed, Target,
+    Timing, Transport,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -29,7 +30,11 @@ fn at(offset: u64) -> Position {
     }
 }
 
-fn publication(channel: &str, offset: u64) -> Arc<Publication> {
+fn publication(channel: &str, offset: u64) -> Delivery {
+    Delivery::Publication(one(channel, offset))
+}
+
+fn one(channel: &str, offset: u64) -> Arc<Publication> {
     let payload = Payload::Binary(offset.to_be_bytes().into());
     Arc::new(Publication::new(
         channel.into(),
@@ -39,6 +44,11 @@ fn publication(channel: &str, offset: u64) -> Arc<Publication> {
         1,
         None,
     ))
+}
+
+fn batch(channel: &str, offsets: &[u64]) -> Delivery {
+    let publications = offsets.iter().map(|&offset| one(channel, offset));
+    Delivery::Batch(Arc::new(Batch::new(publications.collect())))
 }
 
 /// A connection that is admitted and subscribed to `channel`, whose home has confirmed.
@@ -121,16 +131,140 @@ fn of_a_batch_nobody_gets_what_the_homes_answer_counted() {
         panic!("asks")
     };
     hub.connection_mut(index).phase = Phase::Joining;
-    assert!(!hub.deliver_batched(publication("x", 1)), "not joined yet");
+    assert!(!hub.deliver(batch("x", &[1])), "not joined yet");
     hub.handle_joined(&name, serial, at(2), &mut Vec::new());
     admit(&mut hub, index);
-    let taken = [1, 2, 3, 0].map(|offset| hub.deliver_batched(publication("x", offset)));
-    assert_eq!(taken, [false, false, true, true]);
+    assert!(!hub.deliver(batch("x", &[1, 2])), "counted by the answer");
+    let late = member(&mut hub, "x");
+    // The second member has had 3, as if it had recovered.
+    let subscription = hub.find_subscription(late, "x").expect("subscribed");
+    assert!(hub.deliver(batch("x", &[2, 3, 0])));
+    hub.subscriptions[subscription.0].set_last(3);
     hub.check();
-    for _ in 0..2 {
-        assert_eq!(deliver_slice(&mut hub, 10), (vec![index], true));
-    }
+    assert_eq!(deliver_slice(&mut hub, 10), (vec![], true), "both in part");
+    assert_eq!(queued(&hub, index), [3, 0]);
+    assert_eq!(queued(&hub, late), [0]);
+    assert!(hub.deliver(batch("x", &[4, 5])));
+    let third = member(&mut hub, "x");
+    let (whole, _) = deliver_slice(&mut hub, 10);
+    assert!(
+        whole.is_empty(),
+        "two wait for what is queued, one has had all"
+    );
+    assert_eq!(queued(&hub, index), [3, 0, 4, 5]);
+    assert!(queued(&hub, third).is_empty());
     assert!(!hub.is_delivering());
+}
+
+/// The offsets in the frames that wait for a `raw` client.
+fn queued(hub: &Hub, index: u32) -> Vec<u64> {
+    let mut slices = Vec::new();
+    if let Some(outbound) = hub.outbound(index) {
+        outbound.slices(&mut slices, usize::MAX);
+    }
+    let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+    // Each frame is a head of two bytes and an offset.
+    let frames = bytes.chunks_exact(10);
+    frames
+        .map(|frame| u64::from_be_bytes(frame[2..].try_into().expect("eight bytes")))
+        .collect()
+}
+
+/// A hub whose channel `x` has this policy, and a budget of 300 bytes a connection: four publications.
+fn hub_with_policy(slow_consumer: SlowConsumer) -> Hub {
+    let options = ChannelOptions {
+        slow_consumer,
+        ..ChannelOptions::default()
+    };
+    let pool = Lease::new(Pool::new(1 << 20), 100);
+    let hub = Hub::new(timing(0, 1, 0), 300, pool, 7, Now(0));
+    hub.with_namespaces(Arc::new(Namespaces::new(options, [])))
+}
+
+/// Publishes seven times to one member who takes nothing after the first. Returns what waits for it, and what overflowed.
+fn fall_behind(hub: &mut Hub, index: u32) -> (Vec<u64>, Vec<Overflown>) {
+    fall_behind_from(hub, index, 0)
+}
+
+fn fall_behind_from(hub: &mut Hub, index: u32, last: u64) -> (Vec<u64>, Vec<Overflown>) {
+    let mut overflown = Vec::new();
+    for offset in last + 1..=last + 7 {
+        let mut targets = Vec::new();
+        assert!(hub.deliver(publication("x", offset)));
+        hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
+        for target in &targets {
+            let frame = hub.frame_for(&publication("x", offset), target.encoding, 1);
+            let chunk = Chunk::Publication {
+                frame,
+                subscription: target.subscription,
+            };
+            let tail = hub.enqueue_unsent_tail(index, chunk, 3);
+            tail.expect("the first one fits");
+            hub.connection_mut(index).set_awaits_writable(true);
+        }
+        hub.end_batch(&targets);
+        hub.check();
+    }
+    let outbound = hub.outbound(index).expect("something waits");
+    let mut slices = Vec::new();
+    outbound.slices(&mut slices, usize::MAX);
+    let offsets = slices
+        .iter()
+        .map(|slice| u64::from(*slice.last().expect("not empty")));
+    (offsets.collect(), overflown)
+}
+
+#[test]
+fn a_slow_consumer_gets_what_its_channel_promises() {
+    let queue_of = |policy| {
+        let mut hub = hub_with_policy(policy);
+        let index = member(&mut hub, "x");
+        let (offsets, overflown) = fall_behind(&mut hub, index);
+        (offsets, overflown, hub.slow_consumer_stats().dropped, index)
+    };
+    let (offsets, overflown, dropped, connection) = queue_of(SlowConsumer::Disconnect);
+    let close = Overflown::Close {
+        connection,
+        reason: CloseReason::SlowConsumer,
+    };
+    assert_eq!((offsets, dropped), (vec![1, 2, 3, 4], 0));
+    assert_eq!(overflown[0], close);
+    let (offsets, overflown, dropped, _) = queue_of(SlowConsumer::DropOldest);
+    // Of the first one the client has a part.
+    assert_eq!((offsets, dropped), (vec![1, 5, 6, 7], 3));
+    assert_eq!(overflown, []);
+    let (offsets, overflown, dropped, _) = queue_of(SlowConsumer::KeepLatest);
+    assert_eq!((offsets, dropped), (vec![1, 7], 5));
+    assert_eq!(overflown, []);
+    // A `raw` client cannot recover.
+    let (offsets, overflown, ..) = queue_of(SlowConsumer::GapThenRecover);
+    assert_eq!((offsets, &overflown[0]), (vec![1, 2, 3, 4], &close));
+}
+
+#[test]
+fn after_a_gap_a_subscriber_gets_nothing_more() {
+    let mut hub = hub_with_policy(SlowConsumer::GapThenRecover);
+    hub.outbound_bytes_max = 2000;
+    let index = member(&mut hub, "x");
+    hub.connection_mut(index)
+        .set_transport(Transport::CentrifugeProtobuf);
+    hub.open_session(index, None);
+    let mut gaps = Vec::new();
+    for round in 0..4 {
+        let (_, overflown) = fall_behind_from(&mut hub, index, 7 * round);
+        gaps.extend(overflown);
+    }
+    let gap = Overflown::Gap {
+        connection: index,
+        channel: "x".into(),
+    };
+    assert_eq!(gaps, [gap], "once");
+    let stats = hub.slow_consumer_stats();
+    assert_eq!(stats.gaps, 1);
+    assert!(stats.dropped > 0 && hub.outbound_room(index) >= 1024);
+    // What is left is what came first.
+    let (offsets, _) = fall_behind_from(&mut hub, index, 28);
+    assert!(offsets.len() > 3 && offsets.iter().copied().eq(1..=offsets.len() as u64));
 }
 
 #[test]
@@ -567,7 +701,7 @@ impl World {
 
     /// Two slices in one batch, of which the kernel takes as much as `taken` says.
     fn deliver(&mut self, max: usize, taken: &[usize]) {
-        let (mut targets, mut overflown) = (Vec::<Target>::new(), Vec::<(u32, CloseReason)>::new());
+        let (mut targets, mut overflown) = (Vec::<Target>::new(), Vec::<Overflown>::new());
         let mut frames = Vec::new();
         for _ in 0..2 {
             let from = targets.len();
@@ -578,7 +712,7 @@ impl World {
                 break;
             };
             for target in &targets[from..] {
-                let frame = self.hub.frame_for(&slice.publication, target.encoding, 1);
+                let frame = self.hub.frame_for(&slice.delivery, target.encoding, 1);
                 frames.push(frame);
             }
         }
@@ -599,12 +733,21 @@ impl World {
                     .connection_mut(target.connection)
                     .set_awaits_writable(true);
                 if tail.is_err() {
-                    overflown.push((target.connection, CloseReason::SlowConsumer));
+                    overflown.push(Overflown::Close {
+                        connection: target.connection,
+                        reason: CloseReason::SlowConsumer,
+                    });
                 }
             }
         }
         self.hub.end_batch(&targets);
-        for (index, _) in overflown {
+        for overflown in overflown {
+            let Overflown::Close {
+                connection: index, ..
+            } = overflown
+            else {
+                panic!("no channel of ours makes gaps");
+            };
             if self.clients.remove(&index).is_some() {
                 self.hub.release(index, &mut Vec::new());
             }

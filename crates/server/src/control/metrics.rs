@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use myriad_shard::{CLOSE_REASONS, Count, Distribution, Mesh, Metrics, REFUSALS};
+use myriad_wire::centrifuge::ErrorCode;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder};
@@ -204,7 +205,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 16] = [
+const COUNTERS: [(Description, Field); 21] = [
     (("accepts", None, "Connections accepted"), |shard| {
         &shard.accepts
     }),
@@ -259,6 +260,46 @@ const COUNTERS: [(Description, Field); 16] = [
             "Publications submitted to one subscriber each",
         ),
         |shard| &shard.deliveries,
+    ),
+    (
+        (
+            "dropped_publications",
+            None,
+            "Publications dropped from the queues of slow consumers, each for one subscriber",
+        ),
+        |shard| &shard.dropped_publications,
+    ),
+    (
+        (
+            "subscription_gaps",
+            None,
+            "Subscriptions of slow consumers ended so that they recover",
+        ),
+        |shard| &shard.subscription_gaps,
+    ),
+    (
+        (
+            "commands",
+            None,
+            "Commands of Centrifuge clients, pongs among them",
+        ),
+        |shard| &shard.commands,
+    ),
+    (
+        (
+            "client_connects",
+            None,
+            "Connect commands of Centrifuge clients answered with a result",
+        ),
+        |shard| &shard.client_connects,
+    ),
+    (
+        (
+            "client_subscribes",
+            None,
+            "Subscribe commands of Centrifuge clients answered with a result",
+        ),
+        |shard| &shard.subscribes,
     ),
     (
         ("messages_received", None, "Messages from clients"),
@@ -381,6 +422,19 @@ impl Shards {
             let count = shards.iter().map(|shard| shard.closes[index].value()).sum();
             labelled(&mut family, reason.label(), count)?;
         }
+        let errors = (
+            "command_errors",
+            None,
+            "Commands of Centrifuge clients answered with an error, by code",
+        );
+        let mut family = describe(encoder, &errors, MetricType::Counter)?;
+        for code in ErrorCode::ALL {
+            let counts = shards
+                .iter()
+                .map(|shard| &shard.command_errors[code.index()]);
+            let count = counts.map(Count::value).sum();
+            labelled_by(&mut family, "code", &code.code().to_string(), count)?;
+        }
         let refused = (
             "upgrades_refused",
             None,
@@ -433,8 +487,17 @@ fn describe<'e>(
 }
 
 fn labelled(family: &mut MetricEncoder, reason: &'static str, count: u64) -> fmt::Result {
+    labelled_by(family, "reason", reason, count)
+}
+
+fn labelled_by(
+    family: &mut MetricEncoder,
+    name: &'static str,
+    value: &str,
+    count: u64,
+) -> fmt::Result {
     family
-        .encode_family(&[("reason", reason)])?
+        .encode_family(&[(name, value)])?
         .encode_counter::<NoLabels, _, u64>(&count, None)
 }
 

@@ -4,7 +4,7 @@ use super::Failure;
 use crate::mesh::Message;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
-use myriad_hub::{Asker, HistoryAnswer, Now, ReadHistory, Since, Ticket};
+use myriad_hub::{Asker, DataForm, HistoryAnswer, Kept, Now, ReadHistory, Since, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{ErrorCode, HistoryRequest};
@@ -64,6 +64,10 @@ impl<R: Reactor> Shard<R> {
                 let code = ErrorCode::UnrecoverablePosition;
                 self.answer(key, now, |writer| writer.error(ticket.command, code));
             }
+            HistoryAnswer::Page { publications, .. } if !self.fits(key, &publications) => {
+                let code = ErrorCode::LimitExceeded;
+                self.answer(key, now, |writer| writer.error(ticket.command, code));
+            }
             HistoryAnswer::Page {
                 position,
                 publications,
@@ -71,7 +75,7 @@ impl<R: Reactor> Shard<R> {
                 let format = format_of(self.hub.connection(key.index).transport());
                 let parts: Vec<_> = publications
                     .iter()
-                    .map(|kept| kept.content.parts(format))
+                    .map(|kept| kept.content.parts(format, DataForm::Plain, None))
                     .collect();
                 let fields = publications
                     .iter()
@@ -83,5 +87,15 @@ impl<R: Reactor> Shard<R> {
                 });
             }
         }
+    }
+
+    /// Whether a reply with these publications has room in the connection's queue. Without room the connection would end, and
+    /// its client would come back and ask the same again.
+    pub(super) fn fits(&self, key: Key, publications: &[Kept]) -> bool {
+        /// What else a reply has.
+        const REST_BYTES: usize = 1024;
+        let bytes: usize = publications.iter().map(|kept| kept.content.bytes()).sum();
+        let waiting = self.sessions.replies.len() + REST_BYTES;
+        bytes + waiting <= self.hub.outbound_room(key.index)
     }
 }

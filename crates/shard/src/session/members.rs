@@ -6,7 +6,7 @@
 use super::Failure;
 use crate::mesh::Message;
 use crate::shard::Shard;
-use myriad_hub::{ClientId, ClientInfo, Now, SubscriptionFlags, SubscriptionId, Ticket};
+use myriad_hub::{ClientId, ClientInfo, Now, SubscriptionId, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{ErrorCode, FrameWriter, PresenceRequest};
@@ -164,14 +164,12 @@ impl<R: Reactor> Shard<R> {
         self.send_message(asker, Message::MembersPage(Box::new(page)));
     }
 
-    /// Members with a session whose subscription was made.
+    /// Members with a session. One whose subscription is being made counts too: a client that asks in the same message finds
+    /// itself.
     fn present(&self, channel: &str) -> impl Iterator<Item = (u32, SubscriptionId)> {
         let members = self.hub.members_of(channel);
         members
-            .filter(|(connection, _, flags)| {
-                !flags.has(SubscriptionFlags::WAITING)
-                    && self.hub.connection(*connection).has_session()
-            })
+            .filter(|(connection, _, _)| self.hub.connection(*connection).has_session())
             .map(|(connection, subscription, _)| (connection, subscription))
     }
 

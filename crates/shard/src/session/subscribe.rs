@@ -5,14 +5,15 @@ use crate::mesh::Message;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
 use myriad_hub::{
-    ChannelOptions, Kept, Now, Position, PresenceChange, PresenceEvent, Recover, Recovered,
-    RecoveryMode, Since, Subscribed, SubscriptionFlags, SubscriptionId,
+    ChannelOptions, CloseReason, Content, ContentParts, DataForm, Kept, Now, Position,
+    PresenceChange, PresenceEvent, Recover, Recovered, RecoveryMode, Since, SlowConsumer,
+    Subscribed, SubscriptionFlags, SubscriptionId,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{
-    ConnectResult, Encoding as Format, ErrorCode, Filter, FrameWriter, PublicationFields,
-    SubRefreshRequest, SubscribeRequest, SubscribeResult,
+    ConnectResult, Encoding as Format, ErrorCode, Filter, FrameWriter, PublicationFields, Push,
+    SubRefreshRequest, SubscribeRequest, SubscribeResult, UnsubscribeCode,
 };
 use std::sync::Arc;
 
@@ -46,6 +47,8 @@ struct Terms {
     recover_from: Option<u64>,
     /// An error instead of a subscription that could not recover.
     fails_if_unrecoverable: bool,
+    /// Publications may come as deltas.
+    delta: bool,
 }
 
 /// A subscription that is made: what its client is told.
@@ -77,24 +80,48 @@ impl Outcome {
             },
             recovered: is_recovered,
             was_recovering: terms.recover_from.is_some(),
-            delta: false,
+            delta: terms.delta,
             ..SubscribeResult::default()
+        }
+    }
+
+    /// What it missed.
+    fn missed(&self) -> Missed<'_> {
+        Missed {
+            kept: self.recovered.as_deref().unwrap_or_default(),
+            with_deltas: self.terms.delta,
         }
     }
 }
 
-/// Calls `write` with the fields of publications as a client of this format gets them. They borrow from what is made here.
-fn with_publications(
-    format: Format,
-    kept: &[Kept],
-    write: impl FnOnce(&mut dyn Iterator<Item = PublicationFields<'_>>),
-) {
-    let parts: Vec<_> = kept.iter().map(|kept| kept.content.parts(format)).collect();
-    let mut fields = kept
-        .iter()
-        .zip(&parts)
-        .map(|(kept, parts)| kept.content.fields(parts, kept.offset));
-    write(&mut fields);
+/// Publications that a client missed, in their order.
+#[derive(Clone, Copy)]
+struct Missed<'a> {
+    kept: &'a [Kept],
+    /// Each but the first may be told as a delta to the one before it.
+    with_deltas: bool,
+}
+
+impl<'a> Missed<'a> {
+    fn parts(self, format: Format) -> Vec<ContentParts<'a>> {
+        let mut before: Option<&Content> = None;
+        let parts = self.kept.iter().map(|kept| {
+            let form = match (self.with_deltas, before) {
+                (false, _) => DataForm::Plain,
+                (true, None) => DataForm::Whole,
+                (true, Some(_)) => DataForm::Delta,
+            };
+            let parts = kept.content.parts(format, form, before);
+            before = Some(&kept.content);
+            parts
+        });
+        parts.collect()
+    }
+
+    fn fields(self, parts: &'a [ContentParts<'a>]) -> impl Iterator<Item = PublicationFields<'a>> {
+        let kept = self.kept.iter().zip(parts);
+        kept.map(|(kept, parts)| kept.content.fields(parts, kept.offset))
+    }
 }
 
 /// Writes the answer to `connect`, with the server-side subscriptions that were made.
@@ -106,17 +133,10 @@ pub(super) fn write_connect<'s>(
     subs: impl ExactSizeIterator<Item = &'s (Arc<str>, Outcome)>,
 ) {
     let made: Vec<_> = subs
-        .map(|(channel, outcome)| {
-            let kept = outcome.recovered.as_deref().unwrap_or_default();
-            let parts: Vec<_> = kept.iter().map(|kept| kept.content.parts(format)).collect();
-            (channel, outcome, kept, parts)
-        })
+        .map(|(channel, outcome)| (channel, outcome, outcome.missed().parts(format)))
         .collect();
-    let subs = made.iter().map(|(channel, outcome, kept, parts)| {
-        let publications = kept
-            .iter()
-            .zip(parts)
-            .map(|(kept, parts)| kept.content.fields(parts, kept.offset));
+    let subs = made.iter().map(|(channel, outcome, parts)| {
+        let publications = outcome.missed().fields(parts);
         (&***channel, (outcome.result(), publications))
     });
     writer.connect(command, result, subs);
@@ -203,6 +223,11 @@ impl<R: Reactor> Shard<R> {
             && (recoverable
                 || options.force_positioning
                 || request.positioned && (options.allow_positioning || may_read));
+        // Where publications may be left out, the next one could be a delta to one that the client has not got.
+        let drops = matches!(
+            options.slow_consumer,
+            SlowConsumer::DropOldest | SlowConsumer::KeepLatest
+        );
         let from_cache = options.recovery_mode == RecoveryMode::Cache && options.auto_cache_recover;
         Terms {
             recoverable,
@@ -210,6 +235,10 @@ impl<R: Reactor> Shard<R> {
             recover_from: (recoverable && (request.recover || from_cache))
                 .then_some(request.offset),
             fails_if_unrecoverable: request.flag & FAIL_IF_UNRECOVERABLE != 0,
+            delta: options.allow_fossil_delta
+                && &*request.delta == "fossil"
+                && positioned
+                && !drops,
         }
     }
 
@@ -230,6 +259,9 @@ impl<R: Reactor> Shard<R> {
         let mut flags = wish.flags;
         if terms.positioned {
             flags = flags.with(SubscriptionFlags::POSITIONED);
+        }
+        if terms.delta {
+            flags = flags.with(SubscriptionFlags::DELTA);
         }
         let subscribed = self.hub.subscribe(key.index, channel);
         let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
@@ -270,6 +302,7 @@ impl<R: Reactor> Shard<R> {
                 },
                 mode: wish.options.recovery_mode,
                 is_asked: wish.request.recover,
+                max: self.settings.client.recovery_max_publication_limit,
             };
             self.send_message(home, Message::Recover(Box::new(recover)));
         }
@@ -325,6 +358,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) {
         let terms = pending.terms;
+        let recovered = recovered.filter(|kept| self.fits(key, kept));
         let is_lost = terms.recover_from.is_some() && recovered.is_none();
         if is_lost && terms.fails_if_unrecoverable && pending.command != 0 {
             return self.refuse_unrecoverable(key, subscription, &pending);
@@ -342,6 +376,12 @@ impl<R: Reactor> Shard<R> {
             });
             kept
         });
+        let newest = recovered.as_ref().and_then(|kept| kept.last());
+        if terms.delta && newest.is_some_and(|kept| kept.offset == position.offset) {
+            let flags = self.hub.subscription_flags(subscription);
+            let flags = flags.with(SubscriptionFlags::HAS_BASE);
+            self.hub.set_subscription_flags(subscription, flags);
+        }
         let outcome = Outcome {
             terms,
             position,
@@ -352,11 +392,10 @@ impl<R: Reactor> Shard<R> {
             return self.note_server_side(key, channel, outcome, now);
         }
         let format = format_of(self.hub.connection(key.index).transport());
-        let kept = outcome.recovered.as_deref().unwrap_or_default();
-        with_publications(format, kept, |publications| {
-            self.reply(format, |writer| {
-                writer.subscribe(pending.command, &outcome.result(), publications);
-            });
+        let parts = outcome.missed().parts(format);
+        let publications = outcome.missed().fields(&parts);
+        self.reply(format, |writer| {
+            writer.subscribe(pending.command, &outcome.result(), publications);
         });
         self.metrics().subscribes.add(1);
         self.announce_join(key, &channel);
@@ -414,6 +453,27 @@ impl<R: Reactor> Shard<R> {
         self.announce_leave(key, subscription);
         let emptied = &mut self.turn_end.emptied_channels;
         self.hub.unsubscribe(key.index, channel, emptied);
+    }
+
+    /// Ends a subscription that has missed something, so that the client subscribes anew and recovers. Clients do not do that for
+    /// subscriptions by the server: they have to connect anew.
+    pub(crate) fn end_gapped_subscription(&mut self, index: u32, channel: &str, now: Now) {
+        let Some(key) = self.hub.key_of(index) else {
+            return;
+        };
+        let Some(subscription) = self.hub.find_subscription(index, channel) else {
+            return;
+        };
+        let flags = self.hub.subscription_flags(subscription);
+        if flags.has(SubscriptionFlags::SERVER_SIDE) {
+            return self.close_stream(key, CloseReason::InsufficientState, now);
+        }
+        self.end_subscription(key, channel, now);
+        let format = format_of(self.hub.connection(index).transport());
+        let mut message = Vec::new();
+        let push = Push::Unsubscribe(UnsubscribeCode::InsufficientState.into());
+        FrameWriter::new(format, &mut message).push(channel, &push);
+        self.send_message_to(key, &message, now);
     }
 
     /// Tells subscribers who wish it that a client has joined, if the channel announces that.
@@ -484,7 +544,7 @@ impl<R: Reactor> Shard<R> {
         match found {
             None => Err(ErrorCode::PermissionDenied.into()),
             Some(_) if request.token.is_empty() => Err(ErrorCode::BadRequest.into()),
-            Some(_) => Err(Failure::Close(myriad_hub::CloseReason::InvalidToken)),
+            Some(_) => Err(Failure::Close(CloseReason::InvalidToken)),
         }
     }
 }

@@ -8,6 +8,8 @@ macro_rules! on_both_drivers {
     };
 }
 
+mod client;
+mod deliveries;
 mod node;
 mod sessions;
 

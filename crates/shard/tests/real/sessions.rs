@@ -1,15 +1,13 @@
 //! Clients of the Centrifuge protocol, frame by frame.
 
+use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
 use myriad_shard::{
     ChannelOptions, ClientOptions, CloseReason, Namespaces, Payload, PersonalChannel, Right,
 };
 use serde_json::{Value, json};
-use std::net::TcpStream;
 use std::time::Duration;
-use tungstenite::{Message, WebSocket};
-
-const PATH: &str = "/connection/websocket";
+use tungstenite::Message;
 
 on_both_drivers!(
     commands_are_answered_in_their_order,
@@ -25,62 +23,6 @@ on_both_drivers!(
     a_client_that_comes_back_gets_what_it_missed_and_then_what_follows,
     history_is_read_in_pages_and_in_reverse,
 );
-
-/// A client that has connected: JSON lines over a WebSocket.
-struct Client(WebSocket<TcpStream>);
-
-impl Client {
-    fn open(node: &Node) -> Self {
-        let mut client = Self(node.connect(PATH));
-        client.send(&json!({"id": 1, "connect": {}}));
-        let reply = client.read();
-        assert_eq!(reply["id"], 1, "{reply}");
-        assert_eq!(
-            reply["connect"]["version"],
-            concat!("myriad ", env!("CARGO_PKG_VERSION"))
-        );
-        client
-    }
-
-    fn send(&mut self, command: &Value) {
-        self.send_text(command.to_string());
-    }
-
-    fn send_text(&mut self, frame: String) {
-        self.0.send(Message::text(frame)).expect("a socket");
-    }
-
-    /// The next frame with one message. Pings are none.
-    fn read(&mut self) -> Value {
-        let mut lines = self.read_lines();
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        lines.remove(0)
-    }
-
-    fn read_lines(&mut self) -> Vec<Value> {
-        let frame = self.0.read().expect("a frame");
-        let text = frame.to_text().expect("text");
-        text.lines()
-            .map(|line| serde_json::from_str(line).expect("JSON"))
-            .collect()
-    }
-
-    fn ask(&mut self, command: &Value) -> Value {
-        self.send(command);
-        self.read()
-    }
-
-    /// The code of the close frame that comes next.
-    fn close_code(&mut self) -> u16 {
-        loop {
-            match self.0.read() {
-                Ok(Message::Close(Some(frame))) => return frame.code.into(),
-                Ok(_) => {}
-                Err(error) => panic!("no close frame: {error}"),
-            }
-        }
-    }
-}
 
 fn commands_are_answered_in_their_order(driver: Driver) {
     let node = Node::start(driver, Options::default());
@@ -285,6 +227,20 @@ fn members_are_listed_in_pages_and_counted(driver: Driver) {
     assert_eq!((paged, cursor), (whole, String::new()));
     let request = json!({"id": 6, "presence": {"channel": "room", "cursor": "nonsense"}});
     assert_eq!(client.ask(&request)["error"]["code"], 107);
+    let mut late = Client::open(&node);
+    late.send_text(
+        "{\"id\":2,\"subscribe\":{\"channel\":\"alone\"}}\n{\"id\":3,\"presence\":{\"channel\":\"alone\"}}".into(),
+    );
+    let mut replies = late.read_lines();
+    while replies.len() < 2 {
+        replies.extend(late.read_lines());
+    }
+    let own = replies
+        .iter()
+        .find(|reply| reply["id"] == 3)
+        .expect("presence");
+    let members = own["presence"]["presence"].as_object().expect("members");
+    assert_eq!(members.len(), 1, "it finds itself: {own}");
     let empty = client.ask(&json!({"id": 7, "presence": {"channel": "empty"}}));
     assert_eq!(empty["presence"], json!({"presence": {}}));
 }

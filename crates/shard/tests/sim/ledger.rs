@@ -237,8 +237,8 @@ impl Ledger {
     }
 }
 
-/// Its data, its frame, and a compressed frame for each window that differs: a larger one does where the data, and what
-/// zlib never looks back to, are not within the smaller.
+/// Its data; for each of three protocols, and once more for deltas, a frame and a compressed one for each window that differs: a
+/// larger one does where the data, and what zlib never looks back to, are not within the smaller.
 fn cost(size: usize, compression: Compression) -> u64 {
     let windows = if compression == Compression::Off || size < 256 {
         0
@@ -247,7 +247,7 @@ fn cost(size: usize, compression: Compression) -> u64 {
             .filter(|bits| size + 262 > 1 << (bits - 1))
             .count()
     };
-    (2 + windows as u64) * size as u64 + 256
+    (1 + 4 * (1 + windows as u64)) * size as u64 + 256
 }
 
 /// Begins with the publication's number, and continues so that no part can stand for another.

@@ -395,11 +395,9 @@ impl Test {
             assert!(matches!(effect, HomeEffect::HistoryRemoved { .. }));
             return;
         };
-        let (publications, is_batch) = match &delivery {
-            Delivery::Publication(one) => (std::slice::from_ref(one), false),
-            Delivery::Batch(batch) => (&*batch.publications, true),
-            Delivery::Presence(_) => panic!("nobody joined"),
-        };
+        let is_batch = matches!(delivery, Delivery::Batch(_));
+        let publications = delivery.publications();
+        assert!(!publications.is_empty(), "nobody joined");
         for publication in publications {
             let name = &**publication.channel();
             let channel = CHANNELS.iter().position(|channel| *channel == name);

@@ -1,0 +1,137 @@
+//! Subscribers that read more slowly than their channels speak: each channel says what becomes of them.
+
+use super::Hub;
+use crate::channel::{Member, SubscriptionFlags};
+use crate::encoding::DataForm;
+use crate::marks::hit;
+use crate::outbound::{Chunk, Overflow};
+use crate::{CloseReason, Delivery, SlowConsumer};
+use myriad_wheel::NONE;
+use std::sync::Arc;
+
+/// What it takes at most to tell a client that its subscription has ended: the channel's name, a code, a reason, and the entry in
+/// the queue.
+const GAP_BYTES_MAX: usize = 1024;
+
+/// A subscriber that a delivery does not reach any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Overflown {
+    /// Its connection has to be closed.
+    Close {
+        /// Index of its record.
+        connection: u32,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// Its subscription has missed something and gets nothing more. It has to be ended, so that the client subscribes anew and
+    /// recovers.
+    Gap {
+        /// Index of the connection's record.
+        connection: u32,
+        /// The channel.
+        channel: Arc<str>,
+    },
+}
+
+/// What slow consumers have missed, ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlowConsumerStats {
+    /// Publications that were dropped from their queues, for one subscriber each.
+    pub dropped: u64,
+    /// Subscriptions that were ended, to be recovered.
+    pub gaps: u64,
+}
+
+impl Hub {
+    /// What slow consumers have missed, ever.
+    #[must_use]
+    pub fn slow_consumer_stats(&self) -> SlowConsumerStats {
+        self.slow_consumers
+    }
+
+    /// Queues a delivery for a member. Where a budget is spent, the channel's policy decides.
+    pub(super) fn queue_delivery(
+        &mut self,
+        member: Member,
+        delivery: &Delivery,
+        form: DataForm,
+    ) -> Result<(), Overflown> {
+        let connection = &self.connections[member.connection];
+        let encoding = connection.encoding().with_form(form);
+        let has_session = connection.session != NONE;
+        let frame = Arc::clone(delivery.frame(encoding, &mut self.compressor));
+        let saved_bytes = delivery.saved_bytes(encoding, &frame);
+        let is_presence = matches!(delivery, Delivery::Presence(_));
+        let chunk = if is_presence {
+            Chunk::Shared(frame)
+        } else {
+            Chunk::Publication {
+                frame,
+                subscription: member.subscription,
+            }
+        };
+        let channel = self.subscriptions[member.subscription].channel;
+        let policy = self.channels[channel].slow_consumer;
+        if policy == SlowConsumer::KeepLatest && !is_presence {
+            self.drop_queued(member, usize::MAX);
+        }
+        while let Err(overflow) = self.enqueue(member.connection, chunk.clone()) {
+            match policy {
+                SlowConsumer::DropOldest if self.drop_queued(member, 1) => {}
+                SlowConsumer::GapThenRecover if has_session => return Err(self.make_gap(member)),
+                _ => return Err(close(member, overflow)),
+            }
+        }
+        self.deliveries += delivery.publications().len() as u64;
+        self.saved_bytes += saved_bytes;
+        Ok(())
+    }
+
+    /// Drops the first publications that wait for a member, `max` at most. False if none waits.
+    fn drop_queued(&mut self, member: Member, max: usize) -> bool {
+        let outbound = self.connections[member.connection].outbound;
+        if outbound == NONE {
+            return false;
+        }
+        let (dropped, cost) = self.outbounds[outbound].drop_publications(member.subscription, max);
+        self.release_buffered(cost as usize);
+        self.free_if_empty(member.connection);
+        self.slow_consumers.dropped += dropped as u64;
+        hit!(SlowConsumerDrops if dropped > 0);
+        dropped > 0
+    }
+
+    /// A member gets what waits for it and nothing more. Makes room for the sentence that says so: without what is queued last.
+    ///
+    /// What waits is not dropped, so that the client gets further each time, and its next recovery is small.
+    fn make_gap(&mut self, member: Member) -> Overflown {
+        self.slow_consumers.gaps += 1;
+        hit!(SlowConsumerGap);
+        while self.outbound_room(member.connection) < GAP_BYTES_MAX {
+            let outbound = self.connections[member.connection].outbound;
+            if outbound == NONE {
+                break;
+            }
+            let newest = self.outbounds[outbound].drop_newest_publication(member.subscription);
+            let Some(cost) = newest else {
+                break;
+            };
+            self.release_buffered(cost as usize);
+            self.free_if_empty(member.connection);
+            self.slow_consumers.dropped += 1;
+        }
+        let subscription = &mut self.subscriptions[member.subscription];
+        subscription.set_flags(subscription.flags().with(SubscriptionFlags::WAITING));
+        Overflown::Gap {
+            connection: member.connection,
+            channel: Arc::clone(&self.channels[subscription.channel].name),
+        }
+    }
+}
+
+fn close(member: Member, overflow: Overflow) -> Overflown {
+    Overflown::Close {
+        connection: member.connection,
+        reason: overflow.into(),
+    }
+}
