@@ -147,11 +147,7 @@ fn the_peers_fin_is_reported_once_and_sending_goes_on<R: Real>() {
     });
     other.write_all(b"later").unwrap();
     world.until_received(token(2), 5);
-    let ends = world
-        .events
-        .iter()
-        .filter(|event| matches!(event, Event::Finished(_) | Event::Failed(..)));
-    assert_eq!(ends.count(), 1);
+    assert_eq!(world.ends(), 1);
     assert_eq!(world.received(token(1)), b"bye");
 }
 
@@ -169,11 +165,7 @@ fn the_peers_reset_is_reported_once<R: Real>() {
     world.reactor.notify_writable(socket, token(1));
     other.write_all(b"later").unwrap();
     world.until_received(token(2), 5);
-    let ends = world
-        .events
-        .iter()
-        .filter(|event| matches!(event, Event::Finished(_) | Event::Failed(..)));
-    assert_eq!(ends.count(), 1);
+    assert_eq!(world.ends(), 1);
     world.close(socket, token(1));
 }
 

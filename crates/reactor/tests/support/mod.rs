@@ -253,6 +253,12 @@ impl<R: Real> World<R> {
         received(&self.events, token)
     }
 
+    /// Connections that have ended, by the peer or by an error.
+    pub fn ends(&self) -> usize {
+        let ends = |event: &&Event| matches!(event, Event::Finished(_) | Event::Failed(..));
+        self.events.iter().filter(ends).count()
+    }
+
     /// Turns until that many bytes came under the token, and returns them.
     pub fn until_received(&mut self, token: Token, count: usize) -> Vec<u8> {
         self.until("receive", |events| received(events, token).len() >= count);

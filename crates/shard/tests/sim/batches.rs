@@ -26,11 +26,7 @@ fn subscribe(world: &mut World, count: usize) {
     for _ in 0..count {
         world.connect_for(Errand::Stream, &[1]);
         let peer = world.peers.last_mut().expect("just connected");
-        peer.manners = Manners {
-            is_prompt: true,
-            ends_its_side: true,
-            is_slow_writer: false,
-        };
+        peer.manners = Manners::GOOD;
         // What waits is not over: a member of a shard that has joined already gets it.
         peer.subscriptions[0].earliest = 0;
     }

@@ -37,6 +37,15 @@ pub(crate) struct Manners {
     pub(crate) is_slow_writer: bool,
 }
 
+impl Manners {
+    /// A peer that does nothing wrong.
+    pub(crate) const GOOD: Self = Self {
+        is_prompt: true,
+        ends_its_side: true,
+        is_slow_writer: false,
+    };
+}
+
 /// One of the channels of a peer.
 #[derive(Debug)]
 pub(crate) struct Subscription {

@@ -19,11 +19,7 @@ fn narrow(faults: Faults) -> World {
 fn subscriber(world: &mut World) {
     world.connect_for(Errand::Stream, &[1]);
     let peer = world.peers.last_mut().expect("just connected");
-    peer.manners = Manners {
-        is_prompt: true,
-        ends_its_side: true,
-        is_slow_writer: false,
-    };
+    peer.manners = Manners::GOOD;
     world.settle();
     assert_eq!(world.peers.last().expect("still there").status, Some(101));
 }

@@ -196,31 +196,28 @@ fn parse_item(item: &str) -> Result<(IpAddr, IpAddr), SourceError> {
     Ok((first, last))
 }
 
+/// The first and the last host of a network in an address family of `bits` bits. A network of one or two addresses
+/// has no network and broadcast address (RFC 3021, RFC 6164).
+fn host_range(address: u128, bits: u32, prefix: u32) -> Option<(u128, u128)> {
+    let host_bits = bits.checked_sub(prefix)?;
+    let hosts = !u128::MAX.checked_shl(host_bits).unwrap_or(0);
+    let (first, last) = (address & !hosts, address | hosts);
+    Some(if host_bits > 1 {
+        (first + 1, last - 1)
+    } else {
+        (first, last)
+    })
+}
+
 fn network_range(address: IpAddr, prefix: u32) -> Option<(IpAddr, IpAddr)> {
     match address {
         IpAddr::V4(address) => {
-            let host_bits = 32_u32.checked_sub(prefix)?;
-            let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
-            let (first, last) = (address.to_bits() & mask, address.to_bits() | !mask);
-            let (first, last) = if host_bits > 1 {
-                (first + 1, last - 1)
-            } else {
-                (first, last)
-            };
-            Some((
-                Ipv4Addr::from_bits(first).into(),
-                Ipv4Addr::from_bits(last).into(),
-            ))
+            let (first, last) = host_range(address.to_bits().into(), Ipv4Addr::BITS, prefix)?;
+            let host = |bits: u128| u32::try_from(bits).map(Ipv4Addr::from_bits).ok();
+            Some((host(first)?.into(), host(last)?.into()))
         }
         IpAddr::V6(address) => {
-            let host_bits = 128_u32.checked_sub(prefix)?;
-            let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
-            let (first, last) = (address.to_bits() & mask, address.to_bits() | !mask);
-            let (first, last) = if host_bits > 1 {
-                (first + 1, last - 1)
-            } else {
-                (first, last)
-            };
+            let (first, last) = host_range(address.to_bits(), Ipv6Addr::BITS, prefix)?;
             Some((
                 Ipv6Addr::from_bits(first).into(),
                 Ipv6Addr::from_bits(last).into(),
