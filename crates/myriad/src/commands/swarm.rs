@@ -24,7 +24,7 @@ const EXIT_THRESHOLD: u8 = 99;
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
-    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news'; clients are dealt out to them in turn
+    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news'; clients are spread over them in turn
     #[arg(required = true, value_name = "URL", value_parser = Target::parse)]
     targets: Vec<Target>,
     /// Clients to connect
@@ -64,31 +64,31 @@ pub(crate) struct Arguments {
     /// Share of the crowd that leaves and is replaced, such as 1%/m, once all are connected [default: nobody leaves]
     #[arg(long, value_name = "SHARE", value_parser = share_rate)]
     churn: Option<f64>,
-    /// A header of the upgrade request, as 'Name: value'; may be repeated
+    /// A header of the upgrade request, as 'Name: value'; may be repeated [default: none]
     #[arg(long, value_name = "HEADER", value_parser = header)]
     header: Vec<(String, String)>,
-    /// Offer to take compressed messages (permessage-deflate, without context takeover)
+    /// Offer to take compressed messages (permessage-deflate, without context takeover) [default: off]
     #[arg(long)]
     compression: bool,
     /// Send text messages at this rate over the whole crowd, such as 5k/s, until the duration is over; the server is to
-    /// send each back. Times count from when a message was due
+    /// send each back. Times count from when a message was due [default: no echoes]
     #[arg(long, value_name = "RATE", value_parser = rate, group = "load")]
     echo: Option<f64>,
     /// Bytes of such a message, its stamp included [default: 64]
     #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "echo")]
     echo_size: Option<u64>,
     /// Post a small body to this URL at --request-rate; the answer must be 200 with the same body. May be repeated: the
-    /// URLs take turns
+    /// URLs take turns [default: no requests]
     #[arg(long, value_name = "URL", value_parser = Endpoint::parse, group = "load", requires = "request_rate")]
     request: Vec<Endpoint>,
-    /// Requests a second, such as 1k/s; times count from when a request was due
+    /// Requests a second, such as 1k/s; times count from when a request was due. --request needs it
     #[arg(long, value_name = "RATE", value_parser = rate, requires = "request")]
     request_rate: Option<f64>,
     /// Requests under way at once, each on a kept connection [default: 16]
     #[arg(long, value_name = "COUNT", requires = "request")]
     request_connections: Option<u32>,
     /// Publish to this URL too, for instance http://127.0.0.1:8000/api/publish; may be repeated: each push goes to all
-    /// of them at once, as one
+    /// of them at once, as one [default: no pushes]
     #[arg(long, value_name = "URL", value_parser = Endpoint::parse, group = "load")]
     publish: Vec<Endpoint>,
     /// Time between pushes
@@ -109,7 +109,7 @@ pub(crate) struct Arguments {
     /// Channel to publish to; may be repeated [default: those of the targets]
     #[arg(long, value_name = "NAME", requires = "publish")]
     publish_channel: Vec<String>,
-    /// Key of the publish API
+    /// Key of the publish API [default: none]
     #[arg(long, value_name = "KEY", requires = "publish")]
     api_key: Option<String>,
     /// Time between the end of connecting and the first push or echo [default: 2s]
@@ -122,13 +122,14 @@ pub(crate) struct Arguments {
     /// What to show during the run; the report always comes at the end
     #[arg(long, value_enum, default_value = "auto")]
     live: Live,
-    /// Write the full report here as JSON; - is standard output
+    /// Write the full report here as JSON; - is standard output [default: not written]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the distribution of arrivals here, in HdrHistogram's percentile format; - is standard output
+    /// [default: not written]
     #[arg(long, value_name = "FILE")]
     hgrm: Option<PathBuf>,
-    /// A condition such as 'fanout:last<5s', 'reach>=99.9%' or 'lost==0'; may be repeated
+    /// A condition such as 'fanout:last<5s', 'reach>=99.9%' or 'lost==0'; may be repeated [default: none]
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     threshold: Vec<Threshold>,
     /// How clients leave, at the end and by --churn
