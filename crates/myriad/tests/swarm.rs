@@ -89,3 +89,16 @@ fn a_path_that_cannot_be_written_is_an_error_at_once() {
         "nobody connected before: {errors}"
     );
 }
+
+/// The crowd knows the server's refusal by its words.
+#[test]
+fn a_server_that_lets_nobody_in_is_told_to_start_with_anonymous() {
+    let server = Server::start(&["--dev=false", "--drain", "1s"]);
+    let output = swarm(&server, &["--retries", "0"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("handshake_401: start the server with --anonymous, which lets clients in"),
+        "{said}"
+    );
+}

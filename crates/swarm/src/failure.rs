@@ -93,8 +93,8 @@ impl Failure {
 
     /// The same where it is known what the server said.
     pub(crate) fn next_step_after(self, said: &[u8]) -> Option<&'static str> {
-        // Myriad's own words: it names the option in the code of its refusal.
-        let anonymous = memchr::memmem::find(said, b"\"anonymous\"").is_some();
+        // Myriad's own words: its refusal names the option.
+        let anonymous = memchr::memmem::find(said, b"--anonymous").is_some();
         if self == Self::HandshakeStatus(401) && anonymous {
             return Some(
                 "start the server with --anonymous, which lets clients in without a token",
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_myriad_that_lets_nobody_in_is_told_from_others() {
         let failure = Failure::HandshakeStatus(401);
-        let said = br#"{"error":"anonymous","message":"Anonymous clients are not let in here."}"#;
+        let said = b"Anonymous clients are not let in here: start the server with --anonymous, or with --dev to try things.";
         let step = failure.next_step_after(said).unwrap();
         assert!(
             step.contains("--anonymous") && !step.contains("--dev"),

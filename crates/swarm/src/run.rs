@@ -455,7 +455,7 @@ impl Run<'_> {
         self.silence_noted = true;
         let message = format!(
             "{} connected, none upgraded yet: is this a WebSocket server?",
-            text::count(totals.tcp_connected)
+            text::count(totals.tcp_connected.min(self.config.connections))
         );
         self.live.show(&Line::Notice { message });
     }

@@ -319,6 +319,11 @@ fn a_port_that_accepts_and_never_answers_is_asked_about() {
             report.went_wrong.as_deref(),
             Some("7 connected, none upgraded: is this a WebSocket server?")
         );
+        let warning = warning_of(&report, "handshake_timeout");
+        assert!(warning.contains("answers no upgrade"), "{warning}");
+        // No word on slow servers or the window: this one is silent.
+        let others = report.warnings.iter().filter(|other| **other != warning);
+        assert_eq!(others.collect::<Vec<_>>(), ["only 0 of 7 connected"]);
     }
 }
 

@@ -29,14 +29,27 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
 }
 
 fn nobody(report: &Report) -> String {
+    let wanted = report.setup.connections_wanted;
+    let whose = match wanted {
+        1 => "The client could not connect".to_owned(),
+        _ => format!("None of the {} could connect", counted(wanted, "client")),
+    };
+    let statuses: Vec<String> = report
+        .errors
+        .keys()
+        .filter_map(|kind| kind.strip_prefix("handshake_"))
+        .filter(|kind| kind.bytes().all(|byte| byte.is_ascii_digit()))
+        .map(str::to_owned)
+        .collect();
+    if let Some(statuses) = listed(&statuses) {
+        return format!("{whose}: the server answered the upgrade with {statuses}.");
+    }
     match report.setup.tcp_connected {
-        0 => format!(
-            "None of the {} could connect.",
-            counted(report.setup.connections_wanted, "client")
-        ),
-        some => format!(
+        0 => format!("{whose}."),
+        // Each client may have tried several times.
+        attempts => format!(
             "{} connected, none upgraded: is this a WebSocket server?",
-            count(some)
+            count(attempts.min(wanted))
         ),
     }
 }
@@ -151,5 +164,25 @@ mod tests {
         report.setup.tcp_connected = 0;
         let sentence = went_wrong(&report).unwrap();
         assert_eq!(sentence, "None of the 1,000 clients could connect.");
+        report.setup.connections_wanted = 1;
+        let sentence = went_wrong(&report).unwrap();
+        assert_eq!(sentence, "The client could not connect.");
+    }
+
+    #[test]
+    fn a_server_that_refuses_every_upgrade_is_a_web_server_at_least() {
+        let mut report = report();
+        report.outcome = Outcome::NobodyConnected;
+        report.setup.tcp_connected = 3_000;
+        report.errors.insert("handshake_timeout".to_owned(), 1);
+        let sentence = went_wrong(&report).unwrap();
+        assert!(sentence.starts_with("1,000 connected"), "{sentence}");
+        report.errors.insert("handshake_401".to_owned(), 2_000);
+        report.errors.insert("handshake_404".to_owned(), 999);
+        let sentence = went_wrong(&report).unwrap();
+        assert_eq!(
+            sentence,
+            "None of the 1,000 clients could connect: the server answered the upgrade with 401 and 404."
+        );
     }
 }

@@ -75,7 +75,9 @@ impl Run<'_> {
             ));
         }
         let ceiling = u64::from(self.plan.connecting_max);
-        if totals.window_least < ceiling && Self::handshakes_timed_out(figures) {
+        // Where nobody was upgraded the server was silent, and the window is no part of that.
+        let is_slow = totals.opened > 0 && Self::handshakes_timed_out(figures);
+        if totals.window_least < ceiling && is_slow {
             warnings.push(format!(
                 "connections timed out, so that the crowd had fewer of them under way: {} at the least, instead of {}",
                 text::count(totals.window_least),
@@ -189,7 +191,12 @@ fn warnings_of_urls(
 /// What to do about a failure, and what the server said to it.
 fn advice(failure: Failure, figures: &Figures) -> Option<String> {
     let said = figures.answers.get(&failure);
-    let step = failure.next_step_after(said.map_or(b"", |said| said));
+    let step = match failure {
+        Failure::HandshakeTimeout if figures.totals.opened == 0 => Some(
+            "the server accepts connections and answers no upgrade: is this its WebSocket port?",
+        ),
+        _ => failure.next_step_after(said.map_or(b"", |said| said)),
+    };
     match (step, said) {
         (Some(step), Some(said)) => {
             let said = printable(said);
