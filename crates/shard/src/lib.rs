@@ -32,14 +32,14 @@ mod transport;
 
 pub use events::{ConnectionEvent, ConnectionEvents, ConnectionName, EventBudget, EventKind};
 pub use marks::take_reached;
-pub use mesh::{Mesh, PublishRefused, Publishers};
+pub use mesh::{Mesh, PublishOptions, PublishRefused, Publishers};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 
 pub use myriad_hub::{
-    ChannelOptions, ChannelPattern, ClientIds, ClientOptions, CloseReason, Compression, DataFormat,
-    Epoch, JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, PublishId,
+    ChannelOptions, ChannelPattern, ClientIds, ClientOptions, CloseReason, Compression, Content,
+    DataFormat, Epoch, JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, PublishId,
     RecoveryMode, Right, SlowConsumer,
 };
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};

@@ -21,6 +21,18 @@ pub trait Publishers: Send + Sync {
     fn published(&self, id: PublishId, position: Option<Position>);
 }
 
+/// What a publisher wishes for its publication.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublishOptions {
+    /// Names the publication in its channel: another one of the same name within five minutes is not published, and gets the
+    /// position of the first.
+    pub idempotency_key: Option<Box<str>>,
+    /// It is offered as a delta to the publication before it.
+    pub delta: bool,
+    /// History does not keep it; it has no offset then.
+    pub skip_history: bool,
+}
+
 /// Why a publication was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishRefused {
@@ -185,7 +197,22 @@ impl Mesh {
         payload: Payload,
         id: Option<PublishId>,
     ) -> Result<(), PublishRefused> {
-        self.submit(channel, Content::new(payload), id.map(Asker::Control), None)
+        let options = PublishOptions::default();
+        self.publish_content(channel, Content::new(payload), options, id)
+    }
+
+    /// As [`Mesh::publish`], with tags and wishes.
+    ///
+    /// # Errors
+    /// Nothing was published, and the id will not be answered.
+    pub fn publish_content(
+        &self,
+        channel: &str,
+        content: Content,
+        options: PublishOptions,
+        id: Option<PublishId>,
+    ) -> Result<(), PublishRefused> {
+        self.submit(channel, content, options, id.map(Asker::Control), None)
     }
 
     /// Takes a client's publication. `asker` gets its position, or nothing if the home ends first.
@@ -196,6 +223,7 @@ impl Mesh {
         &self,
         channel: &str,
         content: Content,
+        options: PublishOptions,
         asker: Option<Asker>,
         sender: Option<Ticket>,
     ) -> Result<(), PublishRefused> {
@@ -216,9 +244,9 @@ impl Mesh {
             permit,
             asker,
             sender,
-            idempotency_key: None,
-            delta: false,
-            skip_history: false,
+            idempotency_key: options.idempotency_key,
+            delta: options.delta,
+            skip_history: options.skip_history,
         }));
         // A shard ends only in a drain: this publisher has come a moment too late.
         self.try_send(self.home_of(channel), message)

@@ -2,11 +2,12 @@
 //!
 //! Not part of the crate's interface.
 
-use super::publish::parse;
+use super::publish::{NewPublication, parse};
 use axum::http::StatusCode;
-use myriad_shard::Payload;
+use myriad_shard::{Payload, PublishOptions};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Bytes of a refusal's sentence: whatever was sent, the answer does not repeat all of it.
@@ -19,8 +20,22 @@ const MESSAGE_BYTES_MAX: usize = 700;
 pub fn publish_body(body: &[u8]) {
     let expected = by_the_book(body);
     match parse(body) {
-        Ok((channel, payload)) => {
-            assert_eq!(Some((channel.into_owned(), payload)), expected);
+        Ok(NewPublication {
+            channel,
+            content,
+            options,
+        }) => {
+            let found = Book {
+                channel: channel.into_owned(),
+                payload: content.payload,
+                tags: content
+                    .tags
+                    .into_iter()
+                    .map(|(name, value)| (name.into(), value.into()))
+                    .collect(),
+                options,
+            };
+            assert_eq!(Some(found), expected);
         }
         Err(refusal) => {
             assert_eq!(expected, None, "{refusal:?}");
@@ -59,10 +74,20 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
+/// What a body says.
+#[derive(Debug, PartialEq, Eq)]
+struct Book {
+    channel: String,
+    payload: Payload,
+    tags: BTreeMap<String, String>,
+    options: PublishOptions,
+}
+
 /// The same body read member by member, as the API's documentation says: what must be published, if anything.
-fn by_the_book(body: &[u8]) -> Option<(String, Payload)> {
+fn by_the_book(body: &[u8]) -> Option<Book> {
     let Members(members) = serde_json::from_str(str::from_utf8(body).ok()?).ok()?;
     let (mut channel, mut payload) = (None, None);
+    let (mut tags, mut key, mut skip_history, mut delta) = (None, None, None, None);
     for (name, value) in &members {
         let is_repeated = match &**name {
             "channel" => channel.replace(string(value)?).is_some(),
@@ -75,13 +100,39 @@ fn by_the_book(body: &[u8]) -> Option<(String, Payload)> {
             "b64data" => payload
                 .replace(Payload::Binary(decode_base64(&string(value)?)?.into()))
                 .is_some(),
+            "tags" => {
+                let read: BTreeMap<String, String> = serde_json::from_str(value.get()).ok()?;
+                (read.len() <= 64).then_some(())?;
+                tags.replace(read).is_some()
+            }
+            "idempotency_key" => {
+                let read = string(value)?;
+                (read.len() <= 255).then_some(())?;
+                key.replace(read).is_some()
+            }
+            "skip_history" => skip_history.replace(flag(value)?).is_some(),
+            "delta" => delta.replace(flag(value)?).is_some(),
             _ => return None,
         };
         if is_repeated {
             return None;
         }
     }
-    Some((channel?, payload?))
+    let key = key.filter(|key| !key.is_empty());
+    Some(Book {
+        channel: channel?,
+        payload: payload?,
+        tags: tags.unwrap_or_default(),
+        options: PublishOptions {
+            idempotency_key: key.map(Into::into),
+            delta: delta.unwrap_or_default(),
+            skip_history: skip_history.unwrap_or_default(),
+        },
+    })
+}
+
+fn flag(value: &RawValue) -> Option<bool> {
+    serde_json::from_str(value.get()).ok()
 }
 
 fn string(value: &RawValue) -> Option<String> {

@@ -15,10 +15,11 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as _;
-use myriad_shard::{Mesh, Payload, PublishRefused};
+use myriad_shard::{Content, Mesh, Payload, PublishOptions, PublishRefused};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,11 @@ use tokio::sync::SemaphorePermit;
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 /// Kibibytes of request bodies that may be in memory at a time, so that many slow senders cannot fill it.
 pub(crate) const BODIES_KIB_MAX: usize = 64 << 10;
+
+/// Tags of a publication.
+const TAGS_MAX: usize = 64;
+/// Bytes of an idempotency key.
+const KEY_BYTES_MAX: usize = 255;
 
 const FORM: &str =
     r#"send {"channel": "name", "data": any JSON}, or "b64data": "base64" instead of "data""#;
@@ -48,6 +54,22 @@ struct Publication<'a> {
     data: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     b64data: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    tags: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
+    #[serde(borrow, default)]
+    idempotency_key: Cow<'a, str>,
+    #[serde(default)]
+    skip_history: bool,
+    #[serde(default)]
+    delta: bool,
+}
+
+/// What a request wants published.
+#[derive(Debug)]
+pub(super) struct NewPublication<'a> {
+    pub(super) channel: Cow<'a, str>,
+    pub(super) content: Content,
+    pub(super) options: PublishOptions,
 }
 
 /// A field that is there has a value, `null` as any other: plain `Option` would take `"data": null` for no data.
@@ -75,12 +97,16 @@ pub(crate) async fn publish(
     // Held until the answer: the body's bytes live as long.
     let _permit = admit(&control, request.body())?;
     let body = read(request.into_body()).await?;
-    let (channel, payload) = parse(&body)?;
-    let bytes = PublishLog::bytes_shown(&payload);
+    let NewPublication {
+        channel,
+        content,
+        options,
+    } = parse(&body)?;
+    let bytes = PublishLog::bytes_shown(&content.payload);
     let (id, position) = control.publishers.begin();
     control
         .mesh
-        .publish(&channel, payload, Some(id))
+        .publish_content(&channel, content, options, Some(id))
         .map_err(|refused| {
             control.publishers.settle(id, None);
             control.publish_log.refused(&channel, bytes, refused);
@@ -144,7 +170,7 @@ fn explain_broken_body(error: &(dyn Error + 'static)) -> Refusal {
     }
 }
 
-pub(super) fn parse(body: &[u8]) -> Result<(Cow<'_, str>, Payload), Refusal> {
+pub(super) fn parse(body: &[u8]) -> Result<NewPublication<'_>, Refusal> {
     let publication = parse_json(body)?;
     let payload = match (publication.data, publication.b64data) {
         (Some(data), None) => json(data)?,
@@ -156,7 +182,34 @@ pub(super) fn parse(body: &[u8]) -> Result<(Cow<'_, str>, Payload), Refusal> {
         }
         (None, None) => return Err(malformed(r#"field "data" or "b64data" is missing"#)),
     };
-    Ok((publication.channel, payload))
+    if publication.tags.len() > TAGS_MAX {
+        return Err(malformed(format_args!(
+            "field \"tags\" has {} tags; send at most {TAGS_MAX}",
+            publication.tags.len()
+        )));
+    }
+    let key = publication.idempotency_key;
+    if key.len() > KEY_BYTES_MAX {
+        return Err(malformed(format_args!(
+            "field \"idempotency_key\" has {} bytes; send at most {KEY_BYTES_MAX}",
+            key.len()
+        )));
+    }
+    let tags = publication.tags.into_iter();
+    Ok(NewPublication {
+        channel: publication.channel,
+        content: Content {
+            tags: tags
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+            ..Content::new(payload)
+        },
+        options: PublishOptions {
+            idempotency_key: (!key.is_empty()).then(|| key.into()),
+            delta: publication.delta,
+            skip_history: publication.skip_history,
+        },
+    })
 }
 
 fn parse_json(body: &[u8]) -> Result<Publication<'_>, Refusal> {
@@ -254,7 +307,9 @@ mod tests {
     }
 
     fn payload(body: &str) -> Payload {
-        parse(body.as_bytes()).expect(body).1
+        let publication = parse(body.as_bytes()).expect(body);
+        assert_eq!(publication.options, PublishOptions::default());
+        publication.content.payload
     }
 
     #[test]
@@ -288,8 +343,36 @@ mod tests {
 
     #[test]
     fn escaped_channel_names_are_read() {
-        let (channel, _) = parse(br#"{"channel": "a\u0062", "data": 1}"#).unwrap();
-        assert_eq!(channel, "ab");
+        let publication = parse(br#"{"channel": "a\u0062", "data": 1}"#).unwrap();
+        assert_eq!(publication.channel, "ab");
+    }
+
+    #[test]
+    fn wishes_and_tags_are_read_within_bounds() {
+        let body = r#"{"channel": "c", "data": 1, "tags": {"b": "2", "a": "\u00e9"},
+            "idempotency_key": "k", "skip_history": true, "delta": true}"#;
+        let NewPublication {
+            content, options, ..
+        } = parse(body.as_bytes()).unwrap();
+        let tags = [("a".into(), "é".into()), ("b".into(), "2".into())];
+        assert_eq!(*content.tags, tags);
+        assert_eq!(
+            options,
+            PublishOptions {
+                idempotency_key: Some("k".into()),
+                delta: true,
+                skip_history: true,
+            }
+        );
+        let key = "k".repeat(KEY_BYTES_MAX + 1);
+        let body = format!(r#"{{"channel": "c", "data": 1, "idempotency_key": "{key}"}}"#);
+        assert!(refusal(&body).contains("256 bytes; send at most 255"));
+        let tags: Vec<_> = (0..=TAGS_MAX).map(|n| format!("\"{n}\": \"\"")).collect();
+        let tags = tags.join(",");
+        let body = format!(r#"{{"channel": "c", "data": 1, "tags": {{{tags}}}}}"#);
+        assert!(refusal(&body).contains("65 tags; send at most 64"));
+        let body = r#"{"channel": "c", "data": 1, "tags": {"a": 1}}"#;
+        assert!(refusal(body).contains("tags"));
     }
 
     #[test]

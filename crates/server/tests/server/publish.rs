@@ -39,6 +39,29 @@ on_both_drivers! {
         assert_ne!(later, epoch);
     }
 
+    fn a_key_publishes_once(driver) {
+        let server = start(options(driver));
+        let mut client = websocket(server.address(), "/raw?channel=a");
+        let body = |channel: &str, key: &str, data: u32| {
+            format!(r#"{{"channel": "{channel}", "idempotency_key": "{key}", "data": {data}}}"#)
+        };
+        let first = publish_position(server.address(), &body("a", "k", 1));
+        assert_eq!(publish_position(server.address(), &body("a", "k", 2)), first);
+        assert_eq!(publish_position(server.address(), &body("b", "k", 3)).1, 1, "of its channel");
+        assert_eq!(publish_position(server.address(), &body("a", "l", 4)).1, 2);
+        assert_eq!([next_text(&mut client), next_text(&mut client)], ["1", "4"]);
+    }
+
+    fn history_can_be_skipped(driver) {
+        let server = start(options(driver));
+        let mut client = websocket(server.address(), "/raw?channel=a");
+        let skipped = r#"{"channel": "a", "data": 2, "skip_history": true}"#;
+        for (body, offset) in [(r#"{"channel": "a", "data": 1}"#, 1), (skipped, 0), (r#"{"channel": "a", "data": 3}"#, 2)] {
+            assert_eq!(publish_ok(server.address(), body), offset);
+        }
+        assert_eq!([(); 3].map(|()| next_text(&mut client)), ["1", "2", "3"]);
+    }
+
     fn a_client_gets_its_channels_and_no_others(driver) {
         let server = start(options(driver));
         let mut both = websocket(server.address(), "/raw?channel=a&channel=b%20c");

@@ -1,7 +1,7 @@
 //! `publish`.
 
 use super::Failure;
-use crate::mesh::PublishRefused;
+use crate::mesh::{PublishOptions, PublishRefused};
 use crate::shard::Shard;
 use myriad_hub::{Asker, Content, DataFormat, Now, Payload, Position, Ticket};
 use myriad_reactor::Reactor;
@@ -56,9 +56,13 @@ impl<R: Reactor> Shard<R> {
         };
         let ticket = self.open_ticket(key, id)?;
         let sender = options.exclude_sender.then_some(ticket);
-        let submitted = self
-            .mesh
-            .submit(channel, content, Some(Asker::Session(ticket)), sender);
+        let submitted = self.mesh.submit(
+            channel,
+            content,
+            PublishOptions::default(),
+            Some(Asker::Session(ticket)),
+            sender,
+        );
         submitted.map_err(|refused| {
             self.close_ticket(ticket);
             Failure::Reply(match refused {
