@@ -160,6 +160,9 @@ def suites():
     yield Suite(
         "lints", [[CARGO, "clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]]
     )
+    # The fuzz targets are a workspace of their own, whose lock file no other command reads.
+    fuzz = ROOT / "fuzz" / "Cargo.toml"
+    yield Suite("fuzz lock file", [[CARGO, "tree", "--quiet", "--locked", "--depth", "0", "--manifest-path", fuzz]])
     yield Suite("licences", [[sys.executable, ROOT / "tests" / "licences.py"]])
     yield Suite(
         "licences and advisories",
