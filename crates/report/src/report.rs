@@ -176,12 +176,13 @@ pub struct Messages {
     pub payload_bytes: u64,
     /// Since the first client connected.
     pub mean_per_s: f64,
-    /// Exponentially weighted.
-    pub last_1_min_per_s: f64,
-    /// Exponentially weighted.
-    pub last_5_min_per_s: f64,
-    /// Exponentially weighted.
-    pub last_15_min_per_s: f64,
+    /// Exponentially weighted, as a load average: what came a minute ago weighs 1/e of what comes now. None in a run
+    /// of less than 1 minute.
+    pub last_1_min_per_s: Option<f64>,
+    /// The same over 5 minutes.
+    pub last_5_min_per_s: Option<f64>,
+    /// The same over 15 minutes.
+    pub last_15_min_per_s: Option<f64>,
     /// Publications of this run that a client was to get and did not, whether or not it got a later one.
     pub missed: u64,
     /// Publications that a client never got although it got a later one.

@@ -7,6 +7,9 @@ use std::time::Duration;
 /// How often the weighted rates move, as for the load average of Unix.
 const STEP: Duration = Duration::from_secs(5);
 
+/// Spans of the weighted rates, in minutes.
+const SPANS_MIN: [u32; 3] = [1, 5, 15];
+
 /// Mean and weighted rates of a counter that is sampled now and then.
 #[derive(Clone, Debug)]
 pub(crate) struct Rates {
@@ -14,8 +17,8 @@ pub(crate) struct Rates {
     started_count: u64,
     latest: (Nanos, u64),
     step: (Nanos, u64),
-    /// Over 1, 5 and 15 minutes; none before the first step, whose rate they begin with. Beginning with zero
-    /// instead would make the long ones wrong for the whole of a run that is shorter than they are.
+    /// Over [`SPANS_MIN`]; none before the first step, whose rate they begin with. They depend on this beginning until
+    /// the span has passed, so they are not shown before that.
     weighted: Option<[f64; 3]>,
 }
 
@@ -41,8 +44,8 @@ impl Rates {
         }
         let rate = per_second(count - counted, elapsed);
         let weighted = self.weighted.get_or_insert([rate; 3]);
-        for (average, minutes) in weighted.iter_mut().zip([1.0, 5.0, 15.0]) {
-            let keep = (-elapsed.as_secs_f64() / (minutes * 60.0)).exp();
+        for (average, minutes) in weighted.iter_mut().zip(SPANS_MIN) {
+            let keep = (-elapsed.as_secs_f64() / (f64::from(minutes) * 60.0)).exp();
             *average = *average * keep + rate * (1.0 - keep);
         }
         self.step = (now, count);
@@ -56,9 +59,17 @@ impl Rates {
         )
     }
 
-    /// Per second over the last 1, 5 and 15 minutes; the mean while the run is shorter than one step.
-    pub(crate) fn weighted(&self) -> [f64; 3] {
-        self.weighted.unwrap_or([self.mean(); 3])
+    /// Exponentially weighted rates per second over 1, 5 and 15 minutes; none of a span that is longer than the time
+    /// from the start to the latest sample.
+    pub(crate) fn weighted(&self) -> [Option<f64>; 3] {
+        let Some(weighted) = self.weighted else {
+            return [None; 3];
+        };
+        let elapsed = self.latest.0.since(self.started);
+        std::array::from_fn(|span| {
+            let has_passed = elapsed >= Duration::from_secs(u64::from(SPANS_MIN[span]) * 60);
+            has_passed.then_some(weighted[span])
+        })
     }
 }
 
@@ -119,11 +130,12 @@ mod tests {
     #[test]
     fn a_steady_rate_is_the_same_over_every_span() {
         let mut rates = Rates::start(at(10), 500);
-        for second in 11..=100 {
+        for second in 11..=910 {
             rates.sample(at(second), 500 + (second - 10) * 40);
         }
         assert_eq!(rates.mean(), 40.0);
         for rate in rates.weighted() {
+            let rate = rate.unwrap();
             assert!((rate - 40.0).abs() < 1e-9, "{rate}");
         }
     }
@@ -132,25 +144,32 @@ mod tests {
     fn short_spans_forget_sooner() {
         let mut rates = Rates::start(at(0), 0);
         let mut count = 0;
-        for second in 1..=60 {
+        for second in 1..=840 {
             count += 100;
             rates.sample(at(second), count);
         }
-        for second in 61..=120 {
+        for second in 841..=900 {
             rates.sample(at(second), count);
         }
-        let [one, five, fifteen] = rates.weighted();
+        let [one, five, fifteen] = rates.weighted().map(Option::unwrap);
         assert!((one - 100.0 * (-1.0_f64).exp()).abs() < 1e-6, "{one}");
         assert!(one < five && five < fifteen && fifteen < 100.0);
-        assert_eq!(rates.mean(), 50.0);
     }
 
     #[test]
-    fn before_the_first_step_there_is_only_the_mean() {
-        let mut rates = Rates::start(at(0), 0);
+    fn a_span_that_has_not_passed_has_no_rate() {
+        let mut rates = Rates::start(at(10), 0);
         assert_eq!(rates.mean(), 0.0);
-        rates.sample(at(2), 10);
-        assert_eq!(rates.weighted(), [5.0; 3]);
+        let mut spans_known = |second: u64| {
+            rates.sample(at(10 + second), second * 5);
+            rates.weighted().map(|rate| rate.is_some())
+        };
+        assert_eq!(spans_known(2), [false, false, false]);
+        assert_eq!(spans_known(59), [false, false, false]);
+        assert_eq!(spans_known(60), [true, false, false]);
+        assert_eq!(spans_known(300), [true, true, false]);
+        assert_eq!(spans_known(900), [true, true, true]);
+        assert_eq!(rates.mean(), 5.0);
     }
 
     #[test]

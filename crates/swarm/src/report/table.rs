@@ -1,6 +1,6 @@
 //! The closing table.
 
-use crate::report::{Fanout, Outcome, Report, text};
+use crate::report::{Fanout, Messages, Outcome, Report, text};
 use myriad_layout::{Column, Paint, Table, wrapped};
 use myriad_report::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport, RoundTripReport, Unit};
 use std::collections::BTreeMap;
@@ -168,14 +168,12 @@ fn kinds(counts: &BTreeMap<String, u64>) -> String {
 
 fn write_messages(report: &Report, page: &mut Page) {
     let messages = &report.messages;
-    let received = format!(
-        "{}, mean {}, over 1/5/15 min {} {} {}",
+    let mut received = format!(
+        "{}, mean {}",
         text::count(messages.count),
-        text::rate(messages.mean_per_s),
-        text::rate(messages.last_1_min_per_s),
-        text::rate(messages.last_5_min_per_s),
-        text::rate(messages.last_15_min_per_s)
+        text::rate(messages.mean_per_s)
     );
+    received.push_str(&weighted_rates(messages));
     page.line("messages", &received);
     let mut lost = format!(
         "missed {}, gaps {}, duplicates {}",
@@ -211,6 +209,24 @@ fn write_messages(report: &Report, page: &mut Page) {
         );
         page.line("heartbeats", &heartbeats);
     }
+}
+
+/// `, weighted over 1/5 min 24,012/s 23,844/s`: the spans that the run was long enough for.
+fn weighted_rates(messages: &Messages) -> String {
+    let spans = [
+        ("1", messages.last_1_min_per_s),
+        ("5", messages.last_5_min_per_s),
+        ("15", messages.last_15_min_per_s),
+    ];
+    let known = spans
+        .into_iter()
+        .filter_map(|(minutes, rate)| Some((minutes, text::rate(rate?))));
+    let (minutes, rates): (Vec<_>, Vec<_>) = known.unzip();
+    if rates.is_empty() {
+        return String::new();
+    }
+    let (minutes, rates) = (minutes.join("/"), rates.join(" "));
+    format!(", weighted over {minutes} min {rates}")
 }
 
 /// What came back of what was sent; nothing when nothing was to be sent.
@@ -453,6 +469,22 @@ mod tests {
             table.contains("1 client to") && table.contains("1 thread\n"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn rates_are_shown_over_spans_that_have_passed() {
+        let mut report = report();
+        report.messages.mean_per_s = 122.0;
+        let table = render(&report, 200);
+        assert!(table.contains("1,000, mean 122/s\n"), "{table}");
+        report.messages.last_1_min_per_s = Some(170.0);
+        let table = render(&report, 200);
+        let minute = "mean 122/s, weighted over 1 min 170/s\n";
+        assert!(table.contains(minute), "{table}");
+        report.messages.last_5_min_per_s = Some(193.0);
+        let table = render(&report, 200);
+        let both = "mean 122/s, weighted over 1/5 min 170/s 193/s\n";
+        assert!(table.contains(both), "{table}");
     }
 
     #[test]
