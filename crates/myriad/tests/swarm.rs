@@ -102,3 +102,17 @@ fn a_server_that_lets_nobody_in_is_told_to_start_with_anonymous() {
         "{said}"
     );
 }
+
+#[test]
+fn a_threshold_on_what_is_not_measured_is_an_error_at_once() {
+    let output = myriad(&["swarm", "ws://127.0.0.1:1/"])
+        .args(["--threshold", "echo:p99<5ms"])
+        .output()
+        .expect("a program");
+    assert_eq!(output.status.code(), Some(104), "{output:?}");
+    let errors = text(&output.stderr);
+    assert!(
+        errors.contains("'echo:p99<5ms'") && errors.contains("give --echo"),
+        "{errors}"
+    );
+}

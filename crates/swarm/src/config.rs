@@ -8,7 +8,7 @@ use crate::engine::shared::Ending;
 use crate::engine::sources::{SourceChoice, Sources};
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
 use crate::machine::Here;
-use crate::measure::threshold::Threshold;
+use crate::measure::threshold::{LoadOption, Threshold};
 use crate::random;
 use crate::report::output::Destination;
 use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
@@ -401,6 +401,7 @@ impl Config {
         self.check_outputs()?;
         self.check_echo()?;
         self.check_requests()?;
+        self.check_thresholds()?;
         if let Some(publish) = &self.publish {
             self.check_warmup(publish.warmup)?;
         }
@@ -457,6 +458,22 @@ impl Config {
             return Err(ConfigError::EchoSize(echo.payload_bytes));
         }
         self.check_warmup(echo.warmup)
+    }
+
+    fn check_thresholds(&self) -> Result<(), ConfigError> {
+        let is_given = |load: LoadOption| match load {
+            LoadOption::Publish => self.publish.is_some(),
+            LoadOption::Echo => self.echo.is_some(),
+            LoadOption::Request => self.requests.is_some(),
+        };
+        for threshold in &self.thresholds {
+            let missing = threshold.load().filter(|load| !is_given(*load));
+            if let Some(load) = missing {
+                let expression = threshold.expression.clone();
+                return Err(ConfigError::Unmeasured(expression, load.name()));
+            }
+        }
+        Ok(())
     }
 
     fn check_requests(&self) -> Result<(), ConfigError> {
@@ -701,6 +718,35 @@ mod tests {
             refused(&|c| c.targets[0].channels = vec!["y".to_owned()]),
             ConfigError::NobodySubscribes("x".to_owned())
         );
+    }
+
+    #[test]
+    fn a_threshold_on_what_is_not_measured_is_refused() {
+        let prepare = |expression: &str, change: &dyn Fn(&mut Config)| {
+            let mut config = config(&["ws://127.0.0.1:1/?channel=a"]);
+            config.thresholds = vec![Threshold::parse(expression).unwrap()];
+            change(&mut config);
+            config.prepare().map(|_| ())
+        };
+        let endpoint = || Endpoint::parse("http://127.0.0.1:1/").unwrap();
+        for (expression, option) in [
+            ("echo:p99<5ms", "--echo"),
+            ("request:lost==0", "--request"),
+            ("accepted<5ms", "--publish"),
+        ] {
+            let refused = ConfigError::Unmeasured(expression.to_owned(), option);
+            assert_eq!(prepare(expression, &|_| ()), Err(refused));
+            let with_every_load = prepare(expression, &|config| {
+                config.echo = Some(Echo::new(1.0));
+                config.requests = Some(Requests::new(vec![endpoint()], 1.0));
+                config.publish = Some(publish());
+            });
+            assert_eq!(with_every_load, Ok(()));
+        }
+        // Somebody else may publish.
+        for expression in ["reach>=1", "fanout:last<5s", "missed==0", "messages>=1"] {
+            assert_eq!(prepare(expression, &|_| ()), Ok(()));
+        }
     }
 
     #[test]

@@ -95,6 +95,11 @@ pub enum ConfigError {
     /// The descriptor limit could not be read.
     #[error("the descriptor limit cannot be read or raised: {0}")]
     DescriptorLimit(String),
+    /// A threshold on a figure that the run does not measure: the threshold, and the option that would measure it.
+    #[error(
+        "--threshold '{0}' is about a figure that is measured with {1} only; give {1}, or leave the threshold out"
+    )]
+    Unmeasured(String, &'static str),
     /// Two options want standard output for themselves.
     #[error("{0} and {1} both write to standard output; give a file to one of them")]
     StandardOutput(&'static str, &'static str),

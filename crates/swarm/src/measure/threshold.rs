@@ -199,6 +199,17 @@ impl Metric {
 }
 
 impl Metric {
+    /// The load without which this is never measured; none if every run can measure it.
+    fn load(self) -> Option<LoadOption> {
+        match self {
+            Self::Echo(_) => Some(LoadOption::Echo),
+            Self::Request(_) => Some(LoadOption::Request),
+            // What others publish has a reach and times, but no publish request of this run.
+            Self::Accepted => Some(LoadOption::Publish),
+            _ => None,
+        }
+    }
+
     /// The figure in a report; none when it was never measured.
     pub(crate) fn of(self, report: &Report) -> Option<f64> {
         let worst = report
@@ -233,6 +244,25 @@ impl Metric {
             Self::MessagesRate => Some(report.messages.mean_per_s),
             Self::Request(trip) => report.request.as_ref().and_then(|trips| trip.of(trips)),
             Self::Echo(trip) => report.echo.as_ref().and_then(|trips| trip.of(trips)),
+        }
+    }
+}
+
+/// A load of a run, by its option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoadOption {
+    Publish,
+    Echo,
+    Request,
+}
+
+impl LoadOption {
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Publish => "--publish",
+            Self::Echo => "--echo",
+            Self::Request => "--request",
         }
     }
 }
@@ -332,6 +362,11 @@ impl Threshold {
             comparison,
             limit,
         })
+    }
+
+    /// The load without which its figure is never measured; none if every run can measure it.
+    pub(crate) fn load(&self) -> Option<LoadOption> {
+        self.metric.load()
     }
 
     /// Judges the run. A figure that was never measured fails: nobody wants a green light from an empty run.
