@@ -40,6 +40,8 @@ pub enum CloseReason {
     Stale,
     /// The client's token is not valid.
     InvalidToken,
+    /// The user has connected anew, and may have one connection only.
+    ConnectionLimit,
     /// The client wanted more subscriptions than it may have.
     ChannelLimit,
     /// A publication is not JSON, and the client reads only JSON.
@@ -52,7 +54,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -71,6 +73,7 @@ impl CloseReason {
         Self::BadRequest,
         Self::Stale,
         Self::InvalidToken,
+        Self::ConnectionLimit,
         Self::ChannelLimit,
         Self::InappropriateProtocol,
         Self::NotAvailable,
@@ -99,6 +102,7 @@ impl CloseReason {
             Self::BadRequest => "bad_request",
             Self::Stale => "stale",
             Self::InvalidToken => "invalid_token",
+            Self::ConnectionLimit => "connection_limit",
             Self::ChannelLimit => "channel_limit",
             Self::InappropriateProtocol => "inappropriate_protocol",
             Self::NotAvailable => "not_available",
@@ -123,6 +127,7 @@ impl CloseReason {
             Self::InvalidToken => 3500,
             Self::BadRequest => 3501,
             Self::Stale => 3502,
+            Self::ConnectionLimit => 3504,
             Self::ChannelLimit => 3505,
             Self::InappropriateProtocol => 3506,
             Self::NotAvailable => 3508,
@@ -150,6 +155,7 @@ impl CloseReason {
             Self::BadRequest => "bad request",
             Self::Stale => "stale: send the connect command in time",
             Self::InvalidToken => "invalid token",
+            Self::ConnectionLimit => "connection limit: this user has connected anew",
             Self::ChannelLimit => "channel limit",
             Self::InappropriateProtocol => "a publication is not JSON: use protobuf",
             Self::NotAvailable => "not available",

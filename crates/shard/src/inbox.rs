@@ -42,6 +42,7 @@ impl<R: Reactor> Shard<R> {
             } => self.handle_joined(&channel, serial, position, now),
             Message::Members(question) => self.answer_members(&question),
             Message::MembersPage(page) => self.handle_members_page(*page, now),
+            Message::OnlyConnection(other) => self.handle_only_connection(&other, now),
             Message::Deliver(delivery) => self.handle_delivery(delivery),
             Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer, now),
             Message::Drain { over } => {
@@ -80,6 +81,7 @@ impl<R: Reactor> Shard<R> {
             | Message::Deliver(_)
             | Message::Members(_)
             | Message::MembersPage(_)
+            | Message::OnlyConnection(_)
             | Message::Answer { .. }
             | Message::Drain { .. } => unreachable!("for the shard"),
         }

@@ -2,7 +2,7 @@
 
 use crate::events::{ConnectionEvent, ConnectionEvents, ConnectionName, EventLog};
 use crate::metrics::Metrics;
-use crate::session::{MembersPage, MembersQuestion};
+use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
 use crate::settings::{ProcessLimits, Settings};
 use myriad_hub::{
     Asker, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now, Payload, Permit,
@@ -80,6 +80,8 @@ pub(crate) enum Message {
     Members(Box<MembersQuestion>),
     /// From a shard, in answer.
     MembersPage(Box<MembersPage>),
+    /// To every shard: a user is to have this connection only.
+    OnlyConnection(Box<OnlyConnection>),
     /// From the home: deliver this to your subscribers.
     Deliver(Delivery),
     /// From a home: the answer to a client's command. Deliveries that it speaks of came before it.

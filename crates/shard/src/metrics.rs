@@ -5,7 +5,7 @@ use myriad_wire::centrifuge::ErrorCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The order of [`Metrics::closes`].
-pub const CLOSE_REASONS: [CloseReason; 22] = CloseReason::ALL;
+pub const CLOSE_REASONS: [CloseReason; CloseReason::ALL.len()] = CloseReason::ALL;
 
 /// A counter or gauge with one writer: no locked instruction is needed to add.
 #[derive(Debug, Default)]

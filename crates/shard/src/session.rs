@@ -10,9 +10,11 @@ mod connect;
 mod history;
 mod members;
 mod publish;
+mod single;
 mod subscribe;
 
 pub(crate) use members::{Gather, MembersPage, MembersQuestion};
+pub(crate) use single::OnlyConnection;
 
 use crate::shard::Shard;
 use crate::transport::centrifuge::{format_of, message_frame};

@@ -64,7 +64,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// The channel of the user's own.
-    fn personal_channel(&self, key: Key) -> Option<String> {
+    pub(super) fn personal_channel(&self, key: Key) -> Option<String> {
         let personal = self.settings.client.personal_channel.as_ref()?;
         let user = self.hub.session(key.index).user.as_ref()?;
         Some(personal.name_for(user))
@@ -140,6 +140,7 @@ impl<R: Reactor> Shard<R> {
             super::subscribe::write_connect(writer, connecting.command, &result, format, subs);
         });
         self.metrics().client_connects.add(1);
+        self.end_older_connections(key);
         for (channel, _) in &connecting.done {
             self.announce_join(key, channel);
         }

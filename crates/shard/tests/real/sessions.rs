@@ -17,6 +17,7 @@ on_both_drivers!(
     members_are_listed_in_pages_and_counted,
     joins_and_leaves_reach_those_who_wish_them,
     a_user_gets_his_personal_channel,
+    a_new_connection_of_a_user_ends_the_older_ones,
     a_drain_tells_clients_to_reconnect,
     bytes_that_are_no_json_end_json_clients_only,
     protobuf_clients_get_binary_frames,
@@ -299,6 +300,56 @@ fn a_user_gets_his_personal_channel(driver: Driver) {
     );
     let taken = client.ask(&json!({"id": 3, "subscribe": {"channel": "#42"}}));
     assert_eq!(taken["error"]["code"], 105);
+}
+
+fn a_new_connection_of_a_user_ends_the_older_ones(driver: Driver) {
+    let options = Options {
+        client: ClientOptions {
+            user_id_http_header: Some("x-user".into()),
+            personal_channel: Some(PersonalChannel {
+                namespace: None,
+                single_connection: true,
+            }),
+            ..ClientOptions::default()
+        },
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    let open = |user: &'static str| {
+        let mut client = Client(node.connect_with(PATH, "x-user", user));
+        client.send(&json!({"id": 1, "connect": {}}));
+        client
+    };
+    let mut other = open("7");
+    assert_eq!(other.read()["id"], 1);
+    let mut last = open("42");
+    assert_eq!(last.read()["id"], 1);
+    // Two shards accept them: some of the pairs meet on one, some do not.
+    for _ in 0..8 {
+        // Ages are in ticks of 50 ms.
+        let opened = std::time::Instant::now();
+        node.settle(|_| opened.elapsed() > Duration::from_millis(101));
+        let mut newer = open("42");
+        assert_eq!(newer.read()["id"], 1);
+        assert_eq!(last.close_code(), 3504);
+        last = newer;
+    }
+    // Of many at once, one stays.
+    let mut many: Vec<_> = (0..8).map(|_| open("42")).collect();
+    node.settle(|node| node.closes(CloseReason::ConnectionLimit) == 16);
+    let ping = json!({"id": 2, "presence_stats": {"channel": "#42"}});
+    let living = many.iter_mut().filter_map(|client| {
+        client.0.send(Message::text(ping.to_string())).ok()?;
+        loop {
+            match client.0.read().ok()? {
+                Message::Close(_) => return None,
+                Message::Text(text) if text.contains("presence_stats") => return Some(()),
+                _ => {}
+            }
+        }
+    });
+    assert_eq!(living.count(), 1);
+    assert_eq!(other.ask(&ping)["id"], 2, "another user's stays");
 }
 
 fn a_drain_tells_clients_to_reconnect(driver: Driver) {

@@ -6,7 +6,8 @@ use myriad_shard::{CLOSE_REASONS, CloseReason, REFUSALS};
 use std::collections::BTreeMap;
 
 /// Only clients with sessions end so, and none are simulated yet.
-const OF_SESSIONS: [CloseReason; 7] = [
+const OF_SESSIONS: [CloseReason; 8] = [
+    CloseReason::ConnectionLimit,
     CloseReason::BadRequest,
     CloseReason::Stale,
     CloseReason::InvalidToken,
