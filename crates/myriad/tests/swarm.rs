@@ -116,3 +116,112 @@ fn a_threshold_on_what_is_not_measured_is_an_error_at_once() {
         "{errors}"
     );
 }
+
+/// The report of a crowd with sessions against a real server.
+fn sessions(server: &Server, more: &[&str]) -> serde_json::Value {
+    let target = format!("ws://{}/connection/websocket", server.address);
+    let hook = format!("http://{}/api/publish", server.address);
+    let mut arguments = vec!["swarm", &target, "--publish", &hook, "--warmup", "10ms"];
+    arguments.extend(["--json", "-", "--live", "off"]);
+    arguments.extend(more);
+    let output = myriad(&arguments).output().expect("a program");
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
+}
+
+#[test]
+fn sessions_hear_every_publication_with_its_offset() {
+    for driver in ["epoll", "io_uring"] {
+        let server = Server::start(&["--drain", "1s", "--driver", driver, "--ping-interval", "1s"]);
+        for protocol in ["centrifuge-json", "centrifuge-protobuf"] {
+            let options = ["-c", "60", "--channel", "a", "--channel", "b b"];
+            let pushes = ["--pushes", "10", "--every", "200ms"];
+            let more = [
+                &options[..],
+                &pushes,
+                &["--protocol", protocol, "--driver", driver],
+            ];
+            let report = sessions(&server, &more.concat());
+            assert_eq!(report["outcome"], "finished", "{report:#}");
+            assert_eq!(report["setup"]["connected"], 60);
+            assert_eq!(report["messages"]["count"], 60 * 2 * 10);
+            let session = &report["session"];
+            assert_eq!(
+                (&session["gaps"], &session["duplicates"]),
+                (&0.into(), &0.into())
+            );
+            assert!(
+                report["pings"]["answered"].as_u64() >= Some(60),
+                "{report:#}"
+            );
+            assert_eq!(
+                (&report["errors"], &report["closes"]),
+                (&serde_json::json!({}), &serde_json::json!({}))
+            );
+        }
+    }
+}
+
+#[test]
+fn rooms_that_lose_and_regain_members_miss_nothing() {
+    let server = start();
+    for (protocol, driver) in [
+        ("centrifuge-json", "io_uring"),
+        ("centrifuge-protobuf", "epoll"),
+    ] {
+        let options = [
+            "-c",
+            "100",
+            "--channel",
+            "room",
+            "--channels",
+            "10",
+            "--churn",
+            "50%/s",
+        ];
+        let pushes = ["--pushes", "40", "--every", "50ms"];
+        let more = [
+            &options[..],
+            &pushes,
+            &["--protocol", protocol, "--driver", driver],
+        ];
+        let report = sessions(&server, &more.concat());
+        assert_eq!(report["outcome"], "finished", "{report:#}");
+        let session = &report["session"];
+        assert!(session["recovered"].as_u64() > Some(0), "{report:#}");
+        for figure in ["gaps", "duplicates", "overtaken", "unrecovered"] {
+            assert_eq!(session[figure], 0, "{figure}: {report:#}");
+        }
+        let messages = &report["messages"];
+        for figure in ["missed", "gaps", "duplicates", "unexpected"] {
+            assert_eq!(messages[figure], 0, "{figure}: {report:#}");
+        }
+    }
+}
+
+#[test]
+fn a_session_that_the_server_refuses_says_why() {
+    let server = start();
+    let more = [
+        "-c",
+        "5",
+        "--channel",
+        "a",
+        "--token",
+        "no.such.token",
+        "--retries",
+        "0",
+    ];
+    let more = [
+        &more[..],
+        &["--protocol", "centrifuge-json", "--pushes", "1"],
+    ]
+    .concat();
+    let report = sessions(&server, &more);
+    assert_eq!(report["outcome"], "nobody_connected");
+    assert_eq!(report["errors"]["session_closed_3500"], 5, "{report:#}");
+    assert_eq!(
+        report["server_said"]["session_closed_3500"],
+        "\"invalid token\""
+    );
+}

@@ -14,7 +14,7 @@ mod round_trip;
 pub use live::{Line, Phase, Progress, RoundTripProgress};
 pub use push::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
 pub use report::{
-    ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, Unit,
-    Verdict,
+    ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, SessionReport, Settings,
+    Setup, Unit, Verdict,
 };
 pub use round_trip::{RoundTripReport, RoundTripTimes};

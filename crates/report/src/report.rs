@@ -46,8 +46,9 @@ pub struct Report {
     pub churn: ChurnReport,
     /// Failures by kind.
     pub errors: BTreeMap<String, u64>,
-    /// The first bytes that the server answered to an upgrade request it did not grant, by kind of error: of an HTTP
-    /// answer its body, of anything else the whole. At most 200 bytes, with what is not printable escaped.
+    /// What the server said, the first of each kind of error: of an HTTP answer to an upgrade request its body, of an error or
+    /// a push of the protocol its code, its text and its channel, of anything else the whole. `close_CODE` is the reason of a
+    /// close frame. At most 200 bytes, with what is not printable escaped.
     pub server_said: BTreeMap<String, String>,
     /// Close frames from the server by code; `none` without one.
     pub closes: BTreeMap<String, u64>,
@@ -57,6 +58,8 @@ pub struct Report {
     pub pings: Pings,
     /// Messages that the server sent back; absent without `--echo`.
     pub echo: Option<RoundTripReport>,
+    /// What the protocol's offsets and recoveries showed; absent where clients speak no protocol.
+    pub session: Option<SessionReport>,
     /// Requests that were to be answered with what they carried; absent without `--request`.
     pub request: Option<RoundTripReport>,
     /// All publications of one origin together: this run's own, or if it made none, those of others.
@@ -77,6 +80,10 @@ pub struct Report {
 pub struct Settings {
     /// Target URLs.
     pub targets: Vec<String>,
+    /// What clients spoke: `raw`, `centrifuge-json` or `centrifuge-protobuf`.
+    pub protocol: String,
+    /// Channels that clients were dealt out to; absent without `--channels`.
+    pub channel_count: Option<u64>,
     /// Clients wanted.
     pub connections: u64,
     /// By schedule; absent: as fast as the window allowed.
@@ -200,6 +207,27 @@ pub struct Messages {
     /// Publications that came to clients which had connected after they were made, as a server that keeps history does: no
     /// part of their reach.
     pub replayed: u64,
+}
+
+/// What the protocol's offsets and recoveries showed.
+///
+/// A publication's offset is its number in its channel. So it tells gaps of anybody's publications, where a stamp tells
+/// those of this run's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionReport {
+    /// Publications that a client never got although it got one with a higher offset, or had subscribed after a lower one.
+    pub gaps: u64,
+    /// Publications that came after one with a higher offset.
+    pub overtaken: u64,
+    /// Publications given to a client again, by their offset.
+    pub duplicates: u64,
+    /// Subscriptions that asked for what they had missed, and got all of it.
+    pub recovered: u64,
+    /// Subscriptions that asked for it, and were told that something is lost.
+    pub unrecovered: u64,
+    /// Publications that came by recovery.
+    pub recovered_publications: u64,
 }
 
 /// Pings both ways.

@@ -1,14 +1,16 @@
 //! What a run is asked to do, checked.
 
 use crate::config_error::ConfigError;
+use crate::dealing::planned;
 use crate::echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
 use crate::engine::churn::SOCKETS_SPARE;
-use crate::engine::plan::{EchoPlan, Plan, PlannedTarget};
+use crate::engine::plan::{EchoPlan, Plan};
 use crate::engine::shared::Ending;
 use crate::engine::sources::{SourceChoice, Sources};
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
 use crate::machine::Here;
 use crate::measure::threshold::{LoadOption, Threshold};
+use crate::protocol::Protocol;
 use crate::random;
 use crate::report::output::Destination;
 use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
@@ -31,6 +33,19 @@ const RETRIES_MAX: u8 = 100;
 
 /// Largest message a client takes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+
+/// The same of a client with a session, which keeps the whole of it.
+const SESSION_MESSAGE_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes of incomplete messages that the whole crowd keeps: a server that finishes none must not fill this machine's
+/// memory.
+const PARTIAL_BYTES_MAX: usize = 512 << 20;
+
+/// The least of them for a thread: one message.
+const PARTIAL_BYTES_MIN: usize = 64 << 20;
+
+/// Targets that a client can name, and channels that a stamp can.
+pub(crate) const NAMED_MAX: usize = 1 << 16;
 
 /// Largest payload of the publisher.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
@@ -56,6 +71,14 @@ pub struct Config {
     pub targets: Vec<Target>,
     /// Clients.
     pub connections: u64,
+    /// What they speak.
+    pub protocol: Protocol,
+    /// Sent with `connect`, where the protocol has that; empty for none.
+    pub token: String,
+    /// Channels that every client subscribes to, beside those of its target's URL.
+    pub channels: Vec<String>,
+    /// Clients are dealt out to so many channels, `NAME-1`, `NAME-2` and so on, where `channels` has the one name.
+    pub channel_count: Option<u64>,
     /// Connections a second, by schedule; none: as fast as the window allows.
     pub connect_rate_per_s: Option<f64>,
     /// Connections under way at once.
@@ -287,6 +310,10 @@ impl Config {
         Self {
             targets,
             connections,
+            protocol: Protocol::default(),
+            token: String::new(),
+            channels: Vec::new(),
+            channel_count: None,
             connect_rate_per_s: None,
             connecting_max: CONNECTING_DEFAULT,
             duration: None,
@@ -318,21 +345,26 @@ impl Config {
         let mut notices = Vec::new();
         let driver = self.choose_driver(&mut notices)?;
         let (threads, tables) = self.choose_threads(driver, &mut notices)?;
-        let channels = self.publish_channels()?;
+        let targets = self.dealt_targets()?;
+        let channels = self.publish_channels(&targets)?;
+        let session = self.session(&targets);
         let here = Here::probe(driver);
         let ports = here.ports_per_source();
         let sources = Sources::plan(&self.sources, &self.targets, self.connections, ports)?;
         notices.extend(here.warnings(&self.targets, &sources, self.connections));
         let seed = random::seed();
         let [run_low, run_high, ..] = random::mix(seed).to_le_bytes();
+        let message_bytes_max = match self.protocol {
+            Protocol::Raw => MESSAGE_BYTES_MAX,
+            _ => SESSION_MESSAGE_BYTES_MAX,
+        };
         let plan = Plan {
             connections: u32::try_from(self.connections).expect("checked"),
             threads,
-            targets: self
-                .targets
-                .iter()
-                .map(|target| planned(target, &channels))
-                .collect(),
+            streams: u32::try_from(channels.len()).expect("checked"),
+            destinations: self.targets.len() as u64,
+            targets: planned(&targets, &channels, session.as_ref(), self.protocol),
+            session,
             sources,
             headers: self.headers.clone(),
             extension: if self.compression {
@@ -349,10 +381,11 @@ impl Config {
             churn_per_s: self.churn_per_s,
             echo: self.echo.map(|echo| echo.plan(self.settle)),
             limits: myriad_wire::ws::Limits {
-                frame_bytes_max: MESSAGE_BYTES_MAX,
-                message_bytes_max: MESSAGE_BYTES_MAX,
+                frame_bytes_max: message_bytes_max,
+                message_bytes_max,
                 fragments_max: u32::MAX,
             },
+            partial_bytes_max: (PARTIAL_BYTES_MAX / threads as usize).max(PARTIAL_BYTES_MIN),
             run: u16::from_le_bytes([run_low, run_high]),
             seed,
         };
@@ -369,7 +402,7 @@ impl Config {
         if self.targets.is_empty() {
             return Err(ConfigError::NoTarget);
         }
-        if self.targets.len() > 1 << 16 {
+        if self.targets.len() > NAMED_MAX {
             return Err(ConfigError::TooManyTargets);
         }
         if self.connections == 0 || self.connections > 1 << 31 {
@@ -399,6 +432,7 @@ impl Config {
             return Err(ConfigError::Zero(option));
         }
         self.check_outputs()?;
+        self.check_protocol()?;
         self.check_echo()?;
         self.check_requests()?;
         self.check_thresholds()?;
@@ -427,6 +461,26 @@ impl Config {
         let taken = self.users_of_standard_output();
         match taken[..] {
             [one, other, ..] => Err(ConfigError::StandardOutput(one, other)),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_protocol(&self) -> Result<(), ConfigError> {
+        let is_raw = self.protocol == Protocol::Raw;
+        if is_raw && !self.token.is_empty() {
+            return Err(ConfigError::NeedsSession("--token"));
+        }
+        if !is_raw && self.echo.is_some() {
+            return Err(ConfigError::NeedsRaw("--echo"));
+        }
+        if self.channels.iter().any(String::is_empty) {
+            return Err(ConfigError::EmptyChannel);
+        }
+        match self.channel_count {
+            Some(count) if count == 0 || count > NAMED_MAX as u64 => {
+                Err(ConfigError::Channels(count))
+            }
+            Some(_) if self.channels.len() != 1 => Err(ConfigError::ChannelName),
             _ => Ok(()),
         }
     }
@@ -465,6 +519,7 @@ impl Config {
             LoadOption::Publish => self.publish.is_some(),
             LoadOption::Echo => self.echo.is_some(),
             LoadOption::Request => self.requests.is_some(),
+            LoadOption::Session => self.protocol != Protocol::Raw,
         };
         for threshold in &self.thresholds {
             let missing = threshold.load().filter(|load| !is_given(*load));
@@ -564,61 +619,6 @@ impl Config {
             u32::try_from(needed).expect("at most one thread per connection"),
             Tables::Own,
         ))
-    }
-
-    /// The channels of stamps, in order; one without a name when the body is plain.
-    fn publish_channels(&self) -> Result<Vec<String>, ConfigError> {
-        let Some(publish) = &self.publish else {
-            return Ok(Vec::new());
-        };
-        if publish.body == PublishBody::Plain {
-            return Ok(vec![String::new()]);
-        }
-        let mut channels: Vec<String> = Vec::new();
-        let subscribed = self.targets.iter().flat_map(|target| &target.channels);
-        let wanted: Vec<&String> = if publish.channels.is_empty() {
-            subscribed.collect()
-        } else {
-            publish.channels.iter().collect()
-        };
-        for channel in wanted {
-            if !channels.contains(channel) {
-                channels.push(channel.clone());
-            }
-        }
-        if channels.is_empty() {
-            return Err(ConfigError::NoChannel);
-        }
-        if channels.len() > 1 << 16 {
-            return Err(ConfigError::TooManyChannels);
-        }
-        let reached = |channel: &String| self.targets.iter().any(|target| carries(target, channel));
-        match channels.iter().find(|channel| !reached(channel)) {
-            Some(lonely) => Err(ConfigError::NobodySubscribes(lonely.clone())),
-            None => Ok(channels),
-        }
-    }
-}
-
-/// Whether a target's clients should get a channel's publications. One that names no channels in its URL
-/// subscribes by other means, and is taken to get everything, as everybody does when the body is plain.
-fn carries(target: &Target, channel: &String) -> bool {
-    channel.is_empty() || target.channels.is_empty() || target.channels.contains(channel)
-}
-
-fn planned(target: &Target, channels: &[String]) -> PlannedTarget {
-    let mut next = 0_u16;
-    let slots = channels.iter().map(|channel| {
-        carries(target, channel).then(|| {
-            next += 1;
-            next - 1
-        })
-    });
-    PlannedTarget {
-        address: target.address,
-        host: target.host.clone(),
-        path: target.path.clone(),
-        slots: slots.collect(),
     }
 }
 

@@ -16,6 +16,23 @@ pub enum ConfigError {
     /// More targets than a client can name.
     #[error("more than 65,536 targets are given; give fewer")]
     TooManyTargets,
+    /// An option for clients that speak a protocol.
+    #[error(
+        "{0} needs a protocol with sessions; give --protocol centrifuge-json or centrifuge-protobuf"
+    )]
+    NeedsSession(&'static str),
+    /// An option for clients that speak none.
+    #[error("{0} needs --protocol raw, because the server is to send each message back as it is")]
+    NeedsRaw(&'static str),
+    /// A channel without a name.
+    #[error("--channel must not be empty; give a name such as news")]
+    EmptyChannel,
+    /// Clients cannot be dealt out to so many channels.
+    #[error("--channels {0} is out of range; give 1 to 65,536")]
+    Channels(u64),
+    /// Clients are to be dealt out to channels, and not one name is given for them.
+    #[error("--channels needs one --channel NAME; the channels are then NAME-1, NAME-2 and so on")]
+    ChannelName,
     /// Zero connections, or more than 2^31.
     #[error("--connections {0} is out of range; give 1 to 2,147,483,648")]
     Connections(u64),

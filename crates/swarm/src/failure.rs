@@ -31,8 +31,26 @@ pub enum Failure {
     Unreachable,
     /// Some other error of the system, by its number.
     System(i32),
-    /// The server broke the WebSocket protocol on an open connection.
+    /// The server broke the WebSocket protocol.
     Protocol,
+    /// The server began messages and finished none, until they were more than the crowd keeps.
+    Unfinished,
+    /// `connect` and all `subscribe` commands were not answered within the handshake timeout.
+    SessionTimeout,
+    /// The server ended the connection instead of answering them.
+    SessionEnded,
+    /// The server closed with this code instead of answering them, or sent a `disconnect` with it.
+    SessionClosed(u16),
+    /// The server sent something that is no message of the protocol, or the wrong one.
+    SessionInvalid,
+    /// `connect` was answered with this error.
+    ConnectError(u16),
+    /// `subscribe` was answered with this error.
+    SubscribeError(u16),
+    /// The server ended a subscription with this code.
+    Unsubscribed(u16),
+    /// The server answered a command that nobody had sent, or answered one twice.
+    ReplyUnknown,
     /// The server ended an open connection without a close frame.
     LostEnd,
     /// An open connection was reset.
@@ -136,6 +154,17 @@ impl Failure {
             Self::NoMemory => {
                 "the kernel's memory for sockets ran out: open fewer connections, see net.ipv4.tcp_mem"
             }
+            Self::SessionTimeout => {
+                "the server upgrades and does not answer `connect` or `subscribe` in time: is this its Centrifuge endpoint? If so lower --connect-rate, or raise --handshake-timeout"
+            }
+            Self::SessionEnded => {
+                "the server ended the connection instead of answering `connect`: is this its Centrifuge endpoint? Its log may say why"
+            }
+            Self::SessionInvalid => {
+                "the server does not speak the Centrifuge protocol: check the target's path (/connection/websocket) and --protocol"
+            }
+            Self::SessionClosed(code) | Self::ConnectError(code) => session_step(code)?,
+            Self::SubscribeError(code) => subscribe_step(code)?,
             Self::EchoWrong => {
                 "the server must send each text message back as it is: is this its echo path?"
             }
@@ -155,6 +184,34 @@ impl Failure {
             _ => return None,
         })
     }
+}
+
+/// What to do about a session that a server does not begin.
+fn session_step(code: u16) -> Option<&'static str> {
+    Some(match code {
+        101 | 109 | 3500 | 3507 => {
+            "the server does not take the token: give a valid one with --token"
+        }
+        3501 => {
+            "the server takes no client without a token, or not this one: give one with --token (myriad serve --anonymous lets everybody in)"
+        }
+        3502 => "`connect` reached the server too late: lower --connect-rate",
+        3504 | 3505 => "the server limits connections or channels of a user: raise its limits",
+        _ => return None,
+    })
+}
+
+/// What to do about a subscription that a server does not begin.
+fn subscribe_step(code: u16) -> Option<&'static str> {
+    Some(match code {
+        102 => "the channel's namespace is not configured on the server: check --channel",
+        103 => {
+            "clients may not subscribe to the channel: allow it on the server (allow_subscribe_for_client, allow_subscribe_for_anonymous)"
+        }
+        106 => "too many channels for one connection: give fewer, or raise client.channel_limit",
+        107 => "the channel's name is not valid on the server: check --channel",
+        _ => return None,
+    })
 }
 
 /// What to do about an answer other than 101 to an upgrade request.
@@ -206,6 +263,15 @@ impl fmt::Display for Failure {
             Self::Unreachable => "unreachable",
             Self::System(errno) => return write!(f, "errno_{errno}"),
             Self::Protocol => "protocol",
+            Self::Unfinished => "unfinished",
+            Self::SessionTimeout => "session_timeout",
+            Self::SessionEnded => "session_ended",
+            Self::SessionClosed(code) => return write!(f, "session_closed_{code}"),
+            Self::SessionInvalid => "session_invalid",
+            Self::ConnectError(code) => return write!(f, "connect_error_{code}"),
+            Self::SubscribeError(code) => return write!(f, "subscribe_error_{code}"),
+            Self::Unsubscribed(code) => return write!(f, "unsubscribed_{code}"),
+            Self::ReplyUnknown => "reply_unknown",
             Self::LostEnd => "lost_end",
             Self::LostReset => "lost_reset",
             Self::LostTimeout => "lost_timeout",

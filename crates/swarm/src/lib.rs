@@ -28,12 +28,14 @@
 mod clock;
 mod config;
 mod config_error;
+mod dealing;
 mod echo_stamp;
 mod engine;
 mod failure;
 mod interrupt;
 mod machine;
 mod measure;
+mod protocol;
 mod publisher;
 mod random;
 mod report;
@@ -58,6 +60,7 @@ pub use myriad_report::{
     Ended, FanoutTimes, Origin, Outcome, PublishAnswer, PushReport, Report, RoundTripReport,
     RoundTripTimes, Verdict,
 };
+pub use protocol::Protocol;
 pub use report::output::Destination;
 pub use run::{RunError, run};
 pub use stamp::Filler;

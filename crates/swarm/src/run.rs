@@ -4,7 +4,7 @@ use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Config;
 use crate::config_error::ConfigError;
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Order, Shared, Stage, Totals};
+use crate::engine::shared::{Closes, Order, Shared, Stage, Totals};
 use crate::engine::thread::{Tables, spawn};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -95,7 +95,7 @@ impl std::error::Error for RunError {}
 pub(crate) struct Figures {
     pub totals: Totals,
     pub failures: BTreeMap<Failure, u64>,
-    pub closes: BTreeMap<Option<u16>, u64>,
+    pub closes: BTreeMap<Option<u16>, Closes>,
     /// The first bytes that the server answered, by the failure that this was.
     pub answers: BTreeMap<Failure, Vec<u8>>,
     pub echo: Counts,
@@ -121,8 +121,12 @@ impl Figures {
             for (failure, count) in &account.failures {
                 *figures.failures.entry(*failure).or_default() += count;
             }
-            for (code, count) in &account.closes {
-                *figures.closes.entry(*code).or_default() += count;
+            for (code, closes) in &account.closes {
+                let sum = figures.closes.entry(*code).or_default();
+                sum.count += closes.count;
+                if sum.reason.is_empty() {
+                    sum.reason.clone_from(&closes.reason);
+                }
             }
             for (failure, answer) in &account.answers {
                 let first = figures.answers.entry(*failure);
@@ -453,10 +457,15 @@ impl Run<'_> {
             return;
         }
         self.silence_noted = true;
-        let message = format!(
-            "{} connected, none upgraded yet: is this a WebSocket server?",
-            text::count(totals.tcp_connected.min(self.config.connections))
-        );
+        let connected = text::count(totals.tcp_connected.min(self.config.connections));
+        let message = match self.plan.session {
+            Some(_) => format!(
+                "{connected} connected, none has its session yet: is this a Centrifuge endpoint?"
+            ),
+            None => {
+                format!("{connected} connected, none upgraded yet: is this a WebSocket server?")
+            }
+        };
         self.live.show(&Line::Notice { message });
     }
 
@@ -670,10 +679,13 @@ impl Run<'_> {
 
 /// Close frames by code.
 pub(crate) fn closes(figures: &Figures) -> BTreeMap<String, u64> {
-    let name = |code: Option<u16>| code.map_or_else(|| "none".to_owned(), |code| code.to_string());
-    figures
-        .closes
-        .iter()
-        .map(|(&code, &count)| (name(code), count))
+    let closes = figures.closes.iter();
+    closes
+        .map(|(&code, closes)| (name_of_close(code), closes.count))
         .collect()
+}
+
+/// `1001`, or `none`.
+pub(crate) fn name_of_close(code: Option<u16>) -> String {
+    code.map_or_else(|| "none".to_owned(), |code| code.to_string())
 }

@@ -1,5 +1,6 @@
 //! Where clients connect to: a `ws://` address, and the channels it subscribes to.
 
+use crate::protocol::Protocol;
 use myriad_wire::http::query_pairs;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -203,6 +204,50 @@ impl Target {
     }
 }
 
+impl Target {
+    /// The same target with more channels.
+    pub(crate) fn with_channels(&self, more: &[String]) -> Self {
+        let mut target = self.clone();
+        for channel in more {
+            if !target.channels.contains(channel) {
+                target.channels.push(channel.clone());
+            }
+        }
+        target
+    }
+
+    /// The request target of clients that speak `protocol`. Without commands, the URL says what to listen to.
+    pub(crate) fn path_for(&self, protocol: Protocol) -> String {
+        let mut path = self.path.clone();
+        if protocol != Protocol::Raw {
+            return path;
+        }
+        let known = channels_of(&path).unwrap_or_default();
+        for channel in self
+            .channels
+            .iter()
+            .filter(|channel| !known.contains(channel))
+        {
+            path.push(if path.contains('?') { '&' } else { '?' });
+            path.push_str("channel=");
+            path.push_str(&percent_encoded(channel));
+        }
+        path
+    }
+}
+
+/// A value of a query.
+fn percent_encoded(text: &str) -> String {
+    let encoded = text.bytes().map(|byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    });
+    encoded.collect()
+}
+
 fn channels_of(path: &str) -> Result<Vec<String>, UrlProblem> {
     let query = path.split_once('?').map_or("", |(_, query)| query);
     let mut channels: Vec<String> = Vec::new();
@@ -227,6 +272,21 @@ mod tests {
         assert_eq!(target.path, "/raw?channel=a&x=1&channel=b%20c&channel=a");
         assert_eq!(target.address, "127.0.0.1:8000".parse().unwrap());
         assert_eq!(target.channels, ["a", "b c"]);
+    }
+
+    #[test]
+    fn channels_are_added_where_the_protocol_wants_them() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let target = Target::parse("ws://127.0.0.1:8000/raw?channel=a").unwrap();
+        let target = target.with_channels(&names(&["b c&d", "a", "room:1"]));
+        assert_eq!(target.channels, ["a", "b c&d", "room:1"]);
+        let path = target.path_for(Protocol::Raw);
+        assert_eq!(path, "/raw?channel=a&channel=b%20c%26d&channel=room:1");
+        assert_eq!(channels_of(&path).unwrap(), target.channels);
+        assert_eq!(target.path_for(Protocol::CentrifugeJson), "/raw?channel=a");
+        let target = Target::parse("ws://127.0.0.1:8000").unwrap();
+        let target = target.with_channels(&names(&["ü"]));
+        assert_eq!(target.path_for(Protocol::Raw), "/?channel=%C3%BC");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, ValueEnum};
 use myriad_swarm::{
     Config, Destination, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler, Interrupt,
-    LiveStyle, Outcome, Publish, PublishBody, Report, Requests, RunError, SourceChoice,
+    LiveStyle, Outcome, Protocol, Publish, PublishBody, Report, Requests, RunError, SourceChoice,
     SourceRanges, Target, Threshold,
 };
 use myriad_units::parse::{bytes, count, duration, rate, share_rate};
@@ -20,7 +20,7 @@ const EXIT_THRESHOLD: u8 = 99;
 #[command(
     group = ArgGroup::new("load").multiple(true),
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=100%'\n\
-                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and the same.\n\
+                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and the same.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
@@ -30,6 +30,19 @@ pub(crate) struct Arguments {
     /// Clients to connect
     #[arg(long, short = 'c', value_name = "COUNT", default_value = "1k", value_parser = count)]
     connections: u64,
+    /// What clients speak
+    #[arg(long, value_enum, default_value = "raw")]
+    protocol: ProtocolName,
+    /// Token that clients send with `connect`
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// Channel that every client subscribes to; may be repeated [default: those of the URL's ?channel=]
+    #[arg(long, value_name = "NAME")]
+    channel: Vec<String>,
+    /// Deal the clients out to so many channels NAME-1, NAME-2 and so on, with the name of --channel [default: every client
+    /// subscribes to all]
+    #[arg(long, value_name = "COUNT", value_parser = count, requires = "channel")]
+    channels: Option<u64>,
     /// Connections to begin each second [default: as fast as the window allows]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     connect_rate: Option<f64>,
@@ -135,6 +148,26 @@ pub(crate) struct Arguments {
     /// How clients leave, at the end and by --churn
     #[arg(long, value_enum, default_value = "reset")]
     close: CloseName,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ProtocolName {
+    /// None: clients listen to what their URL says
+    Raw,
+    /// The Centrifuge client protocol in JSON
+    CentrifugeJson,
+    /// The same in protobuf
+    CentrifugeProtobuf,
+}
+
+impl From<ProtocolName> for Protocol {
+    fn from(name: ProtocolName) -> Self {
+        match name {
+            ProtocolName::Raw => Self::Raw,
+            ProtocolName::CentrifugeJson => Self::CentrifugeJson,
+            ProtocolName::CentrifugeProtobuf => Self::CentrifugeProtobuf,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -246,6 +279,10 @@ impl Arguments {
     fn into_config(self) -> Config {
         let (echo, requests) = (self.wanted_echo(), self.wanted_requests());
         let mut config = Config::new(self.targets, self.connections);
+        config.protocol = self.protocol.into();
+        config.token = self.token.unwrap_or_default();
+        config.channels = self.channel;
+        config.channel_count = self.channels;
         config.echo = echo;
         config.requests = requests;
         config.connect_rate_per_s = self.connect_rate;

@@ -21,7 +21,8 @@ const CPU_NOTED_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Notes {
     pub(super) failures: Vec<Failure>,
     pub(super) answers: Vec<(Failure, Vec<u8>)>,
-    pub(super) closes: Vec<Option<u16>>,
+    /// Codes and reasons.
+    pub(super) closes: Vec<(Option<u16>, String)>,
     pub(super) setup_times: Vec<Duration>,
     pub(super) pong_times: Vec<Duration>,
     pub(super) echo_times: Vec<Duration>,
@@ -66,8 +67,12 @@ impl World {
             *account.failures.entry(failure).or_default() += 1;
         }
         account.answers.extend(self.notes.answers.drain(..));
-        for code in self.notes.closes.drain(..) {
-            *account.closes.entry(code).or_default() += 1;
+        for (code, reason) in self.notes.closes.drain(..) {
+            let close = account.closes.entry(code).or_default();
+            close.count += 1;
+            if close.reason.is_empty() {
+                close.reason = reason;
+            }
         }
         for time in self.notes.setup_times.drain(..) {
             account

@@ -7,6 +7,10 @@ use std::hash::{DefaultHasher, Hasher as _};
 /// Frames up to this size are remembered whole: comparing one is cheaper than reading it, and inflating costs more yet.
 const REMEMBERED_BYTES_MAX: usize = 16 * 1024;
 
+/// Different publications of one turn that are counted. What a crowd receives in a turn has far fewer, unless a server
+/// invents them.
+const COUNTED_MAX: usize = 4096;
+
 /// The arrivals of one turn, and the frame seen last.
 ///
 /// In a broadcast every frame is the same bytes, so a terminal's message is nearly always recognised by
@@ -40,12 +44,7 @@ impl Arrivals {
 
     /// Recognises the payload of a whole frame, and remembers the frame.
     pub(crate) fn recognise_frame(&mut self, frame: &[u8], payload: &[u8]) -> PushKey {
-        let stamp = Stamp::find(payload);
-        let key = key_of(stamp, self.run, || {
-            let mut hasher = DefaultHasher::new();
-            hasher.write(payload);
-            hasher.finish()
-        });
+        let key = self.recognise(payload);
         if frame.len() <= REMEMBERED_BYTES_MAX {
             self.frame.clear();
             self.frame.extend_from_slice(frame);
@@ -55,12 +54,23 @@ impl Arrivals {
         key
     }
 
+    /// Recognises a payload.
+    pub(crate) fn recognise(&self, payload: &[u8]) -> PushKey {
+        key_of(Stamp::find(payload), self.run, || {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(payload);
+            hasher.finish()
+        })
+    }
+
     pub(crate) fn run(&self) -> u16 {
         self.run
     }
 
-    /// Counts a terminal that a publication reached.
-    pub(crate) fn count(&mut self, key: PushKey) {
+    /// Counts a terminal that a publication reached. False if there are too many different publications in this turn.
+    #[must_use]
+    pub(crate) fn count(&mut self, key: PushKey) -> bool {
+        let has_room = self.counts.len() < COUNTED_MAX;
         // The last entry is nearly always the one; the others are this turn's few.
         match self
             .counts
@@ -69,8 +79,10 @@ impl Arrivals {
             .find(|(known, _)| *known == key)
         {
             Some((_, count)) => *count += 1,
-            None => self.counts.push((key, 1)),
+            None if has_room => self.counts.push((key, 1)),
+            None => return false,
         }
+        true
     }
 
     /// This turn's counts, to be drained.
@@ -195,10 +207,13 @@ mod tests {
         assert_eq!(arrivals.recognise_frame(&frame, payload.as_bytes()), OWN);
         assert_eq!(arrivals.recall(&frame), Some((OWN, 32)));
         assert_eq!(arrivals.recall(&frame[..33]), None);
-        arrivals.count(OWN);
-        arrivals.count(PushKey::Foreign(1));
-        arrivals.count(OWN);
+        assert!(arrivals.count(OWN) && arrivals.count(PushKey::Foreign(1)) && arrivals.count(OWN));
         assert_eq!(*arrivals.counts_mut(), [(OWN, 2), (PushKey::Foreign(1), 1)]);
+        for hash in 0..2 * COUNTED_MAX as u64 {
+            let _ = arrivals.count(PushKey::Foreign(hash));
+        }
+        assert_eq!(arrivals.counts_mut().len(), COUNTED_MAX);
+        assert!(arrivals.count(OWN) && !arrivals.count(PushKey::Foreign(u64::MAX)));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::engine::heartbeat::Heartbeat;
 use crate::engine::opening::Opening;
 use crate::engine::outbox::{Broken, Outbox};
 use crate::engine::plan::{Part, Plan};
+use crate::engine::session::Sessions;
 use crate::engine::shared::{Shared, Stage, Totals};
 use crate::engine::terminal::{Phase, Terminal};
 use crate::engine::upgrade::Refusals;
@@ -51,6 +52,10 @@ pub(super) struct World {
     more_sequences: Vec<Sequence>,
     /// Incomplete input, by terminal.
     pub(super) partials: HashMap<u32, Partial>,
+    /// Bytes of its messages.
+    pub(super) partial_bytes: usize,
+    /// The sessions of terminals that have them.
+    pub(super) sessions: Option<Box<Sessions>>,
     pub(super) outbox: Outbox,
     pub(super) opening: Opening,
     /// Which refusals of the server have been kept, and by whom.
@@ -95,17 +100,22 @@ pub(super) struct MessageBody {
     pub(super) scan: MessageScan,
     /// The DEFLATE data of a compressed one.
     pub(super) compressed: Vec<u8>,
-    /// The beginning of any other, up to the length of an echo; empty in a run without echoes.
-    pub(super) echoed: Vec<u8>,
+    /// Any other message of a session. Without sessions its beginning, up to the length of an echo; empty in a run without
+    /// echoes.
+    pub(super) kept: Vec<u8>,
 }
 
 impl MessageBody {
-    /// Takes the next piece.
-    pub(super) fn feed(&mut self, piece: &[u8], echo_bytes_max: usize) {
+    /// Bytes that are kept of it.
+    fn bytes(&self) -> usize {
+        self.compressed.len() + self.kept.len()
+    }
+
+    /// Takes the next piece of a message outside of a session.
+    pub(super) fn feed(&mut self, piece: &[u8], kept_bytes_max: usize) {
         self.scan.feed(piece);
-        let room = echo_bytes_max.saturating_sub(self.echoed.len());
-        self.echoed
-            .extend_from_slice(&piece[..piece.len().min(room)]);
+        let room = kept_bytes_max.saturating_sub(self.kept.len());
+        self.kept.extend_from_slice(&piece[..piece.len().min(room)]);
     }
 }
 
@@ -133,6 +143,8 @@ impl<R: Reactor> Crowd<R> {
             terminals: Vec::with_capacity(part.count as usize),
             more_sequences: vec![Sequence::NONE; more],
             partials: HashMap::new(),
+            partial_bytes: 0,
+            sessions: Sessions::new(&plan, part.count),
             outbox: Outbox::default(),
             opening: Opening::new(&plan, part, now),
             refusals: Refusals::default(),
@@ -270,6 +282,7 @@ impl World {
             Phase::Closing | Phase::Leaving => {
                 self.end_closing(reactor, index, Close::Orderly, now);
             }
+            Phase::Joining => self.fail_attempt(reactor, index, Failure::SessionEnded, now),
             _ => self.fail_upgrade(reactor, index, Failure::HandshakeEnded, now),
         }
     }
@@ -285,6 +298,9 @@ impl World {
             }
             Phase::Closing | Phase::Leaving => {
                 self.end_closing(reactor, index, Close::Reset, now);
+            }
+            Phase::Joining => {
+                self.fail_attempt(reactor, index, Failure::of_upgrade(errno), now);
             }
             _ => self.fail_upgrade(reactor, index, Failure::of_upgrade(errno), now),
         }
@@ -344,13 +360,33 @@ impl World {
         reactor.close(terminal.socket(), token, how);
         match terminal.phase {
             Phase::Open => self.note_open(terminal.target, false),
-            Phase::Connecting | Phase::Upgrading => self.opening.note_ended(),
+            Phase::Connecting | Phase::Upgrading | Phase::Joining => self.opening.note_ended(),
             Phase::Closing | Phase::Leaving | Phase::Waiting | Phase::Ended => {}
         }
-        if !self.partials.is_empty() {
-            self.partials.remove(&token.index);
-        }
+        self.take_partial(token.index);
         self.outbox.forget(token.index);
+        if let Some(sessions) = &mut self.sessions {
+            sessions.forget(token.index);
+        }
+    }
+
+    /// A terminal's incomplete input, which is no longer kept.
+    pub(super) fn take_partial(&mut self, index: u32) -> Option<Partial> {
+        if self.partials.is_empty() {
+            return None;
+        }
+        let partial = self.partials.remove(&index)?;
+        if let Partial::Message(message) = &partial {
+            self.partial_bytes -= message.body.bytes();
+        }
+        Some(partial)
+    }
+
+    /// Keeps a terminal's incomplete message. False if all of them are more than the thread may keep.
+    pub(super) fn keep_message(&mut self, index: u32, message: Box<PartialMessage>) -> bool {
+        self.partial_bytes += message.body.bytes();
+        self.partials.insert(index, Partial::Message(message));
+        self.partial_bytes <= self.plan.partial_bytes_max
     }
 
     /// Ends a terminal that was open, for good.
@@ -401,7 +437,8 @@ impl World {
         }
     }
 
-    /// Clears a terminal's sequences: a new connection is a new subscriber.
+    /// Begins a terminal's sequences: a new connection is a new subscriber. One with a session is so only where it has not
+    /// recovered, which is known already.
     pub(super) fn begin_sequences(&mut self, index: usize) {
         // Of whoever replaces somebody it is not certain what its server had counted it in for.
         let first =
@@ -411,9 +448,14 @@ impl World {
         } else {
             Sequence::NONE
         };
+        let goes_on = self.sessions.is_some();
         let stride = self.more_sequences.len() / self.part.count as usize;
-        self.terminals[index].sequence = beginning;
-        self.more_sequences[index * stride..(index + 1) * stride].fill(beginning);
+        let more = &mut self.more_sequences[index * stride..(index + 1) * stride];
+        for sequence in std::iter::once(&mut self.terminals[index].sequence).chain(more) {
+            if !goes_on || *sequence == Sequence::NONE {
+                *sequence = beginning;
+            }
+        }
     }
 
     /// Where a terminal keeps what it has seen of the channel in one of its slots.

@@ -12,6 +12,7 @@ pub(crate) mod outbox;
 pub(crate) mod pacing;
 pub(crate) mod plan;
 pub(crate) mod receiving;
+pub(crate) mod session;
 pub(crate) mod shared;
 #[cfg(test)]
 #[path = "../../tests/simulation/mod.rs"]

@@ -8,6 +8,7 @@ use crate::engine::terminal::{Phase, Terminal};
 use crate::engine::window::Window;
 use crate::failure::Failure;
 use myriad_reactor::{Close, Reactor, Token};
+use myriad_wire::centrifuge::Encoding;
 use myriad_wire::handshake::DEFLATE_OFFER;
 use myriad_wire::ws::Extension;
 use std::cmp::Reverse;
@@ -16,6 +17,9 @@ use std::time::Duration;
 
 /// Connections begun in one turn, so that answers are handled in between.
 const CONNECTS_PER_TURN: u32 = 256;
+
+/// The subprotocol that asks for protobuf. Clients that speak JSON offer none.
+pub(super) const PROTOBUF_OFFER: (&str, &str) = ("sec-websocket-protocol", "centrifuge-protobuf");
 
 /// Time until the first retry; doubles with each further one.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -230,11 +234,14 @@ impl World {
             Extension::None => None,
             Extension::Deflate => Some(DEFLATE_OFFER),
         };
+        let encoding = plan.session.as_ref().map(|session| session.encoding);
+        let subprotocol = (encoding == Some(Encoding::Protobuf)).then_some(PROTOBUF_OFFER);
         let headers: Vec<(&str, &str)> = plan
             .headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .chain(offer)
+            .chain(subprotocol)
             .collect();
         self.outbox.push(token.index, token.generation, |out| {
             myriad_wire::handshake::write_request(out, &target.host, &target.path, &key, &headers);
@@ -253,7 +260,7 @@ impl World {
         }
     }
 
-    /// Notes that an attempt succeeded.
+    /// Notes that an attempt succeeded: a terminal was upgraded, and has its session if there is to be one.
     pub(super) fn note_opened(&mut self, index: usize, now: Nanos) {
         self.begin_sequences(index);
         let terminal = &mut self.terminals[index];
@@ -330,7 +337,7 @@ impl World {
     pub(super) fn expire_attempts<R: Reactor>(&mut self, reactor: &mut R, now: Nanos) {
         let (connect, handshake) = (self.plan.connect_timeout, self.plan.handshake_timeout);
         while let Some(&(since, token)) = self.opening.connecting.front() {
-            let waiting = self.attempt_in(token, Phase::Connecting);
+            let waiting = self.attempt_in(token, |phase| phase == Phase::Connecting);
             if waiting.is_some() && now.ticks().since(since) < connect {
                 break;
             }
@@ -341,7 +348,9 @@ impl World {
             }
         }
         while let Some(&(since, token)) = self.opening.upgrading.front() {
-            let waiting = self.attempt_in(token, Phase::Upgrading);
+            let waiting = self.attempt_in(token, |phase| {
+                matches!(phase, Phase::Upgrading | Phase::Joining)
+            });
             if waiting.is_some() && now.ticks().since(since) < handshake {
                 break;
             }
@@ -349,13 +358,17 @@ impl World {
             if let Some(index) = waiting {
                 let age = now.ticks().since(self.terminals[index].waiting_since);
                 self.opening.window.note_timeout(now, age);
-                self.fail_upgrade(reactor, index, Failure::HandshakeTimeout, now);
+                if self.terminals[index].phase == Phase::Joining {
+                    self.fail_attempt(reactor, index, Failure::SessionTimeout, now);
+                } else {
+                    self.fail_upgrade(reactor, index, Failure::HandshakeTimeout, now);
+                }
             }
         }
     }
 
-    fn attempt_in(&self, token: Token, phase: Phase) -> Option<usize> {
+    fn attempt_in(&self, token: Token, wanted: impl Fn(Phase) -> bool) -> Option<usize> {
         self.current(token)
-            .filter(|&index| self.terminals[index].phase == phase)
+            .filter(|&index| wanted(self.terminals[index].phase))
     }
 }

@@ -4,8 +4,10 @@ use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::sources::Sources;
 use crate::measure::push::PushKey;
 use crate::random::mix;
+use myriad_wire::centrifuge::Encoding;
 use myriad_wire::handshake::Key;
 use myriad_wire::ws::Extension;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -15,6 +17,12 @@ pub(crate) struct Plan {
     pub connections: u32,
     pub threads: u32,
     pub targets: Vec<PlannedTarget>,
+    /// Channels that the run publishes to.
+    pub streams: u32,
+    /// Addresses that terminals connect to, in turn. Several targets may have the same, for other channels.
+    pub destinations: u64,
+    /// What terminals say after the upgrade; none where they only listen.
+    pub session: Option<SessionPlan>,
     pub sources: Sources,
     /// Sent with every upgrade request, after the protocol's own.
     pub headers: Vec<(String, String)>,
@@ -34,6 +42,8 @@ pub(crate) struct Plan {
     /// Messages that the server sends back; none: terminals only listen.
     pub echo: Option<EchoPlan>,
     pub limits: myriad_wire::ws::Limits,
+    /// Bytes of incomplete messages that a thread keeps. Past it the terminal that has just received some is ended.
+    pub partial_bytes_max: usize,
     /// Identifies the run in stamps and seeds what is random in it.
     pub run: u16,
     pub seed: u64,
@@ -52,28 +62,65 @@ pub(crate) struct EchoPlan {
     pub outstanding_max: usize,
 }
 
+/// The sessions that terminals begin.
+#[derive(Debug)]
+pub(crate) struct SessionPlan {
+    pub encoding: Encoding,
+    /// Sent with `connect`; empty for none.
+    pub token: String,
+    /// All channels that terminals subscribe to.
+    pub channels: Vec<String>,
+    indices: HashMap<String, u32>,
+}
+
+impl SessionPlan {
+    pub(crate) fn new(encoding: Encoding, token: String, channels: Vec<String>) -> Self {
+        let indices = channels.iter().cloned().zip(0..).collect();
+        Self {
+            encoding,
+            token,
+            channels,
+            indices,
+        }
+    }
+
+    /// The index of a channel; none if no terminal subscribes to it.
+    pub(crate) fn index_of(&self, channel: &str) -> Option<u32> {
+        self.indices.get(channel).copied()
+    }
+}
+
+/// A channel that the terminals of a target subscribe to by command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    /// Its index in [`SessionPlan::channels`].
+    pub channel: u32,
+    /// Which of a terminal's sequences its publications are judged by; none if this run does not publish to it.
+    pub stream_slot: Option<u16>,
+}
+
 /// A target as terminals need it.
 #[derive(Debug)]
 pub(crate) struct PlannedTarget {
     pub address: SocketAddr,
     pub host: String,
     pub path: String,
-    /// By stream: which of a terminal's sequences it is kept in; none when the target does not carry the stream.
-    pub slots: Vec<Option<u16>>,
+    /// The streams that the target carries, in order. A terminal keeps a sequence for each, in this order.
+    pub streams: Vec<u16>,
+    /// By channel; empty where the URL alone says what terminals listen to.
+    pub subscriptions: Vec<Subscription>,
 }
 
 impl PlannedTarget {
     /// Where a terminal of this target keeps the sequence of a stream.
     pub(crate) fn slot(&self, stream: u16) -> Option<usize> {
-        self.slots
-            .get(usize::from(stream))
-            .copied()
-            .flatten()
-            .map(usize::from)
+        self.streams.binary_search(&stream).ok()
     }
 
-    fn slot_count(&self) -> usize {
-        self.slots.iter().flatten().count()
+    /// Where a terminal of this target keeps its place in a channel.
+    pub(crate) fn slot_of_channel(&self, channel: u32) -> Option<usize> {
+        let of = |subscription: &Subscription| subscription.channel;
+        self.subscriptions.binary_search_by_key(&channel, of).ok()
     }
 }
 
@@ -115,11 +162,11 @@ impl Plan {
         u64::from(index) * u64::from(self.threads) + u64::from(part.thread)
     }
 
-    /// Which target a terminal belongs to, and how many of that target's terminals come before it.
+    /// Which target a terminal belongs to, and how many terminals before it connect to the same address.
     pub(crate) fn target_of(&self, number: u64) -> (u16, u64) {
         let targets = self.targets.len() as u64;
         let target = u16::try_from(number % targets).expect("targets are at most 65,536");
-        (target, number / targets)
+        (target, number / self.destinations)
     }
 
     /// The position of a publication of this run in the order they are made, from 1: rounds of all streams.
@@ -150,7 +197,7 @@ impl Plan {
     }
 
     fn stream_count(&self) -> u64 {
-        (self.targets[0].slots.len() as u64).max(1)
+        u64::from(self.streams).max(1)
     }
 
     /// The key of one attempt. Made again when the answer comes, instead of being kept.
@@ -167,7 +214,7 @@ impl Plan {
     pub(crate) fn more_sequences(&self) -> usize {
         self.targets
             .iter()
-            .map(PlannedTarget::slot_count)
+            .map(|target| target.streams.len())
             .max()
             .unwrap_or(0)
             .saturating_sub(1)

@@ -10,10 +10,10 @@ use crate::engine::terminal::Phase;
 use crate::failure::Failure;
 use crate::measure::push::PushKey;
 use crate::measure::sequence::Observed;
-use myriad_reactor::{Close, Reactor, Token};
+use myriad_reactor::{Reactor, Token};
 use myriad_wire::ws::{
-    CONTROL_BYTES_MAX, CloseCode, Decoder, Event, Extension, Kind, Opcode, ProtocolError, Role,
-    encode_close, encode_frame,
+    CONTROL_BYTES_MAX, CloseCode, Decoder, Event, Extension, Kind, Opcode, ProtocolError, Reason,
+    Role, encode_close, encode_frame,
 };
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
             return;
         };
         match self.terminals[index].phase {
-            Phase::Open => self.handle_frames(reactor, token, bytes, now),
+            Phase::Open | Phase::Joining => self.handle_frames(reactor, token, bytes, now),
             Phase::Upgrading => self.handle_answer(reactor, token, bytes, now),
             // After a close frame of ours, nothing but the peer's end is of interest.
             _ => {}
@@ -46,8 +46,7 @@ impl World {
         let mut rest = bytes;
         if self.partials.is_empty() || !self.partials.contains_key(&token.index) {
             while !rest.is_empty() {
-                if let Some((key, payload_bytes)) = self.arrivals.recall(rest) {
-                    self.note_message(token, key, payload_bytes);
+                if self.recall(token, rest) {
                     return;
                 }
                 let Some(frame) = PlainFrame::read(rest, self.plan.extension) else {
@@ -57,11 +56,10 @@ impl World {
                 let payload = &whole[frame.header_bytes..];
                 if let Some(kind) = frame.compressed {
                     let Ok(message) = self.inflate(kind, payload) else {
-                        return self.fail_open(reactor, token);
+                        return self.fail_terminal(reactor, token, Failure::Protocol, now);
                     };
-                    if !self.hear_echo(token, kind, &message, now) {
-                        let key = self.arrivals.recognise_frame(whole, &message);
-                        self.note_message(token, key, message.len());
+                    if !self.hear(reactor, token, (kind, whole, &message), now) {
+                        return;
                     }
                     rest = after;
                     continue;
@@ -74,9 +72,8 @@ impl World {
                             Opcode::Binary => Kind::Binary,
                             _ => Kind::Text,
                         };
-                        if !self.hear_echo(token, kind, payload, now) {
-                            let key = self.arrivals.recognise_frame(whole, payload);
-                            self.note_message(token, key, payload.len());
+                        if !self.hear(reactor, token, (kind, whole, payload), now) {
+                            return;
                         }
                     }
                 }
@@ -88,16 +85,56 @@ impl World {
         }
     }
 
+    /// Hears the input if it is exactly the frame that was heard last.
+    fn recall(&mut self, token: Token, input: &[u8]) -> bool {
+        if self.sessions.is_some() {
+            return self.hear_again(token, input);
+        }
+        let recalled = self.arrivals.recall(input);
+        if let Some((key, payload_bytes)) = recalled {
+            self.note_message(token, key, payload_bytes);
+        }
+        recalled.is_some()
+    }
+
+    /// Hears a message that came in one frame: its kind, the frame and the message. Returns false if the terminal's connection
+    /// has ended over it.
+    fn hear<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        (kind, frame, message): (Kind, &[u8], &[u8]),
+        now: Nanos,
+    ) -> bool {
+        if self.sessions.is_some() {
+            return self.hear_message(reactor, token, Some(frame), message, now);
+        }
+        if !self.hear_echo(token, kind, message, now) {
+            let key = self.arrivals.recognise_frame(frame, message);
+            self.note_message(token, key, message.len());
+        }
+        true
+    }
+
+    /// Takes the next piece of a message.
+    fn feed(&self, body: &mut MessageBody, piece: &[u8]) {
+        if self.sessions.is_some() {
+            body.kept.extend_from_slice(piece);
+        } else {
+            let echo_bytes_max = self.echo.as_ref().map_or(0, |echo| echo.answer_bytes_max());
+            body.feed(piece, echo_bytes_max);
+        }
+    }
+
     /// Reads everything that the protocol allows a server to send, and finds violations.
     fn decode<R: Reactor>(&mut self, reactor: &mut R, token: Token, bytes: &mut [u8], now: Nanos) {
-        let mut partial = match self.partials.remove(&token.index) {
+        let mut partial = match self.take_partial(token.index) {
             Some(Partial::Message(partial)) => partial,
             _ => Box::new(PartialMessage {
                 decoder: Decoder::with_extension(Role::Client, self.plan.extension),
                 body: MessageBody::default(),
             }),
         };
-        let echo_bytes_max = self.echo.as_ref().map_or(0, |echo| echo.answer_bytes_max());
         let mut input = bytes;
         loop {
             match partial.decoder.next_event(&self.plan.limits, &mut input) {
@@ -112,7 +149,7 @@ impl World {
                     if compressed {
                         body.compressed.extend_from_slice(bytes);
                     } else {
-                        body.feed(bytes, echo_bytes_max);
+                        self.feed(body, bytes);
                     }
                     if !last {
                         continue;
@@ -120,36 +157,48 @@ impl World {
                     let mut body = std::mem::take(body);
                     if compressed {
                         let Ok(message) = self.inflate(kind, &body.compressed) else {
-                            return self.fail_open(reactor, token);
+                            return self.fail_terminal(reactor, token, Failure::Protocol, now);
                         };
-                        body.feed(&message, echo_bytes_max);
+                        self.feed(&mut body, &message);
                     }
-                    self.finish_message(token, kind, &body, now);
+                    if !self.finish_message(reactor, token, kind, &body, now) {
+                        return;
+                    }
                 }
                 Ok(Some(Event::Ping(payload))) => self.answer_ping(token, &payload),
                 Ok(Some(Event::Pong(payload))) => self.note_pong(token, &payload, now),
                 Ok(Some(Event::Close(reason))) => {
-                    self.answer_close(token, reason.map(|(code, _)| code), now);
-                    return;
+                    return self.handle_close(reactor, token, reason, now);
                 }
                 Ok(None) => break,
-                Err(_) => return self.fail_open(reactor, token),
+                Err(_) => return self.fail_terminal(reactor, token, Failure::Protocol, now),
             }
         }
-        if !partial.decoder.is_idle() {
-            self.partials.insert(token.index, Partial::Message(partial));
+        if !partial.decoder.is_idle() && !self.keep_message(token.index, partial) {
+            self.fail_terminal(reactor, token, Failure::Unfinished, now);
         }
     }
 
-    /// Notes a message that came in pieces.
-    fn finish_message(&mut self, token: Token, kind: Kind, body: &MessageBody, now: Nanos) {
-        if self.hear_echo(token, kind, &body.echoed, now) {
-            let cut = body.scan.bytes() - body.echoed.len();
+    /// Hears a message that came in pieces. Returns false if the terminal's connection has ended over it.
+    fn finish_message<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        kind: Kind,
+        body: &MessageBody,
+        now: Nanos,
+    ) -> bool {
+        if self.sessions.is_some() {
+            return self.hear_message(reactor, token, None, &body.kept, now);
+        }
+        if self.hear_echo(token, kind, &body.kept, now) {
+            let cut = body.scan.bytes() - body.kept.len();
             self.totals.message_bytes += cut as u64;
         } else {
             let key = body.scan.finish(self.arrivals.run());
             self.note_message(token, key, body.scan.bytes());
         }
+        true
     }
 
     /// A compressed message, within the limit of one.
@@ -161,21 +210,16 @@ impl World {
         Ok(message)
     }
 
-    /// Ends a terminal whose server broke the protocol.
-    fn fail_open<R: Reactor>(&mut self, reactor: &mut R, token: Token) {
-        self.note_lost(Failure::Protocol);
-        self.end(reactor, token.index as usize, Close::Reset);
-    }
-
     /// Counts a message of one terminal.
-    fn note_message(&mut self, token: Token, key: PushKey, payload_bytes: usize) {
+    pub(super) fn note_message(&mut self, token: Token, key: PushKey, payload_bytes: usize) {
         self.totals.messages += 1;
         self.totals.message_bytes += payload_bytes as u64;
-        let PushKey::Own { stream, sequence } = key else {
-            self.arrivals.count(key);
-            return;
-        };
         let index = token.index as usize;
+        // What comes while a terminal still joins is not measured: it was not counted in.
+        let is_joining = self.terminals[index].phase == Phase::Joining;
+        let PushKey::Own { stream, sequence } = key else {
+            return self.count_arrival(key, !is_joining);
+        };
         let target = &self.plan.targets[usize::from(self.terminals[index].target)];
         let Some(slot) = target.slot(stream) else {
             self.totals.unexpected += 1;
@@ -194,10 +238,15 @@ impl World {
                 return;
             }
         }
-        if self.was_called(token, stream, sequence) {
-            self.arrivals.count(key);
-        } else {
+        let is_measured = !is_joining && self.was_called(token, stream, sequence);
+        self.count_arrival(key, is_measured);
+    }
+
+    fn count_arrival(&mut self, key: PushKey, is_measured: bool) {
+        if !is_measured {
             self.totals.replayed += 1;
+        } else if !self.arrivals.count(key) {
+            self.totals.unmeasured += 1;
         }
     }
 
@@ -223,9 +272,28 @@ impl World {
         }
     }
 
+    /// The server closes. A terminal that is still joining has failed to.
+    fn handle_close<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        reason: Option<(CloseCode, Reason)>,
+        now: Nanos,
+    ) {
+        let code = reason.as_ref().map(|(code, _)| *code);
+        let text = reason.map_or_else(String::new, |(_, text)| text.to_string());
+        let index = token.index as usize;
+        if self.terminals[index].phase == Phase::Joining {
+            let failure = code.map_or(Failure::SessionEnded, |code| Failure::SessionClosed(code.0));
+            self.keep_example(failure, &text);
+            return self.fail_attempt(reactor, index, failure, now);
+        }
+        self.notes.closes.push((code.map(|code| code.0), text));
+        self.answer_close(token, code, now);
+    }
+
     /// Answers the server's close frame with one of the same code (RFC 6455, section 5.5.1), and awaits its end.
     fn answer_close(&mut self, token: Token, code: Option<CloseCode>, now: Nanos) {
-        self.notes.closes.push(code.map(|code| code.0));
         let mask = Some(self.random.mask());
         self.outbox
             .push(token.index, token.generation, |out| match code {

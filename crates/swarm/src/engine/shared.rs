@@ -94,6 +94,14 @@ pub(crate) struct Totals {
     pub unmeasured: u64,
     /// Publications that came to clients which had connected after the roll call.
     pub replayed: u64,
+    /// The same as gaps, overtaken and duplicates, by the offsets that a protocol gives to publications.
+    pub offset_gaps: u64,
+    pub offset_overtaken: u64,
+    pub offset_duplicates: u64,
+    /// Subscriptions that asked for what they had missed: those that got it, those that did not, and the publications.
+    pub recoveries: u64,
+    pub recoveries_failed: u64,
+    pub recovered: u64,
     /// Largest lateness of the connect schedule that is this side's fault, and the server's (a full window). Merged by
     /// maximum.
     pub schedule_late: Duration,
@@ -139,6 +147,12 @@ impl Totals {
         self.unexpected += other.unexpected;
         self.unmeasured += other.unmeasured;
         self.replayed += other.replayed;
+        self.offset_gaps += other.offset_gaps;
+        self.offset_overtaken += other.offset_overtaken;
+        self.offset_duplicates += other.offset_duplicates;
+        self.recoveries += other.recoveries;
+        self.recoveries_failed += other.recoveries_failed;
+        self.recovered += other.recovered;
         self.schedule_late = self.schedule_late.max(other.schedule_late);
         self.window_late = self.window_late.max(other.window_late);
         self.turn_max = self.turn_max.max(other.turn_max);
@@ -150,6 +164,14 @@ impl Totals {
     }
 }
 
+/// Close frames of one code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Closes {
+    pub count: u64,
+    /// The first reason that came with one; empty if none did.
+    pub reason: String,
+}
+
 /// One thread's figures, as of the end of its last turn.
 #[derive(Debug)]
 pub(crate) struct Account {
@@ -157,8 +179,8 @@ pub(crate) struct Account {
     pub totals: Totals,
     pub failures: BTreeMap<Failure, u64>,
     /// Close frames from the server, by code; `None` when it gave no code.
-    pub closes: BTreeMap<Option<u16>, u64>,
-    /// The first bytes of the server's answers to refused upgrade requests, by kind of failure.
+    pub closes: BTreeMap<Option<u16>, Closes>,
+    /// The first bytes of what the server said, by kind of failure.
     pub answers: BTreeMap<Failure, Vec<u8>>,
     /// Terminals open now, by target.
     pub open_by_target: Vec<u32>,

@@ -14,7 +14,9 @@ pub(crate) enum Phase {
     Connecting,
     /// The upgrade request is under way.
     Upgrading,
-    /// A WebSocket.
+    /// A WebSocket whose session is being made: commands are not answered yet.
+    Joining,
+    /// A WebSocket, with its session if there is to be one.
     Open,
     /// A close frame went out; the peer's end is awaited.
     Closing,
@@ -94,7 +96,12 @@ impl Terminal {
     pub(crate) fn holds_socket(&self) -> bool {
         matches!(
             self.phase,
-            Phase::Connecting | Phase::Upgrading | Phase::Open | Phase::Closing | Phase::Leaving
+            Phase::Connecting
+                | Phase::Upgrading
+                | Phase::Joining
+                | Phase::Open
+                | Phase::Closing
+                | Phase::Leaving
         )
     }
 }

@@ -5,8 +5,10 @@
 
 use crate::clock::Nanos;
 use crate::engine::crowd::{Partial, World};
+use crate::engine::opening::PROTOBUF_OFFER;
 use crate::failure::Failure;
 use myriad_reactor::{Reactor, Token};
+use myriad_wire::centrifuge::Encoding;
 use myriad_wire::handshake::{Agreed, ResponseRefused, check_response, check_response_to_offer};
 use myriad_wire::http::{HeadLimits, ResponseHead, parse_response};
 use myriad_wire::ws::Extension;
@@ -57,7 +59,7 @@ impl World {
         bytes: &mut [u8],
         now: Nanos,
     ) {
-        match self.partials.remove(&token.index) {
+        match self.take_partial(token.index) {
             Some(Partial::Head(mut head)) => {
                 head.extend_from_slice(bytes);
                 self.handle_head(reactor, token, &mut head, now);
@@ -78,7 +80,11 @@ impl World {
             Answer::Incomplete => self.await_more(token, bytes),
             Answer::Granted { head_bytes, agreed } => {
                 self.note_agreed(agreed);
-                self.note_opened(index, now);
+                if self.sessions.is_some() {
+                    self.begin_session(token);
+                } else {
+                    self.note_opened(index, now);
+                }
                 self.handle_frames(reactor, token, &mut bytes[head_bytes..], now);
             }
             Answer::Refused {
@@ -115,7 +121,7 @@ impl World {
         let number = u32::try_from(index).expect("terminals are at most 2^32");
         let token = self.terminals[index].token(number);
         let mut failure = failure;
-        if let Some(Partial::Head(head)) = self.partials.remove(&number) {
+        if let Some(Partial::Head(head)) = self.take_partial(number) {
             let mut said_from = 0;
             if let Answer::Refused {
                 failure: refusal,
@@ -165,6 +171,7 @@ impl World {
             Extension::Deflate => check_response_to_offer(&head, &key.accept()),
         };
         match judged {
+            Ok(_) if !self.agrees_to_encoding(&head) => invalid,
             Ok(agreed) => Answer::Granted {
                 head_bytes: head.head_bytes(),
                 agreed,
@@ -176,6 +183,15 @@ impl World {
             },
             Err(_) => invalid,
         }
+    }
+}
+
+impl World {
+    /// Whether a server that was asked for protobuf will speak it.
+    fn agrees_to_encoding(&self, head: &ResponseHead<'_>) -> bool {
+        let encoding = self.plan.session.as_ref().map(|session| session.encoding);
+        let (name, value) = PROTOBUF_OFFER;
+        encoding != Some(Encoding::Protobuf) || head.header(name) == Some(value.as_bytes())
     }
 }
 

@@ -25,6 +25,44 @@ pub(crate) enum Observed {
 
 const WINDOW: u32 = 8;
 
+/// The newest number of a row that was seen, and which of the eight before it are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Newest {
+    pub(crate) number: u64,
+    /// Bit *i* is set while the number *i + 1* below the newest was skipped and has not come since.
+    pub(crate) missing: u8,
+}
+
+impl Newest {
+    /// Takes note of one number.
+    pub(crate) fn observe(&mut self, number: u64) -> Observed {
+        if number > self.number {
+            let step = number - self.number;
+            let skipped = match step {
+                1..=8 => u8::MAX.unbounded_shr(9 - low_bits(step)),
+                _ => u8::MAX,
+            };
+            self.missing = self.missing.unbounded_shl(low_bits(step)) | skipped;
+            self.number = number;
+            return match step {
+                1 => Observed::InOrder,
+                _ => Observed::AfterGap(u32::try_from(step - 1).unwrap_or(u32::MAX)),
+            };
+        }
+        let back = self.number - number;
+        if (1..=u64::from(WINDOW)).contains(&back) && self.missing >> (back - 1) & 1 == 1 {
+            self.missing &= !(1 << (back - 1));
+            return Observed::Overtaken;
+        }
+        Observed::Repeated
+    }
+}
+
+/// A step as a width of a shift. Anything above a byte shifts all bits out.
+fn low_bits(step: u64) -> u32 {
+    u32::try_from(step).unwrap_or(u32::MAX)
+}
+
 impl Sequence {
     /// Nothing seen; what came before the terminal joined is none of its business.
     pub(crate) const NONE: Self = Self(0);
@@ -39,33 +77,19 @@ impl Sequence {
 
     /// Takes note of one publication; `sequence` counts from 1 and fits 24 bits.
     pub(crate) fn observe(&mut self, sequence: u32) -> Observed {
-        let (newest, missing) = (self.0 >> WINDOW, self.0 & 0xff);
         if *self == Self::NONE {
             self.0 = sequence << WINDOW;
             return Observed::InOrder;
         }
-        let missing = if newest == 0 { 0 } else { missing };
-        if sequence > newest {
-            let step = sequence - newest;
-            let skipped = if step > WINDOW {
-                0xff
-            } else {
-                (1 << (step - 1)) - 1
-            };
-            let older = if step >= WINDOW { 0 } else { missing << step };
-            self.0 = sequence << WINDOW | ((older | skipped) & 0xff);
-            return if step == 1 {
-                Observed::InOrder
-            } else {
-                Observed::AfterGap(step - 1)
-            };
-        }
-        let back = newest - sequence;
-        if (1..=WINDOW).contains(&back) && missing >> (back - 1) & 1 == 1 {
-            self.0 &= !(1 << (back - 1));
-            return Observed::Overtaken;
-        }
-        Observed::Repeated
+        let [missing, ..] = self.0.to_le_bytes();
+        let mut newest = Newest {
+            number: self.newest().into(),
+            // Before the first the bits say something else.
+            missing: if self.newest() == 0 { 0 } else { missing },
+        };
+        let observed = newest.observe(sequence.into());
+        self.0 = self.newest().max(sequence) << WINDOW | u32::from(newest.missing);
+        observed
     }
 }
 

@@ -1,7 +1,7 @@
 //! Conditions that decide the exit code: `fanout:last<5s`, `reach>=1`, `errors<=0`.
 
 use crate::report::float;
-use myriad_report::{Report, RoundTripReport, Unit, Verdict};
+use myriad_report::{Report, RoundTripReport, SessionReport, Unit, Verdict};
 use myriad_units::parse::{self, QuantityError};
 use std::fmt;
 
@@ -57,6 +57,14 @@ pub enum Metric {
     Gaps,
     /// Publications given to a client again.
     Duplicates,
+    /// Publications missing before one with a higher offset.
+    SessionGaps,
+    /// Publications given to a client again, by their offset.
+    SessionDuplicates,
+    /// Subscriptions that got what they had missed.
+    SessionRecovered,
+    /// Subscriptions that did not.
+    SessionUnrecovered,
     /// Data messages received.
     Messages,
     /// Data messages a second, overall.
@@ -125,7 +133,7 @@ impl Trip {
 }
 
 /// Every metric by name; the names are part of the command line's interface.
-const METRICS: [(&str, Metric); 43] = [
+const METRICS: [(&str, Metric); 47] = [
     ("fanout:first", Metric::FanoutFirst),
     ("fanout:p50", Metric::FanoutP50),
     ("fanout:p90", Metric::FanoutP90),
@@ -145,6 +153,10 @@ const METRICS: [(&str, Metric); 43] = [
     ("missed", Metric::Missed),
     ("gaps", Metric::Gaps),
     ("duplicates", Metric::Duplicates),
+    ("session:gaps", Metric::SessionGaps),
+    ("session:duplicates", Metric::SessionDuplicates),
+    ("session:recovered", Metric::SessionRecovered),
+    ("session:unrecovered", Metric::SessionUnrecovered),
     ("messages", Metric::Messages),
     ("messages:rate", Metric::MessagesRate),
     ("echo:mean", Metric::Echo(Trip::Mean)),
@@ -193,6 +205,10 @@ impl Metric {
             | Self::Missed
             | Self::Gaps
             | Self::Duplicates
+            | Self::SessionGaps
+            | Self::SessionDuplicates
+            | Self::SessionRecovered
+            | Self::SessionUnrecovered
             | Self::Messages => Unit::Count,
         }
     }
@@ -206,6 +222,10 @@ impl Metric {
             Self::Request(_) => Some(LoadOption::Request),
             // What others publish has a reach and times, but no publish request of this run.
             Self::Accepted => Some(LoadOption::Publish),
+            Self::SessionGaps
+            | Self::SessionDuplicates
+            | Self::SessionRecovered
+            | Self::SessionUnrecovered => Some(LoadOption::Session),
             _ => None,
         }
     }
@@ -240,6 +260,10 @@ impl Metric {
             Self::Missed => Some(float(report.messages.missed)),
             Self::Gaps => Some(float(report.messages.gaps)),
             Self::Duplicates => Some(float(report.messages.duplicates)),
+            Self::SessionGaps => of_session(report, |session| session.gaps),
+            Self::SessionDuplicates => of_session(report, |session| session.duplicates),
+            Self::SessionRecovered => of_session(report, |session| session.recovered),
+            Self::SessionUnrecovered => of_session(report, |session| session.unrecovered),
             Self::Messages => Some(float(report.messages.count)),
             Self::MessagesRate => Some(report.messages.mean_per_s),
             Self::Request(trip) => report.request.as_ref().and_then(|trips| trip.of(trips)),
@@ -254,6 +278,8 @@ pub(crate) enum LoadOption {
     Publish,
     Echo,
     Request,
+    /// Of clients that speak a protocol.
+    Session,
 }
 
 impl LoadOption {
@@ -263,8 +289,17 @@ impl LoadOption {
             Self::Publish => "--publish",
             Self::Echo => "--echo",
             Self::Request => "--request",
+            Self::Session => "--protocol centrifuge-json or centrifuge-protobuf",
         }
     }
+}
+
+/// A figure of the sessions; none where clients have no sessions.
+fn of_session(report: &Report, figure: impl Fn(&SessionReport) -> u64) -> Option<f64> {
+    report
+        .session
+        .as_ref()
+        .map(|session| float(figure(session)))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::report::{
 use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
-use myriad_report::{Origin, PushReport, RoundTripReport};
+use myriad_report::{Origin, PushReport, RoundTripReport, SessionReport};
 use std::time::Duration;
 
 impl Run<'_> {
@@ -42,6 +42,7 @@ impl Run<'_> {
             messages: self.messages(figures),
             pings: pings(figures, times),
             echo: self.echo(times),
+            session: self.session(figures),
             request: self.request(),
             fanout: self.fanout(),
             pushes: self.pushes(),
@@ -77,6 +78,8 @@ impl Run<'_> {
                 .iter()
                 .map(|target| target.url.clone())
                 .collect(),
+            protocol: config.protocol.name().to_owned(),
+            channel_count: config.channel_count,
             connections: config.connections,
             connect_rate_per_s: config.connect_rate_per_s,
             connecting_max: config.connecting_max,
@@ -167,6 +170,18 @@ impl Run<'_> {
         // Without a beginning nobody connected, or the run was interrupted before.
         let window = self.shared.echo_window().unwrap_or_default();
         Some(times.echo.report(rate_per_s, window.from, window.until))
+    }
+
+    fn session(&self, figures: &Figures) -> Option<SessionReport> {
+        let totals = &figures.totals;
+        self.plan.session.as_ref().map(|_| SessionReport {
+            gaps: totals.offset_gaps.saturating_sub(totals.offset_overtaken),
+            overtaken: totals.offset_overtaken,
+            duplicates: totals.offset_duplicates,
+            recovered: totals.recoveries,
+            unrecovered: totals.recoveries_failed,
+            recovered_publications: totals.recovered,
+        })
     }
 
     fn request(&self) -> Option<RoundTripReport> {

@@ -111,6 +111,7 @@ mod tests {
             thresholds: Vec::new(),
             warnings: Vec::new(),
             server_said: BTreeMap::new(),
+            session: None,
         }
     }
 }

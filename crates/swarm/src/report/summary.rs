@@ -14,6 +14,8 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
         lost(report),
         failed_pushes(report),
         missed(report),
+        broken_streams(report),
+        unrecovered(report),
     ]
     .into_iter()
     .flatten()
@@ -47,6 +49,10 @@ fn nobody(report: &Report) -> String {
     match report.setup.tcp_connected {
         0 => format!("{whose}."),
         // Each client may have tried several times.
+        attempts if report.session.is_some() => format!(
+            "{} connected, none has its session: is this a Centrifuge endpoint?",
+            count(attempts.min(wanted))
+        ),
         attempts => format!(
             "{} connected, none upgraded: is this a WebSocket server?",
             count(attempts.min(wanted))
@@ -92,6 +98,21 @@ fn missed(report: &Report) -> Option<String> {
     })
 }
 
+fn broken_streams(report: &Report) -> Option<String> {
+    let session = report.session.as_ref()?;
+    let broken = session.gaps + session.duplicates;
+    (broken > 0).then(|| {
+        let offsets = counted(broken, "offset");
+        format!("{offsets} missing or repeated")
+    })
+}
+
+fn unrecovered(report: &Report) -> Option<String> {
+    let session = report.session.as_ref()?;
+    let lost = session.unrecovered;
+    (lost > 0).then(|| format!("{} not recovered", verb(lost, "subscription")))
+}
+
 fn unanswered(one: &str, trips: Option<&RoundTripReport>) -> Option<String> {
     let trips = trips?;
     if trips.lost > 0 {
@@ -117,6 +138,7 @@ fn were(value: u64, one: &str) -> String {
 mod tests {
     use super::*;
     use crate::report::tests::report;
+    use myriad_report::SessionReport;
 
     #[test]
     fn a_run_in_which_all_went_well_has_nothing_to_say() {
@@ -142,6 +164,23 @@ mod tests {
         );
         report.crowd.open_at_end = 0;
         assert!(sentence(&report).contains("all 1,200 connections were lost"));
+    }
+
+    #[test]
+    fn streams_that_were_not_whole_are_told() {
+        let mut report = report();
+        report.session = Some(SessionReport::default());
+        assert_eq!(went_wrong(&report), None);
+        report.session = Some(SessionReport {
+            gaps: 1,
+            duplicates: 1,
+            unrecovered: 3,
+            ..SessionReport::default()
+        });
+        assert_eq!(
+            went_wrong(&report).unwrap(),
+            "Not everything went well: 2 offsets missing or repeated and 3 subscriptions were not recovered."
+        );
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(crate) fn render(report: &Report, columns: usize) -> String {
     write_head(report, &mut page);
     write_setup(report, &mut page);
     write_messages(report, &mut page);
+    write_session(report, &mut page);
     write_round_trips("echo", report.echo.as_ref(), &mut page);
     write_round_trips("requests", report.request.as_ref(), &mut page);
     write_pushes(report, &mut page);
@@ -129,13 +130,15 @@ fn write_setup(report: &Report, page: &mut Page) {
         text::time_or_dash(setup.p99_ms),
         text::time_or_dash(setup.slowest_ms)
     );
-    page.line("upgraded in", &upgraded);
+    let label = if report.session.is_some() {
+        "joined in"
+    } else {
+        "upgraded in"
+    };
+    page.line(label, &upgraded);
     page.line("errors", &kinds(&report.errors));
     if !report.closes.is_empty() {
-        page.line(
-            "closes",
-            &format!("by the server: {}", kinds(&report.closes)),
-        );
+        page.line("closes", &format!("by the server: {}", closes(report)));
     }
     let churn = &report.churn;
     if report.settings.churn_per_s.is_some() || churn.lost + churn.impatient > 0 {
@@ -164,6 +167,43 @@ fn kinds(counts: &BTreeMap<String, u64>) -> String {
         .map(|(kind, count)| format!("{kind} {}", text::count(*count)))
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// Close frames by code, with the first reason of each.
+fn closes(report: &Report) -> String {
+    let closes = report.closes.iter().map(|(code, count)| {
+        let count = text::count(*count);
+        match report.server_said.get(&format!("close_{code}")) {
+            Some(reason) => format!("{code} {count} ({reason})"),
+            None => format!("{code} {count}"),
+        }
+    });
+    closes.collect::<Vec<_>>().join(", ")
+}
+
+fn write_session(report: &Report, page: &mut Page) {
+    let Some(session) = &report.session else {
+        return;
+    };
+    let mut offsets = format!(
+        "gaps {}, duplicates {}",
+        text::count(session.gaps),
+        text::count(session.duplicates)
+    );
+    if session.overtaken > 0 {
+        offsets.push_str(&format!(", overtaken {}", text::count(session.overtaken)));
+    }
+    page.line("offsets", &offsets);
+    let asked = session.recovered + session.unrecovered;
+    if asked > 0 {
+        let recovered = format!(
+            "{} of {}, with {}",
+            text::count(session.recovered),
+            text::counted(asked, "subscription"),
+            text::counted(session.recovered_publications, "publication")
+        );
+        page.line("recovered", &recovered);
+    }
 }
 
 fn write_messages(report: &Report, page: &mut Page) {

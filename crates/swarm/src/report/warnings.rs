@@ -5,7 +5,7 @@ use crate::measure::collector::as_millis;
 use crate::measure::process::{LATE_MAX, SATURATED_SHARE};
 use crate::measure::round_trip::Counts;
 use crate::report::text;
-use crate::run::{Figures, Run};
+use crate::run::{Figures, Run, name_of_close};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -94,7 +94,12 @@ impl Run<'_> {
     }
 
     fn handshakes_timed_out(figures: &Figures) -> bool {
-        [Failure::ConnectTimeout, Failure::HandshakeTimeout]
+        let timeouts = [
+            Failure::ConnectTimeout,
+            Failure::HandshakeTimeout,
+            Failure::SessionTimeout,
+        ];
+        timeouts
             .iter()
             .any(|failure| figures.failures.contains_key(failure))
     }
@@ -208,12 +213,17 @@ fn advice(failure: Failure, figures: &Figures) -> Option<String> {
     }
 }
 
-/// What a server answered, by kind of failure.
+/// What a server said first, by kind of failure, and by code of its close frames.
 pub(super) fn server_said(figures: &Figures) -> BTreeMap<String, String> {
     let answers = figures.answers.iter();
-    answers
-        .map(|(failure, said)| (failure.to_string(), printable(said)))
-        .collect()
+    let answers = answers.map(|(failure, said)| (failure.to_string(), printable(said)));
+    let closes = figures.closes.iter();
+    let reasons = closes.filter(|(_, closes)| !closes.reason.is_empty());
+    let reasons = reasons.map(|(code, closes)| {
+        let kind = format!("close_{}", name_of_close(*code));
+        (kind, printable(closes.reason.as_bytes()))
+    });
+    answers.chain(reasons).collect()
 }
 
 /// Bytes of a peer as text that is safe to show: whatever is not printable is escaped.

@@ -6,6 +6,7 @@
 
 mod echoes;
 mod ends;
+mod sessions;
 mod window;
 
 use crate::clock::{Clock, Nanos};
@@ -565,7 +566,7 @@ impl World {
         let closes: u64 = self
             .shared
             .accounts()
-            .map(|a| a.closes.values().sum::<u64>())
+            .map(|a| a.closes.values().map(|closes| closes.count).sum::<u64>())
             .sum();
         assert!(closes <= self.close_frames);
     }

@@ -13,6 +13,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tungstenite::{Message, WebSocket};
 
 /// In place of a status: the connection ends without an answer.
@@ -25,6 +26,8 @@ pub(crate) type Client = WebSocket<TcpStream>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Admission {
     Upgrade,
+    /// Upgrade, agree to the subprotocol that is offered, and begin like this.
+    Greet(fn(&mut Client)),
     /// Answer with this status.
     Refuse(u16),
     /// Answer with this, and go on holding the connection.
@@ -105,6 +108,15 @@ fn accept(listener: &TcpListener, clients: &Clients, admit: impl Fn(usize) -> Ad
                 list.push(client);
                 clients.more.notify_all();
             }
+            Admission::Greet(greet) => {
+                let mut list = clients.list.lock().unwrap();
+                let Ok(mut client) = tungstenite::accept_hdr(stream, agree) else {
+                    continue;
+                };
+                greet(&mut client);
+                list.push(client);
+                clients.more.notify_all();
+            }
             Admission::Refuse(status) => {
                 read_head(&mut stream);
                 let answer = format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n");
@@ -119,6 +131,20 @@ fn accept(listener: &TcpListener, clients: &Clients, admit: impl Fn(usize) -> Ad
             Admission::Ignore => ignored.push(stream),
         }
     }
+}
+
+/// Repeats the subprotocol that a client offers.
+#[expect(
+    clippy::unnecessary_wraps,
+    clippy::result_large_err,
+    reason = "the library's signature"
+)]
+fn agree(request: &Request, mut answer: Response) -> Result<Response, ErrorResponse> {
+    const NAME: &str = "sec-websocket-protocol";
+    if let Some(offered) = request.headers().get(NAME) {
+        answer.headers_mut().insert(NAME, offered.clone());
+    }
+    Ok(answer)
 }
 
 /// Serves publish requests, one connection after the other.

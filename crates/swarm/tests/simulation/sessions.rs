@@ -1,0 +1,423 @@
+//! Terminals with sessions on a simulated network, against a server that keeps the protocol and remembers everything.
+//!
+//! Terminals leave and come back. Whatever the network does, each of them must have heard every publication since it first
+//! subscribed, once and in order.
+
+use super::Manual;
+use crate::clock::Clock as _;
+use crate::config::{Config, Endpoint, Publish, PublishBody};
+use crate::engine::crowd::{Crowd, Turned};
+use crate::engine::plan::Plan;
+use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
+use crate::failure::Failure;
+use crate::measure::push::PushKey;
+use crate::protocol::Protocol;
+use crate::stamp::Stamp;
+use crate::target::Target;
+use myriad_reactor::Driver;
+use myriad_reactor::sim::{Faults, PeerId, Prng, Sim, SimNet};
+use myriad_wire::centrifuge::{
+    ConnectResult, Decoder as Commands, Encoding, FrameWriter, PublicationFields, Push, Request,
+    SubscribeRequest, SubscribeResult,
+};
+use myriad_wire::handshake::check_upgrade;
+use myriad_wire::http::{HeadLimits, parse_request};
+use myriad_wire::ws::{Decoder, Event, Limits, Opcode, Role, encode_frame};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SEEDS: u64 = 150;
+const STEPS: u32 = 250;
+const EPOCH: &str = "epoch";
+
+/// The server's end of one connection.
+struct Peer {
+    id: PeerId,
+    head: Option<Vec<u8>>,
+    decoder: Decoder,
+    message: Vec<u8>,
+    is_subscribed: bool,
+    is_over: bool,
+    pings: u64,
+    pongs: u64,
+    /// Messages of the protocol that wait to leave together.
+    waiting: Vec<u8>,
+}
+
+struct World {
+    net: SimNet,
+    prng: Prng,
+    clock: Manual,
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    crowds: Vec<Option<Crowd<Sim>>>,
+    peers: Vec<Peer>,
+    /// The channel's publications; their offsets count from 1.
+    history: Vec<Vec<u8>>,
+    encoding: Encoding,
+    recoveries: u64,
+    /// By number of a publication: the terminals that its roll call counted, once all were connected.
+    expected: HashMap<u64, u64>,
+}
+
+#[test]
+fn whoever_comes_back_has_heard_everything() {
+    for seed in 0..SEEDS {
+        let outcome = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            (0..STEPS).for_each(|_| world.step());
+            world.settle();
+            world.check();
+            world.close();
+        });
+        if let Err(panic) = outcome {
+            eprintln!("the failing seed is {seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn plan(seed: u64, prng: &mut Prng) -> Plan {
+    let target = Target::parse("ws://127.0.0.1:8000/connection/websocket").unwrap();
+    let mut config = Config::new(vec![target], prng.between(1, 40) as u64);
+    config.driver = Some(Driver::Epoll);
+    config.threads = Some(u32::try_from(prng.between(1, 3)).unwrap());
+    config.connecting_max = u32::try_from(prng.between(1, 40)).unwrap();
+    config.protocol = if prng.one_in(2) {
+        Protocol::CentrifugeJson
+    } else {
+        Protocol::CentrifugeProtobuf
+    };
+    config.channels = vec!["x".to_owned()];
+    config.churn_per_s = Some(0.3);
+    config.retries = 100;
+    // A clock that jumps must not make a kind server a slow one.
+    config.handshake_timeout = Duration::from_secs(1000);
+    config.connect_timeout = Duration::from_secs(1000);
+    let endpoint = Endpoint::parse("http://127.0.0.1:8000/publish").unwrap();
+    let mut publish = Publish::new(endpoint, Duration::from_secs(1));
+    publish.body = PublishBody::Api;
+    config.publish = Some(publish);
+    let mut plan = config.prepare().unwrap().plan;
+    plan.seed = seed;
+    plan
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut prng = Prng::new(seed);
+        let net = SimNet::new(seed, Faults::mixed(&mut prng));
+        let plan = Arc::new(plan(seed, &mut prng));
+        let shared = Arc::new(Shared::new(plan.threads as usize, 1));
+        let clock = Manual::default();
+        let crowds = (0..plan.threads).map(|thread| {
+            let part = plan.part(thread);
+            let reactor = net.reactor(plan.sockets_max(part));
+            let (plan, shared) = (Arc::clone(&plan), Arc::clone(&shared));
+            Some(Crowd::new(reactor, plan, part, shared, clock.now()))
+        });
+        Self {
+            crowds: crowds.collect(),
+            encoding: plan.session.as_ref().unwrap().encoding,
+            net,
+            prng,
+            clock,
+            plan,
+            shared,
+            peers: Vec::new(),
+            history: Vec::new(),
+            recoveries: 0,
+            expected: HashMap::new(),
+        }
+    }
+
+    fn step(&mut self) {
+        self.serve();
+        if self.prng.one_in(6) {
+            self.publish();
+        }
+        if !self.peers.is_empty() {
+            let index = self.prng.below(self.peers.len());
+            self.disturb(index);
+        }
+        self.turn();
+        let holds = |shared: &Shared| shared.accounts().all(|a| a.stage == Stage::Holding);
+        if holds(&self.shared) && self.shared.order() == Order::Run {
+            self.shared.set_order(Order::Churn(Ending::Reset));
+        }
+        let jump = self.prng.below(40) as u64;
+        self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
+    }
+
+    fn turn(&mut self) {
+        for crowd in &mut self.crowds {
+            let Some(running) = crowd else { continue };
+            if running.turn(&self.clock).unwrap() == Turned::Done {
+                *crowd = None;
+            }
+        }
+    }
+
+    /// Accepts connections, and answers what terminals say.
+    fn serve(&mut self) {
+        for dialed in self.net.dialed() {
+            self.peers.push(Peer {
+                id: dialed.peer,
+                head: Some(Vec::new()),
+                decoder: Decoder::new(Role::Server),
+                message: Vec::new(),
+                is_subscribed: false,
+                is_over: false,
+                pings: 0,
+                pongs: 0,
+                waiting: Vec::new(),
+            });
+        }
+        for index in 0..self.peers.len() {
+            let mut bytes = self.net.read(self.peers[index].id);
+            if self.peers[index].head.is_some() {
+                self.upgrade(index, &bytes);
+            } else {
+                self.hear(index, &mut bytes);
+            }
+            let peer = &mut self.peers[index];
+            if !peer.is_over && self.net.end(peer.id).is_some() {
+                peer.is_over = true;
+                self.net.close(peer.id);
+            }
+            if self.prng.one_in(2) {
+                self.flush(index);
+            }
+        }
+    }
+
+    fn upgrade(&mut self, index: usize, bytes: &[u8]) {
+        let peer = &mut self.peers[index];
+        let mut received = peer.head.take().unwrap();
+        received.extend_from_slice(bytes);
+        let Some(head) = parse_request(&received, HeadLimits::default()).unwrap() else {
+            peer.head = Some(received);
+            return;
+        };
+        let upgrade = check_upgrade(&head).unwrap();
+        let offered = head.header("sec-websocket-protocol");
+        assert_eq!(offered.is_some(), self.encoding == Encoding::Protobuf);
+        let protocol = offered.map(|_| "centrifuge-protobuf");
+        let mut answer = Vec::new();
+        upgrade.write_response(protocol, None, &mut answer);
+        assert_eq!(received.len(), head.head_bytes());
+        self.net.write(peer.id, &answer);
+    }
+
+    fn hear(&mut self, index: usize, bytes: &mut [u8]) {
+        let mut input = bytes;
+        loop {
+            let peer = &mut self.peers[index];
+            let event = peer.decoder.next_event(&Limits::default(), &mut input);
+            match event.unwrap() {
+                None => break,
+                Some(Event::Data { bytes, last, .. }) => {
+                    peer.message.extend_from_slice(bytes);
+                    if last {
+                        let message = std::mem::take(&mut peer.message);
+                        self.answer(index, &message);
+                    }
+                }
+                Some(event) => panic!("{event:?}"),
+            }
+        }
+    }
+
+    /// Answers the commands of one message.
+    fn answer(&mut self, index: usize, message: &[u8]) {
+        for command in Commands::new(self.encoding, message) {
+            let command = command.unwrap();
+            let peer = &mut self.peers[index];
+            let mut writer = FrameWriter::new(self.encoding, &mut peer.waiting);
+            match command.request {
+                Request::Pong => peer.pongs += 1,
+                Request::Connect(_) => {
+                    let result = ConnectResult {
+                        client: "c",
+                        version: "test",
+                        ping: 25,
+                        pong: true,
+                        ..ConnectResult::default()
+                    };
+                    let none: [(&str, (SubscribeResult<'_>, std::iter::Empty<_>)); 0] = [];
+                    writer.connect(command.id, &result, none.into_iter());
+                }
+                Request::Subscribe(request) => self.subscribe(index, command.id, &request),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn subscribe(&mut self, index: usize, id: u32, request: &SubscribeRequest<'_>) {
+        assert_eq!(request.channel, "x");
+        assert_eq!(request.epoch, if request.recover { EPOCH } else { "" });
+        let top = self.history.len();
+        let since = if request.recover {
+            self.recoveries += 1;
+            usize::try_from(request.offset).unwrap()
+        } else {
+            top
+        };
+        let missed = self.history.iter().zip(1..).skip(since);
+        let missed = missed.map(|(data, offset)| PublicationFields {
+            data,
+            offset,
+            ..PublicationFields::default()
+        });
+        let result = SubscribeResult {
+            recoverable: true,
+            positioned: true,
+            epoch: EPOCH,
+            offset: since as u64,
+            recovered: request.recover,
+            was_recovering: request.recover,
+            ..SubscribeResult::default()
+        };
+        let peer = &mut self.peers[index];
+        assert!(!std::mem::replace(&mut peer.is_subscribed, true));
+        FrameWriter::new(self.encoding, &mut peer.waiting).subscribe(id, &result, missed);
+    }
+
+    /// Makes a publication, which leaves with others or alone.
+    fn publish(&mut self) {
+        let number = self.history.len() as u64 + 1;
+        let sequence = u32::try_from(number).unwrap();
+        let key = PushKey::Own {
+            stream: 0,
+            sequence,
+        };
+        let roll = self.shared.call_roll(number, |_| true);
+        if matches!(self.shared.order(), Order::Churn(_)) {
+            self.expected.insert(number, roll.expected);
+        }
+        let now = self.clock.now();
+        self.shared.ledger.publish(key, number, roll, now, now);
+        let (run, stream) = (self.plan.run, 0);
+        let stamp = Stamp {
+            run,
+            stream,
+            sequence,
+        };
+        let data = format!("\"{}\"", stamp.payload(26 + self.prng.below(200)));
+        let push = Push::Publication(PublicationFields {
+            data: data.as_bytes(),
+            offset: number,
+            ..PublicationFields::default()
+        });
+        for peer in self.peers.iter_mut().filter(|peer| peer.is_subscribed) {
+            FrameWriter::new(self.encoding, &mut peer.waiting).push("x", &push);
+        }
+        self.history.push(data.into_bytes());
+    }
+
+    fn disturb(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        match self.prng.below(3) {
+            0 if peer.is_subscribed && !peer.is_over => {
+                // Never two in one message.
+                self.flush(index);
+                let peer = &mut self.peers[index];
+                peer.pings += 1;
+                FrameWriter::new(self.encoding, &mut peer.waiting).ping();
+                self.flush(index);
+            }
+            1 => self.net.stall(peer.id),
+            _ => self.net.resume(peer.id),
+        }
+    }
+
+    /// Sends what waits, as one message in one frame or two.
+    fn flush(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        let message = std::mem::take(&mut peer.waiting);
+        if message.is_empty() || peer.is_over {
+            return;
+        }
+        let opcode = match self.encoding {
+            Encoding::Json => Opcode::Text,
+            Encoding::Protobuf => Opcode::Binary,
+        };
+        let mut frames = Vec::new();
+        if self.prng.one_in(3) {
+            let (first, last) = message.split_at(self.prng.below(message.len()));
+            encode_frame(&mut frames, opcode, false, None, first);
+            encode_frame(&mut frames, Opcode::Continuation, true, None, last);
+        } else {
+            encode_frame(&mut frames, opcode, true, None, &message);
+        }
+        self.net.write(peer.id, &frames);
+    }
+
+    /// Lets everything that is under way arrive, on a quiet network.
+    fn settle(&mut self) {
+        self.net.set_faults(Faults::NONE);
+        self.shared.set_order(Order::Run);
+        self.peers.iter().for_each(|peer| self.net.resume(peer.id));
+        // Longer than the waits before a retry.
+        for _ in 0..2000 {
+            self.serve();
+            self.turn();
+            self.clock.0.set(self.clock.0.get() + 25_000_000);
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        let accounts = self.shared.accounts();
+        accounts.for_each(|account| totals.merge(&account.totals));
+        totals
+    }
+
+    fn check(&self) {
+        let totals = self.totals();
+        assert_eq!(totals.open, u64::from(self.plan.connections), "{totals:?}");
+        assert_eq!((totals.lost, totals.recoveries_failed), (0, 0));
+        // A connection that ends while the answer is under way recovers again.
+        assert!(totals.recoveries <= self.recoveries);
+        assert_eq!((totals.offset_gaps, totals.offset_duplicates), (0, 0));
+        assert_eq!((totals.gaps, totals.duplicates), (0, 0), "{totals:?}");
+        assert_eq!((totals.overtaken, totals.offset_overtaken), (0, 0));
+        assert_eq!((totals.unexpected, totals.unmeasured), (0, 0));
+        let present = || self.peers.iter().filter(|peer| !peer.is_over);
+        assert_eq!(present().count() as u64, totals.open);
+        assert!(present().all(|peer| peer.pings == peer.pongs));
+        let mut received: HashMap<u64, u64> = HashMap::new();
+        for account in self.shared.accounts() {
+            // The network may refuse a connection for a while.
+            let mut failures = account.failures.keys();
+            let is_of_network =
+                |failure: &Failure| matches!(failure, Failure::ConnectTimeout | Failure::Refused);
+            assert!(failures.all(is_of_network), "{:?}", account.failures);
+            for (key, tally) in &account.tallies {
+                let PushKey::Own { sequence, .. } = key else {
+                    panic!("a foreign publication");
+                };
+                *received.entry(u64::from(*sequence)).or_default() += tally.received;
+            }
+            for (number, departed) in &account.departed {
+                *received.entry(*number).or_default() += departed;
+            }
+        }
+        for (number, expected) in &self.expected {
+            let received = received.get(number).copied().unwrap_or(0);
+            assert_eq!(received, *expected, "publication {number}: {totals:?}");
+        }
+    }
+
+    fn close(&mut self) {
+        self.shared.set_order(Order::Close(Ending::Reset));
+        for _ in 0..1000 {
+            self.turn();
+            self.serve();
+            self.clock.0.set(self.clock.0.get() + 20_000_000);
+        }
+        assert!(self.crowds.iter().all(Option::is_none), "every thread ends");
+        assert_eq!(self.net.open_sockets(), 0);
+    }
+}
