@@ -133,6 +133,8 @@ pub struct Publish {
     pub endpoints: Vec<Endpoint>,
     /// Interval between pushes.
     pub every: Duration,
+    /// Spread a push's channels evenly over the interval, instead of one after the other at its beginning.
+    pub is_spread: bool,
     /// How many; none: until the duration is over.
     pub pushes: Option<u32>,
     /// Payload size, stamp included.
@@ -266,6 +268,7 @@ impl Publish {
         Self {
             endpoints: vec![endpoint],
             every,
+            is_spread: false,
             pushes: None,
             payload_bytes: PAYLOAD_BYTES_DEFAULT,
             filler: Filler::default(),

@@ -4,7 +4,8 @@
 //! It has a thread of its own, so that its schedule does not depend on how busy the crowd is. The clock of a round's
 //! first publication starts when it is due by the schedule, whatever became of those before it: a server that answers
 //! late delays the next push, and its clients wait for that too. The clocks of a round's other channels start one after
-//! the other, before the first request is handed to its connection, which then writes it at once. A publication is
+//! the other, before the first request is handed to its connection, which then writes it at once; in a round that is
+//! spread they are due by the schedule too. A publication is
 //! accepted when the last URL has answered.
 
 use crate::clock::{Clock as _, Nanos, RunClock};
@@ -133,28 +134,53 @@ impl Rounds {
             .unwrap_or(SEQUENCE_MAX)
             .min(SEQUENCE_MAX);
         for sequence in 1..=pushes {
-            let due = due_at(begin, self.publish.every, sequence);
-            let ready_at = Instant::now() + due.since(self.clock.now().plus(READY_BEFORE));
-            tokio::select! {
-                biased;
-                // An error means that the run is gone, which is as good a reason.
-                _ = stopped.wait_for(|&stop| stop) => return,
-                () = sleep_until(ready_at) => {}
-            }
+            let round_due = due_at(begin, self.publish.every, sequence);
             for stream in 0..self.channels.len() {
+                let due = self.due_in_round(round_due, stream);
+                if let Some(due) = due
+                    && !self.sleep_until_ready(due, stopped).await
+                {
+                    return;
+                }
                 let stream = u16::try_from(stream).expect("channels are at most 65,536");
-                self.publish_one(stream, sequence, (stream == 0).then_some(due))
-                    .await;
+                self.publish_one(stream, sequence, due).await;
             }
+        }
+    }
+
+    /// When a channel of a round is due; none if that is when the one before it is done.
+    fn due_in_round(&self, round_due: Nanos, stream: usize) -> Option<Nanos> {
+        if stream == 0 {
+            return Some(round_due);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "channels are at most 65,536")]
+        let share = stream as f64 / self.channels.len() as f64;
+        let spread = self.publish.is_spread;
+        spread.then(|| round_due.plus(self.publish.every.mul_f64(share)))
+    }
+
+    /// Waits until the requests of a publication are to be made ready. False if the run is over before.
+    async fn sleep_until_ready(&self, due: Nanos, stopped: &mut watch::Receiver<bool>) -> bool {
+        let ready_at = Instant::now() + due.since(self.clock.now().plus(READY_BEFORE));
+        tokio::select! {
+            biased;
+            // An error means that the run is gone, which is as good a reason.
+            _ = stopped.wait_for(|&stop| stop) => false,
+            () = sleep_until(ready_at) => true,
         }
     }
 
     /// Waits for the rest of the time until a publication is due, and notes how late it is.
     fn await_due(&self, due: Nanos) {
         let remaining = due.since(self.clock.now());
-        std::thread::sleep(remaining.saturating_sub(SPUN));
-        while self.clock.now() < due {
-            std::hint::spin_loop();
+        if self.publish.is_spread {
+            // Many a second: the overshoot is in their times, and spinning would cost a good part of a processor.
+            std::thread::sleep(remaining);
+        } else {
+            std::thread::sleep(remaining.saturating_sub(SPUN));
+            while self.clock.now() < due {
+                std::hint::spin_loop();
+            }
         }
         let late = self.clock.now().since(due);
         let mut progress = lock(&self.progress);

@@ -107,6 +107,9 @@ pub(crate) struct Arguments {
     /// Time between pushes
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "publish")]
     every: Duration,
+    /// Spread a push to many channels evenly over --every, instead of one after the other at its beginning
+    #[arg(long, requires = "publish")]
+    spread: bool,
     /// Pushes to make [default: until the duration is over]
     #[arg(long, value_name = "COUNT", requires = "publish")]
     pushes: Option<u32>,
@@ -324,6 +327,7 @@ impl Arguments {
         config.publish = endpoints.next().map(|endpoint| {
             let mut publish = Publish::new(endpoint, self.every);
             publish.endpoints.extend(endpoints);
+            publish.is_spread = self.spread;
             publish.pushes = self.pushes;
             publish.channels = self.publish_channel;
             publish.api_key = self.api_key;
