@@ -50,8 +50,8 @@ class Bench:
             "--driver", kind, "--ping-interval", ping_interval, "--drain", "1s",
         ]
 
-    def crowd_command(self, connections, ports, report, *options):
-        target = f"ws://127.0.0.1:{ports[0]}/raw?channel=bench"
+    def crowd_command(self, connections, ports, report, path, *options):
+        target = f"ws://127.0.0.1:{ports[0]}{path}"
         return [
             self.myriad, "swarm", target, "--connections", connections, "--live", "json", "--json", report, *options,
         ]
@@ -62,7 +62,7 @@ class Bench:
             url, body = f"http://127.0.0.1:{ports[1]}/", "plain"
         return ["--publish", url, "--publish-body", body, "--pushes", pushes, "--every", every]
 
-    def run(self, name, kind, connections, ping_interval, crowd_options, course):
+    def run(self, name, kind, connections, ping_interval, crowd_options, course, path="/raw?channel=bench"):
         """Starts both, hands the crowd's events to `course`, returns its figures with those all runs have.
 
         `course(run, event)` is called for each live event and returns True when the run is over.
@@ -71,7 +71,7 @@ class Bench:
         ports = processes.free_ports(2)
         report = self.out / f"{name}.report.json"
         server_command = self.server_command(kind, connections, ping_interval, ports)
-        crowd_command = self.crowd_command(connections, ports, report, *crowd_options(kind, ports))
+        crowd_command = self.crowd_command(connections, ports, report, path, *crowd_options(kind, ports))
         figures = {"kind": kind, "busy_before": round(processes.busy_share(), 3)}
         with Process(server_command, self.out / f"{name}.server.log") as server:
             wait_until_ready(server, ports[1] if kind == "baseline" else ports[0], kind)

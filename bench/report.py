@@ -182,6 +182,13 @@ def _other(run):
         notes.append(f"server CPU {run['server_cpu_s']:.1f} s for {len(run['pushes'])} pushes")
     if "server_cpu_share" in run:
         notes.append(f"server CPU {rows.share(run['server_cpu_share'])} of a core")
+    fanout = run["report"].get("fanout")
+    if fanout and "pushes" not in run:
+        times = fanout["overall"]
+        notes.append(
+            f"{fanout['pushes']:,} pushes, reach {fanout['reach']:.2%}, "
+            f"p50 {rows.milliseconds(times['p50_ms'])}, p99 {rows.milliseconds(times['p99_ms'])}"
+        )
     if "probe" in run:
         times = run["probe"]["fanout"]["overall"]
         notes.append(f"p50 {rows.milliseconds(times['p50_ms'])}, p99 {rows.milliseconds(times['p99_ms'])}")

@@ -1,5 +1,6 @@
 """The table of targets: the figure of each row, and whether it reaches its target."""
 
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -123,6 +124,16 @@ def missed(run):
     return messages["gaps"] + messages["duplicates"] + short
 
 
+def crowd_bytes(run):
+    return run["report"]["crowd"]["user_bytes_per_client"]
+
+
+def room_p99_ms(run):
+    """Due to delivered, 99% of all deliveries; none if some did not come."""
+    fanout = run["report"]["fanout"]
+    return fanout["overall"]["p99_ms"] if fanout["reach"] == 1 else math.inf
+
+
 def byte_count(value):
     return f"{value:.0f} B"
 
@@ -180,6 +191,29 @@ ROWS = [
     Row("compressed-100k-memory", "compressed-100k",
         "user space per idle connection that negotiated compression, against one that did not",
         "at most 1.05", ratio("compressed", user_bytes, against="plain"), 1.05),
+    Row("sessions-100k-setup", "sessions-100k", "JSON clients that connect and subscribe, 100k, both ends here, io_uring",
+        "30,000/s", figure("centrifuge-json", setup_rate), 30_000, at_least=True, shown=per_second),
+    Row("sessions-100k-setup-ratio", "sessions-100k", "the same against `raw` in the same round",
+        "at least 0.6", ratio("centrifuge-json", setup_rate, against="raw"), 0.6, at_least=True),
+    Row("sessions-100k-protobuf-ratio", "sessions-100k", "protobuf clients that connect and subscribe, against `raw`",
+        "at least 0.6", ratio("centrifuge-protobuf", setup_rate, against="raw"), 0.6, at_least=True),
+    Row("sessions-100k-json", "sessions-100k", "broadcast to 100k JSON clients, publish to last client, against `raw`",
+        "at most 1.1", ratio("centrifuge-json", last_ms, against="raw"), 1.1),
+    Row("sessions-100k-protobuf", "sessions-100k",
+        "broadcast to 100k protobuf clients, publish to last client, against `raw`",
+        "at most 1.1", ratio("centrifuge-protobuf", last_ms, against="raw"), 1.1),
+    Row("sessions-100k-memory", "sessions-100k", "user space per idle JSON client with one subscription, at 100k",
+        "256 B (384 B at most)", figure("centrifuge-json", user_bytes), 256, shown=byte_count, tolerated=384),
+    Row("sessions-1m-memory", "sessions-1m", "user space per idle JSON client with one subscription, at 1M",
+        "256 B (384 B at most)", figure("centrifuge-json", user_bytes), 256, shown=byte_count, tolerated=384),
+    Row("sessions-1m-crowd", "sessions-1m", "user space of the crowd per idle JSON client, at 1M",
+        "at most 96 B", figure("centrifuge-json", crowd_bytes), 96, shown=byte_count),
+    *(
+        Row(f"rooms-100k-{load.split()[1].rstrip('%')}", "rooms-100k",
+            f"1,000 rooms of 100 JSON clients, {load.removeprefix('at ')} of 150,000 deliveries/s, due to delivered, p99",
+            "under 1 s", figure(load, room_p99_ms), 1000, shown=milliseconds)
+        for load in ("at 50%", "at 80%", "at 100%")
+    ),
     Row("broadcast-1m-io_uring", "broadcast-1m",
         "broadcast to 1M, publish to last client, against the baseline",
         "at most 0.9", ratio("io_uring", last_ms), 0.9),
