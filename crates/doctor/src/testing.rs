@@ -1,11 +1,42 @@
-//! A machine that does not exist, for tests.
+//! A machine that does not exist, for tests; and machines made of files.
 
 use crate::machine::{
     Addresses, ConnectionCost, Conntrack, Cores, CostSource, Descriptors, IoUring, Kernel,
     Listening, Machine, Memory, Ports, Rights, Surroundings, Tcp, TrackingTimeouts,
 };
+use std::path::PathBuf;
 
 pub(crate) const GIB: u64 = 1 << 30;
+
+/// A folder with the `proc`, `sys` and `etc` of a machine. It goes away with the value.
+#[derive(Debug)]
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    /// A new folder of that name, with these files.
+    pub(crate) fn with(name: &str, files: &[(&str, &str)]) -> Self {
+        let path = std::env::temp_dir().join(format!("myriad-{name}-{}", std::process::id()));
+        // One may be left from a test of an earlier process that was killed.
+        let _ = std::fs::remove_dir_all(&path);
+        let folder = Self(path);
+        for (path, text) in files {
+            folder.write(path, text);
+        }
+        folder
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().expect("inside the folder")).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
 
 /// Two cores, 24 GiB, a hard limit of 20,000 descriptors, everything else as Linux sets it.
 #[expect(clippy::too_many_lines, reason = "one line a field of plain data")]

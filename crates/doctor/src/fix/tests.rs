@@ -1,35 +1,25 @@
 use super::journal::{Intent, Record};
 use super::*;
 use crate::changes::{Change, Setting};
+use crate::testing::Folder;
 use std::collections::BTreeMap;
 
-/// A machine made of files, and a journal beside it.
-struct Folder(PathBuf);
-
+/// What `fix` changes on a machine made of files, with a journal beside them.
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("myriad-fix-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        let folder = Self(path);
-        for (path, text) in [
-            ("proc/sys/kernel/random/boot_id", "boot-1\n"),
-            ("proc/sys/net/core/somaxconn", "128\n"),
-            ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
-            ("proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
-            (
-                "etc/sysctl.d/90-myriad.conf",
-                "net.core.somaxconn = 64\nvm.swappiness = 1\n",
-            ),
-        ] {
-            folder.write(path, text);
-        }
-        folder
-    }
-
-    fn write(&self, path: &str, text: &str) {
-        let path = self.0.join(path);
-        std::fs::create_dir_all(path.parent().expect("inside")).unwrap();
-        std::fs::write(path, text).unwrap();
+    fn to_fix(name: &str) -> Self {
+        Self::with(
+            &format!("fix-{name}"),
+            &[
+                ("proc/sys/kernel/random/boot_id", "boot-1\n"),
+                ("proc/sys/net/core/somaxconn", "128\n"),
+                ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+                ("proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
+                (
+                    "etc/sysctl.d/90-myriad.conf",
+                    "net.core.somaxconn = 64\nvm.swappiness = 1\n",
+                ),
+            ],
+        )
     }
 
     fn root(&self) -> Root {
@@ -94,12 +84,6 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn change(setting: Setting, from: &str, to: &str) -> Change {
     Change {
         setting,
@@ -128,7 +112,7 @@ fn changes() -> [Change; 4] {
 
 #[test]
 fn what_was_changed_is_taken_back_to_the_letter() {
-    let folder = Folder::new("round");
+    let folder = Folder::to_fix("round");
     let before = folder.files();
     let plan = folder.fix(&changes(), Persistence::Persistent);
     assert_eq!(plan.steps.len(), 5);
@@ -155,7 +139,7 @@ fn what_was_changed_is_taken_back_to_the_letter() {
 
 #[test]
 fn what_will_be_written_is_a_table_with_reasons_below_its_rows() {
-    let folder = Folder::new("listed");
+    let folder = Folder::to_fix("listed");
     let plan = Plan::new(
         &folder.root(),
         &changes(),
@@ -179,7 +163,7 @@ fn what_will_be_written_is_a_table_with_reasons_below_its_rows() {
 
 #[test]
 fn two_fixes_are_taken_back_to_before_the_first() {
-    let folder = Folder::new("twice");
+    let folder = Folder::to_fix("twice");
     let before = folder.files();
     folder.fix(&changes()[3..], Persistence::UntilReboot);
     let more = [change(
@@ -198,7 +182,7 @@ fn two_fixes_are_taken_back_to_before_the_first() {
 /// Whatever byte of the journal a kill cut it at, and whether its change was made or not.
 #[test]
 fn a_journal_cut_anywhere_still_takes_everything_back() {
-    let folder = Folder::new("cut");
+    let folder = Folder::to_fix("cut");
     let before = folder.files();
     folder.fix(&changes(), Persistence::Persistent);
     let whole = std::fs::read(folder.journal()).unwrap();
@@ -234,7 +218,7 @@ fn a_journal_cut_anywhere_still_takes_everything_back() {
 
 #[test]
 fn what_somebody_else_changed_since_is_left_alone() {
-    let folder = Folder::new("foreign");
+    let folder = Folder::to_fix("foreign");
     folder.fix(&changes()[1..], Persistence::UntilReboot);
     folder.write("proc/sys/net/core/somaxconn", "777\n");
     let (listed, whole) = folder.undo();
@@ -255,7 +239,7 @@ fn what_somebody_else_changed_since_is_left_alone() {
 
 #[test]
 fn a_reboot_ends_what_was_only_in_force() {
-    let folder = Folder::new("reboot");
+    let folder = Folder::to_fix("reboot");
     folder.fix(&changes()[3..], Persistence::UntilReboot);
     folder.write("proc/sys/kernel/random/boot_id", "boot-2\n");
     folder.write("proc/sys/net/core/somaxconn", "4096\n");
@@ -270,7 +254,7 @@ fn a_reboot_ends_what_was_only_in_force() {
 
 #[test]
 fn what_a_file_made_again_after_a_reboot_is_taken_back_too() {
-    let folder = Folder::new("lasting");
+    let folder = Folder::to_fix("lasting");
     let before = folder.files();
     folder.fix(&changes()[2..], Persistence::Persistent);
     folder.write("proc/sys/kernel/random/boot_id", "boot-2\n");
@@ -290,7 +274,7 @@ fn what_a_file_made_again_after_a_reboot_is_taken_back_too() {
 
 #[test]
 fn one_change_that_is_refused_does_not_stop_the_others() {
-    let folder = Folder::new("refused");
+    let folder = Folder::to_fix("refused");
     let changes = changes();
     let mut plan = Plan::new(
         &folder.root(),
@@ -321,7 +305,7 @@ fn one_change_that_is_refused_does_not_stop_the_others() {
 /// `pam_limits` refuses logins where a limit is above `fs.nr_open`.
 #[test]
 fn no_limit_is_written_above_a_ceiling_that_could_not_be_raised() {
-    let folder = Folder::new("ceiling");
+    let folder = Folder::to_fix("ceiling");
     let place = folder.0.join("proc/sys/fs/nr_open");
     let changes = [
         change(Setting::Sysctl("fs.nr_open"), "1048576", "2000000"),
@@ -372,7 +356,7 @@ fn a_list_of_ports_that_the_kernel_sorts_and_joins_is_the_same_list() {
 
 #[test]
 fn ports_are_not_widened_over_a_listening_port_that_is_not_reserved() {
-    let folder = Folder::new("widen");
+    let folder = Folder::to_fix("widen");
     let changes = changes();
     let plan = Plan::new(
         &folder.root(),
@@ -413,7 +397,7 @@ fn files_that_go_beyond_the_ceiling_say_what_comes_first() {
 
 #[test]
 fn what_changed_while_a_person_was_asked_is_left_alone() {
-    let folder = Folder::new("meanwhile");
+    let folder = Folder::to_fix("meanwhile");
     let plan = Plan::new(
         &folder.root(),
         &changes()[3..],
@@ -440,7 +424,7 @@ fn what_changed_while_a_person_was_asked_is_left_alone() {
 
 #[test]
 fn where_all_is_refused_there_is_no_journal_to_undo() {
-    let folder = Folder::new("all-refused");
+    let folder = Folder::to_fix("all-refused");
     let step = Step {
         target: Target::Sysctl("net.netfilter.nf_conntrack_max".into()),
         before: None,
@@ -460,7 +444,7 @@ fn where_all_is_refused_there_is_no_journal_to_undo() {
 /// Between opening and locking it another run may have settled it and taken it away.
 #[test]
 fn a_journal_that_was_taken_away_is_not_written_to() {
-    let folder = Folder::new("race");
+    let folder = Folder::to_fix("race");
     folder.fix(&changes()[3..], Persistence::UntilReboot);
     let opened = std::fs::OpenOptions::new()
         .read(true)
@@ -511,7 +495,7 @@ fn files_for_others_give_myriad_what_stops_it() {
 
 #[test]
 fn a_journal_is_for_one_at_a_time_and_says_what_is_wrong_with_it() {
-    let folder = Folder::new("journal");
+    let folder = Folder::to_fix("journal");
     let held = Journal::open(&folder.journal()).unwrap();
     let error = Journal::open(&folder.journal()).unwrap_err();
     assert!(matches!(error, JournalError::Busy { .. }), "{error}");
@@ -533,7 +517,7 @@ fn a_journal_is_for_one_at_a_time_and_says_what_is_wrong_with_it() {
 /// What was changed until the next reboot binds no more, and is to last all the same.
 #[test]
 fn what_an_earlier_run_made_lasts_too() {
-    let folder = Folder::new("later");
+    let folder = Folder::to_fix("later");
     folder.write(
         "etc/sysctl.d/99-sysctl.conf",
         "vm.swappiness = 2\nnet.core.somaxconn=512\n",
@@ -577,7 +561,7 @@ fn what_an_earlier_run_made_lasts_too() {
 
 #[test]
 fn a_module_that_comes_after_sysctl_is_named() {
-    let folder = Folder::new("module");
+    let folder = Folder::to_fix("module");
     folder.write("proc/sys/net/netfilter/nf_conntrack_max", "262144\n");
     let change = change(
         Setting::Sysctl("net.netfilter.nf_conntrack_max"),

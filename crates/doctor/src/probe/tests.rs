@@ -2,51 +2,42 @@
 
 use super::*;
 use crate::machine::{CgroupVersion, ConnectionCost};
+use crate::testing::Folder;
 use std::path::Path;
 
-/// A `/proc` and a `/sys/fs/cgroup` in a directory that goes away with the value.
-struct Files(PathBuf);
-
-impl Files {
-    fn new(name: &str) -> Self {
-        let root = std::env::temp_dir().join(format!("myriad-probe-{}-{name}", std::process::id()));
-        let files = Self(root);
-        for (path, text) in [
-            ("proc/sys/kernel/osrelease", "6.18.44-generic\n"),
-            ("proc/meminfo", MEMINFO),
-            ("proc/self/limits", LIMITS),
-            (
-                "proc/self/status",
-                "Name:\tprobe\nCapEff:\t0000000000000000\n",
-            ),
-            ("proc/self/uid_map", "         0          0 4294967295\n"),
-            ("proc/self/cgroup", "0::/\n"),
-            ("proc/stat", "cpu  1 2 3\ncpu0 1 2 3\ncpu1 1 2 3\nintr 5\n"),
-            ("proc/sys/fs/file-nr", "483\t0\t2465610\n"),
-            ("proc/sys/fs/nr_open", "1048576\n"),
-            ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
-            ("proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
-            ("proc/sys/net/ipv4/tcp_mem", "287832\t383779\t575664\n"),
-            ("proc/sys/net/core/somaxconn", "4096\n"),
-            ("proc/sys/net/ipv4/tcp_max_orphans", "131072\n"),
-            ("proc/sys/net/ipv4/tcp_max_syn_backlog", "2048\n"),
-            ("proc/sys/net/ipv4/tcp_syncookies", "1\n"),
-            ("proc/sys/net/ipv4/tcp_max_tw_buckets", "131072\n"),
-            ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
-            ("proc/sys/net/ipv4/tcp_wmem", "4096\t16384\t4194304\n"),
-            ("proc/sys/net/ipv4/tcp_keepalive_time", "7200\n"),
-            ("proc/sys/net/ipv4/tcp_keepalive_intvl", "75\n"),
-            ("proc/sys/net/ipv4/tcp_keepalive_probes", "9\n"),
-        ] {
-            files.write(path, text);
-        }
-        files
-    }
-
-    fn write(&self, path: &str, text: &str) {
-        let path = self.0.join(path);
-        std::fs::create_dir_all(path.parent().expect("inside the root")).unwrap();
-        std::fs::write(path, text).unwrap();
+/// What the probe reads of a machine made of files.
+impl Folder {
+    fn plain_machine(name: &str) -> Self {
+        Self::with(
+            &format!("probe-{name}"),
+            &[
+                ("proc/sys/kernel/osrelease", "6.18.44-generic\n"),
+                ("proc/meminfo", MEMINFO),
+                ("proc/self/limits", LIMITS),
+                (
+                    "proc/self/status",
+                    "Name:\tprobe\nCapEff:\t0000000000000000\n",
+                ),
+                ("proc/self/uid_map", "         0          0 4294967295\n"),
+                ("proc/self/cgroup", "0::/\n"),
+                ("proc/stat", "cpu  1 2 3\ncpu0 1 2 3\ncpu1 1 2 3\nintr 5\n"),
+                ("proc/sys/fs/file-nr", "483\t0\t2465610\n"),
+                ("proc/sys/fs/nr_open", "1048576\n"),
+                ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+                ("proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
+                ("proc/sys/net/ipv4/tcp_mem", "287832\t383779\t575664\n"),
+                ("proc/sys/net/core/somaxconn", "4096\n"),
+                ("proc/sys/net/ipv4/tcp_max_orphans", "131072\n"),
+                ("proc/sys/net/ipv4/tcp_max_syn_backlog", "2048\n"),
+                ("proc/sys/net/ipv4/tcp_syncookies", "1\n"),
+                ("proc/sys/net/ipv4/tcp_max_tw_buckets", "131072\n"),
+                ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
+                ("proc/sys/net/ipv4/tcp_wmem", "4096\t16384\t4194304\n"),
+                ("proc/sys/net/ipv4/tcp_keepalive_time", "7200\n"),
+                ("proc/sys/net/ipv4/tcp_keepalive_intvl", "75\n"),
+                ("proc/sys/net/ipv4/tcp_keepalive_probes", "9\n"),
+            ],
+        )
     }
 
     fn probe(&self) -> Probe {
@@ -60,12 +51,6 @@ impl Files {
     }
 }
 
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 const MEMINFO: &str = "MemTotal:       24682416 kB\nMemFree:        24414592 kB\nMemAvailable:   24364736 kB\n\
                        Slab:              81940 kB\nSReclaimable:      59932 kB\nSUnreclaim:        22008 kB\n";
 const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units     \n\
@@ -75,7 +60,7 @@ const LIMITS: &str = "Limit                     Soft Limit           Hard Limit 
 
 #[test]
 fn a_plain_machine_is_read_whole() {
-    let machine = Files::new("plain").machine();
+    let machine = Folder::plain_machine("plain").machine();
     assert_eq!(
         machine.kernel,
         Kernel {
@@ -121,7 +106,7 @@ fn this_very_machine_can_be_read() {
 
 #[test]
 fn an_unlimited_descriptor_limit_is_a_large_one() {
-    let files = Files::new("unlimited");
+    let files = Folder::plain_machine("unlimited");
     files.write(
         "proc/self/limits",
         "Max open files            unlimited            unlimited            files \n\
@@ -132,7 +117,7 @@ fn an_unlimited_descriptor_limit_is_a_large_one() {
 
 #[test]
 fn reserved_ports_count_only_inside_the_range() {
-    let files = Files::new("reserved");
+    let files = Folder::plain_machine("reserved");
     files.write(
         "proc/sys/net/ipv4/ip_local_reserved_ports",
         "8000,32760-32769,40000,60990-65535\n",
@@ -143,7 +128,7 @@ fn reserved_ports_count_only_inside_the_range() {
 
 #[test]
 fn a_listening_port_is_safe_outside_the_range_or_reserved() {
-    let files = Files::new("listening");
+    let files = Folder::plain_machine("listening");
     let mut machine = files.machine();
     assert!(!machine.listening.can_be_taken);
     machine.listen_on(40_000);
@@ -161,7 +146,7 @@ fn a_listening_port_is_safe_outside_the_range_or_reserved() {
 
 #[test]
 fn a_namespace_that_is_not_the_first_hides_some_limits() {
-    let files = Files::new("namespace");
+    let files = Folder::plain_machine("namespace");
     for name in ["tcp_mem", "tcp_max_orphans"] {
         std::fs::remove_file(files.0.join("proc/sys/net/ipv4").join(name)).unwrap();
     }
@@ -171,7 +156,7 @@ fn a_namespace_that_is_not_the_first_hides_some_limits() {
 
 #[test]
 fn surroundings_are_read() {
-    let files = Files::new("surroundings");
+    let files = Folder::plain_machine("surroundings");
     for (path, text) in [
         (".dockerenv", ""),
         ("proc/self/cgroup", "0::/\n"),
@@ -231,14 +216,14 @@ fn surroundings_are_read() {
 
 #[test]
 fn the_size_of_a_shared_hash_is_told_as_a_negative_number() {
-    let files = Files::new("hash");
+    let files = Folder::plain_machine("hash");
     files.write("proc/sys/net/ipv4/tcp_ehash_entries", "-262144\n");
     assert_eq!(files.machine().tcp.hash_buckets, Some(262_144));
 }
 
 #[test]
 fn root_is_exempt_from_the_file_limit_unless_its_namespace_is_its_own() {
-    let files = Files::new("root");
+    let files = Folder::plain_machine("root");
     files.write("proc/self/status", "CapEff:\t000001fffeffffff\n");
     assert!(files.machine().descriptors.files_max_exempt);
     files.write("proc/self/uid_map", "         0       1000          1\n");
@@ -247,7 +232,7 @@ fn root_is_exempt_from_the_file_limit_unless_its_namespace_is_its_own() {
 
 #[test]
 fn locked_memory_bounds_rings_from_one_version_on_without_the_capability() {
-    let files = Files::new("locked");
+    let files = Folder::plain_machine("locked");
     let locked = |release: &str, status: &str| {
         files.write("proc/sys/kernel/osrelease", release);
         files.write("proc/self/status", status);
@@ -269,7 +254,7 @@ fn locked_memory_bounds_rings_from_one_version_on_without_the_capability() {
 
 #[test]
 fn io_uring_depends_on_version_sysctl_and_rights() {
-    let files = Files::new("uring");
+    let files = Folder::plain_machine("uring");
     files.write("proc/sys/kernel/io_uring_disabled", "1\n");
     assert_eq!(files.machine().io_uring, IoUring::Disabled);
     files.write("proc/self/status", "CapEff:\t000001fffeffffff\n");
@@ -282,7 +267,7 @@ fn io_uring_depends_on_version_sysctl_and_rights() {
 
 #[test]
 fn the_tightest_ancestor_of_version_two_counts() {
-    let files = Files::new("v2");
+    let files = Folder::plain_machine("v2");
     files.write("proc/self/cgroup", "0::/system.slice/demo.service\n");
     files.write(
         "sys/fs/cgroup/system.slice/demo.service/memory.max",
@@ -305,7 +290,7 @@ fn the_tightest_ancestor_of_version_two_counts() {
 
 #[test]
 fn where_a_group_is_slowed_down_or_its_kernel_memory_ends_counts_too() {
-    let files = Files::new("high");
+    let files = Folder::plain_machine("high");
     files.write("proc/self/cgroup", "0::/\n");
     files.write("sys/fs/cgroup/memory.max", "4294967296\n");
     files.write("sys/fs/cgroup/memory.high", "2147483648\n");
@@ -316,7 +301,7 @@ fn where_a_group_is_slowed_down_or_its_kernel_memory_ends_counts_too() {
         ("memory.high", 2 << 30)
     );
 
-    let files = Files::new("kmem");
+    let files = Folder::plain_machine("kmem");
     files.write("proc/self/cgroup", "4:memory:/\n");
     let memory = "sys/fs/cgroup/memory/memory";
     files.write(&format!("{memory}.limit_in_bytes"), "4294967296\n");
@@ -330,7 +315,7 @@ fn where_a_group_is_slowed_down_or_its_kernel_memory_ends_counts_too() {
 
 #[test]
 fn what_tcp_may_take_in_a_group_of_version_1_is_a_limit_of_its_own() {
-    let files = Files::new("kmem-tcp");
+    let files = Folder::plain_machine("kmem-tcp");
     files.write("proc/self/cgroup", "4:memory:/service/inner\n0::/\n");
     let memory = "sys/fs/cgroup/memory";
     for (group, limit, used) in [
@@ -384,7 +369,7 @@ fn what_tcp_may_take_in_a_group_of_version_1_is_a_limit_of_its_own() {
 
 #[test]
 fn numbers_of_any_size_do_not_wrap() {
-    let files = Files::new("huge");
+    let files = Folder::plain_machine("huge");
     files.write(
         "proc/meminfo",
         &MEMINFO.replace("24682416", "18446744073709551615"),
@@ -413,7 +398,7 @@ fn numbers_of_any_size_do_not_wrap() {
 
 #[test]
 fn a_container_of_version_one_sees_its_group_as_the_root() {
-    let files = Files::new("v1");
+    let files = Folder::plain_machine("v1");
     files.write(
         "proc/self/cgroup",
         "4:cpu,memory:/docker/0123\n1:name=systemd:/docker/0123\n0::/\n",
@@ -439,7 +424,7 @@ fn a_container_of_version_one_sees_its_group_as_the_root() {
 /// Containers hide files, and hardened ones forbid them. What can be read is judged all the same.
 #[test]
 fn what_can_not_be_read_is_named_and_ends_nothing() {
-    let files = Files::new("unread");
+    let files = Folder::plain_machine("unread");
     let gone = [
         "proc/sys/kernel/osrelease",
         "proc/self/status",
@@ -485,7 +470,7 @@ fn what_can_not_be_read_is_named_and_ends_nothing() {
 
 #[test]
 fn errors_name_the_file_and_what_it_should_hold() {
-    let files = Files::new("errors");
+    let files = Folder::plain_machine("errors");
     files.write("proc/meminfo", "MemTotal: 5 kB\n");
     let error = files.probe().memory().unwrap_err().to_string();
     assert!(
