@@ -1,7 +1,7 @@
 //! What is shown before the start: the machine, its limits, the plan.
 
 use myriad_doctor::{Budget, CostSource, Decision, Effect, Machine, startup};
-use myriad_layout::{Column, Paint, Table};
+use myriad_layout::{Column, Paint, Table, wrapped};
 use myriad_units::{bytes, count, counted};
 use std::io::{self, Write};
 
@@ -17,34 +17,29 @@ pub(crate) fn describe(
     width: usize,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    writeln!(
-        out,
+    let here = format!(
         "This machine: {}, {} memory, {} of it available, Linux {}.",
         counted(machine.cores.usable as u64, "core"),
         bytes(machine.memory.total_bytes),
         bytes(machine.memory.available_bytes),
         machine.kernel.release
-    )?;
+    );
+    write_wrapped(&here, width, out)?;
     let cost = bytes(machine.connection_cost.sockets_bytes);
-    match &machine.connection_cost.source {
-        CostSource::Measured { pairs } => {
-            writeln!(
-                out,
-                "A loopback connection costs its kernel {cost} (measured with {} of them).",
-                count(*pairs)
-            )?;
-        }
+    let cost = match &machine.connection_cost.source {
+        CostSource::Measured { pairs } => format!(
+            "A loopback connection costs its kernel {cost} (measured with {} of them).",
+            count(*pairs)
+        ),
         CostSource::Assumed { reason } => {
-            writeln!(
-                out,
-                "A loopback connection should cost its kernel {cost} (not measured: {reason})."
-            )?;
+            format!("A loopback connection should cost its kernel {cost} (not measured: {reason}).")
         }
-    }
+    };
+    write_wrapped(&cost, width, out)?;
     for warning in startup::warnings(budget, decision.connections) {
         // What was asked for beyond the budget is commented on below.
         if !decision.why.contains(&warning) {
-            writeln!(out, "{warning}")?;
+            write_wrapped(&warning, width, out)?;
         }
     }
     writeln!(out, "\nIts limits, the nearest first:")?;
@@ -65,10 +60,19 @@ pub(crate) fn describe(
         table.row([limit.name, &limit.value, effect, &count(limit.connections)]);
     }
     write!(out, "{}", table.draw(2, width, Paint::Plain))?;
-    writeln!(
-        out,
-        "\nOpening {}. {}",
+    let plan = format!(
+        "Opening {}. {}",
         counted(decision.connections, "connection"),
         decision.why
-    )
+    );
+    writeln!(out)?;
+    write_wrapped(&plan, width, out)
+}
+
+/// Writes a sentence in lines of at most `width` columns.
+pub(crate) fn write_wrapped(text: &str, width: usize, out: &mut dyn Write) -> io::Result<()> {
+    for line in wrapped(text, width) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
 }

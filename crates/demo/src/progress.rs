@@ -1,7 +1,8 @@
 //! Shows the progress of connecting.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use myriad_units::count;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use myriad_units::{count, rate};
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
 /// Without a terminal a line is written each time this much more is connected.
@@ -23,9 +24,9 @@ impl Progress {
             };
         }
         let bar = ProgressBar::with_draw_target(Some(wanted), ProgressDrawTarget::stderr());
-        let style =
-            "  {bar:36.cyan/dim} {human_pos} of {human_len} connected, {per_sec} [{elapsed}]";
-        bar.set_style(ProgressStyle::with_template(style).expect("the template is a constant"));
+        let style = "  {bar:24.cyan/dim} {human_pos} of {human_len} connected, {rate} [{elapsed}]";
+        let style = ProgressStyle::with_template(style).expect("the template is a constant");
+        bar.set_style(style.with_key("rate", write_rate));
         Self::Bar(bar)
     }
 
@@ -57,6 +58,12 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// The bar's own key for this has four digits after the point.
+fn write_rate(state: &ProgressState, out: &mut dyn fmt::Write) {
+    // A bar without its rate is still a bar.
+    let _ = out.write_str(&rate(state.per_sec()));
 }
 
 #[cfg(test)]

@@ -553,7 +553,7 @@ fn finish(options: &Options, report: &Report, out: &mut dyn Write) -> Result<(),
     let width = options.columns.unwrap_or(WIDTH_MAX);
     writeln!(out, "\n{}", table::render(report, width))?;
     for warning in &report.warnings {
-        writeln!(out, "Warning: {warning}")?;
+        opening::write_wrapped(&format!("Warning: {warning}"), width, out)?;
     }
     let text = serde_json::to_string_pretty(report).expect("a report has only string keys");
     std::fs::write(&options.json, text + "\n").map_err(|source| DemoError::Json {
