@@ -30,7 +30,7 @@ enum Command {
     Doctor(Box<commands::doctor::Arguments>),
     /// Opens as many connections on this machine as it allows, and pushes to all of them
     Demo(Box<commands::demo::Arguments>),
-    /// Computes how many connections a chain of machines carries: its weakest hop, and what more need
+    /// Computes how many connections a chain of machines carries, its weakest hop, and the nodes that more connections need
     Plan(Box<commands::plan::Arguments>),
     /// Runs servers of other frameworks under the same crowd, and compares them
     Arena(Box<commands::arena::Arguments>),
