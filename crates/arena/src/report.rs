@@ -15,17 +15,17 @@ pub(crate) const PROGRAM: &str = "myriad arena";
 pub struct Report {
     /// `myriad arena`.
     pub program: String,
-    /// Of the program.
+    /// The version of `myriad`.
     pub version: String,
     /// Seconds since 1970.
     pub started_unix_s: u64,
     /// Whether it was stopped before its end; the figures are those so far.
     pub interrupted: bool,
-    /// Where it ran.
+    /// The machine of the run.
     pub machine: Machine,
     /// The settings of the run, the same for all contestants.
     pub settings: Settings,
-    /// In the manifest's order.
+    /// The contestants, in the order of the manifest.
     pub contestants: Vec<Row>,
 }
 
@@ -68,15 +68,15 @@ impl Report {
 /// The machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
-    /// As the kernel names it.
+    /// The processor's model, as the kernel names it.
     pub processor: String,
-    /// That this process may use.
+    /// Processors that this process may use.
     pub cores: usize,
-    /// In all.
+    /// All memory of the machine.
     pub memory_bytes: f64,
-    /// Its release.
+    /// The kernel's release.
     pub kernel: String,
-    /// Of one process: RLIMIT_NOFILE, hard.
+    /// Descriptors that one process may have: the hard RLIMIT_NOFILE.
     pub descriptors_max: u64,
 }
 
@@ -98,27 +98,27 @@ impl Machine {
 /// The settings of the run, the same for all contestants.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// Of the whole crowd.
+    /// Connections of the whole crowd.
     pub connections: u64,
-    /// Asked for.
+    /// Rounds asked for.
     pub rounds: u32,
-    /// In each round.
+    /// Pushes in each round.
     pub pushes: u64,
-    /// From one to the next.
+    /// Seconds from one push to the next.
     pub push_every_s: f64,
-    /// Between crowd up and the first push.
+    /// Seconds from the last connection to the first push.
     pub idle_s: f64,
     /// Connections of the crowd that sends echoes.
     pub echo_connections: u64,
-    /// Echoes a second over all of them.
+    /// Echoes a second, over all of these connections.
     pub echo_rate_per_s: f64,
-    /// It goes on for so long.
+    /// Seconds for which echoes are sent.
     pub echo_duration_s: f64,
-    /// To each process, for requests beside the whole crowd.
+    /// Connections to each process for requests, beside the whole crowd.
     pub request_connections: u64,
-    /// Requests, over all of them.
+    /// Requests a second, over all of these connections.
     pub request_rate_per_s: f64,
-    /// They go on for so long.
+    /// Seconds for which requests are sent.
     pub request_duration_s: f64,
     /// The largest size of the search for the largest crowd; none without a search.
     pub largest_max: Option<u64>,
@@ -127,19 +127,19 @@ pub struct Settings {
 /// One contestant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// As in the manifest.
+    /// Its name in the manifest.
     pub name: String,
-    /// For people.
+    /// Its name for people.
     pub title: String,
-    /// In which it is written.
+    /// The language it is written in.
     pub language: String,
     /// `websocket`, `longpoll` or `tcp`.
     pub kind: String,
-    /// Of the framework.
+    /// The version of its framework.
     pub version: Option<String>,
-    /// It did everything asked of it in every round.
+    /// Whether it did everything asked of it in every round.
     pub ok: bool,
-    /// Why not.
+    /// Why it did not.
     pub reason: Option<String>,
     /// Rounds that it completed.
     pub rounds: u32,
@@ -147,18 +147,18 @@ pub struct Row {
     pub processes: Option<u64>,
     /// Seconds of the build; none if it was not built.
     pub build_s: Option<f64>,
-    /// From the start of the processes to the last one's first answer.
+    /// Seconds from the start of the processes to the last one's first answer.
     pub ready_s: Option<f64>,
     /// Medians over the rounds, by their keys; and `over_rounds`, the same with their spread and the ratio to the best.
     #[serde(flatten)]
     pub(crate) figures: Measured,
-    /// By kind, all rounds together.
+    /// Errors by kind, over all rounds.
     pub errors_by_kind: BTreeMap<String, u64>,
     /// The largest crowd, where it was looked for.
     pub largest: Option<Largest>,
     /// Columns without a figure, and other things to know.
     pub notes: Vec<String>,
-    /// Of the last round: which share of all deliveries had come by when.
+    /// The share of the last round's deliveries that had arrived by each time.
     pub arrivals: Vec<Arrival>,
 }
 

@@ -61,17 +61,17 @@ pub enum PublishAnswer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FanoutTimes {
-    /// To the first client.
+    /// Time to the first client.
     pub first_ms: Option<f64>,
-    /// To half of those reached.
+    /// Time to half of the clients that it reached.
     pub p50_ms: Option<f64>,
-    /// To 90% of those reached.
+    /// Time to 90% of them.
     pub p90_ms: Option<f64>,
-    /// To 99% of those reached.
+    /// Time to 99% of them.
     pub p99_ms: Option<f64>,
-    /// To 99.9% of those reached.
+    /// Time to 99.9% of them.
     pub p999_ms: Option<f64>,
-    /// To the last client.
+    /// Time to the last client.
     pub last_ms: Option<f64>,
 }
 
@@ -81,7 +81,7 @@ pub struct FanoutTimes {
 pub struct PushReport {
     /// Who made it.
     pub origin: Origin,
-    /// Its channel, where known.
+    /// Its channel; absent if it is not known.
     pub channel: Option<String>,
     /// Own: its number in its channel, from 1. Foreign: its number in the run, from 1.
     pub sequence: u32,
@@ -91,27 +91,27 @@ pub struct PushReport {
     pub expected: u64,
     /// Clients that left on purpose before it came.
     pub churned: u64,
-    /// Clients it reached, of those expected.
+    /// Clients that it reached, of those expected.
     pub received: u64,
-    /// Expected and not received. Zero of one that was not published, that the end of the run cut short, or that somebody
-    /// else made: nobody knows whom that was meant for.
+    /// Clients expected and not reached. Zero of a publication that was not made, that the end of the run cut short, or that
+    /// somebody else made: its audience is not known.
     pub missed: u64,
     /// Arrivals beyond those expected: a server that keeps history replays it to clients that connect later.
     pub replayed: u64,
     /// Received / expected, at most 1; zero when every connection had been lost before, absent when everyone had left on purpose
     /// or the server refused it.
     pub reach: Option<f64>,
-    /// From publication to arrival.
+    /// Times from its beginning to its arrivals.
     #[serde(flatten)]
     pub times: FanoutTimes,
-    /// From the same time to the request's answer.
+    /// Milliseconds from the same beginning to the answer of the publish request.
     pub accepted_ms: Option<f64>,
-    /// What that answer was; absent of foreign ones, and when the run ended before it came.
+    /// The answer; absent for publications of others, and if the run ended before it came.
     pub answer: Option<PublishAnswer>,
-    /// Of the time from its first arrival to its last, what the busiest thread of the crowd was running; absent when that
-    /// was below 20 ms.
+    /// Share of one processor that the busiest thread of the crowd used between first and last arrival; absent if that took
+    /// less than 20 ms.
     pub crowd_cpu_share: Option<f64>,
-    /// Of all processors of the machine, whoever used them, until its last arrival; absent when that came too soon to say.
+    /// Share of all processors of the machine that anybody used until the last arrival; absent if it came too soon to say.
     pub machine_cpu_share: Option<f64>,
     /// Why the measurement ended.
     pub ended: Ended,

@@ -26,23 +26,23 @@ pub enum Outcome {
 pub struct Report {
     /// `myriad swarm`.
     pub program: String,
-    /// Of the program.
+    /// The version of `myriad`.
     pub version: String,
-    /// In the stamps of this run's publications.
+    /// The id of this run, which the stamps of its publications carry.
     pub run_id: String,
     /// Seconds since 1970.
     pub started_unix_s: u64,
-    /// Of the whole run.
+    /// Seconds that the whole run took.
     pub elapsed_s: f64,
     /// How it ended.
     pub outcome: Outcome,
     /// One sentence on connections that were lost, pushes that failed and whatever else went wrong; absent when nothing did.
     pub went_wrong: Option<String>,
-    /// What was asked for and chosen.
+    /// The settings of the run, as given or as chosen.
     pub settings: Settings,
-    /// Making connections.
+    /// How connecting went.
     pub setup: Setup,
-    /// Who left after connecting: on purpose, or not.
+    /// Clients that left after connecting, on purpose or not.
     pub churn: ChurnReport,
     /// Failures by kind.
     pub errors: BTreeMap<String, u64>,
@@ -52,9 +52,9 @@ pub struct Report {
     pub server_said: BTreeMap<String, String>,
     /// Close frames from the server by code; `none` without one.
     pub closes: BTreeMap<String, u64>,
-    /// What was received.
+    /// Messages that clients received.
     pub messages: Messages,
-    /// Pings both ways.
+    /// Pings in both directions.
     pub pings: Pings,
     /// Messages that the server sent back; absent without `--echo`.
     pub echo: Option<RoundTripReport>,
@@ -62,19 +62,19 @@ pub struct Report {
     pub session: Option<SessionReport>,
     /// Requests that were to be answered with what they carried; absent without `--request`.
     pub request: Option<RoundTripReport>,
-    /// All publications of one origin together: this run's own, or if it made none, those of others.
+    /// All publications of one origin together: those of this run or, if it made none, those of others.
     pub fanout: Option<Fanout>,
     /// Each publication in the order they were made, at most 10,000 of them.
     pub pushes: Vec<PushReport>,
-    /// The crowd itself.
+    /// What the crowd itself used, and how late it was.
     pub crowd: CrowdReport,
-    /// What became of each threshold.
+    /// The verdict on each threshold.
     pub thresholds: Vec<Verdict>,
     /// What makes these figures less trustworthy.
     pub warnings: Vec<String>,
 }
 
-/// What was asked for and chosen.
+/// The settings of a run, as given or as chosen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
@@ -84,11 +84,11 @@ pub struct Settings {
     pub protocol: String,
     /// Channels that clients were dealt out to; absent without `--channels`.
     pub channel_count: Option<u64>,
-    /// Clients wanted.
+    /// Clients to connect.
     pub connections: u64,
-    /// By schedule; absent: as fast as the window allowed.
+    /// Connections begun each second; absent if as fast as the window allowed.
     pub connect_rate_per_s: Option<f64>,
-    /// Connections under way at once.
+    /// Connections that may be under way at once.
     pub connecting_max: u32,
     /// Threads of the crowd.
     pub threads: u32,
@@ -100,19 +100,19 @@ pub struct Settings {
     pub sources: String,
     /// Share of the crowd that left and was replaced each second.
     pub churn_per_s: Option<f64>,
-    /// Interval of own pings.
+    /// Seconds between two pings of a client; absent if clients only answered pings.
     pub heartbeat_s: Option<f64>,
-    /// Where publications were posted.
+    /// The first URL that publications were posted to.
     pub publish_url: Option<String>,
-    /// The same and all others that each publication was posted to.
+    /// All URLs that each publication was posted to.
     pub publish_urls: Vec<String>,
-    /// How often.
+    /// Seconds from one publication to the next.
     pub publish_every_s: Option<f64>,
-    /// Payload of each.
+    /// Bytes of a publication's payload.
     pub payload_bytes: Option<usize>,
     /// Size of a message that the server was to send back.
     pub echo_bytes: Option<usize>,
-    /// Where requests went, in turn.
+    /// URLs that requests were posted to, in turn.
     pub request_urls: Vec<String>,
     /// Requests that could be under way at once.
     pub request_connections: Option<u32>,
@@ -122,13 +122,13 @@ pub struct Settings {
     pub kernel: String,
 }
 
-/// Making connections.
+/// How connecting went.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Setup {
     /// Clients that connected and were upgraded.
     pub connected: u64,
-    /// Of those, the ones whose server agreed to compress; absent when that was not offered.
+    /// Of those clients, the ones whose server agreed on compression; absent if it was not offered.
     pub compressed: Option<u64>,
     /// Clients wanted.
     pub connections_wanted: u64,
@@ -139,30 +139,31 @@ pub struct Setup {
     /// Fewest connections that the crowd allowed to be under way at once: below `settings.connecting_max` where attempts timed
     /// out.
     pub window_min: u64,
-    /// From the first attempt to the last success.
+    /// Seconds from the first attempt to the last success.
     pub elapsed_s: f64,
-    /// Successes over that time.
+    /// Clients connected, divided by that time.
     pub rate_per_s: f64,
-    /// In the best second; absent when it all took less than one.
+    /// Clients connected in the best second; absent if connecting took less than a second.
     pub peak_rate_per_s: Option<f64>,
-    /// From a client's first packet to its upgrade, failed attempts and the waits between them included; half of them.
+    /// Milliseconds from a client's first packet to its upgrade, including failed attempts and the waits between them:
+    /// half of the clients took at most that.
     pub p50_ms: Option<f64>,
-    /// The same, 99% of them.
+    /// The same for 99% of the clients.
     pub p99_ms: Option<f64>,
-    /// The same, the slowest.
+    /// The same for the slowest client.
     pub slowest_ms: Option<f64>,
 }
 
-/// Who left after connecting.
+/// Clients that left after connecting, on purpose or not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChurnReport {
     /// Clients that left on purpose.
     pub churned: u64,
-    /// Clients that were to leave by `--churn` and did not, because as many as may were connecting already, or because the
+    /// Clients due to leave by `--churn` that stayed, because as many as may were connecting already, or because the
     /// crowd had stood still.
     pub forgone: u64,
-    /// Connections that replaced those that left; fewer while some are under way.
+    /// Connections that replaced clients that left; fewer than left while some are under way.
     pub reconnected: u64,
     /// Of them, those that could not be replaced after their retries.
     pub given_up: u64,
@@ -173,15 +174,15 @@ pub struct ChurnReport {
     pub lost: u64,
 }
 
-/// What was received.
+/// Messages that clients received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Messages {
     /// Data messages.
     pub count: u64,
-    /// Their payloads.
+    /// Bytes of their payloads.
     pub payload_bytes: u64,
-    /// Since the first client connected.
+    /// Data messages a second, since the first client connected.
     pub mean_per_s: f64,
     /// Exponentially weighted, as a load average: what came a minute ago weighs 1/e of what comes now. None in a run
     /// of less than 1 minute.
@@ -190,7 +191,7 @@ pub struct Messages {
     pub last_5_min_per_s: Option<f64>,
     /// The same over 15 minutes.
     pub last_15_min_per_s: Option<f64>,
-    /// Publications of this run that a client was to get and did not, whether or not it got a later one.
+    /// Publications of this run that a client should have got and did not, whether or not it got a later one.
     pub missed: u64,
     /// Publications that a client never got although it got a later one.
     pub gaps: u64,
@@ -202,10 +203,11 @@ pub struct Messages {
     pub unexpected: u64,
     /// Publications that came after their measurement had ended.
     pub late: u64,
-    /// Messages that belong to no publication: greetings, or more different ones at once than are measured.
+    /// Messages that belong to no publication, such as greetings; and publications beyond those that can be measured
+    /// at once.
     pub unmeasured: u64,
-    /// Publications that came to clients which had connected after they were made, as a server that keeps history does: no
-    /// part of their reach.
+    /// Publications older than the connection of the client that got them: a server with history sends such. They do
+    /// not count for reach.
     pub replayed: u64,
 }
 
@@ -230,19 +232,19 @@ pub struct SessionReport {
     pub recovered_publications: u64,
 }
 
-/// Pings both ways.
+/// Pings in both directions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pings {
-    /// The server's, answered.
+    /// Pings of the server that clients answered.
     pub answered: u64,
-    /// Own heartbeats sent.
+    /// Pings that clients sent.
     pub heartbeats_sent: u64,
-    /// Own heartbeats answered.
+    /// Pings of clients that the server answered.
     pub heartbeats_answered: u64,
-    /// From heartbeat to answer, half of them.
+    /// Milliseconds from a client's ping to its answer: half of the answers took at most that.
     pub p50_ms: Option<f64>,
-    /// The same, 99% of them.
+    /// The same for 99% of the answers.
     pub p99_ms: Option<f64>,
 }
 
@@ -250,44 +252,45 @@ pub struct Pings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fanout {
-    /// Whose.
+    /// Who made them.
     pub origin: Origin,
-    /// How many, without those that the end of the run cut short.
+    /// Their number, without those that the end of the run cut short.
     pub pushes: u64,
-    /// Of them, those whose publish request was not answered with success.
+    /// Of these, publications whose publish request was not answered with success.
     pub failed: u64,
-    /// Received / expected over all of them that were published.
+    /// Received / expected, over all of these that were published.
     pub reach: Option<f64>,
-    /// Over all arrivals of all of them.
+    /// Times over all arrivals of all of these.
     pub overall: FanoutTimes,
     /// Each time of the push in which it was largest, over everyone expected: `null` in JSON also when so many never
     /// got one of the run's own pushes.
     pub worst: FanoutTimes,
-    /// Of the push that reached fewest.
+    /// Reach of the publication that reached fewest.
     pub reach_min: Option<f64>,
     /// Slowest answer to a publish request; `null` in JSON also when one was refused or not answered.
     pub accepted_max_ms: Option<f64>,
 }
 
-/// The crowd itself.
+/// What the crowd itself used, and how late it was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CrowdReport {
     /// Clients open when the run ended.
     pub open_at_end: u64,
-    /// Of the processors its threads can use, or of one by a single thread if that is more, in the busiest second.
+    /// Share of the processors that its threads can use, in the busiest second; or the share of one processor that a
+    /// single thread used, if that is more.
     pub cpu_share_max: f64,
-    /// Seconds in which that share was above 0.9, of those watched.
+    /// Seconds in which that share was above 0.9.
     pub saturated_s: u64,
-    /// Seconds watched.
+    /// Seconds in which it was watched.
     pub watched_s: u64,
-    /// Of all processors of the machine, whoever used them, in the busiest second.
+    /// Share of all processors of the machine that anybody used, in the busiest second.
     pub machine_cpu_share_max: f64,
     /// Anonymous memory gained since before the first connection, per open client, when all were connected.
     pub user_bytes_per_client: Option<f64>,
-    /// Anonymous memory of the whole process then.
+    /// Anonymous memory of the whole process at that time.
     pub rss_anon_bytes: u64,
-    /// Longest time that a batch of received messages took to be processed; others waited for it meanwhile.
+    /// Longest time that the crowd spent on one batch of received messages, while other messages waited.
     pub turn_max_ms: f64,
     /// Largest lateness of the connect schedule.
     pub connect_late_ms: f64,
@@ -301,11 +304,11 @@ pub struct CrowdReport {
     pub echo_held_ms: f64,
 }
 
-/// What became of a threshold.
+/// The verdict on a threshold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Verdict {
-    /// As given.
+    /// The threshold as given.
     pub expression: String,
     /// The figure it was held against, in `unit`; absent when nothing was measured, infinite (in JSON `null` too) when
     /// what was to come never did.

@@ -2,25 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What came back of what was sent.
+/// What came back of messages or requests that the crowd sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RoundTripReport {
-    /// Asked for, over the whole run.
+    /// Messages or requests a second that were asked for, over the whole run.
     pub rate_per_s: f64,
-    /// Written, without those whose connection was left on purpose before they could come back.
+    /// Messages or requests written, without those whose connection was left on purpose before the answer came.
     pub sent: u64,
-    /// Came back as they were. When the run ended as planned, `sent` is `received` and `lost` together.
+    /// Answers that carried what was sent. When the run ended as planned, `sent` is `received` and `lost` together.
     pub received: u64,
-    /// Did not come back within the settle time, or before their connection ended.
+    /// Messages or requests without an answer within the settle time or before their connection ended.
     pub lost: u64,
-    /// Answers that were wrong, repeated, or to nothing that was asked: no part of `received`.
+    /// Answers that were wrong, repeated, or to nothing that was asked. They do not count as `received`.
     pub errors: u64,
-    /// Fell due and were not written before the end, because too much was unanswered or nobody was connected.
+    /// Messages or requests that fell due and were not written, because too many were unanswered or nobody was connected.
     pub unsent: u64,
-    /// `received` over the time from the first that was due to the end, or to the last that came back if that is later.
+    /// `received`, divided by the seconds from the first that was due to the end or to the last answer, whichever is later.
     pub received_per_s: f64,
-    /// From the time each was due to its answer, in milliseconds.
+    /// Milliseconds from the time each was due to its answer.
     pub round_trip_ms: RoundTripTimes,
 }
 
@@ -30,14 +30,14 @@ pub struct RoundTripReport {
 pub struct RoundTripTimes {
     /// The arithmetic mean.
     pub mean: Option<f64>,
-    /// Of half of those that came back.
+    /// Half of the answers took at most that.
     pub p50: Option<f64>,
-    /// Of 90%.
+    /// The same for 90% of the answers.
     pub p90: Option<f64>,
-    /// Of 99%.
+    /// The same for 99%.
     pub p99: Option<f64>,
-    /// Of 99.9%.
+    /// The same for 99.9%.
     pub p999: Option<f64>,
-    /// Of the slowest.
+    /// The slowest answer.
     pub max: Option<f64>,
 }

@@ -8,7 +8,7 @@ use std::fmt;
 /// One condition, as given and as understood.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
-    /// As given.
+    /// The condition as given.
     pub expression: String,
     metric: Metric,
     comparison: Comparison,
@@ -19,19 +19,19 @@ pub struct Threshold {
 /// A figure that a threshold can be held against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Metric {
-    /// Publication to the first client, of the slowest push.
+    /// Time from the publication to the first client, of the slowest push.
     FanoutFirst,
-    /// To half of them.
+    /// The same to half of the clients.
     FanoutP50,
-    /// To 90% of them.
+    /// The same to 90% of them.
     FanoutP90,
-    /// To 99% of them.
+    /// The same to 99% of them.
     FanoutP99,
-    /// To 99.9% of them.
+    /// The same to 99.9% of them.
     FanoutP999,
-    /// To the last client.
+    /// The same to the last client.
     FanoutLast,
-    /// Publish request to its answer, the slowest.
+    /// Time from the publish request to its answer, of the slowest.
     Accepted,
     /// Received / expected, of the push that reached fewest.
     Reach,
@@ -41,7 +41,7 @@ pub enum Metric {
     SetupPeak,
     /// Clients that were connected when connecting had finished.
     SetupConnected,
-    /// From first packet to upgrade, 99% of them.
+    /// Time from the first packet to the upgrade, for 99% of the clients.
     SetupP99,
     /// Failures of any kind.
     Errors,
@@ -51,7 +51,7 @@ pub enum Metric {
     Churned,
     /// Open connections that the server or the network ended.
     Lost,
-    /// Publications that clients were to get and did not.
+    /// Publications that clients should have got and did not.
     Missed,
     /// Publications missing before a later one.
     Gaps,
@@ -63,30 +63,30 @@ pub enum Metric {
     SessionDuplicates,
     /// Subscriptions that got what they had missed.
     SessionRecovered,
-    /// Subscriptions that did not.
+    /// Subscriptions that did not get all of it.
     SessionUnrecovered,
     /// Data messages received.
     Messages,
     /// Data messages a second, overall.
     MessagesRate,
-    /// Of the messages that the server sends back.
+    /// A figure of messages that the server sends back.
     Echo(Trip),
-    /// Of the requests beside the crowd.
+    /// A figure of requests beside the crowd.
     Request(Trip),
 }
 
-/// A figure of what is to come back.
+/// A figure of messages or requests that are to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trip {
-    /// From due to answer, the mean.
+    /// Mean time from when it was due to its answer.
     Mean,
-    /// Half of them.
+    /// The same for half of the answers.
     P50,
-    /// 90% of them.
+    /// The same for 90%.
     P90,
-    /// 99% of them.
+    /// The same for 99%.
     P99,
-    /// 99.9% of them.
+    /// The same for 99.9%.
     P999,
     /// The slowest.
     Max,
@@ -94,11 +94,11 @@ pub enum Trip {
     Rate,
     /// Answers.
     Received,
-    /// Without an answer.
+    /// Messages or requests without an answer.
     Lost,
     /// Wrong answers, and answers to nothing.
     Errors,
-    /// Never sent.
+    /// Messages or requests that were never sent.
     Unsent,
 }
 
