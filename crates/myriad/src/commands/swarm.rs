@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// What clients speak
     #[arg(long, value_enum, default_value = "raw")]
     protocol: ProtocolName,
-    /// Token that clients send with `connect`
+    /// Token that clients send with `connect` [default: none]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
     /// Channel that every client subscribes to; may be repeated [default: those of the URL's ?channel=]
@@ -107,7 +107,7 @@ pub(crate) struct Arguments {
     /// Time between pushes
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "publish")]
     every: Duration,
-    /// Spread a push to many channels evenly over --every, instead of one after the other at its beginning
+    /// Spread a push to many channels evenly over --every [default: one channel after the other, at once]
     #[arg(long, requires = "publish")]
     spread: bool,
     /// Pushes to make [default: until the duration is over]
