@@ -225,3 +225,30 @@ fn a_session_that_the_server_refuses_says_why() {
         "\"invalid token\""
     );
 }
+
+#[test]
+fn a_path_that_wants_a_protocol_and_one_that_echoes_nothing_are_explained() {
+    let server = start();
+    let crowd = |path: &str, duration: &str| {
+        let target = format!("ws://{}{path}", server.address);
+        let mut arguments = vec!["swarm", &target, "-c", "10", "--duration", duration];
+        arguments.extend(["--echo", "100/s", "--warmup", "10ms", "--settle", "100ms"]);
+        let output = myriad(&arguments).output().expect("a program");
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    // Each echo is a message that is no command.
+    let table = crowd("/connection/websocket", "2s");
+    assert!(
+        table.contains("closed every connection with 3501: it wants commands of the Centrifuge"),
+        "{table}"
+    );
+    let table = crowd("/raw?channel=x", "2s");
+    assert!(
+        table.contains("none came back: does the server send messages back at this path?"),
+        "{table}"
+    );
+}

@@ -4,7 +4,7 @@ use crate::report::text::{count, counted, listed};
 use crate::report::{Outcome, Report};
 use myriad_report::RoundTripReport;
 
-/// One sentence on what went wrong; none when nothing did.
+/// What went wrong, in a sentence, and before it one on echoes when none of them came back; none when nothing did.
 pub(crate) fn went_wrong(report: &Report) -> Option<String> {
     if report.outcome == Outcome::NobodyConnected {
         return Some(nobody(report));
@@ -20,14 +20,18 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
     .into_iter()
     .flatten()
     .collect();
-    troubles.extend(unanswered("echo", report.echo.as_ref()));
+    let no_echo = report.echo.as_ref().and_then(no_echo);
+    if no_echo.is_none() {
+        troubles.extend(unanswered("echo", report.echo.as_ref()));
+    }
     troubles.extend(unanswered("request", report.request.as_ref()));
     let errors: u64 = report.errors.values().sum();
-    if troubles.is_empty() && errors > 0 {
+    if troubles.is_empty() && no_echo.is_none() && errors > 0 {
         troubles.push(format!("there {}", were(errors, "error")));
     }
-    let list = listed(&troubles)?;
-    Some(format!("Not everything went well: {list}."))
+    let list = listed(&troubles).map(|list| format!("Not everything went well: {list}."));
+    let sentences: Vec<String> = no_echo.into_iter().chain(list).collect();
+    (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
 fn nobody(report: &Report) -> String {
@@ -113,6 +117,17 @@ fn unrecovered(report: &Report) -> Option<String> {
     (lost > 0).then(|| format!("{} not recovered", verb(lost, "subscription")))
 }
 
+/// A server that sends none of them back is usually not meant to.
+fn no_echo(trips: &RoundTripReport) -> Option<String> {
+    let is_silent = trips.lost > 0 && trips.received == 0 && trips.errors == 0;
+    is_silent.then(|| {
+        format!(
+            "Of {} none came back: does the server send messages back at this path?",
+            counted(trips.sent, "echo")
+        )
+    })
+}
+
 fn unanswered(one: &str, trips: Option<&RoundTripReport>) -> Option<String> {
     let trips = trips?;
     if trips.lost > 0 {
@@ -181,6 +196,36 @@ mod tests {
             went_wrong(&report).unwrap(),
             "Not everything went well: 2 offsets missing or repeated and 3 subscriptions were not recovered."
         );
+    }
+
+    #[test]
+    fn a_server_that_sends_no_echo_back_is_asked_about_first() {
+        let mut report = report();
+        let echo = RoundTripReport {
+            sent: 500,
+            lost: 500,
+            ..RoundTripReport::default()
+        };
+        report.echo = Some(echo);
+        let question =
+            "Of 500 echoes none came back: does the server send messages back at this path?";
+        assert_eq!(went_wrong(&report).as_deref(), Some(question));
+        report.churn.lost = 2;
+        let both = format!("{question} Not everything went well: 2 connections were lost.");
+        assert_eq!(went_wrong(&report), Some(both));
+        report.churn.lost = 0;
+        for (received, errors) in [(1, 0), (0, 1)] {
+            report.echo = Some(RoundTripReport {
+                received,
+                lost: 499,
+                errors,
+                ..echo
+            });
+            assert_eq!(
+                went_wrong(&report).unwrap(),
+                "Not everything went well: 499 of 500 echoes did not come back."
+            );
+        }
     }
 
     #[test]

@@ -47,6 +47,15 @@ impl Run<'_> {
                 .keys()
                 .filter_map(|failure| advice(*failure, figures)),
         );
+        if self.plan.session.is_none() {
+            let closed = |code| {
+                figures
+                    .closes
+                    .get(&Some(code))
+                    .map_or(0, |closes| closes.count)
+            };
+            warnings.extend(hint_of_protocol(closed, totals.lost, totals.open));
+        }
         self.warn_of_echoes(figures, &mut warnings);
         self.warn_of_requests(&mut warnings);
         self.warn_of_publisher(&mut warnings);
@@ -213,6 +222,23 @@ fn advice(failure: Failure, figures: &Figures) -> Option<String> {
     }
 }
 
+/// Codes with which servers of the Centrifuge client protocol end a connection that sent another message than a
+/// command (bad request), or none (stale).
+const NO_COMMAND_CODES: [u16; 2] = [3501, 3502];
+
+/// What to do about a server that closed every connection because it waited for commands of a protocol.
+fn hint_of_protocol(closed: impl Fn(u16) -> u64, lost: u64, open: u64) -> Option<String> {
+    let closed = NO_COMMAND_CODES.map(closed);
+    let is_every_one = lost > 0 && open == 0 && closed.iter().sum::<u64>() == lost;
+    let codes = NO_COMMAND_CODES.iter().zip(closed);
+    let (code, _) = codes.max_by_key(|&(_, count)| count)?;
+    is_every_one.then(|| {
+        format!(
+            "the server closed every connection with {code}: it wants commands of the Centrifuge client protocol at this path, and these clients send none; give --protocol, or a path for clients without one, such as /raw?channel=x"
+        )
+    })
+}
+
 /// What a server said first, by kind of failure, and by code of its close frames.
 pub(super) fn server_said(figures: &Figures) -> BTreeMap<String, String> {
     let answers = figures.answers.iter();
@@ -279,6 +305,29 @@ mod tests {
             warnings[1].starts_with("1,000 echoes fell due and were never sent"),
             "{warnings:?}"
         );
+    }
+
+    #[test]
+    fn a_server_that_wants_a_protocol_is_told_from_others() {
+        let hint = |closes: &[(u16, u64)], lost, open| {
+            let closes: BTreeMap<u16, u64> = closes.iter().copied().collect();
+            hint_of_protocol(
+                |code| closes.get(&code).copied().unwrap_or_default(),
+                lost,
+                open,
+            )
+        };
+        let stale = hint(&[(3502, 10)], 10, 0).unwrap();
+        assert!(
+            stale.contains("with 3502:") && stale.contains("Centrifuge"),
+            "{stale}"
+        );
+        let both = hint(&[(3501, 8), (3502, 2)], 10, 0).unwrap();
+        assert!(both.contains("with 3501:"), "{both}");
+        assert_eq!(hint(&[(3502, 9), (3008, 1)], 10, 0), None);
+        assert_eq!(hint(&[(3502, 10)], 10, 1), None);
+        assert_eq!(hint(&[], 0, 10), None);
+        assert_eq!(hint(&[(3008, 10)], 10, 0), None);
     }
 
     #[test]
