@@ -83,10 +83,15 @@ impl<R: Reactor> Shard<R> {
         let options = Arc::clone(options);
         let none = SubscribeRequest::default();
         let known = request.subs.get(channel);
+        let flags = if options.force_push_join_leave {
+            SubscriptionFlags::SERVER_SIDE.with(SubscriptionFlags::JOIN_LEAVE)
+        } else {
+            SubscriptionFlags::SERVER_SIDE
+        };
         let wish = Wish {
             request: known.unwrap_or(&none),
             options: &options,
-            flags: SubscriptionFlags::SERVER_SIDE,
+            flags,
             filter: None,
         };
         if let Some(connecting) = self.sessions.connecting.get_mut(&key.index) {

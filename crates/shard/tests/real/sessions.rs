@@ -18,6 +18,7 @@ on_both_drivers!(
     joins_and_leaves_reach_those_who_wish_them,
     a_user_gets_his_personal_channel,
     a_new_connection_of_a_user_ends_the_older_ones,
+    a_personal_channel_announces_joins_where_everybody_is_told,
     a_drain_tells_clients_to_reconnect,
     bytes_that_are_no_json_end_json_clients_only,
     protobuf_clients_get_binary_frames,
@@ -350,6 +351,33 @@ fn a_new_connection_of_a_user_ends_the_older_ones(driver: Driver) {
     });
     assert_eq!(living.count(), 1);
     assert_eq!(other.ask(&ping)["id"], 2, "another user's stays");
+}
+
+fn a_personal_channel_announces_joins_where_everybody_is_told(driver: Driver) {
+    let announcing = ChannelOptions {
+        join_leave: true,
+        force_push_join_leave: true,
+        ..ChannelOptions::default()
+    };
+    let options = Options {
+        client: ClientOptions {
+            user_id_http_header: Some("x-user".into()),
+            personal_channel: Some(PersonalChannel {
+                namespace: None,
+                single_connection: false,
+            }),
+            ..ClientOptions::default()
+        },
+        namespaces: Namespaces::new(announcing, []),
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client(node.connect_with(PATH, "x-user", "42"));
+    client.send(&json!({"id": 1, "connect": {}}));
+    assert!(client.read()["connect"]["subs"]["#42"].is_object());
+    let join = client.read()["push"].clone();
+    assert_eq!(join["channel"], "#42");
+    assert_eq!(join["join"]["info"]["user"], "42");
 }
 
 fn a_drain_tells_clients_to_reconnect(driver: Driver) {
