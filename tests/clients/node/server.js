@@ -25,7 +25,8 @@ export class Server {
   // Starts a development server on a port of the kernel's choice, and waits until it accepts.
   static async start(driver, ...flags) {
     const server = new Server();
-    const fixed = ['serve', '--listen', '127.0.0.1:0', '--max-connections', '2000', '--drain', '0', '--dev'];
+    const listen = flags.includes('--listen') ? [] : ['--listen', '127.0.0.1:0'];
+    const fixed = ['serve', ...listen, '--max-connections', '2000', '--drain', '0', '--dev'];
     server.#child = spawn(binary(), [...fixed, '--driver', driver, ...flags], { stdio: ['ignore', 'ignore', 'pipe'] });
     server.exited = once(server.#child, 'exit');
     const lines = createInterface({ input: server.#child.stderr });
