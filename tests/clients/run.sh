@@ -42,13 +42,13 @@ count() {
 
 cd "$here/node"
 npm ci --no-audit --no-fund
-suite "npm ws" npm test
+suite "npm ws and centrifuge" npm test
 count "$(number '^[#ℹ] pass [0-9]+$')" "$(number '^[#ℹ] (fail|cancelled) [0-9]+$')"
 
 cd "$here/python"
 python3 -m venv .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-suite "PyPI websockets" .venv/bin/python -m pytest -q
+suite "PyPI websockets and centrifuge-python" .venv/bin/python -m pytest -q
 count "$(number '[0-9]+ passed')" "$(number '[0-9]+ (failed|errors?)')"
 
 echo "$passed passed, $failed failed"
