@@ -104,6 +104,13 @@ class RowTest(unittest.TestCase):
         self.assertEqual(row("compressed-100k-bytes").outcome(runs).median, 0.4)
         self.assertEqual(row("compressed-100k-memory").outcome(runs).median, 1.0)
 
+    def test_rooms_that_missed_something_have_no_time(self):
+        runs = [run("at 50%", 0, [])]
+        runs[0]["report"]["fanout"] = {"reach": 1, "overall": {"p99_ms": 12.5}}
+        self.assertEqual(row("rooms-100k-50").outcome(runs).reached, "yes")
+        runs[0]["report"]["fanout"]["reach"] = 0.999
+        self.assertEqual(row("rooms-100k-50").outcome(runs).reached, "no")
+
     def test_names_are_unique_and_found(self):
         names = [row.name for row in rows.ROWS]
         self.assertEqual(len(names), len(set(names)))

@@ -63,6 +63,7 @@ struct World {
 
 #[test]
 fn whoever_comes_back_has_heard_everything() {
+    let (mut recoveries, mut publications) = (0, 0);
     for seed in 0..SEEDS {
         let outcome = std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
@@ -70,12 +71,24 @@ fn whoever_comes_back_has_heard_everything() {
             world.settle();
             world.check();
             world.close();
+            world.totals()
         });
-        if let Err(panic) = outcome {
-            eprintln!("the failing seed is {seed}");
-            std::panic::resume_unwind(panic);
+        match outcome {
+            Ok(totals) => {
+                recoveries += totals.recoveries;
+                publications += totals.recovered;
+            }
+            Err(panic) => {
+                eprintln!("the failing seed is {seed}");
+                std::panic::resume_unwind(panic);
+            }
         }
     }
+    // Without them nothing was shown.
+    assert!(
+        recoveries > 100 && publications > 100,
+        "{recoveries} {publications}"
+    );
 }
 
 fn plan(seed: u64, prng: &mut Prng) -> Plan {
