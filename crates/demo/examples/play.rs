@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         json: next(),
         connections: Some(5_000),
         driver: None,
+        protocol: None,
         ping_interval: "300s".into(),
         version: "0.0.0".into(),
         columns: None,

@@ -52,6 +52,8 @@ pub struct Options {
     pub connections: Option<u64>,
     /// Passed on to both as `--driver`.
     pub driver: Option<String>,
+    /// Passed on to the crowd as `--protocol`, with a target that speaks it; none stands for `raw`.
+    pub protocol: Option<String>,
     /// The server's `--ping-interval`.
     pub ping_interval: String,
     /// Where the report goes.
@@ -210,8 +212,14 @@ impl Plan {
         server.extend(["--ping-interval".to_owned(), options.ping_interval.clone()]);
         // The crowd is gone by then, or nobody cares any more.
         server.extend(words("--drain 1s"));
+        let target = match options.protocol.as_deref() {
+            None | Some("raw") => format!("ws://{address}/raw?channel=demo"),
+            Some(protocol) => {
+                format!("ws://{address}/connection/websocket --protocol {protocol} --channel demo")
+            }
+        };
         let mut crowd = words(&format!(
-            "swarm ws://{address}/raw?channel=demo --connections {connections} --live json \
+            "swarm {target} --connections {connections} --live json \
              --publish http://{address}/api/publish --pushes {PUSHES} --every {}s",
             pause_s(connections)
         ));

@@ -1,5 +1,6 @@
 //! `myriad demo`: arguments in, exit code out.
 
+use crate::commands::swarm::ProtocolName;
 use crate::say;
 use clap::{Args, ValueEnum};
 use myriad_demo::{DemoError, Options, Verdict};
@@ -28,6 +29,10 @@ pub(crate) struct Arguments {
     /// How server and crowd drive their sockets [default: auto]
     #[arg(long, value_enum, value_name = "DRIVER")]
     driver: Option<DriverChoice>,
+
+    /// What clients speak
+    #[arg(long, value_enum, default_value = "raw")]
+    protocol: ProtocolName,
 
     /// How often the server pings each connection: rarely, because pings take CPU time from the pushes
     #[arg(long, value_name = "TIME", default_value = "5m")]
@@ -60,6 +65,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         program,
         connections: arguments.connections.map(|count| count.0),
         driver: arguments.driver.map(name),
+        protocol: Some(arguments.protocol.name().to_owned()),
         ping_interval: arguments.ping_interval.to_string(),
         json: arguments.json,
         version: env!("CARGO_PKG_VERSION").to_owned(),

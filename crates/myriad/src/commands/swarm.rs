@@ -153,14 +153,22 @@ pub(crate) struct Arguments {
     close: CloseName,
 }
 
+/// What clients speak.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum ProtocolName {
+pub(crate) enum ProtocolName {
     /// None: clients listen to what their URL says
     Raw,
     /// The Centrifuge client protocol in JSON
     CentrifugeJson,
     /// The same in protobuf
     CentrifugeProtobuf,
+}
+
+impl ProtocolName {
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        Protocol::from(self).name()
+    }
 }
 
 impl From<ProtocolName> for Protocol {
