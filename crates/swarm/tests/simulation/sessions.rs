@@ -91,6 +91,37 @@ fn whoever_comes_back_has_heard_everything() {
     );
 }
 
+/// Ten terminals get 500 bytes each of a message that never ends, and the thread keeps 3,000.
+#[test]
+fn messages_that_never_end_are_bounded() {
+    let mut prng = Prng::new(1);
+    let mut plan = plan(1, &mut prng);
+    (plan.connections, plan.threads, plan.churn_per_s) = (10, 1, None);
+    plan.partial_bytes_max = 3000;
+    let mut world = World::of(plan, SimNet::new(1, Faults::NONE), prng);
+    world.settle();
+    assert_eq!(world.totals().open, 10);
+    for peer in &world.peers {
+        let mut frame = Vec::new();
+        encode_frame(&mut frame, Opcode::Binary, false, None, &[b'x'; 500]);
+        world.net.write(peer.id, &frame);
+    }
+    world.settle();
+    let totals = world.totals();
+    assert_eq!((totals.open, totals.lost), (6, 4));
+    for account in world.shared.accounts() {
+        assert_eq!(account.failures[&Failure::Unfinished], 4);
+    }
+    // The six have all there is: a byte more is too many.
+    let peer = world.peers.iter().find(|peer| !peer.is_over).unwrap();
+    let mut frame = Vec::new();
+    encode_frame(&mut frame, Opcode::Continuation, false, None, b"y");
+    world.net.write(peer.id, &frame);
+    world.settle();
+    assert_eq!(world.totals().open, 5);
+    world.close();
+}
+
 fn plan(seed: u64, prng: &mut Prng) -> Plan {
     let target = Target::parse("ws://127.0.0.1:8000/connection/websocket").unwrap();
     let mut config = Config::new(vec![target], prng.between(1, 40) as u64);
@@ -121,7 +152,12 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut prng = Prng::new(seed);
         let net = SimNet::new(seed, Faults::mixed(&mut prng));
-        let plan = Arc::new(plan(seed, &mut prng));
+        let plan = plan(seed, &mut prng);
+        Self::of(plan, net, prng)
+    }
+
+    fn of(plan: Plan, net: SimNet, prng: Prng) -> Self {
+        let plan = Arc::new(plan);
         let shared = Arc::new(Shared::new(plan.threads as usize, 1));
         let clock = Manual::default();
         let crowds = (0..plan.threads).map(|thread| {
