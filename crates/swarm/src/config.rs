@@ -1,19 +1,21 @@
 //! What a run is asked to do, checked.
 
+mod checks;
+
 use crate::config_error::ConfigError;
 use crate::dealing::planned;
-use crate::echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
+use crate::echo_stamp::ECHO_BYTES_DEFAULT;
 use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::plan::{EchoPlan, Plan};
 use crate::engine::shared::Ending;
 use crate::engine::sources::{SourceChoice, Sources};
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
 use crate::machine::Here;
-use crate::measure::threshold::{LoadOption, Threshold};
+use crate::measure::threshold::Threshold;
 use crate::protocol::Protocol;
 use crate::random;
 use crate::report::output::Destination;
-use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
+use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT};
 use crate::target::{Target, UrlError, UrlParts, UrlProblem};
 use myriad_reactor::{Driver, descriptor_limit};
 use myriad_wire::ws::Extension;
@@ -401,165 +403,6 @@ impl Config {
         })
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
-        if self.targets.is_empty() {
-            return Err(ConfigError::NoTarget);
-        }
-        if self.targets.len() > NAMED_MAX {
-            return Err(ConfigError::TooManyTargets);
-        }
-        if self.connections == 0 || self.connections > 1 << 31 {
-            return Err(ConfigError::Connections(self.connections));
-        }
-        if self.retries > RETRIES_MAX {
-            let (given, most) = (u32::from(self.retries), u32::from(RETRIES_MAX));
-            return Err(ConfigError::Range("--retries", given, 0, most));
-        }
-        if let Some(share) = self.churn_per_s
-            && !(share > 0.0 && share <= 1.0)
-        {
-            return Err(ConfigError::Churn(share));
-        }
-        let mut durations = vec![
-            ("--connect-timeout", self.connect_timeout),
-            ("--handshake-timeout", self.handshake_timeout),
-            ("--settle", self.settle),
-        ];
-        durations.extend(self.heartbeat.map(|heartbeat| ("--heartbeat", heartbeat)));
-        durations.extend(
-            self.publish
-                .as_ref()
-                .map(|publish| ("--every", publish.every)),
-        );
-        if let Some((option, _)) = durations.iter().find(|(_, duration)| duration.is_zero()) {
-            return Err(ConfigError::Zero(option));
-        }
-        self.check_outputs()?;
-        self.check_protocol()?;
-        self.check_echo()?;
-        self.check_requests()?;
-        self.check_thresholds()?;
-        if let Some(publish) = &self.publish {
-            self.check_warmup(publish.warmup)?;
-        }
-        let key = self
-            .publish
-            .as_ref()
-            .and_then(|publish| publish.api_key.as_ref());
-        if key.is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err(ConfigError::ApiKey);
-        }
-        match &self.publish {
-            Some(publish)
-                if !(STAMP_BYTES..=PAYLOAD_BYTES_MAX).contains(&publish.payload_bytes) =>
-            {
-                Err(ConfigError::Payload(publish.payload_bytes))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Only one form of the report can go to standard output.
-    fn check_outputs(&self) -> Result<(), ConfigError> {
-        let taken = self.users_of_standard_output();
-        match taken[..] {
-            [one, other, ..] => Err(ConfigError::StandardOutput(one, other)),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_protocol(&self) -> Result<(), ConfigError> {
-        let is_raw = self.protocol == Protocol::Raw;
-        if is_raw && !self.token.is_empty() {
-            return Err(ConfigError::NeedsSession("--token"));
-        }
-        if !is_raw && self.echo.is_some() {
-            return Err(ConfigError::NeedsRaw("--echo"));
-        }
-        if self.channels.iter().any(String::is_empty) {
-            return Err(ConfigError::EmptyChannel);
-        }
-        match self.channel_count {
-            Some(count) if count == 0 || count > NAMED_MAX as u64 => {
-                Err(ConfigError::Channels(count))
-            }
-            Some(_) if self.channels.len() != 1 => Err(ConfigError::ChannelName),
-            _ => Ok(()),
-        }
-    }
-
-    fn users_of_standard_output(&self) -> Vec<&'static str> {
-        let stdout = Some(Destination::StandardOutput);
-        let users = [
-            ("--live json", self.live == LiveStyle::Json),
-            ("--json -", self.json == stdout),
-            ("--hgrm -", self.hgrm == stdout),
-        ];
-        let users = users.into_iter().filter(|&(_, uses)| uses);
-        users.map(|(option, _)| option).collect()
-    }
-
-    /// Whether standard output carries a report for programs, so that people have to be told on standard error.
-    pub(crate) fn uses_standard_output(&self) -> bool {
-        !self.users_of_standard_output().is_empty()
-    }
-
-    fn check_echo(&self) -> Result<(), ConfigError> {
-        let Some(echo) = self.echo else {
-            return Ok(());
-        };
-        if !(echo.rate_per_s > 0.0 && echo.rate_per_s <= LOAD_RATE_MAX) {
-            return Err(ConfigError::Rate("--echo", echo.rate_per_s));
-        }
-        if !(ECHO_STAMP_BYTES..=ECHO_BYTES_MAX).contains(&echo.payload_bytes) {
-            return Err(ConfigError::EchoSize(echo.payload_bytes));
-        }
-        self.check_warmup(echo.warmup)
-    }
-
-    fn check_thresholds(&self) -> Result<(), ConfigError> {
-        let is_given = |load: LoadOption| match load {
-            LoadOption::Publish => self.publish.is_some(),
-            LoadOption::Echo => self.echo.is_some(),
-            LoadOption::Request => self.requests.is_some(),
-            LoadOption::Session => self.protocol != Protocol::Raw,
-        };
-        for threshold in &self.thresholds {
-            let missing = threshold.load().filter(|load| !is_given(*load));
-            if let Some(load) = missing {
-                let expression = threshold.expression.clone();
-                return Err(ConfigError::Unmeasured(expression, load.name()));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_requests(&self) -> Result<(), ConfigError> {
-        let Some(requests) = &self.requests else {
-            return Ok(());
-        };
-        let rate = requests.rate_per_s;
-        if !(rate > 0.0 && rate <= LOAD_RATE_MAX) {
-            return Err(ConfigError::Rate("--request-rate", rate));
-        }
-        if !(1..=REQUEST_CONNECTIONS_MAX).contains(&requests.connections) {
-            return Err(ConfigError::Range(
-                "--request-connections",
-                requests.connections,
-                1,
-                REQUEST_CONNECTIONS_MAX,
-            ));
-        }
-        self.check_warmup(requests.warmup)
-    }
-
-    fn check_warmup(&self, warmup: Duration) -> Result<(), ConfigError> {
-        match self.held_for() {
-            Some(duration) if duration <= warmup => Err(ConfigError::Warmup { duration, warmup }),
-            _ => Ok(()),
-        }
-    }
-
     /// How long the crowd is held once it is connected; none: until the pushes are over.
     pub(crate) fn held_for(&self) -> Option<Duration> {
         let counted = self.publish.as_ref().and_then(|publish| publish.pushes);
@@ -750,6 +593,79 @@ mod tests {
         for expression in ["reach>=1", "fanout:last<5s", "missed==0", "messages>=1"] {
             assert_eq!(prepare(expression, &|_| ()), Ok(()));
         }
+    }
+
+    #[test]
+    fn clients_are_dealt_out_to_channels() {
+        let mut config = config(&["ws://127.0.0.1:1/a", "ws://127.0.0.1:2/a?channel=all"]);
+        config.protocol = Protocol::CentrifugeJson;
+        config.channels = vec!["room".to_owned()];
+        config.channel_count = Some(3);
+        config.publish = Some(publish());
+        let prepared = config.prepare().unwrap();
+        assert_eq!(prepared.channels, ["room-1", "all", "room-2", "room-3"]);
+        let plan = &prepared.plan;
+        assert_eq!((plan.targets.len(), plan.destinations), (6, 2));
+        let session = plan.session.as_ref().unwrap();
+        let names = |target: usize| -> Vec<&str> {
+            let subscriptions = plan.targets[target].subscriptions.iter();
+            let names = subscriptions.map(|one| &session.channels[one.channel as usize]);
+            names.map(String::as_str).collect()
+        };
+        assert_eq!(
+            (names(0), names(1)),
+            (vec!["room-1"], vec!["room-1", "all"])
+        );
+        assert_eq!(
+            (names(4), names(5)),
+            (vec!["room-3"], vec!["all", "room-3"])
+        );
+        assert_eq!(plan.targets[5].streams, [1, 3]);
+        let slots = plan.targets[5]
+            .subscriptions
+            .iter()
+            .map(|one| one.stream_slot);
+        assert_eq!(slots.collect::<Vec<_>>(), [Some(0), Some(1)]);
+        // Terminals of one address differ in their source, whatever their channel is.
+        assert_eq!((plan.target_of(4), plan.target_of(6)), ((4, 2), (0, 3)));
+    }
+
+    #[test]
+    fn a_url_says_what_clients_without_commands_listen_to() {
+        let mut config = config(&["ws://127.0.0.1:1/raw"]);
+        config.channels = vec!["room".to_owned()];
+        config.channel_count = Some(2);
+        let plan = config.prepare().unwrap().plan;
+        let paths: Vec<&str> = plan.targets.iter().map(|target| &*target.path).collect();
+        assert_eq!(paths, ["/raw?channel=room-1", "/raw?channel=room-2"]);
+        assert!(plan.session.is_none() && plan.targets[0].subscriptions.is_empty());
+    }
+
+    #[test]
+    fn options_of_one_protocol_are_refused_with_another() {
+        let refused = |change: &dyn Fn(&mut Config)| {
+            let mut config = config(&["ws://127.0.0.1:1/"]);
+            change(&mut config);
+            config.prepare().unwrap_err()
+        };
+        let token = refused(&|c| c.token = "t".to_owned());
+        assert_eq!(token, ConfigError::NeedsSession("--token"));
+        let echo = refused(&|c| {
+            c.protocol = Protocol::CentrifugeProtobuf;
+            c.echo = Some(Echo::new(1.0));
+        });
+        assert_eq!(echo, ConfigError::NeedsRaw("--echo"));
+        assert_eq!(
+            refused(&|c| c.channel_count = Some(3)),
+            ConfigError::ChannelName
+        );
+        let many = refused(&|c| {
+            c.channels = vec!["x".to_owned()];
+            c.channel_count = Some(65_537);
+        });
+        assert_eq!(many, ConfigError::Channels(65_537));
+        let unnamed = refused(&|c| c.channels = vec![String::new()]);
+        assert_eq!(unnamed, ConfigError::EmptyChannel);
     }
 
     #[test]

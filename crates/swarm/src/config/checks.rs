@@ -1,0 +1,174 @@
+//! What of a run can be checked before it begins.
+
+use super::{
+    Config, ECHO_BYTES_MAX, LOAD_RATE_MAX, LiveStyle, NAMED_MAX, PAYLOAD_BYTES_MAX,
+    REQUEST_CONNECTIONS_MAX, RETRIES_MAX,
+};
+use crate::config_error::ConfigError;
+use crate::echo_stamp::ECHO_STAMP_BYTES;
+use crate::measure::threshold::LoadOption;
+use crate::protocol::Protocol;
+use crate::report::output::Destination;
+use crate::stamp::STAMP_BYTES;
+use std::time::Duration;
+
+impl Config {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.targets.is_empty() {
+            return Err(ConfigError::NoTarget);
+        }
+        if self.targets.len() > NAMED_MAX {
+            return Err(ConfigError::TooManyTargets);
+        }
+        if self.connections == 0 || self.connections > 1 << 31 {
+            return Err(ConfigError::Connections(self.connections));
+        }
+        if self.retries > RETRIES_MAX {
+            let (given, most) = (u32::from(self.retries), u32::from(RETRIES_MAX));
+            return Err(ConfigError::Range("--retries", given, 0, most));
+        }
+        if let Some(share) = self.churn_per_s
+            && !(share > 0.0 && share <= 1.0)
+        {
+            return Err(ConfigError::Churn(share));
+        }
+        let mut durations = vec![
+            ("--connect-timeout", self.connect_timeout),
+            ("--handshake-timeout", self.handshake_timeout),
+            ("--settle", self.settle),
+        ];
+        durations.extend(self.heartbeat.map(|heartbeat| ("--heartbeat", heartbeat)));
+        durations.extend(
+            self.publish
+                .as_ref()
+                .map(|publish| ("--every", publish.every)),
+        );
+        if let Some((option, _)) = durations.iter().find(|(_, duration)| duration.is_zero()) {
+            return Err(ConfigError::Zero(option));
+        }
+        self.check_outputs()?;
+        self.check_protocol()?;
+        self.check_echo()?;
+        self.check_requests()?;
+        self.check_thresholds()?;
+        if let Some(publish) = &self.publish {
+            self.check_warmup(publish.warmup)?;
+        }
+        let key = self
+            .publish
+            .as_ref()
+            .and_then(|publish| publish.api_key.as_ref());
+        if key.is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err(ConfigError::ApiKey);
+        }
+        match &self.publish {
+            Some(publish)
+                if !(STAMP_BYTES..=PAYLOAD_BYTES_MAX).contains(&publish.payload_bytes) =>
+            {
+                Err(ConfigError::Payload(publish.payload_bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Only one form of the report can go to standard output.
+    fn check_outputs(&self) -> Result<(), ConfigError> {
+        let taken = self.users_of_standard_output();
+        match taken[..] {
+            [one, other, ..] => Err(ConfigError::StandardOutput(one, other)),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_protocol(&self) -> Result<(), ConfigError> {
+        let is_raw = self.protocol == Protocol::Raw;
+        if is_raw && !self.token.is_empty() {
+            return Err(ConfigError::NeedsSession("--token"));
+        }
+        if !is_raw && self.echo.is_some() {
+            return Err(ConfigError::NeedsRaw("--echo"));
+        }
+        if self.channels.iter().any(String::is_empty) {
+            return Err(ConfigError::EmptyChannel);
+        }
+        match self.channel_count {
+            Some(count) if count == 0 || count > NAMED_MAX as u64 => {
+                Err(ConfigError::Channels(count))
+            }
+            Some(_) if self.channels.len() != 1 => Err(ConfigError::ChannelName),
+            _ => Ok(()),
+        }
+    }
+
+    fn users_of_standard_output(&self) -> Vec<&'static str> {
+        let stdout = Some(Destination::StandardOutput);
+        let users = [
+            ("--live json", self.live == LiveStyle::Json),
+            ("--json -", self.json == stdout),
+            ("--hgrm -", self.hgrm == stdout),
+        ];
+        let users = users.into_iter().filter(|&(_, uses)| uses);
+        users.map(|(option, _)| option).collect()
+    }
+
+    /// Whether standard output carries a report for programs, so that people have to be told on standard error.
+    pub(crate) fn uses_standard_output(&self) -> bool {
+        !self.users_of_standard_output().is_empty()
+    }
+
+    fn check_echo(&self) -> Result<(), ConfigError> {
+        let Some(echo) = self.echo else {
+            return Ok(());
+        };
+        if !(echo.rate_per_s > 0.0 && echo.rate_per_s <= LOAD_RATE_MAX) {
+            return Err(ConfigError::Rate("--echo", echo.rate_per_s));
+        }
+        if !(ECHO_STAMP_BYTES..=ECHO_BYTES_MAX).contains(&echo.payload_bytes) {
+            return Err(ConfigError::EchoSize(echo.payload_bytes));
+        }
+        self.check_warmup(echo.warmup)
+    }
+
+    fn check_thresholds(&self) -> Result<(), ConfigError> {
+        let is_given = |load: LoadOption| match load {
+            LoadOption::Publish => self.publish.is_some(),
+            LoadOption::Echo => self.echo.is_some(),
+            LoadOption::Request => self.requests.is_some(),
+            LoadOption::Session => self.protocol != Protocol::Raw,
+        };
+        for threshold in &self.thresholds {
+            let missing = threshold.load().filter(|load| !is_given(*load));
+            if let Some(load) = missing {
+                let expression = threshold.expression.clone();
+                return Err(ConfigError::Unmeasured(expression, load.name()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_requests(&self) -> Result<(), ConfigError> {
+        let Some(requests) = &self.requests else {
+            return Ok(());
+        };
+        let rate = requests.rate_per_s;
+        if !(rate > 0.0 && rate <= LOAD_RATE_MAX) {
+            return Err(ConfigError::Rate("--request-rate", rate));
+        }
+        if !(1..=REQUEST_CONNECTIONS_MAX).contains(&requests.connections) {
+            return Err(ConfigError::Range(
+                "--request-connections",
+                requests.connections,
+                1,
+                REQUEST_CONNECTIONS_MAX,
+            ));
+        }
+        self.check_warmup(requests.warmup)
+    }
+
+    fn check_warmup(&self, warmup: Duration) -> Result<(), ConfigError> {
+        match self.held_for() {
+            Some(duration) if duration <= warmup => Err(ConfigError::Warmup { duration, warmup }),
+            _ => Ok(()),
+        }
+    }
+}
