@@ -133,12 +133,17 @@ fn of_rounds(report: &Report, pieces: &mut Vec<Piece>) -> bool {
     true
 }
 
-/// The contestants whose median equals the best one, and that median. None if no contestant has a figure.
+/// The contestants whose median equals the best one, and that median. None if no contestant has a figure, or one of
+/// several alone: it was compared with nobody.
 fn best(report: &Report, column: Column) -> Option<(Vec<&Row>, f64)> {
     let ratio = |row: &Row| {
         row.summary(column)
             .and_then(|summary| summary.ratio_to_best)
     };
+    let measured = report.contestants.iter().filter_map(ratio).count();
+    if measured < report.contestants.len().min(2) {
+        return None;
+    }
     let best = report
         .contestants
         .iter()
@@ -277,6 +282,26 @@ mod tests {
         assert_eq!(
             said(&report),
             "Of 2 contestants with 8 connections each, <Quick> is best in time to the last client (5.00 ms)."
+        );
+    }
+
+    #[test]
+    fn who_was_measured_alone_is_best_in_nothing() {
+        let report = with(&[(90.0, 50.0)], &[(-4.0, 5.0)]);
+        assert_eq!(
+            said(&report),
+            "Of 2 contestants with 8 connections each, <Slow> is best in time to the last client (5.00 ms)."
+        );
+        assert_eq!(
+            said(&with(&[(90.0, 5.0)], &[])),
+            "Nothing could be compared."
+        );
+        let mut alone = with(&[(90.0, 5.0)], &[]);
+        alone.contestants.truncate(1);
+        assert_eq!(
+            said(&alone),
+            "With 8 connections, <Quick> had these figures: memory (90 B a connection) and \
+             time to the last client (5.00 ms)."
         );
     }
 
