@@ -236,6 +236,9 @@ fn a_crowd_elsewhere_is_bound_by_its_source_ports() {
     assert_eq!(budget.first_stop().name, "source ports");
     // Of the 28,232 ports of a source Myriad's crowd takes as many.
     assert_eq!(budget.first_stop().connections, 2 * 3 * 25_000);
+    let evidence = &budget.first_stop().evidence;
+    let reason = "of the 28,232 ports of a source Myriad's crowd takes 25,000";
+    assert!(evidence.contains(reason), "{evidence}");
     let why = budget.connections(1_000_000).why;
     assert!(
         why.starts_with("Source ports allow 150,000 of the 1,000,000 wanted: "),

@@ -20,12 +20,18 @@ pub(crate) const BACKLOG_WANTED: u64 = 4_096;
 
 /// An accepted connection takes no port of its own, so that this is nothing to a server.
 pub(super) fn ports(machine: &Machine, load: Load) -> Option<Limit> {
-    let per_source = match (load.role, load.program) {
+    let ports = machine.ports.per_source();
+    let (per_source, spared) = match (load.role, load.program) {
         // A crowd that is given addresses leaves some ports of each; the kernel's choice goes to the last one.
-        (Role::Crowd(paths), Program::Myriad) if paths.sources > 1 => {
-            machine.ports.per_source().min(PER_SOURCE_MAX)
+        (Role::Crowd(paths), Program::Myriad) if paths.sources > 1 && ports > PER_SOURCE_MAX => {
+            let spared = format!(
+                "; of the {} of a source Myriad's crowd takes {} where it has several, because the search for a free one slows down towards the last",
+                counted(ports, "port"),
+                count(PER_SOURCE_MAX)
+            );
+            (PER_SOURCE_MAX, spared)
         }
-        _ => machine.ports.per_source(),
+        _ => (ports, String::new()),
     };
     let range = format!(
         "ip_local_port_range is {}-{}, {} of them reserved",
@@ -46,7 +52,7 @@ pub(super) fn ports(machine: &Machine, load: Load) -> Option<Limit> {
         (Role::Crowd(paths) | Role::Proxy(paths), _) => (
             paths.sources.saturating_mul(paths.destinations),
             format!(
-                "{range}; for each of {} to {}{}",
+                "{range}{spared}; for each of {} to {}{}",
                 counted(paths.sources, "source address"),
                 counted(paths.destinations, "destination"),
                 spare_addresses(machine, paths.sources),
