@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod health;
+mod json_file;
 mod opening;
 mod port;
 pub mod process;

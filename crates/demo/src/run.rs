@@ -1,5 +1,6 @@
 //! The steps of the demonstration.
 
+use crate::json_file::JsonFile;
 use crate::port::NoFreePort;
 use crate::process::{Launch, Output, Process};
 use crate::progress::Progress;
@@ -73,6 +74,9 @@ pub enum DemoError {
     /// No port is free.
     #[error(transparent)]
     NoFreePort(#[from] NoFreePort),
+    /// No connection was asked for.
+    #[error("--connections 0 is out of range; give 1 or more, or leave it out")]
+    NoConnections,
     /// The budget is empty.
     #[error("this machine has no room for connections. {why}")]
     NoRoom {
@@ -126,7 +130,7 @@ pub enum DemoError {
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
     /// The report could not be kept.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("{} cannot be written ({source}); check the folder and its permissions", path.display())]
     Json {
         /// Where.
         path: PathBuf,
@@ -143,6 +147,10 @@ pub enum DemoError {
 /// See [`DemoError`]. Both children are gone by then. A push that did not reach everybody is not an
 /// error but a [`Verdict`].
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Report, DemoError> {
+    if options.connections == Some(0) {
+        return Err(DemoError::NoConnections);
+    }
+    let json = JsonFile::open(&options.json)?;
     let probe = Probe::system();
     let mut machine = examine(&probe)?;
     let address = port::choose(&machine)?;
@@ -175,7 +183,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Report, DemoError> 
         decision,
     );
     stage.close();
-    finish(options, &report, out)?;
+    finish(options, &report, json, out)?;
     Ok(report)
 }
 
@@ -557,17 +565,18 @@ fn rate(connections: u64, seconds: f64) -> f64 {
 }
 
 /// The table, the warnings, the file.
-fn finish(options: &Options, report: &Report, out: &mut dyn Write) -> Result<(), DemoError> {
+fn finish(
+    options: &Options,
+    report: &Report,
+    json: JsonFile<'_>,
+    out: &mut dyn Write,
+) -> Result<(), DemoError> {
     let width = options.columns.unwrap_or(WIDTH_MAX);
     writeln!(out, "\n{}", table::render(report, width))?;
     for warning in &report.warnings {
         opening::write_wrapped(&format!("Warning: {warning}"), width, out)?;
     }
-    let text = serde_json::to_string_pretty(report).expect("a report has only string keys");
-    std::fs::write(&options.json, text + "\n").map_err(|source| DemoError::Json {
-        path: options.json.clone(),
-        source,
-    })?;
+    json.write(report)?;
     writeln!(out, "Everything measured is in {}.", options.json.display())?;
     Ok(())
 }

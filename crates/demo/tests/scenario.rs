@@ -46,16 +46,20 @@ impl Place {
     }
 
     fn demo(&self, behaviour: &str) -> Child {
-        Command::new(example("play"))
+        self.command(behaviour, &self.json()).spawn().unwrap()
+    }
+
+    fn command(&self, behaviour: &str, json: &Path) -> Command {
+        let mut command = Command::new(example("play"));
+        command
             .arg(example("stand_in"))
-            .arg(self.json())
+            .arg(json)
             .env("STAND_IN", behaviour)
             .env("STAND_IN_PIDS", &self.0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
+            .stderr(Stdio::piped());
+        command
     }
 
     fn played(&self, behaviour: &str) -> (Output, String) {
@@ -141,6 +145,36 @@ fn one_connection_missed_is_told_and_is_a_failure() {
         "{said}"
     );
     assert!(said.contains("NOT all of them"), "{said}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_anything_starts() {
+    let place = Place::new("no-folder");
+    let output = place
+        .command("", &place.0.join("missing/demo.json"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("missing/demo.json cannot be written"),
+        "{errors}"
+    );
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(!place.0.join("server").exists(), "a server was started");
+}
+
+#[test]
+fn a_file_of_an_earlier_run_is_kept_by_one_that_fails_and_replaced_by_one_that_ends() {
+    let place = Place::new("earlier");
+    let earlier = "of an earlier run ".repeat(100_000);
+    std::fs::write(place.json(), &earlier).unwrap();
+    place.played("server-dies");
+    assert_eq!(std::fs::read_to_string(place.json()).unwrap(), earlier);
+    let (output, said) = place.played("");
+    assert!(output.status.success(), "{said}");
+    let replaced = std::fs::read(place.json()).unwrap();
+    assert!(serde_json::from_slice::<serde_json::Value>(&replaced).is_ok());
 }
 
 #[test]

@@ -84,6 +84,22 @@ fn a_push_that_missed_some_and_one_that_reached_nobody() {
 }
 
 #[test]
+fn a_crowd_too_small_has_no_memory_of_a_connection() {
+    let memory_rows = |connections: u64, kernel_bytes: u64| {
+        let mut report = report(vec![], Verdict::ReachedAll);
+        report.connections = connections;
+        report.memory.kernel_bytes = kernel_bytes;
+        let drawn = render(&report, 80);
+        let rows = drawn.lines().filter(|line| line.contains("a connection,"));
+        rows.map(|row| row.ends_with("  crowd too small to measure"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(memory_rows(9_999, 70_000_000), [true; 3]);
+    assert_eq!(memory_rows(10_000, 70_000_000), [false; 3]);
+    assert_eq!(memory_rows(10_000, 0), [false, false, true]);
+}
+
+#[test]
 fn the_largest_figures_fit_a_terminal_of_80_columns() {
     let times = Some([100_000.0; 4]);
     let mut large = push(1, 10_000_000, times);

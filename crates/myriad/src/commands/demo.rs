@@ -1,7 +1,7 @@
 //! `myriad demo`: arguments in, exit code out.
 
 use crate::commands::swarm::ProtocolName;
-use crate::say;
+use crate::{BAD_ARGUMENTS, say};
 use clap::{Args, ValueEnum};
 use myriad_demo::{DemoError, Options, Verdict};
 use myriad_layout::terminal_columns;
@@ -19,11 +19,11 @@ const INTERRUPTED: u8 = 105;
 /// Opens as many connections on this machine as it allows, up to a million, and pushes to all of them.
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Exit codes: 0 every push reached every client, 1 a push did not or the run failed, 105 interrupted."
+    after_help = "Exit codes: 0 every push reached every client, 1 a push did not or the run failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
     /// Connections to open, such as 50k or 1m [default: 1m, or as many as the machine allows]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, short = 'c', value_name = "COUNT")]
     connections: Option<Count>,
 
     /// How server and crowd drive their sockets [default: auto]
@@ -82,7 +82,13 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         }
         // Whoever read us has read enough.
         Err(DemoError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => failed(&error.to_string()),
+        Err(error) => {
+            let exit = failed(&error.to_string());
+            match error {
+                DemoError::NoConnections => ExitCode::from(BAD_ARGUMENTS),
+                _ => exit,
+            }
+        }
     }
 }
 
