@@ -3,6 +3,7 @@
 mod admission;
 mod connection;
 mod error;
+mod example;
 pub mod fuzzing;
 mod health;
 mod inbound;
@@ -55,6 +56,8 @@ pub(crate) struct Control {
     pub(crate) stage: watch::Receiver<Stage>,
     pub(crate) metrics: Registered,
     pub(crate) body_kib: Semaphore,
+    /// Whether `/` shows the chat of `examples/chat`.
+    pub(crate) shows_example: bool,
 }
 
 impl Control {
@@ -88,7 +91,13 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
     let publish = post(publish::publish)
         .route_layer(keyed)
         .route_layer(origins);
+    let example = if control.shows_example {
+        example::router()
+    } else {
+        Router::new()
+    };
     Router::new()
+        .merge(example)
         .route("/api/publish", publish)
         .route("/healthz", get(health::health))
         .route("/metrics", get(metrics::metrics))

@@ -39,6 +39,19 @@ on_both_drivers! {
         assert_eq!(upgrade(address, "/raw?channel=c", "").status, 101);
     }
 
+    fn only_a_development_server_shows_the_chat(driver) {
+        let server = start(options(driver));
+        for (path, content) in [("/", "<!doctype html>"), ("/chat.js", "'use strict'"), ("/centrifuge.js", "Centrifuge")] {
+            let answer = get(server.address(), path);
+            assert_eq!(answer.status, 200, "{path}");
+            assert!(answer.body.contains(content), "{path}");
+        }
+        let production = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
+        for path in ["/", "/chat.js", "/centrifuge.js"] {
+            assert_eq!(get(production.address(), path).status, 404, "{path}");
+        }
+    }
+
     fn repeated_channels_are_bounded_before_they_are_compared(driver) {
         let server = start(options(driver));
         let path = |count: usize| format!("/raw?{}", "channel=c&".repeat(count));

@@ -1,0 +1,146 @@
+// A chat room: what an application does with the SDK of the Centrifuge protocol. Text of others only ever becomes
+// textContent, so that nobody can write HTML into the page.
+'use strict';
+
+const PAGE = 50;
+const element = (id) => document.getElementById(id);
+
+// The room that is shown.
+let room = null;
+// The room's oldest offset that is shown, and the epoch of its offsets.
+let oldest = null;
+// Members by their client ids: what is known of their names.
+let members = new Map();
+
+element('name').value = localStorage.getItem('chat-name') || `guest${Math.floor(Math.random() * 1000)}`;
+element('name').addEventListener('change', () => localStorage.setItem('chat-name', element('name').value));
+
+const address = new URL('connection/websocket', location.href);
+address.protocol = address.protocol.replace('http', 'ws');
+const centrifuge = new Centrifuge(address.href, { minReconnectDelay: 200, maxReconnectDelay: 3000 });
+
+function showState(state, text) {
+  element('status').dataset.state = state;
+  element('status').textContent = text;
+}
+
+centrifuge.on('connecting', ({ reason }) => showState('connecting', `connecting: ${reason}`));
+centrifuge.on('connected', () => showState('connected', 'connected'));
+centrifuge.on('disconnected', ({ code, reason }) => showState('disconnected', `disconnected: ${reason} (${code})`));
+
+function line(className, ...parts) {
+  const item = document.createElement('li');
+  item.className = className;
+  item.append(...parts);
+  return item;
+}
+
+function note(text) {
+  append(line('note', text));
+}
+
+// At the end, and in sight if the end was in sight before.
+function append(item) {
+  const list = element('messages');
+  const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+  list.append(item);
+  if (isAtEnd) list.scrollTop = list.scrollHeight;
+}
+
+function messageLine({ data, info, offset }) {
+  // Data comes from anybody: it may be anything.
+  const name = typeof data?.name === 'string' ? data.name : 'somebody';
+  const text = typeof data?.text === 'string' ? data.text : JSON.stringify(data);
+  if (info && members.has(info.client)) {
+    members.set(info.client, name);
+    showMembers();
+  }
+  const author = document.createElement('b');
+  author.textContent = name;
+  const item = line('message', author, text);
+  item.dataset.offset = offset;
+  return item;
+}
+
+function showMembers() {
+  const names = [...members].map(([client, name]) => name || `guest ${client.slice(0, 4)}`);
+  element('members').replaceChildren(...names.sort().map((name) => line('', name)));
+  element('count').textContent = members.size;
+}
+
+// Puts the page of history before what is shown at the top.
+async function showOlder(subscription) {
+  if (oldest && oldest.offset <= 1) return;
+  const since = oldest ? { since: oldest } : {};
+  const { publications, epoch } = await subscription.history({ limit: PAGE, reverse: true, ...since });
+  if (subscription !== room || publications.length === 0) return;
+  const list = element('messages');
+  const height = list.scrollHeight;
+  const shown = new Set([...list.querySelectorAll('.message')].map((item) => Number(item.dataset.offset)));
+  const fresh = publications.filter(({ offset }) => !shown.has(offset));
+  list.prepend(...fresh.reverse().map(messageLine));
+  list.scrollTop += list.scrollHeight - height;
+  oldest = { offset: publications[publications.length - 1].offset, epoch };
+}
+
+function enter(channel) {
+  if (room) {
+    room.unsubscribe();
+    centrifuge.removeSubscription(room);
+  }
+  element('messages').replaceChildren();
+  oldest = null;
+  members = new Map();
+  showMembers();
+  const subscription = centrifuge.newSubscription(channel, { joinLeave: true });
+  room = subscription;
+  subscription.on('publication', (publication) => append(messageLine(publication)));
+  subscription.on('join', ({ info }) => {
+    members.set(info.client, members.get(info.client) || '');
+    showMembers();
+  });
+  subscription.on('leave', ({ info }) => {
+    members.delete(info.client);
+    showMembers();
+  });
+  subscription.on('unsubscribed', ({ code, reason }) => {
+    if (code !== 0) note(`no entry to ${channel}: ${reason} (${code})`);
+  });
+  subscription.on('subscribed', async ({ wasRecovering, recovered }) => {
+    if (wasRecovering && !recovered) {
+      // More was missed than the server keeps: begin with history again.
+      enter(channel);
+      return note('back: messages before these may be lost');
+    }
+    if (wasRecovering) note('back: nothing was missed');
+    try {
+      const { clients } = await subscription.presence();
+      members = new Map(Object.keys(clients).map((client) => [client, members.get(client) || '']));
+      showMembers();
+      if (!wasRecovering) await showOlder(subscription);
+    } catch (error) {
+      // The connection has gone again: the next `subscribed` asks again.
+      console.warn(error);
+    }
+  });
+  subscription.subscribe();
+}
+
+element('room').addEventListener('change', () => element('room').reportValidity() && enter(element('room').value));
+element('messages').addEventListener('scroll', ({ target }) => {
+  if (target.scrollTop === 0 && room) showOlder(room).catch(console.warn);
+});
+element('form').addEventListener('submit', async (event) => {
+  event.preventDefault();
+  const text = element('text').value;
+  if (!text) return;
+  try {
+    await room.publish({ name: element('name').value, text });
+    element('text').value = '';
+  } catch (error) {
+    note(`not sent: ${error.message}`);
+  }
+});
+
+enter(element('room').value);
+centrifuge.connect();

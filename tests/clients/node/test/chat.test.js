@@ -1,0 +1,155 @@
+// The chat of examples/chat, as a development server serves it, in headless Chromium.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer, connect } from 'node:net';
+import { test } from 'node:test';
+import { chromium } from 'playwright-core';
+import { onBothDrivers } from '../server.js';
+
+// Where Chromium is, or why it cannot be used.
+function findChromium() {
+  for (const name of [process.env.CHROMIUM, 'chromium', 'chromium-browser', 'google-chrome']) {
+    try {
+      if (name) return { executablePath: execFileSync('which', [name], { encoding: 'utf8' }).trim() };
+    } catch {
+      // The next name, then.
+    }
+  }
+  return { missing: 'chromium is not installed (apt-get install chromium, or name it in CHROMIUM)' };
+}
+
+const found = findChromium();
+
+// What stands between a browser and the server, and can break.
+class Wire {
+  static async to(address) {
+    const wire = new Wire();
+    const [host, port] = address.split(':');
+    wire.sockets = new Set();
+    wire.isBroken = false;
+    wire.server = createServer((near) => {
+      if (wire.isBroken) return near.destroy();
+      const far = connect(Number(port), host);
+      for (const [from, to] of [[near, far], [far, near]]) {
+        wire.sockets.add(from);
+        from.pipe(to);
+        from.on('error', () => to.destroy());
+        from.on('close', () => to.destroy());
+      }
+    });
+    wire.server.listen(0, '127.0.0.1');
+    await once(wire.server, 'listening');
+    wire.address = `127.0.0.1:${wire.server.address().port}`;
+    return wire;
+  }
+
+  break() {
+    this.isBroken = true;
+    for (const socket of this.sockets) socket.destroy();
+    this.sockets.clear();
+  }
+
+  mend() {
+    this.isBroken = false;
+  }
+
+  close() {
+    this.break();
+    this.server.close();
+  }
+}
+
+async function open(browser, address, name) {
+  const page = await (await browser.newContext()).newPage();
+  page.problems = [];
+  page.on('pageerror', (error) => page.problems.push(error.message));
+  await page.addInitScript((name) => localStorage.setItem('chat-name', name), name);
+  await page.goto(`http://${address}/`);
+  await page.waitForSelector('#status[data-state=connected]');
+  return page;
+}
+
+async function say(page, text) {
+  await page.fill('#text', text);
+  await page.click('button');
+}
+
+const messages = (page) => page.locator('#messages .message').allTextContents();
+const until = (page, count) => page.locator('#messages .message').nth(count - 1).waitFor();
+
+onBothDrivers('two people chat, and one whose connection breaks misses nothing', [], async (server, context) => {
+  if (found.missing) return context.skip(found.missing);
+  const wire = await Wire.to(server.address);
+  const browser = await chromium.launch({ executablePath: found.executablePath, args: ['--no-sandbox'] });
+  try {
+    const ada = await open(browser, server.address, 'Ada');
+    const ben = await open(browser, wire.address, 'Ben');
+    await ada.locator('#count', { hasText: '2' }).waitFor();
+    await ben.locator('#count', { hasText: '2' }).waitFor();
+    await say(ada, 'hello');
+    await until(ben, 1);
+    const hostile = '<img src=x onerror="document.title = 1"><script>document.title = 1</script>';
+    await say(ben, hostile);
+    await until(ada, 2);
+
+    wire.break();
+    await ben.waitForSelector('#status[data-state=connecting]');
+    await ada.locator('#count', { hasText: '1' }).waitFor();
+    for (const text of ['one', 'two']) await say(ada, text);
+    await until(ada, 4);
+    wire.mend();
+    await ben.waitForSelector('#status[data-state=connected]');
+    await until(ben, 4);
+    await ben.locator('.note', { hasText: 'nothing was missed' }).waitFor();
+    await say(ben, 'back');
+    await until(ada, 5);
+
+    const expected = ['Adahello', `Ben${hostile}`, 'Adaone', 'Adatwo', 'Benback'];
+    // Who comes later reads what was said.
+    const eve = await open(browser, server.address, 'Eve');
+    await until(eve, 5);
+    for (const page of [ada, ben, eve]) {
+      assert.deepEqual(await messages(page), expected);
+      assert.equal(await page.title(), 'Chat on Myriad');
+      assert.deepEqual(page.problems, []);
+    }
+    await ada.locator('#count', { hasText: '3' }).waitFor();
+
+    await eve.fill('#room', 'elsewhere');
+    await eve.press('#room', 'Enter');
+    await ada.locator('#count', { hasText: '2' }).waitFor();
+    await say(eve, 'alone');
+    await until(eve, 1);
+    assert.deepEqual(await messages(eve), ['Evealone']);
+    if (process.env.SCREENSHOT) await ada.screenshot({ path: process.env.SCREENSHOT });
+  } finally {
+    await browser.close();
+    wire.close();
+  }
+});
+
+onBothDrivers('history comes in pages when one scrolls up', [], async (server, context) => {
+  if (found.missing) return context.skip(found.missing);
+  for (let number = 1; number <= 80; number++) {
+    await server.publish('lobby', { data: { name: 'api', text: String(number) } });
+  }
+  const browser = await chromium.launch({ executablePath: found.executablePath, args: ['--no-sandbox'] });
+  try {
+    const page = await open(browser, server.address, 'Ada');
+    await until(page, 50);
+    await page.locator('#messages').evaluate((list) => { list.scrollTop = 0; });
+    await until(page, 80);
+    assert.deepEqual(await messages(page), Array.from({ length: 80 }, (_, index) => `api${index + 1}`));
+  } finally {
+    await browser.close();
+  }
+});
+
+test('the SDK of the chat is that of the package', () => {
+  const file = (path) => readFileSync(new URL(path, import.meta.url));
+  const vendored = file('../../../../examples/chat/vendor/centrifuge-5.8.0/centrifuge.js');
+  assert.ok(vendored.equals(file('../node_modules/centrifuge/dist/centrifuge.js')));
+});
