@@ -194,6 +194,37 @@ mod tests {
         assert_eq!(DisconnectCode::NoPong.text(), "no pong");
     }
 
+    /// The rows of the page's table whose first heading this is: numbers and names.
+    fn documented(heading: &str) -> Vec<(u32, &'static str)> {
+        let page = include_str!("../../../../docs/protocol.md");
+        let head = format!("| {heading} | name |");
+        let lines = page.lines().skip_while(|line| !line.starts_with(&head));
+        let rows = lines.skip(2).take_while(|line| line.starts_with('|'));
+        rows.map(|row| {
+            let mut cells = row.split('|').skip(1).map(str::trim);
+            let number = cells.next().and_then(|cell| cell.parse().ok());
+            (number.expect("a number"), cells.next().expect("a name"))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_page_names_every_code() {
+        let errors: Vec<_> = ErrorCode::ALL
+            .iter()
+            .map(|c| (c.code(), c.text()))
+            .collect();
+        assert_eq!(documented("error"), errors);
+        let unsubscribes: Vec<_> = (UnsubscribeCode::ALL.iter())
+            .map(|c| (c.code(), c.text()))
+            .collect();
+        assert_eq!(documented("unsubscribe"), unsubscribes);
+        let disconnects: Vec<_> = (DisconnectCode::ALL.iter())
+            .map(|c| (u32::from(c.code()), c.text()))
+            .collect();
+        assert_eq!(documented("disconnect"), disconnects);
+    }
+
     #[test]
     fn the_range_decides_whether_a_client_returns() {
         for code in DisconnectCode::ALL {
