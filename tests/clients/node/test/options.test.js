@@ -187,3 +187,22 @@ withSdk('a subscriber that falls behind is told so, and recovers', SMALL_QUEUES,
   await readNumbers(gap, count);
   assert.equal(one.sockets.length, 1);
 });
+
+withSdk('a client that falls behind is closed, and told whether it has missed something', SMALL_QUEUES, async (given) => {
+  const { server, client } = given;
+  const one = client();
+  await one.connect();
+  await one.events.next('connecting');
+  const room = await one.subscribe('room');
+  const count = await overrun(server, one, 'room', 'myriad_closes_total{reason="slow_consumer"}');
+  assert.equal((await one.events.next('connecting')).code, 3008);
+  const { wasRecovering, recovered, streamPosition } = await room.events.next('subscribed');
+  assert.equal(wasRecovering, true);
+  await server.publish('room', { data: { number: count + 1 } });
+  const numbers = [];
+  while (numbers.at(-1) !== count + 1) numbers.push((await room.value()).number);
+  // What it missed fits its queue, or does not: both are right.
+  const missed = recovered ? 0 : streamPosition.offset - numbers.length + 1;
+  const before = numbers.slice(0, -1);
+  assert.deepEqual(before, Array.from({ length: count - missed }, (_, index) => index + 1));
+});
