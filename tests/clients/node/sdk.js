@@ -50,6 +50,12 @@ export function withConfig(...lines) {
   return ['--config', file];
 }
 
+// Lines that give every client the rights to subscribe, publish, and read history and members.
+export const RIGHTS = ['subscribe', 'publish', 'history', 'presence'].flatMap((right) => [
+  `allow_${right}_for_client = true`,
+  `allow_${right}_for_anonymous = true`,
+]);
+
 // Ends a server and starts one with the same address, as an operator would.
 export async function restart(server, ...flags) {
   await server.stop();

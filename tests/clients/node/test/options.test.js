@@ -2,12 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { withConfig, withSdk } from '../sdk.js';
+import { RIGHTS, withConfig, withSdk } from '../sdk.js';
 
-const RIGHTS = ['subscribe', 'publish', 'history'].flatMap((right) => [
-  `allow_${right}_for_client = true`,
-  `allow_${right}_for_anonymous = true`,
-]);
 const HISTORY = ['history_size = 1000', 'history_ttl = "300s"', 'force_recovery = true', ...RIGHTS];
 
 const NAMESPACES = withConfig(

@@ -1,13 +1,7 @@
 // What a client of the SDK is given when it comes back: everything that it missed, or word that it is lost.
 
 import assert from 'node:assert/strict';
-import { restart, withConfig, withSdk } from '../sdk.js';
-
-// Rights of every kind, for every client.
-const RIGHTS = ['subscribe', 'publish', 'history', 'presence'].flatMap((right) => [
-  `allow_${right}_for_client = true`,
-  `allow_${right}_for_anonymous = true`,
-]);
+import { RIGHTS, restart, withConfig, withSdk } from '../sdk.js';
 
 const HISTORY = withConfig(
   '[client]',
