@@ -88,6 +88,10 @@ fn bad_arguments_name_the_hop_and_the_parameter() {
             &["-c", "1m", "--ping-interval", "25"],
             &["--ping-interval", "unit"],
         ),
+        (
+            &["-c", "1m", "--hop", "myriad:3", "--hop", "nginx:2"],
+            &["hop 2 (nginx) is behind myriad", "put myriad last"],
+        ),
         (&[], &["--connections"]),
     ] {
         let output = plan(words);

@@ -2,6 +2,7 @@
 
 use super::costs;
 use super::traffic::Traffic;
+use std::fmt;
 
 /// Connections, what they carry, and the machines between them and their server.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +92,42 @@ pub struct Myriad {
     pub buffered_bytes: Option<u64>,
 }
 
+/// A hop behind Myriad, where no connection arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BehindMyriad {
+    /// Which, from 1.
+    pub hop: usize,
+    /// Its kind.
+    pub kind: &'static str,
+}
+
+impl fmt::Display for BehindMyriad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "hop {} ({}) is behind myriad, where every connection ends; put myriad last, or leave the hop out",
+            self.hop, self.kind
+        )
+    }
+}
+
+impl std::error::Error for BehindMyriad {}
+
 impl Chain {
+    /// Whether the hops can stand in this order.
+    ///
+    /// # Errors
+    /// The first hop behind Myriad, if there is one.
+    pub fn check(&self) -> Result<(), BehindMyriad> {
+        let is_myriad = |hop: &Hop| matches!(hop.kind, Kind::Myriad(_));
+        let end = self.hops.iter().position(is_myriad);
+        let behind = end.and_then(|end| Some((end + 2, self.hops.get(end + 1)?)));
+        behind.map_or(Ok(()), |(hop, found)| {
+            let kind = found.kind.name();
+            Err(BehindMyriad { hop, kind })
+        })
+    }
+
     /// Clients with that many connections.
     #[must_use]
     pub fn clients(&self, connections: u64) -> u64 {

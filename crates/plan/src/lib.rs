@@ -20,7 +20,7 @@ mod server;
 mod switch;
 mod traffic;
 
-pub use chain::{Chain, Hop, Kind, Myriad, Nginx, SlbMode};
+pub use chain::{BehindMyriad, Chain, Hop, Kind, Myriad, Nginx, SlbMode};
 pub use figure::{Figure, Unit};
 pub use render::render;
 pub use resource::{Limit, Resource};

@@ -22,17 +22,21 @@ pub(crate) fn resources(
     share: &Share,
 ) -> (Vec<Resource>, Vec<String>) {
     let (workers, assumed) = nginx.workers(hop);
+    let mut told = counted(workers, "worker");
+    if assumed.is_some() {
+        told.push_str(" (assumed)");
+    }
     let mut resources = vec![
-        slots(nginx, workers, share),
+        slots(nginx, workers, &told, share),
         descriptors(hop, workers, share),
         source_ports(hop, next, share),
-        memory(chain, hop, nginx, workers, share),
+        memory(chain, hop, nginx, workers, &told, share),
         slow_readers(chain, nginx, share),
         bandwidth(chain, hop, share),
         processor(chain, hop, workers, share),
         connection_hash(hop, share, 2),
     ];
-    resources.extend((workers > 1).then(|| fullest_worker(nginx, workers, share)));
+    resources.extend((workers > 1).then(|| fullest_worker(nginx, workers, &told, share)));
     resources.extend(connections_max(
         hop,
         share,
@@ -52,7 +56,7 @@ fn worker_most(nginx: &Nginx) -> u64 {
     nginx.worker_connections.saturating_sub(kept) / costs::NGINX_SLOTS.value_u64()
 }
 
-fn slots(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
+fn slots(nginx: &Nginx, workers: u64, told: &str, share: &Share) -> Resource {
     let kept = costs::NGINX_SLOTS_KEPT.value_u64();
     let sources = vec![costs::NGINX_SLOTS.source, costs::NGINX_SLOTS_KEPT.source];
     let need = share
@@ -62,7 +66,7 @@ fn slots(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
     let formula = format!(
         "{} × 2 (the client's side and the upstream's) + {} × {kept} (listener, channel)",
         counted(share.connections, "connection"),
-        counted(workers, "worker")
+        told
     );
     let most = worker_most(nginx);
     Resource {
@@ -75,7 +79,7 @@ fn slots(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
                 "({} − {kept}) / 2 = {} a worker, × {}{}",
                 count(nginx.worker_connections),
                 count(most),
-                counted(workers, "worker"),
+                told,
                 times(share.active)
             ),
             sources,
@@ -116,7 +120,7 @@ fn worker_connections_needed(workers: u64, share: &Share) -> u64 {
 
 /// With one listening socket for each worker the kernel deals connections by a hash. So one worker is always fuller
 /// than the mean, and it refuses clients while others have room.
-fn fullest_worker(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
+fn fullest_worker(nginx: &Nginx, workers: u64, told: &str, share: &Share) -> Resource {
     let deviations = costs::DEVIATIONS.value;
     let most = worker_most(nginx);
     let mean = share.connections.div_ceil(workers);
@@ -142,7 +146,7 @@ fn fullest_worker(nginx: &Nginx, workers: u64, share: &Share) -> Resource {
                 "a mean of {} a worker makes the fullest reach {}, × {}{}",
                 count(full_mean),
                 count(most),
-                counted(workers, "worker"),
+                told,
                 times(share.active)
             ),
             sources: vec![costs::DEVIATIONS.source],
@@ -204,13 +208,20 @@ fn parked(nginx: &Nginx) -> f64 {
     sending + costs::RECEIVE_BUFFER.value
 }
 
-fn memory(chain: &Chain, hop: &Hop, nginx: &Nginx, workers: u64, share: &Share) -> Resource {
+fn memory(
+    chain: &Chain,
+    hop: &Hop,
+    nginx: &Nginx,
+    workers: u64,
+    told: &str,
+    share: &Share,
+) -> Resource {
     let mut demand = Demand::new("memory", Unit::Bytes);
     demand.fixed.push((
         preallocated(nginx, workers),
         format!(
             "preallocated ({} × {} worker_connections × {} B)",
-            counted(workers, "worker"),
+            told,
             count(nginx.worker_connections),
             costs::NGINX_SLOT_BYTES.value
         ),

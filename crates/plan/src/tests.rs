@@ -124,9 +124,32 @@ fn an_ingress_has_a_worker_for_each_core() {
     let plan = Plan::new(&chain(100_000, vec![hop.clone()]), &[]);
     assert_eq!(limit(&plan, 0, "worker_connections"), 5 * 4 * 8_191);
     assert!(plan.hops[0].remarks[0].contains("4 are assumed"));
+    let text = render(&plan, WIDTH_MAX);
+    assert!(text.contains("× 4 workers (assumed)"), "{text}");
     hop.cores = Some(16);
     let plan = Plan::new(&chain(100_000, vec![hop]), &[]);
     assert_eq!(limit(&plan, 0, "worker_connections"), 5 * 16 * 8_191);
+}
+
+#[test]
+fn what_is_behind_myriad_is_refused() {
+    let ends_late = chain(1_000_000, vec![Hop::myriad(3), Hop::nginx(2)]);
+    let error = ends_late.check().unwrap_err();
+    assert_eq!((error.hop, error.kind), (2, "nginx"));
+    let sentence = error.to_string();
+    assert!(
+        sentence.starts_with("hop 2 (nginx) is behind myriad"),
+        "{sentence}"
+    );
+    let twice = chain(1_000_000, vec![Hop::myriad(3), Hop::myriad(2)]);
+    assert_eq!(twice.check().unwrap_err().hop, 2);
+    for hops in [
+        vec![],
+        vec![Hop::nginx(2)],
+        vec![Hop::slb(2), Hop::nginx(2), Hop::myriad(3)],
+    ] {
+        assert_eq!(chain(1_000_000, hops).check(), Ok(()));
+    }
 }
 
 #[test]

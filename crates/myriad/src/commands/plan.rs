@@ -2,7 +2,7 @@
 
 mod hop;
 
-use crate::say;
+use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
 use hop::hop;
 use myriad_layout::{WIDTH_MAX, terminal_columns};
@@ -69,7 +69,12 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         given => given.to_vec(),
     };
     let json = arguments.json;
-    let plan = Plan::new(&arguments.into_chain(), &scale_to);
+    let chain = arguments.into_chain();
+    if let Err(error) = chain.check() {
+        say(format_args!("error: {error}"));
+        return ExitCode::from(BAD_ARGUMENTS);
+    }
+    let plan = Plan::new(&chain, &scale_to);
     let text = if json {
         serde_json::to_string_pretty(&plan).expect("a plan has no maps and no failing parts") + "\n"
     } else {
