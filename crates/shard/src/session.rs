@@ -66,6 +66,11 @@ impl Sessions {
         }
     }
 
+    /// Bytes of messages that wait for the answer to a connect command, for checks.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.connecting.values().map(Connecting::held_bytes).sum()
+    }
+
     /// What waits for an answer, for checks.
     pub(crate) fn waiting(&self) -> usize {
         self.pending.len() + self.connecting.len() + self.gathers.len()

@@ -29,6 +29,12 @@ pub(super) struct Connecting {
     held_bytes: usize,
 }
 
+impl Connecting {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+}
+
 impl<R: Reactor> Shard<R> {
     pub(super) fn handle_connect(
         &mut self,

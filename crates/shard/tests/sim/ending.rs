@@ -150,7 +150,7 @@ impl World {
     }
 
     /// Nothing is left, and all figures agree.
-    fn check_end(&mut self) {
+    pub(crate) fn check_end(&mut self) {
         for seat in &self.seats {
             seat.shard.check();
             assert_eq!(seat.shard.connection_count(), 0);

@@ -25,10 +25,13 @@ mod plan;
 mod reach;
 mod regressions;
 mod request;
+mod rooms;
 mod run;
 mod schedule;
+mod sessions;
 mod trace;
 mod verdict;
+mod visitor;
 mod world;
 
 use run::{Campaign, variable};

@@ -38,10 +38,13 @@ pub(crate) fn run(seed: u64, is_printed: bool) -> Outcome {
         Some(drain) => world.drain(drain.over),
         None => world.leave(),
     }
+    let sessions = crate::sessions::run(&mut Prng::new(!seed).fork(), is_printed);
+    world.work.add(&sessions.work);
+    world.reach.merge(sessions.reach);
     world.work.seeds = 1;
     Outcome {
-        trace: world.trace.hash(),
-        fingerprint: world.net.fingerprint(),
+        trace: world.trace.hash() ^ sessions.trace.hash().rotate_left(1),
+        fingerprint: world.net.fingerprint() ^ sessions.net.fingerprint().rotate_left(1),
         work: world.work,
         reach: world.reach,
     }

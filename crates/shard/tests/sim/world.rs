@@ -13,6 +13,7 @@ use myriad_shard::{CLOSE_REASONS, ClientIds, Count, Epoch, Mesh, Metrics, Now, S
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One shard and whether it has left its loop.
@@ -150,7 +151,10 @@ impl World {
         };
         let seats = (0..plan.shards).map(seat).collect();
         let mut trace = Trace::new(is_printed);
-        trace.line(plan.start, format_args!("{plan:?}"));
+        // Namespaces have no order that runs share.
+        let mut shown = plan.clone();
+        shown.settings.namespaces = Arc::default();
+        trace.line(plan.start, format_args!("{shown:?}"));
         Self {
             scene: Scene {
                 now: plan.start,
