@@ -54,7 +54,7 @@ pub struct Hub {
     pub(crate) spread_from: u32,
     join_serial: u64,
     slow_consumers: SlowConsumerStats,
-    namespaces: Arc<Namespaces>,
+    pub(crate) namespaces: Arc<Namespaces>,
     /// The number of its shard.
     pub(crate) shard: u16,
 }

@@ -1,6 +1,6 @@
 //! Sessions: who speaks, on transports whose clients send commands.
 
-use myriad_wheel::{NONE, Tick};
+use myriad_wheel::NONE;
 use std::sync::Arc;
 
 /// How far a client has come.
@@ -21,8 +21,6 @@ pub enum SessionState {
 pub struct Session {
     /// The index of its connection's record.
     pub connection: u32,
-    /// When the last pong came; until then, when the client connected.
-    pub(crate) last_pong: Tick,
     /// The user's id; none if the client is anonymous.
     pub user: Option<Arc<str>>,
     /// What the application says of the connection, for other clients: JSON, or bytes for protobuf clients.
@@ -31,9 +29,11 @@ pub struct Session {
     pub tickets_open: u16,
     /// How far it has come.
     pub state: SessionState,
+    /// Pings that have no pong yet.
+    pub(crate) unanswered_pings: u8,
 }
 
-const _: () = assert!(size_of::<Session>() == 48);
+const _: () = assert!(size_of::<Session>() == 40);
 
 impl Session {
     pub(crate) fn new(connection: u32, user: Option<Arc<str>>) -> Self {
@@ -49,7 +49,7 @@ impl Default for Session {
     fn default() -> Self {
         Self {
             connection: NONE,
-            last_pong: Tick(0),
+            unanswered_pings: 0,
             user: None,
             info: None,
             tickets_open: 0,

@@ -241,23 +241,6 @@ impl Hub {
         }
     }
 
-    /// When an open connection was pinged last, or would have been.
-    pub(crate) fn pinged_at(&self, index: u32) -> Tick {
-        let Timing {
-            pong,
-            ping_interval,
-            ..
-        } = self.timing;
-        let connection = &self.connections[index];
-        // `ping_at` is when the pong is due, or when the next ping is.
-        let ahead = if connection.is(Connection::AWAITS_PONG) {
-            pong
-        } else {
-            ping_interval.max(pong + 1)
-        };
-        Tick(connection.ping_at.0.saturating_sub(ahead))
-    }
-
     /// Whether a connection has a session that has not connected.
     fn is_stranger(&self, index: u32) -> bool {
         let session = self.connections[index].session;
@@ -300,6 +283,7 @@ impl Hub {
                 connection.ping_at = after(now, timing.pong);
                 hit!(Ping);
                 due = Some(Due::Ping);
+                self.note_ping(index);
             }
         }
         self.rearm_open(index, now);

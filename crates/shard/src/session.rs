@@ -162,7 +162,7 @@ impl<R: Reactor> Shard<R> {
         let state = self.hub.session(key.index).state;
         let handled = match (state, command.request) {
             (SessionState::Connected, Request::Pong) => {
-                if self.hub.take_pong(key.index, now) {
+                if self.hub.take_pong(key.index) {
                     Ok(())
                 } else {
                     Err(BAD_REQUEST)

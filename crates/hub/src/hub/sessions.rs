@@ -29,23 +29,27 @@ impl Hub {
     pub fn note_connected(&mut self, index: u32, now: Now) {
         let session = self.session_mut(index);
         session.state = SessionState::Connected;
-        // No ping is unanswered yet.
-        session.last_pong = now.tick();
         self.arm_open(index, now);
+    }
+
+    /// Notes that a ping is about to be sent.
+    pub(crate) fn note_ping(&mut self, index: u32) {
+        let session = self.connections[index].session;
+        if session != NONE {
+            let pings = &mut self.sessions[session].unanswered_pings;
+            *pings = pings.saturating_add(1);
+        }
     }
 
     /// Notes the answer to a ping; false if no ping is unanswered.
     ///
-    /// A ping that was answered by something else in time stays unanswered until its pong or the next ping.
+    /// Several may be: whatever else comes in time shows that the client is alive, and its pongs may come late and together.
     #[must_use]
-    pub fn take_pong(&mut self, index: u32, now: Now) -> bool {
-        let pinged_at = self.pinged_at(index);
-        let session = self.session_mut(index);
-        if session.last_pong >= pinged_at {
-            return false;
-        }
-        session.last_pong = now.tick();
-        true
+    pub fn take_pong(&mut self, index: u32) -> bool {
+        let pings = &mut self.session_mut(index).unanswered_pings;
+        let is_answer = *pings > 0;
+        *pings = pings.saturating_sub(1);
+        is_answer
     }
 
     /// Sessions of all connections.

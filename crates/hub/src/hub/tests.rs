@@ -268,6 +268,19 @@ fn after_a_gap_a_subscriber_gets_nothing_more() {
 }
 
 #[test]
+fn each_ping_may_be_answered_once_and_late() {
+    let mut hub = hub(timing(1, 1, 0));
+    let index = member(&mut hub, "x");
+    hub.open_session(index, None);
+    hub.note_connected(index, Now(0));
+    assert!(!hub.take_pong(index), "no ping was sent");
+    hub.note_ping(index);
+    hub.note_ping(index);
+    assert!(hub.take_pong(index) && hub.take_pong(index));
+    assert!(!hub.take_pong(index), "more pongs than pings");
+}
+
+#[test]
 fn an_answer_to_an_older_question_does_not_confirm() {
     let mut hub = hub(timing(0, 1, 0));
     let first = hub.open(0, Now(0)).index;
