@@ -62,6 +62,8 @@ impl ChannelTable {
                 written.unwrap_or(Span(HISTORY_META_TTL_DEFAULT)),
             ),
         };
+        // First, so that no advice names a value that is refused.
+        bounded(&format!("{path}.history_ttl"), table.history_ttl)?;
         bounded(&meta_path, meta)?;
         if meta < table.history_ttl {
             let advice = format!(
@@ -461,7 +463,7 @@ mod tests {
             ),
             (
                 "history_ttl = \"721h\"\nhistory_meta_ttl = \"721h\"",
-                "history_meta_ttl = 721h: choose 720h",
+                "history_ttl = 721h: choose 720h",
             ),
             (
                 "history_size = \"5000m\"",

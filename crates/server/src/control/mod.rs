@@ -82,8 +82,7 @@ pub(crate) struct Rules {
 }
 
 /// Paths of the control plane, for the 404's sentence and for labels of metrics.
-const ROUTES: &str =
-    "POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /raw?channel=NAME";
+const ROUTES: &str = "POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket and /raw?channel=NAME";
 
 pub(crate) fn router(control: Arc<Control>) -> Router {
     let keyed = middleware::from_fn_with_state(Arc::clone(&control), key::require);
