@@ -16,7 +16,8 @@ use std::sync::Arc;
 pub struct Target {
     /// Index of its record.
     pub connection: u32,
-    /// Index of its subscription's record; of a ping's target, [`Target::NO_SUBSCRIPTION`].
+    /// Index of its subscription's record; of a target that gets no publication,
+    /// [`Target::NO_SUBSCRIPTION`].
     pub subscription: u32,
     /// The reactor's name of its socket.
     pub socket: u32,
@@ -231,9 +232,16 @@ impl Hub {
     ) {
         let connection = &mut self.connections[member.connection];
         if connection.outbound == NONE && !connection.is(Connection::IN_BATCH) {
+            // No policy for slow consumers drops a join or a leave.
+            let is_presence = matches!(delivery, Delivery::Presence(_));
+            let subscription = if is_presence {
+                Target::NO_SUBSCRIPTION
+            } else {
+                member.subscription
+            };
             targets.push(Target {
                 connection: member.connection,
-                subscription: member.subscription,
+                subscription,
                 socket: connection.socket,
                 encoding: connection.encoding().with_form(form),
             });

@@ -2,9 +2,10 @@
 
 use super::Hub;
 use crate::{
-    Batch, ChannelOptions, Chunk, CloseReason, Content, Delivery, Due, Epoch, Lease, Namespaces,
-    Now, Overflown, Payload, Phase, Pool, Position, Publication, SlowConsumer, Subscribed, Target,
-    Timing, Transport,
+    Batch, ChannelOptions, Chunk, ClientIds, ClientInfo, CloseReason, Content, Delivery, Due,
+    Epoch, Lease, Namespaces, Now, Overflown, Payload, Phase, Pool, Position, PresenceChange,
+    PresenceEvent, Publication, SlowConsumer, Subscribed, SubscriptionFlags, Target, Timing,
+    Transport,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -265,6 +266,34 @@ fn after_a_gap_a_subscriber_gets_nothing_more() {
     // What is left is what came first.
     let (offsets, _) = fall_behind_from(&mut hub, index, 28);
     assert!(offsets.len() > 3 && offsets.iter().copied().eq(1..=offsets.len() as u64));
+}
+
+#[test]
+fn a_join_is_no_publication_that_could_be_dropped() {
+    let mut hub = hub_with_policy(SlowConsumer::KeepLatest);
+    let index = member(&mut hub, "x");
+    hub.connection_mut(index)
+        .set_transport(Transport::CentrifugeJson);
+    let subscription = hub.find_subscription(index, "x").expect("subscribed");
+    hub.set_subscription_flags(subscription, SubscriptionFlags::JOIN_LEAVE);
+    let event = PresenceEvent {
+        channel: "x".into(),
+        change: PresenceChange::Joined,
+        info: Arc::new(ClientInfo {
+            user: "u".into(),
+            client: ClientIds::new(7).id_of(0, hub.key_of(index).expect("live")),
+            connection_info: None,
+            channel_info: None,
+        }),
+    };
+    assert!(hub.deliver(Delivery::Presence(Arc::new(event.into()))));
+    assert!(hub.deliver(publication("x", 1)));
+    for subscription in [Target::NO_SUBSCRIPTION, subscription.0] {
+        let mut targets = Vec::new();
+        hub.poll_delivery(10, &mut targets, &mut Vec::new(), &mut Vec::new());
+        assert_eq!(targets[0].subscription, subscription);
+        hub.end_batch(&targets);
+    }
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! What was published, and the one order that everybody must have seen.
+
+use myriad_shard::{Position, PublishId, Publishers};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// An answer to the application: the position of its publication, if it got one.
+type Answer = (PublishId, Option<Position>);
+
+/// Answers to the application's publications, as they came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>);
+
+impl Publishers for Replies {
+    fn published(&self, id: PublishId, position: Option<Position>) {
+        let mut replies = self.0.lock().expect("one thread");
+        replies.push((id, position));
+    }
+}
+
+impl Replies {
+    fn take(&self) -> Vec<Answer> {
+        std::mem::take(&mut *self.0.lock().expect("one thread"))
+    }
+}
+
+/// A publication that somebody tried.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) channel: usize,
+    /// The client that published it, and its connection then; none of the application's.
+    pub(crate) publisher: Option<(usize, u64)>,
+    /// Its turn among all that happened.
+    pub(crate) at: u64,
+    /// Whether its publisher knows that it was taken.
+    pub(crate) is_acknowledged: bool,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// All that was published.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) replies: Replies,
+    pub(crate) attempts: Vec<Attempt>,
+    /// The number at each place.
+    order: HashMap<(usize, String, u64), usize>,
+    places: HashMap<usize, (String, u64)>,
+    clock: u64,
+}
+
+impl Ledger {
+    /// The next moment.
+    pub(crate) fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// The data of the next publication: it names itself, and resembles the others.
+    pub(crate) fn attempt(
+        &mut self,
+        channel: usize,
+        publisher: Option<(usize, u64)>,
+        filler: usize,
+    ) -> (usize, Vec<u8>) {
+        let number = self.attempts.len();
+        let bytes = format!(
+            "{{\"number\":{number},\"filler\":\"{}\"}}",
+            "é~".repeat(filler)
+        );
+        let at = self.tick();
+        self.attempts.push(Attempt {
+            channel,
+            publisher,
+            at,
+            is_acknowledged: false,
+            bytes: bytes.clone().into_bytes(),
+        });
+        (number, bytes.into_bytes())
+    }
+
+    pub(crate) fn take_replies(&mut self) -> bool {
+        let replies = self.replies.take();
+        for (id, position) in &replies {
+            let number = usize::try_from(id.0).expect("an index");
+            let position = position.expect("its home lives");
+            self.attempts[number].is_acknowledged = true;
+            let channel = self.attempts[number].channel;
+            if channel < 2 {
+                self.note(channel, position.epoch.as_str(), position.offset, number);
+            }
+        }
+        !replies.is_empty()
+    }
+
+    /// Somebody saw a publication at a place: everybody must see the same there.
+    pub(crate) fn note(&mut self, channel: usize, epoch: &str, offset: u64, number: usize) {
+        assert_eq!(self.attempts[number].channel, channel, "in its channel");
+        let known = self
+            .order
+            .entry((channel, epoch.to_owned(), offset))
+            .or_insert(number);
+        assert_eq!(
+            *known, number,
+            "one order for all: {channel} {epoch} {offset}"
+        );
+        let place = (epoch.to_owned(), offset);
+        let known = self.places.entry(number).or_insert_with(|| place.clone());
+        assert_eq!(*known, place, "one place for a publication");
+    }
+
+    /// The number at a place, if anybody has seen it.
+    pub(crate) fn at(&self, channel: usize, epoch: &str, offset: u64) -> Option<usize> {
+        let place = (channel, epoch.to_owned(), offset);
+        self.order.get(&place).copied()
+    }
+
+    /// The number that data names; the data must be whole.
+    pub(crate) fn number_of(&self, data: &[u8]) -> usize {
+        let value: serde_json::Value = serde_json::from_slice(data).expect("JSON");
+        let number = value["number"].as_u64().expect("a number");
+        let number = usize::try_from(number).expect("an index");
+        assert_eq!(self.attempts[number].bytes, data, "whole");
+        number
+    }
+}
