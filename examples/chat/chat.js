@@ -2,7 +2,9 @@
 // textContent, so that nobody can write HTML into the page.
 'use strict';
 
+// Publications that one scroll up brings.
 const PAGE = 50;
+const MEMBERS_SHOWN = 100;
 const element = (id) => document.getElementById(id);
 
 // The room that is shown.
@@ -11,6 +13,7 @@ let room = null;
 let oldest = null;
 // Members by their client ids: what is known of their names.
 let members = new Map();
+let isShowingMembers = false;
 
 element('name').value = localStorage.getItem('chat-name') || `guest${Math.floor(Math.random() * 1000)}`;
 element('name').addEventListener('change', () => localStorage.setItem('chat-name', element('name').value));
@@ -62,10 +65,18 @@ function messageLine({ data, info, offset }) {
   return item;
 }
 
+// Once a frame at most: hundreds may come into a room at once.
 function showMembers() {
-  const names = [...members].map(([client, name]) => name || `guest ${client.slice(0, 4)}`);
-  element('members').replaceChildren(...names.sort().map((name) => line('', name)));
-  element('count').textContent = members.size;
+  if (isShowingMembers) return;
+  isShowingMembers = true;
+  requestAnimationFrame(() => {
+    isShowingMembers = false;
+    const names = [...members].map(([client, name]) => name || `guest ${client.slice(0, 4)}`).sort();
+    const lines = names.slice(0, MEMBERS_SHOWN).map((name) => line('', name));
+    if (names.length > MEMBERS_SHOWN) lines.push(line('note', `and ${names.length - MEMBERS_SHOWN} more`));
+    element('members').replaceChildren(...lines);
+    element('count').textContent = members.size;
+  });
 }
 
 // Puts the page of history before what is shown at the top.

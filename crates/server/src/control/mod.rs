@@ -3,7 +3,7 @@
 mod admission;
 mod connection;
 mod error;
-mod example;
+mod dev_page;
 pub mod fuzzing;
 mod health;
 mod inbound;
@@ -56,8 +56,8 @@ pub(crate) struct Control {
     pub(crate) stage: watch::Receiver<Stage>,
     pub(crate) metrics: Registered,
     pub(crate) body_kib: Semaphore,
-    /// Whether `/` shows the chat of `examples/chat`.
-    pub(crate) shows_example: bool,
+    /// Whether `/` shows the page of a development server.
+    pub(crate) shows_dev_page: bool,
 }
 
 impl Control {
@@ -90,13 +90,13 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
     let publish = post(publish::publish)
         .route_layer(keyed)
         .route_layer(origins);
-    let example = if control.shows_example {
-        example::router()
+    let dev_page = if control.shows_dev_page {
+        dev_page::router()
     } else {
         Router::new()
     };
     Router::new()
-        .merge(example)
+        .merge(dev_page)
         .route("/api/publish", publish)
         .route("/healthz", get(health::health))
         .route("/metrics", get(metrics::metrics))

@@ -39,15 +39,22 @@ on_both_drivers! {
         assert_eq!(upgrade(address, "/raw?channel=c", "").status, 101);
     }
 
-    fn only_a_development_server_shows_the_chat(driver) {
+    fn only_a_development_server_has_a_page(driver) {
         let server = start(options(driver));
-        for (path, content) in [("/", "<!doctype html>"), ("/chat.js", "'use strict'"), ("/centrifuge.js", "Centrifuge")] {
+        let files = [
+            ("/", "development server"),
+            ("/dev_page.js", "'use strict'"),
+            ("/chat", "Chat on Myriad"),
+            ("/chat.js", "'use strict'"),
+            ("/centrifuge.js", "Centrifuge"),
+        ];
+        for (path, content) in files {
             let answer = get(server.address(), path);
             assert_eq!(answer.status, 200, "{path}");
             assert!(answer.body.contains(content), "{path}");
         }
         let production = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
-        for path in ["/", "/chat.js", "/centrifuge.js"] {
+        for (path, _) in files {
             assert_eq!(get(production.address(), path).status, 404, "{path}");
         }
     }

@@ -1,4 +1,4 @@
-// The chat of examples/chat, as a development server serves it, in headless Chromium.
+// The page of a development server, and the chat of examples/chat that it serves, in headless Chromium.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -67,7 +67,7 @@ async function open(browser, address, name) {
   page.problems = [];
   page.on('pageerror', (error) => page.problems.push(error.message));
   await page.addInitScript((name) => localStorage.setItem('chat-name', name), name);
-  await page.goto(`http://${address}/`);
+  await page.goto(`http://${address}/chat`);
   await page.waitForSelector('#status[data-state=connected]');
   return page;
 }
@@ -143,6 +143,46 @@ onBothDrivers('history comes in pages when one scrolls up', [], async (server, c
     await page.locator('#messages').evaluate((list) => { list.scrollTop = 0; });
     await until(page, 80);
     assert.deepEqual(await messages(page), Array.from({ length: 80 }, (_, index) => `api${index + 1}`));
+  } finally {
+    await browser.close();
+  }
+});
+
+onBothDrivers('the first page shows what the server does, and commands with its address', [], async (server, context) => {
+  if (found.missing) return context.skip(found.missing);
+  const browser = await chromium.launch({ executablePath: found.executablePath, args: ['--no-sandbox'] });
+  try {
+    const page = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+    const problems = [];
+    page.on('pageerror', (error) => problems.push(error.message));
+    page.on('console', (message) => message.type() === 'error' && problems.push(message.text()));
+    await page.goto(`http://${server.address}/`);
+    const chat = page.frameLocator('iframe');
+    await chat.locator('#status[data-state=connected]').waitFor();
+    const figure = (name, text) => page.locator(`[data-metric=myriad_${name}]`, { hasText: text }).waitFor();
+    await figure('connections', /^1$/);
+    await figure('deliveries_total', /^0\/s$/);
+    // What the page advises works as it stands.
+    const command = await page.locator('code', { hasText: 'curl -d' }).textContent();
+    assert.ok(command.includes(`http://${server.address}/api/publish`), command);
+    execFileSync('sh', ['-c', command], { stdio: 'pipe' });
+    await chat.locator('.message', { hasText: 'hello' }).waitFor();
+    await figure('deliveries_total', /^[1-9]\d*\/s$/);
+    await figure('sent_bytes_total', /^[1-9].* B\/s$/);
+    await chat.locator('#name').fill('Ada');
+    await chat.locator('#text').fill('hello, curl');
+    await chat.locator('#text').press('Enter');
+    await chat.locator('.message', { hasText: 'hello, curl' }).waitFor();
+    if (process.env.SCREENSHOT) await page.screenshot({ path: process.env.SCREENSHOT });
+
+    // On a telephone nothing is wider than the screen.
+    await page.setViewportSize({ width: 360, height: 740 });
+    const width = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(width <= 360, `${width} px`);
+    await server.stop();
+    await page.locator('#state', { hasText: 'does not answer' }).waitFor();
+    const unexpected = problems.filter((problem) => !/ERR_CONNECTION|WebSocket connection/.test(problem));
+    assert.deepEqual(unexpected, []);
   } finally {
     await browser.close();
   }

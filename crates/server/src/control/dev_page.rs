@@ -1,4 +1,5 @@
-//! `GET /` of a development server: the chat of `examples/chat`, so that whoever opens the printed address sees something alive.
+//! What a development server shows in a browser, so that whoever opens the printed address sees something alive: `/` with its
+//! figures, commands to try and a chat, and `/chat`, which is `examples/chat` alone.
 
 use super::Control;
 use axum::Router;
@@ -7,20 +8,24 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use std::sync::Arc;
 
-/// A page's own scripts and connections are all it may use: text of strangers that got into it could do nothing.
+/// A page's own scripts, frames and connections are all it may use: text of strangers that got into it could do nothing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self' ws: wss:; \
-     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+     frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
 const HTML: &str = "text/html; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
-const PAGE: &str = include_str!("../../../../examples/chat/index.html");
+const PAGE: &str = include_str!("dev_page/index.html");
+const FIGURES: &str = include_str!("dev_page/dev_page.js");
+const CHAT_PAGE: &str = include_str!("../../../../examples/chat/index.html");
 const CHAT: &str = include_str!("../../../../examples/chat/chat.js");
 const SDK: &str = include_str!("../../../../examples/chat/vendor/centrifuge-5.8.0/centrifuge.js");
 
 pub(super) fn router() -> Router<Arc<Control>> {
     Router::new()
         .route("/", get(async || file(HTML, PAGE)))
+        .route("/dev_page.js", get(async || file(JAVASCRIPT, FIGURES)))
+        .route("/chat", get(async || file(HTML, CHAT_PAGE)))
         .route("/chat.js", get(async || file(JAVASCRIPT, CHAT)))
         .route("/centrifuge.js", get(async || file(JAVASCRIPT, SDK)))
 }
