@@ -1,7 +1,7 @@
 //! One shard's side of a channel: its members here, and the publications on their way to them.
 
 use crate::{Delivery, Epoch, SlowConsumer};
-use myriad_wheel::NONE;
+use myriad_wheel::{Key, NONE};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -150,6 +150,11 @@ pub(crate) struct Channel {
     pub(crate) membership: Membership,
     pub(crate) members: Vec<Member>,
     pub(crate) tombstones: usize,
+    /// Subscriptions that get joins and leaves, in the order in which they asked. An entry outlives its subscription until the
+    /// list is compacted.
+    pub(crate) observers: Vec<Key>,
+    /// Entries of `observers` whose subscription has ended.
+    pub(crate) ended_observers: usize,
     /// Offset of the last publication that came from the home.
     pub(crate) last_offset: u64,
     /// What is to be delivered, the first of them under way when `cursor` is not zero.
@@ -172,6 +177,8 @@ impl Channel {
             membership: Membership::Joining { serial },
             members: Vec::new(),
             tombstones: 0,
+            observers: Vec::new(),
+            ended_observers: 0,
             last_offset: 0,
             deliveries: VecDeque::new(),
             cursor: 0,

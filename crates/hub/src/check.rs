@@ -1,7 +1,7 @@
 //! The sweep that tests and the simulator run after each step: what must hold of a hub's records together.
 
 use crate::Hub;
-use crate::channel::{Member, Membership};
+use crate::channel::{Channel, Member, Membership, SubscriptionFlags};
 use crate::connection::{Connection, Phase};
 use myriad_wheel::NONE;
 use std::collections::HashSet;
@@ -61,6 +61,28 @@ impl Hub {
         assert!(outbound_bytes <= self.buffered_bytes);
     }
 
+    fn check_observers(&self, channel: &Channel) {
+        let listed = channel.observers.iter();
+        let live: HashSet<_> = listed
+            .filter(|key| self.subscriptions.contains(**key))
+            .map(|key| key.index)
+            .collect();
+        assert_eq!(
+            channel.observers.len() - live.len(),
+            channel.ended_observers
+        );
+        let members = channel.members.iter();
+        let observing: HashSet<_> = members
+            .filter(|member| **member != Member::TOMBSTONE)
+            .map(|member| member.subscription)
+            .filter(|&subscription| {
+                let flags = self.subscriptions[subscription].flags();
+                flags.has(SubscriptionFlags::JOIN_LEAVE)
+            })
+            .collect();
+        assert_eq!(live, observing, "each observer is listed once");
+    }
+
     /// Answers how many members the channel has.
     fn check_channel(&self, index: u32) -> usize {
         let channel = &self.channels[index];
@@ -96,7 +118,8 @@ impl Hub {
             !connections.is_empty() || !channel.deliveries.is_empty(),
             "an empty channel is removed"
         );
-        assert!(channel.cursor <= channel.members.len());
+        assert!(channel.cursor <= channel.members.len().max(channel.observers.len()));
+        self.check_observers(channel);
         let listed = self
             .delivering
             .iter()

@@ -3,6 +3,7 @@
 
 mod connections;
 mod deliveries;
+mod observers;
 mod outbound;
 mod sessions;
 mod slow_consumers;
@@ -53,6 +54,7 @@ pub struct Hub {
     /// Where in their interval the first connections ping, as the numerator of 2^32.
     pub(crate) spread_from: u32,
     join_serial: u64,
+    dropped_announcements: u64,
     slow_consumers: SlowConsumerStats,
     pub(crate) namespaces: Arc<Namespaces>,
     /// The number of its shard.
@@ -92,6 +94,7 @@ impl Hub {
             outbound_bytes_max,
             spread_from,
             join_serial: 0,
+            dropped_announcements: 0,
             slow_consumers: SlowConsumerStats::default(),
             namespaces: Arc::default(),
             shard: 0,

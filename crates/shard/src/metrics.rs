@@ -91,6 +91,8 @@ pub struct Metrics {
     pub dropped_publications: Count,
     /// Subscriptions of slow consumers ended, so that they recover.
     pub subscription_gaps: Count,
+    /// Joins and leaves that were not delivered on this shard, because their channel had too much to deliver.
+    pub dropped_announcements: Count,
     /// Compressed frames: one for each publication and window, shared by all clients with that window, and one for each echo.
     pub compressed_frames: Count,
     /// Bytes that compression saved on deliveries.

@@ -337,6 +337,9 @@ impl<R: Reactor> Shard<R> {
         metrics.dropped_publications.set(slow.dropped);
         metrics.subscription_gaps.set(slow.gaps);
         metrics
+            .dropped_announcements
+            .set(self.hub.dropped_announcements());
+        metrics
             .compressed_frames
             .set(self.hub.compressor().frames());
         metrics.compression_saved_bytes.set(self.hub.saved_bytes());

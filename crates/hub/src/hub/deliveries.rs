@@ -42,7 +42,8 @@ pub struct DeliverySlice {
 }
 
 impl Hub {
-    /// Queues a delivery for this shard's members. False if there are none: then this shard is done with it.
+    /// Queues a delivery for this shard's members. False if there are none: then this shard is done with it. A join or a leave
+    /// needs observers, and is dropped where too much waits already.
     ///
     /// A publication without an offset goes to all of them, and leaves their positions as they are. This shard may have joined
     /// while a batch waited: then no member needs what the home's answer already counted.
@@ -50,6 +51,9 @@ impl Hub {
         let Some(channel) = self.joined_channel(&delivery) else {
             return false;
         };
+        if matches!(delivery, Delivery::Presence(_)) && !self.takes_announcement(channel) {
+            return false;
+        }
         let offset = delivery.offset();
         let record = &mut self.channels[channel];
         if delivery.had_by(record.last_offset) == Had::All {
@@ -149,14 +153,25 @@ impl Hub {
         let record = &mut self.channels[channel];
         let delivery = record.deliveries.front().cloned();
         let delivery = delivery.expect("a channel is listed while it delivers");
-        let end = record.members.len().min(record.cursor + max);
+        let is_presence = matches!(delivery, Delivery::Presence(_));
+        let count = if is_presence {
+            record.observers.len()
+        } else {
+            record.members.len()
+        };
+        let end = count.min(record.cursor + max);
         let slice = record.cursor..end;
         let visited = slice.len();
         record.cursor = end;
-        let finished = end == record.members.len();
-        for member_index in slice {
-            let member = self.channels[channel].members[member_index];
-            if member != Member::TOMBSTONE {
+        let finished = end == count;
+        for entry in slice {
+            let member = if is_presence {
+                self.observer(channel, entry)
+            } else {
+                let member = self.channels[channel].members[entry];
+                (member != Member::TOMBSTONE).then_some(member)
+            };
+            if let Some(member) = member {
                 self.deliver_to_member(member, &delivery, targets, overflown);
             }
         }
@@ -188,10 +203,7 @@ impl Hub {
             return;
         }
         let flags = subscription.flags();
-        let is_presence = matches!(delivery, Delivery::Presence(_));
-        if flags.has(SubscriptionFlags::WAITING)
-            || is_presence && !flags.has(SubscriptionFlags::JOIN_LEAVE)
-        {
+        if flags.has(SubscriptionFlags::WAITING) {
             return;
         }
         let connection = &self.connections[member.connection];
@@ -341,6 +353,8 @@ impl Hub {
                     u32::try_from(index).expect("fewer than connections");
             }
         }
+        self.compact_observers(channel);
+        let record = &mut self.channels[channel];
         if !record.deliveries.is_empty() {
             self.delivering.push_back(channel);
         } else if !record.has_members() {

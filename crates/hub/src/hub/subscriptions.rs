@@ -136,14 +136,24 @@ impl Hub {
         flags: SubscriptionFlags,
     ) {
         let record = &mut self.subscriptions[subscription.0];
+        let before = record.flags();
+        assert!(
+            flags.has(SubscriptionFlags::JOIN_LEAVE) || !before.has(SubscriptionFlags::JOIN_LEAVE),
+            "an observer stays one until its subscription ends"
+        );
+        let observes =
+            !before.has(SubscriptionFlags::JOIN_LEAVE) && flags.has(SubscriptionFlags::JOIN_LEAVE);
         // Whether it has details is the hub's own to know.
-        let details = record.flags().has(SubscriptionFlags::DETAILS);
+        let details = before.has(SubscriptionFlags::DETAILS);
         let flags = flags.without(SubscriptionFlags::DETAILS);
         record.set_flags(if details {
             flags.with(SubscriptionFlags::DETAILS)
         } else {
             flags
         });
+        if observes {
+            self.add_observer(subscription.0);
+        }
     }
 
     /// A subscription that waited gets everything after `offset` from now on.
@@ -321,6 +331,10 @@ impl Hub {
             hit!(LeaveSwaps);
             self.subscriptions[moved].member_index = subscription.member_index;
         }
+        if subscription.flags().has(SubscriptionFlags::JOIN_LEAVE) {
+            self.note_observer_ended(subscription.channel);
+        }
+        let record = &self.channels[subscription.channel];
         if !record.has_members() && record.deliveries.is_empty() {
             emptied_channels.push(self.remove_channel(subscription.channel));
         }

@@ -268,14 +268,8 @@ fn after_a_gap_a_subscriber_gets_nothing_more() {
     assert!(offsets.len() > 3 && offsets.iter().copied().eq(1..=offsets.len() as u64));
 }
 
-#[test]
-fn a_join_is_no_publication_that_could_be_dropped() {
-    let mut hub = hub_with_policy(SlowConsumer::KeepLatest);
-    let index = member(&mut hub, "x");
-    hub.connection_mut(index)
-        .set_transport(Transport::CentrifugeJson);
-    let subscription = hub.find_subscription(index, "x").expect("subscribed");
-    hub.set_subscription_flags(subscription, SubscriptionFlags::JOIN_LEAVE);
+/// Somebody joins `x`.
+fn join(hub: &Hub, index: u32) -> Delivery {
     let event = PresenceEvent {
         channel: "x".into(),
         change: PresenceChange::Joined,
@@ -286,7 +280,80 @@ fn a_join_is_no_publication_that_could_be_dropped() {
             channel_info: None,
         }),
     };
-    assert!(hub.deliver(Delivery::Presence(Arc::new(event.into()))));
+    Delivery::Presence(Arc::new(event.into()))
+}
+
+#[test]
+fn a_join_visits_who_asked_for_joins_and_nobody_else() {
+    let mut hub = hub(timing(0, 1, 0));
+    let members: Vec<u32> = (0..100).map(|_| member(&mut hub, "x")).collect();
+    assert!(!hub.deliver(join(&hub, 0)), "nobody wants to know");
+    let observe = |hub: &mut Hub, index: u32| {
+        let subscription = hub.find_subscription(index, "x").expect("subscribed");
+        hub.set_subscription_flags(subscription, SubscriptionFlags::JOIN_LEAVE);
+        hub.set_subscription_flags(subscription, hub.subscription_flags(subscription));
+        hub.check();
+    };
+    for index in &members[10..15] {
+        observe(&mut hub, *index);
+    }
+    assert!(hub.deliver(join(&hub, 0)));
+    // The first slice ends behind the second observer. One before the cursor and one after it leave; one comes.
+    assert_eq!(
+        deliver_slice(&mut hub, 2),
+        (members[10..12].to_vec(), false)
+    );
+    for gone in [10, 13] {
+        hub.release(members[gone], &mut Vec::new());
+        hub.check();
+    }
+    observe(&mut hub, members[50]);
+    let (rest, finished) = deliver_slice(&mut hub, 100);
+    assert_eq!(
+        (rest, finished),
+        (vec![members[12], members[14], members[50]], true)
+    );
+    for gone in [11, 12, 14] {
+        hub.release(members[gone], &mut Vec::new());
+        hub.check();
+    }
+    assert!(hub.deliver(join(&hub, 0)));
+    assert_eq!(deliver_slice(&mut hub, 100), (vec![members[50]], true));
+    hub.release(members[50], &mut Vec::new());
+    assert!(
+        !hub.deliver(join(&hub, 0)),
+        "nobody is left who wants to know"
+    );
+    assert_eq!(hub.dropped_announcements(), 0);
+}
+
+#[test]
+fn joins_that_wait_are_bounded_and_publications_are_not_dropped_for_them() {
+    let mut hub = hub(timing(0, 1, 0));
+    let index = member(&mut hub, "x");
+    let subscription = hub.find_subscription(index, "x").expect("subscribed");
+    hub.set_subscription_flags(subscription, SubscriptionFlags::JOIN_LEAVE);
+    let taken = (0..3000).filter(|_| hub.deliver(join(&hub, 0))).count();
+    assert_eq!((taken, hub.dropped_announcements()), (1024, 3000 - 1024));
+    assert!(hub.deliver(publication("x", 1)));
+    let mut delivered = 0;
+    while hub.is_delivering() {
+        delivered += deliver_slice(&mut hub, 10).0.len();
+        hub.check();
+    }
+    assert_eq!(delivered, 1025);
+    assert!(hub.deliver(join(&hub, 0)), "there is room again");
+}
+
+#[test]
+fn a_join_is_no_publication_that_could_be_dropped() {
+    let mut hub = hub_with_policy(SlowConsumer::KeepLatest);
+    let index = member(&mut hub, "x");
+    hub.connection_mut(index)
+        .set_transport(Transport::CentrifugeJson);
+    let subscription = hub.find_subscription(index, "x").expect("subscribed");
+    hub.set_subscription_flags(subscription, SubscriptionFlags::JOIN_LEAVE);
+    assert!(hub.deliver(join(&hub, index)));
     assert!(hub.deliver(publication("x", 1)));
     for subscription in [Target::NO_SUBSCRIPTION, subscription.0] {
         let mut targets = Vec::new();

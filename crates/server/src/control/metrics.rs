@@ -205,7 +205,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 21] = [
+const COUNTERS: [(Description, Field); 22] = [
     (("accepts", None, "Connections accepted"), |shard| {
         &shard.accepts
     }),
@@ -276,6 +276,14 @@ const COUNTERS: [(Description, Field); 21] = [
             "Subscriptions of slow consumers ended so that they recover",
         ),
         |shard| &shard.subscription_gaps,
+    ),
+    (
+        (
+            "dropped_announcements",
+            None,
+            "Joins and leaves that a shard did not deliver, because their channel had too much to deliver",
+        ),
+        |shard| &shard.dropped_announcements,
     ),
     (
         (

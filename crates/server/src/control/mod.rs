@@ -2,8 +2,8 @@
 
 mod admission;
 mod connection;
-mod error;
 mod dev_page;
+mod error;
 pub mod fuzzing;
 mod health;
 mod inbound;
