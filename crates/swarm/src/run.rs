@@ -1,30 +1,31 @@
 //! One run from beginning to end: starts the crowd and the publisher, watches both, writes the report.
 
+mod figures;
+mod outputs;
+mod watching;
+
+pub(crate) use figures::{Figures, Times, closes, name_of_close};
+
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Config;
 use crate::config_error::ConfigError;
 use crate::engine::plan::Plan;
-use crate::engine::shared::{Closes, Order, Shared, Stage, Totals};
+use crate::engine::shared::{Order, Shared, Stage};
 use crate::engine::thread::{Tables, spawn};
-use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::measure::collector::Collector;
 use crate::measure::process::{Watch, anonymous_bytes};
-use crate::measure::push::{PushKey, microseconds};
+use crate::measure::push::PushKey;
 use crate::measure::rates::{Peak, Rates};
-use crate::measure::round_trip::{Counts, RoundTrips};
 use crate::publisher::Publisher;
-use crate::report::live::{Live, round_trip_progress};
-use crate::report::output::Output;
-use crate::report::{Outcome, Report, float, text};
+use crate::report::live::Live;
+use crate::report::{Outcome, Report};
 use crate::requester::Requester;
-use hdrhistogram::Histogram;
-use myriad_layout::terminal_columns;
 use myriad_reactor::Driver;
-use myriad_report::{Line, Origin, Phase, Progress, PushReport};
-use std::collections::BTreeMap;
+use myriad_report::{Line, Phase};
+use outputs::Outputs;
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -38,9 +39,6 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 /// How far ahead a schedule begins, so that every thread knows in time: twice as long as one sleeps.
 const SCHEDULE_AHEAD: Duration = Duration::from_millis(200);
-
-/// How long a server may accept connections and upgrade none before that is said.
-const SILENCE: Duration = Duration::from_secs(3);
 
 /// Terminals that gave up before any connected, after which none is expected to.
 const HOPELESS: u64 = 1000;
@@ -90,81 +88,6 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// The crowd's figures, summed over its threads.
-#[derive(Debug)]
-pub(crate) struct Figures {
-    pub totals: Totals,
-    pub failures: BTreeMap<Failure, u64>,
-    pub closes: BTreeMap<Option<u16>, Closes>,
-    /// The first bytes that the server answered, by the failure that this was.
-    pub answers: BTreeMap<Failure, Vec<u8>>,
-    pub echo: Counts,
-    /// The least advanced thread's.
-    pub stage: Stage,
-    pub fatal: Option<String>,
-}
-
-impl Figures {
-    fn sum(shared: &Shared) -> Self {
-        let mut figures = Self {
-            totals: Totals::default(),
-            failures: BTreeMap::new(),
-            closes: BTreeMap::new(),
-            answers: BTreeMap::new(),
-            echo: Counts::default(),
-            stage: Stage::Gone,
-            fatal: None,
-        };
-        for account in shared.accounts() {
-            figures.totals.merge(&account.totals);
-            figures.echo.merge(&account.echo.counts);
-            for (failure, count) in &account.failures {
-                *figures.failures.entry(*failure).or_default() += count;
-            }
-            for (code, closes) in &account.closes {
-                let sum = figures.closes.entry(*code).or_default();
-                sum.count += closes.count;
-                if sum.reason.is_empty() {
-                    sum.reason.clone_from(&closes.reason);
-                }
-            }
-            for (failure, answer) in &account.answers {
-                let first = figures.answers.entry(*failure);
-                first.or_insert_with(|| answer.clone());
-            }
-            figures.stage = figures.stage.min(account.stage);
-            figures.fatal = figures.fatal.take().or_else(|| account.fatal.clone());
-        }
-        figures
-    }
-}
-
-/// What the threads measured of single connections, summed. Apart from [`Figures`], which are wanted at every tick.
-#[derive(Debug)]
-pub(crate) struct Times {
-    pub setup: Histogram<u64>,
-    pub pong: Histogram<u64>,
-    /// With their counts.
-    pub echo: RoundTrips,
-}
-
-impl Times {
-    fn sum(shared: &Shared) -> Self {
-        let mut times = Self {
-            setup: microseconds(),
-            pong: microseconds(),
-            echo: RoundTrips::default(),
-        };
-        let grows = "a histogram that grows takes any other of its precision";
-        for account in shared.accounts() {
-            times.setup.add(&account.setup_times).expect(grows);
-            times.pong.add(&account.pong_times).expect(grows);
-            times.echo.merge(&account.echo);
-        }
-        times
-    }
-}
-
 /// A run under way.
 pub(crate) struct Run<'a> {
     pub config: &'a Config,
@@ -195,24 +118,6 @@ pub(crate) struct Run<'a> {
     /// It was said that the server accepts connections and upgrades none.
     silence_noted: bool,
     outputs: Outputs,
-}
-
-/// Where the report is to be written, opened.
-#[derive(Debug, Default)]
-struct Outputs {
-    json: Option<Output>,
-    hgrm: Option<Output>,
-}
-
-impl Outputs {
-    /// Opens whatever the configuration names.
-    fn open(config: &Config) -> Result<Self, RunError> {
-        let open = |destination: &Option<_>| destination.as_ref().map(Output::open).transpose();
-        Ok(Self {
-            json: open(&config.json)?,
-            hgrm: open(&config.hgrm)?,
-        })
-    }
 }
 
 /// Why a stage of the run ended.
@@ -418,129 +323,8 @@ impl Run<'_> {
         }
     }
 
-    /// Takes samples, collects finished publications, shows progress.
-    fn observe(&mut self, figures: &Figures) {
-        let now = self.clock.now();
-        let totals = &figures.totals;
-        self.setup_peak.sample(now, totals.opened);
-        self.message_peak.sample(now, totals.messages);
-        self.echo_peak.sample(now, figures.echo.received);
-        if let Some(requester) = &self.requester {
-            let counts = requester.progress().trips.counts;
-            self.request_peak.sample(now, counts.received);
-        }
-        if totals.opened > 0 {
-            let rates = self
-                .message_rates
-                .get_or_insert_with(|| Rates::start(now, 0));
-            rates.sample(now, totals.messages);
-        }
-        if now >= self.next_watch {
-            let thread_times = self.shared.accounts().map(|account| account.cpu_time);
-            self.watch.sample(now, thread_times.collect());
-            self.next_watch = now.plus(Duration::from_secs(1));
-        }
-        for push in self.collect(now, false) {
-            self.live.show(&Line::Push(Box::new(push)));
-        }
-        self.note_silence(totals, now);
-        if self.live.wants_progress(now.since(Nanos(0))) {
-            self.show_progress(figures);
-        }
-    }
-
-    /// Says once that connections are accepted and none is upgraded: until they time out nothing else would show it.
-    fn note_silence(&mut self, totals: &Totals, now: Nanos) {
-        let waited = totals.first_attempt.map(|first| now.since(first));
-        let is_silent = totals.opened == 0 && totals.tcp_connected > 0;
-        if self.silence_noted || !is_silent || waited.is_none_or(|waited| waited < SILENCE) {
-            return;
-        }
-        self.silence_noted = true;
-        let connected = text::count(totals.tcp_connected.min(self.config.connections));
-        let message = match self.plan.session {
-            Some(_) => format!(
-                "{connected} connected, none has its session yet: is this a Centrifuge endpoint?"
-            ),
-            None => {
-                format!("{connected} connected, none upgraded yet: is this a WebSocket server?")
-            }
-        };
-        self.live.show(&Line::Notice { message });
-    }
-
-    /// Measures the publications that are over, or all of them when the run is.
-    fn collect(&mut self, now: Nanos, run_over: bool) -> Vec<PushReport> {
-        let publishing = self.publisher.is_some();
-        self.watch
-            .look(now, publishing, self.shared.ledger.is_measuring());
-        self.collector
-            .collect(&self.shared, &self.plan, &self.watch, now, run_over)
-    }
-
-    fn show_progress(&mut self, figures: &Figures) {
-        let memory = anonymous_bytes();
-        let request = self.requester.as_ref().map(|requester| {
-            round_trip_progress(&requester.progress().trips.counts, &self.request_peak)
-        });
-        let progress = Progress {
-            request,
-            elapsed_s: self.elapsed_s(),
-            connected: figures.totals.open,
-            connecting: figures.totals.connecting,
-            connections_wanted: self.config.connections,
-            setup_rate_per_s: self.setup_peak.latest(),
-            churned: figures.totals.churned,
-            reconnected: figures.totals.reconnected,
-            lost: figures.totals.lost,
-            missed: self.collector.own.missed,
-            errors: self.errors(figures),
-            closes: closes(figures),
-            messages: figures.totals.messages,
-            message_rate_per_s: self.message_peak.latest(),
-            echo: self
-                .config
-                .echo
-                .map(|_| round_trip_progress(&figures.echo, &self.echo_peak)),
-            cpu_share: self.watch.share,
-            rss_anon_bytes: memory,
-            user_bytes_per_client: self.bytes_per_terminal(memory, figures.totals.open),
-        };
-        self.live.show(&Line::Progress(Box::new(progress)));
-    }
-
-    fn bytes_per_terminal(&self, memory: u64, open: u64) -> Option<f64> {
-        (open > 0).then(|| float(memory.saturating_sub(self.memory_before)) / float(open))
-    }
-
-    fn measure_memory(&mut self) {
-        let memory = anonymous_bytes();
-        let open = self.shared.open_terminals(|_| true);
-        self.memory_connected = Some((memory, self.bytes_per_terminal(memory, open)));
-    }
-
     pub(crate) fn elapsed_s(&self) -> f64 {
         self.clock.now().since(Nanos(0)).as_secs_f64()
-    }
-
-    /// Failures by kind, the publisher's among them.
-    pub(crate) fn errors(&self, figures: &Figures) -> BTreeMap<String, u64> {
-        let mut errors: BTreeMap<String, u64> = figures
-            .failures
-            .iter()
-            .map(|(failure, &count)| (failure.to_string(), count))
-            .collect();
-        if let Some(publisher) = &self.publisher {
-            for (failure, count) in publisher.progress().failures {
-                *errors.entry(failure.to_string()).or_default() += count;
-            }
-        }
-        if let Some(requester) = &self.requester {
-            for (failure, count) in requester.progress().failures {
-                *errors.entry(failure.to_string()).or_default() += count;
-            }
-        }
-        errors
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -603,89 +387,4 @@ impl Run<'_> {
         }
         Ok((outcome, figures, times))
     }
-
-    /// Writes the report to wherever it is wanted.
-    fn conclude(&mut self, report: &Report) -> Result<(), RunError> {
-        for warning in &report.warnings {
-            // Standard output's table shows them too; this is for whoever reads the events.
-            if self.config.live == crate::config::LiveStyle::Json {
-                self.live.show(&Line::Warning {
-                    message: warning.clone(),
-                });
-            }
-        }
-        self.live.finish();
-        // All of them are tried, the table first: one that fails must not cost the others.
-        let table = self.write_table(report);
-        let json = self.write_json(report);
-        let hgrm = self.write_hgrm(report);
-        self.live.show(&Line::Done {
-            outcome: report.outcome,
-            went_wrong: report.went_wrong.clone(),
-            elapsed_s: self.elapsed_s(),
-        });
-        table.and(json).and(hgrm)
-    }
-
-    /// Writes the table for people: to standard output, or to standard error where that carries something else.
-    fn write_table(&self, report: &Report) -> Result<(), RunError> {
-        let is_error = self.config.uses_standard_output();
-        let text = |columns: Option<usize>| {
-            // A file or a pipe has room for any line.
-            crate::report::table::render(report, columns.unwrap_or(usize::MAX))
-        };
-        let (name, written) = if is_error {
-            let mut out = io::stderr().lock();
-            let text = text(terminal_columns(&out));
-            ("standard error", out.write_all(text.as_bytes()))
-        } else {
-            let mut out = io::stdout().lock();
-            let text = text(terminal_columns(&out));
-            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-            ("standard output", written)
-        };
-        match written {
-            // A reader that has seen enough, such as `head`, is no failure.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            written => written.map_err(|error| RunError::Write {
-                path: name.into(),
-                error,
-            }),
-        }
-    }
-
-    fn write_json(&mut self, report: &Report) -> Result<(), RunError> {
-        let Some(output) = &mut self.outputs.json else {
-            return Ok(());
-        };
-        let text = serde_json::to_string_pretty(report).expect("reports have string keys");
-        output.write((text + "\n").as_bytes())
-    }
-
-    fn write_hgrm(&mut self, report: &Report) -> Result<(), RunError> {
-        let Some(output) = &mut self.outputs.hgrm else {
-            return Ok(());
-        };
-        let origin = report.fanout.as_ref().map(|fanout| fanout.origin);
-        let times = match origin.unwrap_or(Origin::Own) {
-            Origin::Own => &self.collector.own.times,
-            Origin::Foreign => &self.collector.foreign.times,
-        };
-        let mut text = Vec::new();
-        crate::report::hgrm::write(times, &mut text).expect("memory takes any text");
-        output.write(&text)
-    }
-}
-
-/// Close frames by code.
-pub(crate) fn closes(figures: &Figures) -> BTreeMap<String, u64> {
-    let closes = figures.closes.iter();
-    closes
-        .map(|(&code, closes)| (name_of_close(code), closes.count))
-        .collect()
-}
-
-/// `1001`, or `none`.
-pub(crate) fn name_of_close(code: Option<u16>) -> String {
-    code.map_or_else(|| "none".to_owned(), |code| code.to_string())
 }

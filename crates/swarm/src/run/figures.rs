@@ -1,0 +1,96 @@
+//! What the threads of a crowd have counted and timed, summed.
+
+use crate::engine::shared::{Closes, Shared, Stage, Totals};
+use crate::failure::Failure;
+use crate::measure::push::microseconds;
+use crate::measure::round_trip::{Counts, RoundTrips};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+
+/// The crowd's figures, summed over its threads.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    pub totals: Totals,
+    pub failures: BTreeMap<Failure, u64>,
+    pub closes: BTreeMap<Option<u16>, Closes>,
+    /// The first bytes that the server answered, by the failure that this was.
+    pub answers: BTreeMap<Failure, Vec<u8>>,
+    pub echo: Counts,
+    /// The least advanced thread's.
+    pub stage: Stage,
+    pub fatal: Option<String>,
+}
+
+impl Figures {
+    pub(super) fn sum(shared: &Shared) -> Self {
+        let mut figures = Self {
+            totals: Totals::default(),
+            failures: BTreeMap::new(),
+            closes: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            echo: Counts::default(),
+            stage: Stage::Gone,
+            fatal: None,
+        };
+        for account in shared.accounts() {
+            figures.totals.merge(&account.totals);
+            figures.echo.merge(&account.echo.counts);
+            for (failure, count) in &account.failures {
+                *figures.failures.entry(*failure).or_default() += count;
+            }
+            for (code, closes) in &account.closes {
+                let sum = figures.closes.entry(*code).or_default();
+                sum.count += closes.count;
+                if sum.reason.is_empty() {
+                    sum.reason.clone_from(&closes.reason);
+                }
+            }
+            for (failure, answer) in &account.answers {
+                let first = figures.answers.entry(*failure);
+                first.or_insert_with(|| answer.clone());
+            }
+            figures.stage = figures.stage.min(account.stage);
+            figures.fatal = figures.fatal.take().or_else(|| account.fatal.clone());
+        }
+        figures
+    }
+}
+
+/// What the threads measured of single connections, summed. Apart from [`Figures`], which are wanted at every tick.
+#[derive(Debug)]
+pub(crate) struct Times {
+    pub setup: Histogram<u64>,
+    pub pong: Histogram<u64>,
+    /// With their counts.
+    pub echo: RoundTrips,
+}
+
+impl Times {
+    pub(super) fn sum(shared: &Shared) -> Self {
+        let mut times = Self {
+            setup: microseconds(),
+            pong: microseconds(),
+            echo: RoundTrips::default(),
+        };
+        let grows = "a histogram that grows takes any other of its precision";
+        for account in shared.accounts() {
+            times.setup.add(&account.setup_times).expect(grows);
+            times.pong.add(&account.pong_times).expect(grows);
+            times.echo.merge(&account.echo);
+        }
+        times
+    }
+}
+
+/// Close frames by code.
+pub(crate) fn closes(figures: &Figures) -> BTreeMap<String, u64> {
+    let closes = figures.closes.iter();
+    closes
+        .map(|(&code, closes)| (name_of_close(code), closes.count))
+        .collect()
+}
+
+/// `1001`, or `none`.
+pub(crate) fn name_of_close(code: Option<u16>) -> String {
+    code.map_or_else(|| "none".to_owned(), |code| code.to_string())
+}

@@ -1,0 +1,101 @@
+//! The end of a run: its report, to wherever it is wanted.
+
+use super::{Run, RunError};
+use crate::config::{Config, LiveStyle};
+use crate::report::Report;
+use crate::report::output::Output;
+use myriad_layout::terminal_columns;
+use myriad_report::{Line, Origin};
+use std::io::{self, Write as _};
+
+/// Where the report is to be written, opened.
+#[derive(Debug, Default)]
+pub(super) struct Outputs {
+    json: Option<Output>,
+    hgrm: Option<Output>,
+}
+
+impl Outputs {
+    /// Opens whatever the configuration names.
+    pub(super) fn open(config: &Config) -> Result<Self, RunError> {
+        let open = |destination: &Option<_>| destination.as_ref().map(Output::open).transpose();
+        Ok(Self {
+            json: open(&config.json)?,
+            hgrm: open(&config.hgrm)?,
+        })
+    }
+}
+
+impl Run<'_> {
+    /// Writes the report to wherever it is wanted.
+    pub(super) fn conclude(&mut self, report: &Report) -> Result<(), RunError> {
+        for warning in &report.warnings {
+            // Standard output's table shows them too; this is for whoever reads the events.
+            if self.config.live == LiveStyle::Json {
+                self.live.show(&Line::Warning {
+                    message: warning.clone(),
+                });
+            }
+        }
+        self.live.finish();
+        // All of them are tried, the table first: one that fails must not cost the others.
+        let table = self.write_table(report);
+        let json = self.write_json(report);
+        let hgrm = self.write_hgrm(report);
+        self.live.show(&Line::Done {
+            outcome: report.outcome,
+            went_wrong: report.went_wrong.clone(),
+            elapsed_s: self.elapsed_s(),
+        });
+        table.and(json).and(hgrm)
+    }
+
+    /// Writes the table for people: to standard output, or to standard error where that carries something else.
+    fn write_table(&self, report: &Report) -> Result<(), RunError> {
+        let is_error = self.config.uses_standard_output();
+        let text = |columns: Option<usize>| {
+            // A file or a pipe has room for any line.
+            crate::report::table::render(report, columns.unwrap_or(usize::MAX))
+        };
+        let (name, written) = if is_error {
+            let mut out = io::stderr().lock();
+            let text = text(terminal_columns(&out));
+            ("standard error", out.write_all(text.as_bytes()))
+        } else {
+            let mut out = io::stdout().lock();
+            let text = text(terminal_columns(&out));
+            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            ("standard output", written)
+        };
+        match written {
+            // A reader that has seen enough, such as `head`, is no failure.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written.map_err(|error| RunError::Write {
+                path: name.into(),
+                error,
+            }),
+        }
+    }
+
+    fn write_json(&mut self, report: &Report) -> Result<(), RunError> {
+        let Some(output) = &mut self.outputs.json else {
+            return Ok(());
+        };
+        let text = serde_json::to_string_pretty(report).expect("reports have string keys");
+        output.write((text + "\n").as_bytes())
+    }
+
+    fn write_hgrm(&mut self, report: &Report) -> Result<(), RunError> {
+        let Some(output) = &mut self.outputs.hgrm else {
+            return Ok(());
+        };
+        let origin = report.fanout.as_ref().map(|fanout| fanout.origin);
+        let times = match origin.unwrap_or(Origin::Own) {
+            Origin::Own => &self.collector.own.times,
+            Origin::Foreign => &self.collector.foreign.times,
+        };
+        let mut text = Vec::new();
+        crate::report::hgrm::write(times, &mut text).expect("memory takes any text");
+        output.write(&text)
+    }
+}

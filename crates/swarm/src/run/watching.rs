@@ -1,0 +1,139 @@
+//! What a run sees of its crowd while it goes on: samples, publications that are over, progress.
+
+use super::Run;
+use super::figures::{Figures, closes};
+use crate::clock::{Clock as _, Nanos};
+use crate::engine::shared::Totals;
+use crate::measure::process::anonymous_bytes;
+use crate::measure::rates::Rates;
+use crate::report::live::round_trip_progress;
+use crate::report::{float, text};
+use myriad_report::{Line, Progress, PushReport};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a server may accept connections and upgrade none before that is said.
+const SILENCE: Duration = Duration::from_secs(3);
+
+impl Run<'_> {
+    /// Takes samples, collects finished publications, shows progress.
+    pub(super) fn observe(&mut self, figures: &Figures) {
+        let now = self.clock.now();
+        let totals = &figures.totals;
+        self.setup_peak.sample(now, totals.opened);
+        self.message_peak.sample(now, totals.messages);
+        self.echo_peak.sample(now, figures.echo.received);
+        if let Some(requester) = &self.requester {
+            let counts = requester.progress().trips.counts;
+            self.request_peak.sample(now, counts.received);
+        }
+        if totals.opened > 0 {
+            let rates = self
+                .message_rates
+                .get_or_insert_with(|| Rates::start(now, 0));
+            rates.sample(now, totals.messages);
+        }
+        if now >= self.next_watch {
+            let thread_times = self.shared.accounts().map(|account| account.cpu_time);
+            self.watch.sample(now, thread_times.collect());
+            self.next_watch = now.plus(Duration::from_secs(1));
+        }
+        for push in self.collect(now, false) {
+            self.live.show(&Line::Push(Box::new(push)));
+        }
+        self.note_silence(totals, now);
+        if self.live.wants_progress(now.since(Nanos(0))) {
+            self.show_progress(figures);
+        }
+    }
+
+    /// Says once that connections are accepted and none is upgraded: until they time out nothing else would show it.
+    fn note_silence(&mut self, totals: &Totals, now: Nanos) {
+        let waited = totals.first_attempt.map(|first| now.since(first));
+        let is_silent = totals.opened == 0 && totals.tcp_connected > 0;
+        if self.silence_noted || !is_silent || waited.is_none_or(|waited| waited < SILENCE) {
+            return;
+        }
+        self.silence_noted = true;
+        let connected = text::count(totals.tcp_connected.min(self.config.connections));
+        let message = match self.plan.session {
+            Some(_) => format!(
+                "{connected} connected, none has its session yet: is this a Centrifuge endpoint?"
+            ),
+            None => {
+                format!("{connected} connected, none upgraded yet: is this a WebSocket server?")
+            }
+        };
+        self.live.show(&Line::Notice { message });
+    }
+
+    /// Measures the publications that are over, or all of them when the run is.
+    pub(super) fn collect(&mut self, now: Nanos, run_over: bool) -> Vec<PushReport> {
+        let publishing = self.publisher.is_some();
+        self.watch
+            .look(now, publishing, self.shared.ledger.is_measuring());
+        self.collector
+            .collect(&self.shared, &self.plan, &self.watch, now, run_over)
+    }
+
+    pub(super) fn show_progress(&mut self, figures: &Figures) {
+        let memory = anonymous_bytes();
+        let request = self.requester.as_ref().map(|requester| {
+            round_trip_progress(&requester.progress().trips.counts, &self.request_peak)
+        });
+        let progress = Progress {
+            request,
+            elapsed_s: self.elapsed_s(),
+            connected: figures.totals.open,
+            connecting: figures.totals.connecting,
+            connections_wanted: self.config.connections,
+            setup_rate_per_s: self.setup_peak.latest(),
+            churned: figures.totals.churned,
+            reconnected: figures.totals.reconnected,
+            lost: figures.totals.lost,
+            missed: self.collector.own.missed,
+            errors: self.errors(figures),
+            closes: closes(figures),
+            messages: figures.totals.messages,
+            message_rate_per_s: self.message_peak.latest(),
+            echo: self
+                .config
+                .echo
+                .map(|_| round_trip_progress(&figures.echo, &self.echo_peak)),
+            cpu_share: self.watch.share,
+            rss_anon_bytes: memory,
+            user_bytes_per_client: self.bytes_per_terminal(memory, figures.totals.open),
+        };
+        self.live.show(&Line::Progress(Box::new(progress)));
+    }
+
+    fn bytes_per_terminal(&self, memory: u64, open: u64) -> Option<f64> {
+        (open > 0).then(|| float(memory.saturating_sub(self.memory_before)) / float(open))
+    }
+
+    pub(super) fn measure_memory(&mut self) {
+        let memory = anonymous_bytes();
+        let open = self.shared.open_terminals(|_| true);
+        self.memory_connected = Some((memory, self.bytes_per_terminal(memory, open)));
+    }
+
+    /// Failures by kind, the publisher's among them.
+    pub(crate) fn errors(&self, figures: &Figures) -> BTreeMap<String, u64> {
+        let mut errors: BTreeMap<String, u64> = figures
+            .failures
+            .iter()
+            .map(|(failure, &count)| (failure.to_string(), count))
+            .collect();
+        if let Some(publisher) = &self.publisher {
+            for (failure, count) in publisher.progress().failures {
+                *errors.entry(failure.to_string()).or_default() += count;
+            }
+        }
+        if let Some(requester) = &self.requester {
+            for (failure, count) in requester.progress().failures {
+                *errors.entry(failure.to_string()).or_default() += count;
+            }
+        }
+        errors
+    }
+}
