@@ -1,12 +1,14 @@
 //! What a run is asked to do, checked.
 
 mod checks;
+mod load;
+
+pub use load::{Echo, Endpoint, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests};
 
 use crate::config_error::ConfigError;
 use crate::dealing::planned;
-use crate::echo_stamp::ECHO_BYTES_DEFAULT;
 use crate::engine::churn::SOCKETS_SPARE;
-use crate::engine::plan::{EchoPlan, Plan};
+use crate::engine::plan::Plan;
 use crate::engine::shared::Ending;
 use crate::engine::sources::{SourceChoice, Sources};
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
@@ -15,11 +17,9 @@ use crate::measure::threshold::Threshold;
 use crate::protocol::Protocol;
 use crate::random;
 use crate::report::output::Destination;
-use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT};
-use crate::target::{Target, UrlError, UrlParts, UrlProblem};
+use crate::target::Target;
 use myriad_reactor::{Driver, descriptor_limit};
 use myriad_wire::ws::Extension;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Connections under way at once when no other number is given. A listen backlog is usually 4,096, and one
@@ -57,14 +57,6 @@ pub(crate) const ECHO_BYTES_MAX: usize = 1 << 20;
 
 /// Most messages a second, to send back or to answer.
 pub(crate) const LOAD_RATE_MAX: f64 = 10e6;
-
-/// Messages that may be unanswered at once in the whole crowd, and their bytes: a server that stops answering must
-/// not fill this machine's memory, and at 100,000 a second this is still what falls due in two and a half seconds.
-const OUTSTANDING_MAX: usize = 1 << 18;
-const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
-
-/// Time between the end of connecting and the first message or push.
-const WARMUP_DEFAULT: Duration = Duration::from_secs(2);
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -126,160 +118,6 @@ pub struct Config {
     pub thresholds: Vec<Threshold>,
     /// How clients leave, in between and at the end.
     pub ending: Ending,
-}
-
-/// What to publish, how, and when.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publish {
-    /// Where to: each push goes to all of them at once.
-    pub endpoints: Vec<Endpoint>,
-    /// Interval between pushes.
-    pub every: Duration,
-    /// Spread a push's channels evenly over the interval, instead of one after the other at its beginning.
-    pub is_spread: bool,
-    /// How many; none: until the duration is over.
-    pub pushes: Option<u32>,
-    /// Payload size, stamp included.
-    pub payload_bytes: usize,
-    /// What a payload has beside its stamp.
-    pub filler: Filler,
-    /// The request's body.
-    pub body: PublishBody,
-    /// Channels to publish to; empty: those of the targets.
-    pub channels: Vec<String>,
-    /// Sent as `X-API-Key`.
-    pub api_key: Option<String>,
-    /// Time between the end of connecting and the first push.
-    pub warmup: Duration,
-}
-
-/// Messages that the server sends back.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Echo {
-    /// Messages a second over the whole crowd, by schedule.
-    pub rate_per_s: f64,
-    /// Of a message, its stamp included.
-    pub payload_bytes: usize,
-    /// Time between the end of connecting and the first one. They end with the duration.
-    pub warmup: Duration,
-}
-
-impl Echo {
-    /// So many a second, with defaults for the rest.
-    #[must_use]
-    pub fn new(rate_per_s: f64) -> Self {
-        Self {
-            rate_per_s,
-            payload_bytes: ECHO_BYTES_DEFAULT,
-            warmup: WARMUP_DEFAULT,
-        }
-    }
-
-    fn plan(self, settle: Duration) -> EchoPlan {
-        EchoPlan {
-            rate_per_s: self.rate_per_s,
-            payload_bytes: self.payload_bytes,
-            settle,
-            outstanding_max: OUTSTANDING_MAX.min(OUTSTANDING_BYTES_MAX / self.payload_bytes),
-        }
-    }
-}
-
-/// Connections for requests when no other number is given.
-pub const REQUEST_CONNECTIONS_DEFAULT: u32 = 16;
-
-/// Most connections for requests.
-const REQUEST_CONNECTIONS_MAX: u32 = 10_000;
-
-/// Requests that are answered with what they carry.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Requests {
-    /// Where to, in turn.
-    pub endpoints: Vec<Endpoint>,
-    /// Requests a second, by schedule.
-    pub rate_per_s: f64,
-    /// Requests under way at once; each has a connection of its own to each endpoint.
-    pub connections: u32,
-    /// Of a body, its stamp included.
-    pub payload_bytes: usize,
-    /// Time between the end of connecting and the first one. They end with the duration.
-    pub warmup: Duration,
-}
-
-impl Requests {
-    /// So many a second, with defaults for the rest.
-    #[must_use]
-    pub fn new(endpoints: Vec<Endpoint>, rate_per_s: f64) -> Self {
-        Self {
-            endpoints,
-            rate_per_s,
-            connections: REQUEST_CONNECTIONS_DEFAULT,
-            payload_bytes: ECHO_BYTES_DEFAULT,
-            warmup: WARMUP_DEFAULT,
-        }
-    }
-}
-
-/// The form of a publish request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PublishBody {
-    /// `{"channel": ..., "data": ...}`, one request per channel.
-    #[default]
-    Api,
-    /// The payload itself, one request, for everybody.
-    Plain,
-}
-
-/// A publish URL, resolved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// As given.
-    pub url: String,
-    pub(crate) host: String,
-    pub(crate) path: String,
-    pub(crate) address: SocketAddr,
-}
-
-impl Endpoint {
-    /// Reads an `http://` URL and resolves its host.
-    ///
-    /// # Errors
-    /// The URL cannot be used, or its host does not resolve.
-    pub fn parse(url: &str) -> Result<Self, UrlError> {
-        let parts = UrlParts::parse(url, "http", "https")?;
-        if parts.path.parse::<hyper::Uri>().is_err() {
-            return Err(UrlError {
-                url: url.to_owned(),
-                problem: UrlProblem::Path,
-            });
-        }
-        let address = parts.resolve(url)?;
-        Ok(Self {
-            url: url.to_owned(),
-            host: parts.authority,
-            path: parts.path,
-            address,
-        })
-    }
-}
-
-impl Publish {
-    /// Publishes to `endpoint` alone, every `every`, with defaults for the rest.
-    #[must_use]
-    pub fn new(endpoint: Endpoint, every: Duration) -> Self {
-        Self {
-            endpoints: vec![endpoint],
-            every,
-            is_spread: false,
-            pushes: None,
-            payload_bytes: PAYLOAD_BYTES_DEFAULT,
-            filler: Filler::default(),
-            body: PublishBody::default(),
-            channels: Vec::new(),
-            api_key: None,
-            warmup: WARMUP_DEFAULT,
-        }
-    }
 }
 
 /// What a run shows while it goes on.

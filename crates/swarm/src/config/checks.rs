@@ -1,8 +1,8 @@
 //! What of a run can be checked before it begins.
 
+use super::load::REQUEST_CONNECTIONS_MAX;
 use super::{
-    Config, ECHO_BYTES_MAX, LOAD_RATE_MAX, LiveStyle, NAMED_MAX, PAYLOAD_BYTES_MAX,
-    REQUEST_CONNECTIONS_MAX, RETRIES_MAX,
+    Config, ECHO_BYTES_MAX, LOAD_RATE_MAX, LiveStyle, NAMED_MAX, PAYLOAD_BYTES_MAX, RETRIES_MAX,
 };
 use crate::config_error::ConfigError;
 use crate::echo_stamp::ECHO_STAMP_BYTES;
