@@ -1,10 +1,11 @@
 //! The command line of Myriad: arguments, config files, exit codes. No logic.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod commands;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
@@ -39,7 +40,12 @@ enum Command {
 fn main() -> ExitCode {
     let line = match Line::try_parse() {
         Ok(line) => line,
-        Err(error) => return explain(&error),
+        Err(error) => {
+            let words: Vec<String> = std::env::args_os()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect();
+            return explain(&advice::advise(error, &Line::command(), &words));
+        }
     };
     match line.command {
         Command::Serve(arguments) => commands::serve::run(*arguments),

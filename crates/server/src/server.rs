@@ -293,7 +293,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             driver: driver_name(plan.driver),
             stage: stage.subscribe(),
             body_kib: Control::body_room(),
-            shows_dev_page: config.settings.echo,
+            is_development: config.settings.echo,
         });
         let launch = Launch {
             plan,

@@ -56,8 +56,8 @@ pub(crate) struct Control {
     pub(crate) stage: watch::Receiver<Stage>,
     pub(crate) metrics: Registered,
     pub(crate) body_kib: Semaphore,
-    /// Whether `/` shows the page of a development server.
-    pub(crate) shows_dev_page: bool,
+    /// Development: `/` shows a page, and there is an `/echo`.
+    pub(crate) is_development: bool,
 }
 
 impl Control {
@@ -81,8 +81,19 @@ pub(crate) struct Rules {
     pub(crate) key: Option<Arc<str>>,
 }
 
-/// Paths of the control plane, for the 404's sentence and for labels of metrics.
-const ROUTES: &str = "POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket and /raw?channel=NAME";
+/// The paths that there are, for the sentences of refusals.
+fn paths(control: &Control) -> &'static str {
+    if control.is_development {
+        "POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket, /raw?channel=NAME and /echo"
+    } else {
+        "POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket and /raw?channel=NAME (/echo needs --dev)"
+    }
+}
+
+/// Paths of streams. The shards serve them; without an upgrade, and on the control plane's own address, requests come here.
+const STREAMS: [&str; 2] = ["/connection/websocket", "/raw"];
+/// The same, in development only.
+const ECHO: &str = "/echo";
 
 pub(crate) fn router(control: Arc<Control>) -> Router {
     let keyed = middleware::from_fn_with_state(Arc::clone(&control), key::require);
@@ -90,18 +101,17 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
     let publish = post(publish::publish)
         .route_layer(keyed)
         .route_layer(origins);
-    let dev_page = if control.shows_dev_page {
-        dev_page::router()
-    } else {
-        Router::new()
-    };
-    Router::new()
-        .merge(dev_page)
+    let mut router = Router::new();
+    for path in STREAMS {
+        router = router.route(path, any(stream));
+    }
+    if control.is_development {
+        router = router.route(ECHO, any(stream)).merge(dev_page::router());
+    }
+    router
         .route("/api/publish", publish)
         .route("/healthz", get(health::health))
         .route("/metrics", get(metrics::metrics))
-        .route("/raw", any(stream))
-        .route("/echo", any(stream))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(Arc::clone(&control), count))
@@ -128,8 +138,9 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
 }
 
 fn known_route(path: &MatchedPath) -> &'static str {
-    ["/api/publish", "/healthz", "/metrics", "/raw", "/echo"]
+    ["/api/publish", "/healthz", "/metrics", ECHO]
         .into_iter()
+        .chain(STREAMS)
         .find(|route| *route == path.as_str())
         .unwrap_or("other")
 }
@@ -149,20 +160,22 @@ async fn stream() -> Refusal {
     )
 }
 
-async fn unknown_path(request: Request) -> Refusal {
+async fn unknown_path(State(control): State<Arc<Control>>, request: Request) -> Refusal {
     let message = format!(
-        "path {} does not exist; the paths are {ROUTES}",
-        shown(request.uri().path())
+        "path {} does not exist; the paths are {}",
+        shown(request.uri().path()),
+        paths(&control)
     );
     Refusal::new(StatusCode::NOT_FOUND, "path", message)
 }
 
 /// The layer that calls this adds the Allow header.
-async fn wrong_method(request: Request) -> Refusal {
+async fn wrong_method(State(control): State<Arc<Control>>, request: Request) -> Refusal {
     let message = format!(
-        "method {} is not allowed at {}; the paths are {ROUTES}",
+        "method {} is not allowed at {}; the paths are {}",
         request.method(),
-        shown(request.uri().path())
+        shown(request.uri().path()),
+        paths(&control)
     );
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", message)
 }

@@ -39,6 +39,28 @@ on_both_drivers! {
         assert_eq!(upgrade(address, "/raw?channel=c", "").status, 101);
     }
 
+    fn a_path_that_is_not_there_is_told_where_streams_are(driver) {
+        let told = |address: SocketAddr, path: &str| {
+            let answer = get(address, path);
+            assert_eq!(answer.status, 404, "{path}");
+            answer.body
+        };
+        let server = start(options(driver));
+        let body = told(server.address(), "/nothing");
+        assert!(body.contains("/connection/websocket, /raw?channel=NAME and /echo"), "{body}");
+        assert_eq!(get(server.address(), "/echo").status, 426);
+        let production = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
+        let address = production.address();
+        let body = told(address, "/echo");
+        assert!(body.contains("/connection/websocket and /raw?channel=NAME (/echo needs --dev)"), "{body}");
+        // A connection that belongs to the API already has the same streams.
+        let mut http = Http::connect(address);
+        for (path, status) in [("/healthz", 200), ("/connection/websocket", 426), ("/raw", 426), ("/echo", 404)] {
+            http.send(head("GET", path, "").as_bytes());
+            assert_eq!(http.answer().status, status, "{path}");
+        }
+    }
+
     fn only_a_development_server_has_a_page(driver) {
         let server = start(options(driver));
         let files = [

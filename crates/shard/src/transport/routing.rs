@@ -169,8 +169,7 @@ impl<R: Reactor> Shard<R> {
         if self.settings.hands_over {
             return Ok(Route::ControlPlane);
         }
-        let sentence =
-            "Nothing is here: streams are at /raw?channel=NAME. The API has an address of its own.";
+        let sentence = "Nothing is here: streams are at /connection/websocket and /raw?channel=NAME. The API has an address of its own.";
         Err(Refused::new(404, "path", sentence))
     }
 
