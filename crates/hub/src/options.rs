@@ -3,6 +3,7 @@
 //! Names and meanings are those that users of Centrifugo know; `slow_consumer`, `batch_delay`, `exclude_sender` and
 //! `join_leave_by` are our own.
 
+use crate::Payload;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +57,21 @@ pub enum DataFormat {
     JsonObject,
     /// Anything, even nothing.
     Binary,
+}
+
+impl DataFormat {
+    /// Whether a publication's data may be this. Bytes and text pass for JSON nowhere, whatever is in them.
+    #[must_use]
+    pub fn takes(self, payload: &Payload) -> bool {
+        if payload.bytes().is_empty() {
+            return self == Self::Binary;
+        }
+        match (self, payload) {
+            (Self::NonEmpty | Self::Binary, _) | (Self::Json, Payload::Json(_)) => true,
+            (Self::JsonObject, Payload::Json(json)) => json.trim_ascii_start().starts_with('{'),
+            (Self::Json | Self::JsonObject, _) => false,
+        }
+    }
 }
 
 /// What happens to a subscriber whose queue is over its budget.
@@ -295,7 +311,7 @@ impl Namespaces {
 
     /// The options of a channel that a client names to publish, or to read history or members.
     ///
-    /// These rules bind clients, not the server API, which only asks for [`Namespaces::options_of`].
+    /// These rules bind clients. `/raw` and the server API only ask for [`Namespaces::options_of`].
     ///
     /// # Errors
     /// The first of these that holds: the name is empty, too long, of an unknown namespace, or invalid.

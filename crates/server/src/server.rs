@@ -283,6 +283,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             mesh: mesh.clone(),
             publishers: Publishers::default(),
             publish_log: Arc::new(PublishLog::default()),
+            namespaces: Arc::clone(&config.settings.namespaces),
             // Without a key every page could publish; with one, the key says who may.
             allowed_origins: config
                 .settings

@@ -134,7 +134,7 @@ pub struct Metrics {
 }
 
 /// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
-pub const REFUSALS: [&str; 23] = [
+pub const REFUSALS: [&str; 24] = [
     "head_too_long",
     "too_many_headers",
     "malformed_head",
@@ -150,6 +150,7 @@ pub const REFUSALS: [&str; 23] = [
     "websocket_key",
     "websocket_version",
     "channel",
+    "namespace",
     "path",
     "anonymous",
     "origin",

@@ -154,6 +154,14 @@ impl Options {
             ));
         }
         let limits = self.limits(machine, max_connections)?;
+        let settings = self.settings(&limits)?;
+        let announce = self.announce.clone().unwrap_or_default();
+        for Announcement { channel, .. } in &announce {
+            if settings.namespaces.options_of(channel).is_none() {
+                let advice = "its namespace is not configured; add it to [[channel.namespaces]]";
+                return Err(refuse("announce", channel, advice));
+            }
+        }
         Ok(Config {
             listen,
             internal_listen: self.internal_listen,
@@ -164,8 +172,8 @@ impl Options {
             api_key: self.key()?,
             drain: span("drain", self.drain, Span(Duration::from_secs(10)))?,
             send_buffer_bytes: self.send_buffer_bytes()?,
-            settings: self.settings(&limits)?,
-            announce: self.announce.unwrap_or_default(),
+            settings,
+            announce,
             limits,
             remarks,
         })
@@ -567,6 +575,10 @@ mod tests {
             (
                 "internal-listen = \"127.0.0.1:8000\"",
                 "internal-listen = 127.0.0.1:8000: is the same as listen",
+            ),
+            (
+                "announce = [\"time=1m\", \"clock:utc=1m\"]",
+                "announce = clock:utc: its namespace is not configured; add it to [[channel.namespaces]]",
             ),
         ] {
             let options: Options = toml::from_str(written).unwrap();

@@ -28,7 +28,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 use error::Refusal;
-use myriad_shard::Mesh;
+use myriad_shard::{Mesh, Namespaces};
 use myriad_wire::http::{HeadLimits, OriginPattern};
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
@@ -49,6 +49,8 @@ pub(crate) struct Control {
     pub(crate) mesh: Mesh,
     pub(crate) publishers: Publishers,
     pub(crate) publish_log: Arc<PublishLog>,
+    /// What publications must be, by their channels.
+    pub(crate) namespaces: Arc<Namespaces>,
     pub(crate) key: Option<Arc<str>>,
     /// Web pages that may use the API beside those of this server's host; none lets every page use it.
     pub(crate) allowed_origins: Option<Arc<[OriginPattern]>>,

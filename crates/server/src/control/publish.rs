@@ -15,7 +15,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as _;
-use myriad_shard::{Content, Mesh, Payload, PublishOptions, PublishRefused};
+use myriad_shard::{
+    Content, DataFormat, Mesh, Namespaces, Payload, PublishOptions, PublishRefused,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -102,6 +104,7 @@ pub(crate) async fn publish(
         content,
         options,
     } = parse(&body)?;
+    check(&control.namespaces, &channel, &content.payload)?;
     let bytes = PublishLog::bytes_shown(&content.payload);
     let (id, position) = control.publishers.begin();
     control
@@ -278,6 +281,37 @@ fn binary(encoded: &str) -> Result<Payload, Refusal> {
         ))
     })?;
     Ok(Payload::Binary(bytes.into()))
+}
+
+/// Refuses a channel that the configuration does not have, and data that the channel does not take.
+fn check(namespaces: &Namespaces, channel: &str, payload: &Payload) -> Result<(), Refusal> {
+    if channel.is_empty() || channel.len() > Mesh::CHANNEL_BYTES_MAX {
+        return Err(explain(PublishRefused::Channel, channel.len()));
+    }
+    let Some(options) = namespaces.options_of(channel) else {
+        let namespace = Namespaces::name_of(channel).unwrap_or_default();
+        return Err(Refusal::bad_request(
+            "namespace",
+            format!(
+                "channel {channel:?} is of the namespace {namespace:?}, which is not configured; add it to [[channel.namespaces]] in the config file, or use a name without a colon"
+            ),
+        ));
+    };
+    let format = options.data_format;
+    if format.takes(payload) {
+        return Ok(());
+    }
+    let (written, advice) = match format {
+        DataFormat::NonEmpty | DataFormat::Binary => ("", "send at least one byte"),
+        DataFormat::Json => ("json", "send JSON as \"data\", not \"b64data\""),
+        DataFormat::JsonObject => ("json_object", "send an object as \"data\""),
+    };
+    Err(Refusal::bad_request(
+        "data_format",
+        format!(
+            "channel {channel:?} does not take this data (publication_data_format = {written:?}); {advice}"
+        ),
+    ))
 }
 
 fn explain(refused: PublishRefused, channel_bytes: usize) -> Refusal {

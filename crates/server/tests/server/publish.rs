@@ -4,7 +4,8 @@ use crate::support::{
     Http, head, metric, next, next_text, on_both_drivers, options, publish, publish_ok,
     publish_position, request, start, websocket,
 };
-use myriad_server::Options;
+use myriad_server::{ChannelTable, NamespaceTable, Options};
+use myriad_shard::DataFormat;
 use tungstenite::Message;
 
 on_both_drivers! {
@@ -167,6 +168,51 @@ on_both_drivers! {
             let error: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
             assert!(error["error"]["code"].is_string(), "{answer:?}");
             assert!(answer.body.contains(words), "{body}: {answer:?}");
+        }
+    }
+
+    fn a_channel_takes_what_its_namespace_says(driver) {
+        let namespace = |name: &str, format| NamespaceTable {
+            name: Some(name.to_owned()),
+            publication_data_format: format,
+            ..NamespaceTable::default()
+        };
+        let channel = ChannelTable {
+            namespaces: vec![
+                namespace("any", None),
+                namespace("json", Some(DataFormat::Json)),
+                namespace("object", Some(DataFormat::JsonObject)),
+                namespace("binary", Some(DataFormat::Binary)),
+            ],
+            ..ChannelTable::default()
+        };
+        let server = start(Options { channel: Some(channel), ..options(driver) });
+        for (channel, data, refused) in [
+            ("news", r#""data": 1"#, None),
+            ("nope:a", r#""data": 1"#, Some("the namespace \\\"nope\\\", which is not configured; add it to [[channel.namespaces]]")),
+            ("$nope:a", r#""data": 1"#, Some("the namespace \\\"nope\\\"")),
+            (":a", r#""data": 1"#, Some("the namespace \\\"\\\"")),
+            ("any:a", r#""data": null"#, None),
+            ("any:a", r#""data": """#, None),
+            ("any:a", r#""b64data": """#, Some("at least one byte")),
+            ("any:a", r#""b64data": "AP8=""#, None),
+            ("json:a", r#""data": [1]"#, None),
+            ("json:a", r#""b64data": "e30=""#, Some("send JSON as")),
+            ("object:a", r#""data": {"a": 1}"#, None),
+            ("object:a", r#""data": [1]"#, Some("publication_data_format = \\\"json_object\\\"")),
+            ("object:a", r#""data": "{}""#, Some("send an object")),
+            ("object:a", r#""b64data": "e30=""#, Some("send an object")),
+            ("binary:a", r#""b64data": """#, None),
+        ] {
+            let body = format!(r#"{{"channel": "{channel}", {data}}}"#);
+            let answer = publish(server.address(), &body);
+            match refused {
+                None => assert_eq!(answer.status, 200, "{body}: {answer:?}"),
+                Some(words) => {
+                    assert_eq!(answer.status, 400, "{body}: {answer:?}");
+                    assert!(answer.body.contains(words), "{body}: {answer:?}");
+                }
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use crate::support::{
     Answer, Http, get, head, metric, next_text, on_both_drivers, options, publish_ok, request,
     start, websocket,
 };
-use myriad_server::{Count, Options};
+use myriad_server::{ChannelTable, Count, NamespaceTable, Options};
 use std::net::{SocketAddr, TcpStream};
 
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -88,6 +88,20 @@ on_both_drivers! {
         let answer = upgrade(server.address(), &path(257), "");
         assert_eq!(answer.status, 400);
         assert!(answer.body.contains("at most 128"), "{}", answer.body);
+    }
+
+    fn a_channel_of_no_namespace_is_refused(driver) {
+        let server = start(options(driver));
+        for path in ["/raw?channel=nope:a", "/raw?channel=c&channel=nope%3Aa"] {
+            let answer = upgrade(server.address(), path, "");
+            assert_eq!(answer.status, 400, "{path}");
+            assert!(answer.body.contains(r#"the namespace "nope", which is not configured: add it to [[channel.namespaces]]"#), "{}", answer.body);
+        }
+        assert_eq!(refusals(server.address(), "namespace"), 2);
+        let namespace = NamespaceTable { name: Some("nope".into()), ..NamespaceTable::default() };
+        let channel = Some(ChannelTable { namespaces: vec![namespace], ..ChannelTable::default() });
+        let server = start(Options { channel, ..options(driver) });
+        assert_eq!(upgrade(server.address(), "/raw?channel=nope:a", "").status, 101);
     }
 
     fn every_request_has_one_valid_host_and_one_length(driver) {

@@ -11,9 +11,6 @@ use std::sync::Arc;
 
 /// What a client's data is as a publication; an error if the channel does not take it.
 fn payload(data: Data<'_>, format: DataFormat) -> Result<Payload, Failure> {
-    if data.is_empty() && format != DataFormat::Binary {
-        return Err(ErrorCode::BadRequest.into());
-    }
     let payload = match data {
         Data::Json(json) => Payload::Json(json.into()),
         // Bytes of a protobuf client that are JSON can be read by JSON clients too.
@@ -22,13 +19,7 @@ fn payload(data: Data<'_>, format: DataFormat) -> Result<Payload, Failure> {
             _ => Payload::Binary(bytes.into()),
         },
     };
-    let fits = match (format, &payload) {
-        (DataFormat::NonEmpty | DataFormat::Binary, _) => true,
-        (DataFormat::Json, Payload::Json(_)) => true,
-        (DataFormat::JsonObject, Payload::Json(json)) => json.trim_ascii_start().starts_with('{'),
-        (DataFormat::Json | DataFormat::JsonObject, _) => false,
-    };
-    if fits {
+    if format.takes(&payload) {
         Ok(payload)
     } else {
         Err(ErrorCode::BadRequest.into())

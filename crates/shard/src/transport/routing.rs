@@ -6,7 +6,7 @@ use crate::input::Input;
 use crate::marks::{Happening, hit};
 use crate::mesh::Mesh;
 use crate::shard::Shard;
-use myriad_hub::{Compression, Now, Transport};
+use myriad_hub::{Compression, Namespaces, Now, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::deflate::Window;
@@ -210,6 +210,18 @@ impl<R: Reactor> Shard<R> {
                 "A channel's name has 1 to {} bytes of UTF-8.",
                 Mesh::CHANNEL_BYTES_MAX
             )));
+        }
+        let namespaces = &self.settings.namespaces;
+        let unknown = |name: &&String| namespaces.options_of(name).is_none();
+        if let Some(name) = channels.iter().find(unknown) {
+            let namespace = Namespaces::name_of(name).unwrap_or_default();
+            return Err(Refused::new(
+                400,
+                "namespace",
+                format!(
+                    "Channel {name:?} is of the namespace {namespace:?}, which is not configured: add it to [[channel.namespaces]] in the config file, or use a name without a colon."
+                ),
+            ));
         }
         Ok(channels)
     }
