@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use support::{SIGTERM, Server};
 
@@ -90,12 +90,107 @@ fn a_connection_shows_from_accept_to_close() {
     }
 }
 
+/// A client of the Centrifuge protocol, as JSON.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn open(server: &Server) -> Self {
+        let (stream, answer) = server.upgrade("/connection/websocket");
+        assert!(answer.contains("101"), "{answer}");
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).expect("the rest of the head");
+        }
+        Self(reader)
+    }
+
+    /// Sends a message, masked with zeros, and gives the content of the next frame.
+    fn ask(&mut self, message: &str) -> String {
+        let length = u8::try_from(message.len()).expect("a short message");
+        assert!(length < 126, "a short message");
+        let mut frame = vec![0x81, 0x80 | length, 0, 0, 0, 0];
+        frame.extend_from_slice(message.as_bytes());
+        self.0.get_mut().write_all(&frame).expect("it is open");
+        let mut head = [0; 2];
+        self.0.read_exact(&mut head).expect("a frame");
+        let mut length = usize::from(head[1]);
+        if length == 126 {
+            let mut long = [0; 2];
+            self.0.read_exact(&mut long).expect("a length");
+            length = usize::from(u16::from_be_bytes(long));
+        }
+        let mut content = vec![0; length];
+        self.0.read_exact(&mut content).expect("a whole frame");
+        String::from_utf8_lossy(&content).into_owned()
+    }
+}
+
+const CONNECT: &str = r#"{"id":1,"connect":{}}"#;
+
+fn one_line_with<'a>(lines: &'a [String], words: &str) -> &'a str {
+    let found: Vec<_> = lines.iter().filter(|line| line.contains(words)).collect();
+    assert_eq!(found.len(), 1, "{words}: {lines:#?}");
+    found[0]
+}
+
+#[test]
+fn commands_show_what_was_published_and_what_was_refused() {
+    let server = start("debug");
+    let mut client = Client::open(&server);
+    let connected = client.ask(CONNECT);
+    let (_, id) = connected.split_once(r#""client":""#).expect("a client");
+    let (id, _) = id.split_once('"').expect("a whole id");
+    let answer = client.ask(r#"{"id":2,"publish":{"channel":"odd\nname","data":"twelve bytes"}}"#);
+    assert!(!answer.contains("error"), "{answer}");
+    let answer = client.ask(r#"{"id":3,"subscribe":{"channel":"nope:a"}}"#);
+    assert!(answer.contains("102"), "{answer}");
+    let answer = client.ask(r#"{"id":4,"history":{"channel":"news","since":{"epoch":"other"}}}"#);
+    assert!(answer.contains("112"), "{answer}");
+    let closed = client.ask(r#"{"id":5,"refresh":{"token":"t"}}"#);
+    assert!(closed.ends_with("invalid token"), "{closed}");
+    close(client.0.into_inner());
+    let lines = stop(server);
+    for words in [
+        format!(r#"published to "odd\nname": offset 1, 12 bytes, by client {id}"#),
+        format!(r#": subscribe "nope:a" refused: 102 unknown channel (client {id}, anonymous)"#),
+        format!(": history refused: 112 unrecoverable position (client {id}, anonymous)"),
+        format!(
+            ": refresh refused: 3500 it showed a token, and no token is valid yet (client {id}, anonymous)"
+        ),
+    ] {
+        one_line_with(&lines, &words);
+    }
+    one_line_with(&lines, "closed: invalid_token");
+}
+
+#[test]
+fn an_anonymous_client_that_may_not_connect_is_named_with_the_cause() {
+    let server = Server::start(&["--anonymous=false", "--drain", "0s", "--log", "debug"]);
+    let mut client = Client::open(&server);
+    let closed = client.ask(CONNECT);
+    assert!(closed.ends_with("bad request"), "{closed}");
+    close(client.0.into_inner());
+    let lines = stop(server);
+    one_line_with(
+        &lines,
+        "connect refused: 3501 anonymous clients may not connect: start the server with --anonymous",
+    );
+    one_line_with(&lines, "closed: bad_request");
+}
+
 #[test]
 fn without_debug_nothing_is_said() {
     let server = start("info");
     talk(&server);
+    let mut client = Client::open(&server);
+    client.ask(CONNECT);
+    client.ask(r#"{"id":2,"publish":{"channel":"news","data":1}}"#);
+    client.ask(r#"{"id":3,"subscribe":{"channel":"nope:a"}}"#);
+    drop(client);
     for line in stop(server) {
-        for words in ["connection 0:", "published", "suppressed"] {
+        for words in ["connection 0:", "published", "suppressed", "refused"] {
             assert!(!line.contains(words), "{line}");
         }
     }

@@ -5,8 +5,8 @@
 
 use crate::shards::monotonic_now;
 use myriad_shard::{
-    ConnectionEvent, ConnectionName, EventBudget, EventKind, Mesh, Payload, Position,
-    PublishRefused,
+    ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Mesh,
+    Payload, Position, PublishRefused, RefusedCommand,
 };
 use myriad_units::counted;
 use std::collections::BTreeMap;
@@ -68,8 +68,11 @@ impl DebugLog {
     pub(crate) fn write(&mut self) {
         for shard in 0..self.mesh.shard_count() {
             let events = self.mesh.take_events(shard);
-            for (name, event) in events.kept {
-                write_event(shard, name, event);
+            for event in events.kept {
+                match event {
+                    Event::Connection(name, event) => write_event(shard, name, event),
+                    Event::Published(published) => write_published(&published),
+                }
             }
             for (kind, count) in events.suppressed {
                 *self.suppressed[shard].entry(kind).or_default() += count;
@@ -124,10 +127,50 @@ fn write_event(shard: usize, name: Option<ConnectionName>, event: ConnectionEven
         ConnectionEvent::Refused { status, label } => {
             tracing::debug!(target: "myriad::connections", "{name} refused: {status} {label}");
         }
+        ConnectionEvent::CommandRefused(refused) => {
+            let what = refused_sentence(&refused);
+            tracing::debug!(target: "myriad::connections", "{name}: {what}");
+        }
         ConnectionEvent::Closed(reason) => {
             tracing::debug!(target: "myriad::connections", "{name} closed: {}", reason.label());
         }
     }
+}
+
+/// The command, its channel, the code and the reason, and who the client is.
+fn refused_sentence(refused: &RefusedCommand) -> String {
+    let RefusedCommand {
+        client,
+        user,
+        command,
+        channel,
+        code,
+        reason,
+    } = refused;
+    // Quoted with escapes: names may hold line feeds.
+    let channel = match &**channel {
+        "" => String::new(),
+        channel => format!(" {channel:?}"),
+    };
+    let user = match user {
+        None => "anonymous".to_owned(),
+        Some(user) => format!("user {user:?}"),
+    };
+    format!("{command}{channel} refused: {code} {reason} (client {client}, {user})")
+}
+
+fn write_published(published: &ClientPublication) {
+    let ClientPublication {
+        channel,
+        client,
+        offset,
+        bytes,
+    } = published;
+    let bytes = counted(*bytes as u64, "byte");
+    tracing::debug!(
+        target: "myriad::publications",
+        "published to {channel:?}: offset {offset}, {bytes}, by client {client}"
+    );
 }
 
 /// What was left out, by kind; none when it was nothing.

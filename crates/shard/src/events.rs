@@ -1,4 +1,4 @@
-//! What happens to single connections, for a log: plain data, bounded, and off unless [`Settings::events`] is set.
+//! What happens to single connections, and what clients publish, for a log: plain data, bounded, and off unless [`Settings::events`] is set.
 //!
 //! A shard notes an event, and the control plane takes it out of the [`Mesh`]. The shard wakes nobody and writes nothing:
 //! its thread may have a descriptor table of its own. Deliveries are no events, so they cost nothing here.
@@ -7,11 +7,12 @@
 //! [`Mesh`]: crate::Mesh
 
 use crate::shard::Shard;
-use myriad_hub::{CloseReason, Now, Transport};
+use myriad_hub::{ClientId, CloseReason, Now, Publication, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// Events that are kept of each second; the others are only counted.
 const EVENTS_PER_SECOND_MAX: u32 = 200;
@@ -43,8 +44,39 @@ impl fmt::Display for ConnectionName {
     }
 }
 
+/// What a log may tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Something happened to a connection. No name: it ended before it had a record.
+    Connection(Option<ConnectionName>, ConnectionEvent),
+    /// A client's publication has left its channel's home.
+    Published(ClientPublication),
+}
+
+impl Event {
+    fn kind(&self) -> EventKind {
+        match self {
+            Self::Connection(_, event) => event.kind(),
+            Self::Published(_) => ("published", ""),
+        }
+    }
+}
+
+/// What a client has published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientPublication {
+    /// The channel's name.
+    pub channel: Arc<str>,
+    /// The client.
+    pub client: ClientId,
+    /// Its place in the channel's order.
+    pub offset: u64,
+    /// The bytes that a client of `/raw` gets.
+    pub bytes: usize,
+}
+
 /// What happened to one connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionEvent {
     /// It was accepted.
     Accepted,
@@ -64,18 +96,38 @@ pub enum ConnectionEvent {
         /// The refusal's label, as in `myriad_upgrades_refused_total`.
         label: &'static str,
     },
+    /// A command of its client was not carried out.
+    CommandRefused(Box<RefusedCommand>),
     /// It ended, for the reason that `myriad_closes_total` counts.
     Closed(CloseReason),
+}
+
+/// A command that was answered with an error, or ended its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedCommand {
+    /// The client.
+    pub client: ClientId,
+    /// Its user; none of an anonymous client.
+    pub user: Option<Arc<str>>,
+    /// The command's name, or `message` for a message that is no command.
+    pub command: &'static str,
+    /// The channel, cut to what a name may have; empty where none was named.
+    pub channel: Box<str>,
+    /// The error's number, or the code that the connection is closed with.
+    pub code: u32,
+    /// The error's text, or why the connection is closed.
+    pub reason: &'static str,
 }
 
 impl ConnectionEvent {
     /// The kind of the event, and the label of its reason; empty where a kind has none.
     #[must_use]
     pub fn kind(&self) -> EventKind {
-        match *self {
+        match self {
             Self::Accepted => ("accepted", ""),
             Self::Upgraded { path, .. } => ("upgraded", path),
             Self::Refused { label, .. } => ("refused", label),
+            Self::CommandRefused(refused) => ("command refused", refused.command),
             Self::Closed(reason) => ("closed", reason.label()),
         }
     }
@@ -106,32 +158,32 @@ impl EventBudget {
     }
 }
 
-/// Events of one shard that the control plane has not taken yet.
+/// Events of one shard that the control plane has not taken yet: of connections, and of clients' publications.
 #[derive(Debug, Default)]
-pub struct ConnectionEvents {
-    /// In the order they happened. No name: it ended before it had a record.
-    pub kept: Vec<(Option<ConnectionName>, ConnectionEvent)>,
+pub struct Events {
+    /// In the order they happened.
+    pub kept: Vec<Event>,
     /// How many more there were, by kind. Bounded, because labels are.
     pub suppressed: BTreeMap<EventKind, u64>,
 }
 
-/// A shard's [`ConnectionEvents`] and their budget.
+/// A shard's [`Events`] and their budget.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
-    events: ConnectionEvents,
+    events: Events,
     budget: EventBudget,
 }
 
 impl EventLog {
-    pub(crate) fn note(&mut self, name: Option<ConnectionName>, event: ConnectionEvent, now: Now) {
+    pub(crate) fn note(&mut self, event: Event, now: Now) {
         if self.events.kept.len() < WAITING_MAX && self.budget.spend(now) {
-            self.events.kept.push((name, event));
+            self.events.kept.push(event);
         } else {
             *self.events.suppressed.entry(event.kind()).or_default() += 1;
         }
     }
 
-    pub(crate) fn take(&mut self) -> ConnectionEvents {
+    pub(crate) fn take(&mut self) -> Events {
         std::mem::take(&mut self.events)
     }
 }
@@ -152,7 +204,27 @@ impl<R: Reactor> Shard<R> {
             slot: key.index,
             generation: key.generation,
         });
-        self.mesh.note_event(self.index, name, event(self), now);
+        let event = Event::Connection(name, event(self));
+        self.mesh.note_event(self.index, event, now);
+    }
+
+    /// Notes a publication that leaves its home here, if a client published it.
+    pub(crate) fn note_published(&self, publication: &Publication, now: Now) {
+        if !self.settings.events {
+            return;
+        }
+        let content = publication.content();
+        let Some(publisher) = &content.publisher else {
+            return;
+        };
+        let published = ClientPublication {
+            channel: Arc::clone(publication.channel()),
+            client: publisher.client,
+            offset: publication.offset(),
+            bytes: content.payload.raw().len(),
+        };
+        self.mesh
+            .note_event(self.index, Event::Published(published), now);
     }
 
     /// The event of a connection that was answered 101.
@@ -177,10 +249,13 @@ impl<R: Reactor> Shard<R> {
 mod tests {
     use super::*;
 
-    const REFUSED: ConnectionEvent = ConnectionEvent::Refused {
-        status: 503,
-        label: "full",
-    };
+    const REFUSED: Event = Event::Connection(
+        None,
+        ConnectionEvent::Refused {
+            status: 503,
+            label: "full",
+        },
+    );
 
     #[test]
     fn each_second_has_its_budget_and_nothing_goes_uncounted() {
@@ -188,7 +263,7 @@ mod tests {
         for second in 1..=2_u64 {
             for nth in 0..u64::from(EVENTS_PER_SECOND_MAX) + 50 {
                 let now = Now(second * NANOSECONDS_PER_SECOND + nth);
-                log.note(None, REFUSED, now);
+                log.note(REFUSED, now);
             }
             let events = log.take();
             assert_eq!(events.kept.len(), EVENTS_PER_SECOND_MAX as usize);
@@ -203,7 +278,7 @@ mod tests {
         let mut log = EventLog::default();
         let total = 10 * WAITING_MAX;
         for nth in 0..total {
-            log.note(None, REFUSED, Now(nth as u64 * NANOSECONDS_PER_SECOND));
+            log.note(REFUSED, Now(nth as u64 * NANOSECONDS_PER_SECOND));
         }
         let events = log.take();
         assert_eq!(events.kept.len(), WAITING_MAX);

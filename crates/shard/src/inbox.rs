@@ -56,7 +56,7 @@ impl<R: Reactor> Shard<R> {
             }
             question => {
                 self.ask_home(question, now);
-                self.run_home_effects();
+                self.run_home_effects(now);
             }
         }
     }
@@ -92,12 +92,12 @@ impl<R: Reactor> Shard<R> {
         let deadline = self.home.next_deadline();
         if deadline.is_some_and(|deadline| deadline <= now.tick()) {
             self.home.handle_time(now);
-            self.run_home_effects();
+            self.run_home_effects(now);
         }
     }
 
     /// Carries out what the home of channels asks for, in its order.
-    fn run_home_effects(&mut self) {
+    fn run_home_effects(&mut self, now: Now) {
         while let Some(effect) = self.home.poll_effect() {
             match effect {
                 HomeEffect::Published { asker, position } => match asker {
@@ -128,7 +128,9 @@ impl<R: Reactor> Shard<R> {
                         position,
                     },
                 ),
-                HomeEffect::Deliver { delivery, shards } => self.send_delivery(&delivery, shards),
+                HomeEffect::Deliver { delivery, shards } => {
+                    self.send_delivery(&delivery, shards, now);
+                }
             }
         }
     }
@@ -150,9 +152,10 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// As its home: sends something to every shard with a subscriber.
-    fn send_delivery(&mut self, delivery: &Delivery, shards: ShardSet) {
+    fn send_delivery(&mut self, delivery: &Delivery, shards: ShardSet, now: Now) {
         for publication in delivery.publications() {
             self.count_publication(publication, shards);
+            self.note_published(publication, now);
         }
         for shard in shards.iter() {
             self.send_message(shard, Message::Deliver(delivery.clone()));

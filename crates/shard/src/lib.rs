@@ -30,7 +30,10 @@ mod shard;
 mod surplus;
 mod transport;
 
-pub use events::{ConnectionEvent, ConnectionEvents, ConnectionName, EventBudget, EventKind};
+pub use events::{
+    ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Events,
+    RefusedCommand,
+};
 pub use marks::take_reached;
 pub use mesh::{Mesh, PublishOptions, PublishRefused, Publishers};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};

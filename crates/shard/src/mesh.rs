@@ -1,6 +1,6 @@
 //! How shards, and the control plane, reach each other.
 
-use crate::events::{ConnectionEvent, ConnectionEvents, ConnectionName, EventLog};
+use crate::events::{Event, EventLog, Events};
 use crate::metrics::Metrics;
 use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
 use crate::settings::{ProcessLimits, Settings};
@@ -272,18 +272,12 @@ impl Mesh {
 
     /// Takes what happened to the connections of a shard since the last call; nothing unless [`crate::Settings::events`] is set.
     #[must_use]
-    pub fn take_events(&self, shard: usize) -> ConnectionEvents {
+    pub fn take_events(&self, shard: usize) -> Events {
         self.events(shard).take()
     }
 
-    pub(crate) fn note_event(
-        &self,
-        shard: usize,
-        name: Option<ConnectionName>,
-        event: ConnectionEvent,
-        now: Now,
-    ) {
-        self.events(shard).note(name, event, now);
+    pub(crate) fn note_event(&self, shard: usize, event: Event, now: Now) {
+        self.events(shard).note(event, now);
     }
 
     fn events(&self, shard: usize) -> MutexGuard<'_, EventLog> {

@@ -10,6 +10,7 @@ mod connect;
 mod history;
 mod members;
 mod publish;
+mod refused;
 mod single;
 mod subscribe;
 
@@ -20,14 +21,15 @@ use crate::shard::Shard;
 use crate::transport::centrifuge::{format_of, message_frame};
 use connect::Connecting;
 use myriad_hub::{
-    ChannelOptions, ClientId, ClientIds, ClientInfo, CloseReason, NameError, Now, Phase,
-    SessionState, SubscriptionId, Ticket,
+    ChannelOptions, ClientId, ClientIds, ClientInfo, CloseReason, Now, Phase, SessionState,
+    SubscriptionId, Ticket,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{
     Command, Decoder, Encoding as Format, ErrorCode, FrameWriter, Request,
 };
+use refused::{Asked, Failure, INVALID_TOKEN, bad_request};
 use std::collections::HashMap;
 use std::sync::Arc;
 use subscribe::Pending;
@@ -77,34 +79,6 @@ impl Sessions {
     }
 }
 
-/// A command that is not carried out. The client erred, or lacks a right, or the server cannot for now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
-    /// An error in the reply.
-    Reply(ErrorCode),
-    /// The end of the connection.
-    Close(CloseReason),
-}
-
-impl From<ErrorCode> for Failure {
-    fn from(code: ErrorCode) -> Self {
-        Self::Reply(code)
-    }
-}
-
-impl From<NameError> for Failure {
-    fn from(error: NameError) -> Self {
-        Self::Reply(match error {
-            NameError::Empty => return BAD_REQUEST,
-            NameError::TooLong | NameError::Invalid => ErrorCode::BadRequest,
-            NameError::UnknownNamespace => ErrorCode::UnknownChannel,
-            NameError::Private | NameError::OtherUsers => ErrorCode::PermissionDenied,
-        })
-    }
-}
-
-const BAD_REQUEST: Failure = Failure::Close(CloseReason::BadRequest);
-
 impl<R: Reactor> Shard<R> {
     /// Handles the commands of one message.
     pub(crate) fn handle_commands(&mut self, key: Key, message: &[u8], now: Now) {
@@ -114,17 +88,21 @@ impl<R: Reactor> Shard<R> {
         let format = format_of(self.hub.connection(key.index).transport());
         let mut commands = Decoder::new(format, message);
         while let Some(command) = commands.next() {
+            let asked = self.settings.events.then(|| Asked::by(&command));
             let handled = match command {
                 Ok(command) => self.handle_command(key, command, now),
-                Err(_) => Err((0, BAD_REQUEST)),
+                Err(_) => Err((0, bad_request("it is no command"))),
             };
+            if let (Some(asked), Err((_, failure))) = (asked, handled) {
+                self.note_refused(key, || asked, failure, now);
+            }
             match handled {
                 Ok(()) => {}
                 Err((id, Failure::Reply(code))) => {
                     self.metrics().command_errors[code.index()].add(1);
                     self.reply(format, |writer| writer.error(id, code));
                 }
-                Err((_, Failure::Close(reason))) => {
+                Err((_, Failure::Close(reason, _))) => {
                     self.finish_replies(key, now);
                     let frame = crate::transport::close_frame_of::<R>(
                         self.hub.connection(key.index).transport(),
@@ -165,13 +143,15 @@ impl<R: Reactor> Shard<R> {
                 if self.hub.take_pong(key.index) {
                     Ok(())
                 } else {
-                    Err(BAD_REQUEST)
+                    Err(bad_request("no ping was unanswered"))
                 }
             }
             (SessionState::New, Request::Connect(request)) => {
                 self.handle_connect(key, id, &request, now)
             }
-            (SessionState::New | SessionState::Connecting, _) => Err(BAD_REQUEST),
+            (SessionState::New | SessionState::Connecting, _) => {
+                Err(bad_request("the first command must be connect"))
+            }
             (SessionState::Connected, request) => self.handle_connected(key, id, request, now),
         };
         handled.map_err(|failure| (id, failure))
@@ -198,12 +178,18 @@ impl<R: Reactor> Shard<R> {
             Request::History(request) => self.handle_history(key, id, &request),
             // Applications answer these, and are not connected yet.
             Request::Rpc(_) => Err(ErrorCode::NotAvailable.into()),
-            Request::Send(_) => Err(Failure::Close(CloseReason::NotAvailable)),
-            // Nobody can have a token yet that would be valid.
-            Request::Refresh(request) if request.token.is_empty() => Err(BAD_REQUEST),
-            Request::Refresh(_) => Err(Failure::Close(CloseReason::InvalidToken)),
+            Request::Send(_) => Err(Failure::Close(
+                CloseReason::NotAvailable,
+                "no application takes messages yet",
+            )),
+            Request::Refresh(request) if request.token.is_empty() => {
+                Err(bad_request("it has no token"))
+            }
+            Request::Refresh(_) => Err(INVALID_TOKEN),
             Request::SubRefresh(request) => self.handle_sub_refresh(key, &request),
-            Request::Connect(_) | Request::Pong => Err(BAD_REQUEST),
+            Request::Connect(_) | Request::Pong => {
+                Err(bad_request("the client has connected already"))
+            }
         }
     }
 

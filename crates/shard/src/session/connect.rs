@@ -1,7 +1,7 @@
 //! `connect`: the first command of a client.
 
 use super::subscribe::{Outcome, Wish};
-use super::{BAD_REQUEST, Failure};
+use super::{Failure, INVALID_TOKEN, bad_request};
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
 use myriad_hub::{CloseReason, Now, SessionState, SubscriptionFlags};
@@ -43,16 +43,17 @@ impl<R: Reactor> Shard<R> {
         request: &ConnectRequest<'_>,
         now: Now,
     ) -> Result<(), Failure> {
-        // No key to verify a token with can be configured yet.
         if !request.token.is_empty() {
-            return Err(Failure::Close(CloseReason::InvalidToken));
+            return Err(INVALID_TOKEN);
         }
         let client = &self.settings.client;
         let may = self.settings.anonymous
             || client.insecure
             || client.allow_anonymous_connect_without_token;
         if self.is_anonymous(key) && !may {
-            return Err(BAD_REQUEST);
+            return Err(bad_request(
+                "anonymous clients may not connect: start the server with --anonymous, or let a proxy name the user (client.user_id_http_header)",
+            ));
         }
         self.hub.session_mut(key.index).state = SessionState::Connecting;
         let connecting = Connecting {
@@ -84,7 +85,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) -> Result<(), Failure> {
         let Some(options) = self.settings.namespaces.options_of(channel) else {
-            return Err(BAD_REQUEST);
+            return Err(bad_request("the personal channel has no namespace"));
         };
         let options = Arc::clone(options);
         let none = SubscribeRequest::default();

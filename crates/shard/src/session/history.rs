@@ -1,6 +1,6 @@
 //! `history`.
 
-use super::Failure;
+use super::{Asked, Failure};
 use crate::mesh::Message;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
@@ -62,11 +62,11 @@ impl<R: Reactor> Shard<R> {
         match answer {
             HistoryAnswer::Unrecoverable => {
                 let code = ErrorCode::UnrecoverablePosition;
-                self.answer(key, now, |writer| writer.error(ticket.command, code));
+                self.answer_error(key, ticket, || Asked::command("history", ""), code, now);
             }
             HistoryAnswer::Page { publications, .. } if !self.fits(key, &publications) => {
                 let code = ErrorCode::LimitExceeded;
-                self.answer(key, now, |writer| writer.error(ticket.command, code));
+                self.answer_error(key, ticket, || Asked::command("history", ""), code, now);
             }
             HistoryAnswer::Page {
                 position,

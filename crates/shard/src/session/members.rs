@@ -3,7 +3,7 @@
 //! The shard of the client that asks sends one question to every shard, itself included. Each answers with its members in the
 //! order of their client ids, and the asker merges the answers. A client that nobody asks about costs nothing.
 
-use super::Failure;
+use super::{Asked, Failure};
 use crate::mesh::Message;
 use crate::shard::Shard;
 use myriad_hub::{ClientId, ClientInfo, Now, SubscriptionId, Ticket};
@@ -239,13 +239,30 @@ impl<R: Reactor> Shard<R> {
         let Some(gather) = self.sessions.gathers.remove(&page.gather) else {
             unreachable!("just found");
         };
-        if let Some(key) = self.close_ticket(gather.ticket) {
+        let Some(key) = self.close_ticket(gather.ticket) else {
+            return;
+        };
+        if gather.is_cut_short() {
+            let (ticket, code) = (gather.ticket, ErrorCode::LimitExceeded);
+            self.answer_error(key, ticket, || Asked::command("presence", ""), code, now);
+        } else {
             self.answer(key, now, |writer| gather.write(writer));
         }
     }
 }
 
 impl Gather {
+    /// Whether there are more members than an answer has, and the client wants all: part of a list must not pass for the whole
+    /// of it.
+    fn is_cut_short(&self) -> bool {
+        match self.kind {
+            MembersKind::Page { members_max, .. } => {
+                self.is_whole && (self.has_more || self.members.len() > members_max)
+            }
+            MembersKind::Stats => false,
+        }
+    }
+
     fn write(mut self, writer: &mut FrameWriter<'_>) {
         let command = self.ticket.command;
         let MembersKind::Page { members_max, .. } = self.kind else {
@@ -255,10 +272,6 @@ impl Gather {
         self.members.sort_unstable_by_key(|info| info.client);
         let has_more = self.has_more || self.members.len() > members_max;
         self.members.truncate(members_max);
-        if has_more && self.is_whole {
-            // Part of a list must not pass for the whole of it.
-            return writer.error(command, ErrorCode::LimitExceeded);
-        }
         let cursor = match self.members.last() {
             Some(last) if has_more => last.client.to_string(),
             _ => String::new(),

@@ -1,6 +1,6 @@
 //! `subscribe` and `unsubscribe`, and subscriptions by the server.
 
-use super::{BAD_REQUEST, Failure};
+use super::{Asked, Failure, INVALID_TOKEN, bad_request};
 use crate::mesh::Message;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
@@ -151,8 +151,11 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) -> Result<(), Failure> {
         let channel = &*request.channel;
-        if channel.is_empty() || !matches!(&*request.delta, "" | "fossil") {
-            return Err(BAD_REQUEST);
+        if channel.is_empty() {
+            return Err(bad_request("it names no channel"));
+        }
+        if !matches!(&*request.delta, "" | "fossil") {
+            return Err(bad_request("the only type of deltas is fossil"));
         }
         if channel.len() > self.settings.namespaces.name_bytes_max() {
             return Err(ErrorCode::BadRequest.into());
@@ -361,7 +364,7 @@ impl<R: Reactor> Shard<R> {
         let recovered = recovered.filter(|kept| self.fits(key, kept));
         let is_lost = terms.recover_from.is_some() && recovered.is_none();
         if is_lost && terms.fails_if_unrecoverable && pending.command != 0 {
-            return self.refuse_unrecoverable(key, subscription, &pending);
+            return self.refuse_unrecoverable(key, subscription, &pending, now);
         }
         self.hub.end_waiting(subscription, position.offset);
         let filter = self
@@ -405,14 +408,27 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    fn refuse_unrecoverable(&mut self, key: Key, subscription: SubscriptionId, pending: &Pending) {
+    fn refuse_unrecoverable(
+        &mut self,
+        key: Key,
+        subscription: SubscriptionId,
+        pending: &Pending,
+        now: Now,
+    ) {
         let channel = Arc::clone(self.hub.channel_name(subscription));
         let emptied = &mut self.turn_end.emptied_channels;
         self.hub.unsubscribe(key.index, &channel, emptied);
         let format = format_of(self.hub.connection(key.index).transport());
-        self.metrics().command_errors[ErrorCode::UnrecoverablePosition.index()].add(1);
+        let code = ErrorCode::UnrecoverablePosition;
+        self.note_refused(
+            key,
+            || Asked::command("subscribe", &channel),
+            code.into(),
+            now,
+        );
+        self.metrics().command_errors[code.index()].add(1);
         self.reply(format, |writer| {
-            writer.error(pending.command, ErrorCode::UnrecoverablePosition);
+            writer.error(pending.command, code);
             for command in &pending.unsubscribes {
                 writer.unsubscribe(*command);
             }
@@ -427,7 +443,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) -> Result<(), Failure> {
         if channel.is_empty() {
-            return Err(BAD_REQUEST);
+            return Err(bad_request("it names no channel"));
         }
         if let Some(subscription) = self.hub.find_subscription(key.index, channel)
             && let Some(pending) = self.sessions.pending.get_mut(&subscription)
@@ -544,7 +560,7 @@ impl<R: Reactor> Shard<R> {
         match found {
             None => Err(ErrorCode::PermissionDenied.into()),
             Some(_) if request.token.is_empty() => Err(ErrorCode::BadRequest.into()),
-            Some(_) => Err(Failure::Close(CloseReason::InvalidToken)),
+            Some(_) => Err(INVALID_TOKEN),
         }
     }
 }

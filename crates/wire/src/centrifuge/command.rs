@@ -279,6 +279,42 @@ pub enum Request<'a> {
     SubRefresh(SubRefreshRequest<'a>),
 }
 
+impl Request<'_> {
+    /// The command's name in the protocol.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Pong => "pong",
+            Self::Connect(_) => "connect",
+            Self::Subscribe(_) => "subscribe",
+            Self::Unsubscribe(_) => "unsubscribe",
+            Self::Publish(_) => "publish",
+            Self::Presence(_) => "presence",
+            Self::PresenceStats(_) => "presence_stats",
+            Self::History(_) => "history",
+            Self::Rpc(_) => "rpc",
+            Self::Send(_) => "send",
+            Self::Refresh(_) => "refresh",
+            Self::SubRefresh(_) => "sub_refresh",
+        }
+    }
+
+    /// The channel that it names; empty for a command that is about none.
+    #[must_use]
+    pub fn channel(&self) -> &str {
+        match self {
+            Self::Subscribe(request) => &request.channel,
+            Self::Unsubscribe(request) => &request.channel,
+            Self::Publish(request) => &request.channel,
+            Self::Presence(request) => &request.channel,
+            Self::PresenceStats(request) => &request.channel,
+            Self::History(request) => &request.channel,
+            Self::SubRefresh(request) => &request.channel,
+            Self::Pong | Self::Connect(_) | Self::Rpc(_) | Self::Send(_) | Self::Refresh(_) => "",
+        }
+    }
+}
+
 impl<'a> AnyCommand<'a> {
     /// The one request that counts.
     fn choose(self) -> Result<Command<'a>, CommandError> {

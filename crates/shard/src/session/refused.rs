@@ -1,0 +1,112 @@
+//! Commands that are not carried out: errors in replies, closes, and what the debug log says of both.
+
+use crate::events::{ConnectionEvent, RefusedCommand};
+use crate::mesh::Mesh;
+use crate::shard::Shard;
+use myriad_hub::{CloseReason, NameError, Now, Ticket};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::centrifuge::{Command, CommandError, ErrorCode};
+
+/// A command that is not carried out. The client erred, or lacks a right, or the server cannot for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// An error in the reply.
+    Reply(ErrorCode),
+    /// The end of the connection, and its cause for the log: the client is only told the protocol's words.
+    Close(CloseReason, &'static str),
+}
+
+/// The end of a connection whose client broke the protocol, and how.
+pub(super) const fn bad_request(cause: &'static str) -> Failure {
+    Failure::Close(CloseReason::BadRequest, cause)
+}
+
+/// The end of a connection whose client showed a token: no key to verify one with can be configured yet.
+pub(super) const INVALID_TOKEN: Failure = Failure::Close(
+    CloseReason::InvalidToken,
+    "it showed a token, and no token is valid yet",
+);
+
+impl From<ErrorCode> for Failure {
+    fn from(code: ErrorCode) -> Self {
+        Self::Reply(code)
+    }
+}
+
+impl From<NameError> for Failure {
+    fn from(error: NameError) -> Self {
+        Self::Reply(match error {
+            NameError::Empty => return bad_request("it names no channel"),
+            NameError::TooLong | NameError::Invalid => ErrorCode::BadRequest,
+            NameError::UnknownNamespace => ErrorCode::UnknownChannel,
+            NameError::Private | NameError::OtherUsers => ErrorCode::PermissionDenied,
+        })
+    }
+}
+
+/// What a client asked for, for the log.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    command: &'static str,
+    channel: Box<str>,
+}
+
+impl Asked {
+    pub(super) fn by(command: &Result<Command<'_>, CommandError>) -> Self {
+        match command {
+            Ok(Command { request, .. }) => Self::command(request.name(), request.channel()),
+            Err(_) => Self::command("message", ""),
+        }
+    }
+
+    /// A command and its channel, of which no more is kept than a channel's name may have.
+    pub(super) fn command(command: &'static str, channel: &str) -> Self {
+        let shown = channel.floor_char_boundary(Mesh::CHANNEL_BYTES_MAX);
+        Self {
+            command,
+            channel: channel[..shown].into(),
+        }
+    }
+}
+
+impl<R: Reactor> Shard<R> {
+    /// Notes a command that is not carried out. `asked` is called only while events are on.
+    pub(super) fn note_refused(
+        &self,
+        key: Key,
+        asked: impl FnOnce() -> Asked,
+        failure: Failure,
+        now: Now,
+    ) {
+        self.note_event(Some(key), now, |shard| {
+            let Asked { command, channel } = asked();
+            let (code, reason) = match failure {
+                Failure::Reply(code) => (code.code(), code.text()),
+                Failure::Close(reason, cause) => (u32::from(reason.code()), cause),
+            };
+            ConnectionEvent::CommandRefused(Box::new(RefusedCommand {
+                client: shard.client_id(key),
+                user: shard.hub.session(key.index).user.clone(),
+                command,
+                channel,
+                code,
+                reason,
+            }))
+        });
+    }
+
+    /// Answers a command with an error that has come from elsewhere.
+    pub(super) fn answer_error(
+        &mut self,
+        key: Key,
+        ticket: Ticket,
+        asked: impl FnOnce() -> Asked,
+        code: ErrorCode,
+        now: Now,
+    ) {
+        self.note_refused(key, asked, code.into(), now);
+        self.metrics().command_errors[code.index()].add(1);
+        self.answer(key, now, |writer| writer.error(ticket.command, code));
+    }
+}
