@@ -373,8 +373,14 @@ mod tests {
         let namespaces = &config.settings.namespaces;
         let news = namespaces.check_name("news").unwrap();
         assert!(news.subscribe.allows(false, false) && !news.has_history());
+        // Whoever tries it has no user yet.
+        for channel in ["news", "chat:1", "prices:EURUSD"] {
+            let options = namespaces.check_name(channel).unwrap();
+            assert!(options.subscribe.allows(true, false), "{channel}");
+        }
         let chat = namespaces.check_name("chat:1").unwrap();
-        assert!(chat.presence && chat.force_recovery && chat.publish.allows(false, true));
+        assert!(chat.presence && chat.force_recovery && chat.publish.allows(true, true));
+        assert!(chat.presence_read.allows(true, true));
         assert_eq!(chat.history_ttl, Duration::from_secs(300));
         assert_eq!(chat.history_meta_ttl, Duration::from_hours(720));
         assert_eq!(chat.slow_consumer, SlowConsumer::GapThenRecover);
