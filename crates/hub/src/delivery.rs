@@ -62,14 +62,22 @@ impl Delivery {
             Self::Batch(batch) if batch.first_offset == 0 || batch.first_offset > last => {
                 Had::Nothing
             }
-            Self::Batch(batch) => {
-                let mut publications = batch.publications.iter().rev();
-                if publications.all(|publication| publication.is_had_by(last)) {
-                    Had::All
-                } else {
-                    Had::Part
-                }
-            }
+            Self::Batch(batch) => match batch.had_count(last) {
+                0 => Had::Nothing,
+                count if count == batch.publications.len() => Had::All,
+                _ => Had::Part,
+            },
+        }
+    }
+
+    /// The publications that a subscriber has not had whose last offset is this.
+    pub(crate) fn publications_after(&self, last: u64) -> &[Arc<Publication>] {
+        match self {
+            Self::Batch(batch) => &batch.publications[batch.had_count(last)..],
+            Self::Publication(_) | Self::Presence(_) => match self.had_by(last) {
+                Had::All => &[],
+                Had::Part | Had::Nothing => self.publications(),
+            },
         }
     }
 
@@ -134,6 +142,17 @@ impl Batch {
             frames: FrameCache::default(),
             publications,
         }
+    }
+
+    /// How many of its publications come before what a subscriber has still to get whose last offset is this. Those without an
+    /// offset are in the order too: a subscriber that knows the publication after one of them must not get it any more, or
+    /// the next delta would have another base.
+    fn had_count(&self, last: u64) -> usize {
+        let had = |publication: &Arc<Publication>| publication.is_had_by(last);
+        self.publications
+            .iter()
+            .rposition(had)
+            .map_or(0, |index| index + 1)
     }
 
     /// The form of each publication's data, for subscribers that are given the first one in `first`.

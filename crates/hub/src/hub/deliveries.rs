@@ -279,10 +279,7 @@ impl Hub {
     ) {
         hit!(DeliverInPart);
         let has_session = self.connections[member.connection].session != NONE;
-        for publication in delivery.publications() {
-            if publication.is_had_by(last) {
-                continue;
-            }
+        for publication in delivery.publications_after(last) {
             let flags = self.subscriptions[member.subscription].flags();
             let form = form_for(flags, last, publication);
             let is_withheld = has_session && self.is_withheld(member, publication);

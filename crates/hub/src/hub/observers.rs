@@ -9,7 +9,11 @@ use myriad_wheel::Key;
 
 /// Deliveries of one channel that may wait on a shard before a join or a leave is dropped. Publications are bounded by the
 /// permits of their publishers; clients that come and go need none.
-pub(super) const WAITING_MAX: usize = 1024;
+const WAITING_MAX: usize = 1024;
+
+/// The same, times the channel's observers: the sends that a publication may have to wait for, half a second of them at 100,000
+/// a second. One announcement may always wait.
+const WAITING_SENDS_MAX: usize = 50_000;
 
 impl Channel {
     pub(crate) fn has_observers(&self) -> bool {
@@ -25,12 +29,17 @@ impl Hub {
     }
 
     /// Whether a join or a leave is to be delivered here. Counts those that are dropped.
+    ///
+    /// Without observers it may wait all the same: who becomes one meanwhile may be told of a join that waits, and then has to
+    /// be told of the leave behind it.
     pub(super) fn takes_announcement(&mut self, channel: u32) -> bool {
         let record = &self.channels[channel];
-        if !record.has_observers() {
+        if !record.has_observers() && record.deliveries.is_empty() {
             return false;
         }
-        let fits = record.deliveries.len() < WAITING_MAX;
+        let waiting = record.deliveries.len();
+        let observers = record.observers.len() - record.ended_observers;
+        let fits = waiting == 0 || waiting < WAITING_MAX && waiting * observers < WAITING_SENDS_MAX;
         self.dropped_announcements += u64::from(!fits);
         fits
     }

@@ -139,12 +139,12 @@ fn of_a_batch_nobody_gets_what_the_homes_answer_counted() {
     let late = member(&mut hub, "x");
     // The second member has had 3, as if it had recovered.
     let subscription = hub.find_subscription(late, "x").expect("subscribed");
-    assert!(hub.deliver(batch("x", &[2, 3, 0])));
+    assert!(hub.deliver(batch("x", &[2, 0, 3, 0])));
     hub.subscriptions[subscription.0].set_last(3);
     hub.check();
     assert_eq!(deliver_slice(&mut hub, 10), (vec![], true), "both in part");
-    assert_eq!(queued(&hub, index), [3, 0]);
-    assert_eq!(queued(&hub, late), [0]);
+    assert_eq!(queued(&hub, index), [0, 3, 0]);
+    assert_eq!(queued(&hub, late), [0], "not what came before 3");
     assert!(hub.deliver(batch("x", &[4, 5])));
     let third = member(&mut hub, "x");
     let (whole, _) = deliver_slice(&mut hub, 10);
@@ -152,7 +152,7 @@ fn of_a_batch_nobody_gets_what_the_homes_answer_counted() {
         whole.is_empty(),
         "two wait for what is queued, one has had all"
     );
-    assert_eq!(queued(&hub, index), [3, 0, 4, 5]);
+    assert_eq!(queued(&hub, index), [0, 3, 0, 4, 5]);
     assert!(queued(&hub, third).is_empty());
     assert!(!hub.is_delivering());
 }
@@ -270,8 +270,12 @@ fn after_a_gap_a_subscriber_gets_nothing_more() {
 
 /// Somebody joins `x`.
 fn join(hub: &Hub, index: u32) -> Delivery {
+    join_of(hub, "x", index)
+}
+
+fn join_of(hub: &Hub, channel: &str, index: u32) -> Delivery {
     let event = PresenceEvent {
-        channel: "x".into(),
+        channel: channel.into(),
         change: PresenceChange::Joined,
         info: Arc::new(ClientInfo {
             user: "u".into(),
@@ -328,6 +332,27 @@ fn a_join_visits_who_asked_for_joins_and_nobody_else() {
 }
 
 #[test]
+fn who_comes_back_while_a_join_waits_is_told_of_the_leave_behind_it() {
+    let mut hub = hub(timing(0, 1, 0));
+    member(&mut hub, "x");
+    let observe = |hub: &mut Hub| {
+        let index = member(hub, "x");
+        let subscription = hub.find_subscription(index, "x").expect("subscribed");
+        hub.set_subscription_flags(subscription, SubscriptionFlags::JOIN_LEAVE);
+        index
+    };
+    let first = observe(&mut hub);
+    assert!(hub.deliver(join(&hub, 0)));
+    hub.release(first, &mut Vec::new());
+    assert!(hub.deliver(join(&hub, 0)), "nobody observes, but one waits");
+    let second = observe(&mut hub);
+    for _ in 0..2 {
+        assert_eq!(deliver_slice(&mut hub, 10), (vec![second], true));
+        hub.check();
+    }
+}
+
+#[test]
 fn joins_that_wait_are_bounded_and_publications_are_not_dropped_for_them() {
     let mut hub = hub(timing(0, 1, 0));
     let index = member(&mut hub, "x");
@@ -343,6 +368,17 @@ fn joins_that_wait_are_bounded_and_publications_are_not_dropped_for_them() {
     }
     assert_eq!(delivered, 1025);
     assert!(hub.deliver(join(&hub, 0)), "there is room again");
+
+    // The more are told of each, the fewer wait.
+    for _ in 0..999 {
+        let index = member(&mut hub, "y");
+        let subscription = hub.find_subscription(index, "y").expect("subscribed");
+        hub.set_subscription_flags(subscription, SubscriptionFlags::JOIN_LEAVE);
+    }
+    let taken = (0..3000)
+        .filter(|_| hub.deliver(join_of(&hub, "y", 0)))
+        .count();
+    assert_eq!(taken, 51);
 }
 
 #[test]
