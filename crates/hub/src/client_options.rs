@@ -56,11 +56,36 @@ impl PersonalChannel {
         };
         format!("{namespace}{boundary}#{user}")
     }
+
+    /// Whether a channel is the personal one of somebody else than this user, who is empty if anonymous.
+    #[must_use]
+    pub fn is_of_another(&self, channel: &str, user: &str) -> bool {
+        let owner = channel.strip_prefix(&*self.name_for(""));
+        owner.is_some_and(|owner| user.is_empty() || owner != user)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::PersonalChannel;
+
+    #[test]
+    fn only_its_owner_has_a_personal_channel() {
+        let personal = |namespace: Option<&str>| PersonalChannel {
+            namespace: namespace.map(Into::into),
+            single_connection: false,
+        };
+        let plain = personal(None);
+        assert!(!plain.is_of_another("#42", "42"));
+        for user in ["4", "421", ""] {
+            assert!(plain.is_of_another("#42", user), "{user}");
+        }
+        assert!(plain.is_of_another("#", ""));
+        assert!(!plain.is_of_another("news#42", "66"), "no personal channel");
+        let named = personal(Some("user"));
+        assert!(named.is_of_another("user:#42", "66"));
+        assert!(!named.is_of_another("#42", "66") && !named.is_of_another("user:#66", "66"));
+    }
 
     #[test]
     fn a_personal_channel_has_the_users_name() {

@@ -10,6 +10,7 @@ mod connect;
 mod history;
 mod members;
 mod publish;
+mod questions;
 mod refused;
 mod single;
 mod subscribe;
@@ -21,7 +22,7 @@ use crate::shard::Shard;
 use crate::transport::centrifuge::{format_of, message_frame};
 use connect::Connecting;
 use myriad_hub::{
-    ChannelOptions, ClientId, ClientIds, ClientInfo, CloseReason, Now, Phase, SessionState,
+    ChannelOptions, ClientId, ClientIds, ClientInfo, CloseReason, Kept, Now, Phase, SessionState,
     SubscriptionId, Ticket,
 };
 use myriad_reactor::Reactor;
@@ -29,6 +30,7 @@ use myriad_wheel::Key;
 use myriad_wire::centrifuge::{
     Command, Decoder, Encoding as Format, ErrorCode, FrameWriter, Request,
 };
+use questions::Questions;
 use refused::{Asked, Failure, INVALID_TOKEN, bad_request};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,6 +38,9 @@ use subscribe::Pending;
 
 /// Commands of one client that may wait for an answer from elsewhere. Past it they are answered "too many requests".
 const TICKETS_MAX: u16 = 256;
+
+/// What a large reply leaves free in its client's queue: the frame's head, the queue's entry, and short replies behind it.
+const REST_BYTES: usize = 1024;
 
 /// Bytes of replies that are gathered into one frame.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
@@ -54,6 +59,8 @@ pub(crate) struct Sessions {
     /// Member lists that are being gathered from all shards.
     gathers: HashMap<u64, Gather>,
     last_gather: u64,
+    /// Member lists and history that clients wait for.
+    questions: Questions,
 }
 
 impl Sessions {
@@ -65,6 +72,7 @@ impl Sessions {
             connecting: HashMap::new(),
             gathers: HashMap::new(),
             last_gather: 0,
+            questions: Questions::default(),
         }
     }
 
@@ -75,7 +83,12 @@ impl Sessions {
 
     /// What waits for an answer, for checks.
     pub(crate) fn waiting(&self) -> usize {
-        self.pending.len() + self.connecting.len() + self.gathers.len()
+        self.pending.len() + self.connecting.len() + self.gathers.len() + self.questions.len()
+    }
+
+    /// Whether [`Shard::ask_questions`] has something to do.
+    pub(crate) fn has_questions(&self) -> bool {
+        self.questions.has_next()
     }
 }
 
@@ -196,6 +209,25 @@ impl<R: Reactor> Shard<R> {
     /// Appends to the replies to the message that is being handled.
     fn reply(&mut self, format: Format, write: impl FnOnce(&mut FrameWriter<'_>)) {
         write(&mut FrameWriter::new(format, &mut self.sessions.replies));
+    }
+
+    /// Appends a reply that may be large. False if it has no room in the client's queue: then nothing is appended. Without room
+    /// the connection would end, and its client would come back and ask the same again.
+    fn reply_if_it_fits(&mut self, key: Key, write: impl FnOnce(&mut FrameWriter<'_>)) -> bool {
+        let format = format_of(self.hub.connection(key.index).transport());
+        let before = self.sessions.replies.len();
+        self.reply(format, write);
+        let fits = self.sessions.replies.len() + REST_BYTES <= self.hub.outbound_room(key.index);
+        if !fits {
+            self.sessions.replies.truncate(before);
+        }
+        fits
+    }
+
+    /// Whether a reply with these publications may have room in the client's queue: its exact size is known when it is written.
+    fn may_fit(&self, key: Key, publications: &[Kept]) -> bool {
+        let bytes: usize = publications.iter().map(|kept| kept.content.bytes()).sum();
+        bytes + self.sessions.replies.len() <= self.hub.outbound_room(key.index)
     }
 
     /// Queues the replies that were gathered, as one frame.

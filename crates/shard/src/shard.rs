@@ -182,6 +182,7 @@ impl<R: Reactor> Shard<R> {
                 .drain
                 .as_ref()
                 .is_some_and(|drain| drain.is_overdue(now))
+            || self.sessions.has_questions()
             || self.mesh.has_messages(self.index);
         if busy {
             return Some(Duration::ZERO);
@@ -215,6 +216,7 @@ impl<R: Reactor> Shard<R> {
         self.completions = completions;
         self.run_pending_handovers();
         self.handle_home_time(now);
+        self.ask_questions();
         self.handle_messages(now);
         self.handle_timers(now);
         self.deliver(now);

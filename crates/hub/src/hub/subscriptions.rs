@@ -7,6 +7,7 @@ use crate::channel::{Channel, Member, Membership, Subscription};
 use crate::details::SubscriptionDetails;
 use crate::marks::hit;
 use myriad_wheel::{Key, NONE};
+use myriad_wire::centrifuge::Filter;
 use std::sync::Arc;
 
 /// The index of a subscription's record; it may name another subscription once this one has ended.
@@ -179,6 +180,16 @@ impl Hub {
         self.details.entry(subscription.0).or_default()
     }
 
+    /// Sets a subscription's filter, whose [`Filter::bytes`] the caller has reserved with [`Hub::reserve_buffered`]. They are
+    /// released when the subscription ends.
+    pub fn set_filter(&mut self, subscription: SubscriptionId, filter: Filter) {
+        let before = self
+            .details_mut(subscription)
+            .filter
+            .replace(Box::new(filter));
+        assert!(before.is_none(), "a subscription's filter never changes");
+    }
+
     /// The subscriptions of a connection: the channel's name, and the flags.
     pub fn subscriptions_of(
         &self,
@@ -319,7 +330,11 @@ impl Hub {
         let index_of_record = subscription;
         let subscription = self.subscriptions.remove(subscription);
         if subscription.flags().has(SubscriptionFlags::DETAILS) {
-            self.details.remove(&index_of_record);
+            let details = self.details.remove(&index_of_record);
+            let filter = details.and_then(|details| details.filter);
+            if let Some(filter) = filter {
+                self.release_buffered(filter.bytes());
+            }
         }
         let record = &mut self.channels[subscription.channel];
         if matches!(record.membership, Membership::Joining { .. }) {

@@ -1,6 +1,6 @@
 //! `connect`: the first command of a client.
 
-use super::subscribe::{Outcome, Wish};
+use super::subscribe::{Outcome, Wish, write_connect};
 use super::{Failure, INVALID_TOKEN, bad_request};
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
@@ -131,7 +131,7 @@ impl<R: Reactor> Shard<R> {
         if connecting.waiting > 0 {
             return;
         }
-        let Some(connecting) = self.sessions.connecting.remove(&key.index) else {
+        let Some(mut connecting) = self.sessions.connecting.remove(&key.index) else {
             return;
         };
         self.hub.release_buffered(connecting.held_bytes);
@@ -147,10 +147,20 @@ impl<R: Reactor> Shard<R> {
             ..ConnectResult::default()
         };
         let format = format_of(self.hub.connection(key.index).transport());
-        let subs = connecting.done.iter();
-        self.reply(format, |writer| {
-            super::subscribe::write_connect(writer, connecting.command, &result, format, subs);
+        let command = connecting.command;
+        let fits = self.reply_if_it_fits(key, |writer| {
+            write_connect(writer, command, &result, format, connecting.done.iter());
         });
+        if !fits {
+            for (channel, outcome) in &mut connecting.done {
+                if let Some(subscription) = self.hub.find_subscription(key.index, channel) {
+                    self.forget_recovered(subscription, outcome);
+                }
+            }
+            self.reply(format, |writer| {
+                write_connect(writer, command, &result, format, connecting.done.iter());
+            });
+        }
         self.metrics().client_connects.add(1);
         self.end_older_connections(key);
         for (channel, _) in &connecting.done {

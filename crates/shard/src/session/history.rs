@@ -1,10 +1,10 @@
 //! `history`.
 
+use super::questions::{self, Question};
 use super::{Asked, Failure};
-use crate::mesh::Message;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
-use myriad_hub::{Asker, DataForm, HistoryAnswer, Kept, Now, ReadHistory, Since, Ticket};
+use myriad_hub::{Asker, DataForm, HistoryAnswer, Now, ReadHistory, Since, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{ErrorCode, HistoryRequest};
@@ -44,8 +44,8 @@ impl<R: Reactor> Shard<R> {
             }),
             reverse: request.reverse,
         };
-        let home = self.mesh.home_of(channel);
-        self.send_message(home, Message::ReadHistory(Box::new(read)));
+        let question = Question::History(Box::new(read));
+        self.sessions.questions.push(key, question);
         Ok(())
     }
 
@@ -56,6 +56,8 @@ impl<R: Reactor> Shard<R> {
         answer: HistoryAnswer,
         now: Now,
     ) {
+        let questions = &mut self.sessions.questions;
+        questions.finish(ticket.connection, questions::HISTORY_COST);
         let Some(key) = self.close_ticket(ticket) else {
             return;
         };
@@ -64,7 +66,7 @@ impl<R: Reactor> Shard<R> {
                 let code = ErrorCode::UnrecoverablePosition;
                 self.answer_error(key, ticket, || Asked::command("history", ""), code, now);
             }
-            HistoryAnswer::Page { publications, .. } if !self.fits(key, &publications) => {
+            HistoryAnswer::Page { publications, .. } if !self.may_fit(key, &publications) => {
                 let code = ErrorCode::LimitExceeded;
                 self.answer_error(key, ticket, || Asked::command("history", ""), code, now);
             }
@@ -81,21 +83,22 @@ impl<R: Reactor> Shard<R> {
                     .iter()
                     .zip(&parts)
                     .map(|(kept, parts)| kept.content.fields(parts, kept.offset));
-                self.answer(key, now, |writer| {
+                let fits = self.reply_if_it_fits(key, |writer| {
                     let epoch = position.epoch.as_str();
                     writer.history(ticket.command, fields, epoch, position.offset);
                 });
+                if !fits {
+                    let code = ErrorCode::LimitExceeded;
+                    return self.answer_error(
+                        key,
+                        ticket,
+                        || Asked::command("history", ""),
+                        code,
+                        now,
+                    );
+                }
+                self.finish_replies(key, now);
             }
         }
-    }
-
-    /// Whether a reply with these publications has room in the connection's queue. Without room the connection would end, and
-    /// its client would come back and ask the same again.
-    pub(super) fn fits(&self, key: Key, publications: &[Kept]) -> bool {
-        /// What else a reply has.
-        const REST_BYTES: usize = 1024;
-        let bytes: usize = publications.iter().map(|kept| kept.content.bytes()).sum();
-        let waiting = self.sessions.replies.len() + REST_BYTES;
-        bytes + waiting <= self.hub.outbound_room(key.index)
     }
 }

@@ -3,6 +3,7 @@
 //! The shard of the client that asks sends one question to every shard, itself included. Each answers with its members in the
 //! order of their client ids, and the asker merges the answers. A client that nobody asks about costs nothing.
 
+use super::questions::{self, Question};
 use super::{Asked, Failure};
 use crate::mesh::Message;
 use crate::shard::Shard;
@@ -28,6 +29,16 @@ pub(crate) enum MembersKind {
     },
     /// How many clients and users there are.
     Stats,
+}
+
+/// What a client wants to know of a channel's members.
+#[derive(Debug)]
+pub(super) struct MembersWish {
+    ticket: Ticket,
+    channel: Arc<str>,
+    kind: MembersKind,
+    /// The client wants all members, and would not know of a second page.
+    is_whole: bool,
 }
 
 /// A question from one shard to all.
@@ -126,13 +137,26 @@ impl<R: Reactor> Shard<R> {
         is_whole: bool,
     ) -> Result<(), Failure> {
         let ticket = self.open_ticket(key, id)?;
+        let wish = MembersWish {
+            ticket,
+            channel: channel.into(),
+            kind,
+            is_whole,
+        };
+        let question = Question::Members(Box::new(wish));
+        self.sessions.questions.push(key, question);
+        Ok(())
+    }
+
+    /// Asks all shards for what a client wishes to know.
+    pub(super) fn gather_members(&mut self, wish: MembersWish) {
         self.sessions.last_gather += 1;
         let name = self.sessions.last_gather;
         let shards = self.mesh.shard_count();
         let gather = Gather {
-            ticket,
-            kind,
-            is_whole,
+            ticket: wish.ticket,
+            kind: wish.kind,
+            is_whole: wish.is_whole,
             shards_remaining: shards,
             members: Vec::new(),
             has_more: false,
@@ -141,15 +165,14 @@ impl<R: Reactor> Shard<R> {
         };
         self.sessions.gathers.insert(name, gather);
         let question = MembersQuestion {
-            channel: channel.into(),
-            kind,
+            channel: wish.channel,
+            kind: wish.kind,
             asker: (self.index, name),
             hasher: RandomState::new(),
         };
         for shard in 0..shards {
             self.send_message(shard, Message::Members(Box::new(question.clone())));
         }
-        Ok(())
     }
 
     /// Answers another shard's question about a channel's members here.
@@ -239,6 +262,8 @@ impl<R: Reactor> Shard<R> {
         let Some(gather) = self.sessions.gathers.remove(&page.gather) else {
             unreachable!("just found");
         };
+        let questions = &mut self.sessions.questions;
+        questions.finish(gather.ticket.connection, questions::MEMBERS_COST);
         let Some(key) = self.close_ticket(gather.ticket) else {
             return;
         };

@@ -12,6 +12,7 @@ use std::sync::Arc;
 pub(crate) struct OnlyConnection {
     /// The user's personal channel: all connections of the user are subscribed to it.
     channel: Arc<str>,
+    user: Arc<str>,
     /// When it was accepted; of two in one tick, the shard and the record decide.
     age: Age,
 }
@@ -34,8 +35,12 @@ impl<R: Reactor> Shard<R> {
         let Some(channel) = self.personal_channel(key) else {
             return;
         };
+        let Some(user) = self.hub.session(key.index).user.clone() else {
+            return;
+        };
         let newcomer = OnlyConnection {
             channel: channel.into(),
+            user,
             age: self.age_of(key.index),
         };
         for shard in 0..self.mesh.shard_count() {
@@ -51,6 +56,7 @@ impl<R: Reactor> Shard<R> {
             .members_of(&other.channel)
             .map(|(connection, ..)| connection)
             .filter(|&connection| self.hub.connection(connection).has_session())
+            .filter(|&connection| self.hub.session(connection).user.as_ref() == Some(&other.user))
             .collect();
         for index in members {
             let age = self.age_of(index);
@@ -62,6 +68,7 @@ impl<R: Reactor> Shard<R> {
             } else if age > other.age {
                 let newer = OnlyConnection {
                     channel: Arc::clone(&other.channel),
+                    user: Arc::clone(&other.user),
                     age,
                 };
                 self.send_message(other.age.shard, Message::OnlyConnection(Box::new(newer)));

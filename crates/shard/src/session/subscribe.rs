@@ -173,7 +173,15 @@ impl<R: Reactor> Shard<R> {
         let named = namespaces.check_subscribable(channel, user.unwrap_or_default(), false)?;
         let (options, names_user) = (Arc::clone(named.options), named.names_user);
         let is_anonymous = user.is_none();
-        if request.kind != 0 {
+        // Where names may list users, that list decides.
+        let is_anothers = !options.allow_user_limited_channels
+            && self
+                .settings
+                .client
+                .personal_channel
+                .as_ref()
+                .is_some_and(|personal| personal.is_of_another(channel, user.unwrap_or_default()));
+        if request.kind != 0 || is_anothers {
             return Err(ErrorCode::PermissionDenied.into());
         }
         let may = names_user
@@ -259,6 +267,13 @@ impl<R: Reactor> Shard<R> {
             Some(_) => Some(self.open_ticket(key, id)?),
             None => None,
         };
+        let filter_bytes = wish.filter.as_ref().map_or(0, Filter::bytes);
+        if !self.hub.reserve_buffered(filter_bytes) {
+            if let Some(ticket) = ticket {
+                self.close_ticket(ticket);
+            }
+            return Err(ErrorCode::LimitExceeded.into());
+        }
         let mut flags = wish.flags;
         if terms.positioned {
             flags = flags.with(SubscriptionFlags::POSITIONED);
@@ -287,7 +302,7 @@ impl<R: Reactor> Shard<R> {
         let waiting = flags.with(SubscriptionFlags::WAITING);
         self.hub.set_subscription_flags(subscription, waiting);
         if let Some(filter) = wish.filter {
-            self.hub.details_mut(subscription).filter = Some(Box::new(filter));
+            self.hub.set_filter(subscription, filter);
         }
         if let Some(position) = ready {
             self.finish_subscribe(key, subscription, pending, position, None, now);
@@ -361,7 +376,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) {
         let terms = pending.terms;
-        let recovered = recovered.filter(|kept| self.fits(key, kept));
+        let recovered = recovered.filter(|kept| self.may_fit(key, kept));
         let is_lost = terms.recover_from.is_some() && recovered.is_none();
         if is_lost && terms.fails_if_unrecoverable && pending.command != 0 {
             return self.refuse_unrecoverable(key, subscription, &pending, now);
@@ -385,7 +400,7 @@ impl<R: Reactor> Shard<R> {
             let flags = flags.with(SubscriptionFlags::HAS_BASE);
             self.hub.set_subscription_flags(subscription, flags);
         }
-        let outcome = Outcome {
+        let mut outcome = Outcome {
             terms,
             position,
             recovered,
@@ -395,17 +410,40 @@ impl<R: Reactor> Shard<R> {
             return self.note_server_side(key, channel, outcome, now);
         }
         let format = format_of(self.hub.connection(key.index).transport());
-        let parts = outcome.missed().parts(format);
-        let publications = outcome.missed().fields(&parts);
-        self.reply(format, |writer| {
-            writer.subscribe(pending.command, &outcome.result(), publications);
-        });
+        if !self.reply_subscribed(key, pending.command, &outcome) {
+            if terms.fails_if_unrecoverable {
+                return self.refuse_unrecoverable(key, subscription, &pending, now);
+            }
+            self.forget_recovered(subscription, &mut outcome);
+            let result = outcome.result();
+            self.reply(format, |writer| {
+                writer.subscribe(pending.command, &result, std::iter::empty());
+            });
+        }
         self.metrics().subscribes.add(1);
         self.announce_join(key, &channel);
         for command in pending.unsubscribes {
             self.end_subscription(key, &channel, now);
             self.reply(format, |writer| writer.unsubscribe(command));
         }
+    }
+
+    /// Answers a subscribe command. False if what the client missed has no room in its queue: then nothing is written.
+    fn reply_subscribed(&mut self, key: Key, command: u32, outcome: &Outcome) -> bool {
+        let format = format_of(self.hub.connection(key.index).transport());
+        let parts = outcome.missed().parts(format);
+        let publications = outcome.missed().fields(&parts);
+        self.reply_if_it_fits(key, |writer| {
+            writer.subscribe(command, &outcome.result(), publications);
+        })
+    }
+
+    /// What a client missed has no room in its queue: it is told that it has not recovered.
+    pub(super) fn forget_recovered(&mut self, subscription: SubscriptionId, outcome: &mut Outcome) {
+        outcome.recovered = None;
+        let flags = self.hub.subscription_flags(subscription);
+        let flags = flags.without(SubscriptionFlags::HAS_BASE);
+        self.hub.set_subscription_flags(subscription, flags);
     }
 
     fn refuse_unrecoverable(
@@ -537,6 +575,7 @@ impl<R: Reactor> Shard<R> {
             return;
         }
         self.forget_connecting(key.index);
+        self.sessions.questions.forget(key);
         let subscriptions: Vec<_> = self
             .hub
             .subscriptions_of(key.index)

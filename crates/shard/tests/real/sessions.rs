@@ -24,6 +24,9 @@ on_both_drivers!(
     protobuf_clients_get_binary_frames,
     a_client_that_comes_back_gets_what_it_missed_and_then_what_follows,
     history_is_read_in_pages_and_in_reverse,
+    what_has_no_room_as_it_is_written_is_not_recovered,
+    filters_are_bounded,
+    hundreds_of_questions_are_all_answered,
 );
 
 fn commands_are_answered_in_their_order(driver: Driver) {
@@ -301,6 +304,10 @@ fn a_user_gets_his_personal_channel(driver: Driver) {
     );
     let taken = client.ask(&json!({"id": 3, "subscribe": {"channel": "#42"}}));
     assert_eq!(taken["error"]["code"], 105);
+    let mut other = Client(node.connect_with(PATH, "x-user", "66"));
+    other.ask(&json!({"id": 1, "connect": {}}));
+    let refused = other.ask(&json!({"id": 2, "subscribe": {"channel": "#42"}}));
+    assert_eq!(refused["error"]["code"], 103, "somebody else's");
 }
 
 fn a_new_connection_of_a_user_ends_the_older_ones(driver: Driver) {
@@ -526,4 +533,109 @@ fn history_is_read_in_pages_and_in_reverse(driver: Driver) {
         read(json!({"limit": 9, "since": {"offset": 1, "epoch": "other"}})),
         (None, None, Some(112))
     );
+}
+
+fn what_has_no_room_as_it_is_written_is_not_recovered(driver: Driver) {
+    let namespaces = Namespaces::new(
+        ChannelOptions {
+            allow_fossil_delta: true,
+            ..Options::default()
+                .namespaces
+                .options_of("room")
+                .map_or_else(ChannelOptions::default, |options| {
+                    ChannelOptions::clone(options)
+                })
+        },
+        [],
+    );
+    let options = Options {
+        namespaces,
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    // 800 KB as it came. For a client with deltas data is a string, in which each of its escapes takes twice as many bytes. No two
+    // publications are alike, so that deltas are no smaller.
+    let mut state = 7_u32;
+    for _ in 0..80 {
+        let escaped = (0..5_000).map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            ['"', '\\', '\n', '\r', '\t', '\u{8}', '\u{c}'][(state >> 16) as usize % 7]
+        });
+        let data = json!(escaped.collect::<String>()).to_string();
+        node.publish("room", Payload::Json(data.into()));
+    }
+    for (delta, recovered) in [("", true), ("fossil", false)] {
+        let mut client = Client::open(&node);
+        let request = json!({"channel": "room", "recover": true, "delta": delta});
+        let reply = client.ask(&json!({"id": 2, "subscribe": request}));
+        let result = &reply["subscribe"];
+        let is_recovered = result["recovered"].as_bool().unwrap_or_default();
+        let bytes = reply.to_string().len();
+        assert_eq!(
+            is_recovered, recovered,
+            "{delta}: {bytes} bytes, delta {}",
+            result["delta"]
+        );
+        node.publish("room", Payload::Json("1".into()));
+        assert_eq!(client.read()["push"]["channel"], "room", "still open");
+    }
+    let mut client = Client::open(&node);
+    let request = json!({"channel": "room", "recover": true, "delta": "fossil", "flag": 2});
+    let reply = client.ask(&json!({"id": 2, "subscribe": request}));
+    assert_eq!(reply["error"]["code"], 112);
+}
+
+fn filters_are_bounded(driver: Driver) {
+    let namespaces = Namespaces::new(
+        ChannelOptions {
+            subscribe: Right::ALL,
+            allow_tags_filter: true,
+            ..ChannelOptions::default()
+        },
+        [],
+    );
+    let options = Options {
+        namespaces,
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client::open(&node);
+    let listed = |count: usize, bytes: usize| {
+        let values: Vec<String> = (0..count).map(|n| format!("{n:0>bytes$}")).collect();
+        json!({"key": "k", "cmp": "in", "vals": values})
+    };
+    for (id, filter, code) in [
+        (2, listed(257, 1), Some(107)),
+        (3, listed(200, 100), Some(107)),
+        (4, listed(256, 60), None),
+    ] {
+        let request = json!({"channel": "c", "tf": filter});
+        let reply = client.ask(&json!({"id": id, "subscribe": request}));
+        assert_eq!(reply["error"]["code"].as_u64(), code, "{reply}");
+    }
+}
+
+fn hundreds_of_questions_are_all_answered(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    node.publish("room", Payload::Json("1".into()));
+    let mut client = Client::open(&node);
+    client.ask(&json!({"id": 2, "subscribe": {"channel": "room"}}));
+    let questions = (0..240).map(|n| {
+        let id = 100 + n;
+        match n % 3 {
+            0 => json!({"id": id, "presence": {"channel": "room"}}),
+            1 => json!({"id": id, "presence_stats": {"channel": "room"}}),
+            _ => json!({"id": id, "history": {"channel": "room", "limit": 1}}),
+        }
+    });
+    let lines: Vec<String> = questions.map(|question| question.to_string()).collect();
+    client.send_text(lines.join("\n"));
+    let mut answered: Vec<u64> = Vec::new();
+    while answered.len() < lines.len() {
+        for reply in client.read_lines() {
+            assert!(reply["error"].is_null(), "{reply}");
+            answered.push(reply["id"].as_u64().expect("a reply"));
+        }
+    }
+    assert!(answered.is_sorted(), "of one client, one after the other");
 }

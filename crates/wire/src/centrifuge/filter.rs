@@ -15,6 +15,8 @@ pub enum FilterError {
     Comparison,
     /// The comparison needs a tag, and the values that fit it.
     Values,
+    /// More than 256 values, or more than 16 KiB of names and values.
+    Size,
 }
 
 impl fmt::Display for FilterError {
@@ -24,6 +26,7 @@ impl fmt::Display for FilterError {
             Self::Nodes => "tf.nodes does not fit tf.op",
             Self::Comparison => "tf.cmp is no comparison",
             Self::Values => "tf.key, tf.val or tf.vals does not fit tf.cmp",
+            Self::Size => "tf has more than 256 values, or more than 16 KiB of names and values",
         })
     }
 }
@@ -61,17 +64,38 @@ enum Node {
     },
 }
 
+/// Values in all comparisons of one filter. Each publication is compared with them for each subscriber.
+const VALUES_MAX: usize = 256;
+
+/// Bytes of all names and values of one filter.
+const TEXT_BYTES_MAX: usize = 16 * 1024;
+
 /// A filter that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Node);
 
 impl Filter {
-    /// Checks a filter. How large it may be was checked when it was read.
+    /// Checks a filter. How many nodes it may have was checked when it was read.
     ///
     /// # Errors
-    /// It means nothing.
+    /// It means nothing, or is too large.
     pub fn new(node: &FilterNode<'_>) -> Result<Self, FilterError> {
-        checked(node).map(Self)
+        let node = checked(node)?;
+        let size = node.size();
+        if size.values > VALUES_MAX || size.text_bytes > TEXT_BYTES_MAX {
+            return Err(FilterError::Size);
+        }
+        Ok(Self(node))
+    }
+
+    /// Bytes of memory that it takes, roughly.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        /// What an allocation costs beside its content.
+        const ALLOCATION_BYTES: usize = 16;
+        let size = self.0.size();
+        let nodes = size.nodes * (size_of::<Node>() + ALLOCATION_BYTES);
+        nodes + size.values * (size_of::<Box<str>>() + ALLOCATION_BYTES) + size.text_bytes
     }
 
     /// Whether a publication with these tags passes.
@@ -146,7 +170,39 @@ fn comparison(node: &FilterNode<'_>) -> Result<Node, FilterError> {
     })
 }
 
+/// How large a filter is.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    nodes: usize,
+    values: usize,
+    text_bytes: usize,
+}
+
 impl Node {
+    fn size(&self) -> Size {
+        let inner = match self {
+            Self::All(nodes) | Self::Any(nodes) => &nodes[..],
+            Self::Not(node) => std::slice::from_ref(&**node),
+            Self::Compare { key, values, .. } => {
+                let value_bytes: usize = values.iter().map(|value| value.len()).sum();
+                return Size {
+                    nodes: 1,
+                    values: values.len(),
+                    text_bytes: key.len() + value_bytes,
+                };
+            }
+        };
+        let start = Size {
+            nodes: 1,
+            ..Size::default()
+        };
+        inner.iter().map(Self::size).fold(start, |sum, size| Size {
+            nodes: sum.nodes + size.nodes,
+            values: sum.values + size.values,
+            text_bytes: sum.text_bytes + size.text_bytes,
+        })
+    }
+
     fn passes(&self, tags: &[(Box<str>, Box<str>)]) -> bool {
         match self {
             Self::All(nodes) => nodes.iter().all(|node| node.passes(tags)),

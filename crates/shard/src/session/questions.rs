@@ -1,0 +1,204 @@
+//! Questions whose answers cost a shard much: member lists and history. They wait in turn.
+//!
+//! A client may ask hundreds of them in one message, and each may take milliseconds. So a shard has few of them under way, asks
+//! the next ones in the next turn, and of one client one after the other: others wait for the questions of a turn, and not for
+//! all that somebody thought of.
+//!
+//! Changes `sessions`; sends by `mesh`.
+
+use super::members::MembersWish;
+use crate::mesh::Message;
+use crate::shard::Shard;
+use myriad_hub::ReadHistory;
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// The cost of all questions that may be under way at once.
+const COST_MAX: usize = 4;
+
+/// A page of history is read, written, and perhaps compressed: some milliseconds for a megabyte.
+pub(super) const HISTORY_COST: usize = 1;
+
+/// Every shard walks its members of the channel: some milliseconds for 10,000.
+pub(super) const MEMBERS_COST: usize = 4;
+
+#[derive(Debug)]
+pub(super) enum Question {
+    History(Box<ReadHistory>),
+    Members(Box<MembersWish>),
+}
+
+impl Question {
+    fn cost(&self) -> usize {
+        match self {
+            Self::History(_) => HISTORY_COST,
+            Self::Members(_) => MEMBERS_COST,
+        }
+    }
+}
+
+/// The questions of a shard's clients. Each has an open ticket, which bounds how many a client has.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    /// Clients with questions that wait and none under way, in turn, each once. Clients that have gone are skipped.
+    turns: VecDeque<Key>,
+    /// What waits, by client; never empty.
+    waiting: HashMap<Key, VecDeque<Question>>,
+    /// Clients with a question under way. They may have gone.
+    asked: HashSet<Key>,
+    cost: usize,
+}
+
+impl Questions {
+    pub(super) fn push(&mut self, client: Key, question: Question) {
+        let waiting = self.waiting.entry(client).or_default();
+        waiting.push_back(question);
+        if waiting.len() == 1 && !self.asked.contains(&client) {
+            self.turns.push_back(client);
+        }
+    }
+
+    /// The next question, if it may be asked now.
+    fn pop(&mut self) -> Option<Question> {
+        while let Some(&client) = self.turns.front() {
+            let Some(waiting) = self.waiting.get_mut(&client) else {
+                self.turns.pop_front();
+                continue;
+            };
+            let cost = waiting.front().map_or(0, Question::cost);
+            if self.cost + cost > COST_MAX {
+                return None;
+            }
+            let question = waiting.pop_front();
+            if waiting.is_empty() {
+                self.waiting.remove(&client);
+            }
+            self.turns.pop_front();
+            self.asked.insert(client);
+            self.cost += cost;
+            return question;
+        }
+        None
+    }
+
+    /// A question of this cost is answered. The client's next one waits for its turn.
+    pub(super) fn finish(&mut self, client: Key, cost: usize) {
+        self.cost -= cost;
+        self.asked.remove(&client);
+        if self.waiting.contains_key(&client) {
+            self.turns.push_back(client);
+        }
+    }
+
+    /// Drops what waits of a client that has gone.
+    pub(super) fn forget(&mut self, client: Key) {
+        self.waiting.remove(&client);
+    }
+
+    /// Whether a question waits that may be asked now.
+    pub(super) fn has_next(&self) -> bool {
+        self.cost == 0 && !self.waiting.is_empty()
+    }
+
+    /// Questions that wait, and clients that wait for an answer.
+    pub(super) fn len(&self) -> usize {
+        let waiting: usize = self.waiting.values().map(VecDeque::len).sum();
+        waiting + self.asked.len()
+    }
+}
+
+impl<R: Reactor> Shard<R> {
+    /// Asks the questions whose turn it is; once in a turn of the shard.
+    pub(crate) fn ask_questions(&mut self) {
+        while let Some(question) = self.sessions.questions.pop() {
+            match question {
+                Question::History(read) => {
+                    let home = self.mesh.home_of(&read.channel);
+                    self.send_message(home, Message::ReadHistory(read));
+                }
+                Question::Members(wish) => self.gather_members(*wish),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use myriad_hub::{Asker, Ticket};
+
+    fn key(index: u32) -> Key {
+        Key {
+            index,
+            generation: 1,
+        }
+    }
+
+    fn history(client: Key, command: u32) -> Question {
+        let ticket = Ticket {
+            shard: 0,
+            connection: client,
+            command,
+        };
+        Question::History(Box::new(ReadHistory {
+            channel: "c".into(),
+            asker: Asker::Session(ticket),
+            limit: None,
+            since: None,
+            reverse: false,
+        }))
+    }
+
+    /// Client and command of what may be asked now.
+    fn popped(questions: &mut Questions) -> Vec<(u32, u32)> {
+        let asked = std::iter::from_fn(|| questions.pop());
+        asked
+            .map(|question| match question {
+                Question::History(read) => match read.asker {
+                    Asker::Session(ticket) => (ticket.connection.index, ticket.command),
+                    other => panic!("{other:?}"),
+                },
+                Question::Members(_) => panic!("none was asked"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn clients_take_turns_and_one_waits_for_its_own_answer() {
+        let mut questions = Questions::default();
+        for command in 1..=3 {
+            questions.push(key(1), history(key(1), command));
+        }
+        for client in 2..=6 {
+            questions.push(key(client), history(key(client), 1));
+        }
+        assert_eq!(popped(&mut questions), [(1, 1), (2, 1), (3, 1), (4, 1)]);
+        assert!(!questions.has_next(), "answers have to come first");
+        questions.finish(key(1), HISTORY_COST);
+        questions.finish(key(2), HISTORY_COST);
+        assert_eq!(popped(&mut questions), [(5, 1), (6, 1)]);
+        for client in 3..=6 {
+            questions.finish(key(client), HISTORY_COST);
+        }
+        assert!(questions.has_next());
+        assert_eq!(popped(&mut questions), [(1, 2)]);
+        // It goes while one is under way and one waits.
+        questions.forget(key(1));
+        questions.finish(key(1), HISTORY_COST);
+        assert!(!questions.has_next());
+        assert_eq!(questions.len(), 0);
+    }
+
+    #[test]
+    fn who_has_gone_is_skipped_in_turn() {
+        let mut questions = Questions::default();
+        for client in [1, 2] {
+            questions.push(key(client), history(key(client), 7));
+        }
+        questions.forget(key(1));
+        assert_eq!(popped(&mut questions), [(2, 7)]);
+        questions.finish(key(2), HISTORY_COST);
+        assert_eq!(questions.len(), 0);
+    }
+}
