@@ -1,12 +1,14 @@
-//! The publisher: posts stamped publications on a schedule, to one URL or to several at once, over one connection
-//! to each that is kept open.
+//! The publisher: posts stamped publications on a schedule, to one URL or to several at once, over connections that are
+//! kept open.
 //!
 //! It has a thread of its own, so that its schedule does not depend on how busy the crowd is. The clock of a round's
 //! first publication starts when it is due by the schedule, whatever became of those before it: a server that answers
 //! late delays the next push, and its clients wait for that too. The clocks of a round's other channels start one after
-//! the other, before the first request is handed to its connection, which then writes it at once; in a round that is
-//! spread they are due by the schedule too. A publication is
+//! the other, before the first request is handed to its connection, which then writes it at once. A publication is
 //! accepted when the last URL has answered.
+//!
+//! In a round that is spread, all are due by the schedule, and none waits for the answer to another: the publisher has
+//! several lanes, each with a connection to each URL. A channel's publications keep to one lane, so that they stay in order.
 
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::{Endpoint, Publish, PublishBody};
@@ -27,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long a request may take before it counts as unanswered.
@@ -38,6 +41,9 @@ const READY_BEFORE: Duration = Duration::from_millis(3);
 
 /// The end of that sleep, which would otherwise overshoot by some 60 us and put them into every time.
 const SPUN: Duration = Duration::from_micros(200);
+
+/// Lanes of a publisher whose rounds are spread: publications that may wait for their answers at once.
+const LANES_MAX: usize = 64;
 
 /// What the publisher tells the run.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +77,12 @@ impl Publisher {
     ) -> io::Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let progress = Arc::new(Mutex::new(Progress::default()));
-        let links = publish.endpoints.iter().cloned().map(Link::new).collect();
+        let lanes = if publish.is_spread {
+            channels.len().clamp(1, LANES_MAX)
+        } else {
+            1
+        };
+        let lanes = (0..lanes).map(|_| Lane::new(&publish.endpoints)).collect();
         let rounds = Rounds {
             publish,
             channels,
@@ -79,7 +90,7 @@ impl Publisher {
             shared,
             clock,
             progress: Arc::clone(&progress),
-            links,
+            lanes,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -114,18 +125,23 @@ struct Rounds {
     shared: Arc<Shared>,
     clock: RunClock,
     progress: Arc<Mutex<Progress>>,
-    links: Vec<Link>,
+    lanes: Vec<Lane>,
 }
 
 impl Rounds {
     async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         self.publish_all(&mut stopped).await;
+        for lane in 0..self.lanes.len() {
+            self.await_answer(lane).await;
+        }
         lock(&self.progress).done = true;
     }
 
     async fn publish_all(&mut self, stopped: &mut watch::Receiver<bool>) {
         let warmed_at = self.clock.now().plus(self.publish.warmup);
-        self.connect().await;
+        for lane in 0..self.lanes.len() {
+            self.connect(lane).await;
+        }
         // A server that was slow to let us in has delayed no push yet.
         let begin = warmed_at.max(self.clock.now().plus(READY_BEFORE));
         let pushes = self
@@ -171,11 +187,11 @@ impl Rounds {
     }
 
     /// Waits for the rest of the time until a publication is due, and notes how late it is.
-    fn await_due(&self, due: Nanos) {
+    async fn await_due(&self, due: Nanos) {
         let remaining = due.since(self.clock.now());
         if self.publish.is_spread {
-            // Many a second: the overshoot is in their times, and spinning would cost a good part of a processor.
-            std::thread::sleep(remaining);
+            // Other lanes have answers to read meanwhile. The overshoot of up to a millisecond is in the times.
+            sleep_until(Instant::now() + remaining).await;
         } else {
             std::thread::sleep(remaining.saturating_sub(SPUN));
             while self.clock.now() < due {
@@ -187,51 +203,35 @@ impl Rounds {
         progress.late = progress.late.max(late);
     }
 
-    /// Makes sure of a connection to each URL. Nothing is sent: the server gets the pushes that were asked for and no
-    /// other request.
-    async fn connect(&mut self) {
-        self.with_links(|mut link| async move {
+    /// Makes sure of a lane's connections. Nothing is sent: the server gets the pushes that were asked for and no other
+    /// request.
+    async fn connect(&mut self, lane: usize) {
+        let links = self.lanes[lane].links().await;
+        let links = with_links(links, &self.progress, |mut link| async move {
             link.connect().await;
             (link, ())
-        })
-        .await;
+        });
+        let (links, _) = links.await;
+        self.lanes[lane] = Lane::Free(links);
     }
 
-    /// Has all links do the same at once, and waits for the last of them.
-    async fn with_links<T, F>(&mut self, mut act: impl FnMut(Link) -> F) -> Vec<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = (Link, T)> + Send + 'static,
-    {
-        let acting: Vec<_> = self
-            .links
-            .drain(..)
-            .map(|link| tokio::spawn(act(link)))
-            .collect();
-        let mut outcomes = Vec::with_capacity(acting.len());
-        for acting in acting {
-            let (mut link, outcome) = acting.await.expect("links do not panic");
-            if let Some(trouble) = link.trouble.take() {
-                lock(&self.progress)
-                    .trouble
-                    .insert(link.endpoint.url.clone(), trouble);
-            }
-            self.links.push(link);
-            outcomes.push(outcome);
-        }
-        outcomes
+    /// Waits until nothing is under way in a lane.
+    async fn await_answer(&mut self, lane: usize) {
+        let links = self.lanes[lane].links().await;
+        self.lanes[lane] = Lane::Free(links);
     }
 
-    /// Makes one publication: when it is due, or at once.
+    /// Makes one publication: when it is due, or at once. Where rounds are not spread it is answered then.
     async fn publish_one(&mut self, stream: u16, sequence: u32, due: Option<Nanos>) {
-        let mut requests: VecDeque<_> = self
-            .links
+        let lane = usize::from(stream) % self.lanes.len();
+        self.connect(lane).await;
+        let links = self.lanes[lane].links().await;
+        let mut requests: VecDeque<_> = links
             .iter()
             .map(|link| self.request(&link.endpoint, stream, sequence))
             .collect();
-        self.connect().await;
         if let Some(due) = due {
-            self.await_due(due);
+            self.await_due(due).await;
         }
         let key = PushKey::Own { stream, sequence };
         let number = self.plan.number_of(stream, sequence);
@@ -246,33 +246,34 @@ impl Rounds {
         self.shared
             .ledger
             .publish(key, number, roll, published, now);
-        let outcomes = self
-            .with_links(|mut link| {
+        let (progress, shared, clock) = (
+            Arc::clone(&self.progress),
+            Arc::clone(&self.shared),
+            self.clock,
+        );
+        let answered = tokio::spawn(async move {
+            let sending = with_links(links, &progress, |mut link| {
                 let request = requests.pop_front().expect("one for each link");
                 async move {
                     let outcome = link.send(request).await;
                     (link, outcome)
                 }
-            })
-            .await;
-        let accepted = self.clock.now();
-        // Where some servers took it their clients get it, and those of the others are missing from its reach.
-        let acceptance = if outcomes.iter().any(Result::is_ok) {
-            Acceptance::After(accepted.since(published))
-        } else if outcomes.contains(&Err(Untaken::Unanswered)) {
-            Acceptance::Unanswered
-        } else if outcomes
-            .iter()
-            .all(|outcome| *outcome == Err(Untaken::Unreached))
-        {
-            Acceptance::Unreached
+            });
+            let (links, outcomes) = sending.await;
+            let acceptance = acceptance_of(&outcomes, clock.now().since(published));
+            shared.ledger.answer(key, acceptance);
+            for untaken in outcomes.into_iter().filter_map(Result::err) {
+                let failures = &mut lock(&progress).failures;
+                *failures.entry(untaken.failure()).or_default() += 1;
+            }
+            links
+        });
+        self.lanes[lane] = Lane::Publishing(answered);
+        if self.publish.is_spread {
+            // A publisher that is late never sleeps: the request leaves now all the same.
+            tokio::task::yield_now().await;
         } else {
-            Acceptance::Refused
-        };
-        self.shared.ledger.answer(key, acceptance);
-        for untaken in outcomes.into_iter().filter_map(Result::err) {
-            let failures = &mut lock(&self.progress).failures;
-            *failures.entry(untaken.failure()).or_default() += 1;
+            self.await_answer(lane).await;
         }
     }
 
@@ -304,6 +305,67 @@ impl Rounds {
         request
             .body(body)
             .expect("the endpoint and the key were checked when the run was prepared")
+    }
+}
+
+/// A connection to each URL, and what is under way on them.
+enum Lane {
+    Free(Vec<Link>),
+    /// A publication that is not answered yet.
+    Publishing(JoinHandle<Vec<Link>>),
+}
+
+impl Lane {
+    fn new(endpoints: &[Endpoint]) -> Self {
+        Self::Free(endpoints.iter().cloned().map(Link::new).collect())
+    }
+
+    /// Takes the connections, once the publication that is under way is answered.
+    async fn links(&mut self) -> Vec<Link> {
+        match std::mem::replace(self, Self::Free(Vec::new())) {
+            Self::Free(links) => links,
+            Self::Publishing(answered) => answered.await.expect("links do not panic"),
+        }
+    }
+}
+
+/// Has all links do the same at once, and waits for the last of them.
+async fn with_links<T, F>(
+    links: Vec<Link>,
+    progress: &Mutex<Progress>,
+    act: impl FnMut(Link) -> F,
+) -> (Vec<Link>, Vec<T>)
+where
+    T: Send + 'static,
+    F: Future<Output = (Link, T)> + Send + 'static,
+{
+    let acting: Vec<_> = links.into_iter().map(act).map(tokio::spawn).collect();
+    let mut links = Vec::with_capacity(acting.len());
+    let mut outcomes = Vec::with_capacity(acting.len());
+    for acting in acting {
+        let (mut link, outcome) = acting.await.expect("links do not panic");
+        if let Some(trouble) = link.trouble.take() {
+            let troubles = &mut lock(progress).trouble;
+            troubles.insert(link.endpoint.url.clone(), trouble);
+        }
+        links.push(link);
+        outcomes.push(outcome);
+    }
+    (links, outcomes)
+}
+
+/// What became of a publication that the last URL has answered after this time.
+fn acceptance_of(outcomes: &[Result<(), Untaken>], after: Duration) -> Acceptance {
+    let is_unreached = |outcome: &Result<(), Untaken>| *outcome == Err(Untaken::Unreached);
+    // Where some servers took it their clients get it, and those of the others are missing from its reach.
+    if outcomes.iter().any(Result::is_ok) {
+        Acceptance::After(after)
+    } else if outcomes.contains(&Err(Untaken::Unanswered)) {
+        Acceptance::Unanswered
+    } else if outcomes.iter().all(is_unreached) {
+        Acceptance::Unreached
+    } else {
+        Acceptance::Refused
     }
 }
 

@@ -2,11 +2,15 @@
 
 mod support;
 
-use myriad_swarm::{Ended, Origin, Outcome, PublishAnswer, PublishBody, Target, Threshold};
+use myriad_swarm::{
+    Ended, Endpoint, Origin, Outcome, PublishAnswer, PublishBody, Target, Threshold,
+};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Duration;
-use support::{Admission, Client, NO_ANSWER, Server, broadcast, drivers, run};
+use support::{
+    Admission, Client, NO_ANSWER, Server, broadcast, drivers, read_body, read_head, run,
+};
 use tungstenite::Message;
 
 const CROWD: usize = 200;
@@ -456,6 +460,42 @@ fn a_publish_hook_gets_the_pushes_and_no_other_request() {
         run(&server.config(driver, 5, 2));
         let requests = server.requests.lock().unwrap();
         assert_eq!(requests[..], ["POST /publish HTTP/1.1"; 2]);
+    }
+}
+
+#[test]
+fn spread_pushes_to_several_channels_do_not_wait_for_each_others_answers() {
+    const CHANNELS: usize = 8;
+    const ROUNDS: u32 = 2;
+    for driver in drivers() {
+        let server = Server::start(1, upgrade_all, |_, _, _| 200);
+        let hook = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/publish", hook.local_addr().unwrap());
+        // Of each round nobody is answered before all have asked.
+        std::thread::spawn(move || {
+            let mut streams: Vec<_> = (0..CHANNELS).map(|_| hook.accept().unwrap().0).collect();
+            for _ in 0..ROUNDS {
+                for stream in &mut streams {
+                    let head = read_head(stream).unwrap();
+                    read_body(stream, &head);
+                }
+                for stream in &mut streams {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                    stream.write_all(answer).unwrap();
+                }
+            }
+        });
+        let mut config = server.config(driver, 1, ROUNDS);
+        let channels: Vec<_> = (0..CHANNELS).map(|n| format!("channel=c{n}")).collect();
+        let target = format!("ws://{}/raw?{}", server.websocket, channels.join("&"));
+        config.targets = vec![Target::parse(&target).unwrap()];
+        let publish = config.publish.as_mut().unwrap();
+        publish.body = PublishBody::Api;
+        publish.is_spread = true;
+        publish.endpoints = vec![Endpoint::parse(&url).unwrap()];
+        let report = run(&config);
+        let answers: Vec<_> = report.pushes.iter().map(|push| push.answer).collect();
+        assert_eq!(answers, [Some(PublishAnswer::Accepted); 2 * CHANNELS]);
     }
 }
 

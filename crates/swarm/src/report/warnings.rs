@@ -151,7 +151,7 @@ impl Run<'_> {
         let every = self.config.publish.as_ref().map(|publish| publish.every);
         if progress.late > publish_late_max(every.unwrap_or_default()) {
             warnings.push(format!(
-                "the publish schedule was up to {} late, and that is part of the times: answers took longer than --every, or the publisher had no CPU",
+                "the publish schedule was up to {} late, and that is part of the times: answers took longer than the schedule allows, or the publisher had no CPU",
                 text::time(as_millis(progress.late))
             ));
         }

@@ -183,7 +183,8 @@ fn answer(
     }
 }
 
-fn read_head(stream: &mut TcpStream) -> Option<String> {
+/// Reads a request's head; none if the stream has ended.
+pub(crate) fn read_head(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -193,7 +194,8 @@ fn read_head(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8(head).unwrap())
 }
 
-fn read_body(stream: &mut TcpStream, head: &str) -> String {
+/// Reads the body of the request with this head.
+pub(crate) fn read_body(stream: &mut TcpStream, head: &str) -> String {
     let length = head
         .to_ascii_lowercase()
         .lines()
