@@ -1,6 +1,6 @@
 //! What connections speak: the request head first, then one transport each.
 //!
-//! [`Methods::of`] is the one place that tells transports apart. Each transport has a file that says what it does: `raw.rs`,
+//! [`Methods::of`] chooses what an open connection's transport does. Each transport has a file that says what it does: `raw.rs`,
 //! `echo.rs`, `centrifuge.rs`. What these share of WebSocket is in `websocket.rs`, `frames.rs` and `compressed.rs`. How publications are
 //! encoded for a transport is [`Transport::protocol`], because the hub delivers them.
 
