@@ -48,7 +48,7 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
             HANDSHAKE.replace(line, "")
         )
     };
-    match prng.below(18) {
+    match prng.below(19) {
         0 => early(
             405,
             format!("POST /raw?channel=a HTTP/1.1\r\n{HANDSHAKE}\r\n"),
@@ -87,6 +87,7 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
         11 => late("/raw"),
         12 => late("/raw?channel="),
         13 => late("/raw?channel=%ff"),
+        18 => late("/raw?channel=unknown:a"),
         _ => {
             let many: Vec<String> = (0..=settings.subscriptions_max.min(255))
                 .map(|number| format!("channel={number}"))
