@@ -11,7 +11,7 @@ use crate::guard::Guard;
 use crate::manifest::Body;
 use crate::server::Server;
 use myriad_demo::process::{Launch, Output, Process};
-use myriad_report::{Line, Origin, Phase as CrowdPhase, Report};
+use myriad_report::{EXIT_INTERRUPTED, Line, Origin, Phase as CrowdPhase, Report};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -31,8 +31,8 @@ const PUSH_PATIENCE: Duration = Duration::from_secs(180);
 const END_PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than any run: the arena ends the crowd.
 const HOLD: Duration = Duration::from_secs(24 * 3_600);
-/// Exit code of `myriad swarm` after a signal, with the report so far. A crowd that is told to leave ends with it.
-const INTERRUPTED: i32 = 105;
+/// Exit code of a crowd that is told to leave.
+const INTERRUPTED: i32 = EXIT_INTERRUPTED as i32;
 /// Exit code of a crowd whose time is over.
 const FINISHED: i32 = 0;
 

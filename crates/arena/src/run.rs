@@ -7,6 +7,7 @@ use crate::manifest::{Contestant, Kind};
 use crate::report::{Machine, PROGRAM, Report, Row, Settings};
 use crate::scenario::Plan;
 use crate::server::processes_for;
+use myriad_report::EXIT_INTERRUPTED;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -77,9 +78,13 @@ pub fn run(
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // The second one ends us at once; the kernel then ends the children.
-        signal_hook::flag::register_conditional_shutdown(signal, 105, Arc::clone(&interrupted))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
-            .map_err(ArenaError::Signals)?;
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            i32::from(EXIT_INTERRUPTED),
+            Arc::clone(&interrupted),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
+        .map_err(ArenaError::Signals)?;
     }
     let folder = Scratch::new()?;
     let guard = Guard {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use myriad_demo::{DemoError, Options, Verdict};
+use myriad_report::EXIT_INTERRUPTED;
 use std::io::{self, Stdout, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
                 ExitCode::from(1)
             }
         },
-        Err(DemoError::Interrupted) => ExitCode::from(105),
+        Err(DemoError::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::from(2)

@@ -18,3 +18,6 @@ pub use report::{
     Setup, Unit, Verdict,
 };
 pub use round_trip::{RoundTripReport, RoundTripTimes};
+
+/// Exit code of a crowd that a signal has interrupted, with the report so far. `demo` and `arena` end with it too.
+pub const EXIT_INTERRUPTED: u8 = 105;

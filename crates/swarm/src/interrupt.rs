@@ -1,12 +1,10 @@
 //! Asking a run to end early, with the report so far.
 
+use myriad_report::EXIT_INTERRUPTED;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::signal::unix::{SignalKind, signal};
-
-/// Exit code of a run that was interrupted.
-pub const EXIT_INTERRUPTED: u8 = 105;
 
 /// A request to end that any thread can make and the run looks at some twenty times a second.
 #[derive(Clone, Debug, Default)]

@@ -53,9 +53,10 @@ pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
 pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
 pub use failure::Failure;
-pub use interrupt::{EXIT_INTERRUPTED, Interrupt};
+pub use interrupt::Interrupt;
 pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Trip};
 pub use myriad_reactor::Driver;
+pub use myriad_report::EXIT_INTERRUPTED;
 pub use myriad_report::{
     Ended, FanoutTimes, Origin, Outcome, PublishAnswer, PushReport, Report, RoundTripReport,
     RoundTripTimes, Verdict,

@@ -4,6 +4,7 @@ use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
 use myriad_arena::{Contestant, Exchange, Options, Report};
 use myriad_layout::{Column, Paint, Table, terminal_columns};
+use myriad_swarm::EXIT_INTERRUPTED;
 use myriad_units::parse::{count, duration, rate};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -13,8 +14,6 @@ use std::time::Duration;
 
 /// A contestant failed, or the run could not be made.
 const FAILED: u8 = 1;
-/// Stopped by Ctrl-C or a signal; the same code as `myriad swarm` has.
-const INTERRUPTED: u8 = 105;
 
 /// Runs servers of other frameworks under the same crowd, one after the other, and compares them.
 #[derive(Args, Clone, Debug)]
@@ -259,7 +258,7 @@ fn show(arguments: &Arguments, path: &Path) -> ExitCode {
 fn finish(arguments: &Arguments, report: &Report) -> ExitCode {
     let written = write_report(arguments, report);
     if report.interrupted {
-        return ExitCode::from(INTERRUPTED);
+        return ExitCode::from(EXIT_INTERRUPTED);
     }
     if written && report.contestants.iter().all(|row| row.ok) {
         ExitCode::SUCCESS

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use myriad_demo::{DemoError, Options, Verdict};
 use myriad_layout::terminal_columns;
 use myriad_server::{Count, DriverChoice, Span};
+use myriad_swarm::EXIT_INTERRUPTED;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -13,8 +14,6 @@ use std::process::ExitCode;
 
 /// A push did not reach everybody, or the demonstration could not be run.
 const FAILED: u8 = 1;
-/// Stopped by Ctrl-C or a signal; the same code as `myriad swarm` has.
-const INTERRUPTED: u8 = 105;
 
 /// Opens as many connections on this machine as it allows, up to a million, and pushes to all of them.
 #[derive(Args, Clone, Debug)]
@@ -78,7 +77,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         },
         Err(DemoError::Interrupted) => {
             say("Interrupted; the server and the crowd are stopped.");
-            ExitCode::from(INTERRUPTED)
+            ExitCode::from(EXIT_INTERRUPTED)
         }
         // Whoever read us has read enough.
         Err(DemoError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
