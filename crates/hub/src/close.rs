@@ -1,4 +1,8 @@
-//! Why connections end. Each reason has one close code and one metric label.
+//! Why connections end. Each reason has one metric label and one close code. The code of [`CloseReason::Drain`] is 1001, but
+//! clients of the Centrifuge protocol are told their own: 3001.
+
+use myriad_wire::centrifuge::DisconnectCode;
+use myriad_wire::ws::CloseCode;
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,8 +46,6 @@ pub enum CloseReason {
     InvalidToken,
     /// The user has connected anew, and may have one connection only.
     ConnectionLimit,
-    /// The client wanted more subscriptions than it may have.
-    ChannelLimit,
     /// A publication is not JSON, and the client reads only JSON.
     InappropriateProtocol,
     /// The client used something that the server does not offer.
@@ -54,7 +56,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 22] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -74,7 +76,6 @@ impl CloseReason {
         Self::Stale,
         Self::InvalidToken,
         Self::ConnectionLimit,
-        Self::ChannelLimit,
         Self::InappropriateProtocol,
         Self::NotAvailable,
         Self::InsufficientState,
@@ -103,7 +104,6 @@ impl CloseReason {
             Self::Stale => "stale",
             Self::InvalidToken => "invalid_token",
             Self::ConnectionLimit => "connection_limit",
-            Self::ChannelLimit => "channel_limit",
             Self::InappropriateProtocol => "inappropriate_protocol",
             Self::NotAvailable => "not_available",
             Self::InsufficientState => "insufficient_state",
@@ -115,22 +115,21 @@ impl CloseReason {
     #[must_use]
     pub fn code(self) -> u16 {
         match self {
-            Self::Client | Self::Reset | Self::HandedOver | Self::Refused => 1000,
-            Self::SlowConsumer => 3008,
-            Self::Overloaded | Self::Full => 1013,
-            Self::Protocol => 1002,
-            Self::InvalidPayload | Self::InvalidDeflate => 1007,
-            Self::TooBig => 1009,
-            Self::PongTimeout => 3012,
-            Self::Idle | Self::HandshakeTimeout | Self::Drain => 1001,
-            Self::InsufficientState => 3010,
-            Self::InvalidToken => 3500,
-            Self::BadRequest => 3501,
-            Self::Stale => 3502,
-            Self::ConnectionLimit => 3504,
-            Self::ChannelLimit => 3505,
-            Self::InappropriateProtocol => 3506,
-            Self::NotAvailable => 3508,
+            Self::Client | Self::Reset | Self::HandedOver | Self::Refused => CloseCode::NORMAL.0,
+            Self::SlowConsumer => DisconnectCode::Slow.code(),
+            Self::Overloaded | Self::Full => CloseCode::TRY_AGAIN.0,
+            Self::Protocol => CloseCode::PROTOCOL_ERROR.0,
+            Self::InvalidPayload | Self::InvalidDeflate => CloseCode::INVALID_PAYLOAD.0,
+            Self::TooBig => CloseCode::TOO_BIG.0,
+            Self::PongTimeout => DisconnectCode::NoPong.code(),
+            Self::Idle | Self::HandshakeTimeout | Self::Drain => CloseCode::GOING_AWAY.0,
+            Self::InsufficientState => DisconnectCode::InsufficientState.code(),
+            Self::InvalidToken => DisconnectCode::InvalidToken.code(),
+            Self::BadRequest => DisconnectCode::BadRequest.code(),
+            Self::Stale => DisconnectCode::Stale.code(),
+            Self::ConnectionLimit => DisconnectCode::ConnectionLimit.code(),
+            Self::InappropriateProtocol => DisconnectCode::InappropriateProtocol.code(),
+            Self::NotAvailable => DisconnectCode::NotAvailable.code(),
         }
     }
 
@@ -156,7 +155,6 @@ impl CloseReason {
             Self::Stale => "stale: send the connect command in time",
             Self::InvalidToken => "invalid token",
             Self::ConnectionLimit => "connection limit: this user has connected anew",
-            Self::ChannelLimit => "channel limit",
             Self::InappropriateProtocol => "a publication is not JSON: use protobuf",
             Self::NotAvailable => "not available",
             Self::InsufficientState => "insufficient state: publications were missed; reconnect",

@@ -222,19 +222,6 @@ pub enum NameError {
     OtherUsers,
 }
 
-impl NameError {
-    /// The protocol's code: of the error in a reply, but 3501, with which the connection ends, for an empty name.
-    #[must_use]
-    pub fn code(self) -> u32 {
-        match self {
-            Self::Empty => 3501,
-            Self::UnknownNamespace => 102,
-            Self::Private | Self::OtherUsers => 103,
-            Self::TooLong | Self::Invalid => 107,
-        }
-    }
-}
-
 /// A channel to which a client may subscribe as far as the name is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscribable<'a> {
@@ -514,20 +501,6 @@ mod tests {
                 expected,
                 "{channel} {user}"
             );
-        }
-    }
-
-    #[test]
-    fn codes_are_those_of_the_protocol() {
-        for (error, code) in [
-            (NameError::Empty, 3501),
-            (NameError::TooLong, 107),
-            (NameError::UnknownNamespace, 102),
-            (NameError::Invalid, 107),
-            (NameError::Private, 103),
-            (NameError::OtherUsers, 103),
-        ] {
-            assert_eq!(error.code(), code, "{error:?}");
         }
     }
 

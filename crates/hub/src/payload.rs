@@ -1,6 +1,8 @@
 //! The data of a publication, and how each kind of client reads it.
 
-use myriad_wire::centrifuge::{Encoding as Format, make_delta, make_text_delta};
+use myriad_wire::centrifuge::{
+    Encoding as Format, json_without_line_breaks, make_delta, make_text_delta,
+};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -44,7 +46,7 @@ impl Payload {
     #[must_use]
     pub fn json(&self) -> Option<Cow<'_, str>> {
         match self {
-            Self::Json(json) => Some(without_line_breaks(json)),
+            Self::Json(json) => Some(json_without_line_breaks(json)),
             Self::Text(text) => Some(Cow::Owned(quoted(text))),
             Self::Binary(_) => None,
         }
@@ -84,16 +86,6 @@ fn string_content(json: &str) -> Cow<'_, [u8]> {
     match serde_json::from_str::<String>(json) {
         Ok(content) => Cow::Owned(content.into_bytes()),
         Err(_) => Cow::Borrowed(json.as_bytes()),
-    }
-}
-
-/// JSON without line breaks. In valid JSON they stand between tokens only: inside of a string they are escaped.
-fn without_line_breaks(json: &str) -> Cow<'_, str> {
-    let is_break = |character| matches!(character, '\n' | '\r');
-    if json.contains(is_break) {
-        Cow::Owned(json.replace(is_break, ""))
-    } else {
-        Cow::Borrowed(json)
     }
 }
 

@@ -73,9 +73,6 @@ impl<R: Reactor> Shard<R> {
             Message::Leave { channel, shard } => self.home.handle_leave(&channel, shard, now),
             Message::Recover(request) => self.home.handle_recover(*request, now),
             Message::ReadHistory(request) => self.home.handle_history(*request, now),
-            Message::RemoveHistory { channel, asker } => {
-                self.home.handle_remove_history(&channel, asker, now);
-            }
             Message::PresenceEvent(event) => self.home.handle_presence_event(*event),
             Message::Joined { .. }
             | Message::Deliver(_)
@@ -111,10 +108,7 @@ impl<R: Reactor> Shard<R> {
                     Asker::Control(_) => unreachable!("the control plane reads no history yet"),
                     Asker::Session(ticket) => self.send_answer(ticket, Answer::History(answer)),
                 },
-                HomeEffect::HistoryRemoved { asker } => match asker {
-                    Asker::Control(_) => unreachable!("the control plane removes no history yet"),
-                    Asker::Session(ticket) => self.send_answer(ticket, Answer::HistoryRemoved),
-                },
+                HomeEffect::HistoryRemoved { .. } => unreachable!("nobody removes history yet"),
                 HomeEffect::Joined {
                     shard,
                     channel,
@@ -147,7 +141,6 @@ impl<R: Reactor> Shard<R> {
             Answer::Published(position) => self.handle_published(ticket, position, now),
             Answer::Recovered(recovered) => self.handle_recovered(recovered, now),
             Answer::History(answer) => self.handle_history_answer(ticket, answer, now),
-            Answer::HistoryRemoved => unreachable!("clients do not remove history"),
         }
     }
 

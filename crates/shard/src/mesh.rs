@@ -47,10 +47,6 @@ pub enum PublishRefused {
 }
 
 /// A message from one shard, or the control plane, to a shard. Messages of one sender arrive in order.
-#[expect(
-    dead_code,
-    reason = "no transport has commands yet, so nobody asks for history"
-)]
 pub(crate) enum Message {
     /// To the channel's home: give this an offset and deliver it.
     Publish(Box<Submission>),
@@ -72,8 +68,6 @@ pub(crate) enum Message {
     Recover(Box<Recover>),
     /// To the channel's home: somebody reads its history.
     ReadHistory(Box<ReadHistory>),
-    /// To the channel's home: somebody has its history removed.
-    RemoveHistory { channel: Box<str>, asker: Asker },
     /// To the channel's home: a client has joined or left.
     PresenceEvent(Box<PresenceEvent>),
     /// To every shard: who are the members of a channel?
@@ -96,7 +90,6 @@ pub(crate) enum Answer {
     Published(Position),
     Recovered(Recovered),
     History(HistoryAnswer),
-    HistoryRemoved,
 }
 
 /// The way to every shard of the process. Cheap to clone.
@@ -118,8 +111,9 @@ struct Inner {
     publishers: Box<dyn Publishers>,
 }
 
-/// Bounded at admission, not here: each publication holds a permit, and a shard sends one join and one leave per channel.
-/// So a push never fails, and a shard never blocks on another.
+/// Has no bound of its own, so a push never fails, and a shard never blocks on another. What it holds is bounded by its senders.
+/// A publication holds a permit, and a client's question a ticket. A shard sends a channel's home one join, and one leave for
+/// it. Clients that come and go are announced as fast as shards read their commands.
 struct Inbox {
     messages: Mutex<Messages>,
     /// True from a wake until the shard calls [`Mesh::receive`]: others need not wake it again.

@@ -48,7 +48,7 @@ const FRAME_BYTES_MAX: usize = 64 * 1024;
 /// What a shard keeps for its sessions beside their records in the hub.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    /// Makes and reads client ids.
+    /// Makes client ids.
     pub(crate) ids: ClientIds,
     /// Replies to the message that is being handled: the content of its client's next frame. Empty between two messages.
     replies: Vec<u8>,

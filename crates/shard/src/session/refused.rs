@@ -110,3 +110,26 @@ impl<R: Reactor> Shard<R> {
         self.answer(key, now, |writer| writer.error(ticket.command, code));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Failure, NameError};
+
+    #[test]
+    fn names_are_refused_with_the_codes_of_the_protocol() {
+        for (error, code) in [
+            (NameError::Empty, 3501),
+            (NameError::TooLong, 107),
+            (NameError::UnknownNamespace, 102),
+            (NameError::Invalid, 107),
+            (NameError::Private, 103),
+            (NameError::OtherUsers, 103),
+        ] {
+            let told = match Failure::from(error) {
+                Failure::Reply(code) => code.code(),
+                Failure::Close(reason, _) => reason.code().into(),
+            };
+            assert_eq!(told, code, "{error:?}");
+        }
+    }
+}

@@ -6,11 +6,11 @@ use crate::shard::Shard;
 use myriad_hub::{CloseReason, Now, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{Encoding as Format, FrameWriter};
+use myriad_wire::centrifuge::{DisconnectCode, Encoding as Format, FrameWriter};
 use myriad_wire::ws::{CloseCode, Kind, encode_close, encode_frame};
 
 /// The code and the reason of Centrifuge for a server that goes away: clients reconnect at once, to another one.
-const SHUTDOWN: (CloseCode, &str) = (CloseCode(3001), "shutdown");
+const SHUTDOWN: DisconnectCode = DisconnectCode::Shutdown;
 
 impl<R: Reactor> Methods<R> {
     pub(super) const CENTRIFUGE_JSON: Self = Self {
@@ -76,7 +76,8 @@ fn close_frame(reason: CloseReason) -> Vec<u8> {
         return websocket::close_frame(reason);
     }
     let mut frame = Vec::with_capacity(16);
-    encode_close(&mut frame, SHUTDOWN.0, SHUTDOWN.1, None);
+    let code = CloseCode(SHUTDOWN.code());
+    encode_close(&mut frame, code, SHUTDOWN.text(), None);
     frame
 }
 

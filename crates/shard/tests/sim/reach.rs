@@ -2,11 +2,8 @@
 //! names it with. What is expected and never seen stays in the list with a count of zero.
 
 use crate::world::World;
-use myriad_shard::{CLOSE_REASONS, CloseReason, REFUSALS};
+use myriad_shard::{CLOSE_REASONS, REFUSALS};
 use std::collections::BTreeMap;
-
-/// No code ends a connection so yet.
-const UNUSED: CloseReason = CloseReason::ChannelLimit;
 
 /// Seen in so few seeds that a run of CI's length may miss it. Everything else must be seen there.
 const RARE: [&str; 5] = [
@@ -114,9 +111,6 @@ impl World {
             self.reach.add(what, count);
         }
         for (reason, count) in CLOSE_REASONS.iter().zip(self.closes_by_reason()) {
-            if *reason == UNUSED {
-                continue;
-            }
             self.reach.add(format!("close: {reason:?}"), count);
         }
         for (at, label) in REFUSALS.iter().enumerate() {
