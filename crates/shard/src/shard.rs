@@ -37,7 +37,8 @@ pub enum Turn {
 
 /// One core's connections and their loop.
 ///
-/// Its methods are in one file for each part of a turn; the module's documentation says which of these it changes.
+/// Its methods are in one file for each part of a turn. The documentation of a file, or of the module above it, says which of
+/// these fields it changes.
 pub struct Shard<R: Reactor> {
     /// Its number in the mesh.
     pub(crate) index: usize,

@@ -3,6 +3,8 @@
 //! A request for the control plane has to get through on a full server, whoever else knocks. So a newcomer is never
 //! turned away because earlier ones wait: the one that has waited longest is reset for it. A client that sends its
 //! request right after connecting, as all do, is through before its turn comes.
+//!
+//! Changes `admission` and `hub`; closes connections by the methods of `closing`.
 
 use crate::marks::hit;
 use crate::shard::Shard;

@@ -2,7 +2,7 @@
 //!
 //! [`Methods::of`] chooses what an open connection's transport does. Each transport has a file that says what it does: `raw.rs`,
 //! `echo.rs`, `centrifuge.rs`. What these share of WebSocket is in `websocket.rs`, `frames.rs` and `compressed.rs`. How publications are
-//! encoded for a transport is [`Transport::protocol`], because the hub delivers them.
+//! encoded for a transport is [`Transport::protocol`], because the hub delivers them. Changes what the transport's file changes.
 
 mod admission;
 pub(crate) mod centrifuge;

@@ -1,4 +1,4 @@
-//! From an accepted request to an open stream: subscriptions first, then the 101.
+//! From an accepted request to an open stream: subscriptions first, then the 101. Changes `inputs` and `hub`; sends by `mesh`.
 
 use super::refusals::Refused;
 use crate::input::Input;

@@ -1,4 +1,4 @@
-//! Requests that are answered with an error.
+//! Requests that are answered with an error. Changes nothing itself; closes connections by the methods of `closing`.
 
 use crate::events::ConnectionEvent;
 use crate::marks::hit;
