@@ -3,8 +3,8 @@
 use crate::PublishId;
 use myriad_wheel::Key;
 
-/// Names a command of a client that waits for an answer from elsewhere. Plain data: nothing is kept for it but the session's
-/// count of open tickets, and the answer to a client that has gone is dropped.
+/// Names a command of a client that waits for an answer from elsewhere. Plain data: only the session's count of open tickets
+/// remembers it. The answer to a client that has gone is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// The shard of the client's connection.

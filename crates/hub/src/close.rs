@@ -110,8 +110,8 @@ impl CloseReason {
         }
     }
 
-    /// The WebSocket close code a client is told: RFC 6455 section 7.4.1 where a standard code says it, those from 3000 on as
-    /// Centrifuge clients know them, 1000 where nobody is told.
+    /// The WebSocket close code that a client is told. Standard codes are those of RFC 6455, section 7.4.1. Codes from 3000 on
+    /// are those of Centrifuge clients. It is 1000 where nobody is told.
     #[must_use]
     pub fn code(self) -> u16 {
         match self {

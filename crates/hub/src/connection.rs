@@ -102,8 +102,8 @@ impl Connection {
     const FIN_AFTER_FLUSH: u8 = 8;
     const FIN_SENT: u8 = 16;
     const FIN_RECEIVED: u8 = 32;
-    /// In the batch of sends being built: another frame for it goes to its queue, for one batch holds at most one
-    /// send per socket.
+    /// It is in the batch of sends that is being built. A batch holds at most one send per socket, so another frame goes to
+    /// its queue.
     pub(crate) const IN_BATCH: u8 = 64;
     const SURPLUS: u8 = 128;
 

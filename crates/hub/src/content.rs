@@ -27,8 +27,8 @@ impl Content {
         }
     }
 
-    /// What has to be made before a Centrifuge client can be given the fields of a publication. `base` is what the publication
-    /// before it said, of use where a delta is wanted.
+    /// What has to be made for a Centrifuge client before [`Content::fields`]: the data in its format, and the publisher's id as
+    /// text. `base` is the content of the publication before it; only a delta needs it.
     #[must_use]
     pub fn parts(
         &self,
@@ -76,7 +76,7 @@ impl Content {
         }
     }
 
-    /// Bytes it holds, for budgets. What it shares with others, as the publisher's information, counts each time.
+    /// Bytes it holds, for budgets. Parts that it shares, such as the publisher's information, count in full.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let tag = |(name, value): &(Box<str>, Box<str>)| name.len() + value.len() + 32;

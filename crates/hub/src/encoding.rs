@@ -26,7 +26,7 @@ impl Protocol {
 pub enum DataForm {
     /// As it is.
     Plain,
-    /// Whole, in a subscription with deltas: for JSON clients a string of JSON's text.
+    /// Whole, in a subscription with deltas. JSON clients get it as a JSON string with the text of the data in it.
     Whole,
     /// As its difference to the publication before it, which the subscriber has. Whole where a difference is not smaller.
     Delta,
@@ -54,7 +54,7 @@ impl Encoding {
     const FORM_MASK: u16 = 0x0f;
     const WINDOW_MASK: u16 = 0x0f;
 
-    /// For a target of bytes that are no publication, such as a ping: nothing is encoded by it.
+    /// For bytes that are no publication, such as a ping. Nothing is encoded by it.
     pub const NO_PUBLICATION: Self = Self(0);
 
     /// Frames of `protocol`, compressed for peers with `window`.

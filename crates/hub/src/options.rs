@@ -35,7 +35,7 @@ impl Right {
     }
 }
 
-/// What a subscriber gets who comes back.
+/// What a subscriber gets when it comes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecoveryMode {
     /// Everything it missed.
@@ -60,7 +60,7 @@ pub enum DataFormat {
 }
 
 impl DataFormat {
-    /// Whether a publication's data may be this. Bytes and text pass for JSON nowhere, whatever is in them.
+    /// Whether a publication's data may be this. Bytes and text never count as JSON, whatever is in them.
     #[must_use]
     pub fn takes(self, payload: &Payload) -> bool {
         if payload.bytes().is_empty() {
@@ -85,8 +85,8 @@ pub enum SlowConsumer {
     /// A publication replaces the one that waits, as soon as the subscriber is behind at all. For data of which the newest
     /// value is enough.
     KeepLatest,
-    /// The channel's publications that wait are dropped, and the subscriber is told that it missed some (unsubscribe code
-    /// 2500): it subscribes again and recovers from history, while its connection and its other channels go on.
+    /// The subscription ends behind what waits already, with unsubscribe code 2500. The client subscribes again and recovers
+    /// the rest from history. Its connection and its other channels go on.
     GapThenRecover,
 }
 

@@ -53,9 +53,9 @@ impl fmt::Debug for Epoch {
 pub struct Position {
     /// The run of offsets that `offset` belongs to. Offsets of different epochs cannot be compared.
     pub epoch: Epoch,
-    /// Larger than that of every earlier publication of the channel in this epoch. In a channel with history one more than the
-    /// last, from 1 on; 0 is of a publication that history does not keep, and of a channel without publications. In other
-    /// channels not contiguous.
+    /// Larger than that of every earlier publication of the channel in this epoch. In a channel with history offsets are 1, 2,
+    /// 3; a publication that history does not keep has 0, and so has a channel without publications. In other channels offsets
+    /// may leave out numbers.
     pub offset: u64,
 }
 

@@ -16,7 +16,7 @@ pub enum SessionState {
     Connected,
 }
 
-/// Who speaks on a connection. Plain data but for what it shares with others, so that another process could read it.
+/// Who speaks on a connection. Plain data, but for the user and the information: messages share them (`Arc`).
 #[derive(Debug)]
 pub struct Session {
     /// The index of its connection's record.

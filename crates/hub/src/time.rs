@@ -3,7 +3,7 @@
 use myriad_wheel::{TICK_MS, Tick};
 use std::time::Duration;
 
-/// Nanoseconds of the kernel's CLOCK_MONOTONIC, which is the same in every process: one that takes connections over reads
+/// Nanoseconds of the kernel's CLOCK_MONOTONIC. Every process reads the same clock, so one that takes over connections can use
 /// their ticks as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Now(pub u64);

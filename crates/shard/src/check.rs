@@ -57,7 +57,7 @@ impl<R: Reactor> Shard<R> {
         assert_eq!(surplus, self.admission.surplus.len());
     }
 
-    /// What a connection holds is what its phase allows, and some deadline will end whatever must not last.
+    /// A connection holds only what its phase allows, and a deadline will end every phase that must not last.
     fn check_phase(&self, index: u32) {
         let connection = self.hub.connection(index);
         let none = Input::None;

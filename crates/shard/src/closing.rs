@@ -28,9 +28,8 @@ impl<R: Reactor> Shard<R> {
         self.hub.connection_mut(key.index).want_fin();
     }
 
-    /// Ends an open connection with the last bytes that its transport has for the reason, such as a close frame. Queued
-    /// messages of which no byte was sent are dropped first: otherwise a slow client would have to read all of them before
-    /// it learns why.
+    /// Ends an open connection with its transport's last bytes for the reason, such as a close frame. Queued messages of which no
+    /// byte was sent are dropped first. Otherwise a slow client would have to read all of them before it learns the reason.
     pub(crate) fn close_stream(&mut self, key: Key, reason: CloseReason, now: Now) {
         match self.hub.connection(key.index).phase {
             Phase::Open => {}

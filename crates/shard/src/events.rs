@@ -1,5 +1,5 @@
-//! What happens to single connections, and what clients publish, for a log: plain data, bounded, and off unless
-//! [`Settings::events`] is set. Changes nothing of a shard.
+//! Events for a log: what happens to single connections, and what clients publish. They are plain data and bounded, and off
+//! unless [`Settings::events`] is set. Noting one changes nothing of a shard.
 //!
 //! A shard notes an event, and the control plane takes it out of the [`Mesh`]. The shard wakes nobody and writes nothing:
 //! its thread may have a descriptor table of its own. Deliveries are no events, so they cost nothing here.

@@ -27,7 +27,7 @@ pub(crate) enum Input {
 #[derive(Debug)]
 pub(crate) struct PartialMessage {
     pub(crate) decoder: Decoder,
-    /// Its pieces so far, where the transport wants whole messages; of a compressed one, its DEFLATE data.
+    /// Its pieces so far, where the transport wants whole messages. Pieces of a compressed message are DEFLATE data.
     pub(crate) message: Vec<u8>,
 }
 

@@ -113,8 +113,8 @@ pub(crate) fn hit_in_phase(happening: Happening, phase: Phase) {
     marks::count_hit(Set::Phases, index_of(happening, phase));
 }
 
-/// What this thread's shards and hubs have reached, and how often, since it was last asked: every mark, and everything that
-/// may happen in every phase. All zero unless `myriad-hub` has its feature `marks`: for the simulator's report.
+/// How often this thread's shards and hubs have reached each mark, and each happening in each phase, since the last call. For the
+/// simulator's report. All zero unless `myriad-hub` has its feature `marks`.
 pub fn take_reached() -> impl Iterator<Item = (String, u64)> {
     let hub = marks::take_all::<HubMark>();
     let shard = marks::take_all::<ShardMark>();

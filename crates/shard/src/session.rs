@@ -1,7 +1,7 @@
 //! Sessions: what clients of the Centrifuge protocol ask for by commands, one file for each kind of command.
 //!
-//! A command is answered at once, or it asks: the home of its channel (`Message::Recover`, `ReadHistory`, `Publish`), or all
-//! shards (member lists). What it asks travels with a [`Ticket`], which is plain data, and the answer comes back through the
+//! Some commands are answered at once. Others ask the home of their channel (`Message::Recover`, `ReadHistory`, `Publish`), or all
+//! shards (member lists). A question travels with a [`Ticket`], which is plain data, and its answer comes back through the
 //! inbox. The tickets that a session may have open are bounded.
 //!
 //! Changes `hub` and `sessions`; sends by `mesh`.

@@ -1,8 +1,8 @@
 //! Connections beyond the limit: kept for a moment to be told that the server is full, or to be handed over.
 //!
-//! A request for the control plane has to get through on a full server, whoever else knocks. So a newcomer is never
-//! turned away because earlier ones wait: the one that has waited longest is reset for it. A client that sends its
-//! request right after connecting, as all do, is through before its turn comes.
+//! A request for the control plane has to get through on a full server, however many others connect. So no newcomer is turned
+//! away because earlier ones wait: the connection that has waited longest is reset for it. Clients send their request right
+//! after connecting, so they have been answered before that happens to them.
 //!
 //! Changes `admission` and `hub`; closes connections by the methods of `closing`.
 

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 /// Bytes of the record of a channel with history, without its name.
 const RECORD_BYTES: u64 = 384;
 
-/// Of the budget, what records without publications and subscribers may take before publications go. They hold nothing but a
-/// position: many idle channels must not push out what others keep.
+/// The part of the budget that idle records may take (one in so many) before publications go. Idle records have neither
+/// publications nor subscribers. They hold only a position, so many of them must not push out what other channels keep.
 const IDLE_SHARE: u64 = 8;
 
 /// Entries of a queue that may be stale beside as many as are live.
@@ -103,7 +103,7 @@ impl Home {
         history.and_then(|history| history.oldest_offset()) == Some(offset)
     }
 
-    /// Forgets a record that nobody needs, of those that were used last the longest ago; false if there is none.
+    /// Forgets the idle record whose last use was the longest ago; false if there is none.
     fn forget_idle(&mut self) -> bool {
         while let Some((key, listed_at)) = self.budget.idle.pop_front() {
             let record = self.channels.get_mut(key);

@@ -37,7 +37,7 @@ pub(super) struct History {
     /// Ticks that the channel's record is kept after its last use.
     meta_ttl: u32,
     pub(super) last_used: Tick,
-    /// Something was delivered after the newest entry that is not kept: that entry is no base for a delta.
+    /// A publication that is not kept was delivered after the newest entry, so this entry is no base for a delta.
     is_base_stale: bool,
     /// The record counts as idle: nothing is kept, and nobody has subscribed.
     pub(super) is_idle: bool,
@@ -85,7 +85,7 @@ impl History {
         after(self.last_used, self.meta_ttl)
     }
 
-    /// Keeps the channel's next publication. Returns what the one before it said, if that was the last that was delivered.
+    /// Keeps the channel's next publication. Returns the content of the one before it, if nothing was delivered in between.
     pub(super) fn push(
         &mut self,
         offset: u64,
@@ -142,7 +142,7 @@ impl History {
         self.bytes = 0;
     }
 
-    /// What a subscriber gets that comes back; none if what it missed cannot be told. `top` is the channel's last position.
+    /// What a subscriber missed that comes back; none if history no longer has all of it. `top` is the channel's last position.
     pub(super) fn recover(&self, top: Position, request: &Recover) -> Option<Vec<Kept>> {
         match request.mode {
             RecoveryMode::Stream => self.missed_since(top, &request.since, request.max),

@@ -5,8 +5,9 @@ use crate::{Delivery, JoinLeaveBy, PresenceEvent};
 use std::sync::Arc;
 
 impl Home {
-    /// A client has joined a channel, or left it. Every shard with a subscriber is told, its own too; where users are announced
-    /// and not their clients, only of a user's first client and of his last one. An anonymous client counts for itself.
+    /// A client has joined a channel, or left it. Every shard with a subscriber is told, its own too. Where users are announced
+    /// instead of clients, they are told when a user's first client joins and when the last one leaves. An anonymous client
+    /// counts as a user of its own.
     ///
     /// A shard tells of a join after it has joined the channel itself, and of a leave before it leaves.
     pub fn handle_presence_event(&mut self, event: PresenceEvent) {

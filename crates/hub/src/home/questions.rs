@@ -19,7 +19,7 @@ pub struct Submission {
     pub permit: Permit,
     /// Who is to be answered with its position; none where nobody asks.
     pub asker: Option<Asker>,
-    /// The client that published it, if it is not to get it as it happens.
+    /// The client that published it, where clients do not get their own publications.
     pub sender: Option<Ticket>,
     /// A later publication of the channel with the same key gets the position of the first, and is not published.
     pub idempotency_key: Option<Box<str>>,

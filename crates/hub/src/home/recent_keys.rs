@@ -56,7 +56,7 @@ impl RecentKeys {
     }
 }
 
-/// One string for both, in which no other channel and key read the same.
+/// Channel and key in one string. Another channel, or another key, gives another string.
 fn joined(channel: &str, key: &str) -> String {
     format!("{}:{channel}{key}", channel.len())
 }

@@ -54,8 +54,8 @@ impl Home {
         self.note_idleness(index);
     }
 
-    /// Arms a record's timer, unless it fires in time anyway. A timer that fires early finds nothing to do and is armed again:
-    /// a busy channel moves its deadline once in a while, and not with each publication.
+    /// Arms a record's timer, unless it fires in time anyway. A timer that fires early finds nothing to do and is armed again.
+    /// So a busy channel does not move its timer with each publication.
     pub(super) fn arm(&mut self, index: u32) {
         let Some(deadline) = self.deadline_of(index) else {
             return;

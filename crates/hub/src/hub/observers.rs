@@ -1,18 +1,18 @@
 //! Observers: the subscribers of a channel that get its joins and leaves.
 //!
-//! Few subscribers of a large room ask for them, and each of its members joins and leaves. So a channel lists its observers:
-//! an announcement visits them, and not all members.
+//! In a large room every member joins and leaves, but few subscribers ask to be told. So a channel lists its observers, and an
+//! announcement visits only them.
 
 use super::Hub;
 use crate::channel::{Channel, Member};
 use myriad_wheel::Key;
 
-/// Deliveries of one channel that may wait on a shard before a join or a leave is dropped. Publications are bounded by the
-/// permits of their publishers; clients that come and go need none.
+/// Deliveries of one channel that may wait on a shard before a join or a leave is dropped. Permits bound publications. Clients
+/// that come and go need no permit, so this bounds their announcements.
 const WAITING_MAX: usize = 1024;
 
-/// The same, times the channel's observers: the sends that a publication may have to wait for, half a second of them at 100,000
-/// a second. One announcement may always wait.
+/// Sends that a publication may have to wait for: joins and leaves that wait, times the channel's observers. They take half a
+/// second at 100,000 sends a second. One announcement may always wait.
 const WAITING_SENDS_MAX: usize = 50_000;
 
 impl Channel {
@@ -30,8 +30,8 @@ impl Hub {
 
     /// Whether a join or a leave is to be delivered here. Counts those that are dropped.
     ///
-    /// Without observers it may wait all the same: who becomes one meanwhile may be told of a join that waits, and then has to
-    /// be told of the leave behind it.
+    /// It waits even where there are no observers. A subscriber that becomes one meanwhile is told of a join that waits, and
+    /// then has to be told of the leave behind it.
     pub(super) fn takes_announcement(&mut self, channel: u32) -> bool {
         let record = &self.channels[channel];
         if !record.has_observers() && record.deliveries.is_empty() {

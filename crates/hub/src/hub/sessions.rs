@@ -43,7 +43,8 @@ impl Hub {
 
     /// Notes the answer to a ping; false if no ping is unanswered.
     ///
-    /// Several may be: whatever else comes in time shows that the client is alive, and its pongs may come late and together.
+    /// Several pings may be unanswered. Any input in time shows that the client is alive, so its pongs may come late and
+    /// together.
     #[must_use]
     pub fn take_pong(&mut self, index: u32) -> bool {
         let pings = &mut self.session_mut(index).unanswered_pings;

@@ -20,9 +20,9 @@ const HELD_BYTES_MAX: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Connecting {
     command: u32,
-    /// Things that are not there yet: subscriptions that are not made, and the end of the command itself.
+    /// What is not done yet: subscriptions that are not made, and the handling of the command itself.
     waiting: usize,
-    /// Those that are, with their channels.
+    /// The subscriptions that are made, with their channels.
     done: Vec<(Arc<str>, Outcome)>,
     /// Messages that came meanwhile, in their order.
     held: Vec<Vec<u8>>,
@@ -121,8 +121,8 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// One of the things that a connect command waits for is there. After the last one the command is answered, and what came
-    /// meanwhile is handled.
+    /// One of the things that a connect command waits for is done. After the last one the command is answered, and the messages
+    /// that came meanwhile are handled.
     fn end_wait(&mut self, key: Key, now: Now) {
         let Some(connecting) = self.sessions.connecting.get_mut(&key.index) else {
             return;

@@ -1,4 +1,4 @@
-//! `presence` and `presence_stats`: member lists, asked for when somebody asks and stored nowhere.
+//! `presence` and `presence_stats`: member lists. They are gathered when a client asks, and stored nowhere.
 //!
 //! The shard of the client that asks sends one question to every shard, itself included. Each answers with its members in the
 //! order of their client ids, and the asker merges the answers. A client that nobody asks about costs nothing.
@@ -61,8 +61,8 @@ pub(crate) struct MembersPage {
     /// Whether this shard has more members than it may answer.
     has_more: bool,
     clients: u32,
-    /// Hashes of users, each once: 64 bits with a random key, so that two of a million users are taken for one with a chance of
-    /// one in 36 million.
+    /// Hashes of users, each once. They have 64 bits and a random key: among a million users, the chance that two are taken for
+    /// one is one in 36 million.
     users: Vec<u64>,
 }
 
@@ -187,8 +187,8 @@ impl<R: Reactor> Shard<R> {
         self.send_message(asker, Message::MembersPage(Box::new(page)));
     }
 
-    /// Members with a session. One whose subscription is being made counts too: a client that asks in the same message finds
-    /// itself.
+    /// Members with a session. One whose subscription is being made counts too, so that a client that subscribes and asks in one
+    /// message finds itself.
     fn present(&self, channel: &str) -> impl Iterator<Item = (u32, SubscriptionId)> {
         let members = self.hub.members_of(channel);
         members
@@ -277,8 +277,7 @@ impl<R: Reactor> Shard<R> {
 }
 
 impl Gather {
-    /// Whether there are more members than an answer has, and the client wants all: part of a list must not pass for the whole
-    /// of it.
+    /// Whether the client wants all members, and an answer has no room for them. Part of a list must not pass for the whole.
     fn is_cut_short(&self) -> bool {
         match self.kind {
             MembersKind::Page { members_max, .. } => {

@@ -1,8 +1,8 @@
 //! Questions whose answers cost a shard much: member lists and history. They wait in turn.
 //!
-//! A client may ask hundreds of them in one message, and each may take milliseconds. So a shard has few of them under way, asks
-//! the next ones in the next turn, and of one client one after the other: others wait for the questions of a turn, and not for
-//! all that somebody thought of.
+//! A client may ask hundreds of them in one message, and each may take milliseconds. So a shard has few of them under way, and
+//! one of each client. It asks the next ones in a later turn. Other clients wait for the questions of one turn, and not for
+//! everything that somebody has asked.
 //!
 //! Changes `sessions`; sends by `mesh`.
 
@@ -41,7 +41,8 @@ impl Question {
 /// The questions of a shard's clients. Each has an open ticket, which bounds how many a client has.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
-    /// Clients with questions that wait and none under way, in turn, each once. Clients that have gone are skipped.
+    /// Clients whose turn it will be, each once: they have questions that wait and none under way. Clients that have gone are
+    /// skipped.
     turns: VecDeque<Key>,
     /// What waits, by client; never empty.
     waiting: HashMap<Key, VecDeque<Question>>,

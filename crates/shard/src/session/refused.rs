@@ -60,7 +60,7 @@ impl Asked {
         }
     }
 
-    /// A command and its channel, of which no more is kept than a channel's name may have.
+    /// A command and its channel. The channel is cut to the length that a name may have.
     pub(super) fn command(command: &'static str, channel: &str) -> Self {
         let shown = channel.floor_char_boundary(Mesh::CHANNEL_BYTES_MAX);
         Self {

@@ -48,8 +48,8 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// A user has a connection on some shard. Older ones here end. A newer one here, which may have told that shard before the
-    /// other one was subscribed, tells it again.
+    /// A user has a connection on some shard. Older ones here end. If there is a newer one here, that shard is told of it again:
+    /// when it was told first, the other connection may not have been subscribed.
     pub(crate) fn handle_only_connection(&mut self, other: &OnlyConnection, now: Now) {
         let members: Vec<u32> = self
             .hub

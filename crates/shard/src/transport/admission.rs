@@ -96,7 +96,7 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// Opens a connection, whose transport is known since its request: queues the 101, and handles what came early.
+    /// Opens a connection: queues the 101, and handles what came early. The request has chosen its transport.
     pub(super) fn admit(&mut self, key: Key, response: Vec<u8>, early: &mut [u8], now: Now) {
         self.hub.admit(key.index, now);
         let compresses = self.hub.connection(key.index).window().is_some();

@@ -1,4 +1,4 @@
-//! `/connection/websocket`: the Centrifuge client protocol, as JSON or as protobuf, each message of a WebSocket a list of commands.
+//! `/connection/websocket`: the Centrifuge client protocol, as JSON or as protobuf. Each WebSocket message is a list of commands.
 //! Changes what `frames` and `session` change.
 
 use super::{Methods, websocket};

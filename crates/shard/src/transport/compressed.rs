@@ -6,8 +6,8 @@ use myriad_reactor::Reactor;
 use myriad_wire::ws::{Kind, ProtocolError};
 
 impl<R: Reactor> Shard<R> {
-    /// Inflates a whole message, also where messages are ignored: the client is told what is wrong with them whether they
-    /// are compressed or not. Bounded by the limit of a message.
+    /// Inflates a whole message. Ignored messages are inflated too, so that the client is told what is wrong with them, as it is
+    /// of messages that are not compressed. Bounded by the limit of a message.
     pub(super) fn inflate(&mut self, kind: Kind, payload: &[u8]) -> Result<Vec<u8>, ProtocolError> {
         let mut message = Vec::new();
         let bytes_max = self.settings.message_bytes_max;

@@ -1,4 +1,4 @@
-//! Requests that are no streams: they go to the control plane, with every byte read of them. Changes `hub` and
+//! Requests that are no streams. They go to the control plane, with all their bytes that were read. Changes `hub` and
 //! `turn_end`; gives sockets of `reactor` to `hand_over`.
 
 use crate::marks::hit;

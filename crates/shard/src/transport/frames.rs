@@ -12,11 +12,11 @@ use std::borrow::Cow;
 /// What a transport does with a whole message of its client, after inflating.
 pub(super) type MessageHandler<R> = fn(&mut Shard<R>, Key, Kind, &[u8], Now);
 
-/// The whole message once its last piece has come; `ends` says whether this one is the first, and the last. Until then
-/// the pieces are kept in `message`; what came in one piece is never copied there.
+/// The whole message, once its last piece has come. `ends` says whether this piece is the first, and whether it is the last.
+/// Until then the pieces are kept in `message`. A message in one piece is never copied there.
 ///
-/// Compressed ones are kept as they came, within the limit of a message and the process's budget: to inflate piece by piece
-/// would take a window of 32 KiB for each connection in the middle of one.
+/// A compressed message is kept as it came, within the limit of a message and the process's budget. Inflating it piece by piece
+/// would take a window of 32 KiB for each connection that is in the middle of one.
 fn gathered<'a>(
     piece: &'a [u8],
     ends: (bool, bool),

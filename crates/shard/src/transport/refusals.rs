@@ -49,7 +49,7 @@ impl Refused {
         }
     }
 
-    /// The shards that the channels are at home on were asked, and are too busy to answer.
+    /// The homes of the channels were asked, and are too busy to answer.
     pub(crate) fn join_timeout() -> Self {
         let sentence = "The server is too busy to subscribe you: reconnect after a pause.";
         Self::unavailable("join_timeout", CloseReason::Overloaded, sentence)
@@ -65,7 +65,7 @@ impl Refused {
         Self::unavailable("full", CloseReason::Full, sentence)
     }
 
-    /// The server does not know how to tell who a client is; whoever runs it has to say that this does not matter.
+    /// The server cannot tell who a client is, and its operator has not allowed anonymous clients.
     pub(super) fn anonymous() -> Self {
         let sentence = "Anonymous clients are not let in here: start the server with --anonymous, or with --dev to try things.";
         Self::new(401, "anonymous", sentence)

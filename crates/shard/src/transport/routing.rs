@@ -154,7 +154,7 @@ impl<R: Reactor> Shard<R> {
         })
     }
 
-    /// A path that is no stream's. A WebSocket that the control plane has no answer for is told where streams are.
+    /// A path that is no stream's. The control plane has no answer for a WebSocket, so its client is told where streams are.
     fn route_elsewhere(&self, head: &RequestHead<'_>, path: &str) -> Result<Route, Refused> {
         if asks_for_websocket(head) {
             let shown: String = path.chars().take(SHOWN_PATH_CHARS).collect();
