@@ -448,7 +448,7 @@ mod tests {
             ("GET / HTTP/1.1\r\n\r\n", "400 Bad Request", "Host"),
             // The library's own verdict.
             (
-                "GET http://[ HTTP/1.1\r\nHost: here\r\n\r\n",
+                "GET /<> HTTP/1.1\r\nHost: here\r\n\r\n",
                 "400 Bad Request",
                 "valid URI",
             ),

@@ -69,6 +69,21 @@ pub fn http_head(bytes: &[u8]) {
         if check_request(&head).is_ok() {
             let hosts = head.headers("host").filter_map(Host::parse).count();
             assert!(hosts == 1 || hosts == 0 && head.minor_version() == 0);
+            let is_absolute = !head.target().starts_with('/') && head.target().contains("://");
+            let names = head
+                .headers("host")
+                .filter_map(Host::parse)
+                .map(|host| host.name());
+            let target = head.target().to_ascii_lowercase();
+            // An IPv6 address has several spellings.
+            assert!(
+                !is_absolute
+                    || names.into_iter().all(|name| {
+                        name.starts_with('[')
+                            || target
+                                .contains(name.trim_end_matches('.').to_ascii_lowercase().as_str())
+                    })
+            );
             assert!(BodyLength::of(&head).is_some() && !head.target().contains('#'));
         }
     }

@@ -2,6 +2,7 @@
 
 use super::body::decimal;
 use super::host::Host;
+use super::origin::default_port;
 use super::{HeadError, Malformed, RequestHead};
 
 /// Checks the host, the target and the body's framing of a request head.
@@ -10,6 +11,8 @@ use super::{HeadError, Malformed, RequestHead};
 /// So every case that RFC 9112 leaves to the server is an error here:
 ///
 /// * Host exactly once, and valid (section 3.2); an HTTP/1.0 request may lack it.
+/// * A target in absolute form names the host that Host names. Servers have to go by the target (section 3.2.2), and a proxy
+///   that goes by Host would have let the request through to another host.
 /// * No fragment in the target: a client never sends it (section 3.2).
 /// * One transfer coding, `chunked`, in one Transfer-Encoding, not in HTTP/1.0 and not beside Content-Length (section 6.1).
 /// * Content-Length at most once, and a number (section 6.3).
@@ -43,7 +46,27 @@ pub fn check_request(head: &RequestHead<'_>) -> Result<(), HeadError> {
     if is_ambiguous {
         return Err(HeadError::Framing);
     }
-    Ok(())
+    check_authority(head)
+}
+
+/// Compares the authority of the target with Host. A client sends both alike, but for a user's name, which is an error from
+/// strangers (RFC 9110, section 4.2.4).
+fn check_authority(head: &RequestHead<'_>) -> Result<(), HeadError> {
+    let Some((scheme, authority)) = head.scheme_and_authority() else {
+        return Ok(());
+    };
+    let asked = Host::parse(authority.as_bytes()).ok_or(HeadError::Authority)?;
+    let port = |host: Host<'_>| host.port().or_else(|| default_port(scheme));
+    let is_same = match head.header("host").map(Host::parse) {
+        None => !asked.name().is_empty(),
+        Some(Some(own)) => asked.is_same_host(&own) && port(asked) == port(own),
+        Some(None) => false,
+    };
+    if is_same {
+        Ok(())
+    } else {
+        Err(HeadError::Authority)
+    }
 }
 
 fn check_coding(value: &[u8]) -> Result<(), HeadError> {
@@ -106,6 +129,51 @@ mod tests {
         assert_eq!(old(""), Ok(()));
         assert_eq!(old("Host: a\r\nHost: a\r\n"), Err(HeadError::Host));
         assert_eq!(old("Host: a b\r\n"), Err(HeadError::Host));
+    }
+
+    #[test]
+    fn an_absolute_target_names_the_host_that_host_names() {
+        let asked = |target: &str, host: &str| {
+            verdict(
+                &format!("GET {target} HTTP/1.1"),
+                &format!("Host: {host}\r\n"),
+            )
+        };
+        for (target, host) in [
+            ("http://a", "a"),
+            ("http://a/metrics", "a"),
+            ("http://A.example:8000?x=://b", "a.EXAMPLE:8000"),
+            ("http://a:80/", "a"),
+            ("wss://a/", "a:443"),
+            ("http://[::1]:8000/", "[0::1]:8000"),
+            ("/metrics?from=http://evil/", "a"),
+            ("*", "a"),
+        ] {
+            assert_eq!(asked(target, host), Ok(()), "{target} {host}");
+        }
+        for (target, host) in [
+            ("http://evil/metrics", "a"),
+            ("http://evil", "a"),
+            ("http://evil?a/", "a"),
+            ("http://a:8001/", "a:8000"),
+            ("http://a:8000/", "a"),
+            ("https://a/", "a:80"),
+            ("http://u@a/", "a"),
+            ("http://a@evil/", "a"),
+            ("http:///metrics", ""),
+            ("http://a/", ""),
+        ] {
+            assert_eq!(
+                asked(target, host),
+                Err(HeadError::Authority),
+                "{target} {host}"
+            );
+        }
+        assert_eq!(verdict("GET http://a/ HTTP/1.0", ""), Ok(()));
+        for target in ["http:///", "http://u@a/"] {
+            let line = format!("GET {target} HTTP/1.0");
+            assert_eq!(verdict(&line, ""), Err(HeadError::Authority), "{target}");
+        }
     }
 
     #[test]

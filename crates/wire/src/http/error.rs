@@ -13,6 +13,8 @@ pub enum HeadError {
     Malformed(Malformed),
     /// No Host header, several, or one that names no host (RFC 9112, section 3.2).
     Host,
+    /// The target names another host than the Host header (RFC 9112, section 3.2.2).
+    Authority,
     /// A transfer coding other than `chunked`.
     TransferCoding,
     /// Several lengths of the body, or one that is no number: where the body ends would be a guess.
@@ -45,7 +47,7 @@ impl HeadError {
         match self {
             Self::TooLong | Self::TooManyHeaders => 431,
             Self::TransferCoding => 501,
-            Self::Malformed(_) | Self::Host | Self::Framing => 400,
+            Self::Malformed(_) | Self::Host | Self::Authority | Self::Framing => 400,
         }
     }
 
@@ -81,6 +83,9 @@ impl HeadError {
             Self::Host => {
                 "The request needs exactly one Host header: send the name and port of this server."
             }
+            Self::Authority => {
+                "The request's target and its Host header name different hosts: send the name and port of this server in both, or a target that begins with a slash."
+            }
             Self::TransferCoding => {
                 "The transfer coding is not supported: send Transfer-Encoding: chunked, or Content-Length."
             }
@@ -97,7 +102,7 @@ impl HeadError {
             Self::TooLong => "head_too_long",
             Self::TooManyHeaders => "too_many_headers",
             Self::Malformed(_) => "malformed_head",
-            Self::Host => "host",
+            Self::Host | Self::Authority => "host",
             Self::TransferCoding => "transfer_coding",
             Self::Framing => "framing",
         }

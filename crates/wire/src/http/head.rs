@@ -41,6 +41,22 @@ impl<'a> RequestHead<'a> {
         self.path_and_query().1
     }
 
+    /// Scheme and authority of a target in absolute form; of other targets none.
+    pub(super) fn scheme_and_authority(&self) -> Option<(&'a str, &'a str)> {
+        if self.target.starts_with('/') {
+            return None;
+        }
+        let (before, _) = self
+            .target
+            .split_once(['?', '#'])
+            .unwrap_or((self.target, ""));
+        let (scheme, rest) = before.split_once("://")?;
+        let authority = rest
+            .split_once('/')
+            .map_or(rest, |(authority, _)| authority);
+        Some((scheme, authority))
+    }
+
     fn path_and_query(&self) -> (&'a str, Option<&'a str>) {
         // `check_request` refuses a fragment; for those who do not ask it, a fragment is part of neither.
         let target = self.target.split('#').next().unwrap_or_default();

@@ -108,7 +108,7 @@ fn split_scheme(text: &str) -> Option<(&str, &str)> {
     is_scheme.then_some((scheme, authority))
 }
 
-fn default_port(scheme: &str) -> Option<u16> {
+pub(super) fn default_port(scheme: &str) -> Option<u16> {
     let is = |known: &str| scheme.eq_ignore_ascii_case(known);
     if is("http") || is("ws") {
         Some(80)

@@ -2,7 +2,7 @@
 //!
 //! Where two readers of one stream disagree, a stranger can hide a request inside another.
 
-use crate::support::{Http, head, on_both_drivers, options, start};
+use crate::support::{Http, head, metric, on_both_drivers, options, start};
 use myriad_server::Options;
 use std::net::SocketAddr;
 
@@ -104,12 +104,27 @@ on_both_drivers! {
         }
     }
 
+    fn both_planes_refuse_a_target_of_another_host(driver) {
+        let server = start(options(driver));
+        for path in ["/healthz", "/metrics", "/nothing"] {
+            for target in ["http://evil", "http://a:8001", "http://a@evil", "http://"] {
+                let request = format!("GET {target}{path} HTTP/1.1\r\nHost: a\r\n\r\n");
+                check_control_plane(server.address(), &request, 400);
+            }
+        }
+        // With --dev pages of the server's own host are let in, and the target says which host that is.
+        let request = "GET http://evil/raw?channel=c HTTP/1.1\r\nHost: a\r\nOrigin: http://a\r\n\r\n";
+        check_verdict(&mut Http::connect(server.address()), request, 400);
+        let refused = "myriad_upgrades_refused_total{reason=\"host\"}";
+        assert!(metric(server.address(), refused) > 0, "{refused}");
+    }
+
     fn what_old_clients_and_proxies_send_is_served(driver) {
         let server = start(options(driver));
         for request in [
             "GET /healthz HTTP/1.0\r\n\r\n",
             "GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-            "GET http://anything:80/healthz HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET http://anything:80/healthz HTTP/1.1\r\nHost: anything\r\n\r\n",
             "GET /healthz HTTP/1.1\r\nHost:\r\n\r\n",
             "\r\nGET /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
             "GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
