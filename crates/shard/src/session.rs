@@ -111,9 +111,9 @@ impl<R: Reactor> Shard<R> {
             }
             match handled {
                 Ok(()) => {}
-                Err((id, Failure::Reply(code))) => {
-                    self.metrics().command_errors[code.index()].add(1);
-                    self.reply(format, |writer| writer.error(id, code));
+                Err((id, Failure::Reply(code))) => self.reply_error(format, id, code, code.text()),
+                Err((id, Failure::Explained(code, sentence))) => {
+                    self.reply_error(format, id, code, sentence);
                 }
                 Err((_, Failure::Close(reason, _))) => {
                     self.finish_replies(key, now);
@@ -151,7 +151,13 @@ impl<R: Reactor> Shard<R> {
         self.metrics().commands.add(1);
         let id = command.id;
         let state = self.hub.session(key.index).state;
+        let too_deep = command.request.nested_too_deep();
         let handled = match (state, command.request) {
+            (SessionState::New, Request::Connect(_)) | (SessionState::Connected, _)
+                if let Some(sentence) = too_deep =>
+            {
+                Err(Failure::Explained(ErrorCode::BadRequest, sentence))
+            }
             (SessionState::Connected, Request::Pong) => {
                 if self.hub.take_pong(key.index) {
                     Ok(())

@@ -5,6 +5,7 @@
 use super::publish::{NewPublication, parse};
 use axum::http::StatusCode;
 use myriad_shard::{Payload, PublishOptions};
+use myriad_wire::centrifuge::is_json;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -92,6 +93,7 @@ fn by_the_book(body: &[u8]) -> Option<Book> {
         let is_repeated = match &**name {
             "channel" => channel.replace(string(value)?).is_some(),
             "data" => {
+                is_json(value.get().as_bytes()).then_some(())?;
                 if value.get().starts_with('"') {
                     string(value)?;
                 }

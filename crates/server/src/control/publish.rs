@@ -18,6 +18,7 @@ use hyper::body::Body as _;
 use myriad_shard::{
     Content, DataFormat, Mesh, Namespaces, Payload, PublishOptions, PublishRefused,
 };
+use myriad_wire::centrifuge::is_nested_too_deep;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -271,6 +272,11 @@ fn json(data: &RawValue) -> Result<Payload, Refusal> {
             ))
         })?;
     }
+    if is_nested_too_deep(data.get()) {
+        return Err(malformed(
+            r#"field "data" is nested deeper than 128 arrays and objects"#,
+        ));
+    }
     Ok(Payload::Json(data.get().into()))
 }
 
@@ -407,6 +413,16 @@ mod tests {
         assert!(refusal(&body).contains("65 tags; send at most 64"));
         let body = r#"{"channel": "c", "data": 1, "tags": {"a": 1}}"#;
         assert!(refusal(body).contains("tags"));
+    }
+
+    #[test]
+    fn data_is_nested_to_a_depth() {
+        let body = |depth| {
+            let data = "[".repeat(depth) + &"]".repeat(depth);
+            format!(r#"{{"channel": "c", "data": {data}}}"#)
+        };
+        assert!(parse(body(128).as_bytes()).is_ok());
+        assert!(refusal(&body(129)).contains("nested deeper than 128"));
     }
 
     #[test]

@@ -6,13 +6,15 @@ use crate::shard::Shard;
 use myriad_hub::{CloseReason, NameError, Now, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{Command, CommandError, ErrorCode};
+use myriad_wire::centrifuge::{Command, CommandError, Encoding as Format, ErrorCode, ReplyError};
 
 /// A command that is not carried out. The client erred, or lacks a right, or the server cannot for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// An error in the reply.
     Reply(ErrorCode),
+    /// An error in the reply, with a sentence of ours instead of the protocol's words.
+    Explained(ErrorCode, &'static str),
     /// The end of the connection, and its cause for the log: the client is only told the protocol's words.
     Close(CloseReason, &'static str),
 }
@@ -83,6 +85,7 @@ impl<R: Reactor> Shard<R> {
             let Asked { command, channel } = asked();
             let (code, reason) = match failure {
                 Failure::Reply(code) => (code.code(), code.text()),
+                Failure::Explained(code, sentence) => (code.code(), sentence),
                 Failure::Close(reason, cause) => (u32::from(reason.code()), cause),
             };
             ConnectionEvent::CommandRefused(Box::new(RefusedCommand {
@@ -94,6 +97,22 @@ impl<R: Reactor> Shard<R> {
                 reason,
             }))
         });
+    }
+
+    /// Appends an error to the replies to the message that is being handled.
+    pub(super) fn reply_error(
+        &mut self,
+        format: Format,
+        command: u32,
+        code: ErrorCode,
+        message: &str,
+    ) {
+        self.metrics().command_errors[code.index()].add(1);
+        let error = ReplyError {
+            message,
+            ..ReplyError::from(code)
+        };
+        self.reply(format, |writer| writer.error(command, error));
     }
 
     /// Answers a command with an error that has come from elsewhere.
@@ -126,7 +145,7 @@ mod tests {
             (NameError::OtherUsers, 103),
         ] {
             let told = match Failure::from(error) {
-                Failure::Reply(code) => code.code(),
+                Failure::Reply(code) | Failure::Explained(code, _) => code.code(),
                 Failure::Close(reason, _) => reason.code().into(),
             };
             assert_eq!(told, code, "{error:?}");

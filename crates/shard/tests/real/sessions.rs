@@ -5,6 +5,7 @@ use super::node::{Driver, Node, Options};
 use myriad_shard::{
     ChannelOptions, ClientOptions, CloseReason, Namespaces, Payload, PersonalChannel, Right,
 };
+use myriad_wire::centrifuge::ErrorCode;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tungstenite::Message;
@@ -20,6 +21,7 @@ on_both_drivers!(
     a_new_connection_of_a_user_ends_the_older_ones,
     a_personal_channel_announces_joins_where_everybody_is_told,
     a_drain_tells_clients_to_reconnect,
+    data_that_is_nested_too_deep_is_an_error,
     bytes_that_are_no_json_end_json_clients_only,
     protobuf_clients_get_binary_frames,
     a_client_that_comes_back_gets_what_it_missed_and_then_what_follows,
@@ -143,6 +145,45 @@ fn what_a_client_may_not_is_an_error_with_its_code(driver: Driver) {
             .sum()
     });
     assert_eq!(errors, 17);
+}
+
+fn data_that_is_nested_too_deep_is_an_error(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let mut client = Client(node.connect(PATH));
+    let mut ask = |id: u32, command: &str, data: &str, rest: &str| {
+        client.send_text(format!(
+            "{{\"id\":{id},\"{command}\":{{\"data\":{data}{rest}}}}}"
+        ));
+        let reply = client.read();
+        assert_eq!(reply["id"], id, "{reply}");
+        (reply["error"]["code"].as_u64(), reply.to_string())
+    };
+    let (room, known) = (
+        ",\"channel\":\"room\"",
+        format!(",\"subs\":{{\"room\":{{\"data\":{}}}}}", nested(129)),
+    );
+    for (command, data, rest) in [
+        ("connect", nested(20_000), ""),
+        ("connect", nested(1), &*known),
+    ] {
+        let (code, reply) = ask(1, command, &data, rest);
+        assert_eq!(code, Some(107), "{reply}");
+        assert!(reply.contains("the data of connect is nested"), "{reply}");
+    }
+    assert_eq!(ask(2, "connect", &nested(128), "").0, None);
+    for command in ["subscribe", "publish", "rpc"] {
+        let (code, reply) = ask(3, command, &nested(129), room);
+        assert_eq!(code, Some(107), "{reply}");
+        assert!(
+            reply.contains(&format!("the data of {command} is nested")),
+            "{reply}"
+        );
+    }
+    assert_eq!(ask(4, "publish", &nested(128), room).0, None);
+    assert_eq!(ask(5, "subscribe", &nested(128), room).0, None);
+    let errors = node.sum(|metrics| metrics.command_errors[ErrorCode::BadRequest.index()].value());
+    assert_eq!(errors, 5);
 }
 
 fn what_breaks_the_protocol_closes_with_its_code(driver: Driver) {

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use serde::de::Deserializer;
 
 use super::frame::Messages;
-use super::json::{Array, OrNull};
+use super::json::{Array, OrNull, is_nested_too_deep};
 use super::message::{Value, message};
 use super::protobuf::Field;
 use super::{CommandError, Data, Encoding};
@@ -311,6 +311,31 @@ impl Request<'_> {
             Self::History(request) => &request.channel,
             Self::SubRefresh(request) => &request.channel,
             Self::Pong | Self::Connect(_) | Self::Rpc(_) | Self::Send(_) | Self::Refresh(_) => "",
+        }
+    }
+
+    /// What is wrong if JSON in its data is nested deeper than parsers have to follow ([`is_nested_too_deep`]). Bytes are not
+    /// looked into, nor is the data of `send`, which has no reply.
+    #[must_use]
+    pub fn nested_too_deep(&self) -> Option<&'static str> {
+        let is_too_deep = |data: Data<'_>| match data {
+            Data::Json(json) => is_nested_too_deep(json),
+            Data::Binary(_) => false,
+        };
+        match self {
+            Self::Publish(request) => is_too_deep(request.data)
+                .then_some("the data of publish is nested deeper than 128 arrays and objects"),
+            Self::Rpc(request) => is_too_deep(request.data)
+                .then_some("the data of rpc is nested deeper than 128 arrays and objects"),
+            Self::Subscribe(request) => is_too_deep(request.data)
+                .then_some("the data of subscribe is nested deeper than 128 arrays and objects"),
+            Self::Connect(request) => {
+                let mut all = std::iter::once(request.data)
+                    .chain(request.subs.values().map(|known| known.data));
+                all.any(is_too_deep)
+                    .then_some("the data of connect is nested deeper than 128 arrays and objects")
+            }
+            _ => None,
         }
     }
 }

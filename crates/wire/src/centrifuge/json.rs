@@ -209,27 +209,54 @@ pub fn is_json(bytes: &[u8]) -> bool {
         return false;
     };
     // serde_json skips a value without recursion, however deep it is.
-    serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok() && depth(bytes) <= DEPTH_MAX
+    serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok() && !is_nested_too_deep(text)
 }
 
-/// How deep the arrays and objects of a valid JSON text are nested.
-fn depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest) = (0usize, 0);
-    let mut in_string = false;
+/// Whether a valid JSON text is nested deeper than 128 arrays and objects, which [`is_json`] refuses: parsers that read with
+/// recursion fail on it, or crash.
+#[must_use]
+pub fn is_nested_too_deep(json: &str) -> bool {
+    // Most texts are too short, or have too few brackets: to find that takes 0.04 ns a byte, to follow them 0.5 ns.
+    json.len() > 2 * DEPTH_MAX
+        && opening_brackets(json.as_bytes()) > DEPTH_MAX
+        && exceeds_depth(json.as_bytes())
+}
+
+/// Opening brackets of arrays and objects, those in strings too.
+fn opening_brackets(json: &[u8]) -> usize {
+    /// Sums of so many fit a byte, so that the compiler counts 16 or more at a time.
+    const CHUNK_BYTES: usize = 255;
+    // The two brackets differ in this bit only, and no other byte becomes one of them by it.
+    let is_opening = |byte: &u8| u8::from(byte | 0x20 == b'{');
+    let count = |chunk: &[u8]| usize::from(chunk.iter().map(is_opening).sum::<u8>());
+    json.chunks(CHUNK_BYTES).map(count).sum()
+}
+
+/// Whether the arrays and objects of a valid JSON text are nested too deep.
+fn exceeds_depth(json: &[u8]) -> bool {
+    let mut depth = 0usize;
     let mut bytes = json.iter();
     while let Some(byte) = bytes.next() {
-        match (in_string, byte) {
-            (_, b'"') => in_string = !in_string,
-            (true, b'\\') => drop(bytes.next()),
-            (false, b'[' | b'{') => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            (false, b']' | b'}') => depth = depth.saturating_sub(1),
+        match byte {
+            b'"' => skip_string(&mut bytes),
+            b'[' | b'{' if depth == DEPTH_MAX => return true,
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
     }
-    deepest
+    false
+}
+
+/// The rest of a string, with its closing quote.
+fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return,
+            b'\\' => drop(bytes.next()),
+            _ => {}
+        }
+    }
 }
 
 /// The same JSON value in one line, as a frame of several messages requires. Valid JSON has line breaks only between its
@@ -272,6 +299,11 @@ mod tests {
         assert!(!is_json(nested(1_000_000).as_bytes()));
         let in_a_string = format!("\"{}\\\"[\"", "[".repeat(300));
         assert!(is_json(in_a_string.as_bytes()));
+        let objects = |count| "{\"a\":".repeat(count) + "1" + &"}".repeat(count);
+        assert!(!is_nested_too_deep(&objects(128)));
+        assert!(is_nested_too_deep(&objects(129)));
+        let side_by_side = format!("[{}[]]", "[[]],".repeat(1_000));
+        assert!(!is_nested_too_deep(&side_by_side));
     }
 
     #[test]

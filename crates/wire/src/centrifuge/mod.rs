@@ -32,7 +32,7 @@ pub use command::{
 pub use delta::{Delta, apply_delta, make_delta, make_text_delta};
 pub use error::CommandError;
 pub use filter::{Filter, FilterError};
-pub use json::{is_json, json_without_line_breaks};
+pub use json::{is_json, is_nested_too_deep, json_without_line_breaks};
 pub use push::{EndReason, Push, ServerSubscription};
 pub use reply::{
     ClientInfo, ConnectResult, FrameWriter, PublicationFields, ReplyError, SubscribeResult,
