@@ -46,7 +46,7 @@ impl Content {
                 Cow::Owned(json_string(&String::from_utf8_lossy(&delta)))
             }
             (None, Format::Json) => {
-                // Bytes are empty in JSON: a client that reads only JSON cannot get them.
+                // Bytes have no form in JSON: a client that reads only JSON is closed before it would be told of them.
                 let json = self.payload.json().unwrap_or_default();
                 match (form, json) {
                     (DataForm::Whole | DataForm::Delta, json) => Cow::Owned(json_string(&json)),

@@ -42,6 +42,12 @@ impl Payload {
         }
     }
 
+    /// Whether clients that read only JSON can read it.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        !matches!(self, Self::Binary(_))
+    }
+
     /// The data as JSON without line breaks, which separate the messages of the Centrifuge protocol; none where it is bytes.
     #[must_use]
     pub fn json(&self) -> Option<Cow<'_, str>> {

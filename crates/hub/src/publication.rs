@@ -147,7 +147,7 @@ impl Publication {
     /// Whether clients that read only JSON can read it.
     #[must_use]
     pub fn is_json(&self) -> bool {
-        !matches!(self.content.payload, Payload::Binary(_))
+        self.content.payload.is_json()
     }
 
     /// Appends it to a message of Centrifuge clients.

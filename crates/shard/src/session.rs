@@ -116,12 +116,7 @@ impl<R: Reactor> Shard<R> {
                     self.reply_error(format, id, code, sentence);
                 }
                 Err((_, Failure::Close(reason, _))) => {
-                    self.finish_replies(key, now);
-                    let frame = crate::transport::close_frame_of::<R>(
-                        self.hub.connection(key.index).transport(),
-                        reason,
-                    );
-                    return self.close_gracefully(key, reason, frame, now);
+                    return self.close_behind_replies(key, reason, now);
                 }
             }
             if self.sessions.replies.len() > FRAME_BYTES_MAX {

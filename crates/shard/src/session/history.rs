@@ -74,6 +74,10 @@ impl<R: Reactor> Shard<R> {
                 position,
                 publications,
             } => {
+                let asked = || Asked::command("history", "");
+                if self.close_if_unreadable(key, &publications, asked, now) {
+                    return;
+                }
                 let format = format_of(self.hub.connection(key.index).transport());
                 let parts: Vec<_> = publications
                     .iter()

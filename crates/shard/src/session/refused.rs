@@ -3,7 +3,8 @@
 use crate::events::{ConnectionEvent, RefusedCommand};
 use crate::mesh::Mesh;
 use crate::shard::Shard;
-use myriad_hub::{CloseReason, NameError, Now, Ticket};
+use crate::transport::close_frame_of;
+use myriad_hub::{CloseReason, Kept, NameError, Now, Ticket, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{Command, CommandError, Encoding as Format, ErrorCode, ReplyError};
@@ -97,6 +98,37 @@ impl<R: Reactor> Shard<R> {
                 reason,
             }))
         });
+    }
+
+    /// Ends a connection behind the replies that were gathered.
+    pub(super) fn close_behind_replies(&mut self, key: Key, reason: CloseReason, now: Now) {
+        self.finish_replies(key, now);
+        let transport = self.hub.connection(key.index).transport();
+        let frame = close_frame_of::<R>(transport, reason);
+        self.close_gracefully(key, reason, frame, now);
+    }
+
+    /// Ends the connection of a client that reads only JSON and would be answered with something else. It could not be told what
+    /// the publication says, and without that one the answer would look whole. A live delivery ends it the same way, and the code
+    /// is final: the client does not come back to ask again. True if the client has ended.
+    pub(super) fn close_if_unreadable(
+        &mut self,
+        key: Key,
+        publications: &[Kept],
+        asked: impl FnOnce() -> Asked,
+        now: Now,
+    ) -> bool {
+        let reads_all = self.hub.connection(key.index).transport() != Transport::CentrifugeJson
+            || publications
+                .iter()
+                .all(|kept| kept.content.payload.is_json());
+        if !reads_all {
+            let reason = CloseReason::InappropriateProtocol;
+            let cause = "the answer has a publication that is not JSON";
+            self.note_refused(key, asked, Failure::Close(reason, cause), now);
+            self.close_behind_replies(key, reason, now);
+        }
+        !reads_all
     }
 
     /// Appends an error to the replies to the message that is being handled.

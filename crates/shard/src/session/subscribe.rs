@@ -394,7 +394,13 @@ impl<R: Reactor> Shard<R> {
             });
             kept
         });
-        let newest = recovered.as_ref().and_then(|kept| kept.last());
+        let channel = Arc::clone(self.hub.channel_name(subscription));
+        let missed = recovered.as_deref().unwrap_or_default();
+        let asked = || Asked::command("subscribe", &channel);
+        if self.close_if_unreadable(key, missed, asked, now) {
+            return;
+        }
+        let newest = missed.last();
         if terms.delta && newest.is_some_and(|kept| kept.offset == position.offset) {
             let flags = self.hub.subscription_flags(subscription);
             let flags = flags.with(SubscriptionFlags::HAS_BASE);
@@ -405,7 +411,6 @@ impl<R: Reactor> Shard<R> {
             position,
             recovered,
         };
-        let channel = Arc::clone(self.hub.channel_name(subscription));
         if pending.command == 0 {
             return self.note_server_side(key, channel, outcome, now);
         }

@@ -23,6 +23,8 @@ on_both_drivers!(
     a_drain_tells_clients_to_reconnect,
     data_that_is_nested_too_deep_is_an_error,
     bytes_that_are_no_json_end_json_clients_only,
+    kept_bytes_that_are_no_json_end_json_clients_that_ask_for_them,
+    bytes_in_a_personal_channel_end_a_json_client_that_recovers,
     protobuf_clients_get_binary_frames,
     a_client_that_comes_back_gets_what_it_missed_and_then_what_follows,
     history_is_read_in_pages_and_in_reverse,
@@ -446,6 +448,66 @@ fn bytes_that_are_no_json_end_json_clients_only(driver: Driver) {
     node.publish("room", Payload::Binary([0, 255].into()));
     assert_eq!(raw.read().expect("a frame"), Message::binary(vec![0, 255]));
     assert_eq!(json.close_code(), 3506);
+}
+
+fn kept_bytes_that_are_no_json_end_json_clients_that_ask_for_them(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let mut publisher = node.connect_with(PATH, "sec-websocket-protocol", "centrifuge-protobuf");
+    // {id: 1, connect: {}}, and {id: 2, publish: {channel: "room", data: [0, 255]}}
+    let connect = [4, 0x08, 1, 0x22, 0];
+    let publish = b"\x0e\x08\x02\x3a\x0a\x0a\x04room\x12\x02\x00\xff";
+    for command in [&connect[..], publish] {
+        let command = Message::binary(command.to_vec());
+        publisher.send(command).expect("a socket");
+        publisher.read().expect("a reply");
+    }
+    node.publish("room", Payload::Json("2".into()));
+    let subscribe = |offset: u64| json!({"id": 2, "subscribe": {"channel": "room", "recover": true, "offset": offset}});
+    let history = |since: u64| json!({"id": 3, "history": {"channel": "room", "limit": -1, "since": {"offset": since}}});
+    // Those to whom the bytes would be told.
+    for command in [subscribe(0), history(0)] {
+        let mut client = Client::open(&node);
+        client.send_text(format!("{}\n{command}", json!({"id": 9, "rpc": {}})));
+        // What was answered before comes before the end.
+        assert_eq!(client.read()["id"], 9);
+        assert_eq!(client.close_code(), 3506, "{command}");
+    }
+    let reason = CloseReason::InappropriateProtocol;
+    assert_eq!(node.closes(reason), 2);
+    let mut client = Client::open(&node);
+    let page = client.ask(&history(1));
+    assert_eq!(page["history"]["publications"][0]["data"], 2, "{page}");
+    let position = client.ask(&json!({"id": 3, "history": {"channel": "room"}}));
+    assert_eq!(position["history"]["offset"], 2);
+    let recovered = client.ask(&subscribe(1));
+    assert_eq!(recovered["subscribe"]["recovered"], true);
+    assert_eq!(recovered["subscribe"]["publications"][0]["data"], 2);
+    // {id: 3, history: {channel: "room", limit: 9}}
+    let history = b"\x0c\x08\x03\x52\x08\x0a\x04room\x38\x09";
+    let history = Message::binary(history.to_vec());
+    publisher.send(history).expect("a socket");
+    let page = publisher.read().expect("a reply").into_data();
+    assert!(page.windows(4).any(|bytes| bytes == [0x22, 2, 0, 255]));
+}
+
+fn bytes_in_a_personal_channel_end_a_json_client_that_recovers(driver: Driver) {
+    let options = Options {
+        client: ClientOptions {
+            user_id_http_header: Some("x-user".into()),
+            personal_channel: Some(PersonalChannel {
+                namespace: None,
+                single_connection: false,
+            }),
+            ..ClientOptions::default()
+        },
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    node.publish("#42", Payload::Binary([0, 255].into()));
+    let mut client = Client(node.connect_with(PATH, "x-user", "42"));
+    let known = json!({"#42": {"recover": true, "recoverable": true, "offset": 0}});
+    client.send(&json!({"id": 1, "connect": {"subs": known}}));
+    assert_eq!(client.close_code(), 3506);
 }
 
 fn protobuf_clients_get_binary_frames(driver: Driver) {

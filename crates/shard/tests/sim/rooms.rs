@@ -34,8 +34,6 @@ pub(crate) struct Issue {
     pub(crate) room: usize,
     /// The client that published it; none for the application.
     pub(crate) publisher: Option<usize>,
-    /// Others are bytes, and empty where a client that reads JSON finds them in a history.
-    pub(crate) is_json: bool,
     /// The server took it in: it must reach all who had subscribed before.
     pub(crate) is_accepted: bool,
 }
@@ -84,11 +82,10 @@ pub(crate) fn id_in(data: &[u8]) -> u64 {
 
 impl Rooms {
     /// A new publication and its number.
-    pub(crate) fn issue(&mut self, room: usize, publisher: Option<usize>, is_json: bool) -> u64 {
+    pub(crate) fn issue(&mut self, room: usize, publisher: Option<usize>) -> u64 {
         self.issues.push(Issue {
             room,
             publisher,
-            is_json,
             is_accepted: false,
         });
         self.issues.len() as u64 - 1
@@ -104,7 +101,7 @@ impl Rooms {
 
     /// The application publishes.
     pub(crate) fn publish(&mut self, mesh: &Mesh, room: usize, size: usize, is_json: bool) {
-        let id = self.issue(room, None, is_json);
+        let id = self.issue(room, None);
         let data = data_of(id, size, is_json);
         let payload = match String::from_utf8(data) {
             Ok(json) => Payload::Json(json.into()),
@@ -124,14 +121,6 @@ impl Rooms {
         let place = (epoch.to_owned(), offset);
         let known = self.place_of.entry(id).or_insert_with(|| place.clone());
         assert_eq!(*known, place, "a publication with two offsets");
-        self.see_top(room, epoch, offset);
-    }
-
-    /// Somebody found an empty publication in a history.
-    pub(crate) fn see_empty(&mut self, room: usize, epoch: &str, offset: u64) {
-        let id = self.id_at(room, epoch, offset);
-        let is_json = id.is_some_and(|id| self.issued(id).is_json);
-        assert!(!is_json, "{}: {offset} came empty", ROOMS[room]);
         self.see_top(room, epoch, offset);
     }
 
