@@ -579,6 +579,9 @@ fn a_client_that_comes_back_gets_what_it_missed_and_then_what_follows(driver: Dr
     let request = json!({"channel": "room", "recover": true, "offset": 2, "epoch": "_", "flag": 2});
     let reply = client.ask(&json!({"id": 2, "subscribe": request}));
     assert_eq!(reply["error"]["code"], 112);
+    let unrecoverable = ErrorCode::UnrecoverablePosition.index();
+    let counted = node.sum(|metrics| metrics.command_errors[unrecoverable].value());
+    assert_eq!(counted, 1);
     let request = json!({"channel": "room", "recover": true, "offset": 4, "epoch": epoch});
     client.ask(&json!({"id": 3, "subscribe": request}));
     node.publish("room", Payload::Json("6".into()));
@@ -637,6 +640,11 @@ fn history_is_read_in_pages_and_in_reverse(driver: Driver) {
         read(json!({"limit": 9, "since": {"offset": 1, "epoch": "other"}})),
         (None, None, Some(112))
     );
+    // An error that came from elsewhere counts as one that was answered at once.
+    let counted =
+        |code: ErrorCode| node.sum(|metrics| metrics.command_errors[code.index()].value());
+    assert_eq!(counted(ErrorCode::BadRequest), 1);
+    assert_eq!(counted(ErrorCode::UnrecoverablePosition), 1);
 }
 
 fn what_has_no_room_as_it_is_written_is_not_recovered(driver: Driver) {
