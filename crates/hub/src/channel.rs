@@ -1,5 +1,6 @@
 //! One shard's side of a channel: its members here, and the publications on their way to them.
 
+use crate::hub::Pace;
 use crate::{Delivery, Epoch, SlowConsumer};
 use myriad_wheel::{Key, NONE};
 use std::collections::VecDeque;
@@ -142,6 +143,11 @@ pub(crate) enum Membership {
     Joined { epoch: Epoch },
 }
 
+/// Deliveries that may wait in a channel before there is a backlog.
+const BACKLOG_MAX: usize = 1000;
+/// Their bytes.
+const BACKLOG_BYTES_MAX: usize = 4 << 20;
+
 /// A channel with subscribers on this shard.
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -159,8 +165,11 @@ pub(crate) struct Channel {
     pub(crate) last_offset: u64,
     /// What is to be delivered, the first of them under way when `cursor` is not zero.
     pub(crate) deliveries: VecDeque<Delivery>,
+    /// About as many bytes as these add to the queue of each member.
+    pub(crate) backlog_bytes: usize,
     /// Next member for the first delivery.
     pub(crate) cursor: usize,
+    pub(crate) pace: Pace,
 }
 
 impl Default for Channel {
@@ -181,8 +190,16 @@ impl Channel {
             ended_observers: 0,
             last_offset: 0,
             deliveries: VecDeque::new(),
+            backlog_bytes: 0,
             cursor: 0,
+            pace: Pace::default(),
         }
+    }
+
+    /// Whether so much waits that clients are to publish later, and that nobody is waited for any longer. What the application
+    /// publishes is bounded by the process's limit alone.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.deliveries.len() >= BACKLOG_MAX || self.backlog_bytes >= BACKLOG_BYTES_MAX
     }
 
     pub(crate) fn has_members(&self) -> bool {

@@ -125,6 +125,8 @@ impl Hub {
             .iter()
             .filter(|listed| **listed == index)
             .count();
+        let paused = self.paused.iter().filter(|paused| paused.1 == index);
+        let listed = listed + paused.count();
         assert_eq!(listed, usize::from(!channel.deliveries.is_empty()));
         assert!(
             channel

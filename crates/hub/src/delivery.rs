@@ -3,6 +3,7 @@
 use crate::compression::Compressor;
 use crate::encoding::{DataForm, Encoding, Protocol};
 use crate::frames::{Encode, FrameCache, frame_of};
+use crate::outbound::CHUNK_BYTES;
 use crate::publication::{format_of, kind_of};
 use crate::{Announcement, Publication};
 use myriad_wire::deflate::Window;
@@ -50,6 +51,14 @@ impl Delivery {
             Self::Batch(batch) => batch.last_offset,
             Self::Presence(_) => 0,
         }
+    }
+
+    /// About as many bytes as it adds to a queue.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let publications = self.publications().iter();
+        let bytes = publications.map(|publication| publication.content().bytes());
+        bytes.sum::<usize>() + CHUNK_BYTES
     }
 
     /// What a subscriber has had of it whose last offset is this.

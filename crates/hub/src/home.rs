@@ -38,6 +38,9 @@ pub struct HomeSettings {
     /// Bytes that this home's histories may take, with the records of their channels. Only the records of channels with
     /// subscribers may be more.
     pub history_bytes_max: u64,
+    /// Bytes at which a waiting batch leaves. A batch is one entry of a connection's queue: it must be far smaller than the
+    /// queue's budget.
+    pub batch_bytes_max: usize,
 }
 
 /// Figures of a home.

@@ -5,9 +5,12 @@ mod connections;
 mod deliveries;
 mod observers;
 mod outbound;
+mod pace;
 mod sessions;
 mod slow_consumers;
 mod subscriptions;
+
+pub(crate) use pace::Pace;
 
 pub use deliveries::{DeliverySlice, Target};
 pub use slow_consumers::{Overflown, SlowConsumerStats};
@@ -22,8 +25,8 @@ use crate::outbound::Outbound;
 use crate::session::Session;
 use crate::timers::{InputBacklog, Timing};
 use crate::{Namespaces, Now};
-use myriad_wheel::{Slab, Wheel};
-use std::collections::{HashMap, VecDeque};
+use myriad_wheel::{Slab, Tick, Wheel};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// One core's connections and channels.
@@ -43,6 +46,10 @@ pub struct Hub {
     pub(crate) names: HashMap<Arc<str>, u32>,
     /// Channels with a delivery under way, in turn.
     pub(crate) delivering: VecDeque<u32>,
+    /// Channels with a delivery that begins at this tick.
+    pub(crate) paused: BTreeSet<(Tick, u32)>,
+    /// The time of the deliveries of this turn.
+    delivery_tick: Tick,
     /// Connections with something to send that does not wait for their socket, each once.
     flush: Vec<u32>,
     deliveries: u64,
@@ -85,6 +92,8 @@ impl Hub {
             channels: Slab::new(),
             names: HashMap::new(),
             delivering: VecDeque::new(),
+            paused: BTreeSet::new(),
+            delivery_tick: now.tick(),
             flush: Vec::new(),
             deliveries: 0,
             compressor: Compressor::default(),

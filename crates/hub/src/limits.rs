@@ -7,19 +7,31 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 ///
 /// Relaxed ordering suffices: the pool guards a number, not memory.
 #[derive(Clone, Debug)]
-pub struct Pool(Arc<AtomicU64>);
+pub struct Pool {
+    available: Arc<AtomicU64>,
+    size: u64,
+}
 
 impl Pool {
     /// A pool of `credits`.
     #[must_use]
     pub fn new(credits: u64) -> Self {
-        Self(Arc::new(AtomicU64::new(credits)))
+        Self {
+            available: Arc::new(AtomicU64::new(credits)),
+            size: credits,
+        }
+    }
+
+    /// Credits that there are, held or not.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
     }
 
     /// Credits nobody holds.
     #[must_use]
     pub fn available(&self) -> u64 {
-        self.0.load(Relaxed)
+        self.available.load(Relaxed)
     }
 
     /// Takes up to `wanted` credits, but at least `least` or none.
@@ -31,7 +43,7 @@ impl Pool {
                 available.min(wanted)
             }
         };
-        self.0
+        self.available
             .fetch_update(Relaxed, Relaxed, |available| {
                 Some(available - grant(available))
             })
@@ -40,7 +52,7 @@ impl Pool {
 
     /// Gives credits back.
     pub fn give(&self, credits: u64) {
-        self.0.fetch_add(credits, Relaxed);
+        self.available.fetch_add(credits, Relaxed);
     }
 }
 
@@ -101,13 +113,19 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Takes `credits`, all or none.
+    /// Takes `credits`, all or none; none if that would leave less than `reserve`.
     #[must_use]
-    pub fn take(pool: &Pool, credits: u64) -> Option<Self> {
-        (pool.take(credits, credits) == credits).then(|| Self {
+    pub fn take(pool: &Pool, credits: u64, reserve: u64) -> Option<Self> {
+        (pool.take(credits, credits.saturating_add(reserve)) == credits).then(|| Self {
             pool: pool.clone(),
             credits,
         })
+    }
+
+    /// Whether more than half of its pool is held.
+    #[must_use]
+    pub fn pool_is_short(&self) -> bool {
+        self.pool.available() < self.pool.size() / 2
     }
 }
 
@@ -149,11 +167,22 @@ mod tests {
     #[test]
     fn a_permit_is_all_or_nothing() {
         let pool = Pool::new(10);
-        let permit = Permit::take(&pool, 7);
-        assert!(permit.is_some());
-        assert!(Permit::take(&pool, 4).is_none());
-        assert_eq!(pool.available(), 3);
+        let permit = Permit::take(&pool, 7, 0).expect("all are there");
+        assert!(Permit::take(&pool, 4, 0).is_none());
+        assert_eq!((pool.available(), pool.size()), (3, 10));
+        assert!(permit.pool_is_short());
         drop(permit);
         assert_eq!(pool.available(), 10);
+    }
+
+    #[test]
+    fn a_permit_leaves_the_reserve() {
+        let pool = Pool::new(10);
+        let permit = Permit::take(&pool, 5, 4).expect("five stay");
+        assert!(!permit.pool_is_short());
+        assert!(Permit::take(&pool, 2, 4).is_none());
+        assert!(Permit::take(&pool, 1, 4).is_some());
+        assert!(Permit::take(&pool, 1, u64::MAX).is_none());
+        assert!(Permit::take(&pool, 5, 0).is_some());
     }
 }

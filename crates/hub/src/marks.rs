@@ -140,6 +140,7 @@ crate::marks! {
         DeliverToNobody = "a publication finds that the channel has gone",
         DeliverWhileJoining = "a publication of an earlier membership arrives",
         DeliverBehindAnother = "a publication waits for an earlier one's delivery",
+        DeliveriesPause = "most members of a channel are congested, and its deliveries pause",
         DeliverInSlices = "a delivery takes more than one slice",
         DeliverInTurn = "several channels deliver in one turn",
         DeliverPastOwn = "a member has had this publication already",

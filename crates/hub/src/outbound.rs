@@ -28,7 +28,7 @@ pub enum Chunk {
 
 /// What a chunk costs beyond its bytes: its entry in the queue, and the allocator's overhead. Without it, a client that pings
 /// and reads nothing could have 29 MB of memory in two-byte pongs on a budget of 1 MiB.
-const CHUNK_BYTES: usize = 64;
+pub(crate) const CHUNK_BYTES: usize = 64;
 
 impl Chunk {
     /// The bytes.
@@ -147,23 +147,33 @@ impl Outbound {
         before - self.cost
     }
 
-    /// Drops publications of a subscription of which no byte was sent: the first `max` of them. Returns how many, and by how
-    /// much the cost fell.
-    pub(crate) fn drop_publications(&mut self, of: u32, max: usize) -> (usize, u32) {
-        let mut dropped = 0;
-        let mut cost = 0;
+    /// Drops publications of which no byte was sent and whose subscription `may_go`, the oldest first, until that has freed
+    /// `wanted` or none is left. Returns how many, and by how much the cost fell.
+    ///
+    /// Looks at no chunk behind the last one that goes: those that may go mostly are in front.
+    pub(crate) fn drop_oldest(
+        &mut self,
+        wanted: usize,
+        mut may_go: impl FnMut(u32) -> bool,
+    ) -> (usize, u32) {
+        let (mut dropped, mut cost) = (0, 0);
+        let mut staying = Vec::new();
         let mut is_begun = self.taken > 0;
-        self.chunks.retain(|chunk| {
+        while cost < wanted
+            && let Some(chunk) = self.chunks.pop_front()
+        {
             let stays = std::mem::take(&mut is_begun);
-            let is_one =
-                matches!(chunk, Chunk::Publication { subscription, .. } if *subscription == of);
-            let goes = is_one && !stays && dropped < max;
-            if goes {
-                dropped += 1;
-                cost += chunk.cost(0);
+            match chunk {
+                Chunk::Publication { subscription, .. } if !stays && may_go(subscription) => {
+                    dropped += 1;
+                    cost += chunk.cost(0);
+                }
+                _ => staying.push(chunk),
             }
-            !goes
-        });
+        }
+        for chunk in staying.into_iter().rev() {
+            self.chunks.push_front(chunk);
+        }
         let before = self.cost;
         self.uncount(cost);
         (dropped, before - self.cost)
@@ -280,20 +290,20 @@ mod tests {
         outbound.push(owned(b"ee"));
         outbound.advance(1);
         let cost = u32::try_from(2 + CHUNK_BYTES).expect("small");
-        assert_eq!(outbound.drop_publications(1, 1), (1, cost));
+        assert_eq!(outbound.drop_oldest(1, |of| of == 1), (1, cost));
         assert_eq!(content(&outbound), b"abbddee");
         outbound.push(publication(1, b"ff"));
         assert_eq!(outbound.drop_newest_publication(1), Some(cost));
         assert_eq!(content(&outbound), b"abbddee");
-        assert_eq!(outbound.drop_publications(1, usize::MAX), (1, cost));
+        assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 1), (1, cost));
         assert_eq!(
             content(&outbound),
             b"abbee",
             "the peer has part of the first"
         );
-        assert_eq!(outbound.drop_publications(1, usize::MAX), (0, 0));
+        assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 1), (0, 0));
         assert_eq!(outbound.drop_newest_publication(1), None);
-        assert_eq!(outbound.drop_publications(2, usize::MAX), (1, cost));
+        assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 2), (1, cost));
         assert_eq!(outbound.cost(), outbound.recount());
     }
 

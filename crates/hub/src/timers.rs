@@ -152,10 +152,11 @@ impl Hub {
         !doubted
     }
 
-    /// The earliest tick at which [`Hub::poll_due`] may have something, or a tick before it.
+    /// The earliest tick at which [`Hub::poll_due`] or [`Hub::resume_deliveries`] may have something, or a tick before it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Tick> {
-        self.wheel.next_deadline()
+        let deadlines = [self.wheel.next_deadline(), self.next_resumption()];
+        deadlines.into_iter().flatten().min()
     }
 
     pub(crate) fn arm_handshake(&mut self, index: u32) {

@@ -10,6 +10,10 @@ use myriad_wheel::Key;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// A turn's deliveries may add this share of a connection's outbound budget to its queue: then the queue is flushed. A reader
+/// who takes everything at once is not slow because many publications came in one turn.
+const BURST_SHARE: usize = 4;
+
 /// Consecutive targets of one batch that get the same bytes.
 struct Run {
     targets: Range<usize>,
@@ -19,17 +23,19 @@ struct Run {
 impl<R: Reactor> Shard<R> {
     /// The next slices of the deliveries under way, as one batch of sends.
     pub(crate) fn deliver(&mut self, now: Now) {
+        self.hub.resume_deliveries(now.tick());
         if !self.hub.is_delivering() {
             return;
         }
         let slice_max = self.settings.slice_max;
+        let burst_max = self.settings.outbound_bytes_max as usize / BURST_SHARE;
         let mut targets = Vec::with_capacity(slice_max);
         let mut overflown = Vec::new();
         let mut runs = Vec::new();
         // Submitted to every member once this batch has gone out.
         let mut finished = Vec::new();
-        let mut visited = 0;
-        while visited < slice_max {
+        let (mut visited, mut burst) = (0, 0);
+        while visited < slice_max && burst < burst_max {
             let from = targets.len();
             let max = slice_max - visited;
             let Some(slice) = self.hub.poll_delivery(
@@ -42,6 +48,7 @@ impl<R: Reactor> Shard<R> {
             };
             // Counts as one at least, so that the loop ends: a channel without members has none to visit.
             visited += slice.visited.max(1);
+            burst += slice.delivery.bytes();
             self.add_runs(&slice.delivery, from, &mut targets, &mut runs);
             if slice.finished {
                 finished.push(slice.delivery);

@@ -33,6 +33,12 @@ pub struct PublishOptions {
     pub skip_history: bool,
 }
 
+/// Of a connection's outbound budget, the share that a batch of publications may take.
+const BATCH_SHARE: usize = 4;
+
+/// Of the bytes of publications in flight, the share that clients leave to the application.
+const APPLICATION_SHARE: u64 = 4;
+
 /// Why a publication was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishRefused {
@@ -230,10 +236,15 @@ impl Mesh {
             return Err(PublishRefused::Draining);
         }
         let bytes = Publication::bytes_max(&content, self.0.limits.compression);
-        if bytes > self.0.limits.publication_bytes_max {
+        let pool = &self.0.publications;
+        let reserve = match asker {
+            Some(Asker::Session(_)) => pool.size() / APPLICATION_SHARE,
+            Some(Asker::Control(_)) | None => 0,
+        };
+        if bytes > pool.size() - reserve {
             return Err(PublishRefused::TooLarge);
         }
-        let permit = Permit::take(&self.0.publications, bytes).ok_or(PublishRefused::Busy)?;
+        let permit = Permit::take(pool, bytes, reserve).ok_or(PublishRefused::Busy)?;
         let message = Message::Publish(Box::new(Submission {
             channel: channel.into(),
             content,
@@ -310,6 +321,7 @@ impl Mesh {
             epoch_seed: self.0.epoch.bits() + ((shard as u64) << u32::BITS),
             namespaces: Arc::clone(&settings.namespaces),
             history_bytes_max: self.0.limits.history_bytes_max / self.shard_count() as u64,
+            batch_bytes_max: (settings.outbound_bytes_max as usize / BATCH_SHARE).min(256 << 10),
         }
     }
 

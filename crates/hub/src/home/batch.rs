@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 /// Publications of one batch: more are not waited for.
 const PUBLICATIONS_MAX: usize = 256;
-/// Bytes of their data: more are not waited for.
-const BYTES_MAX: usize = 256 << 10;
 
 /// A publication that has its position and is not delivered yet.
 #[derive(Debug)]
@@ -60,11 +58,13 @@ impl WaitingBatch {
         }
     }
 
-    /// Adds a publication; true when the batch is full.
-    pub(super) fn push(&mut self, accepted: Accepted) -> bool {
-        self.bytes += accepted.content.payload.bytes().len();
+    /// Adds a publication. True when the batch is to leave: it is full, or publications wait in the whole process that hold
+    /// more than half of what it may hold.
+    pub(super) fn push(&mut self, accepted: Accepted, bytes_max: usize) -> bool {
+        let is_short = accepted.permit.pool_is_short();
+        self.bytes += accepted.content.bytes();
         self.publications.push(accepted);
-        self.publications.len() == PUBLICATIONS_MAX || self.bytes >= BYTES_MAX
+        is_short || self.publications.len() == PUBLICATIONS_MAX || self.bytes >= bytes_max
     }
 
     /// The batch for so many shards.

@@ -110,7 +110,7 @@ impl Home {
         let batch = record
             .batch
             .get_or_insert_with(|| Box::new(WaitingBatch::new(deadline)));
-        if batch.push(accepted) {
+        if batch.push(accepted, self.settings.batch_bytes_max) {
             self.flush_batch(index);
         }
     }

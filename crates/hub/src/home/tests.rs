@@ -68,6 +68,7 @@ fn home_with(history_bytes_max: u64) -> Home {
         epoch_seed: 99,
         namespaces: Arc::new(namespaces()),
         history_bytes_max,
+        batch_bytes_max: 256 << 10,
     };
     Home::new(settings, Now(0))
 }
@@ -207,7 +208,7 @@ fn submission(channel: &str, id: Option<PublishId>) -> Submission {
     Submission {
         channel: channel.into(),
         content: Content::new(Payload::Text("".into())),
-        permit: Permit::take(&Pool::new(10), 1).expect("ten"),
+        permit: Permit::take(&Pool::new(10), 1, 0).expect("ten"),
         asker: id.map(Asker::Control),
         sender: None,
         idempotency_key: None,
@@ -584,6 +585,10 @@ fn a_batch_leaves_in_time_or_when_it_is_full() {
         say(&mut home, "batch:a", "", tick(20));
     }
     assert_eq!(drain(&mut home).len(), 1, "full by its number");
+    let permit = Permit::take(&Pool::new(10), 6, 0).expect("ten");
+    let plain = submission("batch:a", None);
+    home.handle_publish(Submission { permit, ..plain }, tick(20));
+    assert_eq!(drain(&mut home).len(), 1, "the process holds too much");
     // The last subscriber leaves: nobody gets what waits, and its permits go back.
     say(&mut home, "loose:a", "", tick(20));
     home.handle_join("loose:a".into(), 1, 1, tick(20));

@@ -65,12 +65,13 @@ impl Hub {
             return false;
         }
         record.last_offset = record.last_offset.max(offset);
-        if record.deliveries.is_empty() {
-            self.delivering.push_back(channel);
-        } else {
-            hit!(DeliverBehindAnother);
-        }
+        let is_first = record.deliveries.is_empty();
+        hit!(DeliverBehindAnother if !is_first);
+        record.backlog_bytes += delivery.bytes();
         record.deliveries.push_back(delivery);
+        if is_first {
+            self.list_delivering(channel);
+        }
         true
     }
 
@@ -93,6 +94,13 @@ impl Hub {
             );
         }
         Some(channel)
+    }
+
+    /// Whether so much waits to be delivered to a channel's members on this shard that its clients are to publish later.
+    #[must_use]
+    pub fn has_backlog(&self, channel: &str) -> bool {
+        let index = self.names.get(channel);
+        index.is_some_and(|&index| self.channels[index].has_backlog())
     }
 
     /// Whether deliveries are under way.
@@ -337,7 +345,9 @@ impl Hub {
 
     fn finish_delivery(&mut self, channel: u32, emptied_channels: &mut Vec<Arc<str>>) {
         let record = &mut self.channels[channel];
-        record.deliveries.pop_front();
+        let finished = record.deliveries.pop_front();
+        let bytes = finished.map_or(0, |delivery| delivery.bytes());
+        record.backlog_bytes -= bytes;
         record.cursor = 0;
         // No cursor is active here, so compact the list. A busy channel always has another publication waiting: without
         // this it would keep the entry of every member that ever left.
@@ -351,9 +361,10 @@ impl Hub {
             }
         }
         self.compact_observers(channel);
+        self.update_pace(channel, bytes);
         let record = &mut self.channels[channel];
         if !record.deliveries.is_empty() {
-            self.delivering.push_back(channel);
+            self.list_delivering(channel);
         } else if !record.has_members() {
             hit!(LastLeavesInDelivery);
             emptied_channels.push(self.remove_channel(channel));

@@ -8,7 +8,8 @@ use crate::outbound::{Chunk, Outbound, Overflow};
 use myriad_wheel::NONE;
 
 impl Hub {
-    /// Queues `chunk` behind what is queued, and lists the connection for the next flush.
+    /// Queues `chunk` behind what is queued, and lists the connection for the next flush. Where a budget is spent, publications
+    /// make room whose channels say that they may be dropped.
     ///
     /// # Errors
     /// A budget is spent: nothing was queued, and the connection must be closed.
@@ -47,20 +48,28 @@ impl Hub {
     }
 
     fn reserve_outbound(&mut self, index: u32, cost: usize) -> Result<u32, Overflow> {
-        let outbound = self.connections[index].outbound;
-        let queued = if outbound == NONE {
-            0
-        } else {
-            self.outbounds[outbound].cost()
-        };
-        if queued as usize + cost > self.outbound_bytes_max as usize {
+        if let Err(overflow) = self.try_reserve_outbound(index, cost) {
+            let wanted = match overflow {
+                Overflow::Connection => cost - self.outbound_room(index),
+                Overflow::Process => cost,
+            };
+            if !self.make_room(index, wanted) {
+                return Err(overflow);
+            }
+            self.try_reserve_outbound(index, cost)?;
+        }
+        Ok(self.outbound_made(index))
+    }
+
+    fn try_reserve_outbound(&mut self, index: u32, cost: usize) -> Result<(), Overflow> {
+        if cost > self.outbound_room(index) {
             hit!(OverConnectionBudget);
             return Err(Overflow::Connection);
         }
         if !self.reserve_buffered(cost) {
             return Err(Overflow::Process);
         }
-        Ok(self.outbound_made(index))
+        Ok(())
     }
 
     /// Bytes that a connection's own budget leaves.

@@ -4,7 +4,7 @@ use super::Hub;
 use crate::channel::{Member, SubscriptionFlags};
 use crate::encoding::DataForm;
 use crate::marks::hit;
-use crate::outbound::{Chunk, Overflow};
+use crate::outbound::Chunk;
 use crate::{CloseReason, Delivery, SlowConsumer};
 use myriad_wheel::NONE;
 use std::sync::Arc;
@@ -73,32 +73,70 @@ impl Hub {
         let channel = self.subscriptions[member.subscription].channel;
         let policy = self.channels[channel].slow_consumer;
         if policy == SlowConsumer::KeepLatest && !is_presence {
-            self.drop_queued(member, usize::MAX);
+            self.drop_oldest(member.connection, usize::MAX, |_, of| {
+                of == member.subscription
+            });
         }
-        while let Err(overflow) = self.enqueue(member.connection, chunk.clone()) {
-            match policy {
-                SlowConsumer::DropOldest if self.drop_queued(member, 1) => {}
-                SlowConsumer::GapThenRecover if has_session => return Err(self.make_gap(member)),
-                _ => return Err(close(member, overflow)),
-            }
+        let queued = self.enqueue(member.connection, chunk);
+        self.note_congestion(channel, member.connection);
+        if let Err(overflow) = queued {
+            return Err(match policy {
+                SlowConsumer::GapThenRecover if has_session => self.make_gap(member),
+                _ => Overflown::Close {
+                    connection: member.connection,
+                    reason: overflow.into(),
+                },
+            });
         }
         self.deliveries += delivery.publications().len() as u64;
         self.saved_bytes += saved_bytes;
         Ok(())
     }
 
-    /// Drops the first publications that wait for a member, `max` at most. False if none waits.
-    fn drop_queued(&mut self, member: Member, max: usize) -> bool {
-        let outbound = self.connections[member.connection].outbound;
-        if outbound == NONE {
-            return false;
+    /// Makes room in a connection's queue, for whatever is to be queued: publications go whose channels say that they may.
+    /// False if that frees nothing.
+    pub(super) fn make_room(&mut self, index: u32, wanted: usize) -> bool {
+        let oldest = self.drop_oldest(index, wanted, |hub, of| {
+            hub.policy_of(index, of) == Some(SlowConsumer::DropOldest)
+        });
+        if oldest >= wanted {
+            return true;
         }
-        let (dropped, cost) = self.outbounds[outbound].drop_publications(member.subscription, max);
+        // The only one that waits of such a channel: it goes last.
+        let latest = self.drop_oldest(index, wanted - oldest, |hub, of| {
+            hub.policy_of(index, of) == Some(SlowConsumer::KeepLatest)
+        });
+        oldest + latest > 0
+    }
+
+    /// The policy of a subscription's channel, if it still is a connection's subscription.
+    fn policy_of(&self, connection: u32, subscription: u32) -> Option<SlowConsumer> {
+        self.subscriptions.key_of(subscription)?;
+        let record = &self.subscriptions[subscription];
+        let channel = &self.channels[record.channel];
+        let member = channel.members[record.member_index as usize];
+        (member.connection == connection).then_some(channel.slow_consumer)
+    }
+
+    /// Drops the oldest publications that wait for a connection and `may_go`. Returns what that freed.
+    fn drop_oldest(
+        &mut self,
+        index: u32,
+        wanted: usize,
+        may_go: impl Fn(&Self, u32) -> bool,
+    ) -> usize {
+        let outbound = self.connections[index].outbound;
+        if outbound == NONE {
+            return 0;
+        }
+        let mut queue = std::mem::take(&mut self.outbounds[outbound]);
+        let (dropped, cost) = queue.drop_oldest(wanted, |of| may_go(self, of));
+        self.outbounds[outbound] = queue;
         self.release_buffered(cost as usize);
-        self.free_if_empty(member.connection);
+        self.free_if_empty(index);
         self.slow_consumers.dropped += dropped as u64;
         hit!(SlowConsumerDrops if dropped > 0);
-        dropped > 0
+        cost as usize
     }
 
     /// A member gets what waits for it and nothing more. Makes room for the sentence that says so: without what is queued last.
@@ -126,12 +164,5 @@ impl Hub {
             connection: member.connection,
             channel: Arc::clone(&self.channels[subscription.channel].name),
         }
-    }
-}
-
-fn close(member: Member, overflow: Overflow) -> Overflown {
-    Overflown::Close {
-        connection: member.connection,
-        reason: overflow.into(),
     }
 }

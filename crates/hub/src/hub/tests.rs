@@ -7,6 +7,7 @@ use crate::{
     PresenceEvent, Publication, SlowConsumer, Subscribed, SubscriptionFlags, Target, Timing,
     Transport,
 };
+use myriad_wheel::Tick;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -192,6 +193,7 @@ fn fall_behind_from(hub: &mut Hub, index: u32, last: u64) -> (Vec<u64>, Vec<Over
     for offset in last + 1..=last + 7 {
         let mut targets = Vec::new();
         assert!(hub.deliver(publication("x", offset)));
+        end_pauses(hub);
         hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
         for target in &targets {
             let frame = hub.frame_for(&publication("x", offset), target.encoding, 1);
@@ -240,6 +242,148 @@ fn a_slow_consumer_gets_what_its_channel_promises() {
     // A `raw` client cannot recover.
     let (offsets, overflown, ..) = queue_of(SlowConsumer::GapThenRecover);
     assert_eq!((offsets, &overflown[0]), (vec![1, 2, 3, 4], &close));
+}
+
+#[test]
+fn publications_that_may_go_make_room_for_what_may_not() {
+    let reply = || Chunk::Owned(vec![b'r'; 100].into());
+    let enqueue = |policy| {
+        let mut hub = hub_with_policy(policy);
+        let index = member(&mut hub, "x");
+        fall_behind(&mut hub, index);
+        let before = hub.slow_consumer_stats().dropped;
+        let queued = hub.enqueue(index, reply());
+        hub.check();
+        (queued, hub.slow_consumer_stats().dropped - before)
+    };
+    let refused = Err(crate::Overflow::Connection);
+    assert_eq!(enqueue(SlowConsumer::Disconnect), (refused, 0));
+    // A reply costs 164 bytes, and each publication that goes 74.
+    assert_eq!(enqueue(SlowConsumer::DropOldest), (Ok(()), 3));
+    assert_eq!(enqueue(SlowConsumer::KeepLatest), (Ok(()), 1));
+    // What a subscription that has ended left behind stays.
+    let mut hub = hub_with_policy(SlowConsumer::DropOldest);
+    let index = member(&mut hub, "x");
+    fall_behind(&mut hub, index);
+    hub.unsubscribe(index, "x", &mut Vec::new());
+    assert_eq!(hub.enqueue(index, reply()), refused);
+}
+
+#[test]
+fn the_unsent_tail_of_a_frame_finds_room_too() {
+    let mut hub = hub_with_policy(SlowConsumer::DropOldest);
+    let index = member(&mut hub, "x");
+    let mut overflown = Vec::new();
+    let mut targets = Vec::new();
+    for offset in 1..=6 {
+        assert!(hub.deliver(publication("x", offset)));
+        end_pauses(&mut hub);
+        hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
+    }
+    assert_eq!(targets.len(), 1, "the others are queued behind it");
+    let frame = hub.frame_for(&publication("x", 1), targets[0].encoding, 1);
+    let chunk = Chunk::Publication {
+        frame,
+        subscription: targets[0].subscription,
+    };
+    assert_eq!(hub.enqueue_unsent_tail(index, chunk, 3), Ok(()));
+    hub.end_batch(&targets);
+    hub.check();
+    assert_eq!(overflown, []);
+    assert!(hub.slow_consumer_stats().dropped > 0);
+}
+
+#[test]
+fn a_channel_has_a_backlog_while_much_waits() {
+    let mut hub = hub(timing(0, 1, 0));
+    let index = member(&mut hub, "x");
+    assert!(!hub.has_backlog("x") && !hub.has_backlog("nobody"));
+    for offset in 1..=1000 {
+        assert!(!hub.has_backlog("x"));
+        assert!(hub.deliver(publication("x", offset)));
+    }
+    assert!(hub.has_backlog("x"));
+    let mut poll = || {
+        let (mut targets, mut overflown) = (Vec::new(), Vec::new());
+        end_pauses(&mut hub);
+        hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
+        hub.end_batch(&targets);
+        hub.drop_untouched_outbound(index);
+        hub.has_backlog("x")
+    };
+    assert!(!poll());
+    (1..1000).for_each(|_| assert!(!poll()));
+    let large = |offset| {
+        let content = Content::new(Payload::Text("x".repeat(1 << 20).into()));
+        let position = at(offset);
+        let publication = Publication::new("x".into(), position, content.into(), Now(0), 1, None);
+        Delivery::Publication(Arc::new(publication))
+    };
+    for offset in 1001..=1004 {
+        assert!(!hub.has_backlog("x"));
+        assert!(hub.deliver(large(offset)));
+    }
+    assert!(hub.has_backlog("x"));
+}
+
+/// Time passes: no channel has to wait for its members any longer.
+fn end_pauses(hub: &mut Hub) {
+    hub.resume_deliveries(Tick(hub.delivery_tick.0 + 8));
+}
+
+/// Delivers what is listed; everything beyond the first frame of a batch is queued. Answers how many deliveries that was.
+fn deliver_listed(hub: &mut Hub) -> (usize, Vec<Overflown>) {
+    let (mut count, mut overflown) = (0, Vec::new());
+    while hub.is_delivering() {
+        let mut targets = Vec::new();
+        hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
+        for target in &targets {
+            let chunk = Chunk::Owned(vec![0; 10].into());
+            hub.enqueue(target.connection, chunk).expect("room");
+        }
+        hub.end_batch(&targets);
+        hub.check();
+        count += 1;
+    }
+    (count, overflown)
+}
+
+#[test]
+fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
+    let mut hub = hub(timing(0, 1, 0));
+    hub.outbound_bytes_max = 4000;
+    let members: Vec<u32> = (0..3).map(|_| member(&mut hub, "x")).collect();
+    for offset in 1..=100 {
+        assert!(hub.deliver(publication("x", offset)));
+    }
+    // Until more than 2,000 of 4,000 bytes wait for each, and until 500 bytes have come on top.
+    let (before, overflown) = deliver_listed(&mut hub);
+    assert!((28..=34).contains(&before) && overflown.is_empty());
+    // Each pause is twice as long, up to eight ticks.
+    let mut pauses = Vec::new();
+    for tick in 1..=22 {
+        let due = hub.next_deadline();
+        hub.resume_deliveries(Tick(tick));
+        let (count, overflown) = deliver_listed(&mut hub);
+        assert_eq!(overflown, []);
+        if count > 0 {
+            assert_eq!(due, Some(Tick(tick)));
+            pauses.push((tick, count));
+        }
+    }
+    assert_eq!(pauses, [(1, 5), (3, 5), (7, 5), (15, 5)]);
+    // Most keep up again, and one does not: only that one is slow.
+    for &index in &members[1..] {
+        hub.drop_untouched_outbound(index);
+    }
+    hub.resume_deliveries(Tick(23));
+    let (count, overflown) = deliver_listed(&mut hub);
+    assert!(count > 20, "{count}");
+    let slow = Overflown::Close {
+        connection: members[0],
+        reason: CloseReason::SlowConsumer,
+    };
+    assert!(!overflown.is_empty() && overflown.iter().all(|overflown| *overflown == slow));
 }
 
 #[test]
@@ -393,6 +537,7 @@ fn a_join_is_no_publication_that_could_be_dropped() {
     assert!(hub.deliver(publication("x", 1)));
     for subscription in [Target::NO_SUBSCRIPTION, subscription.0] {
         let mut targets = Vec::new();
+        end_pauses(&mut hub);
         hub.poll_delivery(10, &mut targets, &mut Vec::new(), &mut Vec::new());
         assert_eq!(targets[0].subscription, subscription);
         hub.end_batch(&targets);
@@ -848,6 +993,8 @@ impl World {
     fn deliver(&mut self, max: usize, taken: &[usize]) {
         let (mut targets, mut overflown) = (Vec::<Target>::new(), Vec::<Overflown>::new());
         let mut frames = Vec::new();
+        let now = self.hub.delivery_tick.0 + 1;
+        self.hub.resume_deliveries(Tick(now));
         for _ in 0..2 {
             let from = targets.len();
             let Some(slice) =
@@ -932,7 +1079,7 @@ impl World {
                 .copied()
                 .filter(|&index| self.hub.connection(index).has_outbound())
                 .collect();
-            if backpressured.is_empty() && !self.hub.is_delivering() {
+            if backpressured.is_empty() && !self.hub.is_delivering() && self.hub.paused.is_empty() {
                 break;
             }
             for index in backpressured {

@@ -45,6 +45,9 @@ impl<R: Reactor> Shard<R> {
             publisher: Some(Arc::new(self.client_info(key, subscription))),
             ..Content::new(payload)
         };
+        if self.hub.has_backlog(channel) {
+            return Err(ErrorCode::TooManyRequests.into());
+        }
         let ticket = self.open_ticket(key, id)?;
         let sender = options.exclude_sender.then_some(ticket);
         let submitted = self.mesh.submit(

@@ -49,9 +49,12 @@ fn a_close_frame_does_not_overtake_the_upgrade() {
 /// The second publication of a turn that was too much reset the connection, and the close frame with it.
 #[test]
 fn two_publications_too_many_are_one_close() {
-    let mut world = narrow(Faults::NONE);
+    let mut world = narrow(Faults {
+        kernel_bytes: (300, 300),
+        ..Faults::NONE
+    });
     subscriber(&mut world);
-    // The first is sent, the second fits the queue.
+    // The first is sent in part, the others do not fit behind it.
     (0..4).for_each(|_| world.publish_to(1, 800));
     assert_slow_consumer_was_told(&mut world);
 }

@@ -146,7 +146,8 @@ impl Hall {
                 self.exchange(false);
             }
             100..160 => self.act(),
-            160..178 => self.publish(),
+            160..176 => self.publish(),
+            176..178 => self.rush(),
             178..190 => self.come(),
             190..199 => {
                 let ms = *self.world.prng.pick(&[1, 1, 10, 60, 250]);
@@ -177,6 +178,28 @@ impl Hall {
         }
         self.world
             .log(format_args!("publish {count} to {}", ROOMS[room]));
+    }
+
+    /// Much for each room. Whoever reads nothing meanwhile is too slow, however long his channels wait for him.
+    fn rush(&mut self) {
+        for visitor in &mut self.visitors {
+            if self.world.prng.one_in(3) {
+                self.world.net.stall(visitor.id);
+                visitor.is_stalled = true;
+            }
+        }
+        let count = *self.world.prng.pick(&[10, 40]);
+        for room in 0..ROOMS.len() {
+            for _ in 0..count {
+                self.rooms.publish(&self.world.mesh, room, 700, true);
+            }
+        }
+        self.world.log(format_args!("rush of {count} to each room"));
+        self.walk(2_000);
+        for visitor in &mut self.visitors {
+            self.world.net.resume(visitor.id);
+            visitor.is_stalled = false;
+        }
     }
 
     fn come(&mut self) {
@@ -289,6 +312,12 @@ impl Hall {
             visitor.is_stalled = false;
         }
         self.walk(400);
+        // Channels that waited for congested members go on.
+        for _ in 0..20 {
+            if self.world.mesh.publication_bytes() > 0 {
+                self.walk(400);
+            }
+        }
         assert_eq!(self.world.mesh.publication_bytes(), 0, "all is delivered");
         for visitor in &self.visitors {
             visitor.check_quiet(&self.rooms);

@@ -117,6 +117,8 @@ pub(crate) struct World {
 const QUIET_ROUNDS: usize = 6;
 /// Rounds after which it should be quiet.
 const ROUNDS_MAX: usize = 200_000;
+/// Ticks that channels may wait for congested members, one after the other.
+const PAUSES_MAX: usize = 1000;
 
 impl World {
     pub(crate) fn new(plan: Plan, mut prng: Prng, is_printed: bool) -> Self {
@@ -362,11 +364,16 @@ impl World {
         self.net.set_faults(faults);
     }
 
-    /// As [`World::settle`]; then nothing may be missing.
+    /// As [`World::settle`], also for channels that wait for their members; then nothing may be missing.
     pub(crate) fn check_quiet(&mut self) {
         self.settle();
         let is_finished = self.seats.iter().any(|seat| seat.is_finished);
         if !is_finished {
+            let mut pauses = 0;
+            while self.mesh.publication_bytes() > 0 && pauses < PAUSES_MAX {
+                self.walk(Duration::from_millis(50));
+                pauses += 1;
+            }
             assert_eq!(
                 self.mesh.publication_bytes(),
                 0,

@@ -1,0 +1,87 @@
+//! The pace of a channel that speaks faster than most of its members take. They get time to read before they count as slow.
+//!
+//! A burst of two mebibytes leaves within one turn, and no reader takes as much meanwhile. Without a pause, one client's burst
+//! would end the connections of all subscribers. A member that falls behind while most others keep up gets no such time.
+
+use super::Hub;
+use crate::marks::hit;
+use myriad_wheel::Tick;
+
+/// A member is congested while less than this share of its connection's budget is left.
+const CONGESTED_SHARE: u32 = 2;
+/// What a paced channel may add to each queue between two pauses, as a share of the budget.
+const BURST_SHARE: u32 = 8;
+/// The longest pause: 400 ms.
+const PAUSE_TICKS_MAX: u8 = 8;
+
+/// How fast a channel may deliver on this shard.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Members that the delivery under way found congested.
+    congested: u32,
+    /// Bytes delivered since the last pause.
+    bytes: u32,
+    /// The last pause; zero while most members keep up.
+    pause_ticks: u8,
+    /// The next delivery begins no earlier.
+    resumes_at: Tick,
+}
+
+impl Hub {
+    /// Something was queued for a member of a channel, or had no room.
+    pub(super) fn note_congestion(&mut self, channel: u32, connection: u32) {
+        if self.outbound_room(connection) < (self.outbound_bytes_max / CONGESTED_SHARE) as usize {
+            self.channels[channel].pace.congested += 1;
+        }
+    }
+
+    /// A channel has finished a delivery of so many bytes. Where it found most members congested, each pause is twice as long
+    /// as the one before. No member is waited for while the channel has a backlog.
+    pub(super) fn update_pace(&mut self, channel: u32, bytes: usize) {
+        let burst_max = self.outbound_bytes_max / BURST_SHARE;
+        let record = &mut self.channels[channel];
+        let has_backlog = record.has_backlog();
+        let pace = &mut record.pace;
+        let congested = std::mem::take(&mut pace.congested) as usize;
+        if 2 * congested <= record.members.len() - record.tombstones || has_backlog {
+            pace.bytes = 0;
+            pace.pause_ticks = 0;
+            return;
+        }
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        pace.bytes = pace.bytes.saturating_add(bytes);
+        if pace.bytes >= burst_max {
+            hit!(DeliveriesPause);
+            pace.bytes = 0;
+            pace.pause_ticks = (2 * pace.pause_ticks).clamp(1, PAUSE_TICKS_MAX);
+            let pause = u32::from(pace.pause_ticks);
+            pace.resumes_at = Tick(self.delivery_tick.0.saturating_add(pause));
+        }
+    }
+
+    /// Lists a channel that has something to deliver: now, or when its pause ends.
+    pub(super) fn list_delivering(&mut self, channel: u32) {
+        let resumes_at = self.channels[channel].pace.resumes_at;
+        if resumes_at <= self.delivery_tick {
+            self.delivering.push_back(channel);
+        } else {
+            self.paused.insert((resumes_at, channel));
+        }
+    }
+
+    /// Channels whose pause is over deliver again.
+    pub fn resume_deliveries(&mut self, tick: Tick) {
+        self.delivery_tick = tick;
+        while let Some(&(resumes_at, channel)) = self.paused.first()
+            && resumes_at <= tick
+        {
+            self.paused.pop_first();
+            self.delivering.push_back(channel);
+        }
+    }
+
+    /// When the first pause ends.
+    pub(crate) fn next_resumption(&self) -> Option<Tick> {
+        self.paused.first().map(|(resumes_at, _)| *resumes_at)
+    }
+}
