@@ -1,7 +1,8 @@
 //! One shard's side of a channel: its members here, and the publications on their way to them.
 
 use crate::hub::Pace;
-use crate::{Delivery, Epoch, SlowConsumer};
+use crate::marks::hit;
+use crate::{Batch, Delivery, Epoch, SlowConsumer};
 use myriad_wheel::{Key, NONE};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -143,10 +144,60 @@ pub(crate) enum Membership {
     Joined { epoch: Epoch },
 }
 
-/// Deliveries that may wait in a channel before there is a backlog.
-const BACKLOG_MAX: usize = 1000;
-/// Their bytes.
-const BACKLOG_BYTES_MAX: usize = 4 << 20;
+/// Publications that are made one batch.
+const MERGED_MAX: usize = 256;
+/// What may wait in a channel before its clients are to publish later.
+const CROWDED: Backlog = Backlog {
+    publications: 1000,
+    bytes: 1 << 20,
+};
+/// What may wait before the channel waits for none of its members. Clients that publish at once may have come this far.
+const OVERCROWDED: Backlog = Backlog {
+    publications: 16_000,
+    bytes: 16 << 20,
+};
+/// The same, as quarters of what all publications in flight may hold. Clients do not come this far.
+const OVERCROWDED_QUARTERS: u64 = 3;
+
+/// What waits to be delivered to a channel's members on this shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Backlog {
+    publications: usize,
+    /// About as many bytes as it adds to the queue of each member.
+    bytes: usize,
+}
+
+impl Backlog {
+    fn of(delivery: &Delivery) -> Self {
+        Self {
+            publications: delivery.publications().len(),
+            bytes: delivery.bytes(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, delivery: &Delivery) {
+        let added = Self::of(delivery);
+        self.publications += added.publications;
+        self.bytes += added.bytes;
+    }
+
+    /// Returns the delivery's bytes.
+    pub(crate) fn remove(&mut self, delivery: &Delivery) -> usize {
+        let removed = Self::of(delivery);
+        self.publications -= removed.publications;
+        self.bytes -= removed.bytes;
+        removed.bytes
+    }
+
+    pub(crate) fn add_offer(&mut self, bytes: usize) {
+        self.publications += 1;
+        self.bytes += bytes;
+    }
+
+    fn reaches(&self, limit: &Self) -> bool {
+        self.publications >= limit.publications || self.bytes >= limit.bytes
+    }
+}
 
 /// A channel with subscribers on this shard.
 #[derive(Debug)]
@@ -165,8 +216,9 @@ pub(crate) struct Channel {
     pub(crate) last_offset: u64,
     /// What is to be delivered, the first of them under way when `cursor` is not zero.
     pub(crate) deliveries: VecDeque<Delivery>,
-    /// About as many bytes as these add to the queue of each member.
-    pub(crate) backlog_bytes: usize,
+    pub(crate) backlog: Backlog,
+    /// What clients of this shard have published in this turn: it may not have come back yet.
+    pub(crate) offered: Backlog,
     /// Next member for the first delivery.
     pub(crate) cursor: usize,
     pub(crate) pace: Pace,
@@ -190,16 +242,54 @@ impl Channel {
             ended_observers: 0,
             last_offset: 0,
             deliveries: VecDeque::new(),
-            backlog_bytes: 0,
+            backlog: Backlog::default(),
+            offered: Backlog::default(),
             cursor: 0,
             pace: Pace::default(),
         }
     }
 
-    /// Whether so much waits that clients are to publish later, and that nobody is waited for any longer. What the application
-    /// publishes is bounded by the process's limit alone.
-    pub(crate) fn has_backlog(&self) -> bool {
-        self.deliveries.len() >= BACKLOG_MAX || self.backlog_bytes >= BACKLOG_BYTES_MAX
+    /// Whether clients are to publish later.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.backlog.reaches(&CROWDED) || self.offered.reaches(&CROWDED)
+    }
+
+    /// Whether no member is to be waited for.
+    pub(crate) fn is_overcrowded(&self) -> bool {
+        let newest = self.deliveries.back();
+        let newest = newest.and_then(|delivery| delivery.publications().last());
+        self.backlog.reaches(&OVERCROWDED)
+            || newest.is_some_and(|newest| newest.held_quarters() >= OVERCROWDED_QUARTERS)
+    }
+
+    /// Makes one batch of the deliveries that wait, as far as they are publications and the batch stays under `bytes_max`: a
+    /// send costs as much for one publication as for fifty. The first of them must not be under way.
+    pub(crate) fn merge_deliveries(&mut self, bytes_max: usize) {
+        let mut bytes = 0;
+        let mut publications = 0;
+        let count = self
+            .deliveries
+            .iter()
+            .take_while(|delivery| {
+                bytes += delivery.bytes();
+                publications += delivery.publications().len();
+                !matches!(delivery, Delivery::Presence(_))
+                    && bytes <= bytes_max
+                    && publications <= MERGED_MAX
+            })
+            .count();
+        if count < 2 {
+            return;
+        }
+        hit!(DeliveriesMerge);
+        let merged: Vec<Delivery> = self.deliveries.drain(..count).collect();
+        let publications = merged.iter().flat_map(|one| one.publications()).cloned();
+        let batch = Delivery::Batch(Arc::new(Batch::new(publications.collect())));
+        for delivery in &merged {
+            self.backlog.remove(delivery);
+        }
+        self.backlog.add(&batch);
+        self.deliveries.push_front(batch);
     }
 
     pub(crate) fn has_members(&self) -> bool {

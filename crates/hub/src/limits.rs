@@ -122,10 +122,11 @@ impl Permit {
         })
     }
 
-    /// Whether more than half of its pool is held.
+    /// How much of its pool is held: 0 to 4 quarters, rounded down.
     #[must_use]
-    pub fn pool_is_short(&self) -> bool {
-        self.pool.available() < self.pool.size() / 2
+    pub fn held_quarters(&self) -> u64 {
+        let held = self.pool.size().saturating_sub(self.pool.available());
+        (4 * held).checked_div(self.pool.size()).unwrap_or(4)
     }
 }
 
@@ -170,7 +171,7 @@ mod tests {
         let permit = Permit::take(&pool, 7, 0).expect("all are there");
         assert!(Permit::take(&pool, 4, 0).is_none());
         assert_eq!((pool.available(), pool.size()), (3, 10));
-        assert!(permit.pool_is_short());
+        assert_eq!(permit.held_quarters(), 2);
         drop(permit);
         assert_eq!(pool.available(), 10);
     }
@@ -179,10 +180,11 @@ mod tests {
     fn a_permit_leaves_the_reserve() {
         let pool = Pool::new(10);
         let permit = Permit::take(&pool, 5, 4).expect("five stay");
-        assert!(!permit.pool_is_short());
         assert!(Permit::take(&pool, 2, 4).is_none());
         assert!(Permit::take(&pool, 1, 4).is_some());
         assert!(Permit::take(&pool, 1, u64::MAX).is_none());
-        assert!(Permit::take(&pool, 5, 0).is_some());
+        let all = Permit::take(&pool, 5, 0).expect("nothing has to stay");
+        assert_eq!(permit.held_quarters(), 4);
+        drop((all, permit));
     }
 }

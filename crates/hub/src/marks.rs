@@ -141,6 +141,7 @@ crate::marks! {
         DeliverWhileJoining = "a publication of an earlier membership arrives",
         DeliverBehindAnother = "a publication waits for an earlier one's delivery",
         DeliveriesPause = "most members of a channel are congested, and its deliveries pause",
+        DeliveriesMerge = "publications that wait become one batch",
         DeliverInSlices = "a delivery takes more than one slice",
         DeliverInTurn = "several channels deliver in one turn",
         DeliverPastOwn = "a member has had this publication already",

@@ -29,7 +29,7 @@ pub struct Publication {
     keeps_position: bool,
     frames: FrameCache,
     shards_remaining: AtomicUsize,
-    _permit: Option<Permit>,
+    permit: Option<Permit>,
 }
 
 impl Publication {
@@ -53,7 +53,7 @@ impl Publication {
             keeps_position: false,
             frames: FrameCache::default(),
             shards_remaining: AtomicUsize::new(shards),
-            _permit: permit,
+            permit,
         }
     }
 
@@ -99,6 +99,11 @@ impl Publication {
     /// Whether a subscriber has had it whose last offset is this.
     pub(crate) fn is_had_by(&self, last: u64) -> bool {
         (1..=last).contains(&self.offset())
+    }
+
+    /// How much all publications in flight hold of what they may: 0 to 4 quarters. Zero without a permit.
+    pub(crate) fn held_quarters(&self) -> u64 {
+        self.permit.as_ref().map_or(0, Permit::held_quarters)
     }
 
     /// What it says.

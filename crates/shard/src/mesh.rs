@@ -37,7 +37,7 @@ pub struct PublishOptions {
 const BATCH_SHARE: usize = 4;
 
 /// Of the bytes of publications in flight, the share that clients leave to the application.
-const APPLICATION_SHARE: u64 = 4;
+const APPLICATION_SHARE: u64 = 2;
 
 /// Why a publication was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

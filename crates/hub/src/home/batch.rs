@@ -59,9 +59,9 @@ impl WaitingBatch {
     }
 
     /// Adds a publication. True when the batch is to leave: it is full, or publications wait in the whole process that hold
-    /// more than half of what it may hold.
+    /// half of what they may hold.
     pub(super) fn push(&mut self, accepted: Accepted, bytes_max: usize) -> bool {
-        let is_short = accepted.permit.pool_is_short();
+        let is_short = accepted.permit.held_quarters() >= 2;
         self.bytes += accepted.content.bytes();
         self.publications.push(accepted);
         is_short || self.publications.len() == PUBLICATIONS_MAX || self.bytes >= bytes_max

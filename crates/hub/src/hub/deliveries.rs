@@ -1,15 +1,20 @@
 //! Deliveries of publications to a channel's members on this shard, in slices.
 
 use super::Hub;
-use crate::channel::{Member, Membership, SubscriptionFlags};
+use crate::channel::{Backlog, Member, Membership, SubscriptionFlags};
 use crate::compression::Compressor;
 use crate::connection::{Connection, Phase, Transport};
 use crate::delivery::{Delivery, Had};
 use crate::encoding::{DataForm, Encoding};
 use crate::marks::hit;
-use crate::{CloseReason, Overflown, Publication};
+use crate::{CloseReason, Overflown, Publication, SlowConsumer};
 use myriad_wheel::NONE;
 use std::sync::Arc;
+
+/// Of a connection's outbound budget, the share that merged deliveries may take.
+const MERGED_SHARE: usize = 16;
+/// Bytes of merged deliveries. Beyond it a send costs by its bytes.
+const MERGED_BYTES_MAX: usize = 32 << 10;
 
 /// A connection that a slice of a delivery goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +72,12 @@ impl Hub {
         record.last_offset = record.last_offset.max(offset);
         let is_first = record.deliveries.is_empty();
         hit!(DeliverBehindAnother if !is_first);
-        record.backlog_bytes += delivery.bytes();
+        record.backlog.add(&delivery);
         record.deliveries.push_back(delivery);
         if is_first {
             self.list_delivering(channel);
+        } else if record.is_overcrowded() {
+            self.end_pause(channel);
         }
         true
     }
@@ -96,11 +103,21 @@ impl Hub {
         Some(channel)
     }
 
-    /// Whether so much waits to be delivered to a channel's members on this shard that its clients are to publish later.
-    #[must_use]
-    pub fn has_backlog(&self, channel: &str) -> bool {
-        let index = self.names.get(channel);
-        index.is_some_and(|&index| self.channels[index].has_backlog())
+    /// Takes a client's publication of so many bytes into account. False if so much waits for the channel's members on this
+    /// shard, or was taken in this turn, that the client is to publish later.
+    pub fn offer(&mut self, channel: &str, bytes: usize) -> bool {
+        let Some(&index) = self.names.get(channel) else {
+            return true;
+        };
+        let record = &mut self.channels[index];
+        if record.is_crowded() {
+            return false;
+        }
+        if record.offered == Backlog::default() {
+            self.offered.push(index);
+        }
+        record.offered.add_offer(bytes);
+        true
     }
 
     /// Whether deliveries are under way.
@@ -158,7 +175,11 @@ impl Hub {
     ) -> Option<DeliverySlice> {
         let channel = self.delivering.pop_front()?;
         hit!(DeliverInTurn if !self.delivering.is_empty());
+        let merged_max = (self.outbound_bytes_max as usize / MERGED_SHARE).min(MERGED_BYTES_MAX);
         let record = &mut self.channels[channel];
+        if record.cursor == 0 && record.slow_consumer != SlowConsumer::KeepLatest {
+            record.merge_deliveries(merged_max);
+        }
         let delivery = record.deliveries.front().cloned();
         let delivery = delivery.expect("a channel is listed while it delivers");
         let is_presence = matches!(delivery, Delivery::Presence(_));
@@ -346,8 +367,7 @@ impl Hub {
     fn finish_delivery(&mut self, channel: u32, emptied_channels: &mut Vec<Arc<str>>) {
         let record = &mut self.channels[channel];
         let finished = record.deliveries.pop_front();
-        let bytes = finished.map_or(0, |delivery| delivery.bytes());
-        record.backlog_bytes -= bytes;
+        let bytes = finished.map_or(0, |delivery| record.backlog.remove(&delivery));
         record.cursor = 0;
         // No cursor is active here, so compact the list. A busy channel always has another publication waiting: without
         // this it would keep the entry of every member that ever left.

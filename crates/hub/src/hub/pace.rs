@@ -4,15 +4,17 @@
 //! would end the connections of all subscribers. A member that falls behind while most others keep up gets no such time.
 
 use super::Hub;
+use crate::channel::Backlog;
 use crate::marks::hit;
 use myriad_wheel::Tick;
 
 /// A member is congested while less than this share of its connection's budget is left.
 const CONGESTED_SHARE: u32 = 2;
 /// What a paced channel may add to each queue between two pauses, as a share of the budget.
-const BURST_SHARE: u32 = 8;
-/// The longest pause: 400 ms.
-const PAUSE_TICKS_MAX: u8 = 8;
+const BURST_SHARE: u32 = 16;
+/// The longest pause: 800 ms. A member that reads nothing has four seconds, and a channel whose members stall goes on with
+/// 80 KiB/s and a budget of 1 MiB.
+const PAUSE_TICKS_MAX: u8 = 16;
 
 /// How fast a channel may deliver on this shard.
 #[derive(Debug, Default)]
@@ -36,16 +38,15 @@ impl Hub {
     }
 
     /// A channel has finished a delivery of so many bytes. Where it found most members congested, each pause is twice as long
-    /// as the one before. No member is waited for while the channel has a backlog.
+    /// as the one before. No member is waited for while too much waits.
     pub(super) fn update_pace(&mut self, channel: u32, bytes: usize) {
         let burst_max = self.outbound_bytes_max / BURST_SHARE;
         let record = &mut self.channels[channel];
-        let has_backlog = record.has_backlog();
+        let is_overcrowded = record.is_overcrowded();
         let pace = &mut record.pace;
         let congested = std::mem::take(&mut pace.congested) as usize;
-        if 2 * congested <= record.members.len() - record.tombstones || has_backlog {
-            pace.bytes = 0;
-            pace.pause_ticks = 0;
+        if 2 * congested <= record.members.len() - record.tombstones || is_overcrowded {
+            *pace = Pace::default();
             return;
         }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -69,9 +70,22 @@ impl Hub {
         }
     }
 
-    /// Channels whose pause is over deliver again.
+    /// Too much waits in a channel: it waits for nobody any longer.
+    pub(super) fn end_pause(&mut self, channel: u32) {
+        let pace = std::mem::take(&mut self.channels[channel].pace);
+        if self.paused.remove(&(pace.resumes_at, channel)) {
+            self.delivering.push_back(channel);
+        }
+    }
+
+    /// A turn's deliveries begin: channels whose pause is over deliver again.
     pub fn resume_deliveries(&mut self, tick: Tick) {
         self.delivery_tick = tick;
+        for channel in self.offered.drain(..) {
+            if self.channels.key_of(channel).is_some() {
+                self.channels[channel].offered = Backlog::default();
+            }
+        }
         while let Some(&(resumes_at, channel)) = self.paused.first()
             && resumes_at <= tick
         {

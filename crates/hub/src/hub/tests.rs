@@ -294,56 +294,55 @@ fn the_unsent_tail_of_a_frame_finds_room_too() {
 }
 
 #[test]
-fn a_channel_has_a_backlog_while_much_waits() {
+fn clients_publish_later_while_much_waits() {
     let mut hub = hub(timing(0, 1, 0));
     let index = member(&mut hub, "x");
-    assert!(!hub.has_backlog("x") && !hub.has_backlog("nobody"));
     for offset in 1..=1000 {
-        assert!(!hub.has_backlog("x"));
+        assert!(hub.offer("x", 0) && hub.offer("nobody", 0));
         assert!(hub.deliver(publication("x", offset)));
-    }
-    assert!(hub.has_backlog("x"));
-    let mut poll = || {
-        let (mut targets, mut overflown) = (Vec::new(), Vec::new());
         end_pauses(&mut hub);
-        hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
-        hub.end_batch(&targets);
-        hub.drop_untouched_outbound(index);
-        hub.has_backlog("x")
-    };
-    assert!(!poll());
-    (1..1000).for_each(|_| assert!(!poll()));
-    let large = |offset| {
-        let content = Content::new(Payload::Text("x".repeat(1 << 20).into()));
-        let position = at(offset);
-        let publication = Publication::new("x".into(), position, content.into(), Now(0), 1, None);
-        Delivery::Publication(Arc::new(publication))
-    };
-    for offset in 1001..=1004 {
-        assert!(!hub.has_backlog("x"));
-        assert!(hub.deliver(large(offset)));
     }
-    assert!(hub.has_backlog("x"));
+    assert!(!hub.offer("x", 0) && hub.offer("nobody", 0));
+    hub.outbound_bytes_max = 1 << 20;
+    let (mut targets, mut overflown) = (Vec::new(), Vec::new());
+    hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
+    hub.end_batch(&targets);
+    assert!(hub.offer("x", 0), "some have left");
+    while hub.is_delivering() {
+        hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
+        hub.drop_untouched_outbound(index);
+        end_pauses(&mut hub);
+    }
+    // In one turn, when nothing has come back yet.
+    end_pauses(&mut hub);
+    assert!((0..1000).all(|_| hub.offer("x", 10)));
+    assert!(!hub.offer("x", 10));
+    end_pauses(&mut hub);
+    assert!(hub.offer("x", 1 << 20) && !hub.offer("x", 0), "by bytes");
+    end_pauses(&mut hub);
+    assert!(hub.offer("x", 0));
+    hub.end_batch(&targets);
+    hub.check();
 }
 
 /// Time passes: no channel has to wait for its members any longer.
 fn end_pauses(hub: &mut Hub) {
-    hub.resume_deliveries(Tick(hub.delivery_tick.0 + 8));
+    hub.resume_deliveries(Tick(hub.delivery_tick.0 + 16));
 }
 
-/// Delivers what is listed; everything beyond the first frame of a batch is queued. Answers how many deliveries that was.
+/// Delivers what is listed; everything beyond the first frame of a batch is queued. Answers how many publications that was.
 fn deliver_listed(hub: &mut Hub) -> (usize, Vec<Overflown>) {
     let (mut count, mut overflown) = (0, Vec::new());
     while hub.is_delivering() {
         let mut targets = Vec::new();
-        hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
+        let slice = hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
         for target in &targets {
             let chunk = Chunk::Owned(vec![0; 10].into());
             hub.enqueue(target.connection, chunk).expect("room");
         }
         hub.end_batch(&targets);
         hub.check();
-        count += 1;
+        count += slice.map_or(0, |slice| slice.delivery.publications().len());
     }
     (count, overflown)
 }
@@ -353,13 +352,13 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
     let mut hub = hub(timing(0, 1, 0));
     hub.outbound_bytes_max = 4000;
     let members: Vec<u32> = (0..3).map(|_| member(&mut hub, "x")).collect();
-    for offset in 1..=100 {
+    for offset in 1..=200 {
         assert!(hub.deliver(publication("x", offset)));
     }
     // Until more than 2,000 of 4,000 bytes wait for each, and until 500 bytes have come on top.
     let (before, overflown) = deliver_listed(&mut hub);
-    assert!((28..=34).contains(&before) && overflown.is_empty());
-    // Each pause is twice as long, up to eight ticks.
+    assert!(before < 60 && overflown.is_empty(), "{before}");
+    // Each pause is twice as long, up to sixteen ticks.
     let mut pauses = Vec::new();
     for tick in 1..=22 {
         let due = hub.next_deadline();
@@ -368,10 +367,20 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
         assert_eq!(overflown, []);
         if count > 0 {
             assert_eq!(due, Some(Tick(tick)));
-            pauses.push((tick, count));
+            pauses.push(tick);
+            assert!(count < 10);
         }
     }
-    assert_eq!(pauses, [(1, 5), (3, 5), (7, 5), (15, 5)]);
+    assert_eq!(pauses, [1, 3, 7, 15]);
+    // Too much waits: nobody is waited for.
+    let mut last = 200;
+    while !hub.channels[0].is_overcrowded() {
+        assert!(!hub.is_delivering());
+        last += 1;
+        assert!(hub.deliver(publication("x", last)));
+    }
+    assert!(hub.is_delivering() && hub.paused.is_empty());
+    hub.check();
     // Most keep up again, and one does not: only that one is slow.
     for &index in &members[1..] {
         hub.drop_untouched_outbound(index);
@@ -384,6 +393,40 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
         reason: CloseReason::SlowConsumer,
     };
     assert!(!overflown.is_empty() && overflown.iter().all(|overflown| *overflown == slow));
+}
+
+#[test]
+fn publications_that_wait_become_one_batch() {
+    let mut hub = hub(timing(0, 1, 0));
+    hub.outbound_bytes_max = 1 << 20;
+    let index = member(&mut hub, "x");
+    let observer = hub.find_subscription(index, "x").expect("subscribed");
+    hub.set_subscription_flags(observer, SubscriptionFlags::JOIN_LEAVE);
+    for offset in 1..=300 {
+        assert!(hub.deliver(publication("x", offset)));
+        if offset == 270 {
+            assert!(hub.deliver(join(&hub, index)));
+        }
+    }
+    let mut sizes = Vec::new();
+    while hub.is_delivering() {
+        let mut targets = Vec::new();
+        let slice = hub.poll_delivery(10, &mut targets, &mut Vec::new(), &mut Vec::new());
+        let delivery = slice.expect("one").delivery;
+        sizes.push(delivery.publications().len());
+        if matches!(delivery, Delivery::Batch(_)) {
+            let frame = hub.frame_for(&delivery, targets[0].encoding, 1);
+            let alone = delivery.publications().iter().map(|one| {
+                let one = Delivery::Publication(Arc::clone(one));
+                hub.frame_for(&one, targets[0].encoding, 1).to_vec()
+            });
+            assert_eq!(frame.to_vec(), alone.collect::<Vec<_>>().concat());
+        }
+        hub.end_batch(&targets);
+        hub.check();
+    }
+    // The join is in its place.
+    assert_eq!(sizes, [256, 14, 0, 30]);
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl<R: Reactor> Shard<R> {
             publisher: Some(Arc::new(self.client_info(key, subscription))),
             ..Content::new(payload)
         };
-        if self.hub.has_backlog(channel) {
+        if !self.hub.offer(channel, content.bytes()) {
             return Err(ErrorCode::TooManyRequests.into());
         }
         let ticket = self.open_ticket(key, id)?;

@@ -202,7 +202,7 @@ impl World {
         }
         self.settle();
         // Batches leave, and channels that waited for congested members go on.
-        for _ in 0..20 {
+        for _ in 0..40 {
             self.walk(500);
             if self.mesh.publication_bytes() == 0 {
                 break;

@@ -169,7 +169,7 @@ impl Hall {
         }
         if !self.is_roomy && prng.one_in(4) {
             let namespace = *prng.pick(&["h", "g"]);
-            for _ in 0..20 {
+            for _ in 0..40 {
                 let data = Payload::Json(format!("\"{:.>700}\"", "").into());
                 let name = format!("{namespace}:#1");
                 let taken = self.world.mesh.publish(&name, data, None);
@@ -313,7 +313,7 @@ impl Hall {
         }
         self.walk(400);
         // Channels that waited for congested members go on.
-        for _ in 0..20 {
+        for _ in 0..40 {
             if self.world.mesh.publication_bytes() > 0 {
                 self.walk(400);
             }
