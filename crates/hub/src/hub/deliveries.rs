@@ -242,15 +242,10 @@ impl Hub {
         }
         subscription.set_last(last.max(delivery.offset()));
         let has_session = connection.session != NONE;
-        if has_session && self.cannot_read(member, delivery) {
-            overflown.push(Overflown::Close {
-                connection: member.connection,
-                reason: CloseReason::InappropriateProtocol,
-            });
-            return;
-        }
-        let is_withheld = |publication: &Arc<Publication>| self.is_withheld(member, publication);
-        if had == Had::Part || has_session && delivery.publications().iter().any(is_withheld) {
+        let is_exception = |publication: &Arc<Publication>| {
+            self.is_withheld(member, publication) || self.cannot_read(member, publication)
+        };
+        if had == Had::Part || has_session && delivery.publications().iter().any(is_exception) {
             self.deliver_in_part(member, delivery, last, overflown);
             return;
         }
@@ -298,7 +293,8 @@ impl Hub {
         }
     }
 
-    /// Queues those publications of a delivery that the member, whose last offset was `last`, has not had and gets.
+    /// Queues those publications of a delivery that the member, whose last offset was `last`, has not had and gets. Ends at one
+    /// that it cannot read.
     fn deliver_in_part(
         &mut self,
         member: Member,
@@ -318,6 +314,13 @@ impl Hub {
             }
             if is_withheld {
                 continue;
+            }
+            if has_session && self.cannot_read(member, publication) {
+                overflown.push(Overflown::Close {
+                    connection: member.connection,
+                    reason: CloseReason::InappropriateProtocol,
+                });
+                return;
             }
             let one = Delivery::Publication(Arc::clone(publication));
             if let Err(overflow) = self.queue_delivery(member, &one, form) {
@@ -340,10 +343,10 @@ impl Hub {
         }
     }
 
-    /// Whether a member with a session reads only JSON, and there is something else to read.
-    fn cannot_read(&self, member: Member, delivery: &Delivery) -> bool {
+    /// Whether a member with a session reads only JSON, and a publication is something else.
+    fn cannot_read(&self, member: Member, publication: &Publication) -> bool {
         self.connections[member.connection].transport() == Transport::CentrifugeJson
-            && !delivery.publications().iter().all(|one| one.is_json())
+            && !publication.is_json()
     }
 
     /// Whether a member with a session does not get a publication that has its turn.

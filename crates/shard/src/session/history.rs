@@ -22,7 +22,8 @@ impl<R: Reactor> Shard<R> {
             return Err(ErrorCode::NotAvailable.into());
         }
         let is_subscribed = self.hub.find_subscription(key.index, channel).is_some();
-        if !self.may(options.history_read, self.is_anonymous(key), is_subscribed) {
+        let may = self.may(options.history_read, self.is_anonymous(key), is_subscribed);
+        if !may || self.is_anothers(key, channel, &options) {
             return Err(ErrorCode::PermissionDenied.into());
         }
         let starts_at_zero = request

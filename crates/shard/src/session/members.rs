@@ -121,7 +121,8 @@ impl<R: Reactor> Shard<R> {
             return Err(ErrorCode::NotAvailable.into());
         }
         let is_subscribed = self.hub.find_subscription(key.index, channel).is_some();
-        if self.may(options.presence_read, self.is_anonymous(key), is_subscribed) {
+        let may = self.may(options.presence_read, self.is_anonymous(key), is_subscribed);
+        if may && !self.is_anothers(key, channel, &options) {
             Ok(())
         } else {
             Err(ErrorCode::PermissionDenied.into())

@@ -173,15 +173,7 @@ impl<R: Reactor> Shard<R> {
         let named = namespaces.check_subscribable(channel, user.unwrap_or_default(), false)?;
         let (options, names_user) = (Arc::clone(named.options), named.names_user);
         let is_anonymous = user.is_none();
-        // Where names may list users, that list decides.
-        let is_anothers = !options.allow_user_limited_channels
-            && self
-                .settings
-                .client
-                .personal_channel
-                .as_ref()
-                .is_some_and(|personal| personal.is_of_another(channel, user.unwrap_or_default()));
-        if request.kind != 0 || is_anothers {
+        if request.kind != 0 || self.is_anothers(key, channel, &options) {
             return Err(ErrorCode::PermissionDenied.into());
         }
         let may = names_user
@@ -209,6 +201,15 @@ impl<R: Reactor> Shard<R> {
             filter,
         };
         self.begin_subscribe(key, id, channel, wish, now)
+    }
+
+    /// Whether a channel is the personal one of another user. Where names may list users, that list decides.
+    pub(super) fn is_anothers(&self, key: Key, channel: &str, options: &ChannelOptions) -> bool {
+        let personal = self.settings.client.personal_channel.as_ref();
+        let user = self.hub.session(key.index).user.as_deref();
+        !options.allow_user_limited_channels
+            && personal
+                .is_some_and(|personal| personal.is_of_another(channel, user.unwrap_or_default()))
     }
 
     /// Whether a client has a right that an option gives.

@@ -23,6 +23,7 @@ on_both_drivers!(
     a_drain_tells_clients_to_reconnect,
     data_that_is_nested_too_deep_is_an_error,
     bytes_that_are_no_json_end_json_clients_only,
+    bytes_that_are_not_for_a_json_client_do_not_end_it,
     kept_bytes_that_are_no_json_end_json_clients_that_ask_for_them,
     bytes_in_a_personal_channel_end_a_json_client_that_recovers,
     protobuf_clients_get_binary_frames,
@@ -351,6 +352,12 @@ fn a_user_gets_his_personal_channel(driver: Driver) {
     other.ask(&json!({"id": 1, "connect": {}}));
     let refused = other.ask(&json!({"id": 2, "subscribe": {"channel": "#42"}}));
     assert_eq!(refused["error"]["code"], 103, "somebody else's");
+    for command in ["history", "presence", "presence_stats"] {
+        let asked =
+            |client: &mut Client| client.ask(&json!({"id": 4, command: {"channel": "#42"}}));
+        assert_eq!(asked(&mut other)["error"]["code"], 103, "{command}");
+        assert!(asked(&mut client)[command].is_object(), "{command}");
+    }
 }
 
 fn a_new_connection_of_a_user_ends_the_older_ones(driver: Driver) {
@@ -448,6 +455,16 @@ fn bytes_that_are_no_json_end_json_clients_only(driver: Driver) {
     node.publish("room", Payload::Binary([0, 255].into()));
     assert_eq!(raw.read().expect("a frame"), Message::binary(vec![0, 255]));
     assert_eq!(json.close_code(), 3506);
+}
+
+fn bytes_that_are_not_for_a_json_client_do_not_end_it(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let mut json = Client::open(&node);
+    let filter = json!({"key": "kind", "cmp": "ex"});
+    json.ask(&json!({"id": 2, "subscribe": {"channel": "room", "tf": filter}}));
+    node.publish("room", Payload::Binary([0, 255].into()));
+    let stats = json.ask(&json!({"id": 3, "presence_stats": {"channel": "room"}}));
+    assert_eq!(stats["presence_stats"]["num_clients"], 1, "{stats}");
 }
 
 fn kept_bytes_that_are_no_json_end_json_clients_that_ask_for_them(driver: Driver) {
