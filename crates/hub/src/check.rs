@@ -148,7 +148,7 @@ impl Hub {
     /// Answers how many subscriptions the connection has.
     fn check_subscriptions(&self, index: u32) -> usize {
         let (mut count, mut pending) = (0, 0);
-        let mut next = self.connections[index].subscriptions;
+        let mut next = self.first_subscription(index);
         while next != NONE {
             let subscription = &self.subscriptions[next];
             let channel = &self.channels[subscription.channel];

@@ -76,14 +76,13 @@ pub struct Connection {
     pub opened: Tick,
     /// When the next ping is due; while one is unanswered, when its pong is.
     pub(crate) ping_at: Tick,
-    /// First of its subscriptions, or `NONE`.
-    pub(crate) subscriptions: u32,
+    /// On transports with commands, its session, which has the subscriptions; on others, the first of its subscriptions. Or
+    /// `NONE`. One field for both keeps the record at 44 bytes.
+    session_or_subscriptions: u32,
     /// Its outbound queue, or `NONE` while nothing waits.
     pub(crate) outbound: u32,
     /// The shard's record of input that is not whole yet, or `NONE`.
     pub input: u32,
-    /// Who speaks, on transports with commands, or `NONE`.
-    pub(crate) session: u32,
     /// Where it is in its life.
     pub phase: Phase,
     /// Its transport in the low four bits; in the high four the window it takes compressed messages with, or 0.
@@ -93,7 +92,7 @@ pub struct Connection {
     pub(crate) joins_pending: u8,
 }
 
-const _: () = assert!(size_of::<Connection>() == 48);
+const _: () = assert!(size_of::<Connection>() == 44);
 
 impl Connection {
     pub(crate) const AWAITS_PONG: u8 = 1;
@@ -165,7 +164,32 @@ impl Connection {
     /// Whether it has a session.
     #[must_use]
     pub fn has_session(&self) -> bool {
-        self.session != NONE
+        self.session().is_some()
+    }
+
+    /// The index of its session.
+    pub(crate) fn session(&self) -> Option<u32> {
+        let session = self.session_or_subscriptions;
+        (session != NONE && self.transport().has_sessions()).then_some(session)
+    }
+
+    /// Sets its session, or ends it. Its transport must have sessions. Answers what it had instead.
+    pub(crate) fn set_session(&mut self, session: u32) -> u32 {
+        debug_assert!(self.transport().has_sessions());
+        std::mem::replace(&mut self.session_or_subscriptions, session)
+    }
+
+    /// First of its subscriptions, or `NONE`. It has no session.
+    pub(crate) fn subscriptions(&self) -> u32 {
+        debug_assert!(!self.has_session());
+        self.session_or_subscriptions
+    }
+
+    /// Sets [`Connection::subscriptions`].
+    pub(crate) fn set_subscriptions(&mut self, first: u32) {
+        // Before its session opens, a connection has no subscription: it may only be told that.
+        debug_assert!(first == NONE || !self.transport().has_sessions());
+        self.session_or_subscriptions = first;
     }
 
     /// Channels it has subscribed to whose home has not confirmed yet.
@@ -238,10 +262,9 @@ impl Default for Connection {
             last_input: Tick(0),
             opened: Tick(0),
             ping_at: Tick(0),
-            subscriptions: NONE,
+            session_or_subscriptions: NONE,
             outbound: NONE,
             input: NONE,
-            session: NONE,
             phase: Phase::Handshake,
             transport_and_window: 0,
             flags: 0,

@@ -21,6 +21,8 @@ pub enum SessionState {
 pub struct Session {
     /// The index of its connection's record.
     pub connection: u32,
+    /// First of its connection's subscriptions, or `NONE`.
+    pub(crate) subscriptions: u32,
     /// The user's id; none if the client is anonymous.
     pub user: Option<Arc<str>>,
     /// What the application says of the connection, for other clients: JSON, or bytes for protobuf clients.
@@ -33,7 +35,7 @@ pub struct Session {
     pub(crate) unanswered_pings: u8,
 }
 
-const _: () = assert!(size_of::<Session>() == 40);
+const _: () = assert!(size_of::<Session>() == 48);
 
 impl Session {
     pub(crate) fn new(connection: u32, user: Option<Arc<str>>) -> Self {
@@ -49,6 +51,7 @@ impl Default for Session {
     fn default() -> Self {
         Self {
             connection: NONE,
+            subscriptions: NONE,
             unanswered_pings: 0,
             user: None,
             info: None,

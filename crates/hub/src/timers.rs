@@ -4,7 +4,7 @@ use crate::connection::Connection;
 use crate::marks::hit;
 use crate::time::ticks;
 use crate::{Hub, Now, Phase, SessionState};
-use myriad_wheel::{NONE, Tick};
+use myriad_wheel::Tick;
 use std::time::Duration;
 
 /// The intervals of a shard's connections, in ticks; zero means never.
@@ -244,8 +244,8 @@ impl Hub {
 
     /// Whether a connection has a session that has not connected.
     fn is_stranger(&self, index: u32) -> bool {
-        let session = self.connections[index].session;
-        session != NONE && self.sessions[session].state != SessionState::Connected
+        let session = self.connections[index].session();
+        session.is_some_and(|session| self.sessions[session].state != SessionState::Connected)
     }
 
     /// Input only notes its tick. Its effect on the deadlines is computed here, when the timer fires.

@@ -241,7 +241,7 @@ impl Hub {
             return;
         }
         subscription.set_last(last.max(delivery.offset()));
-        let has_session = connection.session != NONE;
+        let has_session = connection.has_session();
         let is_exception = |publication: &Arc<Publication>| {
             self.is_withheld(member, publication) || self.cannot_read(member, publication)
         };
@@ -303,7 +303,7 @@ impl Hub {
         overflown: &mut Vec<Overflown>,
     ) {
         hit!(DeliverInPart);
-        let has_session = self.connections[member.connection].session != NONE;
+        let has_session = self.connections[member.connection].has_session();
         for publication in delivery.publications_after(last) {
             let flags = self.subscriptions[member.subscription].flags();
             let form = form_for(flags, last, publication);

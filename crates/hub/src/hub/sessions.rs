@@ -9,20 +9,25 @@ use std::sync::Arc;
 impl Hub {
     /// Makes the session of a connection that is about to open. Its client has the stale timeout to send its connect command.
     pub fn open_session(&mut self, index: u32, user: Option<Arc<str>>) {
-        assert_eq!(self.connections[index].session, NONE);
-        let session = self.sessions.insert(Session::new(index, user));
-        self.connections[index].session = session.index;
+        let session = self.sessions.insert(Session::new(index, user)).index;
+        let before = self.connections[index].set_session(session);
+        assert_eq!(
+            before, NONE,
+            "a session comes before the first subscription"
+        );
     }
 
     /// The session of a connection, which has one.
     #[must_use]
     pub fn session(&self, index: u32) -> &Session {
-        &self.sessions[self.connections[index].session]
+        let session = self.connections[index].session();
+        &self.sessions[session.expect("the connection has a session")]
     }
 
     /// The session of a connection, which has one, to change.
     pub fn session_mut(&mut self, index: u32) -> &mut Session {
-        &mut self.sessions[self.connections[index].session]
+        let session = self.connections[index].session();
+        &mut self.sessions[session.expect("the connection has a session")]
     }
 
     /// The connect command is answered: pings begin.
@@ -34,8 +39,7 @@ impl Hub {
 
     /// Notes that a ping is about to be sent.
     pub(crate) fn note_ping(&mut self, index: u32) {
-        let session = self.connections[index].session;
-        if session != NONE {
+        if let Some(session) = self.connections[index].session() {
             let pings = &mut self.sessions[session].unanswered_pings;
             *pings = pings.saturating_add(1);
         }
@@ -60,8 +64,8 @@ impl Hub {
     }
 
     pub(super) fn release_session(&mut self, index: u32) {
-        let session = std::mem::replace(&mut self.connections[index].session, NONE);
-        if session != NONE {
+        if let Some(session) = self.connections[index].session() {
+            self.connections[index].set_session(NONE);
             self.sessions.remove(session);
         }
     }

@@ -58,7 +58,7 @@ impl Hub {
     ) -> Result<(), Overflown> {
         let connection = &self.connections[member.connection];
         let encoding = connection.encoding().with_form(form);
-        let has_session = connection.session != NONE;
+        let has_session = connection.has_session();
         let frame = Arc::clone(delivery.frame(encoding, &mut self.compressor));
         let saved_bytes = delivery.saved_bytes(encoding, &frame);
         let is_presence = matches!(delivery, Delivery::Presence(_));

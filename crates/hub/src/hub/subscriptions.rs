@@ -57,10 +57,10 @@ impl Hub {
         if let Some(subscription) = self.subscription_to(index, channel) {
             return Subscribed::Already(SubscriptionId(subscription));
         }
+        let next = self.first_subscription(index);
         let record = &mut self.channels[channel];
         let member_index =
             u32::try_from(record.members.len()).expect("fewer members than connections");
-        let next = self.connections[index].subscriptions;
         let subscription = self
             .subscriptions
             .insert(Subscription::new(channel, member_index, next))
@@ -71,7 +71,8 @@ impl Hub {
             connection: index,
             subscription,
         });
-        self.connections[index].subscriptions = subscription;
+        self.set_first_subscription(index, subscription);
+        let record = &self.channels[channel];
         let serial = match record.membership {
             Membership::Joining { serial } => serial,
             Membership::Joined { epoch } => {
@@ -195,7 +196,7 @@ impl Hub {
         &self,
         index: u32,
     ) -> impl Iterator<Item = (SubscriptionId, &Arc<str>, SubscriptionFlags)> {
-        let first = self.connections[index].subscriptions;
+        let first = self.first_subscription(index);
         let live = |subscription: u32| (subscription != NONE).then_some(subscription);
         std::iter::successors(live(first), move |&subscription| {
             live(self.subscriptions[subscription].next)
@@ -231,7 +232,7 @@ impl Hub {
     #[must_use]
     pub fn channel_count_of(&self, index: u32) -> usize {
         let mut count = 0;
-        let mut next = self.connections[index].subscriptions;
+        let mut next = self.first_subscription(index);
         while next != NONE {
             count += 1;
             next = self.subscriptions[next].next;
@@ -239,9 +240,26 @@ impl Hub {
         count
     }
 
+    /// First of a connection's subscriptions, or `NONE`.
+    pub(crate) fn first_subscription(&self, index: u32) -> u32 {
+        let connection = &self.connections[index];
+        match connection.session() {
+            Some(session) => self.sessions[session].subscriptions,
+            None => connection.subscriptions(),
+        }
+    }
+
+    fn set_first_subscription(&mut self, index: u32, subscription: u32) {
+        let connection = &mut self.connections[index];
+        match connection.session() {
+            Some(session) => self.sessions[session].subscriptions = subscription,
+            None => connection.set_subscriptions(subscription),
+        }
+    }
+
     /// The connection's subscription to the channel, if it has one.
     fn subscription_to(&self, index: u32, channel: u32) -> Option<u32> {
-        let mut next = self.connections[index].subscriptions;
+        let mut next = self.first_subscription(index);
         while next != NONE && self.subscriptions[next].channel != channel {
             next = self.subscriptions[next].next;
         }
@@ -299,9 +317,9 @@ impl Hub {
             return false;
         };
         let next = self.subscriptions[subscription].next;
-        let first = self.connections[index].subscriptions;
+        let first = self.first_subscription(index);
         if first == subscription {
-            self.connections[index].subscriptions = next;
+            self.set_first_subscription(index, next);
         } else {
             let mut previous = first;
             while self.subscriptions[previous].next != subscription {
@@ -314,7 +332,8 @@ impl Hub {
     }
 
     pub(super) fn unsubscribe_all(&mut self, index: u32, emptied_channels: &mut Vec<Arc<str>>) {
-        let mut next = std::mem::replace(&mut self.connections[index].subscriptions, NONE);
+        let mut next = self.first_subscription(index);
+        self.set_first_subscription(index, NONE);
         while next != NONE {
             next = self.end_subscription(index, next, emptied_channels);
         }

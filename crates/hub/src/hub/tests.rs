@@ -55,13 +55,21 @@ fn batch(channel: &str, offsets: &[u64]) -> Delivery {
 
 /// A connection that is admitted and subscribed to `channel`, whose home has confirmed.
 fn member(hub: &mut Hub, channel: &str) -> u32 {
+    member_by(hub, Transport::Raw, channel)
+}
+
+fn member_by(hub: &mut Hub, transport: Transport, channel: &str) -> u32 {
     let index = hub.open(0, Now(0)).index;
+    hub.connection_mut(index).set_transport(transport);
+    if transport.has_sessions() {
+        hub.open_session(index, None);
+    }
     let subscribed = hub.subscribe(index, channel);
     hub.connection_mut(index).phase = Phase::Joining;
     if let Subscribed::Ask { name, serial } = subscribed {
         hub.handle_joined(&name, serial, at(0), &mut Vec::new());
     }
-    admit(hub, index);
+    hub.admit(index, Now(0));
     index
 }
 
@@ -433,10 +441,7 @@ fn publications_that_wait_become_one_batch() {
 fn after_a_gap_a_subscriber_gets_nothing_more() {
     let mut hub = hub_with_policy(SlowConsumer::GapThenRecover);
     hub.outbound_bytes_max = 2000;
-    let index = member(&mut hub, "x");
-    hub.connection_mut(index)
-        .set_transport(Transport::CentrifugeProtobuf);
-    hub.open_session(index, None);
+    let index = member_by(&mut hub, Transport::CentrifugeProtobuf, "x");
     let mut gaps = Vec::new();
     for round in 0..4 {
         let (_, overflown) = fall_behind_from(&mut hub, index, 7 * round);
@@ -571,9 +576,7 @@ fn joins_that_wait_are_bounded_and_publications_are_not_dropped_for_them() {
 #[test]
 fn a_join_is_no_publication_that_could_be_dropped() {
     let mut hub = hub_with_policy(SlowConsumer::KeepLatest);
-    let index = member(&mut hub, "x");
-    hub.connection_mut(index)
-        .set_transport(Transport::CentrifugeJson);
+    let index = member_by(&mut hub, Transport::CentrifugeProtobuf, "x");
     let subscription = hub.find_subscription(index, "x").expect("subscribed");
     hub.set_subscription_flags(subscription, SubscriptionFlags::JOIN_LEAVE);
     assert!(hub.deliver(join(&hub, index)));
@@ -590,8 +593,7 @@ fn a_join_is_no_publication_that_could_be_dropped() {
 #[test]
 fn each_ping_may_be_answered_once_and_late() {
     let mut hub = hub(timing(1, 1, 0));
-    let index = member(&mut hub, "x");
-    hub.open_session(index, None);
+    let index = member_by(&mut hub, Transport::CentrifugeJson, "x");
     hub.note_connected(index, Now(0));
     assert!(!hub.take_pong(index), "no ping was sent");
     hub.note_ping(index);
