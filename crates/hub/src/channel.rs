@@ -146,16 +146,12 @@ pub(crate) enum Membership {
 
 /// Publications that are made one batch.
 const MERGED_MAX: usize = 256;
-/// What may wait in a channel before its clients are to publish later.
-const CROWDED: Backlog = Backlog {
-    publications: 1000,
-    bytes: 1 << 20,
-};
-/// What may wait before the channel waits for none of its members. Clients that publish at once may have come this far.
-const OVERCROWDED: Backlog = Backlog {
-    publications: 16_000,
-    bytes: 16 << 20,
-};
+/// Publications that may wait in a channel before its clients are to publish later. Of bytes, as many as the budget of a
+/// connection.
+const CROWDED_MAX: usize = 1000;
+/// Times as much may wait before the channel waits for none of its members. Clients of several shards that publish at once come
+/// nearly this far.
+const OVERCROWDED: usize = 2;
 /// The same, as quarters of what all publications in flight may hold. Clients do not come this far.
 const OVERCROWDED_QUARTERS: u64 = 3;
 
@@ -194,8 +190,9 @@ impl Backlog {
         self.bytes += bytes;
     }
 
-    fn reaches(&self, limit: &Self) -> bool {
-        self.publications >= limit.publications || self.bytes >= limit.bytes
+    /// Whether it is this many times what makes a channel crowded.
+    fn is_crowd(&self, times: usize, budget: u32) -> bool {
+        self.publications >= times * CROWDED_MAX || self.bytes >= times * budget as usize
     }
 }
 
@@ -249,16 +246,16 @@ impl Channel {
         }
     }
 
-    /// Whether clients are to publish later.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.backlog.reaches(&CROWDED) || self.offered.reaches(&CROWDED)
+    /// Whether clients are to publish later. `budget` is that of a connection's queue, in bytes.
+    pub(crate) fn is_crowded(&self, budget: u32) -> bool {
+        self.backlog.is_crowd(1, budget) || self.offered.is_crowd(1, budget)
     }
 
     /// Whether no member is to be waited for.
-    pub(crate) fn is_overcrowded(&self) -> bool {
+    pub(crate) fn is_overcrowded(&self, budget: u32) -> bool {
         let newest = self.deliveries.back();
         let newest = newest.and_then(|delivery| delivery.publications().last());
-        self.backlog.reaches(&OVERCROWDED)
+        self.backlog.is_crowd(OVERCROWDED, budget)
             || newest.is_some_and(|newest| newest.held_quarters() >= OVERCROWDED_QUARTERS)
     }
 

@@ -76,7 +76,7 @@ impl Hub {
         record.deliveries.push_back(delivery);
         if is_first {
             self.list_delivering(channel);
-        } else if record.is_overcrowded() {
+        } else if record.is_overcrowded(self.outbound_bytes_max) {
             self.end_pause(channel);
         }
         true
@@ -110,7 +110,7 @@ impl Hub {
             return true;
         };
         let record = &mut self.channels[index];
-        if record.is_crowded() {
+        if record.is_crowded(self.outbound_bytes_max) {
             return false;
         }
         if record.offered == Backlog::default() {

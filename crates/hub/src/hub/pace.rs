@@ -1,9 +1,12 @@
 //! The pace of a channel that speaks faster than most of its members take. They get time to read before they count as slow.
 //!
 //! A burst of two mebibytes leaves within one turn, and no reader takes as much meanwhile. Without a pause, one client's burst
-//! would end the connections of all subscribers. A member that falls behind while most others keep up gets no such time.
+//! would end the connections of all subscribers. A member that falls behind while most others keep up gets no such time. Nor
+//! do members of channels with another policy for slow consumers: those lose or recover what they miss, and the later that
+//! begins the more it is.
 
 use super::Hub;
+use crate::SlowConsumer;
 use crate::channel::Backlog;
 use crate::marks::hit;
 use myriad_wheel::Tick;
@@ -42,10 +45,11 @@ impl Hub {
     pub(super) fn update_pace(&mut self, channel: u32, bytes: usize) {
         let burst_max = self.outbound_bytes_max / BURST_SHARE;
         let record = &mut self.channels[channel];
-        let is_overcrowded = record.is_overcrowded();
+        let is_overcrowded = record.is_overcrowded(self.outbound_bytes_max);
         let pace = &mut record.pace;
         let congested = std::mem::take(&mut pace.congested) as usize;
-        if 2 * congested <= record.members.len() - record.tombstones || is_overcrowded {
+        let waits = record.slow_consumer == SlowConsumer::Disconnect && !is_overcrowded;
+        if 2 * congested <= record.members.len() - record.tombstones || !waits {
             *pace = Pace::default();
             return;
         }

@@ -304,6 +304,7 @@ fn the_unsent_tail_of_a_frame_finds_room_too() {
 #[test]
 fn clients_publish_later_while_much_waits() {
     let mut hub = hub(timing(0, 1, 0));
+    hub.outbound_bytes_max = 1 << 20;
     let index = member(&mut hub, "x");
     for offset in 1..=1000 {
         assert!(hub.offer("x", 0) && hub.offer("nobody", 0));
@@ -311,7 +312,6 @@ fn clients_publish_later_while_much_waits() {
         end_pauses(&mut hub);
     }
     assert!(!hub.offer("x", 0) && hub.offer("nobody", 0));
-    hub.outbound_bytes_max = 1 << 20;
     let (mut targets, mut overflown) = (Vec::new(), Vec::new());
     hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
     hub.end_batch(&targets);
@@ -360,10 +360,10 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
     let mut hub = hub(timing(0, 1, 0));
     hub.outbound_bytes_max = 4000;
     let members: Vec<u32> = (0..3).map(|_| member(&mut hub, "x")).collect();
-    for offset in 1..=200 {
+    for offset in 1..=100 {
         assert!(hub.deliver(publication("x", offset)));
     }
-    // Until more than 2,000 of 4,000 bytes wait for each, and until 500 bytes have come on top.
+    // Until more than 2,000 of 4,000 bytes wait for each, and until 250 bytes have come on top.
     let (before, overflown) = deliver_listed(&mut hub);
     assert!(before < 60 && overflown.is_empty(), "{before}");
     // Each pause is twice as long, up to sixteen ticks.
@@ -381,8 +381,8 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
     }
     assert_eq!(pauses, [1, 3, 7, 15]);
     // Too much waits: nobody is waited for.
-    let mut last = 200;
-    while !hub.channels[0].is_overcrowded() {
+    let mut last = 100;
+    while !hub.channels[0].is_overcrowded(4000) {
         assert!(!hub.is_delivering());
         last += 1;
         assert!(hub.deliver(publication("x", last)));

@@ -297,12 +297,11 @@ impl Client {
                     match outcome {
                         Ok(outcome) => self.take_outcome(asked, outcome, plan, ledger, &mut count),
                         Err(failure) => {
-                            let is_page = matches!(asked, Asked::History(_));
-                            assert!(
-                                is_page && failure.code == 106,
-                                "{asked:?} fails: {failure:?}"
-                            );
-                            count("a page of history has no room");
+                            count(match (&asked, failure.code) {
+                                (Asked::History(_), 106) => "a page of history has no room",
+                                (Asked::Publish(_), 111) => "a channel is crowded",
+                                _ => panic!("{asked:?} fails: {failure:?}"),
+                            });
                         }
                     }
                 }
