@@ -117,12 +117,19 @@ fn a_threshold_on_what_is_not_measured_is_an_error_at_once() {
     );
 }
 
-/// The report of a crowd with sessions against a real server.
+/// The report of a crowd with sessions against a real server, with pushes.
 fn sessions(server: &Server, more: &[&str]) -> serde_json::Value {
-    let target = format!("ws://{}/connection/websocket", server.address);
     let hook = format!("http://{}/api/publish", server.address);
-    let mut arguments = vec!["swarm", &target, "--publish", &hook, "--warmup", "10ms"];
-    arguments.extend(["--json", "-", "--live", "off"]);
+    listeners(server, &[&["--publish", &hook][..], more].concat())
+}
+
+/// The same without pushes.
+fn listeners(server: &Server, more: &[&str]) -> serde_json::Value {
+    let target = format!("ws://{}/connection/websocket", server.address);
+    let mut arguments = vec!["swarm", &target, "--json", "-", "--live", "off"];
+    if !more.contains(&"--recover-from") {
+        arguments.extend(["--warmup", "10ms"]);
+    }
     arguments.extend(more);
     let output = myriad(&arguments).output().expect("a program");
     serde_json::from_slice(&output.stdout)
@@ -197,6 +204,102 @@ fn rooms_that_lose_and_regain_members_miss_nothing() {
             assert_eq!(messages[figure], 0, "{figure}: {report:#}");
         }
     }
+}
+
+#[test]
+fn what_clients_publish_is_accepted_and_reaches_their_rooms() {
+    let server = start();
+    for (protocol, driver) in [
+        ("centrifuge-json", "epoll"),
+        ("centrifuge-protobuf", "io_uring"),
+    ] {
+        let rooms = ["-c", "60", "--channel", "room", "--channels", "6"];
+        let load = ["--client-publish", "200/s", "--duration", "2s"];
+        let kind = ["--protocol", protocol, "--driver", driver];
+        let limits = ["--threshold", "client-publish:lost==0"];
+        let missed = ["--threshold", "delivery:missed==0"];
+        let more = [&rooms[..], &load, &kind, &limits, &missed].concat();
+        let report = listeners(&server, &more);
+        assert_eq!(report["outcome"], "finished", "{report:#}");
+        assert_eq!(report["errors"], serde_json::json!({}), "{report:#}");
+        let published = &report["client_publish"];
+        let accepted = published["received"].as_u64().expect("a count");
+        assert!(accepted > 300, "{report:#}");
+        assert_eq!(published["sent"], accepted);
+        let delivery = &published["delivery"];
+        assert_eq!(delivery["expected"], accepted * 10, "{report:#}");
+        assert_eq!(delivery["received"], accepted * 10);
+        assert_eq!(report["messages"]["count"], accepted * 10);
+        for times in [&published["round_trip_ms"], &delivery["delivery_ms"]] {
+            assert!(times["p99"].as_f64() > Some(0.0), "{report:#}");
+        }
+        assert_eq!(report["session"]["gaps"], 0);
+    }
+}
+
+#[test]
+fn publications_that_the_server_refuses_are_lost_and_say_why() {
+    let server = start();
+    // Commands are at most 64 KiB: the server ends the connection of who sends more.
+    let load = ["-c", "4", "--channel", "x", "--client-publish", "20/s"];
+    let size = ["--duration", "1s", "--client-publish-size", "100KiB"];
+    let kind = ["--protocol", "centrifuge-json", "--settle", "2s"];
+    let report = listeners(&server, &[&load[..], &size, &kind].concat());
+    let published = &report["client_publish"];
+    assert_eq!(published["received"], 0, "{report:#}");
+    assert_eq!(published["lost"], published["sent"], "{report:#}");
+    assert!(
+        report["went_wrong"]
+            .as_str()
+            .expect("a sentence")
+            .contains("lost"),
+        "{report:#}"
+    );
+}
+
+#[test]
+fn clients_begin_where_they_are_told_to() {
+    let server = start();
+    let first = sessions(
+        &server,
+        &[
+            "-c",
+            "1",
+            "--channel",
+            "x",
+            "--pushes",
+            "20",
+            "--every",
+            "10ms",
+            "--protocol",
+            "centrifuge-json",
+        ],
+    );
+    assert_eq!(first["outcome"], "finished");
+    let body = r#"{"channel":"x","data":"last"}"#;
+    let answer = server.post("/api/publish", body);
+    let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+    let (epoch, offset) = (&answer["epoch"], &answer["offset"]);
+    assert_eq!(offset, 21, "{answer}");
+    let position = format!("{}:1", epoch.as_str().expect("an epoch"));
+    for protocol in ["centrifuge-json", "centrifuge-protobuf"] {
+        let kind = ["--protocol", protocol, "--duration", "100ms"];
+        let from = ["-c", "50", "--channel", "x", "--recover-from", &position];
+        let report = listeners(&server, &[&kind[..], &from].concat());
+        let session = &report["session"];
+        assert_eq!(session["recovered"], 50, "{report:#}");
+        assert_eq!(session["recovered_publications"], 50 * 20);
+        assert_eq!(
+            (&session["unrecovered"], &session["gaps"]),
+            (&0.into(), &0.into())
+        );
+    }
+    // Of a position that nobody remembers nothing is recovered, and the report says so.
+    let kind = ["--protocol", "centrifuge-json", "--duration", "100ms"];
+    let from = ["-c", "5", "--channel", "x", "--recover-from", "nowhere:1"];
+    let report = listeners(&server, &[&kind[..], &from].concat());
+    assert_eq!(report["session"]["unrecovered"], 5, "{report:#}");
+    assert!(report["went_wrong"].is_string());
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub use report::{
     ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, SessionReport, Settings,
     Setup, Unit, Verdict,
 };
-pub use round_trip::{RoundTripReport, RoundTripTimes};
+pub use round_trip::{ClientPublishReport, DeliveryReport, RoundTripReport, RoundTripTimes};
 
 /// Exit code of a crowd that a signal has interrupted, with the report so far. `demo` and `arena` end with it too.
 pub const EXIT_INTERRUPTED: u8 = 105;

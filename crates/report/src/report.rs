@@ -1,7 +1,7 @@
 //! The full report of a run, as `--json` writes it.
 
 use crate::push::{FanoutTimes, Origin, PushReport};
-use crate::round_trip::RoundTripReport;
+use crate::round_trip::{ClientPublishReport, RoundTripReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -58,6 +58,8 @@ pub struct Report {
     pub pings: Pings,
     /// Messages that the server sent back; absent without `--echo`.
     pub echo: Option<RoundTripReport>,
+    /// What clients published over their own connections; absent without `--client-publish`.
+    pub client_publish: Option<ClientPublishReport>,
     /// What the protocol's offsets and recoveries showed; absent where clients speak no protocol.
     pub session: Option<SessionReport>,
     /// Requests that were to be answered with what they carried; absent without `--request`.
@@ -112,6 +114,10 @@ pub struct Settings {
     pub payload_bytes: Option<usize>,
     /// Size of a message that the server was to send back.
     pub echo_bytes: Option<usize>,
+    /// Size of what a client published.
+    pub client_publish_bytes: Option<usize>,
+    /// `EPOCH:OFFSET` from which every client's subscription was to begin.
+    pub recover_from: Option<String>,
     /// URLs that requests were posted to, in turn.
     pub request_urls: Vec<String>,
     /// Requests that could be under way at once.
@@ -298,9 +304,9 @@ pub struct CrowdReport {
     pub connect_window_late_ms: f64,
     /// Largest lateness of the publish schedule. It is part of the times.
     pub publish_late_ms: f64,
-    /// Largest lateness of the echo schedule. It is part of the round trips.
+    /// Largest lateness of the schedule of `--echo` or `--client-publish`. It is part of their times.
     pub echo_late_ms: f64,
-    /// Largest lateness of the echo schedule while too much was unanswered: the server was slower than the schedule.
+    /// Largest lateness of that schedule while too much was unanswered: the server was slower than the schedule.
     pub echo_held_ms: f64,
 }
 

@@ -41,3 +41,32 @@ pub struct RoundTripTimes {
     /// The slowest answer.
     pub max: Option<f64>,
 }
+
+/// What clients published over their own connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientPublishReport {
+    /// The server's replies: `received` are publications that it accepted.
+    #[serde(flatten)]
+    pub replies: RoundTripReport,
+    /// What came to the subscribers.
+    pub delivery: DeliveryReport,
+}
+
+/// Deliveries of what clients published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeliveryReport {
+    /// Subscribers of the channels of all publications that the server accepted; absent if clients were missing, left or were
+    /// lost.
+    pub expected: Option<u64>,
+    /// Deliveries that came.
+    pub received: u64,
+    /// Of `expected`, those that did not come.
+    pub missed: Option<u64>,
+    /// `received`, divided by the seconds from the first publication that was due to the end or to the last delivery, whichever
+    /// is later.
+    pub received_per_s: f64,
+    /// Milliseconds from the time a publication was due to its delivery.
+    pub delivery_ms: RoundTripTimes,
+}

@@ -3,7 +3,10 @@
 mod checks;
 mod load;
 
-pub use load::{Echo, Endpoint, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests};
+pub(crate) use load::Answered;
+pub use load::{
+    ClientPublish, Echo, Endpoint, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests,
+};
 
 use crate::config_error::ConfigError;
 use crate::dealing::planned;
@@ -46,8 +49,11 @@ const PARTIAL_BYTES_MAX: usize = 512 << 20;
 /// The least of them for a thread: one message.
 const PARTIAL_BYTES_MIN: usize = 64 << 20;
 
-/// Targets that a client can name, and channels that a stamp can.
-pub(crate) const NAMED_MAX: usize = 1 << 16;
+/// Targets of a run, each with its channels. A million of them take some 500 MB.
+pub(crate) const TARGETS_MAX: usize = 1_000_000;
+
+/// Channels that a stamp can name.
+pub(crate) const STREAMS_MAX: usize = 1 << 16;
 
 /// Largest payload of the publisher.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
@@ -103,6 +109,11 @@ pub struct Config {
     pub publish: Option<Publish>,
     /// Has clients send messages that the server sends back.
     pub echo: Option<Echo>,
+    /// Has clients publish to the first of their channels.
+    pub client_publish: Option<ClientPublish>,
+    /// From which position every client's subscription begins: the epoch, and the offset of the last publication that the
+    /// client is taken to have.
+    pub recover_from: Option<(String, u64)>,
     /// Makes requests to the server beside the crowd.
     pub requests: Option<Requests>,
     /// How long a publication waits for the next arrival before it is taken to be over, and an echo or a request for its answer
@@ -172,6 +183,8 @@ impl Config {
             compression: false,
             publish: None,
             echo: None,
+            client_publish: None,
+            recover_from: None,
             requests: None,
             settle: Duration::from_secs(30),
             live: LiveStyle::default(),
@@ -190,7 +203,13 @@ impl Config {
         let (threads, tables) = self.choose_threads(driver, &mut notices)?;
         let targets = self.dealt_targets()?;
         let channels = self.publish_channels(&targets)?;
-        let session = self.session(&targets);
+        let connections = u32::try_from(self.connections).expect("checked");
+        let mut session = self.session(&targets);
+        let targets = planned(&targets, &channels, session.as_ref(), self.protocol);
+        if let Some(session) = &mut session {
+            session.count_subscribers(&targets, connections);
+            session.recover_from.clone_from(&self.recover_from);
+        }
         let here = Here::probe(driver);
         let ports = here.ports_per_source();
         let sources = Sources::plan(&self.sources, &self.targets, self.connections, ports)?;
@@ -202,11 +221,11 @@ impl Config {
             _ => SESSION_MESSAGE_BYTES_MAX,
         };
         let plan = Plan {
-            connections: u32::try_from(self.connections).expect("checked"),
+            connections,
             threads,
             streams: u32::try_from(channels.len()).expect("checked"),
             destinations: self.targets.len() as u64,
-            targets: planned(&targets, &channels, session.as_ref(), self.protocol),
+            targets,
             session,
             sources,
             headers: self.headers.clone(),
@@ -222,7 +241,7 @@ impl Config {
             retries: self.retries,
             heartbeat: self.heartbeat,
             churn_per_s: self.churn_per_s,
-            echo: self.echo.map(|echo| echo.plan(self.settle)),
+            echo: self.answered().map(|load| load.plan(self.settle)),
             limits: myriad_wire::ws::Limits {
                 frame_bytes_max: message_bytes_max,
                 message_bytes_max,
@@ -239,6 +258,12 @@ impl Config {
             tables,
             notices,
         })
+    }
+
+    /// The messages of clients that the server answers, if there are any.
+    pub(crate) fn answered(&self) -> Option<Answered> {
+        let echo = self.echo.map(Answered::Echo);
+        echo.or(self.client_publish.map(Answered::ClientPublish))
     }
 
     /// How long the crowd is held once it is connected; none: until the pushes are over.
@@ -309,6 +334,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::plan::Answer;
 
     fn config(urls: &[&str]) -> Config {
         let targets = urls.iter().map(|url| Target::parse(url).unwrap()).collect();
@@ -499,11 +525,102 @@ mod tests {
         );
         let many = refused(&|c| {
             c.channels = vec!["x".to_owned()];
-            c.channel_count = Some(65_537);
+            c.channel_count = Some(1_000_001);
         });
-        assert_eq!(many, ConfigError::Channels(65_537));
+        assert_eq!(many, ConfigError::Channels(1_000_001));
         let unnamed = refused(&|c| c.channels = vec![String::new()]);
         assert_eq!(unnamed, ConfigError::EmptyChannel);
+    }
+
+    #[test]
+    fn what_clients_publish_needs_a_session_and_a_channel() {
+        let prepare = |change: &dyn Fn(&mut Config)| {
+            let mut config = config(&["ws://127.0.0.1:1/", "ws://127.0.0.1:2/"]);
+            config.protocol = Protocol::CentrifugeJson;
+            config.channels = vec!["x".to_owned()];
+            config.client_publish = Some(ClientPublish::new(10.0));
+            change(&mut config);
+            config.prepare().map(|prepared| prepared.plan)
+        };
+        let echo = prepare(&|_| ()).unwrap().echo.unwrap();
+        assert_eq!((echo.answer, echo.rate_per_s), (Answer::Reply, 10.0));
+        assert_eq!(
+            prepare(&|c| c.protocol = Protocol::Raw).unwrap_err(),
+            ConfigError::NeedsSession("--client-publish")
+        );
+        assert_eq!(
+            prepare(&|c| c.channels.clear()).unwrap_err(),
+            ConfigError::NoChannelOfClients
+        );
+        let small = |c: &mut Config| c.client_publish.as_mut().unwrap().payload_bytes = 29;
+        assert_eq!(
+            prepare(&small).unwrap_err(),
+            ConfigError::MessageSize("--client-publish-size", 29)
+        );
+        let silent = |c: &mut Config| c.client_publish.as_mut().unwrap().rate_per_s = 0.0;
+        assert_eq!(
+            prepare(&silent).unwrap_err(),
+            ConfigError::Rate("--client-publish", 0.0)
+        );
+    }
+
+    #[test]
+    fn a_position_is_one_of_one_channel() {
+        let prepare = |epoch: &str, change: &dyn Fn(&mut Config)| {
+            let mut config = config(&["ws://127.0.0.1:1/", "ws://127.0.0.1:2/"]);
+            config.protocol = Protocol::CentrifugeJson;
+            config.channels = vec!["x".to_owned()];
+            config.recover_from = Some((epoch.to_owned(), 7));
+            change(&mut config);
+            config.prepare().map(|_| ())
+        };
+        assert_eq!(prepare("abc", &|_| ()), Ok(()));
+        assert_eq!(
+            prepare("abc", &|c| c.protocol = Protocol::Raw),
+            Err(ConfigError::NeedsSession("--recover-from"))
+        );
+        for (count, channels) in [(0, None), (3, Some(3))] {
+            let change = |c: &mut Config| {
+                c.channel_count = channels;
+                if count == 0 {
+                    c.channels.clear();
+                }
+            };
+            assert_eq!(
+                prepare("abc", &change),
+                Err(ConfigError::RecoverFrom(count))
+            );
+        }
+        let long = "x".repeat(65);
+        for epoch in ["", &long] {
+            assert_eq!(
+                prepare(epoch, &|_| ()),
+                Err(ConfigError::Epoch(epoch.to_owned()))
+            );
+        }
+    }
+
+    #[test]
+    fn a_crowd_is_dealt_to_more_channels_than_a_stamp_can_name() {
+        let mut config = config(&["ws://127.0.0.1:1/connection/websocket"]);
+        config.protocol = Protocol::CentrifugeJson;
+        config.connections = 250_000;
+        config.driver = Some(Driver::IoUring);
+        config.channels = vec!["room".to_owned()];
+        config.channel_count = Some(100_000);
+        let Ok(prepared) = config.prepare() else {
+            return assert!(Driver::probe_io_uring().is_err());
+        };
+        let plan = prepared.plan;
+        assert_eq!(plan.target_of(199_999).0, 99_999);
+        let session = plan.session.unwrap();
+        assert_eq!(session.channels[99_999], "room-100000");
+        assert_eq!(
+            (session.subscribers[0], session.subscribers[99_999]),
+            (3, 2)
+        );
+        config.publish = Some(publish());
+        assert_eq!(config.prepare().unwrap_err(), ConfigError::TooManyChannels);
     }
 
     #[test]

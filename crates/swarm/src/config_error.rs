@@ -2,6 +2,7 @@
 
 use crate::config::{ECHO_BYTES_MAX, LOAD_RATE_MAX, PAYLOAD_BYTES_MAX};
 use crate::echo_stamp::ECHO_STAMP_BYTES;
+use crate::engine::session::EPOCH_BYTES_MAX;
 use crate::engine::sources::SourceError;
 use crate::stamp::STAMP_BYTES;
 use myriad_units::counted;
@@ -13,8 +14,10 @@ pub enum ConfigError {
     /// No target is given.
     #[error("no target is given; give one such as 'ws://127.0.0.1:8000/raw?channel=x'")]
     NoTarget,
-    /// More targets than a client can name.
-    #[error("more than 65,536 targets are given; give fewer")]
+    /// More targets than a run has, or more targets and channels together.
+    #[error(
+        "more than 1,000,000 targets are given, counted once for each of --channels; give fewer"
+    )]
     TooManyTargets,
     /// An option for clients that speak a protocol.
     #[error(
@@ -28,7 +31,7 @@ pub enum ConfigError {
     #[error("--channel must not be empty; give a name such as news")]
     EmptyChannel,
     /// Clients cannot be dealt out to so many channels.
-    #[error("--channels {0} is out of range; give 1 to 65,536")]
+    #[error("--channels {0} is out of range; give 1 to 1,000,000")]
     Channels(u64),
     /// Clients are to be dealt out to channels, and not one name is given for them.
     #[error("--channels needs one --channel NAME; the channels are then NAME-1, NAME-2 and so on")]
@@ -58,11 +61,26 @@ pub enum ConfigError {
         "{0} {1}/s is out of range; give more than 0 and at most {LOAD_RATE_MAX}/s, such as 5k/s"
     )]
     Rate(&'static str, f64),
-    /// A message to send back is shorter than its stamp or longer than 1 MiB.
+    /// A message of a client is shorter than its stamp or longer than 1 MiB: the option, and its value.
     #[error(
-        "--echo-size {0} is out of range; the stamp needs {ECHO_STAMP_BYTES} bytes, and {ECHO_BYTES_MAX} is the most"
+        "{0} {1} is out of range; the stamp needs {ECHO_STAMP_BYTES} bytes, and {ECHO_BYTES_MAX} is the most"
     )]
-    EchoSize(usize),
+    MessageSize(&'static str, usize),
+    /// Clients are to publish, and some subscribe to no channel.
+    #[error(
+        "--client-publish needs a channel of each client to publish to; give --channel NAME, or put ?channel=NAME into every target"
+    )]
+    NoChannelOfClients,
+    /// An epoch that no server gives.
+    #[error(
+        "--recover-from: the epoch '{0}' is not one; it has 1 to {EPOCH_BYTES_MAX} bytes, as the answer of the publish API gives it"
+    )]
+    Epoch(String),
+    /// A position is for one channel, and so many are given.
+    #[error(
+        "--recover-from is a position in one channel, and {0} are given; give one --channel, without --channels"
+    )]
+    RecoverFrom(usize),
     /// The run ends before its warm-up.
     #[error(
         "--duration {duration:?} ends before the --warmup of {warmup:?}; it counts from the end of connecting, so give a longer --duration or a shorter --warmup"
@@ -87,7 +105,9 @@ pub enum ConfigError {
     )]
     NobodySubscribes(String),
     /// Too many channels for a stamp to name.
-    #[error("more than 65,536 channels are given; give fewer")]
+    #[error(
+        "more than 65,536 channels are published to; give fewer, or some of them with --publish-channel"
+    )]
     TooManyChannels,
     /// The source addresses do not suffice, or do not fit.
     #[error("source addresses: {0}")]

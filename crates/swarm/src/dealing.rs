@@ -1,6 +1,6 @@
 //! Which channels there are, and which clients get which.
 
-use crate::config::{Config, NAMED_MAX, PublishBody};
+use crate::config::{Config, PublishBody, STREAMS_MAX, TARGETS_MAX};
 use crate::config_error::ConfigError;
 use crate::engine::plan::{PlannedTarget, SessionPlan, Subscription};
 use crate::protocol::Protocol;
@@ -22,8 +22,8 @@ impl Config {
             let of = move |target: &Target| target.with_channels(&channel);
             self.targets.iter().map(of)
         });
-        let dealt: Vec<Target> = dealt.collect();
-        if dealt.len() > NAMED_MAX {
+        let dealt: Vec<Target> = dealt.take(TARGETS_MAX + 1).collect();
+        if dealt.len() > TARGETS_MAX {
             return Err(ConfigError::TooManyTargets);
         }
         Ok(dealt)
@@ -53,7 +53,7 @@ impl Config {
         if channels.is_empty() {
             return Err(ConfigError::NoChannel);
         }
-        if channels.len() > NAMED_MAX {
+        if channels.len() > STREAMS_MAX {
             return Err(ConfigError::TooManyChannels);
         }
         let named: HashSet<&String> = subscribed().collect();

@@ -63,6 +63,8 @@ pub enum Failure {
     EchoWrong,
     /// An echo's answer came twice, on another connection, or after the settle time.
     EchoUnknown,
+    /// The server answered what a client published with this error.
+    ClientPublish(u16),
     /// A request was answered with this status instead of 200, or not at all (0).
     Request(u16),
     /// A request was answered with another body than was sent.
@@ -171,6 +173,7 @@ impl Failure {
             Self::EchoUnknown => {
                 "the server answered an echo twice, to somebody else, or later than --settle"
             }
+            Self::ClientPublish(code) => client_publish_step(code)?,
             Self::Request(404 | 405) => "check the path of --request; it takes POST",
             Self::RequestWrong => "the server must answer with the body that was sent",
             Self::Publish(401 | 403) => "the publish URL wants a key: give it with --api-key",
@@ -197,6 +200,20 @@ fn session_step(code: u16) -> Option<&'static str> {
         }
         3502 => "`connect` reached the server too late: lower --connect-rate",
         3504 | 3505 => "the server limits connections or channels of a user: raise its limits",
+        _ => return None,
+    })
+}
+
+/// What to do about a publication that a server does not take from a client.
+fn client_publish_step(code: u16) -> Option<&'static str> {
+    Some(match code {
+        103 => {
+            "clients may not publish to the channel: allow it on the server (allow_publish_for_subscriber, allow_publish_for_client, allow_publish_for_anonymous)"
+        }
+        107 => {
+            "the server does not take the publication: is it too large? See --client-publish-size"
+        }
+        111 => "clients publish faster than the server delivers: lower --client-publish",
         _ => return None,
     })
 }
@@ -278,6 +295,7 @@ impl fmt::Display for Failure {
             Self::HeartbeatUnanswered => "heartbeat_unanswered",
             Self::EchoWrong => "echo_wrong",
             Self::EchoUnknown => "echo_unknown",
+            Self::ClientPublish(code) => return write!(f, "client_publish_error_{code}"),
             Self::Request(0) => "request_unanswered",
             Self::Request(status) => return write!(f, "request_{status}"),
             Self::RequestWrong => "request_wrong",

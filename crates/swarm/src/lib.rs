@@ -45,8 +45,8 @@ mod stamp;
 mod target;
 
 pub use config::{
-    CONNECTING_DEFAULT, Config, DURATION_DEFAULT, Echo, Endpoint, LiveStyle, Publish, PublishBody,
-    REQUEST_CONNECTIONS_DEFAULT, Requests,
+    CONNECTING_DEFAULT, ClientPublish, Config, DURATION_DEFAULT, Echo, Endpoint, LiveStyle,
+    Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests,
 };
 pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
@@ -58,8 +58,8 @@ pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem
 pub use myriad_reactor::Driver;
 pub use myriad_report::EXIT_INTERRUPTED;
 pub use myriad_report::{
-    Ended, FanoutTimes, Origin, Outcome, PublishAnswer, PushReport, Report, RoundTripReport,
-    RoundTripTimes, Verdict,
+    ClientPublishReport, DeliveryReport, Ended, FanoutTimes, Origin, Outcome, PublishAnswer,
+    PushReport, Report, RoundTripReport, RoundTripTimes, Verdict,
 };
 pub use protocol::Protocol;
 pub use report::output::Destination;

@@ -251,12 +251,21 @@ impl Run<'_> {
             return Ok(passed);
         }
         self.end_schedules();
-        self.ticks_until(|run, _| {
-            let echoed = run.config.echo.is_none()
-                || run.shared.accounts().all(|account| account.echo_ended);
+        let ended_at = self.clock.now();
+        self.ticks_until(|run, figures| {
+            let echoed =
+                run.plan.echo.is_none() || run.shared.accounts().all(|account| account.echo_ended);
             let answered = run.requester.as_ref().is_none_or(Requester::is_done);
-            (echoed && answered).then_some(Passed::AsPlanned)
+            let delivered = run.are_delivered(figures, ended_at);
+            (echoed && answered && delivered).then_some(Passed::AsPlanned)
         })
+    }
+
+    /// Whether no more deliveries are awaited of what clients published: all came, or none for the settle time.
+    fn are_delivered(&self, figures: &Figures, ended_at: Nanos) -> bool {
+        let counts = &figures.deliveries;
+        let last = counts.last.unwrap_or(ended_at).max(ended_at);
+        counts.are_complete() || self.clock.now().since(last) >= self.config.settle
     }
 
     /// Ends what goes by a schedule; answers are still awaited.
@@ -280,8 +289,8 @@ impl Run<'_> {
     }
 
     fn begin_schedules(&mut self, connected_at: Nanos) -> Result<(), RunError> {
-        if let Some(echo) = self.config.echo {
-            let (from, until) = self.window(echo.warmup, connected_at);
+        if let Some(load) = self.config.answered() {
+            let (from, until) = self.window(load.warmup(), connected_at);
             self.shared.begin_echoes(from, until);
         }
         if let Some(requests) = &self.config.requests {

@@ -3,9 +3,9 @@
 use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, ValueEnum};
 use myriad_swarm::{
-    Config, Destination, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler, Interrupt,
-    LiveStyle, Outcome, Protocol, Publish, PublishBody, Report, Requests, RunError, SourceChoice,
-    SourceRanges, Target, Threshold,
+    ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler,
+    Interrupt, LiveStyle, Outcome, Protocol, Publish, PublishBody, Report, Requests, RunError,
+    SourceChoice, SourceRanges, Target, Threshold,
 };
 use myriad_units::parse::{bytes, count, duration, rate, share_rate};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ const EXIT_THRESHOLD: u8 = 99;
 #[command(
     group = ArgGroup::new("load").multiple(true),
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=100%'\n\
-                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and the same.\n\
+                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
@@ -90,6 +90,18 @@ pub(crate) struct Arguments {
     /// Bytes of such a message, its stamp included [default: 64]
     #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "echo")]
     echo_size: Option<u64>,
+    /// Have the clients publish at this rate over the whole crowd, such as 5k/s, until the duration is over: each in turn to
+    /// the first of its channels, over its own connection. Times count from when a publication was due [default: clients do
+    /// not publish]
+    #[arg(long, value_name = "RATE", value_parser = rate, group = "load")]
+    client_publish: Option<f64>,
+    /// Bytes of what a client publishes, its stamp included [default: 64]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "client_publish")]
+    client_publish_size: Option<u64>,
+    /// Position from which every client's subscription begins: what came after it is to be recovered, as after a
+    /// reconnect. The answer of the publish API gives both [default: clients begin with what comes]
+    #[arg(long, value_name = "EPOCH:OFFSET", value_parser = position)]
+    recover_from: Option<(String, u64)>,
     /// Post a small body to this URL at --request-rate; the answer must be 200 with the same body. May be repeated: the
     /// URLs take turns [default: no requests]
     #[arg(long, value_name = "URL", value_parser = Endpoint::parse, group = "load", requires = "request_rate")]
@@ -128,11 +140,11 @@ pub(crate) struct Arguments {
     /// Key of the publish API [default: none]
     #[arg(long, value_name = "KEY", requires = "publish")]
     api_key: Option<String>,
-    /// Time between the end of connecting and the first push or echo [default: 2s]
+    /// Time between the end of connecting and the first push, echo, request or publication of a client [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "load")]
     warmup: Option<Duration>,
-    /// Time a push waits for its next arrival before it counts as over, and an echo for its answer before it is lost
-    /// [default: 30s]
+    /// Time a push waits for its next arrival before it counts as over, and an echo, a request or a publication of a client
+    /// for its answer before it is lost [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     settle: Option<Duration>,
     /// What to show during the run; the report always comes at the end
@@ -235,6 +247,16 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
+fn position(text: &str) -> Result<(String, u64), String> {
+    let parts = text.rsplit_once(':').filter(|(epoch, _)| !epoch.is_empty());
+    let (epoch, offset) = parts
+        .ok_or_else(|| "a position has the form EPOCH:OFFSET, such as kXb2fQ9a:50".to_owned())?;
+    let offset = offset
+        .parse()
+        .map_err(|_| format!("the offset '{offset}' is no number from 0 on"))?;
+    Ok((epoch.to_owned(), offset))
+}
+
 /// Runs the crowd to its end.
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let config = arguments.into_config();
@@ -279,6 +301,16 @@ impl Arguments {
         Some(echo)
     }
 
+    /// What clients publish, where they do.
+    fn wanted_client_publish(&self) -> Option<ClientPublish> {
+        let mut publish = ClientPublish::new(self.client_publish?);
+        publish.warmup = self.warmup.unwrap_or(publish.warmup);
+        if let Some(size) = self.client_publish_size {
+            publish.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
+        }
+        Some(publish)
+    }
+
     /// Requests beside the crowd, where they are wanted.
     fn wanted_requests(&self) -> Option<Requests> {
         let mut requests = Requests::new(self.request.clone(), self.request_rate?);
@@ -289,12 +321,15 @@ impl Arguments {
 
     fn into_config(self) -> Config {
         let (echo, requests) = (self.wanted_echo(), self.wanted_requests());
+        let client_publish = self.wanted_client_publish();
         let mut config = Config::new(self.targets, self.connections);
         config.protocol = self.protocol.into();
         config.token = self.token.unwrap_or_default();
         config.channels = self.channel;
         config.channel_count = self.channels;
         config.echo = echo;
+        config.client_publish = client_publish;
+        config.recover_from = self.recover_from;
         config.requests = requests;
         config.connect_rate_per_s = self.connect_rate;
         config.duration = self.duration;

@@ -79,6 +79,22 @@ impl Server {
         (stream, String::from_utf8_lossy(&answer).into_owned())
     }
 
+    /// Posts JSON, and returns the answer's body.
+    #[allow(dead_code, reason = "not every test publishes")]
+    pub(crate) fn post(&self, target: &str, body: &str) -> String {
+        let mut stream = self.connect();
+        let request = format!(
+            "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("it is open");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+        body.to_owned()
+    }
+
     pub(crate) fn signal(&self, number: i32) {
         let status = Command::new("kill")
             .args([format!("-{number}"), self.id().to_string()])

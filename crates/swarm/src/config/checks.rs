@@ -2,14 +2,17 @@
 
 use super::load::REQUEST_CONNECTIONS_MAX;
 use super::{
-    Config, ECHO_BYTES_MAX, LOAD_RATE_MAX, LiveStyle, NAMED_MAX, PAYLOAD_BYTES_MAX, RETRIES_MAX,
+    Config, ECHO_BYTES_MAX, LOAD_RATE_MAX, LiveStyle, PAYLOAD_BYTES_MAX, RETRIES_MAX, TARGETS_MAX,
 };
 use crate::config_error::ConfigError;
 use crate::echo_stamp::ECHO_STAMP_BYTES;
+use crate::engine::session::EPOCH_BYTES_MAX;
 use crate::measure::threshold::LoadOption;
 use crate::protocol::Protocol;
 use crate::report::output::Destination;
 use crate::stamp::STAMP_BYTES;
+use crate::target::Target;
+use std::collections::HashSet;
 use std::time::Duration;
 
 impl Config {
@@ -17,7 +20,7 @@ impl Config {
         if self.targets.is_empty() {
             return Err(ConfigError::NoTarget);
         }
-        if self.targets.len() > NAMED_MAX {
+        if self.targets.len() > TARGETS_MAX {
             return Err(ConfigError::TooManyTargets);
         }
         if self.connections == 0 || self.connections > 1 << 31 {
@@ -48,7 +51,7 @@ impl Config {
         }
         self.check_outputs()?;
         self.check_protocol()?;
-        self.check_echo()?;
+        self.check_answered()?;
         self.check_requests()?;
         self.check_thresholds()?;
         if let Some(publish) = &self.publish {
@@ -88,11 +91,15 @@ impl Config {
         if !is_raw && self.echo.is_some() {
             return Err(ConfigError::NeedsRaw("--echo"));
         }
+        if is_raw && self.client_publish.is_some() {
+            return Err(ConfigError::NeedsSession("--client-publish"));
+        }
+        self.check_recovery()?;
         if self.channels.iter().any(String::is_empty) {
             return Err(ConfigError::EmptyChannel);
         }
         match self.channel_count {
-            Some(count) if count == 0 || count > NAMED_MAX as u64 => {
+            Some(count) if count == 0 || count > TARGETS_MAX as u64 => {
                 Err(ConfigError::Channels(count))
             }
             Some(_) if self.channels.len() != 1 => Err(ConfigError::ChannelName),
@@ -116,23 +123,51 @@ impl Config {
         !self.users_of_standard_output().is_empty()
     }
 
-    fn check_echo(&self) -> Result<(), ConfigError> {
-        let Some(echo) = self.echo else {
+    /// A position is one of one channel.
+    fn check_recovery(&self) -> Result<(), ConfigError> {
+        let Some((epoch, _)) = &self.recover_from else {
             return Ok(());
         };
-        if !(echo.rate_per_s > 0.0 && echo.rate_per_s <= LOAD_RATE_MAX) {
-            return Err(ConfigError::Rate("--echo", echo.rate_per_s));
+        if self.protocol == Protocol::Raw {
+            return Err(ConfigError::NeedsSession("--recover-from"));
         }
-        if !(ECHO_STAMP_BYTES..=ECHO_BYTES_MAX).contains(&echo.payload_bytes) {
-            return Err(ConfigError::EchoSize(echo.payload_bytes));
+        if !(1..=EPOCH_BYTES_MAX).contains(&epoch.len()) {
+            return Err(ConfigError::Epoch(epoch.clone()));
         }
-        self.check_warmup(echo.warmup)
+        let targets = self.dealt_targets()?;
+        let channels: HashSet<&String> =
+            targets.iter().flat_map(|target| &target.channels).collect();
+        match channels.len() {
+            1 => Ok(()),
+            count => Err(ConfigError::RecoverFrom(count)),
+        }
+    }
+
+    fn check_answered(&self) -> Result<(), ConfigError> {
+        let Some(load) = self.answered() else {
+            return Ok(());
+        };
+        let (option, size_option) = load.options();
+        let (rate, bytes) = (load.rate_per_s(), load.payload_bytes());
+        if !(rate > 0.0 && rate <= LOAD_RATE_MAX) {
+            return Err(ConfigError::Rate(option, rate));
+        }
+        if !(ECHO_STAMP_BYTES..=ECHO_BYTES_MAX).contains(&bytes) {
+            return Err(ConfigError::MessageSize(size_option, bytes));
+        }
+        let has_channel = |target: &Target| !target.channels.is_empty();
+        let are_subscribed = !self.channels.is_empty() || self.targets.iter().all(has_channel);
+        if self.client_publish.is_some() && !are_subscribed {
+            return Err(ConfigError::NoChannelOfClients);
+        }
+        self.check_warmup(load.warmup())
     }
 
     fn check_thresholds(&self) -> Result<(), ConfigError> {
         let is_given = |load: LoadOption| match load {
             LoadOption::Publish => self.publish.is_some(),
             LoadOption::Echo => self.echo.is_some(),
+            LoadOption::ClientPublish => self.client_publish.is_some(),
             LoadOption::Request => self.requests.is_some(),
             LoadOption::Session => self.protocol != Protocol::Raw,
         };

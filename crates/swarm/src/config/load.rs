@@ -1,7 +1,7 @@
 //! What a crowd is loaded with beside its connections: publications, echoes and requests.
 
 use crate::echo_stamp::ECHO_BYTES_DEFAULT;
-use crate::engine::plan::EchoPlan;
+use crate::engine::plan::{Answer, EchoPlan};
 use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT};
 use crate::target::{UrlError, UrlParts, UrlProblem};
 use std::net::SocketAddr;
@@ -61,13 +61,78 @@ impl Echo {
             warmup: WARMUP_DEFAULT,
         }
     }
+}
+
+/// Publications by clients, over their own connections.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClientPublish {
+    /// Publications a second over the whole crowd, by schedule.
+    pub rate_per_s: f64,
+    /// Of a publication's data, its stamp included and without the quotes around it.
+    pub payload_bytes: usize,
+    /// Time between the end of connecting and the first one. They end with the duration.
+    pub warmup: Duration,
+}
+
+impl ClientPublish {
+    /// So many a second, with defaults for the rest.
+    #[must_use]
+    pub fn new(rate_per_s: f64) -> Self {
+        Self {
+            rate_per_s,
+            payload_bytes: ECHO_BYTES_DEFAULT,
+            warmup: WARMUP_DEFAULT,
+        }
+    }
+}
+
+/// Messages of clients that the server answers. A run has one kind of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Answered {
+    Echo(Echo),
+    ClientPublish(ClientPublish),
+}
+
+impl Answered {
+    /// The name of the option, and of the option for the size.
+    pub(crate) fn options(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Echo(_) => ("--echo", "--echo-size"),
+            Self::ClientPublish(_) => ("--client-publish", "--client-publish-size"),
+        }
+    }
+
+    pub(crate) fn rate_per_s(self) -> f64 {
+        match self {
+            Self::Echo(echo) => echo.rate_per_s,
+            Self::ClientPublish(publish) => publish.rate_per_s,
+        }
+    }
+
+    pub(crate) fn payload_bytes(self) -> usize {
+        match self {
+            Self::Echo(echo) => echo.payload_bytes,
+            Self::ClientPublish(publish) => publish.payload_bytes,
+        }
+    }
+
+    pub(crate) fn warmup(self) -> Duration {
+        match self {
+            Self::Echo(echo) => echo.warmup,
+            Self::ClientPublish(publish) => publish.warmup,
+        }
+    }
 
     pub(super) fn plan(self, settle: Duration) -> EchoPlan {
         EchoPlan {
-            rate_per_s: self.rate_per_s,
-            payload_bytes: self.payload_bytes,
+            answer: match self {
+                Self::Echo(_) => Answer::Echo,
+                Self::ClientPublish(_) => Answer::Reply,
+            },
+            rate_per_s: self.rate_per_s(),
+            payload_bytes: self.payload_bytes(),
             settle,
-            outstanding_max: OUTSTANDING_MAX.min(OUTSTANDING_BYTES_MAX / self.payload_bytes),
+            outstanding_max: OUTSTANDING_MAX.min(OUTSTANDING_BYTES_MAX / self.payload_bytes()),
         }
     }
 }

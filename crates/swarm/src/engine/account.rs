@@ -3,7 +3,8 @@
 use crate::clock::Nanos;
 use crate::engine::churn::Churn;
 use crate::engine::crowd::World;
-use crate::engine::shared::Stage;
+use crate::engine::session::Delivered;
+use crate::engine::shared::{Account, Stage};
 use crate::failure::Failure;
 use crate::measure::process::thread_time;
 use crate::measure::push::{Base, PushKey, Tally, as_micros};
@@ -26,6 +27,9 @@ pub(super) struct Notes {
     pub(super) setup_times: Vec<Duration>,
     pub(super) pong_times: Vec<Duration>,
     pub(super) echo_times: Vec<Duration>,
+    /// Deliveries of what terminals published, and those that its replies promise.
+    pub(super) delivered: Vec<Delivered>,
+    pub(super) deliveries_expected: u64,
     pub(super) open_by_target: Vec<u32>,
     pub(super) open_changed: bool,
 }
@@ -86,12 +90,7 @@ impl World {
                 .record(as_micros(time))
                 .expect("a histogram that grows takes any value");
         }
-        if let Some(echo) = &self.echo {
-            (account.echo.counts, account.echo_ended) = echo.account();
-            for time in self.notes.echo_times.drain(..) {
-                account.echo.record(time);
-            }
-        }
+        self.settle_echoes(&mut account, arrived);
         if std::mem::take(&mut self.notes.open_changed) {
             account
                 .open_by_target
@@ -102,6 +101,22 @@ impl World {
         if arrived.since(self.cpu_noted) >= CPU_NOTED_EVERY {
             self.cpu_noted = arrived;
             account.cpu_time = thread_time();
+        }
+    }
+
+    /// What this turn brought of messages that the server answers.
+    fn settle_echoes(&mut self, account: &mut Account, arrived: Nanos) {
+        let Some(echo) = &self.echo else {
+            return;
+        };
+        (account.echo.counts, account.echo_ended) = echo.account();
+        for time in self.notes.echo_times.drain(..) {
+            account.echo.record(time);
+        }
+        let deliveries = &mut account.deliveries;
+        deliveries.counts.expected += std::mem::take(&mut self.notes.deliveries_expected);
+        for (time, count) in self.notes.delivered.drain(..) {
+            deliveries.record(time, count, arrived);
         }
     }
 

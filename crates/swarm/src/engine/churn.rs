@@ -240,8 +240,8 @@ impl World {
         index: u32,
         numbers: std::ops::RangeInclusive<u64>,
     ) {
+        let target = self.target_index(index);
         let index = index as usize;
-        let target = usize::from(self.terminals[index].target);
         for number in numbers {
             let PushKey::Own { stream, sequence } = self.plan.key_of_number(number) else {
                 continue;

@@ -44,11 +44,8 @@ impl World {
         let terminal = &mut self.terminals[index];
         assert_eq!(terminal.phase, Phase::Open);
         terminal.phase = phase;
-        let (target, token) = (
-            terminal.target,
-            terminal.token(u32::try_from(index).expect("fits, it is a token")),
-        );
-        self.note_open(target, false);
+        let token = terminal.token(u32::try_from(index).expect("fits, it is a token"));
+        self.note_open(token.index, false);
         self.closing.push_back((now.plus(CLOSE_TIMEOUT), token));
     }
 

@@ -13,7 +13,7 @@ use crate::engine::echo::Echo;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::opening::Opening;
 use crate::engine::outbox::{Broken, Outbox};
-use crate::engine::plan::{Part, Plan};
+use crate::engine::plan::{Part, Plan, PlannedTarget};
 use crate::engine::session::Sessions;
 use crate::engine::shared::{Shared, Stage, Totals};
 use crate::engine::terminal::{Phase, Terminal};
@@ -329,6 +329,17 @@ impl World {
         self.broken = broken;
     }
 
+    /// Which target a terminal belongs to. Worked out each time, because a terminal has no room for it.
+    pub(super) fn target_index(&self, index: u32) -> usize {
+        let (target, _) = self.plan.target_of(self.plan.number(self.part, index));
+        target
+    }
+
+    /// The target that a terminal belongs to.
+    pub(super) fn target(&self, index: u32) -> &PlannedTarget {
+        &self.plan.targets[self.target_index(index)]
+    }
+
     pub(super) fn note_failure(&mut self, failure: Failure) {
         self.notes.failures.push(failure);
     }
@@ -340,8 +351,9 @@ impl World {
     }
 
     /// Notes that a terminal became a WebSocket, or stopped being one.
-    pub(super) fn note_open(&mut self, target: u16, opened: bool) {
-        let open = &mut self.notes.open_by_target[usize::from(target)];
+    pub(super) fn note_open(&mut self, index: u32, opened: bool) {
+        let target = self.target_index(index);
+        let open = &mut self.notes.open_by_target[target];
         if opened {
             *open += 1;
             self.totals.open += 1;
@@ -359,7 +371,7 @@ impl World {
         let token = terminal.token(u32::try_from(index).expect("terminals are at most 2^32"));
         reactor.close(terminal.socket(), token, how);
         match terminal.phase {
-            Phase::Open => self.note_open(terminal.target, false),
+            Phase::Open => self.note_open(token.index, false),
             Phase::Connecting | Phase::Upgrading | Phase::Joining => self.opening.note_ended(),
             Phase::Closing | Phase::Leaving | Phase::Waiting | Phase::Ended => {}
         }

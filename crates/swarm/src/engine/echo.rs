@@ -1,4 +1,7 @@
-//! Echoes: messages sent by a schedule over the whole crowd, each of which the server sends back.
+//! Echoes: messages sent by a schedule over the whole crowd, each of which the server answers.
+//!
+//! The answer of an echo is the message itself, sent back. In a run with sessions the messages are commands that publish, and
+//! the answer is the reply ([`Answer`]); what they publish comes to the subscribers in `session/publications.rs`.
 //!
 //! The schedule is open-loop: a message is due at its time, however many are unanswered. It goes out on the next open
 //! terminal in turn, and its round trip counts from when it was due. Its number gives that time, so only unanswered
@@ -14,7 +17,7 @@ use crate::echo_stamp::{EchoStamp, Found};
 use crate::engine::crowd::World;
 use crate::engine::outbox::Outbox;
 use crate::engine::pacing::Pacing;
-use crate::engine::plan::{EchoPlan, Part, Plan};
+use crate::engine::plan::{Answer, EchoPlan, Part, Plan};
 use crate::engine::shared::Window;
 use crate::engine::terminal::{Phase, Terminal};
 use crate::failure::Failure;
@@ -49,9 +52,8 @@ pub(super) struct Echo {
     part: Part,
     run: u16,
     threads: u64,
-    /// Share of the whole rate, and how much later than the first thread's its first message is due.
-    rate_per_s: f64,
-    offset: Duration,
+    /// Of each thread.
+    shares: Vec<Share>,
     /// None before the schedule is known.
     pacing: Option<Pacing>,
     until: Nanos,
@@ -67,9 +69,23 @@ pub(super) struct Echo {
     ended: bool,
 }
 
+/// A thread's share of the schedule.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    rate_per_s: f64,
+    /// How much later than the first thread's its first message is due.
+    offset: Duration,
+}
+
+impl Share {
+    fn pacing(self, from: Nanos) -> Pacing {
+        Pacing::new(Some(self.rate_per_s), from.plus(self.offset))
+    }
+}
+
 /// A message without an answer yet.
 #[derive(Clone, Copy, Debug)]
-struct Outstanding {
+pub(super) struct Outstanding {
     token: Token,
     sent: Ticks,
 }
@@ -79,8 +95,8 @@ struct Outstanding {
 enum Heard {
     /// Nothing to do with echoes of this run.
     Other,
-    /// An answer, with the time since its message was due.
-    Answer(Duration),
+    /// The answer to the message of this number.
+    Answer(u64),
     /// Has the stamp of an echo, but differs from what was sent.
     Wrong,
     /// An answer without an unanswered message on this connection.
@@ -99,7 +115,11 @@ enum Fate {
 impl Echo {
     pub(super) fn new(plan: &Plan, part: Part) -> Option<Box<Self>> {
         let echo = plan.echo?;
-        let share = f64::from(part.count) / f64::from(plan.connections);
+        let share = |thread: u32| Share {
+            rate_per_s: echo.rate_per_s * f64::from(plan.part(thread).count)
+                / f64::from(plan.connections),
+            offset: Duration::from_secs_f64(f64::from(thread) / echo.rate_per_s),
+        };
         Some(Box::new(Self {
             plan: EchoPlan {
                 outstanding_max: (echo.outstanding_max / plan.threads as usize).max(1),
@@ -108,8 +128,7 @@ impl Echo {
             part,
             run: plan.run,
             threads: u64::from(plan.threads),
-            rate_per_s: echo.rate_per_s * share,
-            offset: Duration::from_secs_f64(f64::from(part.thread) / echo.rate_per_s),
+            shares: (0..plan.threads).map(share).collect(),
             pacing: None,
             until: Nanos(0),
             cursor: 0,
@@ -138,6 +157,50 @@ impl Echo {
         }
     }
 
+    pub(super) fn run(&self) -> u16 {
+        self.run
+    }
+
+    pub(super) fn answer(&self) -> Answer {
+        self.plan.answer
+    }
+
+    /// When a message was due whose schedule began at `from`, whichever thread sent it.
+    pub(super) fn due_at(&self, from: Nanos, number: u64) -> Nanos {
+        let thread = number % self.threads;
+        let share = self.shares[usize::try_from(thread).expect("the index of a thread")];
+        share.pacing(from).at(number / self.threads)
+    }
+
+    /// Takes the answer to a message on a connection. None if it has no unanswered message of that number.
+    pub(super) fn take_answer(&mut self, token: Token, number: u64) -> Option<Outstanding> {
+        let asked = self.outstanding.get(&number);
+        if asked.is_none_or(|asked| asked.token != token) {
+            return None;
+        }
+        self.outstanding.remove(&number)
+    }
+
+    /// The newest message whose number ends like this, in the lowest `bits`.
+    pub(super) fn newest_like(&self, low: u64, bits: u32) -> Option<u64> {
+        let newest = self.number(self.pacing.as_ref()?.issued());
+        newest.checked_sub(newest.wrapping_sub(low) % (1 << bits))
+    }
+
+    /// Counts an answer, and returns the time since its message was due.
+    pub(super) fn note_answer(&mut self, number: u64, now: Nanos) -> Duration {
+        self.counts.received += 1;
+        self.counts.last = Some(now);
+        let pacing = self.pacing.as_ref().expect("something was sent");
+        now.since(pacing.at(number / self.threads))
+    }
+
+    /// Counts a message that the server refused: it is lost.
+    pub(super) fn note_refused(&mut self) {
+        self.counts.errors += 1;
+        self.counts.lost += 1;
+    }
+
     /// Bytes by which an answer is told from a message that is longer.
     pub(super) fn answer_bytes_max(&self) -> usize {
         self.plan.payload_bytes + 1
@@ -154,9 +217,8 @@ impl Echo {
 
     /// Reads when the schedule begins and ends, and how many messages are due by now.
     fn keep_time(&mut self, window: Window, now: Nanos) -> u64 {
-        let begin = window.from.plus(self.offset);
-        let rate = Some(self.rate_per_s);
-        let pacing = self.pacing.get_or_insert_with(|| Pacing::new(rate, begin));
+        let share = self.shares[self.part.thread as usize];
+        let pacing = self.pacing.get_or_insert_with(|| share.pacing(window.from));
         self.until = window.until;
         let due = pacing.due_before(window.until, now);
         self.counts.due = self.counts.sent + due;
@@ -194,7 +256,7 @@ impl Echo {
         *late = lateness.max(*late);
     }
 
-    fn hear(&mut self, token: Token, kind: Kind, message: &[u8], now: Nanos) -> Heard {
+    fn hear(&mut self, token: Token, kind: Kind, message: &[u8]) -> Heard {
         let stamp = match EchoStamp::find(message) {
             Found::Nothing => return Heard::Other,
             Found::Broken => return Heard::Wrong,
@@ -211,8 +273,7 @@ impl Echo {
             return Heard::Wrong;
         }
         self.outstanding.remove(&stamp.number);
-        let pacing = self.pacing.as_ref().expect("something was sent");
-        Heard::Answer(now.since(pacing.at(stamp.number / self.threads)))
+        Heard::Answer(stamp.number)
     }
 
     /// Gives up messages that can no longer be answered.
@@ -295,10 +356,15 @@ impl World {
             number,
         };
         let payload = stamp.payload(echo.plan.payload_bytes);
-        let mask = Some(self.random.mask());
-        self.outbox.push(index, token.generation, |out| {
-            encode_frame(out, Opcode::Text, true, mask, payload.as_bytes());
-        });
+        match echo.plan.answer {
+            Answer::Echo => {
+                let mask = Some(self.random.mask());
+                self.outbox.push(index, token.generation, |out| {
+                    encode_frame(out, Opcode::Text, true, mask, payload.as_bytes());
+                });
+            }
+            Answer::Reply => self.send_publication(token, number, &payload),
+        }
         let sent = now.ticks();
         echo.outstanding.insert(number, Outstanding { token, sent });
         assert!(echo.outstanding.len() <= echo.plan.outstanding_max);
@@ -329,11 +395,10 @@ impl World {
         let Some(echo) = &mut self.echo else {
             return false;
         };
-        match echo.hear(token, kind, message, now) {
+        match echo.hear(token, kind, message) {
             Heard::Other => return false,
-            Heard::Answer(time) => {
-                echo.counts.received += 1;
-                echo.counts.last = Some(now);
+            Heard::Answer(number) => {
+                let time = echo.note_answer(number, now);
                 self.notes.echo_times.push(time);
             }
             Heard::Wrong => {

@@ -174,8 +174,7 @@ impl World {
         }
         for _ in 0..due.min(remaining).min(budget) {
             let index = self.opening.begun;
-            let (target, _) = self.plan.target_of(self.plan.number(self.part, index));
-            self.terminals.push(Terminal::new(target));
+            self.terminals.push(Terminal::new());
             self.opening.begun += 1;
             self.opening.pacing.issue(1);
             self.connect(reactor, index, now);
@@ -189,7 +188,7 @@ impl World {
         let terminal = &mut self.terminals[index as usize];
         terminal.begin_attempt();
         let token = terminal.token(index);
-        let destination = self.plan.targets[usize::from(target)].address;
+        let destination = self.plan.targets[target].address;
         // Another attempt comes from another address: the port range of the first may be what failed it.
         let source = self
             .plan
@@ -222,6 +221,7 @@ impl World {
         };
         let number = self.plan.number(self.part, token.index);
         let key = self.plan.key(number, token.generation);
+        let target = self.target_index(token.index);
         let terminal = &mut self.terminals[index];
         if terminal.phase != Phase::Connecting {
             return;
@@ -229,7 +229,7 @@ impl World {
         terminal.phase = Phase::Upgrading;
         self.totals.tcp_connected += 1;
         let plan = &self.plan;
-        let target = &plan.targets[usize::from(terminal.target)];
+        let target = &plan.targets[target];
         let offer = match plan.extension {
             Extension::None => None,
             Extension::Deflate => Some(DEFLATE_OFFER),
@@ -266,14 +266,13 @@ impl World {
         let terminal = &mut self.terminals[index];
         terminal.phase = Phase::Open;
         let last_attempt = std::mem::replace(&mut terminal.waiting_since, Ticks(0));
-        let target = terminal.target;
         let index = u32::try_from(index).expect("terminals are at most 2^32");
         self.opening.note_ended();
         self.opening.window.note_success();
         let failed = self.opening.failed.remove(&index);
         let since = failed.map_or(last_attempt, |failed| failed.since);
         let setup_time = now.ticks().since(since);
-        self.note_open(target, true);
+        self.note_open(index, true);
         match &mut self.churn {
             Some(churn) if churn.is_begun() => {
                 churn.note_joined(index);

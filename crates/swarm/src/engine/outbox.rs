@@ -238,7 +238,7 @@ mod tests {
     fn terminals() -> Vec<Terminal> {
         (0..2)
             .map(|index| {
-                let mut terminal = Terminal::new(0);
+                let mut terminal = Terminal::new();
                 terminal.begin_connecting(Socket::from_bits(10 + index), Nanos(0));
                 terminal
             })

@@ -39,7 +39,7 @@ pub(crate) struct Plan {
     pub heartbeat: Option<Duration>,
     /// Share of the crowd that leaves and is replaced each second; none: nobody leaves.
     pub churn_per_s: Option<f64>,
-    /// Messages that the server sends back; none: terminals only listen.
+    /// Messages that the server answers; none: terminals only listen.
     pub echo: Option<EchoPlan>,
     pub limits: myriad_wire::ws::Limits,
     /// Bytes of incomplete messages that a thread keeps. Past it the terminal that has just received some is ended.
@@ -49,9 +49,19 @@ pub(crate) struct Plan {
     pub seed: u64,
 }
 
-/// The messages that the server sends back.
+/// What answers a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The message itself, sent back.
+    Echo,
+    /// The reply to the command that published it.
+    Reply,
+}
+
+/// The messages that the server answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct EchoPlan {
+    pub answer: Answer,
     /// Messages a second over the whole crowd.
     pub rate_per_s: f64,
     /// Bytes of a message, its stamp included.
@@ -68,8 +78,12 @@ pub(crate) struct SessionPlan {
     pub encoding: Encoding,
     /// Sent with `connect`; empty for none.
     pub token: String,
+    /// The position from which every terminal's one subscription begins: an epoch and an offset.
+    pub recover_from: Option<(String, u64)>,
     /// All channels that terminals subscribe to.
     pub channels: Vec<String>,
+    /// By channel: terminals of the whole crowd that subscribe to it.
+    pub subscribers: Vec<u32>,
     indices: HashMap<String, u32>,
 }
 
@@ -79,8 +93,22 @@ impl SessionPlan {
         Self {
             encoding,
             token,
+            recover_from: None,
+            subscribers: vec![0; channels.len()],
             channels,
             indices,
+        }
+    }
+
+    /// Counts the subscribers of each channel in a crowd that is dealt to targets in turn.
+    pub(crate) fn count_subscribers(&mut self, targets: &[PlannedTarget], connections: u32) {
+        let target_count = u32::try_from(targets.len()).expect("far fewer than 2^32");
+        for (target, number) in targets.iter().zip(0..) {
+            let more = u32::from(number < connections % target_count);
+            for subscription in &target.subscriptions {
+                let subscribers = &mut self.subscribers[subscription.channel as usize];
+                *subscribers += connections / target_count + more;
+            }
         }
     }
 
@@ -163,9 +191,9 @@ impl Plan {
     }
 
     /// Which target a terminal belongs to, and how many terminals before it connect to the same address.
-    pub(crate) fn target_of(&self, number: u64) -> (u16, u64) {
+    pub(crate) fn target_of(&self, number: u64) -> (usize, u64) {
         let targets = self.targets.len() as u64;
-        let target = u16::try_from(number % targets).expect("targets are at most 65,536");
+        let target = usize::try_from(number % targets).expect("the index of a target");
         (target, number / self.destinations)
     }
 

@@ -46,7 +46,7 @@ impl World {
         let mut rest = bytes;
         if self.partials.is_empty() || !self.partials.contains_key(&token.index) {
             while !rest.is_empty() {
-                if self.recall(token, rest) {
+                if self.recall(token, rest, now) {
                     return;
                 }
                 let Some(frame) = PlainFrame::read(rest, self.plan.extension) else {
@@ -86,9 +86,9 @@ impl World {
     }
 
     /// Hears the input if it is exactly the frame that was heard last.
-    fn recall(&mut self, token: Token, input: &[u8]) -> bool {
+    fn recall(&mut self, token: Token, input: &[u8], now: Nanos) -> bool {
         if self.sessions.is_some() {
-            return self.hear_again(token, input);
+            return self.hear_again(token, input, now);
         }
         let recalled = self.arrivals.recall(input);
         if let Some((key, payload_bytes)) = recalled {
@@ -220,8 +220,7 @@ impl World {
         let PushKey::Own { stream, sequence } = key else {
             return self.count_arrival(key, !is_joining);
         };
-        let target = &self.plan.targets[usize::from(self.terminals[index].target)];
-        let Some(slot) = target.slot(stream) else {
+        let Some(slot) = self.target(token.index).slot(stream) else {
             self.totals.unexpected += 1;
             return;
         };

@@ -8,6 +8,7 @@
 
 mod memory;
 mod place;
+mod publications;
 mod replies;
 
 use crate::clock::Nanos;
@@ -23,7 +24,9 @@ use myriad_wire::centrifuge::client::{
     CommandWriter, Publication, Recovery, ServerEvent, ServerMessage, ServerMessages,
 };
 use myriad_wire::ws::{Opcode, encode_frame};
+pub(crate) use place::EPOCH_BYTES_MAX;
 use place::{Epoch, Epochs, Place};
+pub(super) use publications::Delivered;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -66,13 +69,21 @@ impl Sessions {
         let session = plan.session.as_ref()?;
         let subscriptions = plan.targets.iter().map(|target| target.subscriptions.len());
         let stride = subscriptions.max().unwrap_or(0);
+        let mut epochs = Epochs::default();
+        // The one channel of the run.
+        let beginning = session
+            .recover_from
+            .as_ref()
+            .map_or(Place::NONE, |(epoch, offset)| {
+                Place::at(epochs.find_or_add(0, epoch), *offset)
+            });
         Some(Box::new(Self {
             encoding: session.encoding,
-            places: vec![Place::NONE; stride * count as usize],
+            places: vec![beginning; stride * count as usize],
             stride,
             answers_pings: vec![0; (count as usize).div_ceil(64)],
             awaited: HashMap::new(),
-            epochs: Epochs::default(),
+            epochs,
             memory: Memory::default(),
             exemplified: BTreeSet::new(),
         }))
@@ -172,7 +183,7 @@ impl World {
         let plan = Arc::clone(&self.plan);
         let index = token.index as usize;
         self.terminals[index].phase = Phase::Joining;
-        let target = &plan.targets[usize::from(self.terminals[index].target)];
+        let target = &plan.targets[self.target_index(token.index)];
         let sessions = self.sessions.as_mut().expect("the run has sessions");
         let mut awaited = vec![CONNECT_ID];
         awaited.extend((0..target.subscriptions.len()).map(subscribe_id));
@@ -213,12 +224,12 @@ impl World {
     }
 
     /// Hears the input if it is exactly the frame that was heard last.
-    pub(super) fn hear_again(&mut self, token: Token, input: &[u8]) -> bool {
+    pub(super) fn hear_again(&mut self, token: Token, input: &[u8], now: Nanos) -> bool {
         let Some(heard) = self.sessions_mut().memory.recall(input) else {
             return false;
         };
         for one in &heard {
-            self.hear_publication(token, *one);
+            self.hear_publication(token, *one, now);
         }
         self.sessions_mut().memory.give_back(heard);
         true
@@ -255,7 +266,7 @@ impl World {
                     ..
                 }) => {
                     let one = self.recognise(&channel, &publication);
-                    self.hear_publication(token, one);
+                    self.hear_publication(token, one, now);
                     if repeatable.is_some() {
                         heard.push(one);
                     }
@@ -287,24 +298,25 @@ impl World {
         let named = channel.filter(|_| !publication.epoch.is_empty());
         let epochs = &mut self.sessions.as_mut().expect("the run has sessions").epochs;
         let data = publication.data.as_bytes();
+        let epoch = named.map_or(Epoch::NONE, |channel| {
+            epochs.find_or_add(channel, &publication.epoch)
+        });
+        let (key, published) = (self.arrivals.recognise(data), self.number_published(data));
         Heard {
             channel,
-            epoch: named.map_or(Epoch::NONE, |channel| {
-                epochs.find_or_add(channel, &publication.epoch)
-            }),
+            epoch,
             offset: publication.offset,
-            key: self.arrivals.recognise(data),
+            key,
+            published,
             payload_bytes: data.len(),
         }
     }
 
     /// Counts a publication at one terminal, and judges it by its offset and by its stamp.
-    fn hear_publication(&mut self, token: Token, heard: Heard) {
-        let terminal = &self.terminals[token.index as usize];
-        let target = &self.plan.targets[usize::from(terminal.target)];
+    fn hear_publication(&mut self, token: Token, heard: Heard, now: Nanos) {
         let slot = heard
             .channel
-            .and_then(|channel| target.slot_of_channel(channel));
+            .and_then(|channel| self.target(token.index).slot_of_channel(channel));
         let Some(slot) = slot else {
             self.totals.messages += 1;
             self.totals.message_bytes += heard.payload_bytes as u64;
@@ -320,7 +332,11 @@ impl World {
                 Observed::Repeated => self.totals.offset_duplicates += 1,
             }
         }
-        self.note_message(token, heard.key, heard.payload_bytes);
+        let is_open = self.terminals[token.index as usize].phase == Phase::Open;
+        match heard.published {
+            Some(number) if is_open => self.note_delivery(number, heard.payload_bytes, now),
+            _ => self.note_message(token, heard.key, heard.payload_bytes),
+        }
     }
 
     fn answer_server_ping(&mut self, token: Token) {

@@ -5,6 +5,7 @@
 
 use crate::clock::Nanos;
 use crate::failure::Failure;
+use crate::measure::deliveries::Deliveries;
 use crate::measure::push::{Ledger, PushKey, Roll, Tally, microseconds};
 use crate::measure::round_trip::RoundTrips;
 use hdrhistogram::Histogram;
@@ -192,6 +193,8 @@ pub(crate) struct Account {
     pub echo: RoundTrips,
     /// The schedule of echoes is over, and no answer is awaited.
     pub echo_ended: bool,
+    /// Of what terminals published.
+    pub deliveries: Deliveries,
     /// Number of the last publication whose roll call has passed here; zero before the first.
     pub called: u64,
     /// By number of a publication: terminals that were counted at its roll call and left before it came.
@@ -216,6 +219,7 @@ impl Account {
             tallies: HashMap::new(),
             echo: RoundTrips::default(),
             echo_ended: false,
+            deliveries: Deliveries::default(),
             called: 0,
             departed: BTreeMap::new(),
             cpu_time: Duration::ZERO,

@@ -39,8 +39,6 @@ pub(crate) struct Terminal {
     pub waiting_since: Ticks,
     /// What it has seen of its first channel.
     pub sequence: Sequence,
-    /// Index into the run's targets.
-    pub target: u16,
     pub phase: Phase,
     /// Counts its connections, from 1 and over again after 255; the token's generation, so that a completion of a
     /// previous attempt is known as such.
@@ -52,12 +50,11 @@ const _: () = assert!(size_of::<Terminal>() == 16);
 
 impl Terminal {
     /// One that was never opened.
-    pub(crate) fn new(target: u16) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             socket: 0,
             waiting_since: Ticks(0),
             sequence: Sequence::NONE,
-            target,
             phase: Phase::Waiting,
             attempt: 0,
         }

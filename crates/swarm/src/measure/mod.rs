@@ -1,6 +1,7 @@
 //! Measuring: publications, sequences, rates, and the crowd's own use of the machine.
 
 pub(crate) mod collector;
+pub(crate) mod deliveries;
 pub(crate) mod process;
 pub(crate) mod push;
 pub(crate) mod rates;

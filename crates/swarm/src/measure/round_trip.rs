@@ -105,7 +105,7 @@ impl RoundTrips {
     }
 }
 
-fn times_of(times: &Histogram<u64>) -> RoundTripTimes {
+pub(crate) fn times_of(times: &Histogram<u64>) -> RoundTripTimes {
     if times.is_empty() {
         return RoundTripTimes::default();
     }

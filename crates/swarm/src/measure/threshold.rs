@@ -1,7 +1,9 @@
 //! Conditions that decide the exit code: `fanout:last<5s`, `reach>=1`, `errors<=0`.
 
 use crate::report::float;
-use myriad_report::{Report, RoundTripReport, SessionReport, Unit, Verdict};
+use myriad_report::{
+    DeliveryReport, Report, RoundTripReport, RoundTripTimes, SessionReport, Unit, Verdict,
+};
 use myriad_units::parse::{self, QuantityError};
 use std::fmt;
 
@@ -71,6 +73,10 @@ pub enum Metric {
     MessagesRate,
     /// A figure of messages that the server sends back.
     Echo(Trip),
+    /// A figure of the replies to what clients published.
+    ClientPublish(Trip),
+    /// A figure of the deliveries of what clients published.
+    Delivery(Trip),
     /// A figure of requests beside the crowd.
     Request(Trip),
 }
@@ -103,9 +109,8 @@ pub enum Trip {
 }
 
 impl Trip {
-    /// The figure of this name.
-    pub(crate) fn of(self, report: &RoundTripReport) -> Option<f64> {
-        let times = report.round_trip_ms;
+    /// The time of this name, in milliseconds; none if this is no time.
+    fn of_times(self, times: &RoundTripTimes) -> Option<f64> {
         match self {
             Self::Mean => times.mean,
             Self::P50 => times.p50,
@@ -113,6 +118,26 @@ impl Trip {
             Self::P99 => times.p99,
             Self::P999 => times.p999,
             Self::Max => times.max,
+            Self::Rate | Self::Received | Self::Lost | Self::Errors | Self::Unsent => None,
+        }
+    }
+
+    /// The figure of this name; `Lost` is what did not come.
+    fn of_deliveries(self, report: &DeliveryReport) -> Option<f64> {
+        match self {
+            Self::Rate => Some(report.received_per_s),
+            Self::Received => Some(float(report.received)),
+            Self::Lost => report.missed.map(float),
+            _ => self.of_times(&report.delivery_ms),
+        }
+    }
+
+    /// The figure of this name.
+    pub(crate) fn of(self, report: &RoundTripReport) -> Option<f64> {
+        match self {
+            Self::Mean | Self::P50 | Self::P90 | Self::P99 | Self::P999 | Self::Max => {
+                self.of_times(&report.round_trip_ms)
+            }
             Self::Rate => Some(report.received_per_s),
             Self::Received => Some(float(report.received)),
             Self::Lost => Some(float(report.lost)),
@@ -133,7 +158,7 @@ impl Trip {
 }
 
 /// Every metric by name; the names are part of the command line's interface.
-const METRICS: [(&str, Metric); 47] = [
+const METRICS: [(&str, Metric); 67] = [
     ("fanout:first", Metric::FanoutFirst),
     ("fanout:p50", Metric::FanoutP50),
     ("fanout:p90", Metric::FanoutP90),
@@ -170,6 +195,29 @@ const METRICS: [(&str, Metric); 47] = [
     ("echo:lost", Metric::Echo(Trip::Lost)),
     ("echo:errors", Metric::Echo(Trip::Errors)),
     ("echo:unsent", Metric::Echo(Trip::Unsent)),
+    ("client-publish:mean", Metric::ClientPublish(Trip::Mean)),
+    ("client-publish:p50", Metric::ClientPublish(Trip::P50)),
+    ("client-publish:p90", Metric::ClientPublish(Trip::P90)),
+    ("client-publish:p99", Metric::ClientPublish(Trip::P99)),
+    ("client-publish:p99.9", Metric::ClientPublish(Trip::P999)),
+    ("client-publish:max", Metric::ClientPublish(Trip::Max)),
+    ("client-publish:rate", Metric::ClientPublish(Trip::Rate)),
+    (
+        "client-publish:received",
+        Metric::ClientPublish(Trip::Received),
+    ),
+    ("client-publish:lost", Metric::ClientPublish(Trip::Lost)),
+    ("client-publish:errors", Metric::ClientPublish(Trip::Errors)),
+    ("client-publish:unsent", Metric::ClientPublish(Trip::Unsent)),
+    ("delivery:mean", Metric::Delivery(Trip::Mean)),
+    ("delivery:p50", Metric::Delivery(Trip::P50)),
+    ("delivery:p90", Metric::Delivery(Trip::P90)),
+    ("delivery:p99", Metric::Delivery(Trip::P99)),
+    ("delivery:p99.9", Metric::Delivery(Trip::P999)),
+    ("delivery:max", Metric::Delivery(Trip::Max)),
+    ("delivery:rate", Metric::Delivery(Trip::Rate)),
+    ("delivery:received", Metric::Delivery(Trip::Received)),
+    ("delivery:missed", Metric::Delivery(Trip::Lost)),
     ("request:mean", Metric::Request(Trip::Mean)),
     ("request:p50", Metric::Request(Trip::P50)),
     ("request:p90", Metric::Request(Trip::P90)),
@@ -196,7 +244,10 @@ impl Metric {
             | Self::SetupP99 => Unit::Milliseconds,
             Self::Reach => Unit::Ratio,
             Self::SetupRate | Self::SetupPeak | Self::MessagesRate => Unit::PerSecond,
-            Self::Echo(trip) | Self::Request(trip) => trip.unit(),
+            Self::Echo(trip)
+            | Self::ClientPublish(trip)
+            | Self::Delivery(trip)
+            | Self::Request(trip) => trip.unit(),
             Self::SetupConnected
             | Self::Errors
             | Self::Closes
@@ -219,6 +270,7 @@ impl Metric {
     fn load(self) -> Option<LoadOption> {
         match self {
             Self::Echo(_) => Some(LoadOption::Echo),
+            Self::ClientPublish(_) | Self::Delivery(_) => Some(LoadOption::ClientPublish),
             Self::Request(_) => Some(LoadOption::Request),
             // What others publish has a reach and times, but no publish request of this run.
             Self::Accepted => Some(LoadOption::Publish),
@@ -268,6 +320,14 @@ impl Metric {
             Self::MessagesRate => Some(report.messages.mean_per_s),
             Self::Request(trip) => report.request.as_ref().and_then(|trips| trip.of(trips)),
             Self::Echo(trip) => report.echo.as_ref().and_then(|trips| trip.of(trips)),
+            Self::ClientPublish(trip) => {
+                let published = report.client_publish.as_ref();
+                published.and_then(|published| trip.of(&published.replies))
+            }
+            Self::Delivery(trip) => {
+                let published = report.client_publish.as_ref();
+                published.and_then(|published| trip.of_deliveries(&published.delivery))
+            }
         }
     }
 }
@@ -277,6 +337,7 @@ impl Metric {
 pub(crate) enum LoadOption {
     Publish,
     Echo,
+    ClientPublish,
     Request,
     /// Of clients that speak a protocol.
     Session,
@@ -288,6 +349,7 @@ impl LoadOption {
         match self {
             Self::Publish => "--publish",
             Self::Echo => "--echo",
+            Self::ClientPublish => "--client-publish",
             Self::Request => "--request",
             Self::Session => "--protocol centrifuge-json or centrifuge-protobuf",
         }

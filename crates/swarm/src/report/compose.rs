@@ -12,7 +12,7 @@ use crate::report::{
 use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
-use myriad_report::{Origin, PushReport, RoundTripReport, SessionReport};
+use myriad_report::{ClientPublishReport, Origin, PushReport, RoundTripReport, SessionReport};
 use std::time::Duration;
 
 impl Run<'_> {
@@ -42,6 +42,7 @@ impl Run<'_> {
             messages: self.messages(figures),
             pings: pings(figures, times),
             echo: self.echo(times),
+            client_publish: self.client_publish(figures, times),
             session: self.session(figures),
             request: self.request(),
             fanout: self.fanout(),
@@ -112,6 +113,11 @@ impl Run<'_> {
                 .as_ref()
                 .map(|requests| requests.connections),
             echo_bytes: config.echo.map(|echo| echo.payload_bytes),
+            client_publish_bytes: config.client_publish.map(|publish| publish.payload_bytes),
+            recover_from: config
+                .recover_from
+                .as_ref()
+                .map(|(epoch, offset)| format!("{epoch}:{offset}")),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: kernel.trim().to_owned(),
         }
@@ -170,6 +176,19 @@ impl Run<'_> {
         // Without a beginning nobody connected, or the run was interrupted before.
         let window = self.shared.echo_window().unwrap_or_default();
         Some(times.echo.report(rate_per_s, window.from, window.until))
+    }
+
+    fn client_publish(&self, figures: &Figures, times: &Times) -> Option<ClientPublishReport> {
+        let rate_per_s = self.config.client_publish?.rate_per_s;
+        let window = self.shared.echo_window().unwrap_or_default();
+        let totals = &figures.totals;
+        let are_all_there = totals.open == self.config.connections && totals.churned == 0;
+        Some(ClientPublishReport {
+            replies: times.echo.report(rate_per_s, window.from, window.until),
+            delivery: times
+                .deliveries
+                .report(window.from, window.until, are_all_there),
+        })
     }
 
     fn session(&self, figures: &Figures) -> Option<SessionReport> {

@@ -92,6 +92,7 @@ mod tests {
             },
             pings: Pings::default(),
             echo: None,
+            client_publish: None,
             request: None,
             fanout: Some(Fanout {
                 origin: Origin::Own,

@@ -2,7 +2,7 @@
 
 use crate::report::text::{count, counted, listed};
 use crate::report::{Outcome, Report};
-use myriad_report::RoundTripReport;
+use myriad_report::{DeliveryReport, RoundTripReport};
 
 /// What went wrong, in a sentence, and before it one on echoes when none of them came back; none when nothing did.
 pub(crate) fn went_wrong(report: &Report) -> Option<String> {
@@ -23,6 +23,10 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
     let no_echo = report.echo.as_ref().and_then(no_echo);
     if no_echo.is_none() {
         troubles.extend(unanswered("echo", report.echo.as_ref()));
+    }
+    if let Some(published) = &report.client_publish {
+        troubles.extend(unpublished(&published.replies));
+        troubles.extend(undelivered(&published.delivery));
     }
     troubles.extend(unanswered("request", report.request.as_ref()));
     let errors: u64 = report.errors.values().sum();
@@ -135,6 +139,26 @@ fn unanswered(one: &str, trips: Option<&RoundTripReport>) -> Option<String> {
         return Some(format!("{} of {of} did not come back", count(trips.lost)));
     }
     (trips.errors > 0).then(|| format!("there {}", were(trips.errors, "wrong answer")))
+}
+
+/// What clients published and the server refused or did not answer.
+fn unpublished(replies: &RoundTripReport) -> Option<String> {
+    (replies.lost > 0).then(|| {
+        let of = counted(replies.sent, "publication");
+        format!(
+            "{} of {of} by clients were not accepted",
+            count(replies.lost)
+        )
+    })
+}
+
+fn undelivered(delivery: &DeliveryReport) -> Option<String> {
+    let missed = delivery.missed.filter(|&missed| missed > 0)?;
+    let of = counted(delivery.expected?, "delivery");
+    Some(format!(
+        "{} of {of} of what clients published are missing",
+        count(missed)
+    ))
 }
 
 /// `1 connection was`, `2 connections were`.

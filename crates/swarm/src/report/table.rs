@@ -2,7 +2,10 @@
 
 use crate::report::{Fanout, Messages, Outcome, Report, text};
 use myriad_layout::{Column, Paint, Table, wrapped};
-use myriad_report::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport, RoundTripReport, Unit};
+use myriad_report::{
+    ClientPublishReport, Ended, FanoutTimes, Origin, PublishAnswer, PushReport, RoundTripReport,
+    RoundTripTimes, Unit,
+};
 use std::collections::BTreeMap;
 
 /// Pushes listed one by one; of more, the first and the last of them.
@@ -24,8 +27,15 @@ pub(crate) fn render(report: &Report, columns: usize) -> String {
     write_setup(report, &mut page);
     write_messages(report, &mut page);
     write_session(report, &mut page);
-    write_round_trips("echo", report.echo.as_ref(), &mut page);
-    write_round_trips("requests", report.request.as_ref(), &mut page);
+    write_round_trips(("echo", "came back"), report.echo.as_ref(), &mut page);
+    if let Some(published) = &report.client_publish {
+        write_client_publish(published, &mut page);
+    }
+    write_round_trips(
+        ("requests", "came back"),
+        report.request.as_ref(),
+        &mut page,
+    );
     write_pushes(report, &mut page);
     write_crowd(report, &mut page);
     for verdict in &report.thresholds {
@@ -270,12 +280,31 @@ fn weighted_rates(messages: &Messages) -> String {
 }
 
 /// What came back of what was sent; nothing when nothing was to be sent.
-fn write_round_trips(name: &str, trips: Option<&RoundTripReport>, page: &mut Page) {
+fn write_client_publish(published: &ClientPublishReport, page: &mut Page) {
+    write_round_trips(("published", "accepted"), Some(&published.replies), page);
+    let delivery = &published.delivery;
+    let of = delivery.expected.map_or_else(String::new, |expected| {
+        format!(" of {}", text::count(expected))
+    });
+    let counts = format!(
+        "{}{of}, {}",
+        text::count(delivery.received),
+        text::rate(delivery.received_per_s)
+    );
+    page.line("deliveries", &counts);
+    page.line("", &since_due(&delivery.delivery_ms));
+}
+
+fn write_round_trips(
+    (name, answered): (&str, &str),
+    trips: Option<&RoundTripReport>,
+    page: &mut Page,
+) {
     let Some(trips) = trips else {
         return;
     };
     let mut counts = format!(
-        "{} of {} came back, {} of {} asked for, lost {}, errors {}",
+        "{} of {} {answered}, {} of {} asked for, lost {}, errors {}",
         text::count(trips.received),
         text::count(trips.sent),
         text::rate(trips.received_per_s),
@@ -287,8 +316,11 @@ fn write_round_trips(name: &str, trips: Option<&RoundTripReport>, page: &mut Pag
         counts.push_str(&format!(", never sent {}", text::count(trips.unsent)));
     }
     page.line(name, &counts);
-    let times = trips.round_trip_ms;
-    let times = format!(
+    page.line("", &since_due(&trips.round_trip_ms));
+}
+
+fn since_due(times: &RoundTripTimes) -> String {
+    format!(
         "since due: mean {}  p50 {}  p90 {}  p99 {}  p99.9 {}  max {}",
         text::time_or_dash(times.mean),
         text::time_or_dash(times.p50),
@@ -296,8 +328,7 @@ fn write_round_trips(name: &str, trips: Option<&RoundTripReport>, page: &mut Pag
         text::time_or_dash(times.p99),
         text::time_or_dash(times.p999),
         text::time_or_dash(times.max)
-    );
-    page.line("", &times);
+    )
 }
 
 /// Columns of the pushes' table.

@@ -1,5 +1,6 @@
 //! What makes the figures of a run less trustworthy, and what to do about its failures.
 
+use crate::config::Answered;
 use crate::failure::Failure;
 use crate::measure::collector::as_millis;
 use crate::measure::process::{LATE_MAX, SATURATED_SHARE};
@@ -114,15 +115,23 @@ impl Run<'_> {
     }
 
     fn warn_of_echoes(&self, figures: &Figures, warnings: &mut Vec<String>) {
+        let Some(load) = self.config.answered() else {
+            return;
+        };
+        let (option, _) = load.options();
+        let what = match load {
+            Answered::Echo(_) => "echoes",
+            Answered::ClientPublish(_) => "publications of clients",
+        };
         let counts = &figures.echo;
         if counts.late > LATE_MAX {
             warnings.push(format!(
-                "echoes were sent up to {} after they were due because the crowd had no CPU for them, and that is part of their times; lower --echo, or give it more cores",
+                "{what} were sent up to {} after they were due because the crowd had no CPU for them, and that is part of their times; lower {option}, or give it more cores",
                 text::time(as_millis(counts.late))
             ));
         }
-        let why = "too many were unanswered or unsent: the server is slower than --echo";
-        warnings.extend(warnings_of_schedule("echoes", counts, why));
+        let why = format!("too many were unanswered or unsent: the server is slower than {option}");
+        warnings.extend(warnings_of_schedule(what, counts, &why));
     }
 
     fn warn_of_requests(&self, warnings: &mut Vec<String>) {

@@ -2,6 +2,7 @@
 
 use crate::engine::shared::{Closes, Shared, Stage, Totals};
 use crate::failure::Failure;
+use crate::measure::deliveries::{self, Deliveries};
 use crate::measure::push::microseconds;
 use crate::measure::round_trip::{Counts, RoundTrips};
 use hdrhistogram::Histogram;
@@ -16,6 +17,7 @@ pub(crate) struct Figures {
     /// The first bytes that the server answered, by the failure that this was.
     pub answers: BTreeMap<Failure, Vec<u8>>,
     pub echo: Counts,
+    pub deliveries: deliveries::Counts,
     /// The least advanced thread's.
     pub stage: Stage,
     pub fatal: Option<String>,
@@ -29,12 +31,14 @@ impl Figures {
             closes: BTreeMap::new(),
             answers: BTreeMap::new(),
             echo: Counts::default(),
+            deliveries: deliveries::Counts::default(),
             stage: Stage::Gone,
             fatal: None,
         };
         for account in shared.accounts() {
             figures.totals.merge(&account.totals);
             figures.echo.merge(&account.echo.counts);
+            figures.deliveries.merge(&account.deliveries.counts);
             for (failure, count) in &account.failures {
                 *figures.failures.entry(*failure).or_default() += count;
             }
@@ -63,6 +67,7 @@ pub(crate) struct Times {
     pub pong: Histogram<u64>,
     /// With their counts.
     pub echo: RoundTrips,
+    pub deliveries: Deliveries,
 }
 
 impl Times {
@@ -71,12 +76,14 @@ impl Times {
             setup: microseconds(),
             pong: microseconds(),
             echo: RoundTrips::default(),
+            deliveries: Deliveries::default(),
         };
         let grows = "a histogram that grows takes any other of its precision";
         for account in shared.accounts() {
             times.setup.add(&account.setup_times).expect(grows);
             times.pong.add(&account.pong_times).expect(grows);
             times.echo.merge(&account.echo);
+            times.deliveries.merge(&account.deliveries);
         }
         times
     }

@@ -100,6 +100,10 @@ impl Run<'_> {
                 .config
                 .echo
                 .map(|_| round_trip_progress(&figures.echo, &self.echo_peak)),
+            client_publish: self
+                .config
+                .client_publish
+                .map(|_| round_trip_progress(&figures.echo, &self.echo_peak)),
             cpu_share: self.watch.share,
             rss_anon_bytes: memory,
             user_bytes_per_client: self.bytes_per_terminal(memory, figures.totals.open),

@@ -3,7 +3,7 @@
 use super::{Manners, State, Temper, World};
 use crate::clock::Nanos;
 use crate::config::Config;
-use crate::engine::plan::EchoPlan;
+use crate::engine::plan::{Answer, EchoPlan};
 use crate::engine::shared::Ending;
 use crate::measure::round_trip::RoundTrips;
 use crate::target::Target;
@@ -133,6 +133,7 @@ fn crowd(rate_per_s: f64, outstanding_max: usize, manners: Manners) -> World {
     config.threads = Some(2);
     let mut plan = config.prepare().unwrap().plan;
     plan.echo = Some(EchoPlan {
+        answer: Answer::Echo,
         rate_per_s,
         payload_bytes: 64,
         settle: SETTLE,

@@ -12,7 +12,7 @@ mod window;
 use crate::clock::{Clock, Nanos};
 use crate::config::{Config, Endpoint, Publish, PublishBody};
 use crate::engine::crowd::{Crowd, Turned};
-use crate::engine::plan::{EchoPlan, Plan};
+use crate::engine::plan::{Answer, EchoPlan, Plan};
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
 use crate::measure::push::PushKey;
 use crate::stamp::Stamp;
@@ -629,6 +629,7 @@ fn plan(seed: u64, temper: Temper, prng: &mut Prng) -> Plan {
     let mut plan = config.prepare().unwrap().plan;
     plan.seed = seed;
     plan.echo = prng.one_in(2).then(|| EchoPlan {
+        answer: Answer::Echo,
         rate_per_s: prng.between(5, 200) as f64,
         payload_bytes: prng.between(30, 300),
         // A kind server answers everything, a jump of the clock later at times.

@@ -1,24 +1,26 @@
 //! Terminals with sessions on a simulated network, against a server that keeps the protocol and remembers everything.
 //!
 //! Terminals leave and come back. Whatever the network does, each of them must have heard every publication since it first
-//! subscribed, once and in order.
+//! subscribed, once and in order. In half of the seeds terminals publish too.
 
 use super::Manual;
 use crate::clock::Clock as _;
 use crate::config::{Config, Endpoint, Publish, PublishBody};
 use crate::engine::crowd::{Crowd, Turned};
-use crate::engine::plan::Plan;
+use crate::engine::plan::{Answer, EchoPlan, Plan};
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
 use crate::failure::Failure;
+use crate::measure::deliveries::Counts as DeliveryCounts;
 use crate::measure::push::PushKey;
+use crate::measure::round_trip::Counts as RoundTripCounts;
 use crate::protocol::Protocol;
 use crate::stamp::Stamp;
 use crate::target::Target;
 use myriad_reactor::Driver;
 use myriad_reactor::sim::{Faults, PeerId, Prng, Sim, SimNet};
 use myriad_wire::centrifuge::{
-    ConnectResult, Decoder as Commands, Encoding, FrameWriter, PublicationFields, Push, Request,
-    SubscribeRequest, SubscribeResult,
+    ConnectResult, Decoder as Commands, Encoding, ErrorCode, FrameWriter, PublicationFields, Push,
+    Request, SubscribeRequest, SubscribeResult,
 };
 use myriad_wire::handshake::check_upgrade;
 use myriad_wire::http::{HeadLimits, parse_request};
@@ -55,6 +57,10 @@ struct World {
     peers: Vec<Peer>,
     /// The channel's publications; their offsets count from 1.
     history: Vec<Vec<u8>>,
+    /// Publications of the run, and those of terminals that the server accepted and refused.
+    pushes: u32,
+    accepted: u64,
+    refused: u64,
     encoding: Encoding,
     recoveries: u64,
     /// By number of a publication: the terminals that its roll call counted, once all were connected.
@@ -64,6 +70,7 @@ struct World {
 #[test]
 fn whoever_comes_back_has_heard_everything() {
     let (mut recoveries, mut publications) = (0, 0);
+    let (mut accepted, mut refused) = (0, 0);
     for seed in 0..SEEDS {
         let outcome = std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
@@ -71,10 +78,12 @@ fn whoever_comes_back_has_heard_everything() {
             world.settle();
             world.check();
             world.close();
-            world.totals()
+            (world.totals(), world.accepted, world.refused)
         });
         match outcome {
-            Ok(totals) => {
+            Ok((totals, some_accepted, some_refused)) => {
+                accepted += some_accepted;
+                refused += some_refused;
                 recoveries += totals.recoveries;
                 publications += totals.recovered;
             }
@@ -86,8 +95,8 @@ fn whoever_comes_back_has_heard_everything() {
     }
     // Without them nothing was shown.
     assert!(
-        recoveries > 100 && publications > 100,
-        "{recoveries} {publications}"
+        recoveries > 100 && publications > 100 && accepted > 1000 && refused > 100,
+        "{recoveries} {publications} {accepted} {refused}"
     );
 }
 
@@ -145,6 +154,17 @@ fn plan(seed: u64, prng: &mut Prng) -> Plan {
     config.publish = Some(publish);
     let mut plan = config.prepare().unwrap().plan;
     plan.seed = seed;
+    plan.echo = prng.one_in(2).then(|| EchoPlan {
+        answer: Answer::Reply,
+        rate_per_s: prng.between(5, 100) as f64,
+        payload_bytes: prng.between(30, 300),
+        // A kind server answers everything, a jump of the clock later at times.
+        settle: Duration::from_secs(1000),
+        outstanding_max: prng.between(1, 200),
+    });
+    if prng.one_in(3) {
+        plan.churn_per_s = None;
+    }
     plan
 }
 
@@ -176,6 +196,9 @@ impl World {
             shared,
             peers: Vec::new(),
             history: Vec::new(),
+            pushes: 0,
+            accepted: 0,
+            refused: 0,
             recoveries: 0,
             expected: HashMap::new(),
         }
@@ -194,6 +217,7 @@ impl World {
         let holds = |shared: &Shared| shared.accounts().all(|a| a.stage == Stage::Holding);
         if holds(&self.shared) && self.shared.order() == Order::Run {
             self.shared.set_order(Order::Churn(Ending::Reset));
+            self.shared.begin_echoes(self.clock.now(), None);
         }
         let jump = self.prng.below(40) as u64;
         self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
@@ -298,6 +322,17 @@ impl World {
                     writer.connect(command.id, &result, none.into_iter());
                 }
                 Request::Subscribe(request) => self.subscribe(index, command.id, &request),
+                Request::Publish(request) if self.prng.one_in(8) => {
+                    assert_eq!(request.channel, "x");
+                    writer.error(command.id, ErrorCode::TooManyRequests);
+                    self.refused += 1;
+                }
+                Request::Publish(request) => {
+                    assert_eq!(request.channel, "x");
+                    writer.publish(command.id);
+                    self.accepted += 1;
+                    self.deliver(request.data.as_bytes());
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -335,8 +370,8 @@ impl World {
 
     /// Makes a publication, which leaves with others or alone.
     fn publish(&mut self) {
-        let number = self.history.len() as u64 + 1;
-        let sequence = u32::try_from(number).unwrap();
+        self.pushes += 1;
+        let (sequence, number) = (self.pushes, u64::from(self.pushes));
         let key = PushKey::Own {
             stream: 0,
             sequence,
@@ -354,15 +389,20 @@ impl World {
             sequence,
         };
         let data = format!("\"{}\"", stamp.payload(26 + self.prng.below(200)));
+        self.deliver(data.as_bytes());
+    }
+
+    /// Sends a publication to all subscribers, and keeps it.
+    fn deliver(&mut self, data: &[u8]) {
         let push = Push::Publication(PublicationFields {
-            data: data.as_bytes(),
-            offset: number,
+            data,
+            offset: self.history.len() as u64 + 1,
             ..PublicationFields::default()
         });
         for peer in self.peers.iter_mut().filter(|peer| peer.is_subscribed) {
             FrameWriter::new(self.encoding, &mut peer.waiting).push("x", &push);
         }
-        self.history.push(data.into_bytes());
+        self.history.push(data.to_vec());
     }
 
     fn disturb(&mut self, index: usize) {
@@ -407,6 +447,7 @@ impl World {
     fn settle(&mut self) {
         self.net.set_faults(Faults::NONE);
         self.shared.set_order(Order::Run);
+        self.shared.end_echoes(self.clock.now());
         self.peers.iter().for_each(|peer| self.net.resume(peer.id));
         // Longer than the waits before a retry.
         for _ in 0..2000 {
@@ -433,6 +474,7 @@ impl World {
         assert_eq!((totals.gaps, totals.duplicates), (0, 0), "{totals:?}");
         assert_eq!((totals.overtaken, totals.offset_overtaken), (0, 0));
         assert_eq!((totals.unexpected, totals.unmeasured), (0, 0));
+        self.check_publishers();
         let present = || self.peers.iter().filter(|peer| !peer.is_over);
         assert_eq!(present().count() as u64, totals.open);
         assert!(present().all(|peer| peer.pings == peer.pongs));
@@ -440,8 +482,12 @@ impl World {
         for account in self.shared.accounts() {
             // The network may refuse a connection for a while.
             let mut failures = account.failures.keys();
-            let is_of_network =
-                |failure: &Failure| matches!(failure, Failure::ConnectTimeout | Failure::Refused);
+            let is_of_network = |failure: &Failure| {
+                matches!(
+                    failure,
+                    Failure::ConnectTimeout | Failure::Refused | Failure::ClientPublish(111)
+                )
+            };
             assert!(failures.all(is_of_network), "{:?}", account.failures);
             for (key, tally) in &account.tallies {
                 let PushKey::Own { sequence, .. } = key else {
@@ -457,6 +503,38 @@ impl World {
             let received = received.get(number).copied().unwrap_or(0);
             assert_eq!(received, *expected, "publication {number}: {totals:?}");
         }
+    }
+
+    /// What terminals published is accounted for, and came to everybody where nobody left.
+    fn check_publishers(&self) {
+        let (mut counts, mut deliveries) = (RoundTripCounts::default(), DeliveryCounts::default());
+        for account in self.shared.accounts() {
+            assert_eq!(account.echo_ended, self.plan.echo.is_some() && self.began());
+            counts.merge(&account.echo.counts);
+            deliveries.merge(&account.deliveries.counts);
+        }
+        let left = counts.departed;
+        assert_eq!(
+            counts.sent,
+            counts.received + counts.lost + left,
+            "{counts:?}"
+        );
+        assert_eq!(counts.lost, counts.errors, "only those that were refused");
+        assert!(counts.received <= self.accepted && counts.lost <= self.refused);
+        assert!(self.accepted + self.refused <= counts.received + counts.lost + left);
+        if self.plan.churn_per_s.is_none() {
+            let all = self.accepted * u64::from(self.plan.connections);
+            assert_eq!(
+                (counts.received, counts.lost),
+                (self.accepted, self.refused)
+            );
+            assert_eq!((deliveries.expected, deliveries.received), (all, all));
+        }
+    }
+
+    /// Whether the schedule of publications has begun.
+    fn began(&self) -> bool {
+        self.shared.echo_window().is_some()
     }
 
     fn close(&mut self) {

@@ -16,6 +16,8 @@ pub(super) struct Heard {
     /// Zero in a channel without history.
     pub(super) offset: u64,
     pub(super) key: PushKey,
+    /// Its number, if a terminal of the run published it.
+    pub(super) published: Option<u64>,
     pub(super) payload_bytes: usize,
 }
 
@@ -68,6 +70,7 @@ mod tests {
             epoch: Epoch::NONE,
             offset: 7,
             key: PushKey::Foreign(9),
+            published: None,
             payload_bytes: 3,
         };
         let mut memory = Memory::default();

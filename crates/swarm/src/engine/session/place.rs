@@ -6,7 +6,7 @@ use crate::measure::sequence::{Newest, Observed};
 const OFFSET_MAX: u64 = (1 << 48) - 1;
 
 /// Longest name of an epoch that is kept. Other servers use eight letters.
-const EPOCH_BYTES_MAX: usize = 64;
+pub(crate) const EPOCH_BYTES_MAX: usize = 64;
 
 /// Epochs of one channel that are told apart. Terminals of later ones do not recover.
 const EPOCHS_MAX: u8 = 254;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const RESUBSCRIBE_FROM: u32 = UnsubscribeCode::InsufficientState.code();
 
 /// A code of the protocol as failures carry it. Larger ones are those of no server.
-fn code(code: u32) -> u16 {
+pub(super) fn code(code: u32) -> u16 {
     u16::try_from(code).unwrap_or(u16::MAX)
 }
 
@@ -59,6 +59,9 @@ impl World {
         outcome: Result<Outcome<'_>, Refusal<'_>>,
         now: Nanos,
     ) -> bool {
+        if self.take_publish_reply(token, id, outcome.as_ref().err(), now) {
+            return true;
+        }
         if !self.take_awaited(token.index, id) {
             self.keep_example(Failure::ReplyUnknown, &format!("a reply to command {id}"));
             self.note_failure(Failure::ReplyUnknown);
@@ -68,7 +71,7 @@ impl World {
             (Err(refusal), _) => return self.handle_refusal(reactor, token, id, &refusal, now),
             (Ok(Outcome::Connected(connected)), None) => self.note_connected(token, &connected),
             (Ok(Outcome::Subscribed(subscribed)), Some(slot)) => {
-                self.note_subscribed(token, slot, &subscribed);
+                self.note_subscribed(token, slot, &subscribed, now);
             }
             (Ok(_), _) => {
                 let said = format!("another result than command {id} asks for");
@@ -128,9 +131,8 @@ impl World {
 
     /// The channel that a command is about.
     fn channel_of(&self, token: Token, id: u32) -> Option<&str> {
-        let terminal = &self.terminals[token.index as usize];
-        let target = &self.plan.targets[usize::from(terminal.target)];
-        let subscription = target.subscriptions.get(slot_of(id)?)?;
+        let subscriptions = &self.target(token.index).subscriptions;
+        let subscription = subscriptions.get(slot_of(id)?)?;
         let session = self.plan.session.as_ref()?;
         Some(&session.channels[subscription.channel as usize])
     }
@@ -141,9 +143,15 @@ impl World {
     }
 
     /// A subscription begins, or begins again where it was.
-    fn note_subscribed(&mut self, token: Token, slot: usize, subscribed: &Subscribed<'_>) {
+    fn note_subscribed(
+        &mut self,
+        token: Token,
+        slot: usize,
+        subscribed: &Subscribed<'_>,
+        now: Nanos,
+    ) {
         let plan = Arc::clone(&self.plan);
-        let target = usize::from(self.terminals[token.index as usize].target);
+        let target = self.target_index(token.index);
         let subscription = plan.targets[target].subscriptions[slot];
         let session = plan.session.as_ref().expect("the run has sessions");
         let channel = &session.channels[subscription.channel as usize];
@@ -167,7 +175,7 @@ impl World {
             self.totals.recovered += subscribed.publications.len() as u64;
             for publication in &subscribed.publications {
                 let heard = self.recognise(channel, publication);
-                self.hear_publication(token, heard);
+                self.hear_publication(token, heard, now);
             }
             return;
         }
@@ -198,7 +206,7 @@ impl World {
         self.keep_example(failure, &said);
         self.note_failure(failure);
         let plan = Arc::clone(&self.plan);
-        let target = usize::from(self.terminals[token.index as usize].target);
+        let target = self.target_index(token.index);
         let session = plan.session.as_ref().expect("the run has sessions");
         let found = session.index_of(channel);
         let slot = found.and_then(|channel| plan.targets[target].slot_of_channel(channel));
