@@ -67,10 +67,8 @@ impl Delivery {
             Self::Presence(_) => Had::Nothing,
             Self::Publication(publication) if publication.is_had_by(last) => Had::All,
             Self::Publication(_) => Had::Nothing,
-            // Offsets grow, so that the ends tell nearly always.
-            Self::Batch(batch) if batch.first_offset == 0 || batch.first_offset > last => {
-                Had::Nothing
-            }
+            // Offsets grow, so that the beginning tells nearly always.
+            Self::Batch(batch) if batch.had_from > last => Had::Nothing,
             Self::Batch(batch) => match batch.had_count(last) {
                 0 => Had::Nothing,
                 count if count == batch.publications.len() => Had::All,
@@ -127,8 +125,9 @@ pub(crate) enum Had {
 #[derive(Debug)]
 pub struct Batch {
     publications: Box<[Arc<Publication>]>,
-    /// The least and the greatest offset of those that have one; otherwise 0.
-    first_offset: u64,
+    /// The least last offset of a subscriber that has had one of them.
+    had_from: u64,
+    /// The greatest offset of those that have one; otherwise 0.
     last_offset: u64,
     data_bytes: usize,
     frames: FrameCache,
@@ -140,13 +139,11 @@ impl Batch {
     #[must_use]
     pub fn new(publications: Box<[Arc<Publication>]>) -> Self {
         assert!(!publications.is_empty());
-        let offsets = || {
-            let offsets = publications.iter().map(|publication| publication.offset());
-            offsets.filter(|&offset| offset > 0)
-        };
+        let offsets = publications.iter().map(|one| one.offset());
+        let had_from = publications.iter().map(|one| one.had_from());
         Self {
-            first_offset: offsets().next().unwrap_or(0),
-            last_offset: offsets().next_back().unwrap_or(0),
+            had_from: had_from.min().unwrap_or(u64::MAX),
+            last_offset: offsets.max().unwrap_or(0),
             data_bytes: publications.iter().map(|one| one.data_bytes()).sum(),
             frames: FrameCache::default(),
             publications,

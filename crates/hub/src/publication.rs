@@ -25,6 +25,8 @@ pub struct Publication {
     /// What the channel's publication before this one said.
     delta_base: Option<Arc<Content>>,
     published_at: Now,
+    /// The least last offset of a subscriber that does not get it any more.
+    had_from: u64,
     /// Whether clients are told its offset: those of channels with history are.
     keeps_position: bool,
     frames: FrameCache,
@@ -43,10 +45,15 @@ impl Publication {
         shards: usize,
         permit: Option<Permit>,
     ) -> Self {
+        let had_from = match position.offset {
+            0 => u64::MAX,
+            offset => offset,
+        };
         Self {
             channel,
             position,
             content,
+            had_from,
             sender: None,
             delta_base: None,
             published_at,
@@ -78,6 +85,17 @@ impl Publication {
         }
     }
 
+    /// The same, without an offset and behind this one in the channel's order: a subscriber that was told of a later one does not
+    /// get it any more. Otherwise it would come late, and the next delta would have another base.
+    #[must_use]
+    pub fn without_offset_after(self, offset: u64) -> Self {
+        assert_eq!(self.offset(), 0);
+        Self {
+            had_from: offset + 1,
+            ..self
+        }
+    }
+
     /// The channel's name.
     #[must_use]
     pub fn channel(&self) -> &Arc<str> {
@@ -96,9 +114,14 @@ impl Publication {
         self.position.offset
     }
 
-    /// Whether a subscriber has had it whose last offset is this.
+    /// Whether a subscriber has had it whose last offset is this, or what comes after it.
     pub(crate) fn is_had_by(&self, last: u64) -> bool {
-        (1..=last).contains(&self.offset())
+        self.had_from <= last
+    }
+
+    /// The least last offset of a subscriber that has had it.
+    pub(crate) fn had_from(&self) -> u64 {
+        self.had_from
     }
 
     /// How much all publications in flight hold of what they may: 0 to 4 quarters. Zero without a permit.

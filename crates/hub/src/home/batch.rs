@@ -11,6 +11,8 @@ const PUBLICATIONS_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) position: Position,
+    /// The channel's last offset then.
+    pub(super) last_offset: u64,
     pub(super) content: Arc<Content>,
     pub(super) delta_base: Option<Arc<Content>>,
     /// Whether clients are told its offset: history keeps it.
@@ -35,6 +37,8 @@ impl Accepted {
             .without_sender(self.sender);
         Arc::new(if self.is_kept {
             publication.with_position()
+        } else if publication.offset() == 0 {
+            publication.without_offset_after(self.last_offset)
         } else {
             publication
         })

@@ -43,6 +43,7 @@ impl Home {
         let has_history = index.is_some_and(|index| self.channels[index].history.is_some());
         let accepted = Accepted {
             position,
+            last_offset: self.position_of(index).offset,
             content,
             delta_base,
             is_kept: has_history && !skip_history,

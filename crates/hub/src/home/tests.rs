@@ -541,6 +541,34 @@ fn what_history_skips_takes_no_offset() {
     );
 }
 
+/// A subscriber that recovers is told a position. What came before it and has no offset must not follow.
+#[test]
+fn what_history_skips_has_its_place_in_the_order() {
+    for channel in ["kept:a", "batch:a"] {
+        let mut home = home();
+        join(&mut home, channel, 0);
+        for skip_history in [false, true, false] {
+            let plain = submission(channel, None);
+            let submission = Submission {
+                skip_history,
+                ..plain
+            };
+            home.handle_publish(submission, tick(0));
+        }
+        home.handle_time(tick(100));
+        let mut publications = Vec::new();
+        while let Some(effect) = home.poll_effect() {
+            if let HomeEffect::Deliver { delivery, .. } = effect {
+                publications.extend_from_slice(delivery.publications());
+            }
+        }
+        let offsets: Vec<u64> = publications.iter().map(|one| one.offset()).collect();
+        assert_eq!(offsets, [1, 0, 2], "{channel}");
+        let had_by = |last| publications.iter().filter(move |one| one.is_had_by(last));
+        assert_eq!([0, 1, 2].map(|last| had_by(last).count()), [0, 1, 3]);
+    }
+}
+
 #[test]
 fn a_batch_leaves_in_time_or_when_it_is_full() {
     let mut home = home();

@@ -50,8 +50,8 @@ impl Hub {
     /// Queues a delivery for this shard's members. False if there are none: then this shard is done with it. A join or a leave
     /// needs observers, and is dropped where too much waits already.
     ///
-    /// A publication without an offset goes to all of them, and leaves their positions as they are. This shard may have joined
-    /// while a batch waited: then no member needs what the home's answer already counted.
+    /// A publication without an offset goes to those that do not know a later one, and leaves their positions as they are. This
+    /// shard may have joined while a batch waited: then no member needs what the home's answer already counted.
     pub fn deliver(&mut self, delivery: Delivery) -> bool {
         let Some(channel) = self.joined_channel(&delivery) else {
             return false;

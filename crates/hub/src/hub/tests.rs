@@ -48,6 +48,12 @@ fn one(channel: &str, offset: u64) -> Arc<Publication> {
     ))
 }
 
+/// A publication without an offset, behind this one.
+fn publication_after(channel: &str, offset: u64) -> Delivery {
+    let publication = Arc::into_inner(one(channel, 0)).expect("one owner");
+    Delivery::Publication(Arc::new(publication.without_offset_after(offset)))
+}
+
 fn batch(channel: &str, offsets: &[u64]) -> Delivery {
     let publications = offsets.iter().map(|&offset| one(channel, offset));
     Delivery::Batch(Arc::new(Batch::new(publications.collect())))
@@ -117,17 +123,22 @@ fn a_member_that_leaves_in_the_middle_is_skipped_and_nobody_else_is() {
     assert_eq!(next, expected);
 }
 
+/// A client with deltas that had recovered got a publication without an offset from before what it recovered. The next delta had
+/// another base.
 #[test]
-fn a_publication_without_an_offset_goes_to_all_and_moves_nobody() {
+fn a_publication_without_an_offset_goes_to_who_does_not_know_a_later_one() {
     let mut hub = hub(timing(0, 1, 0));
     let first = member(&mut hub, "x");
     assert!(hub.deliver(publication("x", 4)));
-    assert!(hub.deliver(publication("x", 0)));
+    assert!(hub.deliver(publication_after("x", 4)));
+    // It has joined behind 4, and so behind the one without an offset: it may get that all the same.
     let second = member(&mut hub, "x");
     assert!(hub.deliver(publication("x", 5)));
+    assert!(hub.deliver(publication_after("x", 5)));
+    let third = member(&mut hub, "x");
     hub.check();
-    // The second one has joined after 4, and so after the one without an offset: it may get that all the same.
-    for expected in [vec![first], vec![first, second], vec![first, second]] {
+    let (both, all) = (vec![first, second], vec![first, second, third]);
+    for expected in [vec![first], both.clone(), both, all] {
         assert_eq!(deliver_slice(&mut hub, 10), (expected, true));
         hub.check();
     }
