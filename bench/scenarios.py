@@ -8,16 +8,11 @@ from dataclasses import dataclass
 
 import namespace
 import quantity
+import sessions
+from course import note_connected, through_pushes
 from crowd import Run, displayed
 
 KINDS = ["baseline", "io_uring", "epoll"]
-PROTOCOLS = ("raw", "centrifuge-json", "centrifuge-protobuf")
-
-ROOM_MEMBERS = 100
-# Of rooms-100k: the share of the target that is published, by kind of run.
-ROOM_LOADS = {"at 50%": 0.5, "at 80%": 0.8, "at 100%": 1.0}
-ROOM_DELIVERIES_PER_S = 150_000
-ROOM_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -31,29 +26,6 @@ class Scenario:
     larger_hash: bool = False
     # Run only when it is named: it needs a larger machine than the others.
     when_named: bool = False
-
-
-def through_pushes(pushes, **counters):
-    """A course that measures the memory of the connections, and the growth of `counters` (functions of the run) while it
-    pushes."""
-    before = {}
-
-    def course(run, event):
-        figures = run.figures
-        if event["event"] == "progress":
-            run.connected = event["connected"]
-        elif event["event"] == "phase" and event["phase"] == "connected":
-            run.measure_memory(run.connected)
-        elif event["event"] == "phase" and event["phase"] == "pushing":
-            # The publisher waits two seconds before the first push; connecting has calmed down by then.
-            time.sleep(1)
-            before.update({name: read(run) for name, read in counters.items()})
-        elif event["event"] == "push":
-            figures.setdefault("pushes", []).append(event)
-            if len(figures["pushes"]) == pushes:
-                figures.update({name: read(run) - before[name] for name, read in counters.items()})
-
-    return course
 
 
 def broadcast(bench, name, kind, connections, pushes=None, every_s=None):
@@ -89,51 +61,12 @@ def compressed(bench, name, kind, connections):
     return bench.run(name, "io_uring", connections, "0", crowd_options, course) | {"kind": kind}
 
 
-def sessions(bench, name, kind, connections):
-    """As `broadcast`, to clients that speak the protocol `kind`, each with one subscription."""
-    pushes = 5 if connections <= 200_000 else 3
-    every_s = 2 + connections // 50_000
-    path = "/raw" if kind == "raw" else "/connection/websocket"
-
-    def crowd_options(_, ports):
-        options = bench.publish_options("io_uring", ports, pushes, f"{every_s}s")
-        return ["--protocol", kind, "--channel", "bench", *options]
-
-    course = through_pushes(pushes, server_cpu_s=Run.cpu_seconds)
-    return bench.run(name, "io_uring", connections, "0", crowd_options, course, path) | {"kind": kind}
-
-
-def rooms(bench, name, kind, connections):
-    """Publishes to rooms of 100 JSON clients each, at a share of 150,000 deliveries a second, for half a minute."""
-    count = max(connections // ROOM_MEMBERS, 1)
-    # With fewer connections fewer deliveries, so that a trial asks for the same rate of each room.
-    per_second = ROOM_LOADS[kind] * ROOM_DELIVERIES_PER_S / ROOM_MEMBERS * (connections / 100_000)
-    every_s = count / per_second
-
-    def crowd_options(_, ports):
-        options = ["--protocol", "centrifuge-json", "--channel", "room", "--channels", count, "--spread"]
-        pushes = max(round(ROOM_SECONDS / every_s), 1)
-        return options + bench.publish_options("io_uring", ports, pushes, f"{every_s * 1000:.0f}ms")
-
-    def course(run, event):
-        if event["event"] == "progress":
-            run.connected = event["connected"]
-        elif event["event"] == "phase" and event["phase"] == "connected":
-            run.measure_memory(run.connected)
-
-    path = "/connection/websocket"
-    return bench.run(name, "io_uring", connections, "0", crowd_options, course, path) | {"kind": kind}
-
-
 def idle(bench, name, kind, connections):
     """Holds the crowd with pings every 25 s and measures the server's CPU over two of those intervals."""
     settle_s, watched_s = 30, 50
 
     def course(run, event):
-        if event["event"] == "progress":
-            run.connected = event["connected"]
-        elif event["event"] == "phase" and event["phase"] == "connected":
-            run.measure_memory(run.connected)
+        if note_connected(run, event):
             run.connected_at = time.monotonic()
         if not hasattr(run, "connected_at"):
             return False
@@ -179,9 +112,9 @@ def everything(connections, rounds):
     return [
         Scenario("broadcast-100k", connections or 100_000, rounds or 5, tuple(KINDS), broadcast_over_floor),
         Scenario("compressed-100k", connections or 100_000, rounds or 5, ("plain", "compressed"), compressed),
-        Scenario("sessions-100k", connections or 100_000, rounds or 5, PROTOCOLS, sessions),
-        Scenario("sessions-1m", million, 1, ("centrifuge-json",), sessions),
-        Scenario("rooms-100k", connections or 100_000, rounds or 3, tuple(ROOM_LOADS), rooms),
+        Scenario("sessions-100k", connections or 100_000, rounds or 5, sessions.PROTOCOLS, sessions.sessions),
+        Scenario("sessions-1m", million, 1, ("centrifuge-json",), sessions.sessions),
+        Scenario("rooms-100k", connections or 100_000, rounds or 3, tuple(sessions.ROOM_LOADS), sessions.rooms),
         Scenario("broadcast-1m", million, rounds or 3, tuple(KINDS), broadcast),
         Scenario("idle-1m", million, 1, ("io_uring", "epoll"), idle),
         Scenario("latency-1m", million, 1, ("io_uring", "epoll"), latency),
