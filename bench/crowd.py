@@ -3,16 +3,22 @@
 import json
 import re
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
 
 import processes
+from context import ROOT
 from processes import Process
 
 READY_PATIENCE_S = 60
 # Between two lines of the crowd's live report; it writes two a second.
 SILENCE_S = 120
+# For a program that measures beside a crowd that is held.
+PROBE_PATIENCE_S = 300
+# Options whose value is a file in the folder of raw results: what a page calls it.
+OUR_FILES = {"--json": "report.json", "--config": "myriad.toml"}
 
 
 class RunFailed(Exception):
@@ -36,8 +42,8 @@ class Bench:
         processes.wait_until_drained(in_use)
         return json.loads(done.stdout)["rate_per_s"]
 
-    def server_command(self, kind, connections, ping_interval, ports):
-        """The kinds: `baseline`, `io_uring`, `epoll`."""
+    def server_command(self, kind, connections, ping_interval, ports, config=None):
+        """The kinds: `baseline`, `io_uring`, `epoll`. `config` is the path of a config file."""
         # Room for probers and control connections, which count as connections too.
         room = connections + 1000
         if kind == "baseline":
@@ -48,6 +54,7 @@ class Bench:
         return [
             self.myriad, "serve", "--dev", "--listen", f"127.0.0.1:{ports[0]}", "--max-connections", room,
             "--driver", kind, "--ping-interval", ping_interval, "--drain", "1s",
+            *(["--config", config] if config else []),
         ]
 
     def crowd_command(self, connections, ports, report, path, *options):
@@ -62,20 +69,35 @@ class Bench:
             url, body = f"http://127.0.0.1:{ports[1]}/", "plain"
         return ["--publish", url, "--publish-body", body, "--pushes", pushes, "--every", every]
 
-    def run(self, name, kind, connections, ping_interval, crowd_options, course, path="/raw?channel=bench"):
+    def ask(self, question, ports, channel, **options):
+        """Runs `ask.py` to its end, and returns its figures. They have its command."""
+        command = [sys.executable, ROOT / "bench/ask.py", question, f"127.0.0.1:{ports[0]}", channel]
+        for name, value in options.items():
+            command += [f"--{name}", value]
+        return json.loads(probe(command)) | {"command": displayed(command)}
+
+    def run(
+        self, name, kind, connections, ping_interval, crowd_options, course, path="/raw?channel=bench", config=None
+    ):
         """Starts both, hands the crowd's events to `course`, returns its figures with those all runs have.
 
-        `course(run, event)` is called for each live event and returns True when the run is over.
+        `crowd_options(kind, ports)` is called when the server is ready. `course(run, event)` is called for each live event
+        and returns True when the run is over. `config` is the text of the server's config file.
         """
         in_use, _ = processes.sockets()
         ports = processes.free_ports(2)
         report = self.out / f"{name}.report.json"
-        server_command = self.server_command(kind, connections, ping_interval, ports)
-        crowd_command = self.crowd_command(connections, ports, report, path, *crowd_options(kind, ports))
         figures = {"kind": kind, "busy_before": round(processes.busy_share(), 3)}
+        config_path = None
+        if config:
+            config_path = self.out / f"{name}.toml"
+            config_path.write_text(config)
+            figures["config"] = config
+        server_command = self.server_command(kind, connections, ping_interval, ports, config_path)
         with Process(server_command, self.out / f"{name}.server.log") as server:
             wait_until_ready(server, ports[1] if kind == "baseline" else ports[0], kind)
             run = Run(self, server, ports, figures)
+            crowd_command = self.crowd_command(connections, ports, report, path, *crowd_options(kind, ports))
             with Process(crowd_command, self.out / f"{name}.crowd.log", subprocess.PIPE) as crowd:
                 run.crowd = crowd
                 follow(run, crowd, course)
@@ -122,6 +144,18 @@ def metric(metrics, name):
     raise RunFailed(f"the server has no metric {name}")
 
 
+def probe(command):
+    """Runs a program to its end beside a crowd, and returns what it wrote."""
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        raise RunFailed(f"{displayed(command)} had not ended after {PROBE_PATIENCE_S} s") from None
+    if done.returncode != 0:
+        raise RunFailed(f"{displayed(command)} ended with {done.returncode}:\n{done.stderr.strip()}")
+    return done.stdout
+
+
 def wait_until_ready(server, port, kind):
     url = f"http://127.0.0.1:{port}/{'stats' if kind == 'baseline' else 'healthz'}"
     deadline = time.monotonic() + READY_PATIENCE_S
@@ -147,9 +181,8 @@ def follow(run, crowd, course):
     told = False
     try:
         for line in crowd.popen.stdout:
+            # A course may take its time, because it may measure meanwhile.
             alarm.cancel()
-            alarm = threading.Timer(SILENCE_S, crowd.popen.kill)
-            alarm.start()
             event = json.loads(line)
             if event["event"] == "done":
                 return
@@ -157,18 +190,21 @@ def follow(run, crowd, course):
             if not told and course(run, event):
                 told = True
                 crowd.popen.terminate()
+            alarm = threading.Timer(SILENCE_S, crowd.popen.kill)
+            alarm.start()
     finally:
         alarm.cancel()
     raise RunFailed(f"the crowd ended early:\n{crowd.last_words()}")
 
 
 def displayed(command):
-    """As a person would type it: without folders, the target quoted."""
+    """As a person would type it in the repository: other folders left out, the target quoted."""
     words = [str(word) for word in command]
     words[0] = words[0].rsplit("/", 1)[-1]
     shown = []
     for index, word in enumerate(words):
-        if index and words[index - 1] == "--json":
-            word = "report.json"
+        if index and words[index - 1] in OUR_FILES:
+            word = OUR_FILES[words[index - 1]]
+        word = word.removeprefix(f"{ROOT}/")
         shown.append(f"'{word}'" if "?" in word else word)
     return " ".join(shown)

@@ -23,6 +23,7 @@ powers of 1,000.
 * A *ratio* compares a server with the baseline of the same round. The tables show the median of the rounds, with the lowest and
   the highest.
 * A round does not count if a client was not connected or not reached.
+* *Never* stands for the time of what did not happen in full: a publication did not reach everybody, or a client did not recover.
 """
 
 
@@ -91,6 +92,8 @@ def _scenario(result):
     for kind in dict.fromkeys(run["kind"] for run in runs):
         parts.extend(rows.of_kind(runs, kind)[0]["commands"])
     parts.append("```\n")
+    if runs and "config" in runs[0]:
+        parts.extend(["The server's `myriad.toml`:\n", "```toml", runs[0]["config"] + "```\n"])
     parts.append(
         "| round | server | connected in | setup rate | user space | kernel, both ends | "
         "publish to last | CPU per delivery | other |"
@@ -182,16 +185,59 @@ def _other(run):
         notes.append(f"server CPU {run['server_cpu_s']:.1f} s for {len(run['pushes'])} pushes")
     if "server_cpu_share" in run:
         notes.append(f"server CPU {rows.share(run['server_cpu_share'])} of a core")
-    fanout = run["report"].get("fanout")
-    if fanout and "pushes" not in run:
-        times = fanout["overall"]
-        notes.append(
-            f"{fanout['pushes']:,} pushes, reach {fanout['reach']:.2%}, "
-            f"p50 {rows.milliseconds(times['p50_ms'])}, p99 {rows.milliseconds(times['p99_ms'])}"
-        )
-    if "probe" in run:
-        times = run["probe"]["fanout"]["overall"]
-        notes.append(f"p50 {rows.milliseconds(times['p50_ms'])}, p99 {rows.milliseconds(times['p99_ms'])}")
+    if "pushes" not in run:
+        notes += push_notes(run)
+    notes += session_notes(run)
     if run["busy_before"] > 0.1:
         notes.append(f"machine {rows.share(run['busy_before'])} busy before")
     return "; ".join(notes)
+
+
+def push_notes(run):
+    """How long the pushes took that the crowd made, or the probe beside it."""
+    notes = []
+    # To a crowd that makes no pushes, those of the probe are foreign.
+    fanout = run["report"].get("fanout")
+    if fanout and fanout["origin"] == "own":
+        notes.append(f"{fanout['pushes']:,} pushes, reach {fanout['reach'] or 0:.2%}, {_push_times(fanout)}")
+    if "probe" in run:
+        notes.append(_push_times(run["probe"]["fanout"]))
+    return notes
+
+
+def _push_times(fanout):
+    return rows.times(fanout["overall"]["p50_ms"], fanout["overall"]["p99_ms"])
+
+
+def session_notes(run):
+    """What clients with sessions did, beside what all runs show."""
+    notes = []
+    if "missed_each" in run:
+        session = run["report"]["session"]
+        notes.append(
+            f"{session['recovered']:,} recovered {session['recovered_publications']:,} publications, "
+            f"{session['unrecovered']:,} did not"
+        )
+    for question, asked in run.get("asked", {}).items():
+        size, times = quantity.size(asked["answer_bytes"]), asked["round_trip_ms"]
+        notes.append(f"{question}: {asked['requests']:,} answers of {size}, {rows.times(times['p50'], times['p99'])}")
+    if load := run["report"].get("client_publish"):
+        notes += _client_publish_notes(load)
+    if "others" in run:
+        notes.append(f"{run['others']['received']:,} of {run['others']['expected']:,} to the channel's other members")
+    return notes
+
+
+def _client_publish_notes(load):
+    delivery = load["delivery"]
+    notes = [f"clients publish {rows.per_second(load['rate_per_s'])}"]
+    for what, figures, times in (
+        ("answers", load, load["round_trip_ms"]), ("deliveries", delivery, delivery["delivery_ms"]),
+    ):
+        rate, shown = rows.per_second(figures["received_per_s"]), rows.times(times["p50"], times["p99"])
+        notes.append(f"{figures['received']:,} {what}, {rate}, {shown}")
+    notes += [f"{load[what]:,} {what}" for what in ("lost", "errors", "unsent") if load[what]]
+    if delivery["expected"] != delivery["received"]:
+        expected = "nobody knows how many" if delivery["expected"] is None else f"{delivery['expected']:,}"
+        notes.append(f"{expected} deliveries expected")
+    return notes

@@ -4,6 +4,12 @@ import math
 import statistics
 from dataclasses import dataclass
 
+import quantity
+
+# Of the rate that clients publish at: what must come back as answers, and as deliveries.
+ACKS_SHARE = 0.99
+DELIVERIES_SHARE = 0.99
+
 
 @dataclass(frozen=True)
 class Row:
@@ -49,10 +55,13 @@ class Outcome:
 
     @property
     def measured(self):
-        shown = self.row.shown
         if self.rounds == 1:
-            return shown(self.median)
-        return f"{shown(self.median)} ({shown(self.low)} to {shown(self.high)}, {self.rounds} rounds)"
+            return self._shown(self.median)
+        return f"{self._shown(self.median)} ({self._shown(self.low)} to {self._shown(self.high)}, {self.rounds} rounds)"
+
+    def _shown(self, value):
+        # What did not come took forever.
+        return "never" if value == math.inf else self.row.shown(value)
 
 
 def of_kind(runs, kind):
@@ -134,6 +143,76 @@ def room_p99_ms(run):
     return fanout["overall"]["p99_ms"] if fanout["reach"] == 1 else math.inf
 
 
+def all_delivered(run):
+    """Whether clients published all that was due, and every member of a room got it, once and in order."""
+    load, session = run["report"]["client_publish"], run["report"]["session"]
+    failed = load["unsent"] + load["lost"] + load["errors"]
+    disordered = session["gaps"] + session["duplicates"] + session["overtaken"]
+    # The crowd does not know how many to expect if a client was missing or was lost.
+    expected = load["delivery"]["expected"] or math.inf
+    return not failed and not disordered and load["delivery"]["received"] == expected
+
+
+def delivery_p99_ms(run):
+    """Due to delivered, 99% of all publications of clients; never if some did not come."""
+    return run["report"]["client_publish"]["delivery"]["delivery_ms"]["p99"] if all_delivered(run) else math.inf
+
+
+def deliveries_per_s(run):
+    return run["report"]["client_publish"]["delivery"]["received_per_s"]
+
+
+def acks_keep_up(run):
+    """Whether 99% of the rate came back as answers, and nothing was held back until the end."""
+    load = run["report"]["client_publish"]
+    return whole(run) and load["unsent"] == 0 and load["received_per_s"] >= ACKS_SHARE * load["rate_per_s"]
+
+
+def ack_rates(runs):
+    """For each round, the highest rate that the answers kept up with; 0 if there is none."""
+    rounds = {run["round"]: [0] for run in runs}
+    for run in runs:
+        if acks_keep_up(run):
+            rounds[run["round"]].append(run["report"]["client_publish"]["rate_per_s"])
+    return [max(rates) for rates in rounds.values()]
+
+
+def all_recovered(run):
+    """Whether every client recovered once, and got all that it had missed and nothing else."""
+    session, clients = run["report"]["session"], run["report"]["settings"]["connections"]
+    found = session["recovered"], session["unrecovered"], session["recovered_publications"]
+    return found == (clients, 0, clients * run["missed_each"])
+
+
+def recovery_seconds(run):
+    """Until the last client has its position again; never if one is not whole."""
+    return setup_seconds(run) if all_recovered(run) else math.inf
+
+
+def answer_p99_ms(question):
+    """The 99th percentile of the answers that `ask.py` got to this question."""
+    return lambda run: run["asked"][question]["round_trip_ms"]["p99"]
+
+
+def user_bytes_of_all(run):
+    return user_bytes(run) * run["report"]["setup"]["connected"]
+
+
+def not_held(runs):
+    """Clients that were never connected, or that lost their connection."""
+    return [
+        run["report"]["settings"]["connections"] - run["report"]["setup"]["connected"] + run["report"]["churn"]["lost"]
+        for run in runs
+    ]
+
+
+def probe_p99_ms(run):
+    """The probe's pushes to itself; never if one did not reach it, or another member of its channel."""
+    fanout, others = run["probe"]["fanout"], run["others"]
+    all_came = fanout["reach"] == 1 and others["received"] == others["expected"]
+    return fanout["overall"]["p99_ms"] if all_came else math.inf
+
+
 def byte_count(value):
     return f"{value:.0f} B"
 
@@ -152,6 +231,13 @@ def share(value):
 
 def milliseconds(value):
     return f"{value:.2f} ms"
+
+
+def times(p50_ms, p99_ms):
+    """Two quantiles as a person reads them. There is none of what did not happen."""
+    if p50_ms is None or p99_ms is None:
+        return "no times"
+    return f"p50 {milliseconds(p50_ms)}, p99 {milliseconds(p99_ms)}"
 
 
 def _memory(size, kind, title):
@@ -214,6 +300,36 @@ ROWS = [
             "under 1 s", figure(load, room_p99_ms), 1000, shown=milliseconds)
         for load in ("at 50%", "at 80%", "at 100%")
     ),
+    *(
+        Row(f"rooms-100k-clients-{load.split()[1].rstrip('%')}", "rooms-100k-clients",
+            f"the same rooms, members publish: {load.removeprefix('at ')} of 150,000 deliveries/s, due to delivered, p99",
+            "under 1 s", figure(load, delivery_p99_ms), 1000, shown=milliseconds)
+        for load in ("at 50%", "at 80%", "at 100%")
+    ),
+    Row("rooms-10k-batched-rate", "rooms-10k-batched",
+        "100 rooms of 100 JSON clients with `batch_delay` 100 ms, members publish: deliveries",
+        "400,000/s, less 1% at most", figure("io_uring", deliveries_per_s), DELIVERIES_SHARE * 400_000, at_least=True,
+        shown=per_second),
+    Row("rooms-10k-batched-p99", "rooms-10k-batched", "in these rooms, due to delivered, p99",
+        "under 1 s", figure("io_uring", delivery_p99_ms), 1000, shown=milliseconds),
+    Row("publish-ack-10k", "publish-ack-10k",
+        "10k JSON clients publish over their connections, highest of four rates that answers keep up with, both ends here",
+        "100,000/s", ack_rates, 100_000, at_least=True, shown=per_second),
+    Row("history-100", "history-100", "history: 100 publications of a channel, command to answer, p99",
+        "5 ms", figure("io_uring", answer_p99_ms("history")), 5, shown=milliseconds),
+    Row("recovery-10k", "recovery-10k", "10k JSON clients come back at once, 50 publications missed each: all whole",
+        "within 3 s", figure("io_uring", recovery_seconds), 3, shown=seconds),
+    Row("members-100k-page", "members-100k", "member list of a room of 100k, first page of 1,000, p99",
+        "20 ms", figure("io_uring", answer_p99_ms("members")), 20, shown=milliseconds),
+    Row("members-100k-stats", "members-100k", "number of members of that room, p99",
+        "5 ms", figure("io_uring", answer_p99_ms("stats")), 5, shown=milliseconds),
+    Row("channels-1m-held", "channels-1m",
+        "1M JSON clients with one subscription each, over 100k channels: not connected, or lost",
+        "none", not_held, 0, shown="{:,.0f}".format),
+    Row("channels-1m-memory", "channels-1m", "user space of the server with all of these",
+        "under 500 MB", figure("io_uring", user_bytes_of_all), 500e6, shown=quantity.size),
+    Row("channels-1m-publish", "channels-1m", "publish to one of these channels, p99",
+        "under 5 ms", figure("io_uring", probe_p99_ms), 5, shown=milliseconds),
     Row("broadcast-1m-io_uring", "broadcast-1m",
         "broadcast to 1M, publish to last client, against the baseline",
         "at most 0.9", ratio("io_uring", last_ms), 0.9),

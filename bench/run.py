@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures Myriad against its targets and against a plain epoll program, and writes docs/benchmarks.md.
 
-    make bench                                  everything, an hour on two cores
+    make bench                                  everything, an hour and a half on two cores
     make bench BENCH='--only broadcast-100k'    one scenario or row; the others keep their last figures
-    make bench BENCH='--quick'                  20,000 connections and one round: does it work? writes no page
+    make bench BENCH='--quick'                  at most 20,000 connections and one round: does it work? writes no page
 
 Everything runs one after the other on an otherwise idle machine. Raw results are kept in bench-out/.
 """
@@ -23,7 +23,7 @@ import scenarios
 from context import ROOT, context
 from crowd import Bench, RunFailed
 
-QUICK_CONNECTIONS = 20_000
+QUICK_CONNECTIONS_MAX = 20_000
 
 
 def arguments():
@@ -31,7 +31,7 @@ def arguments():
     parser.add_argument("--myriad", type=Path, default=ROOT / "target/release/myriad", help="the program to measure")
     parser.add_argument("--only", action="append", default=[], metavar="ROW", help="a row or scenario; may be repeated")
     parser.add_argument("--list", action="store_true", help="list rows and scenarios, and do nothing")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_CONNECTIONS:,} connections, one round")
+    parser.add_argument("--quick", action="store_true", help=f"at most {QUICK_CONNECTIONS_MAX:,} connections, one round")
     parser.add_argument("--connections", type=int, help="instead of each scenario's own number; writes no page")
     parser.add_argument("--rounds", type=int, help="instead of each scenario's own number")
     # With 6 instead of 16 (as few as a descriptor limit of 20,000 allows at 100k) the time to the last client is the
@@ -52,8 +52,9 @@ def build(name, out):
     return program
 
 
-def chosen(options, connections, rounds):
-    everything = scenarios.everything(connections, rounds)
+def chosen(options):
+    rounds = options.rounds or (1 if options.quick else None)
+    everything = scenarios.everything(options.connections, rounds, QUICK_CONNECTIONS_MAX if options.quick else None)
     if not options.only:
         return [
             scenario for scenario in everything
@@ -81,10 +82,9 @@ def main():
         for row in rows.ROWS:
             print(f"{row.scenario:<20} {row.name:<28} {row.title}")
         return 0
-    connections = options.connections or (QUICK_CONNECTIONS if options.quick else None)
-    rounds = options.rounds or (1 if options.quick else None)
     # Figures of another size must not get into the page, nor into the folder of those that do.
-    out = options.out if connections is None else options.out / "trial"
+    is_trial = options.quick or options.connections is not None
+    out = options.out / "trial" if is_trial else options.out
     out.mkdir(parents=True, exist_ok=True)
     if not options.page_only:
         if not options.myriad.exists():
@@ -93,7 +93,7 @@ def main():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         baseline, floor = build("push", out), build("floor", out)
         bench = Bench(options.myriad.resolve(), out, baseline, floor, options.baseline_processes)
-        for scenario in chosen(options, connections, rounds):
+        for scenario in chosen(options):
             print(f"{scenario.name}: {scenario.connections:,} connections, {scenario.rounds} rounds", flush=True)
             try:
                 runs = scenarios.run_scenario(bench, scenario)
@@ -104,7 +104,7 @@ def main():
             }
             (out / f"{scenario.name}.scenario.json").write_text(json.dumps(result, indent=1) + "\n")
             show(scenario, runs)
-    if connections is None:
+    if not is_trial:
         report.write(out, options.page)
         print(f"Wrote {options.page}.")
     return 0

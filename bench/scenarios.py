@@ -1,16 +1,16 @@
 """The runs behind the figures. Each scenario gives several rows of the table."""
 
 import json
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 
 import namespace
 import quantity
+import report
 import sessions
 from course import note_connected, through_pushes
-from crowd import Run, displayed
+from crowd import Run, displayed, probe
 
 KINDS = ["baseline", "io_uring", "epoll"]
 
@@ -96,7 +96,7 @@ def latency(bench, name, kind, connections):
             "--live", "off", "--publish", f"http://{origin}/api/publish", "--pushes", "2000", "--every", "10ms",
             "--json", report,
         ]
-        subprocess.run([str(word) for word in command], check=True, stdin=subprocess.DEVNULL, timeout=120)
+        probe(command)
         run.figures["probe"] = json.loads(report.read_text())
         run.figures["probe_command"] = command
         return True
@@ -106,21 +106,35 @@ def latency(bench, name, kind, connections):
     return figures
 
 
-def everything(connections, rounds):
-    """All scenarios. `connections` and `rounds` override the usual ones if given."""
-    million = connections or 1_000_000
+def everything(connections, rounds, connections_max=None):
+    """All scenarios. `connections` and `rounds` override the usual ones if given; `connections_max` only larger ones."""
+
+    def sized(usual):
+        return connections or min(usual, connections_max or usual)
+
+    def scenario(name, usual, usual_rounds, kinds, measure, **more):
+        return Scenario(name, sized(usual), rounds or usual_rounds, tuple(kinds), measure, **more)
+
+    io_uring = ("io_uring",)
     return [
-        Scenario("broadcast-100k", connections or 100_000, rounds or 5, tuple(KINDS), broadcast_over_floor),
-        Scenario("compressed-100k", connections or 100_000, rounds or 5, ("plain", "compressed"), compressed),
-        Scenario("sessions-100k", connections or 100_000, rounds or 5, sessions.PROTOCOLS, sessions.sessions),
-        Scenario("sessions-1m", million, 1, ("centrifuge-json",), sessions.sessions),
-        Scenario("rooms-100k", connections or 100_000, rounds or 3, tuple(sessions.ROOM_LOADS), sessions.rooms),
-        Scenario("broadcast-1m", million, rounds or 3, tuple(KINDS), broadcast),
-        Scenario("idle-1m", million, 1, ("io_uring", "epoll"), idle),
-        Scenario("latency-1m", million, 1, ("io_uring", "epoll"), latency),
-        Scenario("broadcast-1m-hash", million, rounds or 3, tuple(KINDS), broadcast, larger_hash=True),
+        scenario("broadcast-100k", 100_000, 5, KINDS, broadcast_over_floor),
+        scenario("compressed-100k", 100_000, 5, ("plain", "compressed"), compressed),
+        scenario("sessions-100k", 100_000, 5, sessions.PROTOCOLS, sessions.sessions),
+        scenario("sessions-1m", 1_000_000, 1, ("centrifuge-json",), sessions.sessions),
+        scenario("rooms-100k", 100_000, 3, sessions.ROOM_LOADS, sessions.rooms),
+        scenario("rooms-100k-clients", 100_000, 3, sessions.ROOM_LOADS, sessions.rooms_by_clients),
+        scenario("rooms-10k-batched", 10_000, 3, io_uring, sessions.batched_rooms),
+        scenario("publish-ack-10k", 10_000, 3, sessions.ACK_LOADS, sessions.publish_acks),
+        scenario("history-100", 1_000, 3, io_uring, sessions.history),
+        scenario("recovery-10k", 10_000, 3, io_uring, sessions.recovery),
+        scenario("members-100k", 100_000, 3, io_uring, sessions.members),
+        scenario("channels-1m", 1_000_000, 1, io_uring, sessions.many_channels),
+        scenario("broadcast-1m", 1_000_000, 3, KINDS, broadcast),
+        scenario("idle-1m", 1_000_000, 1, ("io_uring", "epoll"), idle),
+        scenario("latency-1m", 1_000_000, 1, ("io_uring", "epoll"), latency),
+        scenario("broadcast-1m-hash", 1_000_000, 3, KINDS, broadcast, larger_hash=True),
         # Both ends take 17 GB of kernel memory. The baseline's processes would need more.
-        Scenario("broadcast-2m", connections or 2_000_000, rounds or 1, ("io_uring",), broadcast, when_named=True),
+        scenario("broadcast-2m", 2_000_000, 1, io_uring, broadcast, when_named=True),
     ]
 
 
@@ -155,13 +169,8 @@ def summary(figures):
     text = f"{setup['connected']:,} at {setup['rate_per_s']:,.0f}/s"
     if "pushes" in figures:
         text += ", last after " + " ".join(f"{push['last_ms'] or 0:.0f}" for push in figures["pushes"]) + " ms"
-    if figures["report"].get("session") and figures["report"]["fanout"]:
-        fanout = figures["report"]["fanout"]
-        text += f", reach {fanout['reach']:.2%}, p99 {fanout['overall']['p99_ms']:.1f} ms"
     if "sent_bytes" in figures:
         text += f", {quantity.size(figures['sent_bytes'])} sent, server CPU {figures['server_cpu_s']:.2f} s"
     if "server_cpu_share" in figures:
         text += f", server CPU {figures['server_cpu_share']:.1%}"
-    if "probe" in figures:
-        text += f", p99 {figures['probe']['fanout']['overall']['p99_ms']:.2f} ms"
-    return text
+    return ", ".join([text, *report.push_notes(figures), *report.session_notes(figures)])
