@@ -6,7 +6,7 @@
 //! the mailbox's own pipe, which is made before any thread unshares its table and kept in all tables.
 
 use crate::error::ServerError;
-use myriad_shard::{Position, PublishId};
+use myriad_shard::{ControlPlane, Position, PublishId};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -87,6 +87,15 @@ impl Mailbox {
     }
 }
 
+/// The shards' way to the control plane: their threads only post to the mailbox.
+pub(crate) struct ThroughMailbox(pub(crate) Arc<Mailbox>);
+
+impl ControlPlane for ThroughMailbox {
+    fn published(&self, id: PublishId, position: Option<Position>) {
+        self.0.post(ShardEvent::Published { id, position });
+    }
+}
+
 impl ShardEvents {
     /// Waits until there are events, and takes all.
     pub(crate) async fn next(&mut self) -> io::Result<Vec<ShardEvent>> {
@@ -110,8 +119,8 @@ impl ShardEvents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::publishers::{Publishers, ThroughMailbox};
-    use myriad_shard::{Epoch, Publishers as _};
+    use crate::publishers::Publishers;
+    use myriad_shard::Epoch;
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread()

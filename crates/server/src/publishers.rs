@@ -1,12 +1,11 @@
 //! Requests that wait for the position of their publication.
 //!
-//! A shard answers with an id, which is plain data, through the [`Mailbox`]; here the control plane finds the request that
+//! A shard answers with an id, which is plain data, through the [mailbox](crate::mailbox); here the control plane finds the request that
 //! the id belongs to.
 
-use crate::mailbox::{Mailbox, ShardEvent};
 use myriad_shard::{Position, PublishId};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// The waiting requests by the ids of their publications. No more than there are permits for publications.
@@ -41,15 +40,6 @@ impl Publishers {
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The shards' way to [`Publishers`]: shard threads only post to the mailbox.
-pub(crate) struct ThroughMailbox(pub(crate) Arc<Mailbox>);
-
-impl myriad_shard::Publishers for ThroughMailbox {
-    fn published(&self, id: PublishId, position: Option<Position>) {
-        self.0.post(ShardEvent::Published { id, position });
     }
 }
 

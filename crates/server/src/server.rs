@@ -6,8 +6,8 @@ use crate::control::{self, Admission, Control, REFUSALS_MAX, Registered, Rules, 
 use crate::debug_log::{self, DebugLog, PublishLog};
 use crate::error::ServerError;
 use crate::handover::Receiver;
-use crate::mailbox::{ShardEvent, ShardEvents, mailbox};
-use crate::publishers::{Publishers, ThroughMailbox};
+use crate::mailbox::{ShardEvent, ShardEvents, ThroughMailbox, mailbox};
+use crate::publishers::Publishers;
 use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
     choose_driver, enough_rings, refusal,

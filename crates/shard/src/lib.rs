@@ -35,7 +35,7 @@ pub use events::{
     RefusedCommand,
 };
 pub use marks::take_reached;
-pub use mesh::{Mesh, PublishOptions, PublishRefused, Publishers};
+pub use mesh::{ControlPlane, Mesh, PublishOptions, PublishRefused};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};

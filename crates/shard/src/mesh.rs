@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Where publishers get their answers: the control plane's side of [`Mesh::publish`].
-pub trait Publishers: Send + Sync {
+/// What shards tell the control plane. They call it on their own threads: it must not block.
+pub trait ControlPlane: Send + Sync {
     /// A publication has its position; none when its home shard ended before it got one. Called once for each id that
-    /// [`Mesh::publish`] took, on the home shard's thread. Must not block.
+    /// [`Mesh::publish`] took, on the home shard's thread.
     fn published(&self, id: PublishId, position: Option<Position>);
 }
 
@@ -114,7 +114,7 @@ struct Inner {
     buffered: Pool,
     publications: Pool,
     draining: AtomicBool,
-    publishers: Box<dyn Publishers>,
+    control_plane: Box<dyn ControlPlane>,
 }
 
 /// Has no bound of its own, so a push never fails, and a shard never blocks on another. What it holds is bounded by its senders.
@@ -157,7 +157,7 @@ impl Mesh {
         limits: ProcessLimits,
         epoch: Epoch,
         client_ids: ClientIds,
-        publishers: Box<dyn Publishers>,
+        control_plane: Box<dyn ControlPlane>,
     ) -> Self {
         assert!(!wakers.is_empty() && wakers.len() <= Self::SHARDS_MAX);
         let metrics = wakers.iter().map(|_| Metrics::default()).collect();
@@ -178,7 +178,7 @@ impl Mesh {
             buffered: Pool::new(limits.buffered_bytes_max),
             publications: Pool::new(limits.publication_bytes_max),
             draining: AtomicBool::new(false),
-            publishers,
+            control_plane,
         }))
     }
 
@@ -188,7 +188,7 @@ impl Mesh {
         self.0.inboxes.len()
     }
 
-    /// Hands data to the channel's home shard, to be published. With an `id`, [`Publishers::published`] is called once it
+    /// Hands data to the channel's home shard, to be published. With an `id`, [`ControlPlane::published`] is called once it
     /// has its position.
     ///
     /// # Errors
@@ -403,13 +403,13 @@ impl Mesh {
         if let Message::Publish(submission) = message
             && let Some(Asker::Control(id)) = submission.asker
         {
-            self.0.publishers.published(id, None);
+            self.0.control_plane.published(id, None);
         }
     }
 
     /// Answers a publisher.
     pub(crate) fn published(&self, id: PublishId, position: Position) {
-        self.0.publishers.published(id, Some(position));
+        self.0.control_plane.published(id, Some(position));
     }
 
     /// Messages that wait in the shards' inboxes.

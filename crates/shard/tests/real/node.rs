@@ -2,8 +2,9 @@
 
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
-    ClientIds, ClientOptions, CloseReason, Epoch, HandOver, Mesh, Metrics, Namespaces, Now,
-    Payload, Position, ProcessLimits, PublishId, PublishRefused, Publishers, Settings, Shard, Turn,
+    ClientIds, ClientOptions, CloseReason, ControlPlane, Epoch, HandOver, Mesh, Metrics,
+    Namespaces, Now, Payload, Position, ProcessLimits, PublishId, PublishRefused, Settings, Shard,
+    Turn,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -64,7 +65,7 @@ impl HandOver<OwnedFd> for Passer {
 /// Answers to publishers into a channel; one publishes at a time.
 struct Answers(Sender<(PublishId, Option<Position>)>);
 
-impl Publishers for Answers {
+impl ControlPlane for Answers {
     fn published(&self, id: PublishId, position: Option<Position>) {
         // Shards may outlive the test.
         let _ = self.0.send((id, position));

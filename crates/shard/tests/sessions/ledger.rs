@@ -1,6 +1,6 @@
 //! What was published, and the one order that everybody must have seen.
 
-use myriad_shard::{Position, PublishId, Publishers};
+use myriad_shard::{ControlPlane, Position, PublishId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ type Answer = (PublishId, Option<Position>);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>);
 
-impl Publishers for Replies {
+impl ControlPlane for Replies {
     fn published(&self, id: PublishId, position: Option<Position>) {
         let mut replies = self.0.lock().expect("one thread");
         replies.push((id, position));

@@ -2,8 +2,8 @@
 
 use myriad_reactor::sim::Prng;
 use myriad_shard::{
-    Compression, Epoch, Mesh, Payload, Position, ProcessLimits, PublishId, PublishRefused,
-    Publishers,
+    Compression, ControlPlane, Epoch, Mesh, Payload, Position, ProcessLimits, PublishId,
+    PublishRefused,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -57,7 +57,7 @@ type Answer = (PublishId, Option<Position>);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>);
 
-impl Publishers for Replies {
+impl ControlPlane for Replies {
     fn published(&self, id: PublishId, position: Option<Position>) {
         self.0.lock().expect("one thread").push((id, position));
     }
