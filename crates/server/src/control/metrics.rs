@@ -1,5 +1,7 @@
 //! `GET /metrics`: what shards count, what the control plane counts, and the process, as OpenMetrics text.
 
+mod process;
+
 use super::Control;
 use super::error::Refusal;
 use super::places::Eviction;
@@ -9,6 +11,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use myriad_shard::{CLOSE_REASONS, Count, Distribution, Mesh, Metrics, REFUSALS};
 use myriad_wire::centrifuge::ErrorCode;
+use process::OwnProcess;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder};
@@ -538,56 +541,4 @@ fn histogram(
     let sum_s = sum_ns as f64 / 1e9;
     describe(encoder, description, MetricType::Histogram)?
         .encode_histogram::<NoLabels>(sum_s, count, &buckets, None)
-}
-
-/// The process, under the standard names without our prefix.
-#[derive(Debug)]
-struct OwnProcess {
-    tables: Arc<OnceLock<Vec<Pid>>>,
-}
-
-impl Collector for OwnProcess {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        // Without /proc there is nothing to show, and the rest is still worth showing.
-        let Ok(process) =
-            myriad_usage::OwnProcess::look(self.tables.get().map_or(&[], Vec::as_slice))
-        else {
-            return Ok(());
-        };
-        let cpu = ("process_cpu", Some(Unit::Seconds), "User and system time");
-        describe(&mut encoder, &cpu, MetricType::Counter)?
-            .encode_counter::<NoLabels, _, u64>(&process.cpu_s, None)?;
-        let gauges: [(Description, u64); 4] = [
-            (
-                (
-                    "process_resident_memory",
-                    Some(Unit::Bytes),
-                    "Resident memory",
-                ),
-                process.resident_bytes,
-            ),
-            (
-                (
-                    "process_open_fds",
-                    None,
-                    "Descriptors open in all tables of the process",
-                ),
-                process.descriptors,
-            ),
-            (
-                ("process_max_fds", None, "Slots of one descriptor table"),
-                process.descriptors_max,
-            ),
-            (("process_threads", None, "Threads"), process.threads),
-        ];
-        for (description, value) in gauges {
-            describe(&mut encoder, &description, MetricType::Gauge)?.encode_gauge(&value)?;
-        }
-        let started = (
-            "process_start_time",
-            Some(Unit::Seconds),
-            "When the process started, in seconds since 1970",
-        );
-        describe(&mut encoder, &started, MetricType::Gauge)?.encode_gauge(&process.started_at_s)
-    }
 }
