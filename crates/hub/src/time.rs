@@ -17,6 +17,18 @@ impl Now {
         Tick(u32::try_from(self.0 / TICK_NS).unwrap_or(u32::MAX))
     }
 
+    /// The start of `tick`.
+    #[must_use]
+    pub fn at(tick: Tick) -> Self {
+        Self(u64::from(tick.0) * TICK_NS)
+    }
+
+    /// The tick this long after the one this moment lies in, rounded up.
+    #[must_use]
+    pub fn tick_after(self, duration: Duration) -> Tick {
+        Tick(self.tick().0.saturating_add(ticks(duration)))
+    }
+
     /// Time from this moment to the start of `tick`; zero when that has begun.
     #[must_use]
     pub fn until(self, tick: Tick) -> Duration {

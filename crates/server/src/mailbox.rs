@@ -6,7 +6,7 @@
 //! the mailbox's own pipe, which is made before any thread unshares its table and kept in all tables.
 
 use crate::error::ServerError;
-use myriad_shard::{ControlPlane, Position, PublishId};
+use myriad_shard::{Ask, ControlPlane, Position, PublishId};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -23,6 +23,8 @@ pub(crate) enum ShardEvent {
         /// Where the publication is in its channel's order.
         position: Option<Position>,
     },
+    /// A client's command waits for an answer.
+    Asked(Ask),
     /// The shard accepts connections.
     Ready {
         /// Its thread, for what `/proc` says of it.
@@ -35,7 +37,7 @@ pub(crate) enum ShardEvent {
 }
 
 /// A queue of events for the control plane. It needs no bound of its own: each event belongs to something that is bounded,
-/// a publication's permit or a thread.
+/// a publication's permit, an ask's place or a thread.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     events: Mutex<Vec<ShardEvent>>,
@@ -93,6 +95,10 @@ pub(crate) struct ThroughMailbox(pub(crate) Arc<Mailbox>);
 impl ControlPlane for ThroughMailbox {
     fn published(&self, id: PublishId, position: Option<Position>) {
         self.0.post(ShardEvent::Published { id, position });
+    }
+
+    fn ask(&self, ask: Ask) {
+        self.0.post(ShardEvent::Asked(ask));
     }
 }
 

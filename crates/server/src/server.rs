@@ -365,6 +365,10 @@ impl Supervisor {
                     ShardEvent::Published { id, position } => {
                         self.control.publishers.settle(id, position);
                     }
+                    ShardEvent::Asked(ask) => {
+                        let mesh = self.control.mesh.clone();
+                        tokio::spawn(control::answer(mesh, ask, control::NoApplication));
+                    }
                     ShardEvent::Ready { thread } => {
                         ready.push(thread);
                         if ready.len() == self.plan.shards {

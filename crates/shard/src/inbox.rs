@@ -135,12 +135,13 @@ impl<R: Reactor> Shard<R> {
         self.send_message(ticket.shard.into(), Message::Answer { ticket, answer });
     }
 
-    /// A home answers a client's command. The answer to a connection that has gone is dropped.
+    /// A home, or the control plane, answers a client's command. The answer to a connection that has gone is dropped.
     fn handle_answer(&mut self, ticket: Ticket, answer: Answer, now: Now) {
         match answer {
             Answer::Published(position) => self.handle_published(ticket, position, now),
             Answer::Recovered(recovered) => self.handle_recovered(recovered, now),
             Answer::History(answer) => self.handle_history_answer(ticket, answer, now),
+            Answer::Asked(id, answer) => self.handle_ask_answer(ticket, id, answer, now),
         }
     }
 

@@ -10,9 +10,10 @@
 //! }
 //! ```
 //!
-//! Everybody else talks to shards through the [`Mesh`]: publish, drain, metrics, events of connections.
+//! Everybody else talks to shards through the [`Mesh`]: publish, answer what sessions ask, drain, metrics, events of connections.
 #![forbid(unsafe_code)]
 
+mod asks;
 mod check;
 mod closing;
 mod delivery;
@@ -30,6 +31,7 @@ mod shard;
 mod surplus;
 mod transport;
 
+pub use asks::{Ask, AskAnswer, Question};
 pub use events::{
     ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Events,
     RefusedCommand,
@@ -45,4 +47,5 @@ pub use myriad_hub::{
     DataFormat, Epoch, JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, PublishId,
     RecoveryMode, Right, SlowConsumer,
 };
+pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};

@@ -1,5 +1,6 @@
 //! How shards, and the control plane, reach each other.
 
+use crate::asks::{Ask, AskAnswer, AskId, AskPlace, Question};
 use crate::events::{Event, EventLog, Events};
 use crate::metrics::Metrics;
 use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
@@ -19,6 +20,10 @@ pub trait ControlPlane: Send + Sync {
     /// A publication has its position; none when its home shard ended before it got one. Called once for each id that
     /// [`Mesh::publish`] took, on the home shard's thread.
     fn published(&self, id: PublishId, position: Option<Position>);
+
+    /// A client's command asks; [`Mesh::answer`] answers it. An ask that is dropped is answered at its deadline. Called on the
+    /// thread of the client's shard.
+    fn ask(&self, ask: Ask);
 }
 
 /// What a publisher wishes for its publication.
@@ -84,18 +89,19 @@ pub(crate) enum Message {
     OnlyConnection(Box<OnlyConnection>),
     /// From the home: deliver this to your subscribers.
     Deliver(Delivery),
-    /// From a home: the answer to a client's command. Deliveries that it speaks of came before it.
+    /// From a home, or from the control plane: the answer to a client's command. Deliveries that it speaks of came before it.
     Answer { ticket: Ticket, answer: Box<Answer> },
     /// To every shard: end all connections, evenly over this time.
     Drain { over: Duration },
 }
 
-/// What a home answers to a client's command.
+/// What a home, or the control plane, answers to a client's command.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Published(Position),
     Recovered(Recovered),
     History(HistoryAnswer),
+    Asked(AskId, AskAnswer),
 }
 
 /// The way to every shard of the process. Cheap to clone.
@@ -113,12 +119,13 @@ struct Inner {
     connections: Pool,
     buffered: Pool,
     publications: Pool,
+    asks: Pool,
     draining: AtomicBool,
     control_plane: Box<dyn ControlPlane>,
 }
 
 /// Has no bound of its own, so a push never fails, and a shard never blocks on another. What it holds is bounded by its senders.
-/// A publication holds a permit, and a client's question a ticket. A shard sends a channel's home one join, and one leave for
+/// A publication holds a permit, a client's question a ticket, and the control plane's answer the question's place. A shard sends a channel's home one join, and one leave for
 /// it. Clients that come and go are announced as fast as shards read their commands.
 struct Inbox {
     messages: Mutex<Messages>,
@@ -177,6 +184,7 @@ impl Mesh {
             connections: Pool::new(limits.connections_max),
             buffered: Pool::new(limits.buffered_bytes_max),
             publications: Pool::new(limits.publication_bytes_max),
+            asks: Pool::new(limits.asks_max),
             draining: AtomicBool::new(false),
             control_plane,
         }))
@@ -260,6 +268,23 @@ impl Mesh {
             .map_err(|_| PublishRefused::Draining)
     }
 
+    /// Answers a client's command. The answer to a client that has gone, or after the deadline, is dropped.
+    pub fn answer(&self, ask: Ask, answer: AskAnswer) {
+        let answer = Box::new(Answer::Asked(ask.id, answer));
+        let ticket = ask.ticket;
+        self.send(ticket.shard.into(), Message::Answer { ticket, answer });
+    }
+
+    /// A place for one more question to the control plane; none if the process has no room for it.
+    pub(crate) fn ask_place(&self, question: &Question) -> Option<AskPlace> {
+        AskPlace::take(&self.0.asks, &self.0.buffered, question)
+    }
+
+    /// Asks the control plane.
+    pub(crate) fn ask(&self, ask: Ask) {
+        self.0.control_plane.ask(ask);
+    }
+
     /// Begins draining: new streams get 503, connections are closed evenly over `over`, then each shard's turn
     /// answers [`crate::Turn::Finished`].
     pub fn drain(&self, over: Duration) {
@@ -304,6 +329,7 @@ impl Mesh {
             buffered_bytes_max: self.0.buffered.available(),
             publication_bytes_max: self.0.publications.available(),
             history_bytes_max: self.0.limits.history_bytes_max,
+            asks_max: self.0.asks.available(),
             compression: self.0.limits.compression,
         }
     }

@@ -109,6 +109,16 @@ pub struct Metrics {
     pub client_connects: Count,
     /// Subscribe commands answered with a result.
     pub subscribes: Count,
+    /// Commands that asked the control plane.
+    pub asks: Count,
+    /// Commands that could not: as many as may wait did, or there was no memory for one more.
+    pub asks_refused: Count,
+    /// Commands that the control plane had not answered by their deadline.
+    pub ask_timeouts: Count,
+    /// Answers of the control plane that came after the deadline.
+    pub late_answers: Count,
+    /// Gauge: commands that wait for the control plane, those of clients that have gone among them.
+    pub asks_waiting: Count,
     /// Bytes from clients.
     pub received_bytes: Count,
     /// Bytes the kernel took for clients.

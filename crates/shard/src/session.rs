@@ -1,17 +1,19 @@
 //! Sessions: what clients of the Centrifuge protocol ask for by commands, one file for each kind of command.
 //!
-//! Some commands are answered at once. Others ask the home of their channel (`Message::Recover`, `ReadHistory`, `Publish`), or all
-//! shards (member lists). A question travels with a [`Ticket`], which is plain data, and its answer comes back through the
-//! inbox. The tickets that a session may have open are bounded.
+//! Some commands are answered at once. Others ask the home of their channel (`Message::Recover`, `ReadHistory`, `Publish`), all
+//! shards (member lists), or the control plane ([`crate::Ask`]). A question travels with a [`Ticket`], which is plain data, and its
+//! answer comes back through the inbox. The tickets that a session may have open are bounded.
 //!
 //! Changes `hub` and `sessions`; sends by `mesh`.
 
+mod asks;
 mod connect;
 mod history;
 mod members;
 mod publish;
 mod questions;
 mod refused;
+mod rpc;
 mod single;
 mod subscribe;
 
@@ -20,6 +22,7 @@ pub(crate) use single::OnlyConnection;
 
 use crate::shard::Shard;
 use crate::transport::centrifuge::{format_of, message_frame};
+use asks::Asks;
 use connect::Connecting;
 use myriad_hub::{
     ChannelOptions, ClientId, ClientIds, ClientInfo, CloseReason, Kept, Now, Phase, SessionState,
@@ -61,6 +64,8 @@ pub(crate) struct Sessions {
     last_gather: u64,
     /// Member lists and history that clients wait for.
     questions: Questions,
+    /// Commands that wait for the control plane.
+    asks: Asks,
 }
 
 impl Sessions {
@@ -73,6 +78,7 @@ impl Sessions {
             gathers: HashMap::new(),
             last_gather: 0,
             questions: Questions::default(),
+            asks: Asks::default(),
         }
     }
 
@@ -81,9 +87,18 @@ impl Sessions {
         self.connecting.values().map(Connecting::held_bytes).sum()
     }
 
+    /// Commands that wait for the control plane.
+    pub(crate) fn asks(&self) -> usize {
+        self.asks.len()
+    }
+
     /// What waits for an answer, for checks.
     pub(crate) fn waiting(&self) -> usize {
-        self.pending.len() + self.connecting.len() + self.gathers.len() + self.questions.len()
+        self.pending.len()
+            + self.connecting.len()
+            + self.gathers.len()
+            + self.questions.len()
+            + self.asks.len()
     }
 
     /// Whether [`Shard::ask_questions`] has something to do.
@@ -190,8 +205,7 @@ impl<R: Reactor> Shard<R> {
                 self.handle_presence_stats(key, id, &request.channel)
             }
             Request::History(request) => self.handle_history(key, id, &request),
-            // Applications answer these, and are not connected yet.
-            Request::Rpc(_) => Err(ErrorCode::NotAvailable.into()),
+            Request::Rpc(request) => self.handle_rpc(key, id, &request, now),
             Request::Send(_) => Err(Failure::Close(
                 CloseReason::NotAvailable,
                 "no application takes messages yet",

@@ -10,12 +10,14 @@ use std::time::Duration;
 pub struct ProcessLimits {
     /// Client connections, all shards together. Past it, a client gets 503 with Retry-After.
     pub connections_max: u64,
-    /// Bytes buffered for connections: outbound queues and partial input, all shards together.
+    /// Bytes buffered for connections: outbound queues, partial input and questions to the control plane, all shards together.
     pub buffered_bytes_max: u64,
     /// Bytes of publications accepted and not yet submitted to every subscriber.
     pub publication_bytes_max: u64,
     /// Bytes of history that channels keep, all homes together. Past it, the oldest publications are dropped.
     pub history_bytes_max: u64,
+    /// Commands of clients that may wait for the control plane, all shards together. Past it, a client gets error 100.
+    pub asks_max: u64,
     /// As in [`Settings`]. With compression, a publication may hold several frames of the same data.
     pub compression: Compression,
 }
@@ -27,6 +29,7 @@ impl Default for ProcessLimits {
             buffered_bytes_max: 2 << 30,
             publication_bytes_max: 256 << 20,
             history_bytes_max: 256 << 20,
+            asks_max: 4096,
             compression: Compression::default(),
         }
     }
@@ -75,6 +78,8 @@ pub struct Settings {
     pub namespaces: Arc<Namespaces>,
     /// Options of clients of the Centrifuge protocol.
     pub client: ClientOptions,
+    /// Time for the control plane to answer a client's command. After it, the client gets error 100. SDKs wait 5 s.
+    pub ask_timeout: Duration,
     /// Notes events of single connections, for [`crate::Mesh::take_events`].
     pub events: bool,
 }
@@ -101,6 +106,7 @@ impl Default for Settings {
             slice_max: 1024,
             namespaces: Arc::default(),
             client: ClientOptions::default(),
+            ask_timeout: Duration::from_secs(4),
             events: false,
         }
     }

@@ -188,7 +188,11 @@ impl<R: Reactor> Shard<R> {
         if busy {
             return Some(Duration::ZERO);
         }
-        let deadlines = [self.hub.next_deadline(), self.home.next_deadline()];
+        let deadlines = [
+            self.hub.next_deadline(),
+            self.home.next_deadline(),
+            self.next_ask_deadline(),
+        ];
         let deadline = deadlines.into_iter().flatten().min();
         let timer = deadline.map(|tick| now.until(tick));
         let drain = self
@@ -220,6 +224,7 @@ impl<R: Reactor> Shard<R> {
         self.ask_questions();
         self.handle_messages(now);
         self.handle_timers(now);
+        self.handle_ask_deadlines(now);
         self.deliver(now);
         let drained = self.poll_drain(now);
         self.flush(now);
@@ -335,6 +340,7 @@ impl<R: Reactor> Shard<R> {
         metrics.history_publications.set(home.publications as u64);
         metrics.history_bytes.set(home.bytes);
         metrics.history_evictions.set(home.evicted);
+        metrics.asks_waiting.set(self.sessions.asks() as u64);
         metrics.deliveries.set(self.hub.delivery_count());
         let slow = self.hub.slow_consumer_stats();
         metrics.dropped_publications.set(slow.dropped);

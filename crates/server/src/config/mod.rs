@@ -263,6 +263,7 @@ impl Options {
             publication_bytes_max,
             history_bytes_max: self.history_bytes_max(available)?,
             compression: self.compression.unwrap_or_default().into(),
+            ..ProcessLimits::default()
         })
     }
 

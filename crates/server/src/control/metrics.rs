@@ -208,7 +208,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 22] = [
+const COUNTERS: [(Description, Field); 26] = [
     (("accepts", None, "Connections accepted"), |shard| {
         &shard.accepts
     }),
@@ -313,6 +313,38 @@ const COUNTERS: [(Description, Field); 22] = [
         |shard| &shard.subscribes,
     ),
     (
+        (
+            "asks",
+            None,
+            "Commands of Centrifuge clients that asked the control plane",
+        ),
+        |shard| &shard.asks,
+    ),
+    (
+        (
+            "asks_refused",
+            None,
+            "Commands that could not ask the control plane: too many waited, or there was no memory",
+        ),
+        |shard| &shard.asks_refused,
+    ),
+    (
+        (
+            "ask_timeouts",
+            None,
+            "Commands that the control plane had not answered by their deadline",
+        ),
+        |shard| &shard.ask_timeouts,
+    ),
+    (
+        (
+            "late_answers",
+            None,
+            "Answers of the control plane that came after the deadline and were dropped",
+        ),
+        |shard| &shard.late_answers,
+    ),
+    (
         ("messages_received", None, "Messages from clients"),
         |shard| &shard.messages_received,
     ),
@@ -363,7 +395,7 @@ const COUNTERS: [(Description, Field); 22] = [
     (("pings", None, "Pings sent"), |shard| &shard.pings),
 ];
 
-const GAUGES: [(Description, Field); 5] = [
+const GAUGES: [(Description, Field); 6] = [
     (
         (
             "connections",
@@ -379,6 +411,14 @@ const GAUGES: [(Description, Field); 5] = [
             "Bytes buffered for connections, outbound and partial input",
         ),
         |shard| &shard.buffered_bytes,
+    ),
+    (
+        (
+            "asks_waiting",
+            None,
+            "Commands that wait for the control plane",
+        ),
+        |shard| &shard.asks_waiting,
     ),
     (
         ("channels", None, "Channels with subscribers or a history"),

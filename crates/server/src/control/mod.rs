@@ -1,6 +1,7 @@
 //! The control plane: an ordinary HTTP server for everything that is not a million connections.
 
 mod admission;
+mod asks;
 mod connection;
 mod dev_page;
 mod error;
@@ -16,6 +17,7 @@ mod requests;
 mod stream;
 
 pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
+pub(crate) use asks::{NoApplication, answer};
 pub(crate) use key::decide as decide_key;
 pub(crate) use metrics::Registered;
 

@@ -9,16 +9,21 @@ use myriad_wheel::Key;
 use myriad_wire::centrifuge::{Data, ErrorCode, PublishRequest, is_json};
 use std::sync::Arc;
 
-/// What a client's data is as a publication; an error if the channel does not take it.
-fn payload(data: Data<'_>, format: DataFormat) -> Result<Payload, Failure> {
-    let payload = match data {
+/// A client's data, to be kept.
+pub(super) fn payload_of(data: Data<'_>) -> Payload {
+    match data {
         Data::Json(json) => Payload::Json(json.into()),
         // Bytes of a protobuf client that are JSON can be read by JSON clients too.
         Data::Binary(bytes) => match str::from_utf8(bytes) {
             Ok(text) if is_json(bytes) => Payload::Json(text.into()),
             _ => Payload::Binary(bytes.into()),
         },
-    };
+    }
+}
+
+/// What a client's data is as a publication; an error if the channel does not take it.
+fn payload(data: Data<'_>, format: DataFormat) -> Result<Payload, Failure> {
+    let payload = payload_of(data);
     if format.takes(&payload) {
         Ok(payload)
     } else {

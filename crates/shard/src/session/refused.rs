@@ -3,6 +3,7 @@
 use crate::events::{ConnectionEvent, RefusedCommand};
 use crate::mesh::Mesh;
 use crate::shard::Shard;
+use crate::transport::centrifuge::format_of;
 use crate::transport::close_frame_of;
 use myriad_hub::{CloseReason, Kept, NameError, Now, Ticket, Transport};
 use myriad_reactor::Reactor;
@@ -156,9 +157,23 @@ impl<R: Reactor> Shard<R> {
         code: ErrorCode,
         now: Now,
     ) {
-        self.note_refused(key, asked, code.into(), now);
-        self.metrics().command_errors[code.index()].add(1);
-        self.answer(key, now, |writer| writer.error(ticket.command, code));
+        self.answer_explained(key, ticket, asked, code, code.text(), now);
+    }
+
+    /// As [`Shard::answer_error`], with a sentence of ours instead of the protocol's words.
+    pub(super) fn answer_explained(
+        &mut self,
+        key: Key,
+        ticket: Ticket,
+        asked: impl FnOnce() -> Asked,
+        code: ErrorCode,
+        sentence: &'static str,
+        now: Now,
+    ) {
+        self.note_refused(key, asked, Failure::Explained(code, sentence), now);
+        let format = format_of(self.hub.connection(key.index).transport());
+        self.reply_error(format, ticket.command, code, sentence);
+        self.finish_replies(key, now);
     }
 }
 

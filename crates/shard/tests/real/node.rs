@@ -2,15 +2,15 @@
 
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
-    ClientIds, ClientOptions, CloseReason, ControlPlane, Epoch, HandOver, Mesh, Metrics,
-    Namespaces, Now, Payload, Position, ProcessLimits, PublishId, PublishRefused, Settings, Shard,
-    Turn,
+    Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Epoch, ErrorCode,
+    HandOver, Mesh, Metrics, Namespaces, Now, Payload, Position, ProcessLimits, PublishId,
+    PublishRefused, Settings, Shard, Turn,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tungstenite::{HandshakeError, WebSocket, client::IntoClientRequest, error::Error};
@@ -32,6 +32,11 @@ pub(crate) struct Options {
     pub(crate) subscriptions_max: u32,
     pub(crate) namespaces: Namespaces,
     pub(crate) client: ClientOptions,
+    pub(crate) buffered_bytes_max: u64,
+    pub(crate) asks_max: u64,
+    pub(crate) ask_timeout: Duration,
+    /// The test answers what sessions ask; otherwise it is not available.
+    pub(crate) holds_asks: bool,
 }
 
 impl Default for Options {
@@ -47,6 +52,10 @@ impl Default for Options {
             subscriptions_max: 128,
             namespaces: Namespaces::development(),
             client: ClientOptions::default(),
+            buffered_bytes_max: ProcessLimits::default().buffered_bytes_max,
+            asks_max: ProcessLimits::default().asks_max,
+            ask_timeout: Settings::default().ask_timeout,
+            holds_asks: false,
         }
     }
 }
@@ -62,19 +71,32 @@ impl HandOver<OwnedFd> for Passer {
     }
 }
 
-/// Answers to publishers into a channel; one publishes at a time.
-struct Answers(Sender<(PublishId, Option<Position>)>);
+/// Answers to publishers into a channel, one of which publishes at a time, and what sessions ask into another.
+struct Answers {
+    published: Sender<(PublishId, Option<Position>)>,
+    asked: Sender<Ask>,
+    /// Answers what sessions ask, unless the test does.
+    mesh: Arc<OnceLock<Mesh>>,
+}
 
 impl ControlPlane for Answers {
     fn published(&self, id: PublishId, position: Option<Position>) {
         // Shards may outlive the test.
-        let _ = self.0.send((id, position));
+        let _ = self.published.send((id, position));
+    }
+
+    fn ask(&self, ask: Ask) {
+        match self.mesh.get() {
+            Some(mesh) => mesh.answer(ask, AskAnswer::Refused(ErrorCode::NotAvailable)),
+            None => drop(self.asked.send(ask)),
+        }
     }
 }
 
 pub(crate) struct Node {
     pub(crate) address: SocketAddr,
     published: Receiver<(PublishId, Option<Position>)>,
+    asked: Receiver<Ask>,
     mesh: Mesh,
     threads: Vec<JoinHandle<()>>,
     handed_over: Receiver<(TcpStream, Vec<u8>)>,
@@ -85,19 +107,11 @@ impl Node {
         let wakers: Vec<_> = (0..options.shards)
             .map(|_| Waker::new().expect("an eventfd"))
             .collect();
-        let limits = ProcessLimits {
-            connections_max: options.connections_max,
-            ..ProcessLimits::default()
-        };
-        let (answers, published) = channel();
-        let answers = Box::new(Answers(answers));
-        let mesh = Mesh::new(
-            wakers.clone(),
-            limits,
-            Epoch::new(7),
-            ClientIds::new(7),
-            answers,
-        );
+        let answering_mesh = Arc::default();
+        let (mesh, published, asked) = mesh_of(&options, &wakers, &answering_mesh);
+        if !options.holds_asks {
+            let _ = answering_mesh.set(mesh.clone());
+        }
         let settings = Settings {
             echo: true,
             anonymous: true,
@@ -109,6 +123,7 @@ impl Node {
             subscriptions_max: options.subscriptions_max,
             namespaces: Arc::new(options.namespaces),
             client: options.client,
+            ask_timeout: options.ask_timeout,
             ..Settings::default()
         };
         let (sender, handed_over) = channel();
@@ -145,6 +160,7 @@ impl Node {
         Self {
             address,
             published,
+            asked,
             mesh,
             threads,
             handed_over,
@@ -217,6 +233,20 @@ impl Node {
         self.try_publish(name, payload).expect("admitted")
     }
 
+    pub(crate) fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    /// What a session asks next.
+    pub(crate) fn asked(&self) -> Ask {
+        let ask = self.asked.recv_timeout(Duration::from_secs(20));
+        ask.expect("a question")
+    }
+
+    pub(crate) fn answer(&self, ask: Ask, code: ErrorCode) {
+        self.mesh.answer(ask, AskAnswer::Refused(code));
+    }
+
     pub(crate) fn sum(&self, figure: impl Fn(&Metrics) -> u64) -> u64 {
         self.mesh.metrics().iter().map(figure).sum()
     }
@@ -257,6 +287,28 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.mesh.drain(Duration::ZERO);
     }
+}
+
+type Told = (Mesh, Receiver<(PublishId, Option<Position>)>, Receiver<Ask>);
+
+/// A mesh, and what it tells the control plane.
+fn mesh_of(options: &Options, wakers: &[Waker], answering: &Arc<OnceLock<Mesh>>) -> Told {
+    let limits = ProcessLimits {
+        connections_max: options.connections_max,
+        buffered_bytes_max: options.buffered_bytes_max,
+        asks_max: options.asks_max,
+        ..ProcessLimits::default()
+    };
+    let (published, positions) = channel();
+    let (asked, asks) = channel();
+    let answers = Box::new(Answers {
+        published,
+        asked,
+        mesh: Arc::clone(answering),
+    });
+    let (epoch, ids) = (Epoch::new(7), ClientIds::new(7));
+    let mesh = Mesh::new(wakers.to_vec(), limits, epoch, ids, answers);
+    (mesh, positions, asks)
 }
 
 fn run<R: Reactor<Handle = OwnedFd>>(

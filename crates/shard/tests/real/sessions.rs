@@ -56,12 +56,12 @@ fn commands_are_answered_in_their_order(driver: Driver) {
     assert_eq!(left, json!({"id": 5, "unsubscribe": {}}));
     node.publish("room", Payload::Json("2".into()));
     client.send_text(
-        "{\"id\":6,\"rpc\":{}}\n{\"id\":7,\"unsubscribe\":{\"channel\":\"none\"}}\n".to_owned(),
+        "{\"id\":6,\"publish\":{\"channel\":\"room\"}}\n{\"id\":7,\"unsubscribe\":{\"channel\":\"none\"}}\n".to_owned(),
     );
     let replies = client.read_lines();
     assert_eq!(
         replies[0]["error"],
-        json!({"code": 108, "message": "not available"})
+        json!({"code": 107, "message": "bad request"})
     );
     assert_eq!(replies[1], json!({"id": 7, "unsubscribe": {}}));
 }
@@ -484,7 +484,8 @@ fn kept_bytes_that_are_no_json_end_json_clients_that_ask_for_them(driver: Driver
     // Those to whom the bytes would be told.
     for command in [subscribe(0), history(0)] {
         let mut client = Client::open(&node);
-        client.send_text(format!("{}\n{command}", json!({"id": 9, "rpc": {}})));
+        let leave = json!({"id": 9, "unsubscribe": {"channel": "none"}});
+        client.send_text(format!("{leave}\n{command}"));
         // What was answered before comes before the end.
         assert_eq!(client.read()["id"], 9);
         assert_eq!(client.close_code(), 3506, "{command}");

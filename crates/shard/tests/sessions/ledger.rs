@@ -1,6 +1,6 @@
 //! What was published, and the one order that everybody must have seen.
 
-use myriad_shard::{ControlPlane, Position, PublishId};
+use myriad_shard::{Ask, ControlPlane, Position, PublishId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -15,6 +15,10 @@ impl ControlPlane for Replies {
     fn published(&self, id: PublishId, position: Option<Position>) {
         let mut replies = self.0.lock().expect("one thread");
         replies.push((id, position));
+    }
+
+    fn ask(&self, ask: Ask) {
+        panic!("{ask:?}: no client asks");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use myriad_reactor::sim::Prng;
 use myriad_shard::{
-    Compression, ControlPlane, Epoch, Mesh, Payload, Position, ProcessLimits, PublishId,
+    Ask, Compression, ControlPlane, Epoch, Mesh, Payload, Position, ProcessLimits, PublishId,
     PublishRefused,
 };
 use std::collections::VecDeque;
@@ -53,19 +53,27 @@ struct Channel {
 /// The answer to a publication: its position, if it got one.
 type Answer = (PublishId, Option<Position>);
 
-/// Answers as they came.
+/// What shards told the control plane, as it came.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>);
+pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>, Arc<Mutex<Vec<Ask>>>);
 
 impl ControlPlane for Replies {
     fn published(&self, id: PublishId, position: Option<Position>) {
         self.0.lock().expect("one thread").push((id, position));
+    }
+
+    fn ask(&self, ask: Ask) {
+        self.1.lock().expect("one thread").push(ask);
     }
 }
 
 impl Replies {
     pub(crate) fn take(&self) -> Vec<Answer> {
         std::mem::take(&mut *self.0.lock().expect("one thread"))
+    }
+
+    pub(crate) fn take_asks(&self) -> Vec<Ask> {
+        std::mem::take(&mut *self.1.lock().expect("one thread"))
     }
 }
 

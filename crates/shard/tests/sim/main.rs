@@ -18,6 +18,7 @@ mod batches;
 mod compression;
 mod control;
 mod decoder;
+mod desk;
 mod ending;
 mod ledger;
 mod peer;

@@ -3,6 +3,7 @@
 //! They subscribe, publish, leave at any byte and recover, in channels of namespaces with and without history. What they are
 //! told is checked as it comes (`visitor`), and against what all others were told (`rooms`).
 
+use crate::desk::Desk;
 use crate::plan::Plan;
 use crate::rooms::{ROOMS, Rooms, kind_of};
 use crate::visitor::Visitor;
@@ -17,6 +18,8 @@ use std::time::Duration;
 /// Time after which no record of a channel is kept.
 const META_TTL: Duration = Duration::from_secs(60);
 const BATCH_DELAY: Duration = Duration::from_millis(200);
+/// Time for an answer of the control plane, where it answers late or never.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 /// Rounds without anything new after which it is quiet.
 const QUIET_ROUNDS: usize = 6;
 
@@ -25,6 +28,7 @@ struct Hall {
     world: World,
     visitors: Vec<Visitor>,
     rooms: Rooms,
+    desk: Desk,
     /// No history is too small, and nobody reads too slowly: whoever comes back recovers.
     is_roomy: bool,
 }
@@ -109,6 +113,8 @@ fn plan(is_roomy: bool, prng: &mut Prng) -> Plan {
     settings.slice_max = *prng.pick(&[1, 2, 3, 7, 1024]);
     settings.ping_interval = Duration::from_millis(*prng.pick(&[0, 1_000, 5_000]));
     settings.pong_timeout = Duration::from_millis(600);
+    settings.ask_timeout = *prng.pick(&[SHORT_TIMEOUT, Duration::from_secs(5)]);
+    plan.limits.asks_max = *prng.pick(&[4_096, 1]);
     settings.client.user_id_http_header = Some("x-user".into());
     settings.client.stale_close_delay = Duration::from_secs(2);
     settings.client.personal_channel = (!is_roomy).then(|| PersonalChannel {
@@ -129,8 +135,13 @@ impl Hall {
     fn new(prng: &mut Prng, is_printed: bool) -> Self {
         let is_roomy = prng.one_in(3);
         let plan = plan(is_roomy, prng);
+        let world = World::new(plan, prng.fork(), is_printed);
         Self {
-            world: World::new(plan, prng.fork(), is_printed),
+            desk: Desk::new(
+                world.ledger.replies.clone(),
+                world.scene.plan.settings.ask_timeout == SHORT_TIMEOUT,
+            ),
+            world,
             visitors: Vec::new(),
             rooms: Rooms::default(),
             is_roomy,
@@ -139,7 +150,7 @@ impl Hall {
 
     fn step(&mut self) {
         self.world.work.steps += 1;
-        match self.world.prng.below(200) {
+        match self.world.prng.below(203) {
             0..100 => {
                 let shard = self.world.prng.below(self.world.seats.len());
                 self.world.turn(shard);
@@ -149,7 +160,8 @@ impl Hall {
             160..176 => self.publish(),
             176..178 => self.rush(),
             178..190 => self.come(),
-            190..199 => {
+            190..193 => self.desk.decide(&self.world.mesh, &mut self.world.prng),
+            193..202 => {
                 let ms = *self.world.prng.pick(&[1, 1, 10, 60, 250]);
                 self.world.advance(Duration::from_millis(ms));
             }
@@ -211,7 +223,8 @@ impl Hall {
         let (id, number) = (world.net.connect(), world.connected);
         world.connected += 1;
         let expects = self.is_roomy;
-        let mut visitor = Visitor::new(id, number, user, expects, &mut world.prng);
+        let timeout = world.scene.plan.settings.ask_timeout;
+        let mut visitor = Visitor::new(id, number, user, expects, timeout, &mut world.prng);
         visitor.write(&world.net, usize::MAX);
         world.log(format_args!("visitor {number} comes, user {user:?}"));
         self.visitors.push(visitor);
@@ -224,6 +237,7 @@ impl Hall {
         }
         let world = &mut self.world;
         let at = world.prng.below(self.visitors.len());
+        let now = world.now();
         let (net, prng) = (&world.net, &mut world.prng);
         let visitor = &mut self.visitors[at];
         let room = prng.below(ROOMS.len());
@@ -251,7 +265,8 @@ impl Hall {
                 let size = *prng.pick(&[0, 10, 100]);
                 visitor.publish(room, size, &mut self.rooms, prng);
             }
-            88..94 => visitor.ask_members(room, prng),
+            88..92 => visitor.ask_members(room, prng),
+            92..95 => visitor.rpc(now, prng),
             _ => visitor.ask_history(room, prng),
         }
         let number = visitor.number;
@@ -261,9 +276,10 @@ impl Hall {
     /// Visitors read, and write if `writes`. True when anything came or went.
     fn exchange(&mut self, writes: bool) -> bool {
         let world = &mut self.world;
-        let mut is_moving = false;
+        let now = world.now();
+        let mut is_moving = self.desk.attend(&world.mesh, &mut world.prng);
         for visitor in &mut self.visitors {
-            is_moving |= visitor.receive(&world.net, &mut self.rooms, &mut world.prng);
+            is_moving |= visitor.receive(&world.net, &mut self.rooms, now, &mut world.prng);
             is_moving |= writes && visitor.write(&world.net, usize::MAX);
             if visitor.is_gone() {
                 visitor.end_visits(&mut self.rooms);
@@ -311,7 +327,16 @@ impl Hall {
             self.world.net.resume(visitor.id);
             visitor.is_stalled = false;
         }
+        let (now, prng) = (self.world.now(), &mut self.world.prng);
+        let speakers = self.visitors.iter_mut().filter(|one| one.is_connected());
+        speakers.for_each(|visitor| visitor.rpc(now, prng));
+        self.settle();
+        self.desk.holds = false;
+        self.settle();
+        self.desk.clear(&self.world.mesh, &mut self.world.prng);
+        // Longer than the deadline of what it has dropped.
         self.walk(400);
+        self.desk.holds = true;
         // Channels that waited for congested members go on.
         for _ in 0..40 {
             if self.world.mesh.publication_bytes() > 0 {
@@ -367,6 +392,9 @@ impl Hall {
         self.settle();
         self.world.advance(2 * META_TTL);
         self.walk(1_000);
+        // Whoever asked has gone, and was not waited for any more.
+        self.desk.clear(&self.world.mesh, &mut self.world.prng);
+        self.settle();
         assert!(self.visitors.is_empty(), "somebody has seen no end");
         for what in std::mem::take(&mut self.rooms.reached) {
             self.world.reach.note(what);

@@ -1,15 +1,19 @@
 //! A client that speaks the Centrifuge protocol: what it asks, and what it may be told.
 
 use crate::decoder::{Decoder, Item, close_of};
+use crate::desk::ERRORS;
 use crate::request;
 use crate::rooms::{Memory, ROOMS, Rooms, data_of, id_in, kind_of};
+use crate::verdict::{TICK_NS, ns};
 use myriad_reactor::sim::{PeerEnd, PeerId, Prng, SimNet};
+use myriad_shard::{ErrorCode, Now};
 use myriad_wire::centrifuge::Encoding;
 use myriad_wire::centrifuge::client::{
-    CommandWriter, Connected, History, Outcome, PresenceMap, Publication, Recovery, ServerEvent,
-    ServerMessage, ServerMessages, Subscribed,
+    CommandWriter, Connected, Failure, History, Outcome, PresenceMap, Publication, Recovery,
+    ServerEvent, ServerMessage, ServerMessages, Subscribed,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 /// A command that waits for its reply.
 #[derive(Clone, Debug)]
@@ -25,6 +29,8 @@ enum Asked {
     Publish(u64),
     Presence(usize),
     History(usize),
+    /// The place of the error that it is to get, and when it asked.
+    Rpc(usize, Now),
 }
 
 /// A subscription that is made.
@@ -69,6 +75,10 @@ pub(crate) struct Visitor {
     end: Option<PeerEnd>,
     /// Everything that was kept once must be recovered.
     expects_recovery: bool,
+    /// The time for an answer of the control plane.
+    ask_timeout: Duration,
+    /// The time when it reads.
+    now: Now,
 }
 
 impl Visitor {
@@ -77,6 +87,7 @@ impl Visitor {
         number: usize,
         user: Option<usize>,
         expects_recovery: bool,
+        ask_timeout: Duration,
         prng: &mut Prng,
     ) -> Self {
         let encoding = *prng.pick(&[Encoding::Json, Encoding::Protobuf]);
@@ -109,6 +120,8 @@ impl Visitor {
             is_broken: false,
             end: None,
             expects_recovery,
+            ask_timeout,
+            now: Now(0),
         }
     }
 
@@ -239,6 +252,14 @@ impl Visitor {
         self.send(prng, |writer| writer.history(id, ROOMS[room], limit));
     }
 
+    /// Asks the control plane for an error.
+    pub(crate) fn rpc(&mut self, now: Now, prng: &mut Prng) {
+        let wanted = prng.below(ERRORS.len());
+        let id = self.ask(Asked::Rpc(wanted, now));
+        let method = wanted.to_string();
+        self.send(prng, |writer| writer.rpc(id, &method, method.as_bytes()));
+    }
+
     /// Says something that ends the connection.
     pub(crate) fn err(&mut self, prng: &mut Prng) {
         match prng.below(4) {
@@ -258,7 +279,14 @@ impl Visitor {
     // Receiving.
 
     /// Takes what has come, and checks it. True when something came.
-    pub(crate) fn receive(&mut self, net: &SimNet, rooms: &mut Rooms, prng: &mut Prng) -> bool {
+    pub(crate) fn receive(
+        &mut self,
+        net: &SimNet,
+        rooms: &mut Rooms,
+        now: Now,
+        prng: &mut Prng,
+    ) -> bool {
+        self.now = now;
         if self.is_broken {
             return false;
         }
@@ -300,7 +328,7 @@ impl Visitor {
                     let asked = self.asked.remove(&id).expect("one reply to each command");
                     match outcome {
                         Ok(outcome) => self.take_reply(asked, outcome, rooms),
-                        Err(failure) => assert!(failure.code >= 100, "{failure:?}"),
+                        Err(failure) => self.take_failure(&asked, &failure, rooms),
                     }
                 }
                 ServerMessage::Push { channel, event, .. } => {
@@ -312,6 +340,32 @@ impl Visitor {
                     }
                 }
             }
+        }
+    }
+
+    fn take_failure(&self, asked: &Asked, failure: &Failure<'_>, rooms: &mut Rooms) {
+        assert!(failure.code >= 100, "{failure:?}");
+        let Asked::Rpc(wanted, asked_at) = asked else {
+            return;
+        };
+        if failure.code != ErrorCode::Internal.code() {
+            assert_eq!(failure.code, ERRORS[*wanted].code(), "another's answer");
+            rooms.reached.insert("session: the control plane answers");
+            return;
+        }
+        assert!(failure.temporary);
+        if failure.message.contains("in time") {
+            let waited = self.now.0 - asked_at.0;
+            let timeout = ns(self.ask_timeout);
+            assert!(waited + TICK_NS > timeout, "told so after {waited} ns");
+            rooms
+                .reached
+                .insert("session: the control plane is too late");
+        } else {
+            assert!(failure.message.contains("too many"), "{failure:?}");
+            rooms
+                .reached
+                .insert("session: too many wait for the control plane");
         }
     }
 
@@ -454,6 +508,11 @@ impl Visitor {
 
     /// Nothing is under way: everything has come.
     pub(crate) fn check_quiet(&self, rooms: &Rooms) {
+        if self.is_connected() {
+            let mut asked = self.asked.values();
+            let unanswered = asked.find(|asked| matches!(asked, Asked::Rpc(..)));
+            assert!(unanswered.is_none(), "not answered: {unanswered:?}");
+        }
         for (&room, visit) in &self.visits {
             let kind = kind_of(room);
             let name = ROOMS[room];

@@ -387,6 +387,14 @@ impl<'o> CommandWriter<'o> {
         });
     }
 
+    /// Calls a method of the application. In JSON the data is a JSON value without line breaks.
+    pub fn rpc(&mut self, id: u32, method: &str, data: &[u8]) {
+        self.command(id, 13, "rpc", |fields| {
+            fields.raw(1, "data", data);
+            fields.text(2, "method", method);
+        });
+    }
+
     /// Answers a ping.
     pub fn pong(&mut self) {
         self.message(|_| {});

@@ -43,11 +43,12 @@ proptest! {
                 commands.presence(id, &channel);
                 commands.history(id, &channel, limit);
                 commands.unsubscribe(id, &channel);
+                commands.rpc(id, &token, b"[2]");
                 commands.pong();
             });
             let commands = decode(encoding, &frame);
-            prop_assert_eq!(commands.len(), 8);
-            prop_assert!(commands[..7].iter().all(|command| command.id == id));
+            prop_assert_eq!(commands.len(), 9);
+            prop_assert!(commands[..8].iter().all(|command| command.id == id));
             let Request::Connect(connect) = &commands[0].request else { panic!("connect") };
             prop_assert_eq!((&*connect.token, &*connect.name), (&*token, "name"));
             let Request::Subscribe(subscribe) = &commands[1].request else { panic!("subscribe") };
@@ -64,7 +65,9 @@ proptest! {
             prop_assert_eq!(i64::from(history.limit), i64::from(limit));
             let Request::Unsubscribe(unsubscribe) = &commands[6].request else { panic!("unsubscribe") };
             prop_assert_eq!(&*unsubscribe.channel, &*channel);
-            prop_assert_eq!(&commands[7].request, &Request::Pong);
+            let Request::Rpc(rpc) = &commands[7].request else { panic!("rpc") };
+            prop_assert_eq!((&*rpc.method, rpc.data.as_bytes()), (&*token, &b"[2]"[..]));
+            prop_assert_eq!(&commands[8].request, &Request::Pong);
         }
     }
 

@@ -1,0 +1,71 @@
+//! What sessions ask: commands that need an application, or more time than a shard has.
+
+use crate::shards::monotonic_now;
+use myriad_shard::{Ask, AskAnswer, ErrorCode, Mesh, Now, Question};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Whoever answers what sessions ask.
+pub(crate) trait Answerer {
+    /// May take long: at the question's deadline it is dropped.
+    async fn answer(&self, question: &Question) -> AskAnswer;
+}
+
+/// No application is configured, so nothing that one would answer is available.
+pub(crate) struct NoApplication;
+
+impl Answerer for NoApplication {
+    async fn answer(&self, question: &Question) -> AskAnswer {
+        match question {
+            Question::Rpc { .. } => AskAnswer::Refused(ErrorCode::NotAvailable),
+        }
+    }
+}
+
+/// Answers an ask, unless its deadline comes first.
+pub(crate) async fn answer(mesh: Mesh, ask: Ask, answerer: impl Answerer) {
+    let answer = within(ask.deadline(), answerer.answer(ask.question())).await;
+    // Without an answer the ask is only dropped: its shard answers the client at the same deadline.
+    if let Some(answer) = answer {
+        mesh.answer(ask, answer);
+    }
+}
+
+/// The answer, if it comes by the deadline. After the deadline nobody is even asked, so that what has piled up goes quickly.
+async fn within(deadline: Now, answer: impl Future<Output = AskAnswer>) -> Option<AskAnswer> {
+    let left = deadline.0.checked_sub(monotonic_now().0)?;
+    timeout(Duration::from_nanos(left), answer).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+
+    const ANSWER: AskAnswer = AskAnswer::Refused(ErrorCode::NotAvailable);
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build();
+        runtime.unwrap().block_on(future)
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_until_the_deadline() {
+        let second = Duration::from_secs(1);
+        let deadline = Now(monotonic_now().0 + 3_600_000_000_000);
+        let slow = async {
+            tokio::time::sleep(second).await;
+            ANSWER
+        };
+        assert_eq!(run(within(deadline, slow)), Some(ANSWER));
+        assert_eq!(run(within(deadline, pending())), None);
+    }
+
+    #[test]
+    fn after_the_deadline_nobody_is_asked() {
+        assert_eq!(run(within(Now(0), ready(ANSWER))), None);
+    }
+}

@@ -1,0 +1,216 @@
+//! Commands that wait for the control plane.
+
+use super::client::Client;
+use super::node::{Driver, Node, Options};
+use myriad_shard::{ErrorCode, Payload, Question};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+on_both_drivers!(
+    the_control_plane_is_asked_and_its_answer_told,
+    a_later_command_may_be_answered_first,
+    as_many_commands_wait_as_may,
+    questions_count_against_the_buffered_bytes,
+    a_command_is_answered_at_its_deadline,
+    the_answer_to_a_client_that_has_gone_is_dropped,
+    a_drain_does_not_wait_for_answers,
+    answered_commands_leave_no_tickets,
+);
+
+fn rpc(id: u64, method: &str) -> Value {
+    json!({"id": id, "rpc": {"method": method, "data": {"a": 1}}})
+}
+
+fn holding() -> Options {
+    Options {
+        holds_asks: true,
+        ..Options::default()
+    }
+}
+
+fn the_control_plane_is_asked_and_its_answer_told(driver: Driver) {
+    let node = Node::start(driver, holding());
+    let mut client = Client::open(&node);
+    client.send(&rpc(2, "sum"));
+    let ask = node.asked();
+    let Question::Rpc { method, data } = ask.question();
+    assert_eq!(&**method, "sum");
+    assert_eq!(*data, Payload::Json("{\"a\":1}".into()));
+    node.answer(ask, ErrorCode::MethodNotFound);
+    let error = json!({"code": 104, "message": "method not found"});
+    assert_eq!(client.read(), json!({"id": 2, "error": error}));
+    let counted = |code: ErrorCode| node.sum(|shard| shard.command_errors[code.index()].value());
+    assert_eq!(counted(ErrorCode::MethodNotFound), 1);
+    assert_eq!(node.sum(|shard| shard.asks.value()), 1);
+    node.settle(|node| node.sum(|shard| shard.asks_waiting.value()) == 0);
+}
+
+fn a_later_command_may_be_answered_first(driver: Driver) {
+    let node = Node::start(driver, holding());
+    let mut client = Client::open(&node);
+    let leave = json!({"id": 4, "unsubscribe": {"channel": "none"}});
+    client.send_text(format!("{}\n{}\n{leave}", rpc(2, "a"), rpc(3, "b")));
+    assert_eq!(client.read(), json!({"id": 4, "unsubscribe": {}}));
+    let asks = [node.asked(), node.asked()];
+    for (ask, (id, code)) in asks
+        .into_iter()
+        .rev()
+        .zip([(3, ErrorCode::NotAvailable), (2, ErrorCode::BadRequest)])
+    {
+        node.answer(ask, code);
+        let reply = client.read();
+        assert_eq!(
+            (&reply["id"], &reply["error"]["code"]),
+            (&json!(id), &json!(code.code()))
+        );
+    }
+}
+
+fn as_many_commands_wait_as_may(driver: Driver) {
+    let options = Options {
+        asks_max: 2,
+        ..holding()
+    };
+    let node = Node::start(driver, options);
+    let (mut one, mut other) = (Client::open(&node), Client::open(&node));
+    one.send(&rpc(2, "a"));
+    other.send(&rpc(2, "b"));
+    let (ask, held) = (node.asked(), node.asked());
+    let reply = one.ask(&rpc(3, "c"));
+    assert_eq!(reply["error"]["code"], 100, "{reply}");
+    assert_eq!(reply["error"]["temporary"], true, "{reply}");
+    let refused = |node: &Node| node.sum(|shard| shard.asks_refused.value());
+    assert_eq!(refused(&node), 1);
+    // The place of a question that is answered is free as soon as its client knows.
+    let Question::Rpc { method, .. } = ask.question();
+    let (asker, waiting) = match &**method {
+        "a" => (&mut one, &mut other),
+        _ => (&mut other, &mut one),
+    };
+    node.answer(ask, ErrorCode::NotAvailable);
+    assert_eq!(asker.read()["error"]["code"], 108);
+    asker.send(&rpc(4, "d"));
+    node.answer(node.asked(), ErrorCode::NotAvailable);
+    assert_eq!(asker.read()["id"], 4);
+    node.answer(held, ErrorCode::NotAvailable);
+    assert_eq!(waiting.read()["id"], 2);
+    assert_eq!(refused(&node), 1);
+}
+
+fn questions_count_against_the_buffered_bytes(driver: Driver) {
+    let options = Options {
+        shards: 1,
+        buffered_bytes_max: 32 * 1024,
+        ..holding()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client::open(&node);
+    let large = |id: u64| json!({"id": id, "rpc": {"data": "x".repeat(1024)}});
+    let counted = |node: &Node| {
+        (
+            node.sum(|shard| shard.asks.value()),
+            node.sum(|shard| shard.asks_refused.value()),
+        )
+    };
+    let mut sent = 0;
+    while counted(&node).1 == 0 {
+        sent += 1;
+        assert!(sent < 32, "without memory");
+        client.send(&large(100 + sent));
+        node.settle(|node| counted(node).0 + counted(node).1 == sent);
+    }
+    assert!(sent > 4, "{sent} questions of a kilobyte");
+    let reply = client.read();
+    assert_eq!(
+        (&reply["id"], &reply["error"]["code"]),
+        (&json!(100 + sent), &json!(100))
+    );
+    for _ in 1..sent {
+        node.answer(node.asked(), ErrorCode::NotAvailable);
+        assert_eq!(client.read()["error"]["code"], 108);
+    }
+    client.send(&large(2));
+    node.answer(node.asked(), ErrorCode::NotAvailable);
+    assert_eq!(client.read()["error"]["code"], 108);
+}
+
+fn a_command_is_answered_at_its_deadline(driver: Driver) {
+    let options = Options {
+        ask_timeout: Duration::from_millis(50),
+        ..holding()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client::open(&node);
+    let reply = client.ask(&rpc(2, "slow"));
+    let error = json!({
+        "code": 100,
+        "message": "internal server error: the application did not answer in time",
+        "temporary": true,
+    });
+    assert_eq!(reply, json!({"id": 2, "error": error}));
+    assert_eq!(node.sum(|shard| shard.ask_timeouts.value()), 1);
+    assert_eq!(node.sum(|shard| shard.late_answers.value()), 0);
+    node.answer(node.asked(), ErrorCode::NotAvailable);
+    node.settle(|node| node.sum(|shard| shard.late_answers.value()) == 1);
+    // The client hears nothing of it.
+    let leave = json!({"id": 3, "unsubscribe": {"channel": "none"}});
+    assert_eq!(client.ask(&leave)["id"], 3);
+}
+
+fn the_answer_to_a_client_that_has_gone_is_dropped(driver: Driver) {
+    let node = Node::start(driver, holding());
+    let mut client = Client::open(&node);
+    client.send(&rpc(2, "a"));
+    let ask = node.asked();
+    drop(client);
+    node.settle(|node| node.sum(|shard| shard.connections.value()) == 0);
+    // Its record is used again.
+    let mut next = Client::open(&node);
+    assert_eq!(node.sum(|shard| shard.asks_waiting.value()), 1);
+    node.answer(ask, ErrorCode::NotAvailable);
+    node.settle(|node| node.sum(|shard| shard.asks_waiting.value()) == 0);
+    assert_eq!(node.sum(|shard| shard.late_answers.value()), 0);
+    let leave = json!({"id": 2, "unsubscribe": {"channel": "none"}});
+    assert_eq!(next.ask(&leave), json!({"id": 2, "unsubscribe": {}}));
+}
+
+fn a_drain_does_not_wait_for_answers(driver: Driver) {
+    let node = Node::start(driver, holding());
+    let mut client = Client::open(&node);
+    client.send(&rpc(2, "a"));
+    let ask = node.asked();
+    node.drain(Duration::ZERO);
+    assert_eq!(client.close_code(), 3001);
+    drop(client);
+    let mesh = node.mesh().clone();
+    assert_eq!(node.finish(), 1);
+    let limits = mesh.available();
+    mesh.answer(
+        ask,
+        myriad_shard::AskAnswer::Refused(ErrorCode::NotAvailable),
+    );
+    assert_eq!(mesh.available().asks_max, limits.asks_max + 1);
+}
+
+fn answered_commands_leave_no_tickets(driver: Driver) {
+    let options = Options {
+        ask_timeout: Duration::from_millis(50),
+        ..holding()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client::open(&node);
+    // As many as a client may have open, twice: the first ones are answered at their deadline.
+    for round in 0..2 {
+        let commands: Vec<String> = (0..256)
+            .map(|nth| rpc(1_000 * (round + 1) + nth, "a").to_string())
+            .collect();
+        client.send_text(commands.join("\n"));
+        let mut replies = 0;
+        while replies < commands.len() {
+            for reply in client.read_lines() {
+                assert_eq!(reply["error"]["code"], 100, "{reply}");
+                replies += 1;
+            }
+        }
+    }
+}
