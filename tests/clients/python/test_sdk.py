@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import re
 import uuid
+from pathlib import Path
 
 import pytest
+import websockets
 from centrifuge import (
     CentrifugeError,
     Client,
@@ -289,6 +292,45 @@ def test_nothing_is_lost_through_broken_connections(sdk):
     sdk(body)
 
 
+def test_who_has_only_the_first_publication_goes_on_from_there(sdk):
+    async def body(server, user):
+        one = await user()
+        room = await one.subscribe("room")
+        assert room.context.stream_position.offset == 0
+        await api(server, "room", "first")
+        first = (await room.events.next("publication")).pub
+        assert (one.decode(first.data), first.offset) == ("first", 1)
+        one.cut()
+        await room.events.next("subscribing")
+        await room.events.next("subscribing")
+        await api(server, "room", "second")
+        again = await room.events.next("subscribed")
+        assert again.was_recovering and again.recovered
+        assert again.stream_position.epoch == room.context.stream_position.epoch
+        assert await room.value() == "second"
+
+    sdk(body)
+
+
+def test_bytes_among_what_was_missed_end_json_clients_only(sdk, protobuf):
+    async def body(server, user):
+        one = await user()
+        room = await one.subscribe("room")
+        await one.sdk.disconnect()
+        assert (await one.events.next("disconnected")).code == 0
+        answer = await asyncio.to_thread(
+            server.request, "POST", "/api/publish", json.dumps({"channel": "room", "b64data": "/wAB"})
+        )
+        assert answer.status == 200, answer
+        await one.sdk.connect()
+        if protobuf:
+            assert (await room.events.next("publication")).pub.data == b"\xff\x00\x01"
+        else:
+            assert (await one.events.next("disconnected")).code == 3506
+
+    sdk(body)
+
+
 def test_deltas_and_filters(sdk):
     async def body(server, user):
         one = await user()
@@ -309,6 +351,77 @@ def test_deltas_and_filters(sdk):
         assert await prices.values(2) == [0, 2]
 
     sdk(body)
+
+
+def test_a_newer_connection_of_the_user_ends_the_older_one(serve, protobuf, tmp_path):
+    config = tmp_path / "myriad.toml"
+    config.write_text(
+        '[client]\nuser_id_http_header = "X-User"\n'
+        "[client.subscribe_to_user_personal_channel]\nenabled = true\nsingle_connection = true\n"
+    )
+
+    async def body():
+        server = serve("--config", str(config))
+        older, newer = User(server, protobuf, "42"), User(server, protobuf, "42")
+        await older.connect()
+        # Ages are compared in ticks of 50 ms: of two connections in the same one, either may be the newer.
+        await asyncio.sleep(0.1)
+        await newer.connect()
+        assert (await older.events.next("disconnected")).code == 3504
+        # It does not come back by itself, and so does not end the newer one in turn.
+        assert older.events.queue("connecting").qsize() == 1
+        assert newer.events.queue("disconnected").empty()
+        await newer.sdk.disconnect()
+
+    asyncio.run(body())
+
+
+def listed_codes():
+    """Close codes, names, and what the page of the protocol says that the SDK does."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "protocol.md").read_text()
+    rows = re.findall(r"^\| (3\d{3}) \| ([a-z ]+) \| (reconnects|stays away) \|", page, re.MULTILINE)
+    assert len(rows) >= 22
+    return [(int(code), name, reaction) for code, name, reaction in rows]
+
+
+def test_the_sdk_does_after_each_close_code_what_the_page_says():
+    """Our server does not send all of them yet, so a server of this test ends the connections."""
+
+    async def after(code, name):
+        connections = 0
+
+        async def handle(connection):
+            nonlocal connections
+            connections += 1
+            is_first = connections == 1
+            command = json.loads(await connection.recv())
+            await connection.send(json.dumps({"id": command["id"], "connect": {"client": "c", "version": "v"}}))
+            if is_first:
+                await connection.close(code, name)
+            await connection.wait_closed()
+
+        async with websockets.serve(handle, "127.0.0.1", 0) as server:
+            events = Events()
+            address = server.sockets[0].getsockname()
+            delays = {"min_reconnect_delay": 0.001, "max_reconnect_delay": 0.005}
+            client = Client(f"ws://127.0.0.1:{address[1]}", events=events, proxy=None, **delays)
+            await client.connect()
+            await events.next("connecting")
+            away = [asyncio.ensure_future(events.next(name)) for name in ["connecting", "disconnected"]]
+            done, pending = await asyncio.wait(away, return_when=asyncio.FIRST_COMPLETED)
+            for other in pending:
+                other.cancel()
+            (ended,) = done
+            assert ended.result().code == code
+            reconnects = ended is away[0]
+            if reconnects:
+                await events.next("connected")
+                await events.next("connected")
+            await client.disconnect()
+            return "reconnects" if reconnects else "stays away"
+
+    for code, name, reaction in listed_codes():
+        assert asyncio.run(after(code, name)) == reaction, code
 
 
 def test_what_a_client_does_after_each_end(serve, protobuf):

@@ -1,6 +1,7 @@
 // How connections and subscriptions end, and what the SDK makes of each code: it comes back, or stays away.
 
 import assert from 'node:assert/strict';
+import { setTimeout } from 'node:timers/promises';
 import { withConfig, withSdk } from '../sdk.js';
 
 withSdk('a server that drains tells its clients to come back', [], async ({ server, client }) => {
@@ -61,6 +62,34 @@ withSdk('bytes that are not JSON end JSON clients only', [], async ({ server, cl
   } else {
     assert.deepEqual([...(await room.events.next('publication')).data], [0xff, 0x00, 0x01]);
   }
+});
+
+const ONE_CONNECTION = withConfig(
+  '[client]',
+  'user_id_http_header = "X-User"',
+  '[client.subscribe_to_user_personal_channel]',
+  'enabled = true',
+  'single_connection = true',
+);
+
+// Ages are compared in ticks of 50 ms: of two connections in the same one, either may be the newer.
+const nextTick = () => setTimeout(100);
+
+withSdk('a newer connection of the user ends the older one, which stays away', ONE_CONNECTION, async ({ client }) => {
+  const older = client({ user: '42' });
+  await older.connect();
+  await nextTick();
+  const newer = client({ user: '42' });
+  await newer.connect();
+  assert.equal((await older.events.next('disconnected')).code, 3504);
+  // It does not come back by itself, and so does not end the newer one in turn.
+  assert.equal(older.sockets.length, 1);
+  await newer.publish('room', 1).catch(({ code }) => assert.equal(code, 103));
+  assert.equal(newer.events.untaken('disconnected').length, 0);
+  // The application may bring it back, which ends the other.
+  await nextTick();
+  await older.connect();
+  assert.equal((await newer.events.next('disconnected')).code, 3504);
 });
 
 const IMPATIENT = withConfig('[client]', 'ping_interval = "1s"', 'pong_timeout = "500ms"', 'stale_close_delay = "500ms"');

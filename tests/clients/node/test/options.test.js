@@ -184,6 +184,60 @@ withSdk('a subscriber that falls behind is told so, and recovers', SMALL_QUEUES,
   assert.equal(one.sockets.length, 1);
 });
 
+const PERSONAL_GAPS = [
+  ...withConfig(
+    '[client]',
+    'user_id_http_header = "X-User"',
+    'recovery_max_publication_limit = 1000',
+    '[client.subscribe_to_user_personal_channel]',
+    'enabled = true',
+    '[channel.without_namespace]',
+    'slow_consumer = "gap_then_recover"',
+    ...HISTORY,
+  ),
+  '--outbound-bytes-max',
+  '128KiB',
+];
+
+withSdk('a client that falls behind in its own channel connects again, and recovers', PERSONAL_GAPS, async (given) => {
+  const { server, client } = given;
+  const one = client({ user: '42' });
+  await one.connect();
+  await one.events.next('connecting');
+  await one.events.next('subscribed');
+  const ended = 'myriad_closes_total{reason="insufficient_state"}';
+  const count = await overrun(server, one, '#42', ended);
+  assert.equal((await one.events.next('connecting')).code, 3010);
+  const { wasRecovering, recovered, streamPosition } = await one.events.next('subscribed');
+  assert.equal(wasRecovering, true);
+  await server.publish('#42', { data: { number: count + 1 } });
+  const numbers = [];
+  while (numbers.at(-1) !== count + 1) {
+    numbers.push(one.encoding.decode((await one.events.next('publication')).data).number);
+  }
+  const missed = recovered ? 0 : streamPosition.offset - numbers.length + 1;
+  assert.deepEqual(numbers.slice(0, -1), Array.from({ length: count - missed }, (_, index) => index + 1));
+});
+
+const LITTLE_MEMORY = ['--buffered-bytes-max', '1MiB', '--outbound-bytes-max', '1MiB'];
+
+withSdk('a server without memory lets its clients come back', [...NAMESPACES, ...LITTLE_MEMORY], async ({ server, client }) => {
+  const clients = [client(), client()];
+  for (const one of clients) {
+    await one.connect();
+    await one.events.next('connecting');
+    await one.subscribe('room');
+    one.sockets.at(-1).pause();
+  }
+  while ((await server.metric('myriad_closes_total{reason="overloaded"}')) === 0) {
+    await server.publish('room', { data: randomBytes(8_000).toString('base64') });
+  }
+  for (const one of clients) one.sockets.at(-1).resume();
+  // A close code of WebSocket itself, which the SDK does not show.
+  const { code, reason } = await Promise.race(clients.map((one) => one.events.next('connecting')));
+  assert.deepEqual([code, reason], [1, 'transport closed']);
+});
+
 withSdk('a client that falls behind is closed, and told whether it has missed something', SMALL_QUEUES, async (given) => {
   const { server, client } = given;
   const one = client();

@@ -70,6 +70,56 @@ withSdk('every publication comes once and in order, through broken connections',
   for (const reader of readers) assert.equal(reader.sockets.length, 1 + CUTS);
 });
 
+withSdk('who has only the first publication goes on from there', HISTORY, async ({ server, client }) => {
+  const [one, other] = [client(), client()];
+  await one.connect();
+  await one.events.next('connecting');
+  await other.connect();
+  const room = await one.subscribe('room');
+  assert.equal(room.context.streamPosition.offset, 0);
+  await server.publish('room', { data: 'first' });
+  const first = await room.events.next('publication');
+  assert.deepEqual([one.encoding.decode(first.data), first.offset], ['first', 1]);
+  one.cut();
+  await one.events.next('connecting');
+  await server.publish('room', { data: 'second' });
+  const again = await room.events.next('subscribed');
+  assert.deepEqual([again.wasRecovering, again.recovered], [true, true]);
+  assert.equal(again.streamPosition.epoch, room.context.streamPosition.epoch);
+  assert.equal(await room.value(), 'second');
+
+  // Who was there before the first one recovers it too.
+  const early = await other.subscribe('early');
+  await miss(server, other, 'early', ['first']);
+  assert.equal((await early.events.next('subscribed')).recovered, true);
+  assert.deepEqual([await early.value(), early.events.untaken('publication').length], ['first', 0]);
+  await server.publish('early', { data: 'second' });
+  assert.equal(await early.value(), 'second');
+});
+
+withSdk('bytes among what was missed end JSON clients only, which stay away', HISTORY, async ({ server, client, encoding }) => {
+  const one = client();
+  await one.connect();
+  await one.events.next('connecting');
+  const room = await one.subscribe('room');
+  await server.publish('room', { data: 1 });
+  assert.equal(await room.value(), 1);
+  one.centrifuge.disconnect();
+  await one.events.next('disconnected');
+  await server.publish('room', { b64data: '/wAB' });
+  await server.publish('room', { data: 3 });
+  one.centrifuge.connect();
+  if (encoding.name === 'JSON') {
+    assert.equal((await one.events.next('disconnected')).code, 3506);
+    assert.equal(room.events.untaken('publication').length, 0);
+    assert.equal(one.sockets.length, 2);
+  } else {
+    assert.deepEqual([...(await room.events.next('publication')).data], [0xff, 0x00, 0x01]);
+    assert.equal(await room.value(), 3);
+    assert.equal((await room.events.next('subscribed')).recovered, true);
+  }
+});
+
 withSdk('a server that starts again tells its clients that they have missed something', HISTORY, async ({ server, client }) => {
   const one = client();
   await one.connect();
