@@ -6,16 +6,20 @@
 //!
 //! Changes `hub` and `sessions`; sends by `mesh`.
 
+mod announce;
 mod asks;
 mod connect;
+mod granted;
 mod history;
 mod members;
 mod publish;
 mod questions;
+mod recovery;
 mod refused;
 mod rpc;
 mod single;
 mod subscribe;
+mod unsubscribe;
 
 pub(crate) use members::{Gather, MembersPage, MembersQuestion};
 pub(crate) use single::OnlyConnection;

@@ -1,6 +1,6 @@
 //! `connect`: the first command of a client.
 
-use super::subscribe::{Outcome, Wish, write_connect};
+use super::granted::{Outcome, Wish, write_connect};
 use super::{Failure, INVALID_TOKEN, bad_request};
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;

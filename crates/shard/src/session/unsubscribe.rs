@@ -1,0 +1,88 @@
+//! `unsubscribe`, and other ends of subscriptions. Changes `hub`, `sessions` and `turn_end`.
+
+use super::{Failure, TICKETS_MAX, bad_request};
+use crate::shard::Shard;
+use crate::transport::centrifuge::format_of;
+use myriad_hub::{CloseReason, Now, SubscriptionFlags};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::centrifuge::{ErrorCode, FrameWriter, Push, UnsubscribeCode};
+
+impl<R: Reactor> Shard<R> {
+    pub(super) fn handle_unsubscribe(
+        &mut self,
+        key: Key,
+        id: u32,
+        channel: &str,
+        now: Now,
+    ) -> Result<(), Failure> {
+        if channel.is_empty() {
+            return Err(bad_request("it names no channel"));
+        }
+        if let Some(subscription) = self.hub.find_subscription(key.index, channel)
+            && let Some(pending) = self.sessions.pending.get_mut(&subscription)
+        {
+            // The subscription is answered first.
+            if pending.unsubscribes.len() >= usize::from(TICKETS_MAX) {
+                return Err(ErrorCode::TooManyRequests.into());
+            }
+            pending.unsubscribes.push(id);
+            return Ok(());
+        }
+        self.end_subscription(key, channel, now);
+        let format = format_of(self.hub.connection(key.index).transport());
+        self.reply(format, |writer| writer.unsubscribe(id));
+        Ok(())
+    }
+
+    /// Ends a subscription that is made, if there is one, and announces that the client has left.
+    pub(super) fn end_subscription(&mut self, key: Key, channel: &str, _now: Now) {
+        let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
+            return;
+        };
+        self.announce_leave(key, subscription);
+        let emptied = &mut self.turn_end.emptied_channels;
+        self.hub.unsubscribe(key.index, channel, emptied);
+    }
+
+    /// Ends a subscription that has missed something, so that the client subscribes anew and recovers. Clients do not do that for
+    /// subscriptions by the server: they have to connect anew.
+    pub(crate) fn end_gapped_subscription(&mut self, index: u32, channel: &str, now: Now) {
+        let Some(key) = self.hub.key_of(index) else {
+            return;
+        };
+        let Some(subscription) = self.hub.find_subscription(index, channel) else {
+            return;
+        };
+        let flags = self.hub.subscription_flags(subscription);
+        if flags.has(SubscriptionFlags::SERVER_SIDE) {
+            return self.close_stream(key, CloseReason::InsufficientState, now);
+        }
+        self.end_subscription(key, channel, now);
+        let format = format_of(self.hub.connection(index).transport());
+        let mut message = Vec::new();
+        let push = Push::Unsubscribe(UnsubscribeCode::InsufficientState.into());
+        FrameWriter::new(format, &mut message).push(channel, &push);
+        self.send_message_to(key, &message, now);
+    }
+
+    /// A connection with a session ends: its subscriptions are announced as left, and nothing waits for it any more.
+    pub(crate) fn end_session(&mut self, key: Key) {
+        if !self.hub.connection(key.index).has_session() {
+            return;
+        }
+        self.forget_connecting(key.index);
+        self.sessions.questions.forget(key);
+        let subscriptions: Vec<_> = self
+            .hub
+            .subscriptions_of(key.index)
+            .map(|(subscription, _, flags)| (subscription, flags))
+            .collect();
+        for (subscription, flags) in subscriptions {
+            if flags.has(SubscriptionFlags::WAITING) {
+                self.sessions.pending.remove(&subscription);
+            }
+            self.announce_leave(key, subscription);
+        }
+    }
+}
