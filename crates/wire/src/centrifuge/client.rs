@@ -346,6 +346,18 @@ impl<'o> CommandWriter<'o> {
         recovery: Option<Recovery<'_>>,
         delta: bool,
     ) {
+        self.subscribe_tagged(id, channel, recovery, delta, None);
+    }
+
+    /// As [`CommandWriter::subscribe`]. With a `tag`, a name and a value, only publications come that have it.
+    pub fn subscribe_tagged(
+        &mut self,
+        id: u32,
+        channel: &str,
+        recovery: Option<Recovery<'_>>,
+        delta: bool,
+        tag: Option<(&str, &str)>,
+    ) {
         self.command(id, 5, "subscribe", |fields| {
             fields.text(1, "channel", channel);
             if let Some(Recovery { epoch, offset }) = recovery {
@@ -354,6 +366,13 @@ impl<'o> CommandWriter<'o> {
                 fields.number(7, "offset", offset);
             }
             fields.text(12, "delta", if delta { "fossil" } else { "" });
+            if let Some((name, value)) = tag {
+                let mut filter = CommandFields::new(fields.encoding);
+                filter.text(2, "key", name);
+                filter.text(3, "cmp", "eq");
+                filter.text(4, "val", value);
+                fields.message(13, "tf", filter);
+            }
         });
     }
 

@@ -38,7 +38,7 @@ proptest! {
             let frame = write(encoding, |commands| {
                 commands.connect(id, &token, "name");
                 commands.subscribe(id, &channel, Some(recovery), delta);
-                commands.subscribe(id, &channel, None, delta);
+                commands.subscribe_tagged(id, &channel, None, delta, Some(("kind", &token)));
                 commands.publish(id, &channel, b"{\"a\":1}");
                 commands.presence(id, &channel);
                 commands.history(id, &channel, limit);
@@ -52,11 +52,14 @@ proptest! {
             let Request::Connect(connect) = &commands[0].request else { panic!("connect") };
             prop_assert_eq!((&*connect.token, &*connect.name), (&*token, "name"));
             let Request::Subscribe(subscribe) = &commands[1].request else { panic!("subscribe") };
+            prop_assert_eq!(&subscribe.filter, &None);
             prop_assert_eq!((&*subscribe.channel, &*subscribe.epoch), (&*channel, &*epoch));
             prop_assert_eq!((subscribe.recover, subscribe.offset), (true, offset));
             prop_assert_eq!(&*subscribe.delta, if delta { "fossil" } else { "" });
             let Request::Subscribe(subscribe) = &commands[2].request else { panic!("subscribe") };
             prop_assert_eq!((subscribe.recover, subscribe.offset), (false, 0));
+            let Some(filter) = &subscribe.filter else { panic!("a filter") };
+            prop_assert_eq!((&*filter.key, &*filter.cmp, &*filter.val), ("kind", "eq", &*token));
             let Request::Publish(publish) = &commands[3].request else { panic!("publish") };
             prop_assert_eq!(publish.data.as_bytes(), b"{\"a\":1}");
             let Request::Presence(presence) = &commands[4].request else { panic!("presence") };
