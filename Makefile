@@ -9,7 +9,8 @@
 # make arena            all servers of arena/ under the same crowd, as a table and a page: docs/arena.md (hours)
 # make arena-smoke      builds every server of arena/ and checks that it keeps the contract (arena/README.md)
 # make sim              simulates 100,000 random schedules of several shards, or an hour of them; prints what they reached.
-#                       SEEDS=, MINUTES= and FROM= change that; SEED=7 replays one and prints every step
+#                       SEEDS=, MINUTES= and FROM= change that; SEED=7 replays one and prints every step.
+#                       Before that 10,000 schedules of clients with sessions only: SESSION_SEEDS=
 # make fuzz             every fuzz target for an hour each; MINUTES=, FUZZ='--target NAME' (nightly toolchain)
 # make miri             wire, wheel and hub under Miri (nightly toolchain; half an hour)
 # make deny             licences, advisories and sources of all dependencies
@@ -33,6 +34,7 @@ TEST ?=
 CONFORMANCE ?=
 SEED ?=
 SEEDS ?= 100000
+SESSION_SEEDS ?= 10000
 FROM ?= 0
 MINUTES ?= 60
 ARENA ?=
@@ -70,14 +72,15 @@ bench-tuning:
 	$(CARGO) build --release --locked --bin myriad
 	$(PYTHON) bench/tuning.py --myriad $(TARGET)/release/myriad $(TUNING)
 
-SIM := $(CARGO) test --locked --profile sim -p myriad-shard --test sim --
+SIM := $(CARGO) test --locked --profile sim -p myriad-shard --test
 
 sim:
 ifeq ($(SEED),)
-	MYRIAD_SIM_SEEDS=$(SEEDS) MYRIAD_SIM_FROM=$(FROM) MYRIAD_SIM_MINUTES=$(MINUTES) $(SIM) at_length --ignored --nocapture
+	MYRIAD_SIM_SEEDS=$(SESSION_SEEDS) MYRIAD_SIM_FROM=$(FROM) $(SIM) sessions -- at_length --ignored --nocapture
+	MYRIAD_SIM_SEEDS=$(SEEDS) MYRIAD_SIM_FROM=$(FROM) MYRIAD_SIM_MINUTES=$(MINUTES) $(SIM) sim -- at_length --ignored --nocapture
 	$(PYTHON) tests/coverage.py --lines
 else
-	MYRIAD_SIM_SEED=$(SEED) $(SIM) replay --nocapture
+	MYRIAD_SIM_SEED=$(SEED) $(SIM) sim -- replay --nocapture
 endif
 
 fuzz:

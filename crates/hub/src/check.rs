@@ -58,7 +58,27 @@ impl Hub {
             self.outbounds.len(),
             "every queue has an owner"
         );
-        assert!(outbound_bytes <= self.buffered_bytes);
+        assert!(outbound_bytes + self.filter_bytes() <= self.buffered_bytes);
+        self.check_details();
+    }
+
+    /// Bytes that the filters of subscriptions have reserved.
+    #[must_use]
+    pub fn filter_bytes(&self) -> u64 {
+        let filters = self.details.values();
+        let filters = filters.filter_map(|details| details.filter.as_ref());
+        filters.map(|filter| filter.bytes() as u64).sum()
+    }
+
+    fn check_details(&self) {
+        let with_details = self.subscriptions.indices().filter(|&subscription| {
+            let flags = self.subscriptions[subscription].flags();
+            flags.has(SubscriptionFlags::DETAILS)
+        });
+        let with_details: HashSet<_> = with_details.collect();
+        assert_eq!(with_details.len(), self.details.len());
+        let mut owners = self.details.keys();
+        assert!(owners.all(|subscription| with_details.contains(subscription)));
     }
 
     fn check_observers(&self, channel: &Channel) {

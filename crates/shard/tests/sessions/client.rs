@@ -2,15 +2,15 @@
 
 use crate::Counts;
 use crate::ledger::Ledger;
-use crate::plan::{CHANNELS, Plan};
+use crate::plan::{CACHED, CHANNELS, KINDS, PATIENCE, Plan, TAG, has_history};
 use crate::socket::{Event, Socket};
+use crate::subscription::{ELSEWHERE, LeftOut, Subscription, check_recovery};
 use myriad_reactor::sim::{Prng, SimNet};
+use myriad_wire::centrifuge::Encoding;
 use myriad_wire::centrifuge::client::{
-    CommandWriter, Outcome, Publication, Recovery, ServerEvent, ServerMessage, ServerMessages,
-    Subscribed,
+    CommandWriter, Outcome, Recovery, ServerEvent, ServerMessage, ServerMessages, Subscribed,
 };
-use myriad_wire::centrifuge::{Data, Encoding, apply_delta};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// A command that waits for its answer.
 #[derive(Debug)]
@@ -20,25 +20,12 @@ enum Asked {
         channel: usize,
         since: Option<(String, u64)>,
         delta: bool,
+        kind: Option<&'static str>,
     },
     Unsubscribe(usize),
     Publish(usize),
     History(usize),
     Presence(usize),
-}
-
-/// A subscription that was answered.
-#[derive(Debug, Default)]
-struct Subscription {
-    /// Everything published later comes to it.
-    live_at: u64,
-    epoch: String,
-    last: u64,
-    has_deltas: bool,
-    base: Option<Vec<u8>>,
-    seen: HashSet<usize>,
-    /// Whether each other client is there, as far as it was told.
-    members: HashMap<String, bool>,
 }
 
 #[derive(Debug)]
@@ -52,13 +39,15 @@ pub(crate) struct Client {
     pub(crate) is_connected: bool,
     has_sent_nonsense: bool,
     was_stalled: bool,
+    /// Nothing is under way: there must be room for what it publishes.
+    has_quiet: bool,
     last_command: u32,
     asked: HashMap<u32, Asked>,
     subscriptions: HashMap<usize, Subscription>,
     /// Where it would recover from.
     positions: HashMap<usize, (String, u64)>,
-    /// Places that it was not given, because it had published what is there.
-    left_out: Vec<(usize, String, u64, u64)>,
+    /// Places that it was not given.
+    left_out: Vec<LeftOut>,
     /// The last answers to presence.
     presence: HashMap<usize, BTreeSet<String>>,
 }
@@ -74,6 +63,7 @@ impl Client {
             is_connected: false,
             has_sent_nonsense: false,
             was_stalled: false,
+            has_quiet: false,
             last_command: 0,
             asked: HashMap::new(),
             subscriptions: HashMap::new(),
@@ -151,25 +141,15 @@ impl Client {
             let is_subscribed = self.subscriptions.contains_key(&channel);
             let is_idle = self.is_idle_in(channel);
             match prng.below(10) {
-                0..=3 if !is_subscribed && is_idle => {
-                    let since = self.positions.get(&channel).cloned();
-                    let delta = prng.one_in(2);
-                    let id = self.command(Asked::Subscribe {
-                        channel,
-                        since: since.clone(),
-                        delta,
-                    });
-                    let recovery = since.as_ref().map(|(epoch, offset)| Recovery {
-                        epoch,
-                        offset: *offset,
-                    });
-                    writer.subscribe(id, name, recovery, delta);
-                }
+                0..=3 if !is_subscribed && is_idle => self.subscribe(channel, &mut writer, prng),
                 4 if is_subscribed && is_idle && prng.one_in(3) => {
                     let id = self.command(Asked::Unsubscribe(channel));
                     writer.unsubscribe(id, name);
+                    if prng.one_in(2) {
+                        self.subscribe(channel, &mut writer, prng);
+                    }
                 }
-                5 if channel < 2 => {
+                5 if has_history(channel) => {
                     let id = self.command(Asked::History(channel));
                     writer.history(id, name, 5);
                 }
@@ -199,12 +179,52 @@ impl Client {
         }
     }
 
+    /// From where it was, if it was there before.
+    fn subscribe(&mut self, channel: usize, writer: &mut CommandWriter<'_>, prng: &mut Prng) {
+        let mut since = self.positions.get(&channel).cloned();
+        if let Some((epoch, _)) = &mut since
+            && prng.one_in(15)
+        {
+            *epoch = ELSEWHERE.to_owned();
+        }
+        let delta = prng.one_in(2);
+        let kind = prng.one_in(3).then(|| *prng.pick(&KINDS));
+        let id = self.command(Asked::Subscribe {
+            channel,
+            since: since.clone(),
+            delta,
+            kind,
+        });
+        let recovery = since.as_ref().map(|(epoch, offset)| Recovery {
+            epoch,
+            offset: *offset,
+        });
+        let tag = kind.map(|kind| (TAG, kind));
+        writer.subscribe_tagged(id, CHANNELS[channel], recovery, delta, tag);
+    }
+
     pub(crate) fn ask_presence(&mut self, net: &SimNet, channel: usize) {
         let id = self.command(Asked::Presence(channel));
         let mut message = Vec::new();
         CommandWriter::new(self.encoding, &mut message).presence(id, CHANNELS[channel]);
         self.presence.remove(&channel);
         self.send(net, &message, usize::MAX);
+    }
+
+    /// Publishes where there must be room.
+    pub(crate) fn publish_in_quiet(&mut self, net: &SimNet, channel: usize, ledger: &mut Ledger) {
+        self.has_quiet = true;
+        let publisher = Some((self.id, self.connection));
+        let (number, data) = ledger.attempt(channel, publisher, 1);
+        let id = self.command(Asked::Publish(number));
+        let mut message = Vec::new();
+        CommandWriter::new(self.encoding, &mut message).publish(id, CHANNELS[channel], &data);
+        self.send(net, &message, usize::MAX);
+    }
+
+    /// The quiet is over.
+    pub(crate) fn end_quiet(&mut self) {
+        self.has_quiet = false;
     }
 
     pub(crate) fn leave(&mut self, net: &SimNet, resets: bool) {
@@ -261,7 +281,7 @@ impl Client {
         let what = match code {
             1007 | 3501 if self.has_sent_nonsense => "nonsense ends with 1007 or 3501",
             3008 if plan.settings.outbound_bytes_max < 1 << 20 => "a slow client ends with 3008",
-            3012 if self.was_stalled || plan.settings.pong_timeout.as_millis() < 10_000 => {
+            3012 if self.was_stalled || plan.settings.pong_timeout < PATIENCE => {
                 "a silent client ends with 3012"
             }
             // Time may leap while a connect command is under way.
@@ -299,7 +319,9 @@ impl Client {
                         Err(failure) => {
                             count(match (&asked, failure.code) {
                                 (Asked::History(_), 106) => "a page of history has no room",
-                                (Asked::Publish(_), 111) => "a channel is crowded",
+                                (Asked::Publish(_), 111) if !self.has_quiet => {
+                                    "a channel is crowded"
+                                }
                                 _ => panic!("{asked:?} fails: {failure:?}"),
                             });
                         }
@@ -331,14 +353,9 @@ impl Client {
                 self.name = connected.client.into_owned();
                 self.is_connected = true;
             }
-            (
-                Asked::Subscribe {
-                    channel,
-                    since,
-                    delta,
-                },
-                Outcome::Subscribed(subscribed),
-            ) => self.take_subscribed(channel, since, delta, &subscribed, plan, ledger, count),
+            (asked @ Asked::Subscribe { .. }, Outcome::Subscribed(subscribed)) => {
+                self.take_subscribed(asked, &subscribed, plan, ledger, count);
+            }
             (Asked::Unsubscribe(channel), Outcome::Unsubscribed) => {
                 self.subscriptions.remove(&channel);
             }
@@ -363,55 +380,51 @@ impl Client {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one thing of each side")]
     fn take_subscribed(
         &mut self,
-        channel: usize,
-        since: Option<(String, u64)>,
-        delta: bool,
+        asked: Asked,
         subscribed: &Subscribed<'_>,
         plan: &Plan,
         ledger: &mut Ledger,
         count: &mut impl FnMut(&'static str),
     ) {
-        let is_kept = channel < 2;
-        assert_eq!(subscribed.positioned, is_kept);
-        assert_eq!(subscribed.recoverable, is_kept);
-        assert_eq!(subscribed.delta, is_kept && delta && !plan.drops());
-        let mut subscription = Subscription {
-            live_at: ledger.tick(),
-            epoch: subscribed.epoch.clone().into_owned(),
-            last: subscribed.offset,
-            has_deltas: subscribed.delta,
-            ..Subscription::default()
+        let Asked::Subscribe {
+            channel,
+            since,
+            delta,
+            kind,
+        } = asked
+        else {
+            unreachable!("the answer to a subscribe command");
         };
-        assert_eq!(subscribed.was_recovering, is_kept && since.is_some());
-        if let Some((epoch, offset)) = since.filter(|_| is_kept) {
-            if subscribed.recovered {
-                count("a client recovers");
-                assert_eq!((&*subscribed.epoch, subscribed.offset), (&*epoch, offset));
-            } else {
-                count("a client cannot recover");
-                assert!(subscribed.publications.is_empty());
-                if plan.is_roomy {
-                    assert_eq!(subscribed.epoch, epoch);
-                    let missed = subscribed.offset - offset;
-                    let most = u64::from(plan.history_size.min(300));
-                    assert!(missed > most, "{missed} missed could be recovered");
-                }
-            }
+        let has_places = has_history(channel);
+        assert_eq!(subscribed.positioned, has_places);
+        assert_eq!(subscribed.recoverable, has_places);
+        let has_deltas = has_places && delta && !plan.drops(channel);
+        assert_eq!(subscribed.delta, has_deltas);
+        let mut subscription = Subscription::new(subscribed, kind, ledger.tick());
+        let is_unasked = channel == CACHED && plan.recovers_unasked;
+        let is_recovering = has_places && since.is_some() || is_unasked;
+        assert_eq!(subscribed.was_recovering, is_recovering);
+        let since = since.unwrap_or_default();
+        if !is_recovering {
+            assert!(!subscribed.recovered && subscribed.publications.is_empty());
+        } else if channel == CACHED {
+            subscription.check_newest(subscribed, &since, plan, count);
         } else {
-            assert!(subscribed.publications.is_empty());
+            check_recovery(subscribed, &since, plan, count);
         }
         for publication in &subscribed.publications {
-            assert_eq!(
-                publication.offset,
-                subscription.last + 1,
-                "nothing is missing"
-            );
+            let before = subscription.last;
             subscription.take(channel, publication, ledger, self.encoding, count);
+            if channel != CACHED {
+                // Its own are among them.
+                let left_out = subscription.left_out_after(before, channel, None);
+                assert!(left_out.is_empty() || kind.is_some(), "nothing is missing");
+                self.left_out.extend(left_out);
+            }
         }
-        if is_kept {
+        if has_places {
             let position = (subscription.epoch.clone(), subscription.last);
             self.positions.insert(channel, position);
         }
@@ -431,26 +444,27 @@ impl Client {
         let subscription = subscription.expect("nothing comes before the answer, or after the end");
         match event {
             ServerEvent::Publication(publication) => {
-                let (before, offset) = (subscription.last, publication.offset);
+                let before = subscription.last;
                 let number = subscription.take(channel, &publication, ledger, self.encoding, count);
                 let own = Some((self.id, self.connection));
                 let is_own = ledger.attempts[number].publisher == own;
                 assert!(!(is_own && plan.excludes_sender), "its own are left out");
-                if channel == 2 {
-                    assert_eq!(offset, 0);
+                if publication.offset == 0 {
                     return;
                 }
-                assert!(offset > before, "{offset} after {before}");
-                if offset > before + 1 && !plan.drops() {
-                    assert!(plan.excludes_sender, "{offset} after {before}");
-                    count("its own publications are left out");
-                    for missing in before + 1..offset {
-                        let place = subscription.epoch.clone();
-                        self.left_out
-                            .push((channel, place, missing, self.connection));
+                let is_known = subscription.note_where_it_is();
+                assert!(!is_known || publication.offset > before, "in order");
+                if is_known && !plan.drops(channel) {
+                    let own = plan.excludes_sender.then_some((self.id, self.connection));
+                    let left_out = subscription.left_out_after(before, channel, own);
+                    let may_be = plan.excludes_sender || subscription.kind.is_some();
+                    assert!(left_out.is_empty() || may_be, "nothing is missing");
+                    if !left_out.is_empty() {
+                        count("publications are left out");
                     }
+                    self.left_out.extend(left_out);
                 }
-                let position = (subscription.epoch.clone(), offset);
+                let position = (subscription.epoch.clone(), subscription.last);
                 self.positions.insert(channel, position);
             }
             ServerEvent::Join(info) => {
@@ -488,19 +502,12 @@ impl Client {
         }
         assert!(self.asked.is_empty(), "not answered: {:?}", self.asked);
         for (&channel, subscription) in &self.subscriptions {
-            for (number, attempt) in ledger.attempts.iter().enumerate() {
-                let is_due = attempt.channel == channel
-                    && attempt.is_acknowledged
-                    && attempt.at > subscription.live_at;
-                let own = Some((self.id, self.connection));
-                let is_left_out = plan.excludes_sender && attempt.publisher == own;
-                assert!(
-                    !is_due || is_left_out || plan.drops() || subscription.seen.contains(&number),
-                    "client {} misses {number} of {}",
-                    self.id,
-                    CHANNELS[channel]
-                );
+            if plan.drops(channel) {
+                continue;
             }
+            let own = plan.excludes_sender.then_some((self.id, self.connection));
+            subscription.check_has_all(channel, own, ledger);
+            subscription.check_has_places(channel, own, ledger);
         }
     }
 
@@ -512,48 +519,10 @@ impl Client {
         assert_eq!(self.presence.get(&channel), Some(expected));
     }
 
-    /// What it was not given must have been its own.
+    /// What it was not given must have been its own, or not what its filter asks for.
     pub(crate) fn check_left_out(&self, ledger: &Ledger) {
-        for (channel, epoch, offset, connection) in &self.left_out {
-            if let Some(number) = ledger.at(*channel, epoch, *offset) {
-                let own = Some((self.id, *connection));
-                assert_eq!(ledger.attempts[number].publisher, own, "{channel} {offset}");
-            }
-        }
-    }
-}
-
-impl Subscription {
-    /// Takes a publication in; its number.
-    fn take(
-        &mut self,
-        channel: usize,
-        publication: &Publication<'_>,
-        ledger: &mut Ledger,
-        encoding: Encoding,
-        count: &mut impl FnMut(&'static str),
-    ) -> usize {
-        let told = match (publication.data, encoding) {
-            (Data::Json(text), Encoding::Json) if self.has_deltas => {
-                let text: String = serde_json::from_str(text).expect("a string");
-                text.into_bytes()
-            }
-            (data, _) => data.as_bytes().to_vec(),
-        };
-        let data = if publication.delta {
-            count("a delta is applied");
-            let base = self.base.as_ref().expect("a base");
-            apply_delta(base, &told, usize::MAX).expect("a delta to the one before")
-        } else {
-            told
-        };
-        let number = ledger.number_of(&data);
-        assert!(self.seen.insert(number), "{number} comes once");
-        if channel < 2 {
-            ledger.note(channel, &self.epoch, publication.offset, number);
-            self.last = publication.offset;
-        }
-        self.base = self.has_deltas.then_some(data);
-        number
+        self.left_out
+            .iter()
+            .for_each(|left_out| left_out.check(ledger));
     }
 }

@@ -1,5 +1,6 @@
 //! What was published, and the one order that everybody must have seen.
 
+use crate::plan::has_history;
 use myriad_shard::{Ask, ControlPlane, Position, PublishId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -36,6 +37,10 @@ pub(crate) struct Attempt {
     pub(crate) publisher: Option<(usize, u64)>,
     /// Its turn among all that happened.
     pub(crate) at: u64,
+    /// The value of its tag.
+    pub(crate) kind: Option<&'static str>,
+    /// Whether it gets a place in its channel's history.
+    pub(crate) has_place: bool,
     /// Whether its publisher knows that it was taken.
     pub(crate) is_acknowledged: bool,
     pub(crate) bytes: Vec<u8>,
@@ -49,6 +54,7 @@ pub(crate) struct Ledger {
     /// The number at each place.
     order: HashMap<(usize, String, u64), usize>,
     places: HashMap<usize, (String, u64)>,
+    tops: HashMap<(usize, String), u64>,
     clock: u64,
 }
 
@@ -76,6 +82,8 @@ impl Ledger {
             channel,
             publisher,
             at,
+            kind: None,
+            has_place: has_history(channel),
             is_acknowledged: false,
             bytes: bytes.clone().into_bytes(),
         });
@@ -88,8 +96,10 @@ impl Ledger {
             let number = usize::try_from(id.0).expect("an index");
             let position = position.expect("its home lives");
             self.attempts[number].is_acknowledged = true;
-            let channel = self.attempts[number].channel;
-            if channel < 2 {
+            let Attempt {
+                channel, has_place, ..
+            } = self.attempts[number];
+            if has_place {
                 self.note(channel, position.epoch.as_str(), position.offset, number);
             }
         }
@@ -99,6 +109,7 @@ impl Ledger {
     /// Somebody saw a publication at a place: everybody must see the same there.
     pub(crate) fn note(&mut self, channel: usize, epoch: &str, offset: u64, number: usize) {
         assert_eq!(self.attempts[number].channel, channel, "in its channel");
+        assert!(self.attempts[number].has_place, "{number} is not kept");
         let known = self
             .order
             .entry((channel, epoch.to_owned(), offset))
@@ -110,6 +121,14 @@ impl Ledger {
         let place = (epoch.to_owned(), offset);
         let known = self.places.entry(number).or_insert_with(|| place.clone());
         assert_eq!(*known, place, "one place for a publication");
+        let top = self.tops.entry((channel, epoch.to_owned())).or_default();
+        *top = offset.max(*top);
+    }
+
+    /// The greatest offset at which anybody has seen a publication.
+    pub(crate) fn top(&self, channel: usize, epoch: &str) -> u64 {
+        let top = self.tops.get(&(channel, epoch.to_owned()));
+        top.copied().unwrap_or(0)
     }
 
     /// The number at a place, if anybody has seen it.

@@ -1,13 +1,27 @@
 //! What a seed decides before anything happens.
 
-use myriad_hub::{ChannelOptions, Namespaces, Right, SlowConsumer};
+use myriad_hub::{ChannelOptions, Namespaces, RecoveryMode, Right, SlowConsumer};
 use myriad_reactor::sim::{Faults, Prng};
 use myriad_shard::{Compression, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Channels: two with history and one without.
-pub(crate) const CHANNELS: [&str; 3] = ["kept:a", "kept:b", "loose:a"];
+/// Channels: two with history, one of which only the newest publication is recovered, and one without history.
+pub(crate) const CHANNELS: [&str; 4] = ["kept:a", "kept:b", "cached:a", "loose:a"];
+pub(crate) const CACHED: usize = 2;
+pub(crate) const LOOSE: usize = 3;
+
+/// Whether a channel's publications have places.
+pub(crate) fn has_history(channel: usize) -> bool {
+    channel != LOOSE
+}
+
+/// Longer than what the schedule's leaps of time add up to while a pong is under way.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The tag by which subscribers filter, and its values.
+pub(crate) const TAG: &str = "kind";
+pub(crate) const KINDS: [&str; 2] = ["odd", "even"];
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -16,9 +30,12 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     pub(crate) faults: Faults,
     pub(crate) settings: Settings,
-    pub(crate) slow_consumer: SlowConsumer,
+    /// Of each channel.
+    policies: [SlowConsumer; CHANNELS.len()],
     pub(crate) history_size: u32,
     pub(crate) excludes_sender: bool,
+    /// The newest publication comes also to those who do not ask for it.
+    pub(crate) recovers_unasked: bool,
     /// Histories keep everything until their size, and replies have room: what they have must be recovered.
     pub(crate) is_roomy: bool,
     pub(crate) payload_bytes_max: usize,
@@ -28,44 +45,19 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(prng: &mut Prng) -> Self {
         let ms = Duration::from_millis;
-        let slow_consumer = *prng.pick(&[
-            SlowConsumer::Disconnect,
-            SlowConsumer::Disconnect,
-            SlowConsumer::GapThenRecover,
-            SlowConsumer::DropOldest,
-            SlowConsumer::KeepLatest,
-        ]);
         let is_roomy = prng.one_in(2);
-        let excludes_sender = prng.one_in(3);
-        let shared = ChannelOptions {
-            presence: true,
-            join_leave: true,
-            force_push_join_leave: true,
-            subscribe: Right::ALL,
-            publish: Right::ALL,
-            presence_read: Right::ALL,
-            history_read: Right::ALL,
-            slow_consumer,
-            exclude_sender: excludes_sender,
-            batch_delay: *prng.pick(&[Duration::ZERO, Duration::ZERO, ms(100), ms(400)]),
-            ..ChannelOptions::default()
-        };
-        let history_size = *prng.pick(&[2, 10, 1000]);
-        let history_ttl = if is_roomy {
-            Duration::from_secs(100_000)
-        } else {
-            *prng.pick(&[ms(500), ms(5_000), ms(60_000)])
-        };
-        let kept = ChannelOptions {
-            history_size,
-            history_ttl,
-            history_meta_ttl: history_ttl * 2,
-            force_recovery: true,
-            allow_fossil_delta: true,
-            delta_publish: prng.one_in(2),
-            ..shared.clone()
-        };
-        let namespaces = [("kept".into(), kept), ("loose".into(), shared)];
+        let options = options(is_roomy, prng);
+        let [kept, cached, loose] = &options;
+        let policies = [kept, kept, cached, loose].map(|options| options.slow_consumer);
+        let (history_size, excludes_sender) = (kept.history_size, kept.exclude_sender);
+        let recovers_unasked = cached.auto_cache_recover;
+        let names: [Box<str>; 3] = ["kept".into(), "cached".into(), "loose".into()];
+        let namespaces = names.into_iter().zip(options);
+        let (ping_interval, pong_timeout) = *prng.pick(&[
+            (Duration::ZERO, PATIENCE),
+            (PATIENCE, PATIENCE),
+            (ms(5_000), ms(1_000)),
+        ]);
         let mut faults = Faults::mixed(prng);
         faults.connect_failure = myriad_reactor::sim::Chance::NEVER;
         Self {
@@ -73,9 +65,10 @@ impl Plan {
             steps: prng.between(200, 700),
             clients: prng.between(2, 8),
             faults,
-            slow_consumer,
+            policies,
             history_size,
             excludes_sender,
+            recovers_unasked,
             is_roomy,
             payload_bytes_max: if is_roomy { 60 } else { *prng.pick(&[60, 900]) },
             publish_weight: *prng.pick(&[10, 40, 120]),
@@ -83,8 +76,8 @@ impl Plan {
                 anonymous: true,
                 compression: Compression::Off,
                 namespaces: Arc::new(Namespaces::new(ChannelOptions::default(), namespaces)),
-                ping_interval: *prng.pick(&[Duration::ZERO, ms(5_000)]),
-                pong_timeout: *prng.pick(&[ms(10_000), ms(10_000), ms(1_000)]),
+                ping_interval,
+                pong_timeout,
                 outbound_bytes_max: if is_roomy {
                     1 << 20
                 } else {
@@ -96,11 +89,62 @@ impl Plan {
         }
     }
 
-    /// Whether a subscriber may miss publications without being told.
-    pub(crate) fn drops(&self) -> bool {
+    /// Whether a channel's subscriber may miss publications without being told.
+    pub(crate) fn drops(&self, channel: usize) -> bool {
         matches!(
-            self.slow_consumer,
+            self.policies[channel],
             SlowConsumer::DropOldest | SlowConsumer::KeepLatest
         )
     }
+}
+
+/// The options of channels that are kept, cached and loose.
+fn options(is_roomy: bool, prng: &mut Prng) -> [ChannelOptions; 3] {
+    let ms = Duration::from_millis;
+    let mut policy = || {
+        *prng.pick(&[
+            SlowConsumer::Disconnect,
+            SlowConsumer::Disconnect,
+            SlowConsumer::GapThenRecover,
+            SlowConsumer::DropOldest,
+            SlowConsumer::KeepLatest,
+        ])
+    };
+    let [of_kept, of_cached, of_loose] = [policy(), policy(), policy()];
+    let loose = ChannelOptions {
+        presence: true,
+        join_leave: true,
+        force_push_join_leave: true,
+        subscribe: Right::ALL,
+        publish: Right::ALL,
+        presence_read: Right::ALL,
+        history_read: Right::ALL,
+        allow_tags_filter: true,
+        slow_consumer: of_loose,
+        exclude_sender: prng.one_in(3),
+        batch_delay: *prng.pick(&[Duration::ZERO, Duration::ZERO, ms(100), ms(400)]),
+        ..ChannelOptions::default()
+    };
+    let history_ttl = if is_roomy {
+        Duration::from_secs(100_000)
+    } else {
+        *prng.pick(&[ms(500), ms(5_000), ms(60_000)])
+    };
+    let kept = ChannelOptions {
+        history_size: *prng.pick(&[2, 10, 1000]),
+        history_ttl,
+        history_meta_ttl: history_ttl * 2,
+        force_recovery: true,
+        allow_fossil_delta: true,
+        delta_publish: prng.one_in(2),
+        slow_consumer: of_kept,
+        ..loose.clone()
+    };
+    let cached = ChannelOptions {
+        recovery_mode: RecoveryMode::Cache,
+        auto_cache_recover: prng.one_in(2),
+        slow_consumer: of_cached,
+        ..kept.clone()
+    };
+    [kept, cached, loose]
 }

@@ -3,29 +3,35 @@
 use crate::Counts;
 use crate::client::Client;
 use crate::ledger::Ledger;
-use crate::plan::{CHANNELS, Plan};
+use crate::plan::{CHANNELS, KINDS, Plan, TAG, has_history};
 use myriad_reactor::Waker;
 use myriad_reactor::sim::{Faults, Prng, Sim, SimHandle, SimNet};
 use myriad_shard::{
-    ClientIds, Epoch, HandOver, Mesh, Now, Payload, ProcessLimits, PublishId, Shard,
+    ClientIds, Content, Epoch, HandOver, Mesh, Now, Payload, ProcessLimits, PublishId,
+    PublishOptions, Shard,
 };
 use std::collections::BTreeSet;
 use std::io;
 
 /// What the schedules of CI's seeds must come through.
-pub(crate) const MUST_HAPPEN: [&str; 15] = [
+pub(crate) const MUST_HAPPEN: [&str; 20] = [
     "a batch comes as one frame",
     "a client cannot recover",
     "a client recovers",
     "a connection ends without a close frame",
+    "a client comes from elsewhere",
+    "a client has the newest publication",
+    "a client recovers the newest publication",
     "a delta is applied",
     "a join is told",
     "a leave is told",
     "a ping is answered",
+    "a publication without a place comes",
     "a silent client ends with 3012",
     "a slow client ends with 3008",
     "a subscription ends in a gap",
-    "its own publications are left out",
+    "publications are left out",
+    "no publication is kept to recover",
     "nonsense ends with 1007 or 3501",
     "publications are dropped for a slow client",
     "a quiet moment with nothing missing",
@@ -134,14 +140,31 @@ impl World {
         }
     }
 
-    /// The application publishes.
+    /// The application publishes, mostly with a tag, and sometimes what history does not keep.
     fn publish(&mut self) {
         let channel = self.prng.below(CHANNELS.len());
         let filler = self.prng.below(self.plan.payload_bytes_max / 3);
         let (number, data) = self.ledger.attempt(channel, None, filler);
+        let kind = (!self.prng.one_in(4)).then(|| *self.prng.pick(&KINDS));
+        let skip_history = self.prng.one_in(12);
+        let attempt = &mut self.ledger.attempts[number];
+        attempt.kind = kind;
+        attempt.has_place = has_history(channel) && !skip_history;
         let payload = Payload::Json(String::from_utf8(data).expect("text").into());
+        let content = Content {
+            tags: kind
+                .map(|kind| (TAG.into(), kind.into()))
+                .into_iter()
+                .collect(),
+            ..Content::new(payload)
+        };
+        let options = PublishOptions {
+            skip_history,
+            ..PublishOptions::default()
+        };
         let id = Some(PublishId(number as u64));
-        let published = self.mesh.publish(CHANNELS[channel], payload, id);
+        let name = CHANNELS[channel];
+        let published = self.mesh.publish_content(name, content, options, id);
         published.expect("there is room");
     }
 
@@ -221,7 +244,9 @@ impl World {
         let asker = self.clients.iter().position(|client| client.is_connected);
         if let Some(asker) = asker {
             self.clients[asker].ask_presence(&self.net, channel);
+            self.clients[asker].publish_in_quiet(&self.net, channel, &mut self.ledger);
             self.settle();
+            self.clients[asker].end_quiet();
             if self.clients[asker].is_connected {
                 self.clients[asker].check_presence(channel, &expected);
             }
