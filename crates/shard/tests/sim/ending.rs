@@ -9,7 +9,7 @@ use myriad_shard::{CLOSE_REASONS, CloseReason, Holdings, Metrics, REFUSALS};
 use std::time::Duration;
 
 /// What a drain may take beyond its window and the linger of its last close: some ticks.
-const DRAIN_SLACK_NS: u64 = 10 * TICK_NS;
+pub(crate) const DRAIN_SLACK_NS: u64 = 10 * TICK_NS;
 
 impl World {
     /// The peers leave, each in its way; then the node must be as new.

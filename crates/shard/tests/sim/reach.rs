@@ -47,6 +47,7 @@ impl Reach {
             "session: the control plane answers",
             "session: the control plane is too late",
             "session: too many wait for the control plane",
+            "session: told that the server shuts down",
             "node: drains at once",
             "node: drains over time",
             "node: everybody leaves",

@@ -4,12 +4,16 @@
 //! told is checked as it comes (`visitor`), and against what all others were told (`rooms`).
 
 use crate::desk::Desk;
+use crate::ending::DRAIN_SLACK_NS;
 use crate::plan::Plan;
 use crate::rooms::{ROOMS, Rooms, kind_of};
-use crate::visitor::Visitor;
+use crate::verdict::ns;
+use crate::visitor::{SHUTDOWN, Visitor};
 use crate::world::World;
 use myriad_reactor::sim::{Faults, Prng};
-use myriad_shard::{ChannelOptions, Namespaces, Payload, PersonalChannel, Right, SlowConsumer};
+use myriad_shard::{
+    ChannelOptions, Namespaces, Payload, PersonalChannel, PublishRefused, Right, SlowConsumer,
+};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +24,8 @@ const META_TTL: Duration = Duration::from_secs(60);
 const BATCH_DELAY: Duration = Duration::from_millis(200);
 /// Time for an answer of the control plane, where it answers late or never.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
+/// Of the kinds of steps, those that take no time: the first ones.
+const STEPS_WITHOUT_TIME: usize = 191;
 /// Rounds without anything new after which it is quiet.
 const QUIET_ROUNDS: usize = 6;
 
@@ -39,8 +45,12 @@ pub(crate) fn run(prng: &mut Prng, is_printed: bool) -> World {
     for _ in 0..prng.between(100, 300) {
         hall.step();
     }
-    hall.check_quiet();
-    hall.leave();
+    if hall.world.prng.one_in(4) {
+        hall.drain();
+    } else {
+        hall.check_quiet();
+        hall.leave();
+    }
     hall.world
 }
 
@@ -149,8 +159,23 @@ impl Hall {
     }
 
     fn step(&mut self) {
-        self.world.work.steps += 1;
         match self.world.prng.below(203) {
+            kind @ 0..STEPS_WITHOUT_TIME => return self.happen(kind),
+            191..193 => self.rush(),
+            193..202 => {
+                let ms = *self.world.prng.pick(&[1, 1, 10, 60, 250]);
+                self.world.advance(Duration::from_millis(ms));
+            }
+            _ if self.world.prng.one_in(3) => self.check_quiet(),
+            _ => self.walk(3_000),
+        }
+        self.world.work.steps += 1;
+    }
+
+    /// A step that takes no time.
+    fn happen(&mut self, kind: usize) {
+        self.world.work.steps += 1;
+        match kind {
             0..100 => {
                 let shard = self.world.prng.below(self.world.seats.len());
                 self.world.turn(shard);
@@ -158,15 +183,8 @@ impl Hall {
             }
             100..160 => self.act(),
             160..176 => self.publish(),
-            176..178 => self.rush(),
-            178..190 => self.come(),
-            190..193 => self.desk.decide(&self.world.mesh, &mut self.world.prng),
-            193..202 => {
-                let ms = *self.world.prng.pick(&[1, 1, 10, 60, 250]);
-                self.world.advance(Duration::from_millis(ms));
-            }
-            _ if self.world.prng.one_in(3) => self.check_quiet(),
-            _ => self.walk(3_000),
+            176..188 => self.come(),
+            _ => self.desk.decide(&self.world.mesh, &mut self.world.prng),
         }
     }
 
@@ -185,11 +203,27 @@ impl Hall {
                 let data = Payload::Json(format!("\"{:.>700}\"", "").into());
                 let name = format!("{namespace}:#1");
                 let taken = self.world.mesh.publish(&name, data, None);
-                assert_eq!(taken, Ok(()));
+                let refused = Err(PublishRefused::Draining);
+                let is_draining = self.world.scene.is_draining;
+                assert_eq!(taken, if is_draining { refused } else { Ok(()) });
             }
         }
         self.world
             .log(format_args!("publish {count} to {}", ROOMS[room]));
+        if self.world.prng.one_in(3) {
+            self.meet(room);
+        }
+    }
+
+    /// Some subscribe while publications are under way.
+    fn meet(&mut self, room: usize) {
+        let (net, prng) = (&self.world.net, &mut self.world.prng);
+        for visitor in &mut self.visitors {
+            if visitor.is_connected() && prng.one_in(2) {
+                visitor.subscribe(room, &self.rooms, prng);
+                visitor.write(net, usize::MAX);
+            }
+        }
     }
 
     /// Much for each room. Whoever reads nothing meanwhile is too slow, however long his channels wait for him.
@@ -282,6 +316,10 @@ impl Hall {
             is_moving |= visitor.receive(&world.net, &mut self.rooms, now, &mut world.prng);
             is_moving |= writes && visitor.write(&world.net, usize::MAX);
             if visitor.is_gone() {
+                visitor.check_close(&world.scene);
+                if visitor.close == Some(SHUTDOWN) {
+                    world.reach.note("session: told that the server shuts down");
+                }
                 visitor.end_visits(&mut self.rooms);
                 world.former_peers.deliveries += visitor.deliveries;
             }
@@ -381,6 +419,64 @@ impl Hall {
         }
     }
 
+    /// The node drains while visitors go on. It comes to an end in time, and all are told.
+    fn drain(&mut self) {
+        let over = Duration::from_millis(*self.world.prng.pick(&[0, 300, 3_000]));
+        self.world.log(format_args!("drains over {over:?}"));
+        self.world.mesh.drain(over);
+        self.world.scene.is_draining = true;
+        let linger = self.world.scene.plan.settings.linger_timeout;
+        let deadline = self.world.scene.now + ns(over) + ns(linger) + DRAIN_SLACK_NS;
+        while self.world.seats.iter().any(|seat| !seat.is_finished) {
+            assert!(self.world.scene.now <= deadline, "the drain does not end");
+            for _ in 0..self.world.prng.below(10) {
+                let kind = self.world.prng.below(STEPS_WITHOUT_TIME);
+                self.happen(kind);
+            }
+            self.turn_until_all_sleep();
+            let pause = 20 + self.world.prng.below(30) as u64;
+            self.world.advance(Duration::from_millis(pause));
+        }
+        for visitor in &mut self.visitors {
+            self.world.net.resume(visitor.id);
+        }
+        self.settle();
+        let is_accepted = self.world.net.backlog() == 0;
+        for visitor in &mut self.visitors {
+            assert!(!is_accepted, "visitor {}: no end", visitor.number);
+            visitor.leave(&self.world.net, &mut self.world.prng);
+        }
+        self.exchange(false);
+        self.desk.clear(&self.world.mesh, &mut self.world.prng);
+        // What shards sent to homes that had ended already; and histories are kept after their clients have gone.
+        self.turn_after_the_end();
+        self.world.advance(2 * META_TTL);
+        self.turn_after_the_end();
+        self.check_end();
+    }
+
+    fn turn_after_the_end(&mut self) {
+        let now = self.world.now();
+        for _ in 0..QUIET_ROUNDS {
+            for seat in &mut self.world.seats {
+                seat.shard.turn(now);
+            }
+        }
+    }
+
+    fn turn_until_all_sleep(&mut self) {
+        for _ in 0..1000 {
+            let mut is_awake = false;
+            for index in 0..self.world.seats.len() {
+                is_awake |= self.world.turn(index);
+            }
+            self.exchange(false);
+            if !is_awake {
+                break;
+            }
+        }
+    }
+
     /// All leave; when everything is forgotten, nothing is left.
     fn leave(&mut self) {
         for visitor in &mut self.visitors {
@@ -396,6 +492,10 @@ impl Hall {
         self.desk.clear(&self.world.mesh, &mut self.world.prng);
         self.settle();
         assert!(self.visitors.is_empty(), "somebody has seen no end");
+        self.check_end();
+    }
+
+    fn check_end(&mut self) {
         for what in std::mem::take(&mut self.rooms.reached) {
             self.world.reach.note(what);
         }

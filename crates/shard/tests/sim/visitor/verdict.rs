@@ -1,0 +1,86 @@
+//! Whether what a visitor was told can be, and whether it was told everything.
+
+use super::{Asked, SHUTDOWN, Visitor};
+use crate::peer::Scene;
+use crate::rooms::{ROOMS, Rooms, kind_of};
+use myriad_wire::centrifuge::Encoding;
+use std::collections::BTreeSet;
+
+impl Visitor {
+    /// Whether the reason that it was told can be.
+    pub(crate) fn check_close(&self, scene: &Scene) {
+        let Some(code) = self.close else { return };
+        let settings = &scene.plan.settings;
+        let personal = settings.client.personal_channel.as_ref();
+        let is_single = personal.is_some_and(|personal| personal.single_connection);
+        let may_lose = !self.expects_recovery;
+        let is_plausible = match code {
+            SHUTDOWN => scene.is_draining,
+            1007 | 3500 | 3501 | 3508 => self.has_erred,
+            3008 => may_lose,
+            3010 => may_lose && personal.is_some() && self.has_user,
+            3012 => !settings.ping_interval.is_zero(),
+            3502 => self.client.is_none(),
+            3504 => is_single && self.has_user,
+            // Some of what is published is not JSON.
+            3506 => may_lose && self.encoding == Encoding::Json,
+            _ => false,
+        };
+        assert!(is_plausible, "visitor {}: close {code}", self.number);
+    }
+
+    // Quiet.
+
+    /// Nothing is under way: everything has come.
+    pub(crate) fn check_quiet(&self, rooms: &Rooms) {
+        if self.is_connected() {
+            let mut asked = self.asked.values();
+            let unanswered = asked.find(|asked| matches!(asked, Asked::Rpc(..)));
+            assert!(unanswered.is_none(), "not answered: {unanswered:?}");
+        }
+        for (&room, visit) in &self.visits {
+            let kind = kind_of(room);
+            let name = ROOMS[room];
+            if kind.may_drop {
+                continue;
+            }
+            for (id, issue) in rooms.issues.iter().enumerate().skip(visit.issued) {
+                let is_own = kind.excludes_sender && issue.publisher == Some(self.number);
+                assert!(
+                    issue.room != room
+                        || !issue.is_accepted
+                        || is_own
+                        || visit.received.contains(&(id as u64)),
+                    "{name}: visitor {} has not got {id}",
+                    self.number
+                );
+            }
+            if kind.has_history && !kind.excludes_sender {
+                assert_eq!(
+                    visit.offset,
+                    rooms.top(room, &visit.epoch),
+                    "{name}: behind"
+                );
+            }
+            for &gap in &visit.gaps {
+                let id = rooms.id_at(room, &visit.epoch, gap);
+                let publisher = id.map(|id| rooms.issued(id).publisher);
+                assert!(
+                    publisher.is_none_or(|publisher| publisher == Some(self.number)),
+                    "{name}: {gap} was left out"
+                );
+            }
+        }
+    }
+
+    /// Those of whom it was told are members.
+    pub(crate) fn check_joined(&self, room: usize, members: &BTreeSet<String>) {
+        if let Some(visit) = self.visits.get(&room) {
+            let gone = visit
+                .joined
+                .iter()
+                .find(|client| !members.contains(*client));
+            assert_eq!(gone, None, "{}: its leave was not told", ROOMS[room]);
+        }
+    }
+}
