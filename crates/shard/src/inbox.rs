@@ -99,7 +99,7 @@ impl<R: Reactor> Shard<R> {
             match effect {
                 HomeEffect::Published { asker, position } => match asker {
                     Asker::Control(id) => self.mesh.published(id, position),
-                    Asker::Session(ticket) => self.send_answer(ticket, Answer::Published(position)),
+                    Asker::Session(ticket) => self.send_answer(ticket, Answer::Published),
                 },
                 HomeEffect::Recovered(recovered) => {
                     self.send_answer(recovered.ticket, Answer::Recovered(recovered));
@@ -138,7 +138,7 @@ impl<R: Reactor> Shard<R> {
     /// A home, or the control plane, answers a client's command. The answer to a connection that has gone is dropped.
     fn handle_answer(&mut self, ticket: Ticket, answer: Answer, now: Now) {
         match answer {
-            Answer::Published(position) => self.handle_published(ticket, position, now),
+            Answer::Published => self.handle_published(ticket, now),
             Answer::Recovered(recovered) => self.handle_recovered(recovered, now),
             Answer::History(answer) => self.handle_history_answer(ticket, answer, now),
             Answer::Asked(id, answer) => self.handle_ask_answer(ticket, id, answer, now),

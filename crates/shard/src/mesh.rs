@@ -98,7 +98,7 @@ pub(crate) enum Message {
 /// What a home, or the control plane, answers to a client's command.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Published(Position),
+    Published,
     Recovered(Recovered),
     History(HistoryAnswer),
     Asked(AskId, AskAnswer),

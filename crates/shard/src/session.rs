@@ -200,9 +200,7 @@ impl<R: Reactor> Shard<R> {
     ) -> Result<(), Failure> {
         match request {
             Request::Subscribe(request) => self.handle_subscribe(key, id, &request, now),
-            Request::Unsubscribe(request) => {
-                self.handle_unsubscribe(key, id, &request.channel, now)
-            }
+            Request::Unsubscribe(request) => self.handle_unsubscribe(key, id, &request.channel),
             Request::Publish(request) => self.handle_publish(key, id, &request),
             Request::Presence(request) => self.handle_presence(key, id, &request),
             Request::PresenceStats(request) => {

@@ -3,7 +3,7 @@
 use super::Failure;
 use crate::mesh::{PublishOptions, PublishRefused};
 use crate::shard::Shard;
-use myriad_hub::{Asker, Content, DataFormat, Now, Payload, Position, Ticket};
+use myriad_hub::{Asker, Content, DataFormat, Now, Payload, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{Data, ErrorCode, PublishRequest, is_json};
@@ -73,7 +73,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// The home has given a client's publication its position.
-    pub(crate) fn handle_published(&mut self, ticket: Ticket, _position: Position, now: Now) {
+    pub(crate) fn handle_published(&mut self, ticket: Ticket, now: Now) {
         if let Some(key) = self.close_ticket(ticket) {
             self.answer(key, now, |writer| writer.publish(ticket.command));
         }

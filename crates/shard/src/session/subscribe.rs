@@ -259,7 +259,7 @@ impl<R: Reactor> Shard<R> {
         self.metrics().subscribes.add(1);
         self.announce_join(key, &channel);
         for command in pending.unsubscribes {
-            self.end_subscription(key, &channel, now);
+            self.end_subscription(key, &channel);
             self.reply(format, |writer| writer.unsubscribe(command));
         }
     }

@@ -14,7 +14,6 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         id: u32,
         channel: &str,
-        now: Now,
     ) -> Result<(), Failure> {
         if channel.is_empty() {
             return Err(bad_request("it names no channel"));
@@ -29,14 +28,14 @@ impl<R: Reactor> Shard<R> {
             pending.unsubscribes.push(id);
             return Ok(());
         }
-        self.end_subscription(key, channel, now);
+        self.end_subscription(key, channel);
         let format = format_of(self.hub.connection(key.index).transport());
         self.reply(format, |writer| writer.unsubscribe(id));
         Ok(())
     }
 
     /// Ends a subscription that is made, if there is one, and announces that the client has left.
-    pub(super) fn end_subscription(&mut self, key: Key, channel: &str, _now: Now) {
+    pub(super) fn end_subscription(&mut self, key: Key, channel: &str) {
         let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
             return;
         };
@@ -58,7 +57,7 @@ impl<R: Reactor> Shard<R> {
         if flags.has(SubscriptionFlags::SERVER_SIDE) {
             return self.close_stream(key, CloseReason::InsufficientState, now);
         }
-        self.end_subscription(key, channel, now);
+        self.end_subscription(key, channel);
         let format = format_of(self.hub.connection(index).transport());
         let mut message = Vec::new();
         let push = Push::Unsubscribe(UnsubscribeCode::InsufficientState.into());

@@ -27,14 +27,6 @@ message! {
     pub struct Connected<'a> {
         /// The connection's id.
         client: 1 "client" => Cow<'a, str>,
-        /// The server's version.
-        version: 2 "version" => Cow<'a, str>,
-        /// Whether the token has to be refreshed.
-        expires: 3 "expires" => bool,
-        /// Until then, in seconds.
-        ttl_s: 4 "ttl" => u32,
-        /// From the application.
-        data: 5 "data" => Data<'a>,
         /// Server-side subscriptions.
         subs: 6 "subs" => BTreeMap<Cow<'a, str>, Subscribed<'a>>,
         /// The interval of pings in seconds; 0 for none.
@@ -45,10 +37,6 @@ message! {
 
     /// The subscription that began.
     pub struct Subscribed<'a> {
-        /// Whether the token has to be refreshed.
-        expires: 1 "expires" => bool,
-        /// Until then, in seconds.
-        ttl_s: 2 "ttl" => u32,
         /// Whether a later subscribe may recover.
         recoverable: 3 "recoverable" => bool,
         /// The epoch of `offset`.
@@ -61,14 +49,10 @@ message! {
         offset: 9 "offset" => u64,
         /// Whether the stream has no gaps.
         positioned: 10 "positioned" => bool,
-        /// From the application.
-        data: 11 "data" => Data<'a>,
         /// Whether a recovery was tried.
         was_recovering: 12 "was_recovering" => bool,
         /// Whether publications may be deltas.
         delta: 13 "delta" => bool,
-        /// The number that stands for the channel; 0 for none.
-        id: 14 "id" => i64,
     }
 
     /// A publication.
@@ -83,8 +67,6 @@ message! {
         tags: 7 "tags" => BTreeMap<Cow<'a, str>, Cow<'a, str>>,
         /// Whether `data` is a delta.
         delta: 8 "delta" => bool,
-        /// If it differs from the channel subscribed to.
-        channel: 10 "channel" => Cow<'a, str>,
         /// The epoch, on some publications.
         epoch: 14 "epoch" => Cow<'a, str>,
     }
@@ -95,10 +77,6 @@ message! {
         user: 1 "user" => Cow<'a, str>,
         /// The connection's id.
         client: 2 "client" => Cow<'a, str>,
-        /// From the connection's token.
-        conn_info: 3 "conn_info" => Data<'a>,
-        /// From the subscription's token.
-        chan_info: 4 "chan_info" => Data<'a>,
     }
 
     /// Who is subscribed.
@@ -117,7 +95,7 @@ message! {
         offset: 3 "offset" => u64,
     }
 
-    /// What the application returned, or a message from it.
+    /// What the application returned.
     pub struct Content<'a> {
         /// The payload.
         data: 1 "data" => Data<'a>,
@@ -144,13 +122,11 @@ message! {
     }
 
     struct AnyPush<'a> {
-        id: 1 "id" => i64,
         channel: 2 "channel" => Cow<'a, str>,
         publication: 4 "pub" => Option<Publication<'a>>,
         join: 5 "join" => Option<Membership<'a>>,
         leave: 6 "leave" => Option<Membership<'a>>,
         unsubscribe: 7 "unsubscribe" => Option<Unsubscribed<'a>>,
-        message: 8 "message" => Option<Content<'a>>,
         disconnect: 11 "disconnect" => Option<Disconnected<'a>>,
     }
 
@@ -198,8 +174,6 @@ pub enum ServerMessage<'a> {
     },
     /// What the client did not ask for.
     Push {
-        /// The number that stands for the channel; 0 if `channel` is given.
-        id: i64,
         /// The channel.
         channel: Cow<'a, str>,
         /// What happened.
@@ -234,7 +208,6 @@ pub enum ServerEvent<'a> {
     /// A client's subscription ended.
     Leave(ClientInfo<'a>),
     Unsubscribed(Unsubscribed<'a>),
-    Message(Content<'a>),
     Disconnected(Disconnected<'a>),
     /// An event that this client does not read.
     Other,
@@ -270,11 +243,9 @@ impl<'a> From<AnyPush<'a>> for ServerMessage<'a> {
             .or(push.join.map(info).map(ServerEvent::Join))
             .or(push.leave.map(info).map(ServerEvent::Leave))
             .or(push.unsubscribe.map(ServerEvent::Unsubscribed))
-            .or(push.message.map(ServerEvent::Message))
             .or(push.disconnect.map(ServerEvent::Disconnected))
             .unwrap_or(ServerEvent::Other);
         Self::Push {
-            id: push.id,
             channel: push.channel,
             event,
         }

@@ -49,25 +49,6 @@ pub enum CommandError {
     },
 }
 
-impl CommandError {
-    /// The label of a metric.
-    #[must_use]
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::EmptyFrame => "empty_frame",
-            Self::BlankLine => "blank_line",
-            Self::Json { .. } => "json",
-            Self::NotUtf8 { .. } => "not_utf8",
-            Self::Truncated { .. } => "truncated",
-            Self::Varint { .. } => "varint",
-            Self::WireType { .. } => "wire_type",
-            Self::FieldNumber => "field_number",
-            Self::TooDeep { .. } => "too_deep",
-            Self::NoRequest { .. } => "no_request",
-        }
-    }
-}
-
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -366,7 +366,6 @@ fn payloads_and_escapes_stay_as_written() {
 fn malformed_frames_name_the_field() {
     let sentence = |encoding, frame: &[u8]| {
         let error = decode(encoding, frame).expect_err("malformed");
-        assert!(!error.label().is_empty());
         error.to_string()
     };
     let json = |line: &str| sentence(Encoding::Json, line.as_bytes());
