@@ -182,8 +182,9 @@ impl Client {
     /// From where it was, if it was there before.
     fn subscribe(&mut self, channel: usize, writer: &mut CommandWriter<'_>, prng: &mut Prng) {
         let mut since = self.positions.get(&channel).cloned();
+        let odds = if channel == CACHED { 3 } else { 15 };
         if let Some((epoch, _)) = &mut since
-            && prng.one_in(15)
+            && prng.one_in(odds)
         {
             *epoch = ELSEWHERE.to_owned();
         }

@@ -1,6 +1,6 @@
 //! What a seed decides before anything happens.
 
-use myriad_hub::{ChannelOptions, Namespaces, RecoveryMode, Right, SlowConsumer};
+use myriad_hub::{ChannelOptions, ClientOptions, Namespaces, RecoveryMode, Right, SlowConsumer};
 use myriad_reactor::sim::{Faults, Prng};
 use myriad_shard::{Compression, Settings};
 use std::sync::Arc;
@@ -32,7 +32,8 @@ pub(crate) struct Plan {
     pub(crate) settings: Settings,
     /// Of each channel.
     policies: [SlowConsumer; CHANNELS.len()],
-    pub(crate) history_size: u32,
+    /// Publications that a client may have missed and recovers.
+    pub(crate) recovered_max: u32,
     pub(crate) excludes_sender: bool,
     /// The newest publication comes also to those who do not ask for it.
     pub(crate) recovers_unasked: bool,
@@ -58,6 +59,11 @@ impl Plan {
             (PATIENCE, PATIENCE),
             (ms(5_000), ms(1_000)),
         ]);
+        let recovery_max_publication_limit = *prng.pick(&[300, 5]);
+        let client = ClientOptions {
+            recovery_max_publication_limit,
+            ..ClientOptions::default()
+        };
         let mut faults = Faults::mixed(prng);
         faults.connect_failure = myriad_reactor::sim::Chance::NEVER;
         Self {
@@ -66,7 +72,7 @@ impl Plan {
             clients: prng.between(2, 8),
             faults,
             policies,
-            history_size,
+            recovered_max: history_size.min(recovery_max_publication_limit),
             excludes_sender,
             recovers_unasked,
             is_roomy,
@@ -74,6 +80,7 @@ impl Plan {
             publish_weight: *prng.pick(&[10, 40, 120]),
             settings: Settings {
                 anonymous: true,
+                client,
                 compression: Compression::Off,
                 namespaces: Arc::new(Namespaces::new(ChannelOptions::default(), namespaces)),
                 ping_interval,

@@ -81,7 +81,7 @@ pub(crate) fn check_recovery(
     if plan.is_roomy && epoch != ELSEWHERE {
         assert_eq!(subscribed.epoch, *epoch);
         let missed = subscribed.offset - offset;
-        let most = u64::from(plan.history_size.min(300));
+        let most = u64::from(plan.recovered_max);
         assert!(missed > most, "{missed} missed could be recovered");
     }
 }
