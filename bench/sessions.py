@@ -145,29 +145,32 @@ def history(bench, name, kind, connections):
         filled.update(bench.ask("fill", ports, "bench", count=PUBLISHED))
         return [*JSON_CLIENTS, "--channel", "bench", *HELD]
 
-    figures = bench.run(
-        name, "io_uring", connections, "0", crowd_options, while_held(bench, history=PUBLISHED), PATH
-    )
+    course = while_held(bench, history=lambda run: PUBLISHED)
+    figures = bench.run(name, "io_uring", connections, "0", crowd_options, course, PATH)
     figures["commands"].insert(1, filled["command"])
     return with_commands_of_asked(figures) | {"kind": kind}
 
 
 def members(bench, name, kind, connections):
     """One client reads the first page of the members of a room again and again, and then how many there are."""
-    course = while_held(bench, members=connections, stats=connections)
+    course = while_held(bench, members=lambda run: run.connected, stats=lambda run: run.connected)
     figures = run_json_clients(bench, name, connections, ["--channel", "bench", *HELD], course)
     return with_commands_of_asked(figures) | {"kind": kind}
 
 
 def while_held(bench, **counts):
-    """A course that asks these questions of `ask.py` about the crowd's channel, and then ends."""
+    """A course that asks these questions of `ask.py` about the crowd's channel, and then ends.
+
+    The value of a question is a function of the run: how many publications or members the answer must have. A client that
+    did not connect is no member, and must not end a measurement of hours. Its round does not count.
+    """
 
     def course(run, event):
         if not note_connected(run, event):
             return False
         time.sleep(CALM_S)
         run.figures["asked"] = {
-            question: bench.ask(question, run.ports, "bench", count=count) for question, count in counts.items()
+            question: bench.ask(question, run.ports, "bench", count=count(run)) for question, count in counts.items()
         }
         return True
 

@@ -310,7 +310,14 @@ class CommandTest(unittest.TestCase):
         with replaced(sessions, "CALM_S", 0):
             figures = sessions.history(bench, "run", "io_uring", 7)
         self.assertEqual([question for question, *_ in bench.asked], ["fill", "history"])
+        self.assertEqual(bench.asked[1], ("history", "bench", {"count": 100}))
         self.assertEqual(figures["commands"], ["serve", "ask.py fill", "swarm", "ask.py history"])
+
+    def test_who_did_not_connect_is_no_member(self):
+        bench = FakeBench([progress(6), CONNECTED])
+        with replaced(sessions, "CALM_S", 0):
+            sessions.members(bench, "run", "io_uring", 7)
+        self.assertEqual([options for *_, options in bench.asked], [{"count": 6}, {"count": 6}])
 
     def test_the_probe_waits_for_the_other_members(self):
         probed = []
