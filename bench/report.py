@@ -24,6 +24,7 @@ powers of 1,000.
   the highest.
 * A round does not count if a client was not connected or not reached.
 * *Never* stands for the time of what did not happen in full: a publication did not reach everybody, or a client did not recover.
+  Where clients publish or recover, a client that was not connected is such a case, and the round counts.
 """
 
 
@@ -177,7 +178,8 @@ def _run_line(run):
 def _other(run):
     notes = []
     if not rows.whole(run):
-        notes.append("does not count: a client was not connected or not reached")
+        why = "a client was not connected or not reached"
+        notes.append(why if rows.fails_without_all(run) else f"does not count: {why}")
     if "connect_floor_per_s" in run:
         floor = rows.per_second(run["connect_floor_per_s"])
         notes.append(f"connects at {rows.setup_share_of_floor(run):.2f} of the floor of {floor}")

@@ -65,6 +65,13 @@ class ClientRoomsTest(unittest.TestCase):
             bad = spoiled(published("at 80%", 1_200), f"report.session.{name}", 1)
             self.assertEqual(row("rooms-100k-clients-80").outcome([bad]).measured, "never", name)
 
+    def test_a_room_without_one_of_its_members_has_no_time(self):
+        runs = [published("at 80%", 1_200, turn) for turn in range(3)]
+        for found in runs[:2]:
+            spoiled(found, "report.setup.connected", 99)
+            spoiled(found, "report.client_publish.delivery.expected", None)
+        self.assertEqual(row("rooms-100k-clients-80").outcome(runs).measured, "never (12.50 ms to never, 3 rounds)")
+
     def test_rooms_in_which_nothing_happened_have_no_time(self):
         silent = published("at 50%", 0)
         silent["report"]["client_publish"]["delivery"]["delivery_ms"]["p99"] = None
@@ -87,6 +94,13 @@ class BatchedRoomsTest(unittest.TestCase):
         self.assertEqual(row("rooms-10k-batched-p99").outcome([found]).reached, "yes")
         spoiled(found, "report.client_publish.delivery.received", 3_999_999)
         self.assertEqual(row("rooms-10k-batched-p99").outcome([found]).measured, "never")
+
+    def test_a_round_without_one_of_the_members_counts(self):
+        runs = [published("io_uring", 4_000, turn) for turn in range(2)]
+        spoiled(runs[1], "report.setup.connected", 99)
+        spoiled(runs[1], "report.client_publish.delivery.expected", None)
+        self.assertEqual(row("rooms-10k-batched-rate").outcome(runs).rounds, 2)
+        self.assertEqual(row("rooms-10k-batched-p99").outcome(runs).high, math.inf)
 
 
 class AcksTest(unittest.TestCase):
@@ -133,6 +147,11 @@ class RecoveryTest(unittest.TestCase):
                         {"recovered_publications": 5_001}, {"recovered": 0, "recovered_publications": 0}):
             outcome = row("recovery-10k").outcome([self.run_of(**session)])
             self.assertEqual((outcome.measured, outcome.reached), ("never", "no"), session)
+
+    def test_a_round_in_which_one_does_not_come_back_counts(self):
+        runs = [self.run_of(), self.run_of(recovered=99, recovered_publications=4_950)]
+        spoiled(runs[1], "report.setup.connected", 99)
+        self.assertEqual(row("recovery-10k").outcome(runs).measured, "never (1.2 s to never, 2 rounds)")
 
 
 class AskedTest(unittest.TestCase):
@@ -221,6 +240,8 @@ class PageTest(unittest.TestCase):
     def test_recovery_and_answers_are_shown(self):
         found = RecoveryTest().run_of(unrecovered=2)
         self.assertIn("100 recovered 5,000 publications, 2 did not", self.page("recovery-10k", found))
+        spoiled(found, "report.setup.connected", 98)
+        self.assertIn("| a client was not connected or not reached; ", self.page("recovery-10k", found))
         page = self.page("history-100", AskedTest().run_of())
         self.assertIn("history: 2,000 answers of 11.0 KiB, p50 1.00 ms, p99 4.90 ms", page)
 
