@@ -1,6 +1,9 @@
 """What runs do while their crowd connects and pushes: courses for `Bench.run`, and parts of them."""
 
+import json
 import time
+
+from crowd import displayed, probe
 
 
 def note_connected(run, event):
@@ -37,3 +40,16 @@ def through_pushes(pushes, **counters):
                 figures.update({name: read(run) - before[name] for name, read in counters.items()})
 
     return course
+
+
+def push_from_probe(bench, name, ports, path, pushes, every, *options):
+    """The report of one client beside the crowd, with pushes to the channel that it listens to. It has its command."""
+    report = bench.out / f"{name}.probe.json"
+    origin = f"127.0.0.1:{ports[0]}"
+    command = [
+        bench.myriad, "swarm", f"ws://{origin}{path}", *options, "--connections", "1", "--threads", "1",
+        "--live", "off", "--publish", f"http://{origin}/api/publish", "--pushes", pushes, "--every", every,
+        "--json", report,
+    ]
+    probe(command)
+    return json.loads(report.read_text()) | {"command": displayed(command)}

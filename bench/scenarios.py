@@ -1,6 +1,5 @@
 """The runs behind the figures. Each scenario gives several rows of the table."""
 
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -9,8 +8,8 @@ import namespace
 import quantity
 import report
 import sessions
-from course import note_connected, through_pushes
-from crowd import Run, displayed, probe
+from course import note_connected, push_from_probe, through_pushes
+from crowd import Run
 
 KINDS = ["baseline", "io_uring", "epoll"]
 
@@ -89,20 +88,11 @@ def latency(bench, name, kind, connections):
     def course(run, event):
         if event["event"] != "phase" or event["phase"] != "connected":
             return False
-        report = bench.out / f"{name}.probe.json"
-        origin = f"127.0.0.1:{run.ports[0]}"
-        command = [
-            bench.myriad, "swarm", f"ws://{origin}/raw?channel=probe", "--connections", "1", "--threads", "1",
-            "--live", "off", "--publish", f"http://{origin}/api/publish", "--pushes", "2000", "--every", "10ms",
-            "--json", report,
-        ]
-        probe(command)
-        run.figures["probe"] = json.loads(report.read_text())
-        run.figures["probe_command"] = command
+        run.figures["probe"] = push_from_probe(bench, name, run.ports, "/raw?channel=probe", 2_000, "10ms")
         return True
 
     figures = bench.run(name, kind, connections, "0", lambda kind, ports: ["--duration", "10m"], course)
-    figures["commands"].append(displayed(figures.pop("probe_command")))
+    figures["commands"].append(figures["probe"].pop("command"))
     return figures
 
 

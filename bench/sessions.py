@@ -1,10 +1,9 @@
 """Runs with clients that have a session: broadcasts, rooms, recovery, and answers to what clients ask."""
 
-import json
 import time
 
-from course import note_connected, through_pushes, until_over
-from crowd import Run, displayed, probe
+from course import note_connected, push_from_probe, through_pushes, until_over
+from crowd import Run
 
 PATH = "/connection/websocket"
 JSON_CLIENTS = ["--protocol", "centrifuge-json"]
@@ -194,7 +193,8 @@ def many_channels(bench, name, kind, connections):
             run.messages = event["messages"]
         if note_connected(run, event):
             before = run.messages
-            run.figures["probe"] = push_from_probe(bench, name, run.ports, f"room-{channel}")
+            listening = [*JSON_CLIENTS, "--channel", f"room-{channel}"]
+            run.figures["probe"] = push_from_probe(bench, name, run.ports, PATH, PROBE_PUSHES, "20ms", *listening)
             run.heard = lambda: run.messages - before
             run.patient_until = time.monotonic() + REST_PATIENCE_S
         if "probe" not in run.figures:
@@ -206,16 +206,3 @@ def many_channels(bench, name, kind, connections):
     figures = run_json_clients(bench, name, connections, options, course)
     figures["commands"].append(figures["probe"].pop("command"))
     return figures | {"kind": kind}
-
-
-def push_from_probe(bench, name, ports, channel):
-    """The report of one client that joins `channel`, with pushes to it. It has its command."""
-    report = bench.out / f"{name}.probe.json"
-    origin = f"127.0.0.1:{ports[0]}"
-    command = [
-        bench.myriad, "swarm", f"ws://{origin}{PATH}", *JSON_CLIENTS, "--channel", channel, "--connections", "1",
-        "--threads", "1", "--live", "off", "--publish", f"http://{origin}/api/publish", "--pushes", PROBE_PUSHES,
-        "--every", "20ms", "--json", report,
-    ]
-    probe(command)
-    return json.loads(report.read_text()) | {"command": displayed(command)}

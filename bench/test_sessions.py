@@ -4,8 +4,11 @@ import argparse
 import contextlib
 import io
 import math
+import tempfile
 import unittest
+from pathlib import Path
 
+import course
 import report
 import rows
 import run as bench_run
@@ -343,8 +346,9 @@ class CommandTest(unittest.TestCase):
     def test_the_probe_waits_for_the_other_members(self):
         probed = []
 
-        def push(bench, name, ports, channel):
-            probed.append(channel)
+        def push(bench, name, ports, path, pushes, every, *options):
+            self.assertEqual((path, pushes), (sessions.PATH, 1_000))
+            probed.append(options[-1])
             return {"command": "swarm probe"}
 
         events = [progress(1_000), CONNECTED, progress(1_000, 9_999), progress(1_000, 10_000), progress(1_000, 10_001)]
@@ -364,6 +368,22 @@ class CommandTest(unittest.TestCase):
             bench = FakeBench([progress(1_000), CONNECTED, progress(1_000, 10_000)])
             self.assertEqual(sessions.many_channels(bench, "run", "io_uring", 1_000)["others"]["received"], 0)
             self.assertEqual(bench.ended_at, 1)
+
+    def test_a_probe_is_one_client_that_pushes_to_itself(self):
+        started = []
+
+        def probe(command):
+            started.append([str(word) for word in command])
+            command[-1].write_text('{"fanout": {}}')
+
+        with tempfile.TemporaryDirectory() as out, replaced(course, "probe", probe):
+            bench = argparse.Namespace(out=Path(out), myriad="/build/myriad")
+            found = course.push_from_probe(bench, "run", [8000], "/raw?channel=probe", 2_000, "10ms", "--protocol", "raw")
+        self.assertEqual(started[0][2:5], ["ws://127.0.0.1:8000/raw?channel=probe", "--protocol", "raw"])
+        self.assertEqual(found, {"fanout": {}, "command": (
+            "myriad swarm 'ws://127.0.0.1:8000/raw?channel=probe' --protocol raw --connections 1 --threads 1 --live off "
+            "--publish http://127.0.0.1:8000/api/publish --pushes 2000 --every 10ms --json report.json"
+        )})
 
     def test_the_page_names_no_folders(self):
         command = [
