@@ -25,7 +25,7 @@ import time
 import urllib.request
 
 PATIENCE_S = 10
-# Of a publication: those of a line of chat.
+# Bytes of text in a publication, as in a line of chat.
 TEXT_BYTES = 64
 PAGE_MEMBERS = 1_000
 # The first answer is parsed and checked, and then one of so many.

@@ -8,7 +8,7 @@ from crowd import Run
 PATH = "/connection/websocket"
 JSON_CLIENTS = ["--protocol", "centrifuge-json"]
 PROTOCOLS = ("raw", "centrifuge-json", "centrifuge-protobuf")
-# A crowd that something else is measured beside. It is told to end before.
+# Longer than any measurement beside the crowd. The course ends it earlier.
 HELD = ["--duration", "10m"]
 # Between the end of connecting and the first publication of a client: the crowd's own `--warmup`.
 WARM_UP_S = 2
@@ -16,7 +16,7 @@ WARM_UP_S = 2
 CALM_S = 2
 
 ROOM_MEMBERS = 100
-# Of rooms-100k: the share of the target that is published, by kind of run.
+# rooms-100k: for each kind of run, the share of the target rate that is published.
 ROOM_LOADS = {"at 50%": 0.5, "at 80%": 0.8, "at 100%": 1.0}
 ROOM_DELIVERIES_PER_S = 150_000
 ROOM_SECONDS = 30
@@ -38,7 +38,7 @@ allow_publish_for_subscriber = true
 allow_publish_for_anonymous = true
 """
 
-# Of publish-ack-10k: the share of the target that is published, by kind of run.
+# publish-ack-10k: for each kind of run, the share of the target rate that is published.
 ACK_LOADS = {"at 25%": 0.25, "at 50%": 0.5, "at 75%": 0.75, "at 100%": 1.0}
 ACKS_PER_S = 100_000
 ACK_SECONDS = 20
@@ -47,7 +47,7 @@ MISSED_EACH = 50
 # As many as `--dev` keeps.
 PUBLISHED = 100
 
-# Of channels-1m.
+# channels-1m: clients in a channel, the channel that is measured, and pushes to it.
 CHANNEL_MEMBERS = 10
 PROBED_CHANNEL = 77
 PROBE_PUSHES = 1_000
