@@ -13,7 +13,9 @@ until the last byte of the answer has been read. The answer is parsed after that
 
 import argparse
 import base64
+import contextlib
 import gc
+import http.client
 import json
 import math
 import os
@@ -32,12 +34,23 @@ PAGE_MEMBERS = 1_000
 CHECKED_EVERY = 100
 # A frame with a whole text message in it.
 TEXT_FRAME = 0x81
+# Of a wrong answer, as much is shown.
+SHOWN_BYTES = 200
 # Room for an answer, and for what comes with it.
 BUFFER_BYTES = 4 << 20
 
 
 class WrongAnswer(Exception):
     """The server did not answer, or answered something else than it should."""
+
+
+@contextlib.contextmanager
+def reading(answer):
+    """For code that reads this answer: what it does not find there is the server's mistake, and not one of this program."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise WrongAnswer(f"an answer cannot be read ({error!r}): {answer[:SHOWN_BYTES]!r}") from error
 
 
 class Client:
@@ -56,17 +69,13 @@ class Client:
         self.commands = 0
         try:
             self._upgrade(origin)
-            self.ask("connect", {})
+            self.time_answer("connect", {})
         except BaseException:
             self.close()
             raise
 
     def close(self):
         self.socket.close()
-
-    def ask(self, method, request):
-        """The result of a command."""
-        return self.result(method, self.time_answer(method, request)[0])
 
     def time_answer(self, method, request):
         """The answer to a command as it came, and how long it took in milliseconds."""
@@ -78,11 +87,8 @@ class Client:
         elapsed_ms = (time.perf_counter() - started) * 1000
         # Cheap enough for every answer. An error has its own name in the place of the method's.
         if not answer.startswith(b'{"id":%d,"%s":' % (self.commands, method.encode())):
-            raise WrongAnswer(f"the answer to {method} is {answer[:200]!r}")
+            raise WrongAnswer(f"the answer to {method} is {answer[:SHOWN_BYTES]!r}")
         return answer, elapsed_ms
-
-    def result(self, method, answer):
-        return json.loads(answer)[method]
 
     def _upgrade(self, origin):
         key = base64.b64encode(os.urandom(16)).decode()
@@ -95,7 +101,7 @@ class Client:
         head = bytes(self.view[:end])
         self._drop(end + 4)
         if not head.startswith(b"HTTP/1.1 101 "):
-            raise WrongAnswer(f"the upgrade is answered with {head[:200]!r}")
+            raise WrongAnswer(f"the upgrade is answered with {head[:SHOWN_BYTES]!r}")
 
     def _next_message(self):
         while (message := self._next_frame()) == b"{}":
@@ -150,16 +156,20 @@ def masked(text):
 
 def fill(origin, channel, count):
     """Publishes so often, each time the next number, and returns the position of the last publication."""
-    positions = []
+    first = None
     for number in range(count):
         body = json.dumps({"channel": channel, "data": {"number": number, "text": "x" * TEXT_BYTES}}).encode()
         request = urllib.request.Request(f"http://{origin}/api/publish", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            positions.append(json.load(answer))
-    first, last = positions[0], positions[-1]
-    if last["epoch"] != first["epoch"] or last["offset"] - first["offset"] != count - 1:
-        raise WrongAnswer(f"{count} publications have the positions {first} to {last}")
-    return {"epoch": last["epoch"], "offset": last["offset"]}
+            text = answer.read()
+        with reading(text):
+            position = json.loads(text)
+            found = position["epoch"], position["offset"] - number
+        first = first or found
+        if found != first:
+            raise WrongAnswer(f"publication {number} has the position {position}, and the first one {first[0]}:{first[1]}")
+    epoch, offset = first
+    return {"epoch": epoch, "offset": offset + count - 1}
 
 
 def check_history(result, count):
@@ -199,7 +209,8 @@ def measure(client, question, channel, count, requests, warm_up):
     for number in range(warm_up + requests):
         answer, elapsed_ms = client.time_answer(method, words)
         if number % CHECKED_EVERY == 0:
-            check(client.result(method, answer), count)
+            with reading(answer):
+                check(json.loads(answer)[method], count)
             checked += 1
         if number >= warm_up:
             times.append(elapsed_ms)
@@ -240,10 +251,9 @@ def main():
         else:
             requests = options.requests or QUESTIONS[options.question][-1]
             warm_up = requests // 10 if options.warm_up is None else options.warm_up
-            client = Client(options.origin)
-            figures = measure(client, options.question, options.channel, options.count, requests, warm_up)
-            client.close()
-    except (WrongAnswer, OSError) as failure:
+            with contextlib.closing(Client(options.origin)) as client:
+                figures = measure(client, options.question, options.channel, options.count, requests, warm_up)
+    except (WrongAnswer, OSError, http.client.HTTPException) as failure:
         sys.exit(f"{options.question} {options.channel}: {failure}")
     print(json.dumps(figures))
     return 0

@@ -4,9 +4,11 @@ import contextlib
 import io
 import json
 import socket
+import sys
 import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from unittest import mock
 
 import ask
 
@@ -178,6 +180,38 @@ class CheckTest(unittest.TestCase):
             self.assertEqual(read_command(io.BytesIO(ask.masked(text))), text)
 
 
+class MainTest(unittest.TestCase):
+    def said(self, question, answer):
+        """What `ask.py` says about a server that answers all but `connect` so."""
+
+        def malformed(text):
+            return replies({})(text) if b"connect" in text else frame(answer % json.loads(text)["id"])
+
+        with server(malformed) as (origin, _):
+            words = ["ask.py", question, origin, "room", "--requests", "1"]
+            with mock.patch.object(sys, "argv", words), self.assertRaises(SystemExit) as ended:
+                ask.main()
+        return ended.exception.code
+
+    def test_a_malformed_answer_is_named(self):
+        for question, answer in (
+            ("history", b'{"id":%d,"history":{'),
+            ("history", b'{"id":%d,"history":[]}'),
+            ("history", b'{"id":%d,"history":{}}'),
+            ("history", b'{"id":%d,"history":{"publications":[{}],"offset":1}}'),
+            ("history", b'{"id":%d,"history":{"publications":7,"offset":1}}'),
+            ("history", b'{"id":%d,"history":{"offset":"\xff"}}'),
+            ("members", b'{"id":%d,"presence":{"presence":7}}'),
+            ("members", b'{"id":%d,"presence":null}'),
+            ("stats", b'{"id":%d,"presence_stats":7}'),
+        ):
+            with self.subTest(answer=answer):
+                said = self.said(question, answer)
+                self.assertTrue(said.startswith(f"{question} room: an answer cannot be read ("), said)
+                # The first command is `connect`.
+                self.assertTrue(said.endswith(f": {answer % 2!r}"), said)
+
+
 class FillTest(unittest.TestCase):
     def positions(self, found):
         """The position that `fill` gives for a server whose publications get these."""
@@ -213,6 +247,11 @@ class FillTest(unittest.TestCase):
         for last in ({"offset": 3, "epoch": "e"}, {"offset": 2, "epoch": "f"}):
             with self.assertRaises(ask.WrongAnswer):
                 self.positions([{"offset": 1, "epoch": "e"}, last])
+
+    def test_a_malformed_position_is_refused(self):
+        for position in ({}, [], {"offset": "1", "epoch": "e"}, {"offset": 1}):
+            with self.assertRaisesRegex(ask.WrongAnswer, "cannot be read"):
+                self.positions([position])
 
 
 if __name__ == "__main__":
