@@ -26,6 +26,8 @@ pub(crate) enum MembersKind {
     Page {
         after: Option<ClientId>,
         members_max: usize,
+        /// The client wants all members, and would not know of a second page.
+        is_whole: bool,
     },
     /// How many clients and users there are.
     Stats,
@@ -37,8 +39,6 @@ pub(super) struct MembersWish {
     ticket: Ticket,
     channel: Arc<str>,
     kind: MembersKind,
-    /// The client wants all members, and would not know of a second page.
-    is_whole: bool,
 }
 
 /// A question from one shard to all.
@@ -71,8 +71,6 @@ pub(crate) struct MembersPage {
 pub(crate) struct Gather {
     ticket: Ticket,
     kind: MembersKind,
-    /// The client wants all members, and would not know of a second page.
-    is_whole: bool,
     shards_remaining: usize,
     members: Vec<ClientInfo>,
     has_more: bool,
@@ -101,8 +99,9 @@ impl<R: Reactor> Shard<R> {
         let kind = MembersKind::Page {
             after,
             members_max: wanted,
+            is_whole: request.limit == 0,
         };
-        self.ask_members(key, id, &request.channel, kind, request.limit == 0)
+        self.ask_members(key, id, &request.channel, kind)
     }
 
     pub(super) fn handle_presence_stats(
@@ -112,7 +111,7 @@ impl<R: Reactor> Shard<R> {
         channel: &str,
     ) -> Result<(), Failure> {
         self.check_members_right(key, channel)?;
-        self.ask_members(key, id, channel, MembersKind::Stats, true)
+        self.ask_members(key, id, channel, MembersKind::Stats)
     }
 
     fn check_members_right(&self, key: Key, channel: &str) -> Result<(), Failure> {
@@ -135,14 +134,12 @@ impl<R: Reactor> Shard<R> {
         id: u32,
         channel: &str,
         kind: MembersKind,
-        is_whole: bool,
     ) -> Result<(), Failure> {
         let ticket = self.open_ticket(key, id)?;
         let wish = MembersWish {
             ticket,
             channel: channel.into(),
             kind,
-            is_whole,
         };
         let question = Question::Members(Box::new(wish));
         self.sessions.questions.push(key, question);
@@ -157,7 +154,6 @@ impl<R: Reactor> Shard<R> {
         let gather = Gather {
             ticket: wish.ticket,
             kind: wish.kind,
-            is_whole: wish.is_whole,
             shards_remaining: shards,
             members: Vec::new(),
             has_more: false,
@@ -181,9 +177,9 @@ impl<R: Reactor> Shard<R> {
         let (asker, gather) = question.asker;
         let page = match question.kind {
             MembersKind::Stats => self.members_stats(question, gather),
-            MembersKind::Page { after, members_max } => {
-                self.members_page(&question.channel, gather, after, members_max)
-            }
+            MembersKind::Page {
+                after, members_max, ..
+            } => self.members_page(&question.channel, gather, after, members_max),
         };
         self.send_message(asker, Message::MembersPage(Box::new(page)));
     }
@@ -268,11 +264,13 @@ impl<R: Reactor> Shard<R> {
         let Some(key) = self.close_ticket(gather.ticket) else {
             return;
         };
-        if gather.is_cut_short() {
-            let (ticket, code) = (gather.ticket, ErrorCode::LimitExceeded);
+        let (ticket, is_cut_short) = (gather.ticket, gather.is_cut_short());
+        // Who was closed over a list that does not fit would come back and ask for it again.
+        if is_cut_short || !self.reply_if_it_fits(key, |writer| gather.write(writer)) {
+            let code = ErrorCode::LimitExceeded;
             self.answer_error(key, ticket, || Asked::command("presence", ""), code, now);
         } else {
-            self.answer(key, now, |writer| gather.write(writer));
+            self.finish_replies(key, now);
         }
     }
 }
@@ -281,9 +279,11 @@ impl Gather {
     /// Whether the client wants all members, and an answer has no room for them. Part of a list must not pass for the whole.
     fn is_cut_short(&self) -> bool {
         match self.kind {
-            MembersKind::Page { members_max, .. } => {
-                self.is_whole && (self.has_more || self.members.len() > members_max)
-            }
+            MembersKind::Page {
+                members_max,
+                is_whole,
+                ..
+            } => is_whole && (self.has_more || self.members.len() > members_max),
             MembersKind::Stats => false,
         }
     }

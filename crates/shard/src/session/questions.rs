@@ -97,7 +97,7 @@ impl Questions {
         self.waiting.remove(&client);
     }
 
-    /// Whether a question waits that may be asked now.
+    /// Whether questions wait and none is under way. While one is, its answer wakes the shard.
     pub(super) fn has_next(&self) -> bool {
         self.cost == 0 && !self.waiting.is_empty()
     }

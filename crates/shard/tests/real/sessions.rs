@@ -16,6 +16,7 @@ on_both_drivers!(
     what_breaks_the_protocol_closes_with_its_code,
     a_client_that_does_not_connect_is_closed,
     members_are_listed_in_pages_and_counted,
+    a_member_list_that_does_not_fit_is_an_error,
     joins_and_leaves_reach_those_who_wish_them,
     a_user_gets_his_personal_channel,
     a_new_connection_of_a_user_ends_the_older_ones,
@@ -292,6 +293,25 @@ fn members_are_listed_in_pages_and_counted(driver: Driver) {
     assert_eq!(members.len(), 1, "it finds itself: {own}");
     let empty = client.ask(&json!({"id": 7, "presence": {"channel": "empty"}}));
     assert_eq!(empty["presence"], json!({"presence": {}}));
+}
+
+fn a_member_list_that_does_not_fit_is_an_error(driver: Driver) {
+    let options = Options {
+        outbound_bytes_max: 4096,
+        ..Options::default()
+    };
+    let node = Node::start(driver, options);
+    let mut clients: Vec<_> = (0..60).map(|_| Client::open(&node)).collect();
+    for client in &mut clients {
+        client.ask(&json!({"id": 2, "subscribe": {"channel": "room"}}));
+    }
+    let client = &mut clients[0];
+    let whole = client.ask(&json!({"id": 3, "presence": {"channel": "room"}}));
+    assert_eq!(whole["error"]["code"], 106, "{whole}");
+    let page = client.ask(&json!({"id": 4, "presence": {"channel": "room", "limit": 5}}));
+    let members = page["presence"]["presence"].as_object();
+    assert_eq!(members.map(|members| members.len()), Some(5), "{page}");
+    assert!(page["presence"]["cursor"].is_string());
 }
 
 fn joins_and_leaves_reach_those_who_wish_them(driver: Driver) {
