@@ -148,12 +148,12 @@ pub(crate) enum Membership {
 const MERGED_MAX: usize = 256;
 /// Publications that may wait in a channel before its clients are to publish later. Of bytes, as many as the budget of a
 /// connection.
-const CROWDED_MAX: usize = 1000;
-/// Times as much may wait before the channel waits for none of its members. Clients of several shards that publish at once come
-/// nearly this far.
-const OVERCROWDED: usize = 2;
+const WAITING_MAX: usize = 1000;
+/// At this multiple of the limit for clients, the channel pauses for nobody. Each shard refuses only its own clients, so those of
+/// three or more shards may pass it.
+const END_PAUSES_FACTOR: usize = 2;
 /// The same, as quarters of what all publications in flight may hold. Clients do not come this far.
-const OVERCROWDED_QUARTERS: u64 = 3;
+const END_PAUSES_QUARTERS: u64 = 3;
 
 /// What waits to be delivered to a channel's members on this shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -185,14 +185,15 @@ impl Backlog {
         removed.bytes
     }
 
-    pub(crate) fn add_offer(&mut self, bytes: usize) {
+    /// Adds one publication.
+    pub(crate) fn add_one(&mut self, bytes: usize) {
         self.publications += 1;
         self.bytes += bytes;
     }
 
-    /// Whether it is this many times what makes a channel crowded.
-    fn is_crowd(&self, times: usize, budget: u32) -> bool {
-        self.publications >= times * CROWDED_MAX || self.bytes >= times * budget as usize
+    /// Whether it is at least this many times the limit for clients.
+    fn reaches(&self, times: usize, budget: u32) -> bool {
+        self.publications >= times * WAITING_MAX || self.bytes >= times * budget as usize
     }
 }
 
@@ -214,8 +215,8 @@ pub(crate) struct Channel {
     /// What is to be delivered, the first of them under way when `cursor` is not zero.
     pub(crate) deliveries: VecDeque<Delivery>,
     pub(crate) backlog: Backlog,
-    /// What clients of this shard have published in this turn: it may not have come back yet.
-    pub(crate) offered: Backlog,
+    /// What was taken from clients of this shard in this turn: it may not have come back yet.
+    pub(crate) taken: Backlog,
     /// Next member for the first delivery.
     pub(crate) cursor: usize,
     pub(crate) pace: Pace,
@@ -240,23 +241,24 @@ impl Channel {
             last_offset: 0,
             deliveries: VecDeque::new(),
             backlog: Backlog::default(),
-            offered: Backlog::default(),
+            taken: Backlog::default(),
             cursor: 0,
             pace: Pace::default(),
         }
     }
 
     /// Whether clients are to publish later. `budget` is that of a connection's queue, in bytes.
-    pub(crate) fn is_crowded(&self, budget: u32) -> bool {
-        self.backlog.is_crowd(1, budget) || self.offered.is_crowd(1, budget)
+    pub(crate) fn refuses_clients(&self, budget: u32) -> bool {
+        self.backlog.reaches(1, budget) || self.taken.reaches(1, budget)
     }
 
-    /// Whether no member is to be waited for.
-    pub(crate) fn is_overcrowded(&self, budget: u32) -> bool {
-        let newest = self.deliveries.back();
-        let newest = newest.and_then(|delivery| delivery.publications().last());
-        self.backlog.is_crowd(OVERCROWDED, budget)
-            || newest.is_some_and(|newest| newest.held_quarters() >= OVERCROWDED_QUARTERS)
+    /// Whether so much waits that the channel pauses for nobody.
+    pub(crate) fn ends_pauses(&self, budget: u32) -> bool {
+        // Joins and leaves may be behind it.
+        let mut newest_first = self.deliveries.iter().rev();
+        let newest = newest_first.find_map(|delivery| delivery.publications().last());
+        self.backlog.reaches(END_PAUSES_FACTOR, budget)
+            || newest.is_some_and(|newest| newest.held_quarters() >= END_PAUSES_QUARTERS)
     }
 
     /// Makes one batch of the deliveries that wait, as far as they are publications and the batch stays under `bytes_max`: a

@@ -53,6 +53,12 @@ impl Delivery {
         }
     }
 
+    /// How many publications its frame has.
+    #[must_use]
+    pub fn publication_count(&self) -> u16 {
+        u16::try_from(self.publications().len()).unwrap_or(u16::MAX)
+    }
+
     /// About as many bytes as it adds to a queue.
     #[must_use]
     pub fn bytes(&self) -> usize {

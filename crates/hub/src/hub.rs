@@ -48,8 +48,8 @@ pub struct Hub {
     pub(crate) delivering: VecDeque<u32>,
     /// Channels with a delivery that begins at this tick.
     pub(crate) paused: BTreeSet<(Tick, u32)>,
-    /// Channels to which clients of this shard have published in this turn.
-    offered: Vec<u32>,
+    /// Channels of which something was taken from clients of this shard in this turn.
+    taken: Vec<u32>,
     /// The time of the deliveries of this turn.
     delivery_tick: Tick,
     /// Connections with something to send that does not wait for their socket, each once.
@@ -95,7 +95,7 @@ impl Hub {
             names: HashMap::new(),
             delivering: VecDeque::new(),
             paused: BTreeSet::new(),
-            offered: Vec::new(),
+            taken: Vec::new(),
             delivery_tick: now.tick(),
             flush: Vec::new(),
             deliveries: 0,

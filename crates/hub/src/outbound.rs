@@ -16,6 +16,8 @@ pub enum Chunk {
         frame: Arc<[u8]>,
         /// The index of the subscription that it is for. Once that has ended, the same index may name another one.
         subscription: u32,
+        /// How many publications the frame has.
+        publications: u16,
     },
     /// This connection's own: a reply, a control frame.
     Owned(Box<[u8]>),
@@ -150,22 +152,25 @@ impl Outbound {
     /// Drops publications of which no byte was sent and whose subscription `may_go`, the oldest first, until that has freed
     /// `wanted` or none is left. Returns how many, and by how much the cost fell.
     ///
-    /// Looks at no chunk behind the last one that goes: those that may go mostly are in front.
+    /// Moves no chunk behind the last one that goes: those that may go mostly are in front. Where none may go, it moves none.
     pub(crate) fn drop_oldest(
         &mut self,
         wanted: usize,
-        mut may_go: impl FnMut(u32) -> bool,
-    ) -> (usize, u32) {
+        may_go: impl Fn(u32) -> bool,
+    ) -> (u64, u32) {
+        let begun = usize::from(self.taken > 0);
+        let goes = |chunk: &Chunk| matches!(chunk, Chunk::Publication { subscription, .. } if may_go(*subscription));
+        if !self.chunks.iter().skip(begun).any(goes) {
+            return (0, 0);
+        }
         let (mut dropped, mut cost) = (0, 0);
-        let mut staying = Vec::new();
-        let mut is_begun = self.taken > 0;
+        let mut staying: Vec<Chunk> = self.chunks.drain(..begun).collect();
         while cost < wanted
             && let Some(chunk) = self.chunks.pop_front()
         {
-            let stays = std::mem::take(&mut is_begun);
             match chunk {
-                Chunk::Publication { subscription, .. } if !stays && may_go(subscription) => {
-                    dropped += 1;
+                Chunk::Publication { publications, .. } if goes(&chunk) => {
+                    dropped += u64::from(publications);
                     cost += chunk.cost(0);
                 }
                 _ => staying.push(chunk),
@@ -179,17 +184,28 @@ impl Outbound {
         (dropped, before - self.cost)
     }
 
-    /// Drops the last publication of a subscription, if no byte of it was sent. Returns by how much the cost fell.
-    pub(crate) fn drop_newest_publication(&mut self, of: u32) -> Option<u32> {
-        let is_one = |chunk: &Chunk| matches!(chunk, Chunk::Publication { subscription, .. } if *subscription == of);
-        let index = self.chunks.iter().rposition(is_one)?;
+    /// Drops the last frame of publications of a subscription, if no byte of it was sent. Returns how many publications it has,
+    /// and by how much the cost fell.
+    pub(crate) fn drop_newest_publication(&mut self, of: u32) -> Option<(u16, u32)> {
+        let count = |chunk: &Chunk| match chunk {
+            Chunk::Publication {
+                subscription,
+                publications,
+                ..
+            } if *subscription == of => Some(*publications),
+            _ => None,
+        };
+        let index = self
+            .chunks
+            .iter()
+            .rposition(|chunk| count(chunk).is_some())?;
         if index == 0 && self.taken > 0 {
             return None;
         }
         let chunk = self.chunks.remove(index)?;
         let before = self.cost;
         self.uncount(chunk.cost(0));
-        Some(before - self.cost)
+        Some((count(&chunk)?, before - self.cost))
     }
 
     /// Which kind of [`Outbound::drop_untouched`] this would be.
@@ -282,6 +298,7 @@ mod tests {
         let publication = |subscription, bytes: &[u8]| Chunk::Publication {
             frame: bytes.into(),
             subscription,
+            publications: 3,
         };
         let mut outbound = Outbound::default();
         for (subscription, bytes) in [(1, b"aa"), (2, b"bb"), (1, b"cc"), (1, b"dd")] {
@@ -290,12 +307,12 @@ mod tests {
         outbound.push(owned(b"ee"));
         outbound.advance(1);
         let cost = u32::try_from(2 + CHUNK_BYTES).expect("small");
-        assert_eq!(outbound.drop_oldest(1, |of| of == 1), (1, cost));
+        assert_eq!(outbound.drop_oldest(1, |of| of == 1), (3, cost));
         assert_eq!(content(&outbound), b"abbddee");
         outbound.push(publication(1, b"ff"));
-        assert_eq!(outbound.drop_newest_publication(1), Some(cost));
+        assert_eq!(outbound.drop_newest_publication(1), Some((3, cost)));
         assert_eq!(content(&outbound), b"abbddee");
-        assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 1), (1, cost));
+        assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 1), (3, cost));
         assert_eq!(
             content(&outbound),
             b"abbee",
@@ -303,7 +320,7 @@ mod tests {
         );
         assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 1), (0, 0));
         assert_eq!(outbound.drop_newest_publication(1), None);
-        assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 2), (1, cost));
+        assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 2), (3, cost));
         assert_eq!(outbound.cost(), outbound.recount());
     }
 

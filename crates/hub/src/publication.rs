@@ -156,7 +156,8 @@ impl Publication {
 
     /// What a publication can come to hold, its permit's size: the data, and for each protocol its frame, with
     /// compression one more for each window that makes a difference. Frames with deltas count as one protocol more: a delta is
-    /// smaller than the data. Characters that have to be escaped are not counted.
+    /// smaller than the data. Characters that have to be escaped are not counted, nor is the frame of a batch that a shard makes of
+    /// what waits.
     #[must_use]
     pub fn bytes_max(content: &Content, compression: Compression) -> u64 {
         /// Its record, the heads of its frames, its entries in inboxes.

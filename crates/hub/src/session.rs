@@ -27,7 +27,7 @@ pub struct Session {
     pub user: Option<Arc<str>>,
     /// What the application says of the connection, for other clients: JSON, or bytes for protobuf clients.
     pub info: Option<Arc<[u8]>>,
-    /// Commands that wait for an answer from a home or from all shards.
+    /// Commands that wait for an answer from a home, from all shards, or from the control plane.
     pub tickets_open: u16,
     /// How far it has come.
     pub state: SessionState,

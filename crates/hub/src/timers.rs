@@ -152,7 +152,7 @@ impl Hub {
         !doubted
     }
 
-    /// The earliest tick at which [`Hub::poll_due`] or [`Hub::resume_deliveries`] may have something, or a tick before it.
+    /// The earliest tick at which [`Hub::poll_due`] or [`Hub::begin_deliveries`] may have something, or a tick before it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Tick> {
         let deadlines = [self.wheel.next_deadline(), self.next_resumption()];

@@ -10,25 +10,27 @@ use myriad_wheel::Key;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A turn's deliveries may add this share of a connection's outbound budget to its queue: then the queue is flushed. A reader
-/// who takes everything at once is not slow because many publications came in one turn.
-const BURST_SHARE: usize = 4;
+/// A turn's deliveries may add a quarter of a connection's outbound budget to its queue: then the queue is flushed. A reader who
+/// takes everything at once is not slow because many publications came in one turn.
+const TURN_BURST_DIVISOR: usize = 4;
 
 /// Consecutive targets of one batch that get the same bytes.
 struct Run {
     targets: Range<usize>,
     frame: Arc<[u8]>,
+    /// How many publications the frame has.
+    publications: u16,
 }
 
 impl<R: Reactor> Shard<R> {
     /// The next slices of the deliveries under way, as one batch of sends.
     pub(crate) fn deliver(&mut self, now: Now) {
-        self.hub.resume_deliveries(now.tick());
+        self.hub.begin_deliveries(now.tick());
         if !self.hub.is_delivering() {
             return;
         }
         let slice_max = self.settings.slice_max;
-        let burst_max = self.settings.outbound_bytes_max as usize / BURST_SHARE;
+        let burst_max = self.settings.outbound_bytes_max as usize / TURN_BURST_DIVISOR;
         let mut targets = Vec::with_capacity(slice_max);
         let mut overflown = Vec::new();
         let mut runs = Vec::new();
@@ -90,6 +92,7 @@ impl<R: Reactor> Shard<R> {
             runs.push(Run {
                 targets: start..start + count,
                 frame: self.hub.frame_for(delivery, encoding, count),
+                publications: delivery.publication_count(),
             });
             start += count;
         }
@@ -114,19 +117,19 @@ impl<R: Reactor> Shard<R> {
                         sent_bytes += run.frame.len();
                         self.note_happening(targets[nth].connection, Happening::BatchTaken);
                     }
-                    sent => unfinished.push((targets[nth], sent, &run.frame)),
+                    sent => unfinished.push((targets[nth], sent, run)),
                 }
             }
         }
         drop(ops);
         self.metrics().sent_bytes.add(sent_bytes as u64);
-        for (target, sent, frame) in unfinished {
-            self.note_unfinished(target, sent, frame, now);
+        for (target, sent, run) in unfinished {
+            self.note_unfinished(target, sent, run, now);
         }
     }
 
     /// The kernel did not take all of a frame: the unsent tail goes in front of the connection's queue.
-    fn note_unfinished(&mut self, target: Target, sent: Sent, frame: &Arc<[u8]>, now: Now) {
+    fn note_unfinished(&mut self, target: Target, sent: Sent, run: &Run, now: Now) {
         let index = target.connection;
         let key = self
             .hub
@@ -144,12 +147,13 @@ impl<R: Reactor> Shard<R> {
             Sent::Failed(_) => self.handle_failed(key, now),
             Sent::Partly(bytes) => {
                 self.metrics().sent_bytes.add(bytes as u64);
-                let frame = Arc::clone(frame);
+                let frame = Arc::clone(&run.frame);
                 let frame = match target.subscription {
                     Target::NO_SUBSCRIPTION => Chunk::Shared(frame),
                     subscription => Chunk::Publication {
                         frame,
                         subscription,
+                        publications: run.publications,
                     },
                 };
                 match self.hub.enqueue_unsent_tail(index, frame.clone(), bytes) {
@@ -236,6 +240,7 @@ impl<R: Reactor> Shard<R> {
         let run = Run {
             targets: 0..targets.len(),
             frame,
+            publications: 0,
         };
         self.send_runs(&targets, &[run], now);
     }

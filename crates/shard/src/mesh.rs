@@ -38,11 +38,11 @@ pub struct PublishOptions {
     pub skip_history: bool,
 }
 
-/// Of a connection's outbound budget, the share that a batch of publications may take.
-const BATCH_SHARE: usize = 4;
+/// A batch of publications may take a quarter of a connection's outbound budget.
+const BATCH_DIVISOR: usize = 4;
 
-/// Of the bytes of publications in flight, the share that clients leave to the application.
-const APPLICATION_SHARE: u64 = 2;
+/// Clients leave half of the bytes of publications in flight to the application.
+const APPLICATION_DIVISOR: u64 = 2;
 
 /// Why a publication was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,8 +125,8 @@ struct Inner {
 }
 
 /// Has no bound of its own, so a push never fails, and a shard never blocks on another. What it holds is bounded by its senders.
-/// A publication holds a permit, a client's question a ticket, and the control plane's answer the question's place. A shard sends a channel's home one join, and one leave for
-/// it. Clients that come and go are announced as fast as shards read their commands.
+/// A publication holds a permit, a client's question a ticket, and the control plane's answer the question's place. A shard sends
+/// a channel's home one join, and one leave for it. Clients that come and go are announced as fast as shards read their commands.
 struct Inbox {
     messages: Mutex<Messages>,
     /// True from a wake until the shard calls [`Mesh::receive`]: others need not wake it again.
@@ -246,7 +246,7 @@ impl Mesh {
         let bytes = Publication::bytes_max(&content, self.0.limits.compression);
         let pool = &self.0.publications;
         let reserve = match asker {
-            Some(Asker::Session(_)) => pool.size() / APPLICATION_SHARE,
+            Some(Asker::Session(_)) => pool.size() / APPLICATION_DIVISOR,
             Some(Asker::Control(_)) | None => 0,
         };
         if bytes > pool.size() - reserve {
@@ -347,7 +347,7 @@ impl Mesh {
             epoch_seed: self.0.epoch.bits() + ((shard as u64) << u32::BITS),
             namespaces: Arc::clone(&settings.namespaces),
             history_bytes_max: self.0.limits.history_bytes_max / self.shard_count() as u64,
-            batch_bytes_max: (settings.outbound_bytes_max as usize / BATCH_SHARE).min(256 << 10),
+            batch_bytes_max: (settings.outbound_bytes_max as usize / BATCH_DIVISOR).min(256 << 10),
         }
     }
 

@@ -11,7 +11,7 @@ const RECORD_BYTES: u64 = 384;
 
 /// The part of the budget that idle records may take (one in so many) before publications go. Idle records have neither
 /// publications nor subscribers. They hold only a position, so many of them must not push out what other channels keep.
-const IDLE_SHARE: u64 = 8;
+const IDLE_DIVISOR: u64 = 8;
 
 /// Entries of a queue that may be stale beside as many as are live.
 const STALE_MAX: usize = 64;
@@ -66,7 +66,7 @@ impl Home {
     /// Gives memory back until the budget is kept, or all that is left belongs to channels with subscribers.
     pub(super) fn keep_budget(&mut self) {
         while self.budget.held.bytes > self.budget.bytes_max {
-            let has_many_idle = self.budget.idle_bytes > self.budget.bytes_max / IDLE_SHARE;
+            let has_many_idle = self.budget.idle_bytes > self.budget.bytes_max / IDLE_DIVISOR;
             let has_freed =
                 has_many_idle && self.forget_idle() || self.evict_oldest() || self.forget_idle();
             if !has_freed {

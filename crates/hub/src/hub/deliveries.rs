@@ -11,8 +11,8 @@ use crate::{CloseReason, Overflown, Publication, SlowConsumer};
 use myriad_wheel::NONE;
 use std::sync::Arc;
 
-/// Of a connection's outbound budget, the share that merged deliveries may take.
-const MERGED_SHARE: usize = 16;
+/// Merged deliveries may take a sixteenth of a connection's outbound budget.
+const MERGED_DIVISOR: usize = 16;
 /// Bytes of merged deliveries. Beyond it a send costs by its bytes.
 const MERGED_BYTES_MAX: usize = 32 << 10;
 
@@ -76,7 +76,7 @@ impl Hub {
         record.deliveries.push_back(delivery);
         if is_first {
             self.list_delivering(channel);
-        } else if record.is_overcrowded(self.outbound_bytes_max) {
+        } else if record.ends_pauses(self.outbound_bytes_max) {
             self.end_pause(channel);
         }
         true
@@ -103,21 +103,24 @@ impl Hub {
         Some(channel)
     }
 
-    /// Takes a client's publication of so many bytes into account. False if so much waits for the channel's members on this
-    /// shard, or was taken in this turn, that the client is to publish later.
-    pub fn offer(&mut self, channel: &str, bytes: usize) -> bool {
+    /// Whether so much waits for the channel's members on this shard, or was taken from its clients in this turn, that clients
+    /// are to publish later.
+    #[must_use]
+    pub fn refuses_publications(&self, channel: &str) -> bool {
+        let index = self.names.get(channel);
+        index.is_some_and(|&index| self.channels[index].refuses_clients(self.outbound_bytes_max))
+    }
+
+    /// Takes a client's publication of so many bytes into account, which the channel's home was sent.
+    pub fn note_taken(&mut self, channel: &str, bytes: usize) {
         let Some(&index) = self.names.get(channel) else {
-            return true;
+            return;
         };
-        let record = &mut self.channels[index];
-        if record.is_crowded(self.outbound_bytes_max) {
-            return false;
+        let taken = &mut self.channels[index].taken;
+        if *taken == Backlog::default() {
+            self.taken.push(index);
         }
-        if record.offered == Backlog::default() {
-            self.offered.push(index);
-        }
-        record.offered.add_offer(bytes);
-        true
+        taken.add_one(bytes);
     }
 
     /// Whether deliveries are under way.
@@ -175,7 +178,7 @@ impl Hub {
     ) -> Option<DeliverySlice> {
         let channel = self.delivering.pop_front()?;
         hit!(DeliverInTurn if !self.delivering.is_empty());
-        let merged_max = (self.outbound_bytes_max as usize / MERGED_SHARE).min(MERGED_BYTES_MAX);
+        let merged_max = (self.outbound_bytes_max as usize / MERGED_DIVISOR).min(MERGED_BYTES_MAX);
         let record = &mut self.channels[channel];
         if record.cursor == 0 && record.slow_consumer != SlowConsumer::KeepLatest {
             record.merge_deliveries(merged_max);
@@ -291,6 +294,9 @@ impl Hub {
         if let Err(overflow) = self.queue_delivery(member, delivery, form) {
             overflown.push(overflow);
         }
+        if !matches!(delivery, Delivery::Presence(_)) {
+            self.note_congestion(member);
+        }
     }
 
     /// Queues those publications of a delivery that the member, whose last offset was `last`, has not had and gets. Ends at one
@@ -303,6 +309,7 @@ impl Hub {
         overflown: &mut Vec<Overflown>,
     ) {
         hit!(DeliverInPart);
+        let mut is_queued = false;
         let has_session = self.connections[member.connection].has_session();
         for publication in delivery.publications_after(last) {
             let flags = self.subscriptions[member.subscription].flags();
@@ -315,18 +322,22 @@ impl Hub {
             if is_withheld {
                 continue;
             }
+            is_queued = true;
             if has_session && self.cannot_read(member, publication) {
                 overflown.push(Overflown::Close {
                     connection: member.connection,
                     reason: CloseReason::InappropriateProtocol,
                 });
-                return;
+                break;
             }
             let one = Delivery::Publication(Arc::clone(publication));
             if let Err(overflow) = self.queue_delivery(member, &one, form) {
                 overflown.push(overflow);
-                return;
+                break;
             }
+        }
+        if is_queued {
+            self.note_congestion(member);
         }
     }
 
@@ -370,7 +381,8 @@ impl Hub {
     fn finish_delivery(&mut self, channel: u32, emptied_channels: &mut Vec<Arc<str>>) {
         let record = &mut self.channels[channel];
         let finished = record.deliveries.pop_front();
-        let bytes = finished.map_or(0, |delivery| record.backlog.remove(&delivery));
+        let finished = finished.expect("a delivery was under way");
+        let bytes = record.backlog.remove(&finished);
         record.cursor = 0;
         // No cursor is active here, so compact the list. A busy channel always has another publication waiting: without
         // this it would keep the entry of every member that ever left.
@@ -384,7 +396,10 @@ impl Hub {
             }
         }
         self.compact_observers(channel);
-        self.update_pace(channel, bytes);
+        // A join or a leave visits observers only, so it says nothing about most members.
+        if !matches!(finished, Delivery::Presence(_)) {
+            self.update_pace(channel, bytes);
+        }
         let record = &mut self.channels[channel];
         if !record.deliveries.is_empty() {
             self.list_delivering(channel);

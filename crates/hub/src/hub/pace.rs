@@ -7,14 +7,14 @@
 
 use super::Hub;
 use crate::SlowConsumer;
-use crate::channel::Backlog;
+use crate::channel::{Backlog, Member};
 use crate::marks::hit;
 use myriad_wheel::Tick;
 
-/// A member is congested while less than this share of its connection's budget is left.
-const CONGESTED_SHARE: u32 = 2;
-/// What a paced channel may add to each queue between two pauses, as a share of the budget.
-const BURST_SHARE: u32 = 16;
+/// A member is congested while less than half of its connection's budget is left.
+const CONGESTED_DIVISOR: u32 = 2;
+/// What a paced channel may add to each queue between two pauses: a sixteenth of the budget.
+const PAUSE_BURST_DIVISOR: u32 = 16;
 /// The longest pause: 800 ms. A member that reads nothing has four seconds, and a channel whose members stall goes on with
 /// 80 KiB/s and a budget of 1 MiB.
 const PAUSE_TICKS_MAX: u8 = 16;
@@ -24,7 +24,7 @@ const PAUSE_TICKS_MAX: u8 = 16;
 pub(crate) struct Pace {
     /// Members that the delivery under way found congested.
     congested: u32,
-    /// Bytes delivered since the last pause.
+    /// Bytes delivered since the last pause, or since most members became congested.
     bytes: u32,
     /// The last pause; zero while most members keep up.
     pause_ticks: u8,
@@ -33,9 +33,12 @@ pub(crate) struct Pace {
 }
 
 impl Hub {
-    /// Something was queued for a member of a channel, or had no room.
-    pub(super) fn note_congestion(&mut self, channel: u32, connection: u32) {
-        if self.outbound_room(connection) < (self.outbound_bytes_max / CONGESTED_SHARE) as usize {
+    /// Something of a delivery was queued for a member, or had no room. Call it once for each member and delivery: it counts
+    /// members.
+    pub(super) fn note_congestion(&mut self, member: Member) {
+        let room_min = (self.outbound_bytes_max / CONGESTED_DIVISOR) as usize;
+        if self.outbound_room(member.connection) < room_min {
+            let channel = self.subscriptions[member.subscription].channel;
             self.channels[channel].pace.congested += 1;
         }
     }
@@ -43,13 +46,13 @@ impl Hub {
     /// A channel has finished a delivery of so many bytes. Where it found most members congested, each pause is twice as long
     /// as the one before. No member is waited for while too much waits.
     pub(super) fn update_pace(&mut self, channel: u32, bytes: usize) {
-        let burst_max = self.outbound_bytes_max / BURST_SHARE;
+        let burst_max = self.outbound_bytes_max / PAUSE_BURST_DIVISOR;
         let record = &mut self.channels[channel];
-        let is_overcrowded = record.is_overcrowded(self.outbound_bytes_max);
+        let ends_pauses = record.ends_pauses(self.outbound_bytes_max);
         let pace = &mut record.pace;
         let congested = std::mem::take(&mut pace.congested) as usize;
-        let waits = record.slow_consumer == SlowConsumer::Disconnect && !is_overcrowded;
-        if 2 * congested <= record.members.len() - record.tombstones || !waits {
+        let waits = record.slow_consumer == SlowConsumer::Disconnect && !ends_pauses;
+        if 2 * congested <= record.members.len() || !waits {
             *pace = Pace::default();
             return;
         }
@@ -82,12 +85,13 @@ impl Hub {
         }
     }
 
-    /// A turn's deliveries begin: channels whose pause is over deliver again.
-    pub fn resume_deliveries(&mut self, tick: Tick) {
+    /// A turn's deliveries begin: channels whose pause is over deliver again, and what clients may publish in a turn counts
+    /// from zero.
+    pub fn begin_deliveries(&mut self, tick: Tick) {
         self.delivery_tick = tick;
-        for channel in self.offered.drain(..) {
+        for channel in self.taken.drain(..) {
             if self.channels.key_of(channel).is_some() {
-                self.channels[channel].offered = Backlog::default();
+                self.channels[channel].taken = Backlog::default();
             }
         }
         while let Some(&(resumes_at, channel)) = self.paused.first()

@@ -68,6 +68,7 @@ impl Hub {
             Chunk::Publication {
                 frame,
                 subscription: member.subscription,
+                publications: delivery.publication_count(),
             }
         };
         let channel = self.subscriptions[member.subscription].channel;
@@ -77,9 +78,7 @@ impl Hub {
                 of == member.subscription
             });
         }
-        let queued = self.enqueue(member.connection, chunk);
-        self.note_congestion(channel, member.connection);
-        if let Err(overflow) = queued {
+        if let Err(overflow) = self.enqueue(member.connection, chunk) {
             return Err(match policy {
                 SlowConsumer::GapThenRecover if has_session => self.make_gap(member),
                 _ => Overflown::Close {
@@ -134,7 +133,7 @@ impl Hub {
         self.outbounds[outbound] = queue;
         self.release_buffered(cost as usize);
         self.free_if_empty(index);
-        self.slow_consumers.dropped += dropped as u64;
+        self.slow_consumers.dropped += dropped;
         hit!(SlowConsumerDrops if dropped > 0);
         cost as usize
     }
@@ -151,12 +150,12 @@ impl Hub {
                 break;
             }
             let newest = self.outbounds[outbound].drop_newest_publication(member.subscription);
-            let Some(cost) = newest else {
+            let Some((dropped, cost)) = newest else {
                 break;
             };
             self.release_buffered(cost as usize);
             self.free_if_empty(member.connection);
-            self.slow_consumers.dropped += 1;
+            self.slow_consumers.dropped += u64::from(dropped);
         }
         let subscription = &mut self.subscriptions[member.subscription];
         subscription.set_flags(subscription.flags().with(SubscriptionFlags::WAITING));

@@ -4,8 +4,8 @@ use super::Hub;
 use crate::{
     Batch, ChannelOptions, Chunk, ClientIds, ClientInfo, CloseReason, Content, Delivery, Due,
     Epoch, Lease, Namespaces, Now, Overflown, Payload, Phase, Pool, Position, PresenceChange,
-    PresenceEvent, Publication, SlowConsumer, Subscribed, SubscriptionFlags, Target, Timing,
-    Transport,
+    PresenceEvent, Publication, SlowConsumer, Subscribed, SubscriptionFlags, Target, Ticket,
+    Timing, Transport,
 };
 use myriad_wheel::Tick;
 use proptest::prelude::*;
@@ -219,6 +219,7 @@ fn fall_behind_from(hub: &mut Hub, index: u32, last: u64) -> (Vec<u64>, Vec<Over
             let chunk = Chunk::Publication {
                 frame,
                 subscription: target.subscription,
+                publications: 1,
             };
             let tail = hub.enqueue_unsent_tail(index, chunk, 3);
             tail.expect("the first one fits");
@@ -304,6 +305,7 @@ fn the_unsent_tail_of_a_frame_finds_room_too() {
     let chunk = Chunk::Publication {
         frame,
         subscription: targets[0].subscription,
+        publications: 1,
     };
     assert_eq!(hub.enqueue_unsent_tail(index, chunk, 3), Ok(()));
     hub.end_batch(&targets);
@@ -318,15 +320,16 @@ fn clients_publish_later_while_much_waits() {
     hub.outbound_bytes_max = 1 << 20;
     let index = member(&mut hub, "x");
     for offset in 1..=1000 {
-        assert!(hub.offer("x", 0) && hub.offer("nobody", 0));
+        assert!(!hub.refuses_publications("x"));
+        hub.note_taken("x", 0);
         assert!(hub.deliver(publication("x", offset)));
         end_pauses(&mut hub);
     }
-    assert!(!hub.offer("x", 0) && hub.offer("nobody", 0));
+    assert!(hub.refuses_publications("x") && !hub.refuses_publications("nobody"));
     let (mut targets, mut overflown) = (Vec::new(), Vec::new());
     hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
     hub.end_batch(&targets);
-    assert!(hub.offer("x", 0), "some have left");
+    assert!(!hub.refuses_publications("x"), "some have left");
     while hub.is_delivering() {
         hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
         hub.drop_untouched_outbound(index);
@@ -334,19 +337,25 @@ fn clients_publish_later_while_much_waits() {
     }
     // In one turn, when nothing has come back yet.
     end_pauses(&mut hub);
-    assert!((0..1000).all(|_| hub.offer("x", 10)));
-    assert!(!hub.offer("x", 10));
+    for _ in 0..1000 {
+        assert!(!hub.refuses_publications("x"));
+        hub.note_taken("x", 10);
+    }
+    assert!(hub.refuses_publications("x"));
     end_pauses(&mut hub);
-    assert!(hub.offer("x", 1 << 20) && !hub.offer("x", 0), "by bytes");
+    hub.note_taken("x", 1 << 20);
+    hub.note_taken("nobody", 1 << 20);
+    assert!(hub.refuses_publications("x"), "by bytes");
+    assert!(!hub.refuses_publications("nobody"), "nobody waits for it");
     end_pauses(&mut hub);
-    assert!(hub.offer("x", 0));
+    assert!(!hub.refuses_publications("x"));
     hub.end_batch(&targets);
     hub.check();
 }
 
 /// Time passes: no channel has to wait for its members any longer.
 fn end_pauses(hub: &mut Hub) {
-    hub.resume_deliveries(Tick(hub.delivery_tick.0 + 16));
+    hub.begin_deliveries(Tick(hub.delivery_tick.0 + 16));
 }
 
 /// Delivers what is listed; everything beyond the first frame of a batch is queued. Answers how many publications that was.
@@ -381,7 +390,7 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
     let mut pauses = Vec::new();
     for tick in 1..=22 {
         let due = hub.next_deadline();
-        hub.resume_deliveries(Tick(tick));
+        hub.begin_deliveries(Tick(tick));
         let (count, overflown) = deliver_listed(&mut hub);
         assert_eq!(overflown, []);
         if count > 0 {
@@ -393,7 +402,7 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
     assert_eq!(pauses, [1, 3, 7, 15]);
     // Too much waits: nobody is waited for.
     let mut last = 100;
-    while !hub.channels[0].is_overcrowded(4000) {
+    while !hub.channels[0].ends_pauses(4000) {
         assert!(!hub.is_delivering());
         last += 1;
         assert!(hub.deliver(publication("x", last)));
@@ -404,7 +413,7 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
     for &index in &members[1..] {
         hub.drop_untouched_outbound(index);
     }
-    hub.resume_deliveries(Tick(23));
+    hub.begin_deliveries(Tick(23));
     let (count, overflown) = deliver_listed(&mut hub);
     assert!(count > 20, "{count}");
     let slow = Overflown::Close {
@@ -412,6 +421,64 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
         reason: CloseReason::SlowConsumer,
     };
     assert!(!overflown.is_empty() && overflown.iter().all(|overflown| *overflown == slow));
+}
+
+#[test]
+fn one_member_who_is_behind_is_one_however_much_a_batch_holds_for_it() {
+    let mut hub = hub(timing(0, 1, 0));
+    hub.outbound_bytes_max = 40_000;
+    let sender = member_by(&mut hub, Transport::CentrifugeProtobuf, "x");
+    let others = [member(&mut hub, "x"), member(&mut hub, "x")];
+    let filler = Chunk::Owned(vec![0; 25_000].into());
+    hub.enqueue(sender, filler).expect("room");
+    // Of each batch the sender gets all but one, one by one.
+    let ticket = Ticket {
+        shard: hub.shard,
+        connection: hub.key_of(sender).expect("live"),
+        command: 1,
+    };
+    for offset in 1..=80 {
+        let its_own = (offset % 2 == 0).then_some(ticket);
+        let publication = Arc::into_inner(one("x", offset)).expect("just made");
+        let publication = Arc::new(publication.without_sender(its_own));
+        assert!(hub.deliver(Delivery::Publication(publication)));
+    }
+    let (count, overflown) = deliver_listed(&mut hub);
+    assert_eq!((count, overflown), (80, Vec::new()), "without a pause");
+    assert!(hub.outbound_room(sender) < 15_000, "some were queued");
+    assert!(
+        others
+            .iter()
+            .all(|&other| hub.outbound_room(other) > 20_000)
+    );
+}
+
+#[test]
+fn a_join_does_not_end_the_pauses_of_publications() {
+    let mut hub = hub(timing(0, 1, 0));
+    hub.outbound_bytes_max = 40_000;
+    let of_x = |_| member_by(&mut hub, Transport::CentrifugeProtobuf, "x");
+    let members: Vec<u32> = (0..3).map(of_x).collect();
+    let observer = hub.find_subscription(members[0], "x").expect("subscribed");
+    hub.set_subscription_flags(observer, SubscriptionFlags::JOIN_LEAVE);
+    for &index in &members {
+        let filler = Chunk::Owned(vec![0; 21_000].into());
+        hub.enqueue(index, filler).expect("room");
+    }
+    for offset in 1..=70 {
+        assert!(hub.deliver(publication("x", offset)));
+        assert!(hub.deliver(join(&hub, members[1])));
+    }
+    let mut pauses = Vec::new();
+    for tick in 1..=8 {
+        let (count, overflown) = deliver_listed(&mut hub);
+        assert_eq!(overflown, []);
+        if count > 0 {
+            pauses.push(tick);
+        }
+        hub.begin_deliveries(Tick(tick));
+    }
+    assert_eq!(pauses, [1, 2, 4, 8], "each pause is twice as long");
 }
 
 #[test]
@@ -1050,7 +1117,7 @@ impl World {
         let (mut targets, mut overflown) = (Vec::<Target>::new(), Vec::<Overflown>::new());
         let mut frames = Vec::new();
         let now = self.hub.delivery_tick.0 + 1;
-        self.hub.resume_deliveries(Tick(now));
+        self.hub.begin_deliveries(Tick(now));
         for _ in 0..2 {
             let from = targets.len();
             let Some(slice) =

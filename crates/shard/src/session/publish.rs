@@ -50,10 +50,11 @@ impl<R: Reactor> Shard<R> {
             publisher: Some(Arc::new(self.client_info(key, subscription))),
             ..Content::new(payload)
         };
-        if !self.hub.offer(channel, content.bytes()) {
+        if self.hub.refuses_publications(channel) {
             return Err(ErrorCode::TooManyRequests.into());
         }
         let ticket = self.open_ticket(key, id)?;
+        let bytes = content.bytes();
         let sender = options.exclude_sender.then_some(ticket);
         let submitted = self.mesh.submit(
             channel,
@@ -62,14 +63,17 @@ impl<R: Reactor> Shard<R> {
             Some(Asker::Session(ticket)),
             sender,
         );
-        submitted.map_err(|refused| {
+        if let Err(refused) = submitted {
             self.close_ticket(ticket);
-            Failure::Reply(match refused {
+            return Err(Failure::Reply(match refused {
                 PublishRefused::Channel | PublishRefused::TooLarge => ErrorCode::BadRequest,
                 PublishRefused::Busy => ErrorCode::TooManyRequests,
                 PublishRefused::Draining => ErrorCode::Internal,
-            })
-        })
+            }));
+        }
+        // Only now: what was refused does not count against other clients.
+        self.hub.note_taken(channel, bytes);
+        Ok(())
     }
 
     /// The home has given a client's publication its position.
