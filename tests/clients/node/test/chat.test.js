@@ -6,22 +6,8 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer, connect } from 'node:net';
 import { test } from 'node:test';
-import { chromium } from 'playwright-core';
+import { launch } from '../browser.js';
 import { onBothDrivers } from '../server.js';
-
-// Where Chromium is, or why it cannot be used.
-function findChromium() {
-  for (const name of [process.env.CHROMIUM, 'chromium', 'chromium-browser', 'google-chrome']) {
-    try {
-      if (name) return { executablePath: execFileSync('which', [name], { encoding: 'utf8' }).trim() };
-    } catch {
-      // The next name, then.
-    }
-  }
-  return { missing: 'chromium is not installed (apt-get install chromium, or name it in CHROMIUM)' };
-}
-
-const found = findChromium();
 
 // What stands between a browser and the server, and can break.
 class Wire {
@@ -80,10 +66,9 @@ async function say(page, text) {
 const messages = (page) => page.locator('#messages .message').allTextContents();
 const until = (page, count) => page.locator('#messages .message').nth(count - 1).waitFor();
 
-onBothDrivers('two people chat, and one whose connection breaks misses nothing', [], async (server, context) => {
-  if (found.missing) return context.skip(found.missing);
+onBothDrivers('two people chat, and one whose connection breaks misses nothing', [], async (server) => {
   const wire = await Wire.to(server.address);
-  const browser = await chromium.launch({ executablePath: found.executablePath, args: ['--no-sandbox'] });
+  const browser = await launch();
   try {
     const ada = await open(browser, server.address, 'Ada');
     const ben = await open(browser, wire.address, 'Ben');
@@ -131,12 +116,11 @@ onBothDrivers('two people chat, and one whose connection breaks misses nothing',
   }
 });
 
-onBothDrivers('history comes in pages when one scrolls up', [], async (server, context) => {
-  if (found.missing) return context.skip(found.missing);
+onBothDrivers('history comes in pages when one scrolls up', [], async (server) => {
   for (let number = 1; number <= 80; number++) {
     await server.publish('lobby', { data: { name: 'api', text: String(number) } });
   }
-  const browser = await chromium.launch({ executablePath: found.executablePath, args: ['--no-sandbox'] });
+  const browser = await launch();
   try {
     const page = await open(browser, server.address, 'Ada');
     await until(page, 50);
@@ -148,9 +132,8 @@ onBothDrivers('history comes in pages when one scrolls up', [], async (server, c
   }
 });
 
-onBothDrivers('the first page shows what the server does, and commands with its address', [], async (server, context) => {
-  if (found.missing) return context.skip(found.missing);
-  const browser = await chromium.launch({ executablePath: found.executablePath, args: ['--no-sandbox'] });
+onBothDrivers('the first page shows what the server does, and commands with its address', [], async (server) => {
+  const browser = await launch();
   try {
     const page = await browser.newPage({ viewport: { width: 1280, height: 800 } });
     const problems = [];

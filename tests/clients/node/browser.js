@@ -1,0 +1,60 @@
+// Headless Chromium: the one in CHROMIUM, or an installed one, or the one of an npm package.
+
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdtempSync, renameSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { chromium } from 'playwright-core';
+
+const installedNames = ['chromium', 'chromium-browser', 'google-chrome'];
+
+// Inside of node_modules, so that the next `npm ci` removes it: then the package may contain another version.
+const packages = fileURLToPath(new URL('node_modules/', import.meta.url));
+const unpacked = join(packages, '.chromium');
+
+function pathOf(name) {
+  try {
+    return execFileSync('which', [name], { encoding: 'utf8' }).trim();
+  } catch {
+    return undefined;
+  }
+}
+
+// Unpacks Chromium from @sparticuz/chromium, which does so below TMPDIR and takes what it finds there for its own. Hence a folder
+// that nobody else has, and one name for it as soon as it is whole.
+async function unpack() {
+  if (!existsSync(unpacked)) {
+    const folder = mkdtempSync(join(packages, '.chromium-'));
+    const before = process.env.TMPDIR;
+    process.env.TMPDIR = folder;
+    try {
+      const { default: bundled } = await import('@sparticuz/chromium');
+      await bundled.executablePath();
+    } finally {
+      if (before === undefined) delete process.env.TMPDIR;
+      else process.env.TMPDIR = before;
+    }
+    renameSync(folder, unpacked);
+  }
+  return { executablePath: join(unpacked, 'chromium'), env: { ...process.env, FONTCONFIG_PATH: join(unpacked, 'fonts') } };
+}
+
+const start = (options) => chromium.launch({ args: ['--no-sandbox'], ...options });
+
+// Starts a browser. Without one a test that needs it fails: a test that is skipped is soon one that nobody runs.
+export async function launch() {
+  const named = process.env.CHROMIUM;
+  if (named) return start({ executablePath: pathOf(named) ?? named });
+  const installed = installedNames.map(pathOf).find(Boolean);
+  const faults = [];
+  for (const options of [async () => installed && { executablePath: installed }, unpack]) {
+    try {
+      const found = await options();
+      if (found) return await start(found);
+    } catch (error) {
+      faults.push(error.message);
+    }
+  }
+  const advice = 'no Chromium works: install one (apt-get install chromium), or name one in CHROMIUM';
+  throw new Error([advice, ...faults].join('\n'));
+}
