@@ -103,7 +103,9 @@ onBothDrivers('two people chat, and one whose connection breaks misses nothing',
     }
     await ada.locator('#count', { hasText: '3' }).waitFor();
 
-    await eve.fill('#room', 'elsewhere');
+    await eve.fill('#room', 'no room');
+    assert.equal(await eve.locator('#room:invalid').count(), 1);
+    await eve.fill('#room', 'else-where');
     await eve.press('#room', 'Enter');
     await ada.locator('#count', { hasText: '2' }).waitFor();
     await say(eve, 'alone');
