@@ -298,7 +298,8 @@ impl Namespaces {
 
     /// The options of a channel that a client names to publish, or to read history or members.
     ///
-    /// These rules bind clients. `/raw` and the server API only ask for [`Namespaces::options_of`].
+    /// These rules bind clients with a session. `/raw` asks for [`Namespaces::options_of`] and whether the name is for everybody, the
+    /// server API for the options only.
     ///
     /// # Errors
     /// The first of these that holds: the name is empty, too long, of an unknown namespace, or invalid.

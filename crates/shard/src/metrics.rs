@@ -144,7 +144,7 @@ pub struct Metrics {
 }
 
 /// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
-pub const REFUSALS: [&str; 24] = [
+pub const REFUSALS: [&str; 25] = [
     "head_too_long",
     "too_many_headers",
     "malformed_head",
@@ -161,6 +161,7 @@ pub const REFUSALS: [&str; 24] = [
     "websocket_version",
     "channel",
     "namespace",
+    "permission",
     "path",
     "anonymous",
     "origin",

@@ -211,18 +211,37 @@ impl<R: Reactor> Shard<R> {
                 Mesh::CHANNEL_BYTES_MAX
             )));
         }
-        let namespaces = &self.settings.namespaces;
-        let unknown = |name: &&String| namespaces.options_of(name).is_none();
-        if let Some(name) = channels.iter().find(unknown) {
-            let namespace = Namespaces::name_of(name).unwrap_or_default();
-            return Err(Refused::new(
-                400,
-                "namespace",
-                format!(
-                    "Channel {name:?} is of the namespace {namespace:?}, which is not configured: add it to [[channel.namespaces]] in the config file, or use a name without a colon."
-                ),
-            ));
+        for name in &channels {
+            self.check_open(name)?;
         }
         Ok(channels)
+    }
+
+    /// Whether everybody may listen to a channel, as far as its name is concerned. A client of `/raw` has no user and no token,
+    /// so the names that ask for one are refused. The other rights of a namespace bind clients with a session only.
+    fn check_open(&self, channel: &str) -> Result<(), Refused> {
+        let Some(options) = self.settings.namespaces.options_of(channel) else {
+            let namespace = Namespaces::name_of(channel).unwrap_or_default();
+            let sentence = format!(
+                "Channel {channel:?} is of the namespace {namespace:?}, which is not configured: add it to [[channel.namespaces]] in the config file, or use a name without a colon."
+            );
+            return Err(Refused::new(400, "namespace", sentence));
+        };
+        let refused = |why: &str| {
+            let sentence = format!(
+                "Channel {channel:?} {why}, and /raw does not know who its clients are: subscribe at /connection/websocket."
+            );
+            Err(Refused::new(403, "permission", sentence))
+        };
+        if channel.starts_with(Namespaces::PRIVATE_PREFIX) {
+            return refused("is private");
+        }
+        let names_users =
+            options.allow_user_limited_channels && channel.contains(Namespaces::USER_BOUNDARY);
+        let personal = self.settings.client.personal_channel.as_ref();
+        if names_users || personal.is_some_and(|personal| personal.is_of_another(channel, "")) {
+            return refused("is for some users only");
+        }
+        Ok(())
     }
 }

@@ -14,7 +14,10 @@ mod deliveries;
 mod node;
 mod sessions;
 
-use myriad_shard::{CloseReason, Payload, PublishRefused};
+use myriad_shard::{
+    ChannelOptions, ClientOptions, CloseReason, Namespaces, Payload, PersonalChannel,
+    PublishRefused, REFUSALS,
+};
 use node::{Driver, Node, Options};
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -28,6 +31,7 @@ on_both_drivers!(
     pings_are_answered_and_sent,
     a_silent_client_is_closed_with_3012,
     bad_requests_get_their_status,
+    a_channel_of_some_users_is_refused_without_a_session,
     a_full_server_says_when_to_come_back,
     a_stalled_reader_costs_its_budget_only,
     a_bad_frame_gets_its_close_code,
@@ -217,6 +221,57 @@ fn bad_requests_get_their_status(driver: Driver) {
     node.settle(|node| {
         node.sum(|metrics| metrics.connections.value() + metrics.buffered_bytes.value()) == 0
     });
+}
+
+fn a_channel_of_some_users_is_refused_without_a_session(driver: Driver) {
+    let limited = ChannelOptions {
+        allow_user_limited_channels: true,
+        ..ChannelOptions::default()
+    };
+    let named = [
+        ("me".into(), ChannelOptions::default()),
+        ("limited".into(), limited),
+    ];
+    let personal = PersonalChannel {
+        namespace: Some("me".into()),
+        single_connection: false,
+    };
+    let client = ClientOptions {
+        // Even where every client has every right, names of users bind.
+        insecure: true,
+        personal_channel: Some(personal),
+        ..ClientOptions::default()
+    };
+    let node = Node::start(
+        driver,
+        Options {
+            namespaces: Namespaces::new(ChannelOptions::default(), named),
+            client,
+            ..Options::default()
+        },
+    );
+    for refused in [
+        "me:%2342",
+        "me:%23",
+        "limited:room%237,42",
+        "limited:room%23",
+        "$news",
+        "$me:a",
+        "$%C3%BC",
+        "news&channel=me:%2342",
+    ] {
+        let (status, _) = node.refused(&format!("/raw?channel={refused}"));
+        assert_eq!(status, 403, "{refused}");
+    }
+    let (status, _) = node.refused("/raw?channel=$nope:a");
+    assert_eq!(status, 400, "the namespace is looked at first");
+    let refusals = REFUSALS.iter().position(|label| *label == "permission");
+    let refusals = refusals.expect("a label");
+    assert_eq!(node.sum(|metrics| metrics.refusals[refusals].value()), 8);
+    // Where `#` says nothing about users, it is a sign as any other.
+    for open in ["%2342", "me:42", "me:room%2342", "limited:room", "a$"] {
+        node.connect(&format!("/raw?channel={open}"));
+    }
 }
 
 fn a_full_server_says_when_to_come_back(driver: Driver) {

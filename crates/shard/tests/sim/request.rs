@@ -37,18 +37,19 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
         status,
         is_found_late: false,
     };
-    let late = |target: &str| BadRequest {
+    let late_with = |status, target: &str| BadRequest {
         bytes: handshake(target),
-        status: 400,
+        status,
         is_found_late: true,
     };
+    let late = |target: &str| late_with(400, target);
     let without = |line: &str| {
         format!(
             "GET /raw?channel=a HTTP/1.1\r\n{}\r\n",
             HANDSHAKE.replace(line, "")
         )
     };
-    match prng.below(19) {
+    match prng.below(20) {
         0 => early(
             405,
             format!("POST /raw?channel=a HTTP/1.1\r\n{HANDSHAKE}\r\n"),
@@ -88,6 +89,7 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
         12 => late("/raw?channel="),
         13 => late("/raw?channel=%ff"),
         18 => late("/raw?channel=unknown:a"),
+        19 => late_with(403, "/raw?channel=a&channel=%24a"),
         _ => {
             let many: Vec<String> = (0..=settings.subscriptions_max.min(255))
                 .map(|number| format!("channel={number}"))
