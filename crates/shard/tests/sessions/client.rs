@@ -320,6 +320,7 @@ impl Client {
                         Err(failure) => {
                             count(match (&asked, failure.code) {
                                 (Asked::History(_), 106) => "a page of history has no room",
+                                (Asked::Presence(_), 106) => "a member list has no room",
                                 (Asked::Publish(_), 111) if !self.has_quiet => {
                                     "a channel is crowded"
                                 }
