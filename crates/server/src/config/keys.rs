@@ -1,7 +1,7 @@
-//! Keys of the config file that do not exist: where they are, and what may have been meant.
+//! Keys of the config file that do not exist, or whose values have another form: where they are, and what may have been meant.
 //!
-//! serde would name them as well, but neither tell a key of Centrifugo's that is still missing here from a typing error,
-//! nor say which key is close.
+//! serde would name them as well, but neither say how a list is written, nor tell a key of Centrifugo's that is still missing here
+//! from a typing error, nor say which key is close.
 
 use super::Options;
 use super::tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable};
@@ -10,9 +10,9 @@ use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
 use toml::de::{DeTable, DeValue};
 
-/// A key that does not exist.
+/// A key that does not exist, or whose value has another form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct UnknownKey {
+pub(super) struct KeyFault {
     /// Bytes from the start of the file.
     pub(super) offset: usize,
     /// Its path, such as `channel.namespaces[0].presense`. Namespaces are counted from 0.
@@ -63,6 +63,12 @@ impl Table {
                 | "insecure_skip_token_signature_verify"
                 | "disallow_anonymous_connection_tokens",
             ) => Some("tokens are not supported yet"),
+            (Self::Top, "namespaces" | "namespace") => {
+                Some("there is no such key; did you mean [[channel.namespaces]]?")
+            }
+            (Self::Top, "without_namespace") => {
+                Some("there is no such key; did you mean [channel.without_namespace]?")
+            }
             (Self::Top, "rpc") => Some("rpc is not supported yet"),
             (Self::Top, "proxies") => Some("proxies are not supported yet"),
             (_, key) if key == "proxy" || key.contains("_proxy_") => {
@@ -108,7 +114,7 @@ impl Table {
         if let Some(advice) = self.missing(key) {
             return advice.into();
         }
-        if self == Self::Channel && Self::Namespace.keys().contains(&key) {
+        if matches!(self, Self::Top | Self::Channel) && Self::Namespace.keys().contains(&key) {
             return format!(
                 "write {key} under [channel.without_namespace] or in one of [[channel.namespaces]]"
             );
@@ -125,22 +131,26 @@ impl Table {
     }
 }
 
-/// The first key of a document that does not exist.
-pub(super) fn first_unknown(document: &DeTable<'_>) -> Option<UnknownKey> {
-    let mut unknown = Vec::new();
-    collect(document, Table::Top, "", &mut unknown);
-    unknown.into_iter().min_by_key(|key| key.offset)
+/// The first key of a document that does not exist or whose value has another form.
+pub(super) fn first_fault(document: &DeTable<'_>) -> Option<KeyFault> {
+    let mut faults = Vec::new();
+    collect(document, Table::Top, "", &mut faults);
+    faults.into_iter().min_by_key(|key| key.offset)
 }
 
-/// Adds the unknown keys of a table and of those in it. `prefix` is empty or ends in a dot.
-fn collect(table: &DeTable<'_>, kind: Table, prefix: &str, unknown: &mut Vec<UnknownKey>) {
+/// Adds the faults of a table and of those in it. `prefix` is empty or ends in a dot.
+fn collect(table: &DeTable<'_>, kind: Table, prefix: &str, faults: &mut Vec<KeyFault>) {
     let known = kind.keys();
     for (key, value) in table {
         let (offset, name) = (key.span().start, key.get_ref());
         let path = format!("{prefix}{name}");
-        if !known.contains(&&**name) {
-            let advice = kind.advice(name);
-            unknown.push(UnknownKey {
+        let advice = if known.contains(&&**name) {
+            form_advice(name, &path, kind.inner(name), value.get_ref())
+        } else {
+            Some(kind.advice(name))
+        };
+        if let Some(advice) = advice {
+            faults.push(KeyFault {
                 offset,
                 path,
                 advice,
@@ -151,16 +161,37 @@ fn collect(table: &DeTable<'_>, kind: Table, prefix: &str, unknown: &mut Vec<Unk
             continue;
         };
         match value.get_ref() {
-            DeValue::Table(table) => collect(table, inner, &format!("{path}."), unknown),
+            DeValue::Table(table) => collect(table, inner, &format!("{path}."), faults),
             DeValue::Array(items) => {
                 for (index, item) in items.iter().enumerate() {
                     if let DeValue::Table(table) = item.get_ref() {
-                        collect(table, inner, &format!("{path}[{index}]."), unknown);
+                        collect(table, inner, &format!("{path}[{index}]."), faults);
                     }
                 }
             }
             _ => {}
         }
+    }
+}
+
+/// Keys whose values are lists of strings.
+const LISTS: [&str; 3] = ["allowed_delta_types", "allowed-origins", "announce"];
+/// The key whose value is a list of tables.
+const LIST_OF_TABLES: &str = "namespaces";
+
+/// What to write instead of a value that has the form of another key's. `inner` is the table that the key contains.
+fn form_advice(key: &str, path: &str, inner: Option<Table>, value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) if LISTS.contains(&key) => {
+            Some(format!("write {key} = [{text:?}]: it is a list"))
+        }
+        DeValue::Table(_) if key == LIST_OF_TABLES => Some(format!(
+            "write [[{path}]], and the namespace's name in it as name = \"...\": it is a list"
+        )),
+        DeValue::Array(_) if inner.is_some() && key != LIST_OF_TABLES => {
+            Some(format!("write [{path}]: there is only one"))
+        }
+        _ => None,
     }
 }
 
@@ -213,12 +244,12 @@ pub(super) fn of_tables() -> impl Iterator<Item = &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, first_unknown};
+    use super::{Table, first_fault};
     use toml::de::DeTable;
 
     fn refused(text: &str) -> Option<(String, String)> {
         let document = DeTable::parse(text).unwrap();
-        first_unknown(document.get_ref()).map(|key| (key.path, key.advice))
+        first_fault(document.get_ref()).map(|key| (key.path, key.advice))
     }
 
     #[test]
@@ -295,6 +326,87 @@ mod tests {
             assert!(said.contains(advice), "{path}: {said}");
         }
         assert_eq!(refused("dev = true\n[client]\nchannel_limit = 5"), None);
+    }
+
+    #[test]
+    fn what_belongs_into_another_table_is_sent_there() {
+        for (text, path, advice) in [
+            (
+                "[[namespaces]]\nname = \"ab\"",
+                "namespaces",
+                "did you mean [[channel.namespaces]]?",
+            ),
+            (
+                "[without_namespace]",
+                "without_namespace",
+                "did you mean [channel.without_namespace]?",
+            ),
+            (
+                "history_size = 1",
+                "history_size",
+                "under [channel.without_namespace]",
+            ),
+        ] {
+            let (found, said) = refused(text).expect(text);
+            assert_eq!(found, path);
+            assert!(said.contains(advice), "{path}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_form_is_shown_as_it_should_be() {
+        for (text, path, advice) in [
+            (
+                "[channel.namespaces]\nname = \"chat\"",
+                "channel.namespaces",
+                "write [[channel.namespaces]]",
+            ),
+            (
+                "[channel.namespaces.chat]\npresence = true",
+                "channel.namespaces",
+                "write [[channel.namespaces]]",
+            ),
+            (
+                "[[channel.without_namespace]]",
+                "channel.without_namespace",
+                "write [channel.without_namespace]: there is only one",
+            ),
+            ("[[client]]", "client", "write [client]"),
+            (
+                "[channel.without_namespace]\nallowed_delta_types = \"fossil\"",
+                "channel.without_namespace.allowed_delta_types",
+                "write allowed_delta_types = [\"fossil\"]",
+            ),
+            (
+                "allowed-origins = \"https://a.example\"",
+                "allowed-origins",
+                "write allowed-origins = [\"https://a.example\"]",
+            ),
+            ("announce = \"t=1m\"", "announce", "[\"t=1m\"]"),
+        ] {
+            let (found, said) = refused(text).expect(text);
+            assert_eq!(found, path);
+            assert!(said.contains(advice), "{path}: {said}");
+        }
+        assert_eq!(refused("[channel]\nnamespaces = []"), None);
+    }
+
+    #[test]
+    fn every_list_is_known() {
+        // A string is refused where a list is expected, and the message says so.
+        let keys = Table::Top.keys().iter().chain(Table::Namespace.keys());
+        for key in keys.filter(|key| !["channel", "client"].contains(key)) {
+            let text = format!("{key} = \"1s\"");
+            let faults = [
+                toml::from_str::<super::Options>(&text).err(),
+                toml::from_str::<super::NamespaceTable>(&text).err(),
+            ];
+            let is_list = faults
+                .iter()
+                .flatten()
+                .any(|fault| fault.to_string().contains("expected a sequence"));
+            assert_eq!(is_list, super::LISTS.contains(key), "{key}");
+        }
     }
 
     #[test]

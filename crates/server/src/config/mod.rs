@@ -4,6 +4,7 @@ mod address;
 mod keys;
 mod namespaces;
 mod options;
+mod remarks;
 mod tables;
 
 pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Options};
@@ -34,7 +35,7 @@ pub enum ConfigError {
         /// Why.
         source: io::Error,
     },
-    /// The file has a key that does not exist.
+    /// The file has a key that does not exist, or one whose value has another form.
     #[error("config file {}: line {line}: {key}: {advice}", path.display())]
     Key {
         /// Which file.
@@ -64,6 +65,18 @@ pub enum ConfigError {
         /// What to do.
         advice: String,
     },
+}
+
+impl ConfigError {
+    /// Adds the name of a namespace where a value below its path is at fault: people know it better than its number.
+    fn in_namespace(mut self, path: &str, name: &str) -> Self {
+        if let Self::Value { field, .. } = &mut self
+            && field.starts_with(path)
+        {
+            *field = format!("namespace {name:?}: {field}").into();
+        }
+        self
+    }
 }
 
 fn refuse(
@@ -163,6 +176,7 @@ impl Options {
             }
         }
         remarks.extend(self.access_remarks(listen, &settings));
+        remarks.extend(self.channel.iter().flat_map(ChannelTable::remarks));
         Ok(Config {
             listen,
             internal_listen: self.internal_listen,
@@ -178,33 +192,6 @@ impl Options {
             limits,
             remarks,
         })
-    }
-
-    /// Who gets in, where that is nobody or more than most people want.
-    fn access_remarks(&self, listen: SocketAddr, settings: &Settings) -> Vec<String> {
-        let mut remarks = Vec::new();
-        let client = &settings.client;
-        let lets_anonymous_in =
-            settings.anonymous || client.insecure || client.allow_anonymous_connect_without_token;
-        if !lets_anonymous_in && client.user_id_http_header.is_none() {
-            remarks.push(
-                "nobody can connect: start the server with --anonymous, or let a proxy name the user (client.user_id_http_header)".to_owned(),
-            );
-        }
-        let mut addresses = [Some(listen), self.internal_listen].into_iter().flatten();
-        if self.dev.unwrap_or(false)
-            && let Some(address) = addresses.find(|address| !address.ip().is_loopback())
-        {
-            remarks.push(format!(
-                "--dev on {address}: whoever reaches this address may connect and publish; keep a development server on 127.0.0.1"
-            ));
-        }
-        if client.insecure {
-            remarks.push(
-                "client.insecure = true: every client has every right, whoever it is; never for production".to_owned(),
-            );
-        }
-        remarks
     }
 
     fn max_connections_wanted(&self) -> Result<u64, ConfigError> {
@@ -472,43 +459,6 @@ mod tests {
             panic!("{:?}", config.remarks)
         };
         assert!(nobody.starts_with("nobody can connect: "), "{nobody}");
-    }
-
-    #[test]
-    fn who_gets_in_is_remarked_on_where_that_is_nobody_or_everybody() {
-        const NOBODY: &str = "nobody can connect";
-        let development = |address: &str| format!("--dev on {address}: whoever reaches");
-        for (written, remarks) in [
-            ("anonymous = true", &[][..]),
-            ("dev = true", &[]),
-            ("dev = true\nlisten = \"[::1]:8000\"", &[]),
-            ("dev = true\nanonymous = false", &[NOBODY]),
-            (
-                "[client]\nallow_anonymous_connect_without_token = true",
-                &[],
-            ),
-            ("[client]\nuser_id_http_header = \"x-user\"", &[]),
-            (
-                "[client]\ninsecure = true",
-                &["client.insecure = true: every client"],
-            ),
-            ("anonymous = true\nlisten = \"0.0.0.0:8000\"", &[]),
-            (
-                "dev = true\nlisten = \"0.0.0.0:8000\"",
-                &[&*development("0.0.0.0:8000")],
-            ),
-            (
-                "dev = true\ninternal-listen = \"10.0.0.1:8001\"",
-                &[&*development("10.0.0.1:8001")],
-            ),
-        ] {
-            let options: Options = toml::from_str(written).unwrap();
-            let found = options.resolve(&ROOMY).unwrap().remarks;
-            assert_eq!(found.len(), remarks.len(), "{written}: {found:?}");
-            for (found, remark) in found.iter().zip(remarks) {
-                assert!(found.starts_with(remark), "{written}: {found}");
-            }
-        }
     }
 
     #[test]

@@ -37,7 +37,9 @@ impl ChannelTable {
                 let advice = "is the name of another namespace; choose another";
                 return Err(refuse(format!("{path}.name"), quoted(name), advice));
             }
-            named.push((name.into(), self.options(&path, table)?));
+            let options = self.options(&path, table);
+            let options = options.map_err(|error| error.in_namespace(&path, name))?;
+            named.push((name.into(), options));
         }
         let without = self.options("channel.without_namespace", &self.without_namespace)?;
         let length = number(
@@ -66,8 +68,12 @@ impl ChannelTable {
         bounded(&format!("{path}.history_ttl"), table.history_ttl)?;
         bounded(&meta_path, meta)?;
         if meta < table.history_ttl {
+            let place = match &table.name {
+                Some(name) => format!("namespace {name:?}"),
+                None => path.to_owned(),
+            };
             let advice = format!(
-                "choose at least {}, the history_ttl of {path}: history is of no use without its position",
+                "choose at least {}, the history_ttl of {place}: history is of no use without its position",
                 table.history_ttl
             );
             return Err(refuse(meta_path, meta, advice));
@@ -384,8 +390,12 @@ mod tests {
         assert_eq!(chat.history_ttl, Duration::from_secs(300));
         assert_eq!(chat.history_meta_ttl, Duration::from_hours(720));
         assert_eq!(chat.slow_consumer, SlowConsumer::GapThenRecover);
+        // Clients may publish there.
+        assert_eq!(chat.data_format, DataFormat::Json);
+        assert_eq!(config.remarks, [""; 0]);
         let prices = namespaces.check_name("prices:EURUSD").unwrap();
         assert_eq!(prices.recovery_mode, RecoveryMode::Cache);
+        assert!(prices.auto_cache_recover, "a new subscriber sees a price");
         assert_eq!(prices.batch_delay, Duration::from_millis(50));
         assert!(namespaces.check_name("prices:euro").is_err());
         assert!(config.settings.client.allow_anonymous_connect_without_token);
@@ -544,6 +554,10 @@ mod tests {
                 "channel.namespaces[1].name = \"ab\": is the name of another",
             ),
             (
+                "[[channel.namespaces]]\nname = \"ab\"\nhistory_size = 1",
+                "namespace \"ab\": channel.namespaces[0].history_size = 1: write history_ttl too",
+            ),
+            (
                 "[channel]\nmax_length = 256",
                 "channel.max_length = 256: choose 1 to 255",
             ),
@@ -553,7 +567,7 @@ mod tests {
             ),
             (
                 "[channel]\nhistory_meta_ttl = \"9s\"\n[[channel.namespaces]]\nname = \"ab\"\nhistory_size = 1\nhistory_ttl = \"10s\"",
-                "channel.history_meta_ttl = 9s: choose at least 10s, the history_ttl of channel.namespaces[0]",
+                "channel.history_meta_ttl = 9s: choose at least 10s, the history_ttl of namespace \"ab\"",
             ),
         ] {
             let error = resolve(written).expect_err(written).to_string();

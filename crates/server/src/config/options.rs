@@ -1,6 +1,6 @@
 //! What was written, in flags or in the file: one list of names for both.
 
-use super::keys::first_unknown;
+use super::keys::first_fault;
 use super::tables::{ChannelTable, ClientTable};
 use super::{ConfigError, address, refuse};
 use myriad_shard::{Compression, Mesh, OriginPattern};
@@ -140,12 +140,12 @@ impl Options {
             source: Box::new(source),
         };
         let document = DeTable::parse(text).map_err(syntax)?;
-        if let Some(unknown) = first_unknown(document.get_ref()) {
+        if let Some(fault) = first_fault(document.get_ref()) {
             return Err(ConfigError::Key {
                 path: path.into(),
-                line: 1 + text[..unknown.offset].matches('\n').count(),
-                key: unknown.path,
-                advice: unknown.advice,
+                line: 1 + text[..fault.offset].matches('\n').count(),
+                key: fault.path,
+                advice: fault.advice,
             });
         }
         let options: Self = toml::from_str(text).map_err(syntax)?;
