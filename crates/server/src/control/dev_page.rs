@@ -4,7 +4,7 @@
 use super::Control;
 use axum::Router;
 use axum::http::header;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Redirect};
 use axum::routing::get;
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ pub(super) fn router() -> Router<Arc<Control>> {
         .route("/", get(async || file(HTML, PAGE)))
         .route("/dev_page.js", get(async || file(JAVASCRIPT, FIGURES)))
         .route("/chat", get(async || file(HTML, CHAT_PAGE)))
+        // The page names its scripts relative to its own path.
+        .route("/chat/", get(async || Redirect::permanent("/chat")))
         .route("/chat.js", get(async || file(JAVASCRIPT, CHAT)))
         .route("/centrifuge.js", get(async || file(JAVASCRIPT, SDK)))
 }

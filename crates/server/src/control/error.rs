@@ -3,7 +3,29 @@
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use myriad_shard::REFUSALS;
 use serde::Serialize;
+
+/// Codes of refusals with their statuses; `docs/serve.md` lists them. Requests that break HTTP have the codes of the shards instead
+/// ([`REFUSALS`]): both planes give the same verdict.
+const CODES: [(&str, u16); 16] = [
+    ("malformed", 400),
+    ("channel", 400),
+    ("namespace", 400),
+    ("data_format", 400),
+    ("body", 400),
+    ("connection", 400),
+    ("api_key", 401),
+    ("origin", 403),
+    ("path", 404),
+    ("method", 405),
+    ("timeout", 408),
+    ("too_large", 413),
+    ("not_upgrade", 426),
+    ("metrics", 500),
+    ("busy", 503),
+    ("draining", 503),
+];
 
 /// An answer other than success.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +52,10 @@ pub(crate) const RETRY_AFTER_S: &str = "1";
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        debug_assert!(
+            CODES.contains(&(code, status.as_u16())) || REFUSALS.contains(&code),
+            "{code} with {status} is not listed"
+        );
         Self {
             status,
             code,
@@ -136,5 +162,35 @@ impl IntoResponse for Refusal {
                 .insert(name, HeaderValue::from_static(value));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CODES;
+
+    #[test]
+    fn the_documentation_lists_every_code() {
+        let page = include_str!("../../../../docs/serve.md");
+        let (_, table) = page
+            .split_once("| code | status | when |\n")
+            .expect("a table of codes");
+        let rows: Vec<_> = table
+            .lines()
+            .skip(1)
+            .map_while(|line| line.strip_prefix("| `"))
+            .map(|row| {
+                let mut cells = row.split('|').map(str::trim);
+                let code = cells.next().unwrap_or_default().trim_end_matches('`');
+                let status: u16 = cells.next().unwrap_or_default().parse().expect(row);
+                (code, status)
+            })
+            .collect();
+        // A page, not the API, answers with the code of the metrics.
+        let codes: Vec<_> = CODES
+            .into_iter()
+            .filter(|(code, _)| *code != "metrics")
+            .collect();
+        assert_eq!(rows, codes);
     }
 }

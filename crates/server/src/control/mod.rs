@@ -88,7 +88,7 @@ pub(crate) struct Rules {
 /// The paths that there are, for the sentences of refusals.
 fn paths(control: &Control) -> &'static str {
     if control.is_development {
-        "POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket, /raw?channel=NAME and /echo"
+        "/ and /chat (pages), POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket, /raw?channel=NAME and /echo"
     } else {
         "POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket and /raw?channel=NAME (/echo needs --dev)"
     }

@@ -48,6 +48,7 @@ on_both_drivers! {
         let server = start(options(driver));
         let body = told(server.address(), "/nothing");
         assert!(body.contains("/connection/websocket, /raw?channel=NAME and /echo"), "{body}");
+        assert!(body.contains("/ and /chat (pages)"), "{body}");
         assert_eq!(get(server.address(), "/echo").status, 426);
         let production = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
         let address = production.address();
@@ -75,6 +76,8 @@ on_both_drivers! {
             assert_eq!(answer.status, 200, "{path}");
             assert!(answer.body.contains(content), "{path}");
         }
+        let answer = get(server.address(), "/chat/");
+        assert_eq!((answer.status, answer.header("location")), (308, Some("/chat")));
         let production = start(Options { dev: None, anonymous: Some(true), ..options(driver) });
         for (path, _) in files {
             assert_eq!(get(production.address(), path).status, 404, "{path}");
