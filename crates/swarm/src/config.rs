@@ -214,6 +214,7 @@ impl Config {
         let ports = here.ports_per_source();
         let sources = Sources::plan(&self.sources, &self.targets, self.connections, ports)?;
         notices.extend(here.warnings(&self.targets, &sources, self.connections));
+        notices.extend(self.notice_of_protocol());
         let seed = random::seed();
         let [run_low, run_high, ..] = random::mix(seed).to_le_bytes();
         let message_bytes_max = match self.protocol {
@@ -273,6 +274,21 @@ impl Config {
             (None, Some(_)) => None,
             (duration, _) => Some(duration.unwrap_or(DURATION_DEFAULT)),
         }
+    }
+
+    /// A target that waits for commands which these clients do not send closes all of them after a while.
+    fn notice_of_protocol(&self) -> Option<String> {
+        let waits = |target: &&Target| {
+            let path = target.path.split('?').next().unwrap_or_default();
+            path.ends_with("/connection/websocket")
+        };
+        let target = self.targets.iter().find(waits)?;
+        (self.protocol == Protocol::Raw).then(|| {
+            format!(
+                "{} is the path of servers of the Centrifuge client protocol, and these clients send no commands; give --protocol centrifuge-json",
+                target.url
+            )
+        })
     }
 
     fn choose_driver(&self, notices: &mut Vec<String>) -> Result<Driver, ConfigError> {
@@ -389,6 +405,22 @@ mod tests {
                 .iter()
                 .all(|target| target.slot(0) == Some(0))
         );
+    }
+
+    #[test]
+    fn a_target_that_waits_for_commands_is_noticed() {
+        let noticed = |url: &str, protocol| {
+            let config = Config {
+                protocol,
+                ..config(&["ws://127.0.0.1:1/raw?channel=a", url])
+            };
+            let notice = config.notice_of_protocol();
+            notice.is_some_and(|notice| notice.contains("--protocol") && notice.contains(url))
+        };
+        let url = "ws://127.0.0.1:1/connection/websocket?channel=a";
+        assert!(noticed(url, Protocol::Raw));
+        assert!(!noticed(url, Protocol::CentrifugeJson));
+        assert!(!noticed("ws://127.0.0.1:1/connection", Protocol::Raw));
     }
 
     #[test]

@@ -111,6 +111,14 @@ impl Failure {
         }
     }
 
+    /// Whether the server has answered commands of a session: it speaks the protocol, and does not take the client.
+    pub(crate) fn is_session_answer(self) -> bool {
+        matches!(
+            self,
+            Self::SessionClosed(_) | Self::ConnectError(_) | Self::SubscribeError(_)
+        )
+    }
+
     /// The same where it is known what the server said.
     pub(crate) fn next_step_after(self, said: &[u8]) -> Option<&'static str> {
         // Myriad's own words: its refusal names the option.

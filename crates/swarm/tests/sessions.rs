@@ -464,9 +464,15 @@ fn every_refusal_has_its_kind_and_its_words() {
             assert_eq!(report.errors, counts(&[(kind, 3)]));
             let words = report.server_said.get(kind);
             assert_eq!(words.map_or("", String::as_str), said, "{kind}");
-            assert!(
-                report.went_wrong.unwrap().contains("Centrifuge endpoint"),
-                "{kind}"
+            // A server that answers is a Centrifuge endpoint.
+            let sentence = report.went_wrong.unwrap();
+            let is_asked = sentence.ends_with("is this a Centrifuge endpoint?");
+            let code = kind.rsplit('_').next().unwrap_or_default();
+            let is_told = sentence.ends_with(&format!(" {code}."));
+            assert_eq!(
+                (is_asked, is_told),
+                (said.is_empty(), !said.is_empty()),
+                "{sentence}"
             );
         }
     }

@@ -394,7 +394,10 @@ impl Collector {
             accepted_ms,
             answer,
             crowd_cpu_share,
-            machine_cpu_share: watch.machine_share(entry.base, entry.base.plus(whole.last)),
+            // Until an arrival that never was, there is no time in which the machine could be busy.
+            machine_cpu_share: (whole.received > 0)
+                .then(|| watch.machine_share(entry.base, entry.base.plus(whole.last)))
+                .flatten(),
             ended,
         };
         let series = match origin {
@@ -580,6 +583,8 @@ mod tests {
         let busy = push_watched(&mut crowd, ACCEPTED, 1000, most, &watch);
         assert_eq!(percent(busy.crowd_cpu_share), Some(99.0));
         assert_eq!(percent(busy.machine_cpu_share), Some(100.0));
+        let unseen = push_watched(&mut crowd, ACCEPTED, 0, most, &watch);
+        assert_eq!(unseen.machine_cpu_share, None);
         let own = &crowd.2.own;
         assert_eq!((own.crowd_saturated, own.machine_saturated), (1, 1));
     }

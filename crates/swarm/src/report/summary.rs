@@ -54,6 +54,9 @@ fn nobody(report: &Report) -> String {
     if let Some(statuses) = listed(&statuses) {
         return format!("{whose}: the server answered the upgrade with {statuses}.");
     }
+    if let Some(answers) = session_answers(report) {
+        return format!("{whose}: the server {answers}.");
+    }
     match report.setup.tcp_connected {
         0 => format!("{whose}."),
         // Each client may have tried several times.
@@ -66,6 +69,23 @@ fn nobody(report: &Report) -> String {
             count(attempts.min(wanted))
         ),
     }
+}
+
+/// How a server that speaks the protocol refused its clients.
+fn session_answers(report: &Report) -> Option<String> {
+    let forms = [
+        ("connect_error_", "answered `connect` with error"),
+        ("subscribe_error_", "answered `subscribe` with error"),
+        ("session_closed_", "closed with"),
+    ];
+    let answers = forms.into_iter().filter_map(|(prefix, answered)| {
+        let kinds = report.errors.keys();
+        let codes: Vec<String> = kinds
+            .filter_map(|kind| Some(kind.strip_prefix(prefix)?.to_owned()))
+            .collect();
+        Some(format!("{answered} {}", listed(&codes)?))
+    });
+    listed(&answers.collect::<Vec<_>>())
 }
 
 fn given_up(report: &Report) -> Option<String> {
@@ -275,6 +295,32 @@ mod tests {
         report.setup.connections_wanted = 1;
         let sentence = went_wrong(&report).unwrap();
         assert_eq!(sentence, "The client could not connect.");
+    }
+
+    #[test]
+    fn a_server_that_answers_commands_is_asked_nothing() {
+        let mut report = report();
+        report.outcome = Outcome::NobodyConnected;
+        report.setup.tcp_connected = 1_000;
+        report.session = Some(SessionReport::default());
+        let sentence = |report: &Report| went_wrong(report).unwrap();
+        report.errors.insert("session_timeout".to_owned(), 3);
+        assert_eq!(
+            sentence(&report),
+            "1,000 connected, none has its session: is this a Centrifuge endpoint?"
+        );
+        report.errors.insert("subscribe_error_103".to_owned(), 900);
+        assert_eq!(
+            sentence(&report),
+            "None of the 1,000 clients could connect: the server answered `subscribe` with error 103."
+        );
+        report.errors.insert("connect_error_101".to_owned(), 9);
+        report.errors.insert("session_closed_3500".to_owned(), 5);
+        report.errors.insert("session_closed_3501".to_owned(), 5);
+        assert_eq!(
+            sentence(&report),
+            "None of the 1,000 clients could connect: the server answered `connect` with error 101, answered `subscribe` with error 103 and closed with 3500 and 3501."
+        );
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use super::Run;
 use super::figures::{Figures, closes};
 use crate::clock::{Clock as _, Nanos};
-use crate::engine::shared::Totals;
 use crate::measure::process::anonymous_bytes;
 use crate::measure::rates::Rates;
 use crate::report::live::round_trip_progress;
@@ -41,16 +40,21 @@ impl Run<'_> {
         for push in self.collect(now, false) {
             self.live.show(&Line::Push(Box::new(push)));
         }
-        self.note_silence(totals, now);
+        self.note_silence(figures, now);
         if self.live.wants_progress(now.since(Nanos(0))) {
             self.show_progress(figures);
         }
     }
 
     /// Says once that connections are accepted and none is upgraded: until they time out nothing else would show it.
-    fn note_silence(&mut self, totals: &Totals, now: Nanos) {
+    fn note_silence(&mut self, figures: &Figures, now: Nanos) {
+        let totals = &figures.totals;
+        let answered = figures
+            .failures
+            .keys()
+            .any(|failure| failure.is_session_answer());
         let waited = totals.first_attempt.map(|first| now.since(first));
-        let is_silent = totals.opened == 0 && totals.tcp_connected > 0;
+        let is_silent = totals.opened == 0 && totals.tcp_connected > 0 && !answered;
         if self.silence_noted || !is_silent || waited.is_none_or(|waited| waited < SILENCE) {
             return;
         }
