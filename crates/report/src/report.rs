@@ -209,8 +209,8 @@ pub struct Messages {
     pub unexpected: u64,
     /// Publications that came after their measurement had ended.
     pub late: u64,
-    /// Messages that belong to no publication, such as greetings; and publications beyond those that can be measured
-    /// at once.
+    /// Messages that belong to no publication, such as greetings; publications beyond those that can be measured at once; and
+    /// those with a number that no client of the run has sent.
     pub unmeasured: u64,
     /// Publications older than the connection of the client that got them: a server with history sends such. They do
     /// not count for reach.

@@ -16,9 +16,9 @@ use crate::clock::{Nanos, Ticks};
 use crate::echo_stamp::{EchoStamp, Found};
 use crate::engine::crowd::World;
 use crate::engine::outbox::Outbox;
-use crate::engine::pacing::Pacing;
+use crate::engine::pacing::{Pacing, intervals};
 use crate::engine::plan::{Answer, EchoPlan, Part, Plan};
-use crate::engine::shared::Window;
+use crate::engine::shared::{Shared, Window};
 use crate::engine::terminal::{Phase, Terminal};
 use crate::failure::Failure;
 use crate::measure::round_trip::Counts;
@@ -118,7 +118,7 @@ impl Echo {
         let share = |thread: u32| Share {
             rate_per_s: echo.rate_per_s * f64::from(plan.part(thread).count)
                 / f64::from(plan.connections),
-            offset: Duration::from_secs_f64(f64::from(thread) / echo.rate_per_s),
+            offset: intervals(f64::from(thread), echo.rate_per_s),
         };
         Some(Box::new(Self {
             plan: EchoPlan {
@@ -170,6 +170,12 @@ impl Echo {
         let thread = number % self.threads;
         let share = self.shares[usize::try_from(thread).expect("the index of a thread")];
         share.pacing(from).at(number / self.threads)
+    }
+
+    /// Whether any thread has sent the message of this number.
+    pub(super) fn was_sent(&self, shared: &Shared, number: u64) -> bool {
+        let thread = usize::try_from(number % self.threads).expect("the index of a thread");
+        number / self.threads < shared.messages_sent(thread)
     }
 
     /// Takes the answer to a message on a connection. None if it has no unanswered message of that number.
@@ -343,6 +349,9 @@ impl World {
             sent += 1;
         }
         echo.held |= due > 0 && sent == 0;
+        // Before they leave: whoever hears of one finds it among those that were sent.
+        self.shared
+            .note_messages_sent(self.part.thread as usize, echo.counts.sent);
     }
 
     fn send_echo(&mut self, echo: &mut Echo, index: u32, now: Nanos) {

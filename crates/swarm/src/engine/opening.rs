@@ -2,7 +2,7 @@
 
 use crate::clock::{Nanos, Ticks};
 use crate::engine::crowd::World;
-use crate::engine::pacing::Pacing;
+use crate::engine::pacing::{Pacing, intervals};
 use crate::engine::plan::{Part, Plan};
 use crate::engine::terminal::{Phase, Terminal};
 use crate::engine::window::Window;
@@ -62,11 +62,11 @@ impl Opening {
         let share = f64::from(part.count) / f64::from(plan.connections);
         let rate = plan.connect_rate_per_s.map(|rate| rate * share);
         // The threads' schedules interleave: each begins one connection of the whole after its predecessor.
-        let offset = plan
-            .connect_rate_per_s
-            .map_or(0.0, |rate| f64::from(part.thread) / rate);
+        let offset = plan.connect_rate_per_s.map_or(Duration::ZERO, |rate| {
+            intervals(f64::from(part.thread), rate)
+        });
         Self {
-            pacing: Pacing::new(rate, now.plus(Duration::from_secs_f64(offset))),
+            pacing: Pacing::new(rate, now.plus(offset)),
             begun: 0,
             under_way: 0,
             window: Window::new(part.connecting_max),

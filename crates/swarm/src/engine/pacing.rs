@@ -8,6 +8,11 @@ use std::time::Duration;
 /// Rounding error of a product of floats, in intervals. It must not delay a connection.
 const HAIR: f64 = 1e-6;
 
+/// How long so many intervals of a rate take. What does not fit a `Duration` is never due.
+pub(crate) fn intervals(count: f64, rate_per_s: f64) -> Duration {
+    Duration::try_from_secs_f64(count / rate_per_s).unwrap_or(Duration::MAX)
+}
+
 /// The schedule of one thread's connections, or of its messages.
 #[derive(Debug)]
 pub(crate) struct Pacing {
@@ -66,8 +71,9 @@ impl Pacing {
             clippy::cast_precision_loss,
             reason = "connections and messages of a run are far fewer than 2^52"
         )]
-        let seconds = self.rate_per_s.map_or(0.0, |rate| index as f64 / rate);
-        self.started.plus(Duration::from_secs_f64(seconds))
+        let after = |rate| intervals(index as f64, rate);
+        self.started
+            .plus(self.rate_per_s.map_or(Duration::ZERO, after))
     }
 
     /// How long until the next one is due; zero when one already is.
@@ -124,6 +130,17 @@ mod tests {
             assert_eq!(pacing.due_before(until, at(900_000)), 0);
             assert_eq!(pacing.due_before(at(500), at(900_000)), 0);
         }
+    }
+
+    #[test]
+    fn what_is_due_after_the_end_of_time_is_never_due() {
+        let mut pacing = Pacing::new(Some(1e-12), at(1000));
+        assert_eq!(pacing.at(0), at(1000));
+        assert_eq!(pacing.at((1 << 48) - 1), Nanos(u64::MAX));
+        pacing.issue(1);
+        assert_eq!(pacing.due(at(9_000_000)), 0);
+        assert!(pacing.wait(at(2000)) > Duration::from_secs(1 << 33));
+        assert_eq!(pacing.lateness(at(9_000_000)), Duration::ZERO);
     }
 
     #[test]

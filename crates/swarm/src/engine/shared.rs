@@ -91,7 +91,7 @@ pub(crate) struct Totals {
     pub duplicates: u64,
     /// Publications received by a terminal that did not subscribe to their channel.
     pub unexpected: u64,
-    /// Messages that belong to no measured publication.
+    /// Messages that belong to no measured publication, and publications of clients that no client made.
     pub unmeasured: u64,
     /// Publications that came to clients which had connected after the roll call.
     pub replayed: u64,
@@ -245,6 +245,8 @@ pub(crate) struct Shared {
     order: AtomicU8,
     echo_from: AtomicU64,
     echo_until: AtomicU64,
+    /// By thread: how many messages of the schedule it has sent.
+    messages_sent: Vec<AtomicU64>,
 }
 
 /// When a schedule begins and ends.
@@ -265,6 +267,7 @@ impl Shared {
             order: AtomicU8::new(0),
             echo_from: AtomicU64::new(u64::MAX),
             echo_until: AtomicU64::new(u64::MAX),
+            messages_sent: (0..thread_count).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -339,6 +342,15 @@ impl Shared {
             from,
             until: Nanos(self.echo_until.load(Ordering::Relaxed)),
         })
+    }
+
+    /// Notes that a thread is sending its messages up to this many.
+    pub(crate) fn note_messages_sent(&self, thread: usize, count: u64) {
+        self.messages_sent[thread].store(count, Ordering::Release);
+    }
+
+    pub(crate) fn messages_sent(&self, thread: usize) -> u64 {
+        self.messages_sent[thread].load(Ordering::Acquire)
     }
 
     pub(crate) fn order(&self) -> Order {

@@ -1,7 +1,9 @@
 //! Terminals with sessions on a simulated network, against a server that keeps the protocol and remembers everything.
 //!
 //! Terminals leave and come back. Whatever the network does, each of them must have heard every publication since it first
-//! subscribed, once and in order. In half of the seeds terminals publish too.
+//! subscribed, once and in order. In half of the seeds terminals publish too; `publications` has what goes wrong with that.
+
+mod publications;
 
 use super::Manual;
 use crate::clock::Clock as _;
@@ -47,6 +49,14 @@ struct Peer {
     waiting: Vec<u8>,
 }
 
+/// What the server does with what terminals publish.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manners {
+    /// Accepts most of it, and refuses some.
+    Any,
+    Accepting,
+}
+
 struct World {
     net: SimNet,
     prng: Prng,
@@ -61,6 +71,7 @@ struct World {
     pushes: u32,
     accepted: u64,
     refused: u64,
+    manners: Manners,
     encoding: Encoding,
     recoveries: u64,
     /// By number of a publication: the terminals that its roll call counted, once all were connected.
@@ -199,6 +210,7 @@ impl World {
             pushes: 0,
             accepted: 0,
             refused: 0,
+            manners: Manners::Any,
             recoveries: 0,
             expected: HashMap::new(),
         }
@@ -322,19 +334,29 @@ impl World {
                     writer.connect(command.id, &result, none.into_iter());
                 }
                 Request::Subscribe(request) => self.subscribe(index, command.id, &request),
-                Request::Publish(request) if self.prng.one_in(8) => {
-                    assert_eq!(request.channel, "x");
-                    writer.error(command.id, ErrorCode::TooManyRequests);
-                    self.refused += 1;
-                }
                 Request::Publish(request) => {
                     assert_eq!(request.channel, "x");
-                    writer.publish(command.id);
-                    self.accepted += 1;
-                    self.deliver(request.data.as_bytes());
+                    self.answer_publish(index, command.id, request.data.as_bytes());
                 }
                 other => panic!("{other:?}"),
             }
+        }
+    }
+
+    fn answer_publish(&mut self, index: usize, id: u32, data: &[u8]) {
+        let is_refused = match self.manners {
+            Manners::Any => self.prng.one_in(8),
+            Manners::Accepting => false,
+        };
+        let peer = &mut self.peers[index];
+        let mut writer = FrameWriter::new(self.encoding, &mut peer.waiting);
+        if is_refused {
+            writer.error(id, ErrorCode::TooManyRequests);
+            self.refused += 1;
+        } else {
+            writer.publish(id);
+            self.accepted += 1;
+            self.deliver(data);
         }
     }
 

@@ -94,13 +94,18 @@ impl World {
         }
     }
 
-    /// Counts a publication of a terminal at one of its subscribers.
+    /// Counts a publication with the number of a terminal's at one of its subscribers.
     pub(super) fn note_delivery(&mut self, number: u64, payload_bytes: usize, now: Nanos) {
         self.totals.messages += 1;
         self.totals.message_bytes += payload_bytes as u64;
         let (Some(echo), Some(window)) = (self.echo.as_ref(), self.shared.echo_window()) else {
             return;
         };
+        // The number comes from the network. One that nobody sent says nothing of a time.
+        if !echo.was_sent(&self.shared, number) {
+            self.totals.unmeasured += 1;
+            return;
+        }
         let time = now.since(echo.due_at(window.from, number));
         // All members of a room get a publication in the same turn, or nearly so.
         match self.notes.delivered.last_mut() {
