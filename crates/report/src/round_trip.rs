@@ -58,7 +58,7 @@ pub struct ClientPublishReport {
 #[serde(default)]
 pub struct DeliveryReport {
     /// Subscribers of the channels of all publications that the server accepted; absent if clients were missing, left or were
-    /// lost.
+    /// lost, or if a publication had no reply.
     pub expected: Option<u64>,
     /// Deliveries that came.
     pub received: u64,

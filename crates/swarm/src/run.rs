@@ -251,21 +251,22 @@ impl Run<'_> {
             return Ok(passed);
         }
         self.end_schedules();
-        let ended_at = self.clock.now();
         self.ticks_until(|run, figures| {
-            let echoed =
-                run.plan.echo.is_none() || run.shared.accounts().all(|account| account.echo_ended);
+            let echoed = run.plan.echo.is_none() || figures.echo_ended;
             let answered = run.requester.as_ref().is_none_or(Requester::is_done);
-            let delivered = run.are_delivered(figures, ended_at);
-            (echoed && answered && delivered).then_some(Passed::AsPlanned)
+            let awaits_deliveries = run.awaits_deliveries(figures);
+            (echoed && answered && !awaits_deliveries).then_some(Passed::AsPlanned)
         })
     }
 
-    /// Whether no more deliveries are awaited of what clients published: all came, or none for the settle time.
-    fn are_delivered(&self, figures: &Figures, ended_at: Nanos) -> bool {
-        let counts = &figures.deliveries;
-        let last = counts.last.unwrap_or(ended_at).max(ended_at);
-        counts.are_complete() || self.clock.now().since(last) >= self.config.settle
+    /// Whether more deliveries are awaited of what clients published.
+    fn awaits_deliveries(&self, figures: &Figures) -> bool {
+        let schedule = self.shared.echo_window().unwrap_or_default();
+        let (replied, settle) = (figures.echo.last, self.config.settle);
+        let now = self.clock.now();
+        figures
+            .deliveries
+            .are_awaited(schedule, replied, settle, now)
     }
 
     /// Ends what goes by a schedule; answers are still awaited.

@@ -27,9 +27,10 @@ pub(super) struct Notes {
     pub(super) setup_times: Vec<Duration>,
     pub(super) pong_times: Vec<Duration>,
     pub(super) echo_times: Vec<Duration>,
-    /// Deliveries of what terminals published, and those that its replies promise.
+    /// Deliveries of what terminals published, those that its replies promise, and those of what has no reply.
     pub(super) delivered: Vec<Delivered>,
     pub(super) deliveries_expected: u64,
+    pub(super) deliveries_possible: u64,
     pub(super) open_by_target: Vec<u32>,
     pub(super) open_changed: bool,
 }
@@ -115,6 +116,7 @@ impl World {
         }
         let deliveries = &mut account.deliveries;
         deliveries.counts.expected += std::mem::take(&mut self.notes.deliveries_expected);
+        deliveries.counts.possible += std::mem::take(&mut self.notes.deliveries_possible);
         for (time, count) in self.notes.delivered.drain(..) {
             deliveries.record(time, count, arrived);
         }

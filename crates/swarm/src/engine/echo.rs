@@ -282,8 +282,8 @@ impl Echo {
         Heard::Answer(stamp.number)
     }
 
-    /// Gives up messages that can no longer be answered.
-    fn sweep(&mut self, terminals: &[Terminal], now: Nanos) {
+    /// Gives up messages that can no longer be answered, and calls `give_up` with the terminal of each.
+    fn sweep(&mut self, terminals: &[Terminal], now: Nanos, mut give_up: impl FnMut(Token)) {
         let (counts, settle) = (&mut self.counts, self.plan.settle);
         self.outstanding.retain(|_, asked| {
             match fate(asked, &terminals[asked.token.index as usize], now, settle) {
@@ -291,6 +291,7 @@ impl Echo {
                 Fate::Lost => counts.lost += 1,
                 Fate::Departed => counts.departed += 1,
             }
+            give_up(asked.token);
             false
         });
         self.swept = now;
@@ -388,7 +389,14 @@ impl World {
             SWEEP_EVERY
         };
         if now.since(echo.swept) >= every {
-            echo.sweep(&self.terminals, now);
+            let is_published = echo.answer() == Answer::Reply;
+            let mut possible = 0;
+            echo.sweep(&self.terminals, now, |token| {
+                if is_published {
+                    possible += self.subscribers_of_first(token);
+                }
+            });
+            self.notes.deliveries_possible += possible;
         }
         echo.ended = after_end && echo.is_sent(now) && echo.outstanding.is_empty();
     }

@@ -48,6 +48,11 @@ impl Counts {
         self.last = self.last.max(other.last);
     }
 
+    /// Written, and neither answered nor given up yet.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.sent - self.received - self.lost - self.departed
+    }
+
     /// Fell due and were never written.
     pub(crate) fn unsent(&self) -> u64 {
         self.due.saturating_sub(self.sent)
@@ -155,6 +160,7 @@ mod tests {
         (0..40).for_each(|_| one.record(Duration::from_millis(2)));
         (0..40).for_each(|_| two.record(Duration::from_millis(4)));
         one.merge(&two);
+        assert_eq!(one.counts.outstanding(), 0);
         assert_eq!(one.counts.late, Duration::from_millis(3));
         assert_eq!(one.counts.held, Duration::from_millis(9));
         let report = one.report(12.0, seconds(10), seconds(20));

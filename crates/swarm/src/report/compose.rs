@@ -185,9 +185,12 @@ impl Run<'_> {
         let are_all_there = totals.open == self.config.connections && totals.churned == 0;
         Some(ClientPublishReport {
             replies: times.echo.report(rate_per_s, window.from, window.until),
-            delivery: times
-                .deliveries
-                .report(window.from, window.until, are_all_there),
+            delivery: times.deliveries.report(
+                window.from,
+                window.until,
+                &times.echo.counts,
+                are_all_there,
+            ),
         })
     }
 

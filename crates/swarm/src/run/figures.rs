@@ -17,6 +17,8 @@ pub(crate) struct Figures {
     /// The first bytes that the server answered, by the failure that this was.
     pub answers: BTreeMap<Failure, Vec<u8>>,
     pub echo: Counts,
+    /// Each thread has ended its part of that schedule. Then it is final how many deliveries are to come.
+    pub echo_ended: bool,
     pub deliveries: deliveries::Counts,
     /// The least advanced thread's.
     pub stage: Stage,
@@ -31,6 +33,7 @@ impl Figures {
             closes: BTreeMap::new(),
             answers: BTreeMap::new(),
             echo: Counts::default(),
+            echo_ended: true,
             deliveries: deliveries::Counts::default(),
             stage: Stage::Gone,
             fatal: None,
@@ -38,6 +41,7 @@ impl Figures {
         for account in shared.accounts() {
             figures.totals.merge(&account.totals);
             figures.echo.merge(&account.echo.counts);
+            figures.echo_ended &= account.echo_ended;
             figures.deliveries.merge(&account.deliveries.counts);
             for (failure, count) in &account.failures {
                 *figures.failures.entry(*failure).or_default() += count;

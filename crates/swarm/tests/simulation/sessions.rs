@@ -27,7 +27,7 @@ use myriad_wire::centrifuge::{
 use myriad_wire::handshake::check_upgrade;
 use myriad_wire::http::{HeadLimits, parse_request};
 use myriad_wire::ws::{Decoder, Event, Limits, Opcode, Role, encode_frame};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +55,13 @@ enum Manners {
     /// Accepts most of it, and refuses some.
     Any,
     Accepting,
+    Refusing,
+    /// Delivers it without a reply.
+    Silent,
+    /// Replies, and delivers nothing.
+    Forgetful,
+    /// Carries out one each tenth of a second.
+    Slow,
 }
 
 struct World {
@@ -72,6 +79,8 @@ struct World {
     accepted: u64,
     refused: u64,
     manners: Manners,
+    /// What a slow server has not carried out: the peer's index, the command's id, the data.
+    backlog: VecDeque<(usize, u32, Vec<u8>)>,
     encoding: Encoding,
     recoveries: u64,
     /// By number of a publication: the terminals that its roll call counted, once all were connected.
@@ -211,6 +220,7 @@ impl World {
             accepted: 0,
             refused: 0,
             manners: Manners::Any,
+            backlog: VecDeque::new(),
             recoveries: 0,
             expected: HashMap::new(),
         }
@@ -344,18 +354,27 @@ impl World {
     }
 
     fn answer_publish(&mut self, index: usize, id: u32, data: &[u8]) {
-        let is_refused = match self.manners {
-            Manners::Any => self.prng.one_in(8),
-            Manners::Accepting => false,
+        let manners = match self.manners {
+            Manners::Any if self.prng.one_in(8) => Manners::Refusing,
+            Manners::Any => Manners::Accepting,
+            manners => manners,
         };
         let peer = &mut self.peers[index];
         let mut writer = FrameWriter::new(self.encoding, &mut peer.waiting);
-        if is_refused {
-            writer.error(id, ErrorCode::TooManyRequests);
-            self.refused += 1;
-        } else {
-            writer.publish(id);
-            self.accepted += 1;
+        match manners {
+            Manners::Slow => return self.backlog.push_back((index, id, data.to_vec())),
+            Manners::Refusing => {
+                writer.error(id, ErrorCode::TooManyRequests);
+                self.refused += 1;
+                return;
+            }
+            Manners::Silent => {}
+            _ => {
+                writer.publish(id);
+                self.accepted += 1;
+            }
+        }
+        if manners != Manners::Forgetful {
             self.deliver(data);
         }
     }

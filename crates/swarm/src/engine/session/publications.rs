@@ -75,7 +75,7 @@ impl World {
     }
 
     /// How many terminals of the crowd get what this one publishes.
-    fn subscribers_of_first(&self, token: Token) -> u64 {
+    pub(in crate::engine) fn subscribers_of_first(&self, token: Token) -> u64 {
         let session = self.plan.session.as_ref().expect("the run has sessions");
         let first = self.target(token.index).subscriptions.first();
         let channel = first.expect("each terminal has a channel").channel;
