@@ -147,8 +147,7 @@ impl Echo {
 
     /// Time until echoes need attention.
     pub(super) fn wait(&self, now: Nanos) -> Duration {
-        match &self.pacing {
-            _ if self.ended => Duration::MAX,
+        match self.pacing.as_ref().filter(|_| !self.ended) {
             None => Duration::MAX,
             Some(_) if self.held => HELD_STEP,
             Some(_) if now >= self.until && self.is_sent(now) => SWEEP_EVERY_AT_END,
@@ -187,10 +186,10 @@ impl Echo {
         self.outstanding.remove(&number)
     }
 
-    /// The newest message whose number ends like this, in the lowest `bits`.
+    /// The number at or before the next one to be sent whose lowest `bits` are these.
     pub(super) fn newest_like(&self, low: u64, bits: u32) -> Option<u64> {
-        let newest = self.number(self.pacing.as_ref()?.issued());
-        newest.checked_sub(newest.wrapping_sub(low) % (1 << bits))
+        let next = self.number(self.pacing.as_ref()?.issued());
+        next.checked_sub(next.wrapping_sub(low) % (1 << bits))
     }
 
     /// Counts an answer, and returns the time since its message was due.
