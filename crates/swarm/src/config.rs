@@ -242,7 +242,7 @@ impl Config {
             retries: self.retries,
             heartbeat: self.heartbeat,
             churn_per_s: self.churn_per_s,
-            echo: self.answered().map(|load| load.plan(self.settle)),
+            answered: self.answered().map(|load| load.plan(self.settle)),
             limits: myriad_wire::ws::Limits {
                 frame_bytes_max: message_bytes_max,
                 message_bytes_max,
@@ -574,8 +574,11 @@ mod tests {
             change(&mut config);
             config.prepare().map(|prepared| prepared.plan)
         };
-        let echo = prepare(&|_| ()).unwrap().echo.unwrap();
-        assert_eq!((echo.answer, echo.rate_per_s), (Answer::Reply, 10.0));
+        let answered = prepare(&|_| ()).unwrap().answered.unwrap();
+        assert_eq!(
+            (answered.answer, answered.rate_per_s),
+            (Answer::Reply, 10.0)
+        );
         assert_eq!(
             prepare(&|c| c.protocol = Protocol::Raw).unwrap_err(),
             ConfigError::NeedsSession("--client-publish")

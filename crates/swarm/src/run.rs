@@ -108,7 +108,7 @@ pub(crate) struct Run<'a> {
     next_watch: Nanos,
     pub message_rates: Option<Rates>,
     message_peak: Peak,
-    echo_peak: Peak,
+    answer_peak: Peak,
     request_peak: Peak,
     pub setup_peak: Peak,
     memory_before: u64,
@@ -159,7 +159,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         next_watch: clock.now().plus(Duration::from_secs(1)),
         message_rates: None,
         message_peak: Peak::default(),
-        echo_peak: Peak::default(),
+        answer_peak: Peak::default(),
         request_peak: Peak::default(),
         setup_peak: Peak::default(),
         memory_before: anonymous_bytes(),
@@ -252,17 +252,17 @@ impl Run<'_> {
         }
         self.end_schedules();
         self.ticks_until(|run, figures| {
-            let echoed = run.plan.echo.is_none() || figures.echo_ended;
-            let answered = run.requester.as_ref().is_none_or(Requester::is_done);
-            let awaits_deliveries = run.awaits_deliveries(figures);
-            (echoed && answered && !awaits_deliveries).then_some(Passed::AsPlanned)
+            let answered_ended = run.plan.answered.is_none() || figures.answered_ended;
+            let requests_ended = run.requester.as_ref().is_none_or(Requester::is_done);
+            let is_over = answered_ended && requests_ended && !run.awaits_deliveries(figures);
+            is_over.then_some(Passed::AsPlanned)
         })
     }
 
     /// Whether more deliveries are awaited of what clients published.
     fn awaits_deliveries(&self, figures: &Figures) -> bool {
-        let schedule = self.shared.echo_window().unwrap_or_default();
-        let (replied, settle) = (figures.echo.last, self.config.settle);
+        let schedule = self.shared.answered_window().unwrap_or_default();
+        let (replied, settle) = (figures.answered.last, self.config.settle);
         let now = self.clock.now();
         figures
             .deliveries
@@ -272,7 +272,7 @@ impl Run<'_> {
     /// Ends what goes by a schedule; answers are still awaited.
     fn end_schedules(&self) {
         let now = self.clock.now();
-        self.shared.end_echoes(now);
+        self.shared.end_answered(now);
         if let Some(requester) = &self.requester {
             requester.stop(now);
         }
@@ -292,7 +292,7 @@ impl Run<'_> {
     fn begin_schedules(&mut self, connected_at: Nanos) -> Result<(), RunError> {
         if let Some(load) = self.config.answered() {
             let (from, until) = self.window(load.warmup(), connected_at);
-            self.shared.begin_echoes(from, until);
+            self.shared.begin_answered(from, until);
         }
         if let Some(requests) = &self.config.requests {
             let window = self.window(requests.warmup, connected_at);

@@ -1,7 +1,7 @@
 //! What a crowd is loaded with beside its connections: publications, echoes and requests.
 
 use crate::echo_stamp::ECHO_BYTES_DEFAULT;
-use crate::engine::plan::{Answer, EchoPlan};
+use crate::engine::plan::{Answer, AnsweredPlan};
 use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT};
 use crate::target::{UrlError, UrlParts, UrlProblem};
 use std::net::SocketAddr;
@@ -123,8 +123,8 @@ impl Answered {
         }
     }
 
-    pub(super) fn plan(self, settle: Duration) -> EchoPlan {
-        EchoPlan {
+    pub(super) fn plan(self, settle: Duration) -> AnsweredPlan {
+        AnsweredPlan {
             answer: match self {
                 Self::Echo(_) => Answer::Echo,
                 Self::ClientPublish(_) => Answer::Reply,

@@ -26,7 +26,7 @@ pub(super) struct Notes {
     pub(super) closes: Vec<(Option<u16>, String)>,
     pub(super) setup_times: Vec<Duration>,
     pub(super) pong_times: Vec<Duration>,
-    pub(super) echo_times: Vec<Duration>,
+    pub(super) answer_times: Vec<Duration>,
     /// Deliveries of what terminals published, those that its replies promise, and those of what has no reply.
     pub(super) delivered: Vec<Delivered>,
     pub(super) deliveries_expected: u64,
@@ -91,7 +91,7 @@ impl World {
                 .record(as_micros(time))
                 .expect("a histogram that grows takes any value");
         }
-        self.settle_echoes(&mut account, arrived);
+        self.settle_answered(&mut account, arrived);
         if std::mem::take(&mut self.notes.open_changed) {
             account
                 .open_by_target
@@ -106,13 +106,13 @@ impl World {
     }
 
     /// What this turn brought of messages that the server answers.
-    fn settle_echoes(&mut self, account: &mut Account, arrived: Nanos) {
-        let Some(echo) = &self.echo else {
+    fn settle_answered(&mut self, account: &mut Account, arrived: Nanos) {
+        let Some(answered) = &self.answered else {
             return;
         };
-        (account.echo.counts, account.echo_ended) = echo.account();
-        for time in self.notes.echo_times.drain(..) {
-            account.echo.record(time);
+        (account.answered.counts, account.answered_ended) = answered.account();
+        for time in self.notes.answer_times.drain(..) {
+            account.answered.record(time);
         }
         let deliveries = &mut account.deliveries;
         deliveries.counts.expected += std::mem::take(&mut self.notes.deliveries_expected);

@@ -6,10 +6,10 @@
 
 use crate::clock::{Clock, Nanos};
 use crate::engine::account::Notes;
+use crate::engine::answered::AnsweredMessages;
 use crate::engine::arrivals::{Arrivals, MessageScan};
 use crate::engine::churn::Churn;
 use crate::engine::closing::ClosingAll;
-use crate::engine::echo::Echo;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::opening::Opening;
 use crate::engine::outbox::{Broken, Outbox};
@@ -62,7 +62,7 @@ pub(super) struct World {
     pub(super) refusals: Refusals,
     heartbeat: Option<Heartbeat>,
     pub(super) churn: Option<Churn>,
-    pub(super) echo: Option<Box<Echo>>,
+    pub(super) answered: Option<Box<AnsweredMessages>>,
     pub(super) arrivals: Arrivals,
     /// One inflater for all terminals, because no server may take context over.
     pub(super) inflater: Inflater,
@@ -150,7 +150,7 @@ impl<R: Reactor> Crowd<R> {
             refusals: Refusals::default(),
             heartbeat,
             churn: Churn::new(&plan, part),
-            echo: Echo::new(&plan, part),
+            answered: AnsweredMessages::new(&plan, part),
             arrivals: Arrivals::new(plan.run),
             inflater: Inflater::default(),
             bases: HashMap::new(),
@@ -220,7 +220,7 @@ impl World {
         self.open_due(reactor, now);
         self.churn(reactor, now);
         // First in the batch: behind a short send, what is too large to wait would be dropped.
-        self.send_echoes(now);
+        self.send_messages(now);
         self.send_heartbeats(now);
     }
 
@@ -236,7 +236,11 @@ impl World {
             .wait(&self.plan, self.part, now)
             .min(heartbeat)
             .min(self.churn.as_ref().map_or(WAIT_MAX, Churn::wait))
-            .min(self.echo.as_ref().map_or(WAIT_MAX, |echo| echo.wait(now)))
+            .min(
+                self.answered
+                    .as_ref()
+                    .map_or(WAIT_MAX, |answered| answered.wait(now)),
+            )
             .min(WAIT_MAX)
     }
 

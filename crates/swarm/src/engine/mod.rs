@@ -1,11 +1,11 @@
 //! The crowd itself: terminals on reactors, one thread each.
 
 pub(crate) mod account;
+pub(crate) mod answered;
 pub(crate) mod arrivals;
 pub(crate) mod churn;
 pub(crate) mod closing;
 pub(crate) mod crowd;
-pub(crate) mod echo;
 pub(crate) mod heartbeat;
 pub(crate) mod opening;
 pub(crate) mod outbox;

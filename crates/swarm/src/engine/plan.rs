@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     /// Share of the crowd that leaves and is replaced each second; none: nobody leaves.
     pub churn_per_s: Option<f64>,
     /// Messages that the server answers; none: terminals only listen.
-    pub echo: Option<EchoPlan>,
+    pub answered: Option<AnsweredPlan>,
     pub limits: myriad_wire::ws::Limits,
     /// Bytes of incomplete messages that a thread keeps. Past it the terminal that has just received some is ended.
     pub partial_bytes_max: usize,
@@ -60,7 +60,7 @@ pub(crate) enum Answer {
 
 /// The messages that the server answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct EchoPlan {
+pub(crate) struct AnsweredPlan {
     pub answer: Answer,
     /// Messages a second over the whole crowd.
     pub rate_per_s: f64,

@@ -109,7 +109,7 @@ impl World {
         if self.sessions.is_some() {
             return self.hear_message(reactor, token, Some(frame), message, now);
         }
-        if !self.hear_echo(token, kind, message, now) {
+        if !self.hear_answer(token, kind, message, now) {
             let key = self.arrivals.recognise_frame(frame, message);
             self.note_message(token, key, message.len());
         }
@@ -121,8 +121,11 @@ impl World {
         if self.sessions.is_some() {
             body.kept.extend_from_slice(piece);
         } else {
-            let echo_bytes_max = self.echo.as_ref().map_or(0, |echo| echo.answer_bytes_max());
-            body.feed(piece, echo_bytes_max);
+            let answer_bytes_max = self
+                .answered
+                .as_ref()
+                .map_or(0, |answered| answered.answer_bytes_max());
+            body.feed(piece, answer_bytes_max);
         }
     }
 
@@ -191,7 +194,7 @@ impl World {
         if self.sessions.is_some() {
             return self.hear_message(reactor, token, None, &body.kept, now);
         }
-        if self.hear_echo(token, kind, &body.kept, now) {
+        if self.hear_answer(token, kind, &body.kept, now) {
             let cut = body.scan.bytes() - body.kept.len();
             self.totals.message_bytes += cut as u64;
         } else {

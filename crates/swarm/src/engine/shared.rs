@@ -190,9 +190,9 @@ pub(crate) struct Account {
     /// From an own heartbeat to its pong, in microseconds.
     pub pong_times: Histogram<u64>,
     pub tallies: HashMap<PushKey, Tally>,
-    pub echo: RoundTrips,
-    /// The schedule of echoes is over, and no answer is awaited.
-    pub echo_ended: bool,
+    pub answered: RoundTrips,
+    /// The schedule of answered messages is over, and no answer is awaited.
+    pub answered_ended: bool,
     /// Of what terminals published.
     pub deliveries: Deliveries,
     /// Number of the last publication whose roll call has passed here; zero before the first.
@@ -217,8 +217,8 @@ impl Account {
             setup_times: microseconds(),
             pong_times: microseconds(),
             tallies: HashMap::new(),
-            echo: RoundTrips::default(),
-            echo_ended: false,
+            answered: RoundTrips::default(),
+            answered_ended: false,
             deliveries: Deliveries::default(),
             called: 0,
             departed: BTreeMap::new(),
@@ -243,8 +243,8 @@ pub(crate) struct Shared {
     accounts: Vec<Mutex<Account>>,
     pub ledger: Ledger,
     order: AtomicU8,
-    echo_from: AtomicU64,
-    echo_until: AtomicU64,
+    answered_from: AtomicU64,
+    answered_until: AtomicU64,
     /// By thread: how many messages of the schedule it has sent.
     messages_sent: Vec<AtomicU64>,
 }
@@ -265,8 +265,8 @@ impl Shared {
                 .collect(),
             ledger: Ledger::default(),
             order: AtomicU8::new(0),
-            echo_from: AtomicU64::new(u64::MAX),
-            echo_until: AtomicU64::new(u64::MAX),
+            answered_from: AtomicU64::new(u64::MAX),
+            answered_until: AtomicU64::new(u64::MAX),
             messages_sent: (0..thread_count).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -322,25 +322,25 @@ impl Shared {
         self.order.store(code, Ordering::Relaxed);
     }
 
-    /// Starts the schedule of echoes. Without an end it goes on until [`Self::end_echoes`].
-    pub(crate) fn begin_echoes(&self, from: Nanos, until: Option<Nanos>) {
+    /// Starts the schedule of answered messages. Without an end it goes on until [`Self::end_answered`].
+    pub(crate) fn begin_answered(&self, from: Nanos, until: Option<Nanos>) {
         let until = until.unwrap_or(Nanos(u64::MAX));
-        self.echo_until.store(until.0, Ordering::Relaxed);
+        self.answered_until.store(until.0, Ordering::Relaxed);
         // Last and released: whoever sees the beginning sees the end too.
-        self.echo_from.store(from.0, Ordering::Release);
+        self.answered_from.store(from.0, Ordering::Release);
     }
 
-    /// Ends the schedule of echoes now, unless it ended before; answers are still awaited.
-    pub(crate) fn end_echoes(&self, now: Nanos) {
-        self.echo_until.fetch_min(now.0, Ordering::Relaxed);
+    /// Ends that schedule now, unless it ended before; answers are still awaited.
+    pub(crate) fn end_answered(&self, now: Nanos) {
+        self.answered_until.fetch_min(now.0, Ordering::Relaxed);
     }
 
-    /// The schedule of echoes; none before it is known.
-    pub(crate) fn echo_window(&self) -> Option<Window> {
-        let from = Nanos(self.echo_from.load(Ordering::Acquire));
+    /// The schedule of answered messages; none before it is known.
+    pub(crate) fn answered_window(&self) -> Option<Window> {
+        let from = Nanos(self.answered_from.load(Ordering::Acquire));
         (from.0 < u64::MAX).then(|| Window {
             from,
-            until: Nanos(self.echo_until.load(Ordering::Relaxed)),
+            until: Nanos(self.answered_until.load(Ordering::Relaxed)),
         })
     }
 

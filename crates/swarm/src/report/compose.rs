@@ -174,21 +174,21 @@ impl Run<'_> {
     fn echo(&self, times: &Times) -> Option<RoundTripReport> {
         let rate_per_s = self.config.echo?.rate_per_s;
         // Without a beginning nobody connected, or the run was interrupted before.
-        let window = self.shared.echo_window().unwrap_or_default();
-        Some(times.echo.report(rate_per_s, window.from, window.until))
+        let window = self.shared.answered_window().unwrap_or_default();
+        Some(times.answered.report(rate_per_s, window.from, window.until))
     }
 
     fn client_publish(&self, figures: &Figures, times: &Times) -> Option<ClientPublishReport> {
         let rate_per_s = self.config.client_publish?.rate_per_s;
-        let window = self.shared.echo_window().unwrap_or_default();
+        let window = self.shared.answered_window().unwrap_or_default();
         let totals = &figures.totals;
         let are_all_there = totals.open == self.config.connections && totals.churned == 0;
         Some(ClientPublishReport {
-            replies: times.echo.report(rate_per_s, window.from, window.until),
+            replies: times.answered.report(rate_per_s, window.from, window.until),
             delivery: times.deliveries.report(
                 window.from,
                 window.until,
-                &times.echo.counts,
+                &times.answered.counts,
                 are_all_there,
             ),
         })
@@ -264,8 +264,8 @@ impl Run<'_> {
             turn_max_ms: as_millis(totals.turn_max),
             connect_late_ms: as_millis(totals.schedule_late),
             connect_window_late_ms: as_millis(totals.window_late),
-            echo_late_ms: as_millis(figures.echo.late),
-            echo_held_ms: as_millis(figures.echo.held),
+            echo_late_ms: as_millis(figures.answered.late),
+            echo_held_ms: as_millis(figures.answered.held),
             publish_late_ms: as_millis(
                 self.publisher
                     .as_ref()

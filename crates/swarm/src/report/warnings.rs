@@ -57,7 +57,7 @@ impl Run<'_> {
             };
             warnings.extend(hint_of_protocol(closed, totals.lost, totals.open));
         }
-        self.warn_of_echoes(figures, &mut warnings);
+        self.warn_of_answered(figures, &mut warnings);
         self.warn_of_requests(&mut warnings);
         self.warn_of_publisher(&mut warnings);
         if self.drain_timed_out {
@@ -114,7 +114,7 @@ impl Run<'_> {
             .any(|failure| figures.failures.contains_key(failure))
     }
 
-    fn warn_of_echoes(&self, figures: &Figures, warnings: &mut Vec<String>) {
+    fn warn_of_answered(&self, figures: &Figures, warnings: &mut Vec<String>) {
         let Some(load) = self.config.answered() else {
             return;
         };
@@ -123,7 +123,7 @@ impl Run<'_> {
             Answered::Echo(_) => "echoes",
             Answered::ClientPublish(_) => "publications of clients",
         };
-        let counts = &figures.echo;
+        let counts = &figures.answered;
         if counts.late > LATE_MAX {
             warnings.push(format!(
                 "{what} were sent up to {} after they were due because the crowd had no CPU for them, and that is part of their times; lower {option}, or give it more cores",

@@ -16,9 +16,9 @@ pub(crate) struct Figures {
     pub closes: BTreeMap<Option<u16>, Closes>,
     /// The first bytes that the server answered, by the failure that this was.
     pub answers: BTreeMap<Failure, Vec<u8>>,
-    pub echo: Counts,
+    pub answered: Counts,
     /// Each thread has ended its part of that schedule. Then it is final how many deliveries are to come.
-    pub echo_ended: bool,
+    pub answered_ended: bool,
     pub deliveries: deliveries::Counts,
     /// The least advanced thread's.
     pub stage: Stage,
@@ -32,16 +32,16 @@ impl Figures {
             failures: BTreeMap::new(),
             closes: BTreeMap::new(),
             answers: BTreeMap::new(),
-            echo: Counts::default(),
-            echo_ended: true,
+            answered: Counts::default(),
+            answered_ended: true,
             deliveries: deliveries::Counts::default(),
             stage: Stage::Gone,
             fatal: None,
         };
         for account in shared.accounts() {
             figures.totals.merge(&account.totals);
-            figures.echo.merge(&account.echo.counts);
-            figures.echo_ended &= account.echo_ended;
+            figures.answered.merge(&account.answered.counts);
+            figures.answered_ended &= account.answered_ended;
             figures.deliveries.merge(&account.deliveries.counts);
             for (failure, count) in &account.failures {
                 *figures.failures.entry(*failure).or_default() += count;
@@ -70,7 +70,7 @@ pub(crate) struct Times {
     pub setup: Histogram<u64>,
     pub pong: Histogram<u64>,
     /// With their counts.
-    pub echo: RoundTrips,
+    pub answered: RoundTrips,
     pub deliveries: Deliveries,
 }
 
@@ -79,14 +79,14 @@ impl Times {
         let mut times = Self {
             setup: microseconds(),
             pong: microseconds(),
-            echo: RoundTrips::default(),
+            answered: RoundTrips::default(),
             deliveries: Deliveries::default(),
         };
         let grows = "a histogram that grows takes any other of its precision";
         for account in shared.accounts() {
             times.setup.add(&account.setup_times).expect(grows);
             times.pong.add(&account.pong_times).expect(grows);
-            times.echo.merge(&account.echo);
+            times.answered.merge(&account.answered);
             times.deliveries.merge(&account.deliveries);
         }
         times

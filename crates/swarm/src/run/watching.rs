@@ -21,7 +21,7 @@ impl Run<'_> {
         let totals = &figures.totals;
         self.setup_peak.sample(now, totals.opened);
         self.message_peak.sample(now, totals.messages);
-        self.echo_peak.sample(now, figures.echo.received);
+        self.answer_peak.sample(now, figures.answered.received);
         if let Some(requester) = &self.requester {
             let counts = requester.progress().trips.counts;
             self.request_peak.sample(now, counts.received);
@@ -103,11 +103,11 @@ impl Run<'_> {
             echo: self
                 .config
                 .echo
-                .map(|_| round_trip_progress(&figures.echo, &self.echo_peak)),
+                .map(|_| round_trip_progress(&figures.answered, &self.answer_peak)),
             client_publish: self
                 .config
                 .client_publish
-                .map(|_| round_trip_progress(&figures.echo, &self.echo_peak)),
+                .map(|_| round_trip_progress(&figures.answered, &self.answer_peak)),
             cpu_share: self.watch.share,
             rss_anon_bytes: memory,
             user_bytes_per_client: self.bytes_per_terminal(memory, figures.totals.open),

@@ -3,7 +3,7 @@
 use super::{Manners, State, Temper, World};
 use crate::clock::Nanos;
 use crate::config::Config;
-use crate::engine::plan::{Answer, EchoPlan};
+use crate::engine::plan::{Answer, AnsweredPlan};
 use crate::engine::shared::Ending;
 use crate::measure::round_trip::RoundTrips;
 use crate::target::Target;
@@ -96,7 +96,7 @@ impl World {
         let mut whole = RoundTrips::default();
         self.shared
             .accounts()
-            .for_each(|account| whole.merge(&account.echo));
+            .for_each(|account| whole.merge(&account.answered));
         whole
     }
 
@@ -104,11 +104,11 @@ impl World {
     pub(super) fn check_echoes(&self) -> u64 {
         let trips = self.echoes();
         let counts = &trips.counts;
-        if self.plan.echo.is_none() || self.shared.echo_window().is_none() {
+        if self.plan.answered.is_none() || self.shared.answered_window().is_none() {
             assert_eq!(counts.sent, 0);
             return 0;
         }
-        assert!(self.shared.accounts().all(|account| account.echo_ended));
+        assert!(self.shared.accounts().all(|account| account.answered_ended));
         assert_eq!(counts.sent, counts.received + counts.lost + counts.departed);
         assert_eq!(trips.times.len(), counts.received);
         // What comes after it was given up is an error too.
@@ -132,7 +132,7 @@ fn crowd(rate_per_s: f64, outstanding_max: usize, manners: Manners) -> World {
     config.driver = Some(Driver::Epoll);
     config.threads = Some(2);
     let mut plan = config.prepare().unwrap().plan;
-    plan.echo = Some(EchoPlan {
+    plan.answered = Some(AnsweredPlan {
         answer: Answer::Echo,
         rate_per_s,
         payload_bytes: 64,
@@ -146,19 +146,22 @@ fn crowd(rate_per_s: f64, outstanding_max: usize, manners: Manners) -> World {
     assert!(world.all_hold());
     let from = world.clock.0.get();
     let until = Nanos(from + 10_000_000_000);
-    world.shared.begin_echoes(Nanos(from), Some(until));
+    world.shared.begin_answered(Nanos(from), Some(until));
     world
 }
 
 fn report(world: &World) -> RoundTripReport {
-    let window = world.shared.echo_window().unwrap();
-    let rate_per_s = world.plan.echo.unwrap().rate_per_s;
+    let window = world.shared.answered_window().unwrap();
+    let rate_per_s = world.plan.answered.unwrap().rate_per_s;
     world.echoes().report(rate_per_s, window.from, window.until)
 }
 
 /// Whether every thread has ended its echoes.
 fn ended(world: &World) -> bool {
-    world.shared.accounts().all(|account| account.echo_ended)
+    world
+        .shared
+        .accounts()
+        .all(|account| account.answered_ended)
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod window;
 use crate::clock::{Clock, Nanos};
 use crate::config::{Config, Endpoint, Publish, PublishBody};
 use crate::engine::crowd::{Crowd, Turned};
-use crate::engine::plan::{Answer, EchoPlan, Plan};
+use crate::engine::plan::{Answer, AnsweredPlan, Plan};
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
 use crate::measure::push::PushKey;
 use crate::stamp::Stamp;
@@ -260,7 +260,7 @@ impl World {
     fn begin_churn(&mut self) {
         if self.all_hold() && self.shared.order() == Order::Run {
             self.shared.set_order(Order::Churn(self.ending));
-            self.shared.begin_echoes(self.clock.now(), None);
+            self.shared.begin_answered(self.clock.now(), None);
         }
     }
 
@@ -474,7 +474,7 @@ impl World {
     fn settle(&mut self) {
         self.net.set_faults(Faults::NONE);
         self.shared.set_order(Order::Run);
-        self.shared.end_echoes(self.clock.now());
+        self.shared.end_answered(self.clock.now());
         for peer in &self.peers {
             self.net.resume(peer.id);
         }
@@ -628,7 +628,7 @@ fn plan(seed: u64, temper: Temper, prng: &mut Prng) -> Plan {
     config.publish = Some(publish);
     let mut plan = config.prepare().unwrap().plan;
     plan.seed = seed;
-    plan.echo = prng.one_in(2).then(|| EchoPlan {
+    plan.answered = prng.one_in(2).then(|| AnsweredPlan {
         answer: Answer::Echo,
         rate_per_s: prng.between(5, 200) as f64,
         payload_bytes: prng.between(30, 300),

@@ -9,7 +9,7 @@ use super::Manual;
 use crate::clock::Clock as _;
 use crate::config::{Config, Endpoint, Publish, PublishBody};
 use crate::engine::crowd::{Crowd, Turned};
-use crate::engine::plan::{Answer, EchoPlan, Plan};
+use crate::engine::plan::{Answer, AnsweredPlan, Plan};
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
 use crate::failure::Failure;
 use crate::measure::deliveries::Counts as DeliveryCounts;
@@ -174,7 +174,7 @@ fn plan(seed: u64, prng: &mut Prng) -> Plan {
     config.publish = Some(publish);
     let mut plan = config.prepare().unwrap().plan;
     plan.seed = seed;
-    plan.echo = prng.one_in(2).then(|| EchoPlan {
+    plan.answered = prng.one_in(2).then(|| AnsweredPlan {
         answer: Answer::Reply,
         rate_per_s: prng.between(5, 100) as f64,
         payload_bytes: prng.between(30, 300),
@@ -239,7 +239,7 @@ impl World {
         let holds = |shared: &Shared| shared.accounts().all(|a| a.stage == Stage::Holding);
         if holds(&self.shared) && self.shared.order() == Order::Run {
             self.shared.set_order(Order::Churn(Ending::Reset));
-            self.shared.begin_echoes(self.clock.now(), None);
+            self.shared.begin_answered(self.clock.now(), None);
         }
         let jump = self.prng.below(40) as u64;
         self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
@@ -488,7 +488,7 @@ impl World {
     fn settle(&mut self) {
         self.net.set_faults(Faults::NONE);
         self.shared.set_order(Order::Run);
-        self.shared.end_echoes(self.clock.now());
+        self.shared.end_answered(self.clock.now());
         self.peers.iter().for_each(|peer| self.net.resume(peer.id));
         // Longer than the waits before a retry.
         for _ in 0..2000 {
@@ -550,8 +550,11 @@ impl World {
     fn check_publishers(&self) {
         let (mut counts, mut deliveries) = (RoundTripCounts::default(), DeliveryCounts::default());
         for account in self.shared.accounts() {
-            assert_eq!(account.echo_ended, self.plan.echo.is_some() && self.began());
-            counts.merge(&account.echo.counts);
+            assert_eq!(
+                account.answered_ended,
+                self.plan.answered.is_some() && self.began()
+            );
+            counts.merge(&account.answered.counts);
             deliveries.merge(&account.deliveries.counts);
         }
         let left = counts.departed;
@@ -575,7 +578,7 @@ impl World {
 
     /// Whether the schedule of publications has begun.
     fn began(&self) -> bool {
-        self.shared.echo_window().is_some()
+        self.shared.answered_window().is_some()
     }
 
     fn close(&mut self) {

@@ -1,6 +1,6 @@
 //! What terminals publish over their own connections: the command, its reply, and the publication at its subscribers.
 //!
-//! The schedule and the unanswered commands are those of [`crate::engine::echo`]. A publication carries its number, which says
+//! The schedule and the unanswered commands are those of [`crate::engine::answered`]. A publication carries its number, which says
 //! when it was due. So each delivery has its time, and none of them takes memory.
 
 use crate::clock::Nanos;
@@ -53,23 +53,23 @@ impl World {
         let Some(low) = id.checked_sub(PUBLISH_ID) else {
             return false;
         };
-        let Some(echo) = self.echo.as_mut() else {
+        let Some(answered) = self.answered.as_mut() else {
             return false;
         };
-        let number = echo.newest_like(u64::from(low), NUMBER_BITS);
-        let Some(number) = number.filter(|&number| echo.take_answer(token, number).is_some())
+        let number = answered.newest_like(u64::from(low), NUMBER_BITS);
+        let Some(number) = number.filter(|&number| answered.take_answer(token, number).is_some())
         else {
             return false;
         };
         if let Some(refusal) = refusal {
-            echo.note_refused();
+            answered.note_refused();
             let failure = Failure::ClientPublish(super::replies::code(refusal.code));
             self.keep_example(failure, &format!("{} {}", refusal.code, refusal.message));
             self.note_failure(failure);
             return true;
         }
-        let time = echo.note_answer(number, now);
-        self.notes.echo_times.push(time);
+        let time = answered.note_answer(number, now);
+        self.notes.answer_times.push(time);
         self.notes.deliveries_expected += self.subscribers_of_first(token);
         true
     }
@@ -84,12 +84,12 @@ impl World {
 
     /// The number of a publication that a terminal of this run made; none of any other.
     pub(super) fn number_published(&self, data: &[u8]) -> Option<u64> {
-        let echo = self.echo.as_ref()?;
-        if echo.answer() != Answer::Reply {
+        let answered = self.answered.as_ref()?;
+        if answered.answer() != Answer::Reply {
             return None;
         }
         match EchoStamp::find(data) {
-            Found::Stamp(stamp) if stamp.run == echo.run() => Some(stamp.number),
+            Found::Stamp(stamp) if stamp.run == answered.run() => Some(stamp.number),
             _ => None,
         }
     }
@@ -98,15 +98,17 @@ impl World {
     pub(super) fn note_delivery(&mut self, number: u64, payload_bytes: usize, now: Nanos) {
         self.totals.messages += 1;
         self.totals.message_bytes += payload_bytes as u64;
-        let (Some(echo), Some(window)) = (self.echo.as_ref(), self.shared.echo_window()) else {
+        let (Some(answered), Some(window)) =
+            (self.answered.as_ref(), self.shared.answered_window())
+        else {
             return;
         };
         // The number comes from the network. One that nobody sent says nothing of a time.
-        if !echo.was_sent(&self.shared, number) {
+        if !answered.was_sent(&self.shared, number) {
             self.totals.unmeasured += 1;
             return;
         }
-        let time = now.since(echo.due_at(window.from, number));
+        let time = now.since(answered.due_at(window.from, number));
         // All members of a room get a publication in the same turn, or nearly so.
         match self.notes.delivered.last_mut() {
             Some((known, count)) if *known == time => *count += 1,

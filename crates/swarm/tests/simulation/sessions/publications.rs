@@ -4,7 +4,7 @@ use super::{Manners, World};
 use crate::clock::Nanos;
 use crate::config::Config;
 use crate::echo_stamp::EchoStamp;
-use crate::engine::plan::{Answer, EchoPlan};
+use crate::engine::plan::{Answer, AnsweredPlan};
 use crate::measure::deliveries::Deliveries;
 use crate::measure::round_trip::Counts;
 use crate::protocol::Protocol;
@@ -25,7 +25,7 @@ fn crowd(rate_per_s: f64, outstanding_max: usize, manners: Manners) -> World {
     config.protocol = Protocol::CentrifugeJson;
     config.channels = vec!["x".to_owned()];
     let mut plan = config.prepare().unwrap().plan;
-    plan.echo = Some(EchoPlan {
+    plan.answered = Some(AnsweredPlan {
         answer: Answer::Reply,
         rate_per_s,
         payload_bytes: 64,
@@ -38,7 +38,7 @@ fn crowd(rate_per_s: f64, outstanding_max: usize, manners: Manners) -> World {
     assert_eq!(world.totals().open, 10);
     let from = world.clock.0.get();
     let until = Nanos(from + 10_000_000_000);
-    world.shared.begin_echoes(Nanos(from), Some(until));
+    world.shared.begin_answered(Nanos(from), Some(until));
     world
 }
 
@@ -68,19 +68,19 @@ impl World {
     fn replies(&self) -> Counts {
         let mut whole = Counts::default();
         let accounts = self.shared.accounts();
-        accounts.for_each(|account| whole.merge(&account.echo.counts));
+        accounts.for_each(|account| whole.merge(&account.answered.counts));
         whole
     }
 
     fn report(&self) -> DeliveryReport {
-        let window = self.shared.echo_window().unwrap();
+        let window = self.shared.answered_window().unwrap();
         self.deliveries()
             .report(window.from, window.until, &self.replies(), true)
     }
 
     /// Whether every thread has ended its part of the schedule.
     fn ended(&self) -> bool {
-        self.shared.accounts().all(|account| account.echo_ended)
+        self.shared.accounts().all(|account| account.answered_ended)
     }
 }
 
@@ -171,7 +171,7 @@ fn a_server_that_is_slower_than_the_rate_does_not_make_the_schedule_longer() {
     world.pass(SETTLE * 2);
     let (counts, window) = (
         world.deliveries().counts,
-        world.shared.echo_window().unwrap(),
+        world.shared.answered_window().unwrap(),
     );
     assert!(!world.backlog.is_empty() && !counts.are_complete());
     let now = Nanos(world.clock.0.get());

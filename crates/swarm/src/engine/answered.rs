@@ -1,11 +1,11 @@
-//! Echoes: messages sent by a schedule over the whole crowd, each of which the server answers.
+//! Answered messages: sent by a schedule over the whole crowd, and each of them answered by the server.
 //!
-//! The answer of an echo is the message itself, sent back. In a run with sessions the messages are commands that publish, and
+//! The answer to an echo is the message itself, sent back. In a run with sessions the messages are commands that publish, and
 //! the answer is the reply ([`Answer`]); what they publish comes to the subscribers in `session/publications.rs`.
 //!
 //! The schedule is open-loop: a message is due at its time, however many are unanswered. It goes out on the next open
 //! terminal in turn, and its round trip counts from when it was due. Its number gives that time, so only unanswered
-//! messages take memory. Past [`EchoPlan::outstanding_max`] unanswered ones, and while no terminal's socket takes
+//! messages take memory. Past [`AnsweredPlan::outstanding_max`] unanswered ones, and while no terminal's socket takes
 //! bytes, messages are held back. They are sent late, and count from when they were due. Those still held back when the
 //! schedule has ended are never sent.
 //!
@@ -17,7 +17,7 @@ use crate::echo_stamp::{EchoStamp, Found};
 use crate::engine::crowd::World;
 use crate::engine::outbox::Outbox;
 use crate::engine::pacing::{Pacing, intervals};
-use crate::engine::plan::{Answer, EchoPlan, Part, Plan};
+use crate::engine::plan::{Answer, AnsweredPlan, Part, Plan};
 use crate::engine::shared::{Shared, Window};
 use crate::engine::terminal::{Phase, Terminal};
 use crate::failure::Failure;
@@ -47,8 +47,8 @@ const SWEEP_EVERY_AT_END: Duration = Duration::from_millis(50);
 
 /// A thread's part of the schedule.
 #[derive(Debug)]
-pub(super) struct Echo {
-    plan: EchoPlan,
+pub(super) struct AnsweredMessages {
+    plan: AnsweredPlan,
     part: Part,
     run: u16,
     threads: u64,
@@ -93,11 +93,11 @@ pub(super) struct Outstanding {
 /// What a message turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
-    /// Nothing to do with echoes of this run.
+    /// Nothing to do with the messages of this run.
     Other,
     /// The answer to the message of this number.
     Answer(u64),
-    /// Has the stamp of an echo, but differs from what was sent.
+    /// Has the stamp of such a message, but differs from what was sent.
     Wrong,
     /// An answer without an unanswered message on this connection.
     Unknown,
@@ -112,18 +112,18 @@ enum Fate {
     Departed,
 }
 
-impl Echo {
+impl AnsweredMessages {
     pub(super) fn new(plan: &Plan, part: Part) -> Option<Box<Self>> {
-        let echo = plan.echo?;
+        let answered = plan.answered?;
         let share = |thread: u32| Share {
-            rate_per_s: echo.rate_per_s * f64::from(plan.part(thread).count)
+            rate_per_s: answered.rate_per_s * f64::from(plan.part(thread).count)
                 / f64::from(plan.connections),
-            offset: intervals(f64::from(thread), echo.rate_per_s),
+            offset: intervals(f64::from(thread), answered.rate_per_s),
         };
         Some(Box::new(Self {
-            plan: EchoPlan {
-                outstanding_max: (echo.outstanding_max / plan.threads as usize).max(1),
-                ..echo
+            plan: AnsweredPlan {
+                outstanding_max: (answered.outstanding_max / plan.threads as usize).max(1),
+                ..answered
             },
             part,
             run: plan.run,
@@ -145,7 +145,7 @@ impl Echo {
         (self.counts, self.ended)
     }
 
-    /// Time until echoes need attention.
+    /// Time until they need attention.
     pub(super) fn wait(&self, now: Nanos) -> Duration {
         match self.pacing.as_ref().filter(|_| !self.ended) {
             None => Duration::MAX,
@@ -312,60 +312,60 @@ fn fate(asked: &Outstanding, terminal: &Terminal, now: Nanos, settle: Duration) 
 
 impl World {
     /// Sends the messages that are due, and ends the schedule when it is over.
-    pub(super) fn send_echoes(&mut self, now: Nanos) {
-        let Some(mut echo) = self.echo.take() else {
+    pub(super) fn send_messages(&mut self, now: Nanos) {
+        let Some(mut answered) = self.answered.take() else {
             return;
         };
-        if let Some(window) = self.shared.echo_window()
-            && !echo.ended
+        if let Some(window) = self.shared.answered_window()
+            && !answered.ended
         {
-            let due = echo.keep_time(window, now);
+            let due = answered.keep_time(window, now);
             if now < window.until.plus(SEND_GRACE) {
-                self.send_due_echoes(&mut echo, due, now);
+                self.send_due_messages(&mut answered, due, now);
             }
-            self.sweep_echoes(&mut echo, now);
+            self.sweep_unanswered(&mut answered, now);
         }
-        self.echo = Some(echo);
+        self.answered = Some(answered);
     }
 
-    fn send_due_echoes(&mut self, echo: &mut Echo, due: u64, now: Nanos) {
-        let room = echo
+    fn send_due_messages(&mut self, answered: &mut AnsweredMessages, due: u64, now: Nanos) {
+        let room = answered
             .plan
             .outstanding_max
-            .saturating_sub(echo.outstanding.len())
+            .saturating_sub(answered.outstanding.len())
             .min(PER_TURN_MAX)
-            .min((PER_TURN_BYTES_MAX / echo.plan.payload_bytes).max(1));
+            .min((PER_TURN_BYTES_MAX / answered.plan.payload_bytes).max(1));
         let wanted = usize::try_from(due).unwrap_or(usize::MAX).min(room);
         if due > 0 {
-            echo.note_lateness(now);
+            answered.note_lateness(now);
         }
         // At most one walk, so that each terminal has at most one of them in a batch.
         let mut looks = self.terminals.len().min(LOOKS_PER_TURN_MAX);
         let mut sent = 0;
         while sent < wanted
-            && let Some(index) = echo.next(&self.terminals, &self.outbox, &mut looks)
+            && let Some(index) = answered.next(&self.terminals, &self.outbox, &mut looks)
         {
-            self.send_echo(echo, index, now);
+            self.send_message(answered, index, now);
             sent += 1;
         }
-        echo.held |= due > 0 && sent == 0;
+        answered.held |= due > 0 && sent == 0;
         // Before they leave: whoever hears of one finds it among those that were sent.
         self.shared
-            .note_messages_sent(self.part.thread as usize, echo.counts.sent);
+            .note_messages_sent(self.part.thread as usize, answered.counts.sent);
     }
 
-    fn send_echo(&mut self, echo: &mut Echo, index: u32, now: Nanos) {
+    fn send_message(&mut self, answered: &mut AnsweredMessages, index: u32, now: Nanos) {
         let token = self.terminals[index as usize].token(index);
-        let pacing = echo.pacing.as_mut().expect("the schedule has begun");
+        let pacing = answered.pacing.as_mut().expect("the schedule has begun");
         let issued = pacing.issued();
         pacing.issue(1);
-        let number = echo.number(issued);
+        let number = answered.number(issued);
         let stamp = EchoStamp {
-            run: echo.run,
+            run: answered.run,
             number,
         };
-        let payload = stamp.payload(echo.plan.payload_bytes);
-        match echo.plan.answer {
+        let payload = stamp.payload(answered.plan.payload_bytes);
+        match answered.plan.answer {
             Answer::Echo => {
                 let mask = Some(self.random.mask());
                 self.outbox.push(index, token.generation, |out| {
@@ -375,54 +375,56 @@ impl World {
             Answer::Reply => self.send_publication(token, number, &payload),
         }
         let sent = now.ticks();
-        echo.outstanding.insert(number, Outstanding { token, sent });
-        assert!(echo.outstanding.len() <= echo.plan.outstanding_max);
-        echo.counts.sent += 1;
+        answered
+            .outstanding
+            .insert(number, Outstanding { token, sent });
+        assert!(answered.outstanding.len() <= answered.plan.outstanding_max);
+        answered.counts.sent += 1;
     }
 
-    fn sweep_echoes(&mut self, echo: &mut Echo, now: Nanos) {
-        let after_end = now >= echo.until;
+    fn sweep_unanswered(&mut self, answered: &mut AnsweredMessages, now: Nanos) {
+        let after_end = now >= answered.until;
         let every = if after_end {
             SWEEP_EVERY_AT_END
         } else {
             SWEEP_EVERY
         };
-        if now.since(echo.swept) >= every {
-            let is_published = echo.answer() == Answer::Reply;
+        if now.since(answered.swept) >= every {
+            let is_published = answered.answer() == Answer::Reply;
             let mut possible = 0;
-            echo.sweep(&self.terminals, now, |token| {
+            answered.sweep(&self.terminals, now, |token| {
                 if is_published {
                     possible += self.subscribers_of_first(token);
                 }
             });
             self.notes.deliveries_possible += possible;
         }
-        echo.ended = after_end && echo.is_sent(now) && echo.outstanding.is_empty();
+        answered.ended = after_end && answered.is_sent(now) && answered.outstanding.is_empty();
     }
 
-    /// Takes a message for an echo, if it is one.
-    pub(super) fn hear_echo(
+    /// Takes a message for the answer to an echo, if it is one.
+    pub(super) fn hear_answer(
         &mut self,
         token: Token,
         kind: Kind,
         message: &[u8],
         now: Nanos,
     ) -> bool {
-        let Some(echo) = &mut self.echo else {
+        let Some(answered) = &mut self.answered else {
             return false;
         };
-        match echo.hear(token, kind, message) {
+        match answered.hear(token, kind, message) {
             Heard::Other => return false,
             Heard::Answer(number) => {
-                let time = echo.note_answer(number, now);
-                self.notes.echo_times.push(time);
+                let time = answered.note_answer(number, now);
+                self.notes.answer_times.push(time);
             }
             Heard::Wrong => {
-                echo.counts.errors += 1;
+                answered.counts.errors += 1;
                 self.note_failure(Failure::EchoWrong);
             }
             Heard::Unknown => {
-                echo.counts.errors += 1;
+                answered.counts.errors += 1;
                 self.note_failure(Failure::EchoUnknown);
             }
         }
