@@ -164,10 +164,14 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
+    /// Joins and leaves have a bound of their own.
     fn of(delivery: &Delivery) -> Self {
-        Self {
-            publications: delivery.publications().len(),
-            bytes: delivery.bytes(),
+        match delivery {
+            Delivery::Presence(_) => Self::default(),
+            Delivery::Publication(_) | Delivery::Batch(_) => Self {
+                publications: delivery.publications().len(),
+                bytes: delivery.bytes(),
+            },
         }
     }
 

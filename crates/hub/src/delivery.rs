@@ -62,9 +62,16 @@ impl Delivery {
     /// About as many bytes as it adds to a queue.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let publications = self.publications().iter();
-        let bytes = publications.map(|publication| publication.content().bytes());
-        bytes.sum::<usize>() + CHUNK_BYTES
+        let bytes = match self {
+            Self::Presence(announcement) => announcement.event().bytes(),
+            Self::Publication(_) | Self::Batch(_) => {
+                let publications = self.publications().iter();
+                publications
+                    .map(|publication| publication.content().bytes())
+                    .sum()
+            }
+        };
+        bytes + CHUNK_BYTES
     }
 
     /// What a subscriber has had of it whose last offset is this.

@@ -14,8 +14,11 @@ pub enum Chunk {
     Publication {
         /// Its frame.
         frame: Arc<[u8]>,
-        /// The index of the subscription that it is for. Once that has ended, the same index may name another one.
+        /// The index of the subscription that it is for.
         subscription: u32,
+        /// The lowest bits of the subscription's generation: once it has ended, the same index may name another one of the same
+        /// connection.
+        generation: u8,
         /// How many publications the frame has.
         publications: u16,
     },
@@ -50,6 +53,9 @@ impl Chunk {
         }
     }
 }
+
+// A million queues of one chunk each are 24 MB.
+const _: () = assert!(size_of::<Chunk>() == 24);
 
 /// A queue would exceed a budget; the connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,32 +158,30 @@ impl Outbound {
     /// Drops publications of which no byte was sent and whose subscription `may_go`, the oldest first, until that has freed
     /// `wanted` or none is left. Returns how many, and by how much the cost fell.
     ///
-    /// Moves no chunk behind the last one that goes: those that may go mostly are in front. Where none may go, it moves none.
+    /// Looks at no chunk behind the last one that goes, and moves none that stays but to close a gap.
     pub(crate) fn drop_oldest(
         &mut self,
         wanted: usize,
-        may_go: impl Fn(u32) -> bool,
+        may_go: impl Fn(u32, u8) -> bool,
     ) -> (u64, u32) {
-        let begun = usize::from(self.taken > 0);
-        let goes = |chunk: &Chunk| matches!(chunk, Chunk::Publication { subscription, .. } if may_go(*subscription));
-        if !self.chunks.iter().skip(begun).any(goes) {
-            return (0, 0);
-        }
         let (mut dropped, mut cost) = (0, 0);
-        let mut staying: Vec<Chunk> = self.chunks.drain(..begun).collect();
+        let mut index = usize::from(self.taken > 0);
         while cost < wanted
-            && let Some(chunk) = self.chunks.pop_front()
+            && let Some(chunk) = self.chunks.get(index)
         {
             match chunk {
-                Chunk::Publication { publications, .. } if goes(&chunk) => {
-                    dropped += u64::from(publications);
+                Chunk::Publication {
+                    subscription,
+                    generation,
+                    publications,
+                    ..
+                } if may_go(*subscription, *generation) => {
+                    dropped += u64::from(*publications);
                     cost += chunk.cost(0);
+                    self.chunks.remove(index);
                 }
-                _ => staying.push(chunk),
+                _ => index += 1,
             }
-        }
-        for chunk in staying.into_iter().rev() {
-            self.chunks.push_front(chunk);
         }
         let before = self.cost;
         self.uncount(cost);
@@ -186,13 +190,14 @@ impl Outbound {
 
     /// Drops the last frame of publications of a subscription, if no byte of it was sent. Returns how many publications it has,
     /// and by how much the cost fell.
-    pub(crate) fn drop_newest_publication(&mut self, of: u32) -> Option<(u16, u32)> {
+    pub(crate) fn drop_newest_publication(&mut self, of: (u32, u8)) -> Option<(u16, u32)> {
         let count = |chunk: &Chunk| match chunk {
             Chunk::Publication {
                 subscription,
+                generation,
                 publications,
                 ..
-            } if *subscription == of => Some(*publications),
+            } if (*subscription, *generation) == of => Some(*publications),
             _ => None,
         };
         let index = self
@@ -298,6 +303,7 @@ mod tests {
         let publication = |subscription, bytes: &[u8]| Chunk::Publication {
             frame: bytes.into(),
             subscription,
+            generation: 7,
             publications: 3,
         };
         let mut outbound = Outbound::default();
@@ -307,20 +313,20 @@ mod tests {
         outbound.push(owned(b"ee"));
         outbound.advance(1);
         let cost = u32::try_from(2 + CHUNK_BYTES).expect("small");
-        assert_eq!(outbound.drop_oldest(1, |of| of == 1), (3, cost));
+        assert_eq!(outbound.drop_oldest(1, |of, _| of == 1), (3, cost));
         assert_eq!(content(&outbound), b"abbddee");
         outbound.push(publication(1, b"ff"));
-        assert_eq!(outbound.drop_newest_publication(1), Some((3, cost)));
+        assert_eq!(outbound.drop_newest_publication((1, 7)), Some((3, cost)));
         assert_eq!(content(&outbound), b"abbddee");
-        assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 1), (3, cost));
+        assert_eq!(outbound.drop_oldest(usize::MAX, |of, _| of == 1), (3, cost));
         assert_eq!(
             content(&outbound),
             b"abbee",
             "the peer has part of the first"
         );
-        assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 1), (0, 0));
-        assert_eq!(outbound.drop_newest_publication(1), None);
-        assert_eq!(outbound.drop_oldest(usize::MAX, |of| of == 2), (3, cost));
+        assert_eq!(outbound.drop_oldest(usize::MAX, |of, _| of == 1), (0, 0));
+        assert_eq!(outbound.drop_newest_publication((1, 7)), None);
+        assert_eq!(outbound.drop_oldest(usize::MAX, |of, _| of == 2), (3, cost));
         assert_eq!(outbound.cost(), outbound.recount());
     }
 

@@ -29,6 +29,15 @@ pub struct PresenceEvent {
     pub info: Arc<ClientInfo>,
 }
 
+impl PresenceEvent {
+    /// About as many bytes as its frame has.
+    pub(crate) fn bytes(&self) -> usize {
+        /// The id of the client as text, and the names of the fields.
+        const TEXT_BYTES: usize = 64;
+        self.channel.len() + self.info.bytes() + TEXT_BYTES
+    }
+}
+
 /// A join or a leave on its way to those who watch, encoded once for all of them. It has no place in the channel's order.
 #[derive(Debug)]
 pub struct Announcement {

@@ -150,11 +150,10 @@ impl<R: Reactor> Shard<R> {
                 let frame = Arc::clone(&run.frame);
                 let frame = match target.subscription {
                     Target::NO_SUBSCRIPTION => Chunk::Shared(frame),
-                    subscription => Chunk::Publication {
-                        frame,
-                        subscription,
-                        publications: run.publications,
-                    },
+                    subscription => {
+                        self.hub
+                            .publication_chunk(frame, subscription, run.publications)
+                    }
                 };
                 match self.hub.enqueue_unsent_tail(index, frame.clone(), bytes) {
                     Ok(()) => self.await_writable(key),

@@ -65,18 +65,13 @@ impl Hub {
         let chunk = if is_presence {
             Chunk::Shared(frame)
         } else {
-            Chunk::Publication {
-                frame,
-                subscription: member.subscription,
-                publications: delivery.publication_count(),
-            }
+            self.publication_chunk(frame, member.subscription, delivery.publication_count())
         };
         let channel = self.subscriptions[member.subscription].channel;
         let policy = self.channels[channel].slow_consumer;
         if policy == SlowConsumer::KeepLatest && !is_presence {
-            self.drop_oldest(member.connection, usize::MAX, |_, of| {
-                of == member.subscription
-            });
+            // At most one waits: each replaces the one before.
+            self.drop_newest(member);
         }
         if let Err(overflow) = self.enqueue(member.connection, chunk) {
             return Err(match policy {
@@ -95,22 +90,55 @@ impl Hub {
     /// Makes room in a connection's queue, for whatever is to be queued: publications go whose channels say that they may.
     /// False if that frees nothing.
     pub(super) fn make_room(&mut self, index: u32, wanted: usize) -> bool {
-        let oldest = self.drop_oldest(index, wanted, |hub, of| {
-            hub.policy_of(index, of) == Some(SlowConsumer::DropOldest)
+        let oldest = self.drop_oldest(index, wanted, |hub, of, generation| {
+            hub.policy_of(index, of, generation) == Some(SlowConsumer::DropOldest)
         });
         if oldest >= wanted {
             return true;
         }
         // The only one that waits of such a channel: it goes last.
-        let latest = self.drop_oldest(index, wanted - oldest, |hub, of| {
-            hub.policy_of(index, of) == Some(SlowConsumer::KeepLatest)
+        let latest = self.drop_oldest(index, wanted - oldest, |hub, of, generation| {
+            hub.policy_of(index, of, generation) == Some(SlowConsumer::KeepLatest)
         });
         oldest + latest > 0
     }
 
+    /// A frame of publications for a subscription, as a queue holds it.
+    #[must_use]
+    pub fn publication_chunk(
+        &self,
+        frame: Arc<[u8]>,
+        subscription: u32,
+        publications: u16,
+    ) -> Chunk {
+        Chunk::Publication {
+            frame,
+            subscription,
+            generation: self.generation_of(subscription).unwrap_or_default(),
+            publications,
+        }
+    }
+
+    /// The lowest bits of a subscription's generation; none if it has ended.
+    fn generation_of(&self, subscription: u32) -> Option<u8> {
+        let [lowest, ..] = self
+            .subscriptions
+            .key_of(subscription)?
+            .generation
+            .to_le_bytes();
+        Some(lowest)
+    }
+
     /// The policy of a subscription's channel, if it still is a connection's subscription.
-    fn policy_of(&self, connection: u32, subscription: u32) -> Option<SlowConsumer> {
-        self.subscriptions.key_of(subscription)?;
+    fn policy_of(
+        &self,
+        connection: u32,
+        subscription: u32,
+        generation: u8,
+    ) -> Option<SlowConsumer> {
+        if self.generation_of(subscription)? != generation {
+            return None;
+        }
         let record = &self.subscriptions[subscription];
         let channel = &self.channels[record.channel];
         let member = channel.members[record.member_index as usize];
@@ -122,20 +150,41 @@ impl Hub {
         &mut self,
         index: u32,
         wanted: usize,
-        may_go: impl Fn(&Self, u32) -> bool,
+        may_go: impl Fn(&Self, u32, u8) -> bool,
     ) -> usize {
         let outbound = self.connections[index].outbound;
         if outbound == NONE {
             return 0;
         }
         let mut queue = std::mem::take(&mut self.outbounds[outbound]);
-        let (dropped, cost) = queue.drop_oldest(wanted, |of| may_go(self, of));
+        let (dropped, cost) =
+            queue.drop_oldest(wanted, |of, generation| may_go(self, of, generation));
         self.outbounds[outbound] = queue;
         self.release_buffered(cost as usize);
         self.free_if_empty(index);
         self.slow_consumers.dropped += dropped;
         hit!(SlowConsumerDrops if dropped > 0);
         cost as usize
+    }
+
+    /// Drops the last frame of publications that waits for a member. Looks from the back, where it mostly is. False if there is
+    /// none.
+    fn drop_newest(&mut self, member: Member) -> bool {
+        let outbound = self.connections[member.connection].outbound;
+        if outbound == NONE {
+            return false;
+        }
+        let generation = self.generation_of(member.subscription).unwrap_or_default();
+        let of = (member.subscription, generation);
+        let newest = self.outbounds[outbound].drop_newest_publication(of);
+        let Some((dropped, cost)) = newest else {
+            return false;
+        };
+        self.release_buffered(cost as usize);
+        self.free_if_empty(member.connection);
+        self.slow_consumers.dropped += u64::from(dropped);
+        hit!(SlowConsumerDrops);
+        true
     }
 
     /// A member gets what waits for it and nothing more. Makes room for the sentence that says so: without what is queued last.
@@ -145,17 +194,9 @@ impl Hub {
         self.slow_consumers.gaps += 1;
         hit!(SlowConsumerGap);
         while self.outbound_room(member.connection) < GAP_BYTES_MAX {
-            let outbound = self.connections[member.connection].outbound;
-            if outbound == NONE {
+            if !self.drop_newest(member) {
                 break;
             }
-            let newest = self.outbounds[outbound].drop_newest_publication(member.subscription);
-            let Some((dropped, cost)) = newest else {
-                break;
-            };
-            self.release_buffered(cost as usize);
-            self.free_if_empty(member.connection);
-            self.slow_consumers.dropped += u64::from(dropped);
         }
         let subscription = &mut self.subscriptions[member.subscription];
         subscription.set_flags(subscription.flags().with(SubscriptionFlags::WAITING));

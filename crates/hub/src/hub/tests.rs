@@ -216,11 +216,7 @@ fn fall_behind_from(hub: &mut Hub, index: u32, last: u64) -> (Vec<u64>, Vec<Over
         hub.poll_delivery(10, &mut targets, &mut overflown, &mut Vec::new());
         for target in &targets {
             let frame = hub.frame_for(&publication("x", offset), target.encoding, 1);
-            let chunk = Chunk::Publication {
-                frame,
-                subscription: target.subscription,
-                publications: 1,
-            };
+            let chunk = hub.publication_chunk(frame, target.subscription, 1);
             let tail = hub.enqueue_unsent_tail(index, chunk, 3);
             tail.expect("the first one fits");
             hub.connection_mut(index).set_awaits_writable(true);
@@ -302,16 +298,39 @@ fn the_unsent_tail_of_a_frame_finds_room_too() {
     }
     assert_eq!(targets.len(), 1, "the others are queued behind it");
     let frame = hub.frame_for(&publication("x", 1), targets[0].encoding, 1);
-    let chunk = Chunk::Publication {
-        frame,
-        subscription: targets[0].subscription,
-        publications: 1,
-    };
+    let chunk = hub.publication_chunk(frame, targets[0].subscription, 1);
     assert_eq!(hub.enqueue_unsent_tail(index, chunk, 3), Ok(()));
     hub.end_batch(&targets);
     hub.check();
     assert_eq!(overflown, []);
     assert!(hub.slow_consumer_stats().dropped > 0);
+}
+
+#[test]
+fn what_waits_of_an_ended_subscription_is_not_dropped_for_the_next_one() {
+    let of = |policy| ChannelOptions {
+        slow_consumer: policy,
+        ..ChannelOptions::default()
+    };
+    let namespaces = Namespaces::new(
+        of(SlowConsumer::Disconnect),
+        [("lossy".into(), of(SlowConsumer::DropOldest))],
+    );
+    let mut hub = hub(timing(0, 1, 0)).with_namespaces(Arc::new(namespaces));
+    hub.outbound_bytes_max = 1000;
+    let index = member_by(&mut hub, Transport::CentrifugeProtobuf, "x");
+    let before = hub.find_subscription(index, "x").expect("subscribed");
+    let filler = Chunk::Owned(vec![0; 10].into());
+    hub.enqueue(index, filler.clone()).expect("room");
+    assert!(hub.deliver(publication("x", 1)));
+    deliver_listed(&mut hub);
+    hub.unsubscribe(index, "x", &mut Vec::new());
+    hub.subscribe(index, "lossy:y");
+    let after = hub.find_subscription(index, "lossy:y");
+    assert_eq!(after, Some(before), "the index is used again");
+    while hub.enqueue(index, filler.clone()).is_ok() {}
+    assert_eq!(hub.slow_consumer_stats().dropped, 0);
+    hub.check();
 }
 
 #[test]
