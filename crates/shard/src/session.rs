@@ -26,6 +26,7 @@ pub(crate) use single::OnlyConnection;
 
 use crate::shard::Shard;
 use crate::transport::centrifuge::{format_of, message_frame};
+use announce::Leaves;
 use asks::Asks;
 use connect::Connecting;
 use myriad_hub::{
@@ -70,6 +71,7 @@ pub(crate) struct Sessions {
     questions: Questions,
     /// Commands that wait for the control plane.
     asks: Asks,
+    leaves: Leaves,
 }
 
 impl Sessions {
@@ -83,6 +85,7 @@ impl Sessions {
             last_gather: 0,
             questions: Questions::default(),
             asks: Asks::default(),
+            leaves: Leaves::default(),
         }
     }
 
@@ -200,7 +203,9 @@ impl<R: Reactor> Shard<R> {
     ) -> Result<(), Failure> {
         match request {
             Request::Subscribe(request) => self.handle_subscribe(key, id, &request, now),
-            Request::Unsubscribe(request) => self.handle_unsubscribe(key, id, &request.channel),
+            Request::Unsubscribe(request) => {
+                self.handle_unsubscribe(key, id, &request.channel, now)
+            }
             Request::Publish(request) => self.handle_publish(key, id, &request),
             Request::Presence(request) => self.handle_presence(key, id, &request),
             Request::PresenceStats(request) => {

@@ -2,7 +2,9 @@
 
 use super::recovery::Missed;
 use crate::shard::Shard;
-use myriad_hub::{ChannelOptions, Kept, Position, RecoveryMode, SlowConsumer, SubscriptionFlags};
+use myriad_hub::{
+    ChannelOptions, Kept, Position, RecoveryMode, Since, SlowConsumer, SubscriptionFlags,
+};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{
@@ -28,10 +30,39 @@ pub(super) struct Terms {
     pub(super) positioned: bool,
     /// The client gets what it missed since this offset.
     pub(super) recover_from: Option<u64>,
+    /// What it missed is the newest publication alone.
+    pub(super) is_cache: bool,
     /// An error instead of a subscription that could not recover.
     pub(super) fails_if_unrecoverable: bool,
     /// Publications may come as deltas.
     pub(super) delta: bool,
+}
+
+/// A subscription that may be made: who asked, and for what.
+#[derive(Debug)]
+pub(super) struct Granted {
+    /// The client's command; 0 for a subscription by the server.
+    pub(super) command: u32,
+    pub(super) terms: Terms,
+    pub(super) flags: SubscriptionFlags,
+    pub(super) filter: Option<Filter>,
+    /// What the client has, and how it recovers.
+    pub(super) since: Since,
+    pub(super) mode: RecoveryMode,
+    pub(super) is_asked: bool,
+    /// Its join is announced.
+    pub(super) is_announced: bool,
+}
+
+/// Bytes of an epoch that are kept. Ours have eight, so that a longer one is no epoch of ours whatever follows.
+const EPOCH_BYTES_MAX: usize = 64;
+
+/// A client's position, to be kept while its command waits.
+pub(super) fn since(offset: u64, epoch: &str) -> Since {
+    Since {
+        offset,
+        epoch: epoch[..epoch.floor_char_boundary(EPOCH_BYTES_MAX)].into(),
+    }
 }
 
 /// A subscription that is made: what its client is told.
@@ -57,8 +88,9 @@ impl Outcome {
             },
             offset: match terms.recover_from {
                 _ if !terms.positioned => 0,
-                // The client counts on from its own offset, by the publications it gets.
-                Some(offset) if is_recovered => offset,
+                // The client counts on from its own offset, by the publications it gets. In a cache its own may be one of another
+                // epoch.
+                Some(offset) if is_recovered && !terms.is_cache => offset,
                 _ => self.position.offset,
             },
             recovered: is_recovered,
@@ -96,8 +128,30 @@ pub(super) fn write_connect<'s>(
 }
 
 impl<R: Reactor> Shard<R> {
+    /// A subscription as it may be made.
+    pub(super) fn grant(&self, key: Key, command: u32, wish: Wish<'_>) -> Granted {
+        let terms = self.terms_of(key, &wish);
+        let mut flags = wish.flags;
+        if terms.positioned {
+            flags = flags.with(SubscriptionFlags::POSITIONED);
+        }
+        if terms.delta {
+            flags = flags.with(SubscriptionFlags::DELTA);
+        }
+        Granted {
+            command,
+            terms,
+            flags,
+            filter: wish.filter,
+            since: since(wish.request.offset, &wish.request.epoch),
+            mode: wish.options.recovery_mode,
+            is_asked: wish.request.recover,
+            is_announced: wish.options.join_leave,
+        }
+    }
+
     /// What a client is granted of what it asks for.
-    pub(super) fn terms_of(&self, key: Key, wish: &Wish<'_>) -> Terms {
+    fn terms_of(&self, key: Key, wish: &Wish<'_>) -> Terms {
         let Wish {
             request, options, ..
         } = wish;
@@ -121,6 +175,7 @@ impl<R: Reactor> Shard<R> {
             positioned,
             recover_from: (recoverable && (request.recover || from_cache))
                 .then_some(request.offset),
+            is_cache: options.recovery_mode == RecoveryMode::Cache,
             fails_if_unrecoverable: request.flag & FAIL_IF_UNRECOVERABLE != 0,
             delta: options.allow_fossil_delta
                 && &*request.delta == "fossil"

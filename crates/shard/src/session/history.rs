@@ -1,10 +1,11 @@
 //! `history`.
 
-use super::questions::{self, Question};
+use super::granted::since;
+use super::questions::Question;
 use super::{Asked, Failure};
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
-use myriad_hub::{Asker, DataForm, HistoryAnswer, Now, ReadHistory, Since, Ticket};
+use myriad_hub::{Asker, DataForm, HistoryAnswer, Now, ReadHistory, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{ErrorCode, HistoryRequest};
@@ -29,7 +30,7 @@ impl<R: Reactor> Shard<R> {
         let starts_at_zero = request
             .since
             .as_ref()
-            .is_some_and(|since| since.offset == 0);
+            .is_some_and(|position| position.offset == 0);
         if request.reverse && starts_at_zero {
             return Err(ErrorCode::BadRequest.into());
         }
@@ -39,10 +40,10 @@ impl<R: Reactor> Shard<R> {
             channel: channel.into(),
             asker: Asker::Session(self.open_ticket(key, id)?),
             limit: Some(limit),
-            since: request.since.as_ref().map(|since| Since {
-                offset: since.offset,
-                epoch: since.epoch.as_ref().into(),
-            }),
+            since: request
+                .since
+                .as_ref()
+                .map(|position| since(position.offset, &position.epoch)),
             reverse: request.reverse,
         };
         let question = Question::History(Box::new(read));
@@ -57,8 +58,7 @@ impl<R: Reactor> Shard<R> {
         answer: HistoryAnswer,
         now: Now,
     ) {
-        let questions = &mut self.sessions.questions;
-        questions.finish(ticket.connection, questions::HISTORY_COST);
+        self.sessions.questions.finish(ticket.connection);
         let Some(key) = self.close_ticket(ticket) else {
             return;
         };

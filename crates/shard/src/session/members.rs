@@ -3,7 +3,7 @@
 //! The shard of the client that asks sends one question to every shard, itself included. Each answers with its members in the
 //! order of their client ids, and the asker merges the answers. A client that nobody asks about costs nothing.
 
-use super::questions::{self, Question};
+use super::questions::Question;
 use super::{Asked, Failure};
 use crate::mesh::Message;
 use crate::shard::Shard;
@@ -259,8 +259,7 @@ impl<R: Reactor> Shard<R> {
         let Some(gather) = self.sessions.gathers.remove(&page.gather) else {
             unreachable!("just found");
         };
-        let questions = &mut self.sessions.questions;
-        questions.finish(gather.ticket.connection, questions::MEMBERS_COST);
+        self.sessions.questions.finish(gather.ticket.connection);
         let Some(key) = self.close_ticket(gather.ticket) else {
             return;
         };

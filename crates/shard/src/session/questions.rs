@@ -1,4 +1,4 @@
-//! Questions whose answers cost a shard much: member lists and history. They wait in turn.
+//! Questions whose answers cost a shard much: member lists, history and recoveries. They wait in turn.
 //!
 //! A client may ask hundreds of them in one message, and each may take milliseconds. So a shard has few of them under way, and
 //! one of each client. It asks the next ones in a later turn. Other clients wait for the questions of one turn, and not for
@@ -9,24 +9,40 @@
 use super::members::MembersWish;
 use crate::mesh::Message;
 use crate::shard::Shard;
-use myriad_hub::ReadHistory;
+use myriad_hub::{ReadHistory, Recover, RecoveryMode};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 /// The cost of all questions that may be under way at once.
-const COST_MAX: usize = 4;
+const COST_MAX: usize = 64;
 
 /// A page of history is read, written, and perhaps compressed: some milliseconds for a megabyte.
-pub(super) const HISTORY_COST: usize = 1;
+const HISTORY_COST: usize = 16;
 
 /// Every shard walks its members of the channel: some milliseconds for 10,000.
-pub(super) const MEMBERS_COST: usize = 4;
+const MEMBERS_COST: usize = 64;
+
+/// What a client missed is written, perhaps as deltas, and perhaps compressed: some milliseconds for a megabyte. Most missed
+/// little, and all may come back at once.
+const STREAM_COST: usize = 8;
+
+/// The newest publication alone.
+const CACHE_COST: usize = 1;
+
+/// What a recovery costs.
+fn recovery_cost(mode: RecoveryMode) -> usize {
+    match mode {
+        RecoveryMode::Stream => STREAM_COST,
+        RecoveryMode::Cache => CACHE_COST,
+    }
+}
 
 #[derive(Debug)]
 pub(super) enum Question {
     History(Box<ReadHistory>),
     Members(Box<MembersWish>),
+    Recover(Box<Recover>),
 }
 
 impl Question {
@@ -34,6 +50,7 @@ impl Question {
         match self {
             Self::History(_) => HISTORY_COST,
             Self::Members(_) => MEMBERS_COST,
+            Self::Recover(recover) => recovery_cost(recover.mode),
         }
     }
 }
@@ -46,8 +63,8 @@ pub(super) struct Questions {
     turns: VecDeque<Key>,
     /// What waits, by client; never empty.
     waiting: HashMap<Key, VecDeque<Question>>,
-    /// Clients with a question under way. They may have gone.
-    asked: HashSet<Key>,
+    /// Clients with a question under way, and its cost. They may have gone.
+    asked: HashMap<Key, usize>,
     cost: usize,
 }
 
@@ -55,7 +72,7 @@ impl Questions {
     pub(super) fn push(&mut self, client: Key, question: Question) {
         let waiting = self.waiting.entry(client).or_default();
         waiting.push_back(question);
-        if waiting.len() == 1 && !self.asked.contains(&client) {
+        if waiting.len() == 1 && !self.asked.contains_key(&client) {
             self.turns.push_back(client);
         }
     }
@@ -76,17 +93,17 @@ impl Questions {
                 self.waiting.remove(&client);
             }
             self.turns.pop_front();
-            self.asked.insert(client);
+            self.asked.insert(client, cost);
             self.cost += cost;
             return question;
         }
         None
     }
 
-    /// A question of this cost is answered. The client's next one waits for its turn.
-    pub(super) fn finish(&mut self, client: Key, cost: usize) {
-        self.cost -= cost;
-        self.asked.remove(&client);
+    /// A client's question is answered. Its next one waits for its turn.
+    pub(super) fn finish(&mut self, client: Key) {
+        let cost = self.asked.remove(&client);
+        self.cost -= cost.expect("each question is answered once");
         if self.waiting.contains_key(&client) {
             self.turns.push_back(client);
         }
@@ -119,6 +136,10 @@ impl<R: Reactor> Shard<R> {
                     self.send_message(home, Message::ReadHistory(read));
                 }
                 Question::Members(wish) => self.gather_members(*wish),
+                Question::Recover(recover) => {
+                    let home = self.mesh.home_of(&recover.channel);
+                    self.send_message(home, Message::Recover(recover));
+                }
             }
         }
     }
@@ -127,7 +148,7 @@ impl<R: Reactor> Shard<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use myriad_hub::{Asker, Ticket};
+    use myriad_hub::{Asker, Since, Ticket};
 
     fn key(index: u32) -> Key {
         Key {
@@ -160,7 +181,7 @@ mod tests {
                     Asker::Session(ticket) => (ticket.connection.index, ticket.command),
                     other => panic!("{other:?}"),
                 },
-                Question::Members(_) => panic!("none was asked"),
+                Question::Members(_) | Question::Recover(_) => panic!("none was asked"),
             })
             .collect()
     }
@@ -176,19 +197,51 @@ mod tests {
         }
         assert_eq!(popped(&mut questions), [(1, 1), (2, 1), (3, 1), (4, 1)]);
         assert!(!questions.has_next(), "answers have to come first");
-        questions.finish(key(1), HISTORY_COST);
-        questions.finish(key(2), HISTORY_COST);
+        questions.finish(key(1));
+        questions.finish(key(2));
         assert_eq!(popped(&mut questions), [(5, 1), (6, 1)]);
         for client in 3..=6 {
-            questions.finish(key(client), HISTORY_COST);
+            questions.finish(key(client));
         }
         assert!(questions.has_next());
         assert_eq!(popped(&mut questions), [(1, 2)]);
         // It goes while one is under way and one waits.
         questions.forget(key(1));
-        questions.finish(key(1), HISTORY_COST);
+        questions.finish(key(1));
         assert!(!questions.has_next());
         assert_eq!(questions.len(), 0);
+    }
+
+    #[test]
+    fn recoveries_take_turns_too_and_those_of_a_cache_are_cheap() {
+        let recover = |client: u32, mode: RecoveryMode| {
+            let ticket = Ticket {
+                shard: 0,
+                connection: key(client),
+                command: 1,
+            };
+            Question::Recover(Box::new(Recover {
+                channel: "c".into(),
+                ticket,
+                since: Since {
+                    offset: 0,
+                    epoch: "".into(),
+                },
+                mode,
+                is_asked: true,
+                max: 300,
+            }))
+        };
+        for (mode, at_once) in [(RecoveryMode::Stream, 8), (RecoveryMode::Cache, 64)] {
+            let mut questions = Questions::default();
+            for client in 0..100 {
+                questions.push(key(client), recover(client, mode));
+            }
+            let asked = std::iter::from_fn(|| questions.pop()).count();
+            assert_eq!(asked, at_once);
+            questions.finish(key(0));
+            assert_eq!(std::iter::from_fn(|| questions.pop()).count(), 1);
+        }
     }
 
     #[test]
@@ -199,7 +252,7 @@ mod tests {
         }
         questions.forget(key(1));
         assert_eq!(popped(&mut questions), [(2, 7)]);
-        questions.finish(key(2), HISTORY_COST);
+        questions.finish(key(2));
         assert_eq!(questions.len(), 0);
     }
 }

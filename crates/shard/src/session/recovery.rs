@@ -49,6 +49,7 @@ impl<'a> Missed<'a> {
 impl<R: Reactor> Shard<R> {
     /// The home has answered what a client missed.
     pub(crate) fn handle_recovered(&mut self, recovered: Recovered, now: Now) {
+        self.sessions.questions.finish(recovered.ticket.connection);
         let Some(key) = self.close_ticket(recovered.ticket) else {
             return;
         };
@@ -79,7 +80,7 @@ impl<R: Reactor> Shard<R> {
         &mut self,
         key: Key,
         subscription: SubscriptionId,
-        pending: &Pending,
+        pending: Pending,
         now: Now,
     ) {
         let channel = Arc::clone(self.hub.channel_name(subscription));
@@ -94,11 +95,7 @@ impl<R: Reactor> Shard<R> {
             now,
         );
         self.metrics().command_errors[code.index()].add(1);
-        self.reply(format, |writer| {
-            writer.error(pending.command, code);
-            for command in &pending.unsubscribes {
-                writer.unsubscribe(*command);
-            }
-        });
+        self.reply(format, |writer| writer.error(pending.command, code));
+        self.carry_out(key, &channel, pending.later, now);
     }
 }

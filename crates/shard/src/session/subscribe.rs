@@ -1,13 +1,12 @@
 //! `subscribe`: who may, and how a subscription is made, also those by the server. Changes `hub` and `sessions`; sends by `mesh`.
 
-use super::granted::{Outcome, Terms, Wish};
-use super::{Asked, Failure, INVALID_TOKEN, bad_request};
-use crate::mesh::Message;
+use super::granted::{Granted, Outcome, Terms, Wish};
+use super::questions::Question;
+use super::{Asked, Failure, INVALID_TOKEN, TICKETS_MAX, bad_request};
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
 use myriad_hub::{
-    ChannelOptions, Kept, Now, Position, Recover, Since, Subscribed, SubscriptionFlags,
-    SubscriptionId,
+    ChannelOptions, Kept, Now, Position, Recover, Subscribed, SubscriptionFlags, SubscriptionId,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
@@ -20,8 +19,23 @@ pub(super) struct Pending {
     /// The client's command; 0 for a subscription by the server.
     pub(super) command: u32,
     pub(super) terms: Terms,
-    /// Commands that end it as soon as it is made.
-    pub(super) unsubscribes: Vec<u32>,
+    /// Later commands for the channel, in their order: the first of them ends the subscription as soon as it is made.
+    pub(super) later: Vec<Later>,
+}
+
+/// A command that waits until a subscription is made.
+#[derive(Debug)]
+pub(super) enum Later {
+    Unsubscribe(u32),
+    /// Behind an unsubscribe.
+    Subscribe(Box<Granted>),
+}
+
+impl Pending {
+    /// Whether the subscription has ended when all commands are carried out that wait for it.
+    fn ends(&self) -> bool {
+        matches!(self.later.last(), Some(Later::Unsubscribe(_)))
+    }
 }
 
 impl<R: Reactor> Shard<R> {
@@ -42,11 +56,14 @@ impl<R: Reactor> Shard<R> {
         if channel.len() > self.settings.namespaces.name_bytes_max() {
             return Err(ErrorCode::BadRequest.into());
         }
-        if self.hub.find_subscription(key.index, channel).is_some() {
+        // A filter may be large, so that none is kept for later.
+        let can_wait = request.filter.is_none();
+        let has_one = self.hub.find_subscription(key.index, channel).is_some();
+        if has_one && !(can_wait && self.ends_first(key, channel)?) {
             return Err(ErrorCode::AlreadySubscribed.into());
         }
         let limit = self.settings.subscriptions_max.min(u32::from(u8::MAX));
-        if self.hub.channel_count_of(key.index) >= limit as usize {
+        if !has_one && self.hub.channel_count_of(key.index) >= limit as usize {
             return Err(ErrorCode::LimitExceeded.into());
         }
         let session = self.hub.session(key.index);
@@ -104,6 +121,21 @@ impl<R: Reactor> Shard<R> {
         self.settings.client.insecure || right.allows(is_anonymous, is_subscribed)
     }
 
+    /// Whether a subscription that waits for its home ends before a command that comes now. An error if as many commands wait as
+    /// may.
+    fn ends_first(&self, key: Key, channel: &str) -> Result<bool, Failure> {
+        let subscription = self.hub.find_subscription(key.index, channel);
+        let pending =
+            subscription.and_then(|subscription| self.sessions.pending.get(&subscription));
+        match pending {
+            Some(pending) if pending.later.len() >= usize::from(TICKETS_MAX) => {
+                Err(ErrorCode::TooManyRequests.into())
+            }
+            Some(pending) => Ok(pending.ends()),
+            None => Ok(false),
+        }
+    }
+
     /// Subscribes a client that may subscribe. It is answered at once, or when the home has answered.
     pub(super) fn begin_subscribe(
         &mut self,
@@ -113,24 +145,41 @@ impl<R: Reactor> Shard<R> {
         wish: Wish<'_>,
         now: Now,
     ) -> Result<(), Failure> {
-        let terms = self.terms_of(key, &wish);
+        let granted = self.grant(key, id, wish);
+        if let Some(subscription) = self.hub.find_subscription(key.index, channel)
+            && let Some(pending) = self.sessions.pending.get_mut(&subscription)
+        {
+            pending.later.push(Later::Subscribe(Box::new(granted)));
+            return Ok(());
+        }
+        Ok(self.make_subscription(key, channel, granted, now)?)
+    }
+
+    /// Makes a subscription, or asks the channel's home for what that needs.
+    fn make_subscription(
+        &mut self,
+        key: Key,
+        channel: &str,
+        granted: Granted,
+        now: Now,
+    ) -> Result<(), ErrorCode> {
+        let Granted { command, terms, .. } = granted;
+        if granted.is_announced && self.sessions.leaves.are_too_many(key, now) {
+            return Err(ErrorCode::TooManyRequests);
+        }
         let ticket = match terms.recover_from {
-            Some(_) => Some(self.open_ticket(key, id)?),
+            Some(_) => {
+                let ticket = self.open_ticket(key, command);
+                Some(ticket.map_err(|_| ErrorCode::TooManyRequests)?)
+            }
             None => None,
         };
-        let filter_bytes = wish.filter.as_ref().map_or(0, Filter::bytes);
+        let filter_bytes = granted.filter.as_ref().map_or(0, Filter::bytes);
         if !self.hub.reserve_buffered(filter_bytes) {
             if let Some(ticket) = ticket {
                 self.close_ticket(ticket);
             }
-            return Err(ErrorCode::LimitExceeded.into());
-        }
-        let mut flags = wish.flags;
-        if terms.positioned {
-            flags = flags.with(SubscriptionFlags::POSITIONED);
-        }
-        if terms.delta {
-            flags = flags.with(SubscriptionFlags::DELTA);
+            return Err(ErrorCode::LimitExceeded);
         }
         let subscribed = self.hub.subscribe(key.index, channel);
         let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
@@ -143,16 +192,16 @@ impl<R: Reactor> Shard<R> {
                 self.send_join(name, serial);
                 None
             }
-            Subscribed::Already(_) => return Err(ErrorCode::AlreadySubscribed.into()),
+            Subscribed::Already(_) => return Err(ErrorCode::AlreadySubscribed),
         };
         let pending = Pending {
-            command: id,
+            command,
             terms,
-            unsubscribes: Vec::new(),
+            later: Vec::new(),
         };
-        let waiting = flags.with(SubscriptionFlags::WAITING);
+        let waiting = granted.flags.with(SubscriptionFlags::WAITING);
         self.hub.set_subscription_flags(subscription, waiting);
-        if let Some(filter) = wish.filter {
+        if let Some(filter) = granted.filter {
             self.hub.set_filter(subscription, filter);
         }
         if let Some(position) = ready {
@@ -161,21 +210,48 @@ impl<R: Reactor> Shard<R> {
         }
         self.sessions.pending.insert(subscription, pending);
         if let Some(ticket) = ticket {
-            let home = self.mesh.home_of(channel);
             let recover = Recover {
                 channel: channel.into(),
                 ticket,
-                since: Since {
-                    offset: wish.request.offset,
-                    epoch: wish.request.epoch.as_ref().into(),
-                },
-                mode: wish.options.recovery_mode,
-                is_asked: wish.request.recover,
+                since: granted.since,
+                mode: granted.mode,
+                is_asked: granted.is_asked,
                 max: self.settings.client.recovery_max_publication_limit,
             };
-            self.send_message(home, Message::Recover(Box::new(recover)));
+            // In its turn: what hundreds of clients missed takes seconds to write.
+            let question = Question::Recover(Box::new(recover));
+            self.sessions.questions.push(key, question);
         }
         Ok(())
+    }
+
+    /// Carries out the commands that waited for a subscription.
+    pub(super) fn carry_out(&mut self, key: Key, channel: &Arc<str>, later: Vec<Later>, now: Now) {
+        let format = format_of(self.hub.connection(key.index).transport());
+        let mut later = later.into_iter();
+        while let Some(next) = later.next() {
+            match next {
+                Later::Unsubscribe(command) => {
+                    self.end_subscription(key, channel, now);
+                    self.reply(format, |writer| writer.unsubscribe(command));
+                }
+                Later::Subscribe(granted) => {
+                    let command = granted.command;
+                    let made = self.make_subscription(key, channel, *granted, now);
+                    if let Err(code) = made {
+                        self.reply_error(format, command, code, code.text());
+                        continue;
+                    }
+                    let subscription = self.hub.find_subscription(key.index, channel);
+                    let pending = subscription
+                        .and_then(|subscription| self.sessions.pending.get_mut(&subscription));
+                    if let Some(pending) = pending {
+                        pending.later.extend(later);
+                        return;
+                    }
+                }
+            }
+        }
     }
 
     /// The home has confirmed the shard's interest in a channel: those who do not recover are answered.
@@ -210,7 +286,7 @@ impl<R: Reactor> Shard<R> {
         let recovered = recovered.filter(|kept| self.may_fit(key, kept));
         let is_lost = terms.recover_from.is_some() && recovered.is_none();
         if is_lost && terms.fails_if_unrecoverable && pending.command != 0 {
-            return self.refuse_unrecoverable(key, subscription, &pending, now);
+            return self.refuse_unrecoverable(key, subscription, pending, now);
         }
         self.hub.end_waiting(subscription, position.offset);
         let filter = self
@@ -248,7 +324,7 @@ impl<R: Reactor> Shard<R> {
         let format = format_of(self.hub.connection(key.index).transport());
         if !self.reply_subscribed(key, pending.command, &outcome) {
             if terms.fails_if_unrecoverable {
-                return self.refuse_unrecoverable(key, subscription, &pending, now);
+                return self.refuse_unrecoverable(key, subscription, pending, now);
             }
             self.forget_recovered(subscription, &mut outcome);
             let result = outcome.result();
@@ -258,10 +334,7 @@ impl<R: Reactor> Shard<R> {
         }
         self.metrics().subscribes.add(1);
         self.announce_join(key, &channel);
-        for command in pending.unsubscribes {
-            self.end_subscription(key, &channel);
-            self.reply(format, |writer| writer.unsubscribe(command));
-        }
+        self.carry_out(key, &channel, pending.later, now);
     }
 
     /// Answers a subscribe command. False if what the client missed has no room in its queue: then nothing is written.

@@ -1,5 +1,6 @@
 //! `unsubscribe`, and other ends of subscriptions. Changes `hub`, `sessions` and `turn_end`.
 
+use super::subscribe::Later;
 use super::{Failure, TICKETS_MAX, bad_request};
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
@@ -14,6 +15,7 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         id: u32,
         channel: &str,
+        now: Now,
     ) -> Result<(), Failure> {
         if channel.is_empty() {
             return Err(bad_request("it names no channel"));
@@ -22,23 +24,24 @@ impl<R: Reactor> Shard<R> {
             && let Some(pending) = self.sessions.pending.get_mut(&subscription)
         {
             // The subscription is answered first.
-            if pending.unsubscribes.len() >= usize::from(TICKETS_MAX) {
+            if pending.later.len() >= usize::from(TICKETS_MAX) {
                 return Err(ErrorCode::TooManyRequests.into());
             }
-            pending.unsubscribes.push(id);
+            pending.later.push(Later::Unsubscribe(id));
             return Ok(());
         }
-        self.end_subscription(key, channel);
+        self.end_subscription(key, channel, now);
         let format = format_of(self.hub.connection(key.index).transport());
         self.reply(format, |writer| writer.unsubscribe(id));
         Ok(())
     }
 
     /// Ends a subscription that is made, if there is one, and announces that the client has left.
-    pub(super) fn end_subscription(&mut self, key: Key, channel: &str) {
+    pub(super) fn end_subscription(&mut self, key: Key, channel: &str, now: Now) {
         let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
             return;
         };
+        self.note_leave(key, subscription, now);
         self.announce_leave(key, subscription);
         let emptied = &mut self.turn_end.emptied_channels;
         self.hub.unsubscribe(key.index, channel, emptied);
@@ -57,7 +60,7 @@ impl<R: Reactor> Shard<R> {
         if flags.has(SubscriptionFlags::SERVER_SIDE) {
             return self.close_stream(key, CloseReason::InsufficientState, now);
         }
-        self.end_subscription(key, channel);
+        self.end_subscription(key, channel, now);
         let format = format_of(self.hub.connection(index).transport());
         let mut message = Vec::new();
         let push = Push::Unsubscribe(UnsubscribeCode::InsufficientState.into());

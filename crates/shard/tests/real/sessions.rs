@@ -3,7 +3,8 @@
 use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
 use myriad_shard::{
-    ChannelOptions, ClientOptions, CloseReason, Namespaces, Payload, PersonalChannel, Right,
+    ChannelOptions, ClientOptions, CloseReason, Namespaces, Payload, PersonalChannel, RecoveryMode,
+    Right,
 };
 use myriad_wire::centrifuge::ErrorCode;
 use serde_json::{Value, json};
@@ -32,6 +33,9 @@ on_both_drivers!(
     history_is_read_in_pages_and_in_reverse,
     what_has_no_room_as_it_is_written_is_not_recovered,
     filters_are_bounded,
+    commands_for_one_channel_keep_their_order,
+    who_joins_and_leaves_all_the_time_has_to_wait,
+    a_cache_tells_its_own_offset,
     hundreds_of_questions_are_all_answered,
 );
 
@@ -293,6 +297,119 @@ fn members_are_listed_in_pages_and_counted(driver: Driver) {
     assert_eq!(members.len(), 1, "it finds itself: {own}");
     let empty = client.ask(&json!({"id": 7, "presence": {"channel": "empty"}}));
     assert_eq!(empty["presence"], json!({"presence": {}}));
+}
+
+/// Rooms whose joins are announced, with a recovery that asks the home.
+fn commands_for_one_channel_keep_their_order(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    for round in 0..50 {
+        let mut client = Client::open(&node);
+        let channel = format!("room{round}");
+        let subscribe = |id: u32| json!({"id": id, "subscribe": {"channel": channel, "recover": true, "recoverable": true, "epoch": "e"}});
+        let unsubscribe = |id: u32| json!({"id": id, "unsubscribe": {"channel": channel}});
+        let commands = [
+            subscribe(2),
+            unsubscribe(3),
+            subscribe(4),
+            subscribe(5),
+            unsubscribe(6),
+            subscribe(7),
+        ];
+        let lines: Vec<String> = commands.iter().map(ToString::to_string).collect();
+        client.send_text(lines.join("\n"));
+        let mut replies = Vec::new();
+        while replies.len() < 6 {
+            replies.extend(client.read_lines());
+        }
+        // The second of two subscribes has nothing before it that ends the first.
+        let refused: Vec<_> = replies
+            .iter()
+            .filter(|reply| !reply["error"].is_null())
+            .collect();
+        assert_eq!(refused.len(), 1, "{replies:?}");
+        assert_eq!(
+            (&refused[0]["id"], &refused[0]["error"]["code"]),
+            (&json!(5), &json!(105))
+        );
+        let answered = replies.iter().filter(|reply| reply["error"].is_null());
+        let ids: Vec<u64> = answered.filter_map(|reply| reply["id"].as_u64()).collect();
+        assert_eq!(ids, [2, 3, 4, 6, 7], "{replies:?}");
+        node.publish(&channel, Payload::Json("1".into()));
+        assert_eq!(
+            client.read()["push"]["pub"]["data"],
+            json!(1),
+            "it is subscribed"
+        );
+    }
+}
+
+fn who_joins_and_leaves_all_the_time_has_to_wait(driver: Driver) {
+    let node = Node::start(driver, Options::default());
+    let mut watcher = Client::open(&node);
+    watcher.ask(&json!({"id": 2, "subscribe": {"channel": "room", "join_leave": true}}));
+    let mut client = Client::open(&node);
+    let pair = |id: u32| {
+        let subscribe = json!({"id": id, "subscribe": {"channel": "room"}});
+        let unsubscribe = json!({"id": id + 1, "unsubscribe": {"channel": "room"}});
+        format!("{subscribe}\n{unsubscribe}")
+    };
+    let pairs: Vec<String> = (0..100).map(|nth| pair(2 + 2 * nth)).collect();
+    let (mut carried_out, mut refused) = (0, 0);
+    while refused == 0 {
+        client.send_text(pairs.join("\n"));
+        let mut replies = Vec::new();
+        while replies.len() < 200 {
+            replies.extend(client.read_lines());
+        }
+        let errors = replies.iter().filter(|reply| !reply["error"].is_null());
+        let codes: Vec<_> = errors.map(|reply| reply["error"]["code"].clone()).collect();
+        assert!(codes.iter().all(|code| *code == 111), "{codes:?}");
+        refused = codes.len();
+        carried_out += 100 - refused;
+    }
+    assert!(carried_out >= 128, "{carried_out}");
+    // The watcher is told of its own join too.
+    let mut events = [0, 0];
+    while events[1] < carried_out {
+        for push in watcher.read_lines() {
+            events[0] += usize::from(!push["push"]["join"].is_null());
+            events[1] += usize::from(!push["push"]["leave"].is_null());
+        }
+    }
+    assert_eq!(events, [carried_out + 1, carried_out]);
+    // In the next second it may join again.
+    let joined = (0..).find(|id| {
+        let reply = client.ask(&json!({"id": 1000 + id, "subscribe": {"channel": "room"}}));
+        reply["error"].is_null()
+    });
+    assert!(joined.is_some());
+}
+
+fn a_cache_tells_its_own_offset(driver: Driver) {
+    let development = Namespaces::development();
+    let options = development.options_of("price").expect("a namespace");
+    let cache = ChannelOptions {
+        recovery_mode: RecoveryMode::Cache,
+        ..ChannelOptions::clone(options)
+    };
+    let node = Node::start(
+        driver,
+        Options {
+            namespaces: Namespaces::new(cache, []),
+            ..Options::default()
+        },
+    );
+    for number in 1..=3 {
+        node.publish("price", Payload::Json(number.to_string().as_str().into()));
+    }
+    let mut client = Client::open(&node);
+    let subscribed = client.ask(&json!({"id": 2, "subscribe": {
+        "channel": "price", "recover": true, "recoverable": true, "epoch": "older", "offset": 10,
+    }}));
+    let subscribed = &subscribed["subscribe"];
+    assert_eq!(subscribed["recovered"], true, "{subscribed}");
+    assert_eq!(subscribed["offset"], 3, "{subscribed}");
+    assert_eq!(subscribed["publications"][0]["data"], 3);
 }
 
 fn a_member_list_that_does_not_fit_is_an_error(driver: Driver) {

@@ -454,9 +454,8 @@ impl Client {
                 if publication.offset == 0 {
                     return;
                 }
-                let is_known = subscription.note_where_it_is();
-                assert!(!is_known || publication.offset > before, "in order");
-                if is_known && !plan.drops(channel) {
+                assert!(publication.offset > before, "in order");
+                if !plan.drops(channel) {
                     let own = plan.excludes_sender.then_some((self.id, self.connection));
                     let left_out = subscription.left_out_after(before, channel, own);
                     let may_be = plan.excludes_sender || subscription.kind.is_some();

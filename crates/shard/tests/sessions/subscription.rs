@@ -49,8 +49,6 @@ pub(crate) struct Subscription {
     pub(crate) last: u64,
     /// Everything after this place comes to it.
     begin: u64,
-    /// Not so if its filter may have left out the newest publication of a cache: then it has not been told where it begins.
-    knows_where_it_is: bool,
     has_deltas: bool,
     base: Option<Vec<u8>>,
     seen: HashSet<usize>,
@@ -97,7 +95,6 @@ impl Subscription {
             epoch: subscribed.epoch.clone().into_owned(),
             last: subscribed.offset,
             begin: subscribed.offset,
-            knows_where_it_is: true,
             has_deltas: subscribed.delta,
             kind,
             ..Self::default()
@@ -120,30 +117,20 @@ impl Subscription {
             return;
         }
         let (epoch, offset) = since;
-        assert_eq!(subscribed.offset, *offset);
         match &subscribed.publications[..] {
             [newest] => {
                 count("a client recovers the newest publication");
                 let is_known = subscribed.epoch == *epoch && newest.offset == *offset;
                 assert!(!is_known, "it has the newest");
-                self.begin = newest.offset;
+                assert_eq!(subscribed.offset, newest.offset, "not the client's own");
             }
-            [] if self.kind.is_some() => self.knows_where_it_is = false,
+            [] if self.kind.is_some() => {}
             [] => {
                 count("a client has the newest publication");
-                assert_eq!(subscribed.epoch, *epoch);
+                assert_eq!((&*subscribed.epoch, subscribed.offset), (&**epoch, *offset));
             }
             more => panic!("{} publications of a cache", more.len()),
         }
-    }
-
-    /// A publication has come. False if it is the first from which the client learns where it is.
-    pub(crate) fn note_where_it_is(&mut self) -> bool {
-        let is_known = std::mem::replace(&mut self.knows_where_it_is, true);
-        if !is_known {
-            self.begin = self.last;
-        }
-        is_known
     }
 
     /// The places between `before` and the last one, which came right after it.
@@ -222,7 +209,7 @@ impl Subscription {
 
     /// Nothing is under way: everything has come that has a place behind the one at which it began.
     pub(crate) fn check_has_places(&self, channel: usize, own: Option<Owner>, ledger: &Ledger) {
-        if !has_history(channel) || !self.knows_where_it_is {
+        if !has_history(channel) {
             return;
         }
         for offset in self.begin + 1..=ledger.top(channel, &self.epoch) {
