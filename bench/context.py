@@ -24,11 +24,16 @@ def context():
         "cores": len(os.sched_getaffinity(0)),
         "processor": processor,
         "memory": f"{memory_kb / (1 << 20):.1f} GiB",
-        "kernel": platform.release(),
+        "kernel": kernel_version(platform.release()),
         "descriptors": f"{resource.getrlimit(resource.RLIMIT_NOFILE)[1]:,}",
         "commit": commit,
         "date": datetime.date.today().isoformat(),
     }
+
+
+def kernel_version(release):
+    """The version alone: what follows it names a distribution or a host."""
+    return ".".join(release.split("-")[0].split(".")[:2])
 
 
 def git(*words):

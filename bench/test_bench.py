@@ -8,6 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import context
 import crowd
 import namespace
 import processes
@@ -317,6 +318,12 @@ class NamespaceTest(unittest.TestCase):
         except RuntimeError:
             self.skipTest("user namespaces are not allowed here")
         self.assertEqual(buckets, namespace.HASH_BUCKETS)
+
+
+class Context(unittest.TestCase):
+    def test_the_kernel_is_named_by_its_version_alone(self):
+        self.assertEqual(context.kernel_version("6.18.3-some-host"), "6.18")
+        self.assertEqual(context.kernel_version("6.18"), "6.18")
 
 
 if __name__ == "__main__":
