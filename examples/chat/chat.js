@@ -143,13 +143,16 @@ element('messages').addEventListener('scroll', ({ target }) => {
 });
 element('form').addEventListener('submit', async (event) => {
   event.preventDefault();
-  const text = element('text').value;
+  const input = element('text');
+  const text = input.value;
   if (!text) return;
+  // At once: what is typed while the message is under way is the next one.
+  input.value = '';
   try {
     await room.publish({ name: element('name').value, text });
-    element('text').value = '';
   } catch (error) {
     note(`not sent: ${error.message}`);
+    input.value ||= text;
   }
 });
 
