@@ -5,7 +5,8 @@
 //!
 //! * **in**: [`Reactor::accept`], [`Reactor::connect`], [`Reactor::register`],
 //!   [`Reactor::notify_writable`] ask for completions;
-//! * **through**: [`Reactor::send_batch`] acts before it returns, so that nothing borrowed outlives it;
+//! * **through**: [`Reactor::send_batch`] and [`Reactor::peer_addresses`] act before they return, so that nothing
+//!   borrowed outlives them;
 //! * **out**: [`Reactor::wait`] fills a [`Completions`] with what happened.
 //!
 //! The contract of every driver, real or simulated:
@@ -121,6 +122,12 @@ pub trait Reactor {
 
     /// Makes all sends before it returns, hundreds in one system call, and writes each outcome into its operation.
     fn send_batch(&mut self, ops: &mut [SendOp<'_>]);
+
+    /// Appends the peer's address for each of these accepted sockets. None where the kernel does not tell, because the
+    /// connection has broken.
+    ///
+    /// It takes a look into the kernel, so ask only where an address is needed, and for many sockets at once.
+    fn peer_addresses(&mut self, sockets: &[Socket], addresses: &mut Vec<Option<SocketAddr>>);
 
     /// Asks for one [`Completion::Writable`] when the socket can take bytes again.
     fn notify_writable(&mut self, socket: Socket, token: Token);

@@ -116,6 +116,14 @@ impl Reactor for Sim {
         }
     }
 
+    fn peer_addresses(&mut self, sockets: &[Socket], addresses: &mut Vec<Option<SocketAddr>>) {
+        let world = self.world.borrow();
+        addresses.extend(sockets.iter().map(|&socket| {
+            let peer = self.table.entry(socket).peer;
+            world.links[peer.0].source
+        }));
+    }
+
     fn notify_writable(&mut self, socket: Socket, token: Token) {
         let entry = self.table.entry_of(socket, token);
         // After a failure the completion would never come.

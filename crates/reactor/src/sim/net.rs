@@ -59,6 +59,8 @@ pub(super) struct Link {
     pub(super) owner: Owner,
     /// The end of input was reported, and the socket is still open.
     pub(super) is_end_reported: bool,
+    /// Where the peer connected from.
+    pub(super) source: Option<SocketAddr>,
     /// Source and target, for outgoing connections.
     pub(super) dialed: Option<Dialed>,
 }
@@ -98,6 +100,7 @@ impl World {
             connection,
             owner,
             is_end_reported: false,
+            source: None,
             dialed: None,
         });
         PeerId(self.links.len() - 1)
@@ -242,6 +245,13 @@ impl SimNet {
             let shard = *world.prng.pick(&open);
             world.ports[shard].backlog.push_back(peer);
         }
+        peer
+    }
+
+    /// As [`SimNet::connect`], from this address.
+    pub fn connect_from(&self, source: SocketAddr) -> PeerId {
+        let peer = self.connect();
+        self.world().link(peer).source = Some(source);
         peer
     }
 

@@ -376,6 +376,13 @@ impl Reactor for Epoll {
         }
     }
 
+    fn peer_addresses(&mut self, sockets: &[Socket], addresses: &mut Vec<Option<SocketAddr>>) {
+        addresses.extend(sockets.iter().map(|socket| {
+            let address = rustix::net::getpeername(borrow(socket.slot())).ok()??;
+            SocketAddr::try_from(address).ok()
+        }));
+    }
+
     fn notify_writable(&mut self, socket: Socket, token: Token) {
         let slot = socket.slot();
         if !self.slots.has(slot, SlotFlag::Open) {

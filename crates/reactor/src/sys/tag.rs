@@ -28,6 +28,8 @@ pub(super) enum EventKind {
     Receive,
     /// A descriptor was installed for a transfer.
     Install,
+    /// The address of a peer was read. The tag's index is its index in the batch.
+    PeerAddress,
 }
 
 /// 4 bits kind, 8 bits generation, 20 bits slot, 32 bits index. With it the drivers need no memory per connection to
@@ -78,6 +80,7 @@ impl Tag {
             8 => EventKind::Send,
             9 => EventKind::Receive,
             10 => EventKind::Install,
+            11 => EventKind::PeerAddress,
             _ => EventKind::Ignored,
         }
     }
@@ -118,6 +121,7 @@ mod tests {
             EventKind::Send,
             EventKind::Receive,
             EventKind::Install,
+            EventKind::PeerAddress,
         ];
         for kind in kinds {
             for slot in [0, 1, 0xF_FFFF] {

@@ -210,6 +210,9 @@ mod tests {
             }
             self.batches.push(batch);
         }
+        fn peer_addresses(&mut self, _: &[Socket], _: &mut Vec<Option<SocketAddr>>) {
+            unreachable!("nobody asks for addresses here")
+        }
         fn notify_writable(&mut self, _: Socket, token: Token) {
             self.awaited.push(token);
         }

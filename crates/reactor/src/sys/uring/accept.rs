@@ -35,6 +35,12 @@ impl Acceptor {
         self.throttle.set_wanted(wanted);
     }
 
+    /// Whether accepted sockets have IPv6 addresses. IPv4 clients of such a listener have mapped ones.
+    pub(super) fn is_ipv6(&self) -> bool {
+        let local = self.listener.as_ref().map(TcpListener::local_addr);
+        local.is_some_and(|local| local.is_ok_and(|address| address.is_ipv6()))
+    }
+
     pub(super) fn slot_freed(&mut self) {
         self.throttle.slot_freed();
     }

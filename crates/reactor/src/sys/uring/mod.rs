@@ -15,6 +15,7 @@ mod accept;
 mod close;
 mod connect;
 mod operations;
+mod peers;
 pub(super) mod probe;
 mod queues;
 mod receive;
@@ -321,6 +322,10 @@ impl Reactor for Uring {
 
     fn send_batch(&mut self, ops: &mut [SendOp<'_>]) {
         self.send_ops(ops);
+    }
+
+    fn peer_addresses(&mut self, sockets: &[Socket], addresses: &mut Vec<Option<SocketAddr>>) {
+        self.read_peer_addresses(sockets, addresses);
     }
 
     fn notify_writable(&mut self, socket: Socket, token: Token) {

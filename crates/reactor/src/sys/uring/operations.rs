@@ -19,6 +19,9 @@ const WRITABLE: u32 = libc::POLLOUT as u32;
 /// `IORING_ACCEPT_DONTWAIT` (Linux 6.10): without a waiting connection, an accept fails with EAGAIN at once.
 const ACCEPT_DONTWAIT: u16 = 1 << 1;
 
+/// The command of `IORING_OP_URING_CMD` that reads a socket option (Linux 6.7). Its fields are those of the command that sets one.
+const SOCKET_URING_OP_GETSOCKOPT: u32 = 2;
+
 /// SO_LINGER with a time of zero: closing sends RST.
 static LINGER_ZERO: libc::linger = libc::linger {
     l_onoff: 1,
@@ -198,6 +201,21 @@ impl Ring {
     }
 }
 
+/// An entry that writes the address of a socket's peer to `buffer`, and completes with the number of bytes.
+pub(super) fn peer_address(slot: u32, buffer: &mut [u8]) -> Entry {
+    let size = u32::try_from(buffer.len()).expect("an address is small");
+    let mut entry = opcode::SetSockOpt::new(
+        Fixed(slot),
+        libc::SOL_SOCKET.cast_unsigned(),
+        libc::SO_PEERNAME.cast_unsigned(),
+        buffer.as_mut_ptr().cast_const().cast(),
+        size,
+    )
+    .build();
+    set_command(&mut entry, SOCKET_URING_OP_GETSOCKOPT);
+    entry
+}
+
 /// An entry whose outcome is ignored. It posts a completion only if it fails, which means that the socket is gone.
 fn ignoring_result(entry: Entry) -> Entry {
     entry
@@ -224,4 +242,12 @@ fn set_priority(entry: &mut Entry, flags: u16) {
     // SAFETY: an entry is the kernel's `io_uring_sqe` and nothing else; `ioprio` is its second u16
     // (`linux/io_uring.h`), and any value of it is valid.
     unsafe { (&raw mut *entry).cast::<u16>().add(1).write(flags) };
+}
+
+/// Writes `cmd_op`, the command of `IORING_OP_URING_CMD`, because the crate only makes the one that sets an option.
+fn set_command(entry: &mut Entry, command: u32) {
+    const { assert!(size_of::<Entry>() == 64) };
+    // SAFETY: an entry is the kernel's `io_uring_sqe` and nothing else; `cmd_op` is its third u32 (`linux/io_uring.h`),
+    // and any value of it is valid.
+    unsafe { (&raw mut *entry).cast::<u32>().add(2).write(command) };
 }

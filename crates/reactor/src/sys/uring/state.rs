@@ -63,6 +63,8 @@ pub(super) struct State {
     pub(super) sends: Vec<(u32, i32)>,
     /// Receives of the running batch, by index.
     pub(super) receives: Vec<Option<ReceiveResult>>,
+    /// Sizes of the addresses of the running batch, by index; negative errnos where there is none.
+    pub(super) peer_addresses: Vec<i32>,
     pub(super) installs: Installs,
 }
 
@@ -107,6 +109,11 @@ impl State {
                 }
             }
             EventKind::Connect => self.complete_connect(table, slots, tag, result),
+            EventKind::PeerAddress => {
+                if let Some(length) = self.peer_addresses.get_mut(tag.index() as usize) {
+                    *length = result;
+                }
+            }
             EventKind::Install => self.installs.complete(tag.index(), result),
             EventKind::Ignored | EventKind::Wake => {}
         }
