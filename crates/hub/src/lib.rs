@@ -60,14 +60,14 @@ pub use hub::{
 };
 pub use limits::{Lease, Permit, Pool};
 pub use options::{
-    ChannelOptions, ChannelPattern, DataFormat, JoinLeaveBy, NameError, Namespaces, RecoveryMode,
-    Right, SlowConsumer, Subscribable,
+    ChannelOptions, ChannelPattern, ChannelProxies, DataFormat, JoinLeaveBy, NameError, Namespaces,
+    RecoveryMode, Right, SlowConsumer, Subscribable,
 };
 pub use outbound::{Chunk, Outbound, Overflow};
 pub use payload::Payload;
 pub use position::{Epoch, Position};
 pub use presence::{Announcement, PresenceChange, PresenceEvent};
 pub use publication::{Publication, kind_of};
-pub use session::{Session, SessionState};
+pub use session::{Headers, NEVER, Session, SessionDetails, SessionState, TokenIdentity};
 pub use time::Now;
 pub use timers::{Due, Timing};

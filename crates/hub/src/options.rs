@@ -155,6 +155,19 @@ pub struct ChannelOptions {
     pub batch_delay: Duration,
     /// A client does not get its own publications as they happen. Its history shows them.
     pub exclude_sender: bool,
+    /// What the application is asked.
+    pub proxies: ChannelProxies,
+}
+
+/// Names of the proxies that decide for the application what clients may do in a channel; none where nobody is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChannelProxies {
+    /// About each subscription without a token.
+    pub subscribe: Option<Arc<str>>,
+    /// About each publication by a client.
+    pub publish: Option<Arc<str>>,
+    /// About each subscription that expires.
+    pub sub_refresh: Option<Arc<str>>,
 }
 
 impl ChannelOptions {

@@ -58,6 +58,18 @@ impl Payload {
         }
     }
 
+    /// The data as a client of a format is told it; none where it is bytes and the format is JSON.
+    #[must_use]
+    pub fn told(&self, format: Format) -> Option<Cow<'_, [u8]>> {
+        match format {
+            Format::Json => self.json().map(|json| match json {
+                Cow::Borrowed(json) => Cow::Borrowed(json.as_bytes()),
+                Cow::Owned(json) => Cow::Owned(json.into_bytes()),
+            }),
+            Format::Protobuf => Some(self.binary()),
+        }
+    }
+
     /// The data as the bytes that a protobuf client gets.
     #[must_use]
     pub(crate) fn binary(&self) -> Cow<'_, [u8]> {

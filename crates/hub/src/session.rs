@@ -1,6 +1,6 @@
 //! Sessions: who speaks, on transports whose clients send commands.
 
-use myriad_wheel::NONE;
+use myriad_wheel::{NONE, Tick};
 use std::sync::Arc;
 
 /// How far a client has come.
@@ -16,7 +16,39 @@ pub enum SessionState {
     Connected,
 }
 
-/// Who speaks on a connection. Plain data, but for the user and the information: messages share them (`Arc`).
+/// Names and values of headers; the names are in lower case.
+pub type Headers = Arc<[(Box<str>, Box<str>)]>;
+
+/// Names a token among those of its user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenIdentity {
+    /// The claim `jti`.
+    pub id: Option<Box<str>>,
+    /// The claim `iat`: seconds since 1970.
+    pub issued_at: Option<u64>,
+}
+
+/// What only some sessions have.
+#[derive(Clone, Debug, Default)]
+pub struct SessionDetails {
+    /// What the application says of the connection, for other clients: JSON, or bytes for protobuf clients.
+    pub info: Option<Arc<[u8]>>,
+    /// What the application wants to know with each of the client's questions: JSON.
+    pub meta: Option<Arc<[u8]>>,
+    /// Headers of the upgrade request that the application is sent.
+    pub headers: Option<Headers>,
+    /// Headers of the connect command that the application is sent.
+    pub emulated_headers: Option<Headers>,
+    /// The token by which the client connected.
+    pub token: Option<Arc<TokenIdentity>>,
+    /// A fingerprint of the channels that the token granted; 0 for none.
+    pub granted_channels: u64,
+}
+
+/// Never: what does not expire has this tick.
+pub const NEVER: Tick = Tick(u32::MAX);
+
+/// Who speaks on a connection. Plain data, but for the user and the details: messages share what is in them (`Arc`).
 #[derive(Debug)]
 pub struct Session {
     /// The index of its connection's record.
@@ -25,8 +57,12 @@ pub struct Session {
     pub(crate) subscriptions: u32,
     /// The user's id; none if the client is anonymous.
     pub user: Option<Arc<str>>,
-    /// What the application says of the connection, for other clients: JSON, or bytes for protobuf clients.
-    pub info: Option<Arc<[u8]>>,
+    /// What only some sessions have.
+    pub details: Option<Box<SessionDetails>>,
+    /// When the connection expires; [`NEVER`] if it does not.
+    pub expires_at: Tick,
+    /// When the first of its subscriptions expires, or a tick before; [`NEVER`] if none does.
+    pub subscription_expires_at: Tick,
     /// Commands that wait for an answer from a home, from all shards, or from the control plane.
     pub tickets_open: u16,
     /// How far it has come.
@@ -38,6 +74,17 @@ pub struct Session {
 const _: () = assert!(size_of::<Session>() == 48);
 
 impl Session {
+    /// What only some sessions have; made if it has none.
+    pub fn details_mut(&mut self) -> &mut SessionDetails {
+        self.details.get_or_insert_default()
+    }
+
+    /// What other clients are told of the connection.
+    #[must_use]
+    pub fn info(&self) -> Option<&Arc<[u8]>> {
+        self.details.as_ref()?.info.as_ref()
+    }
+
     pub(crate) fn new(connection: u32, user: Option<Arc<str>>) -> Self {
         Self {
             connection,
@@ -54,7 +101,9 @@ impl Default for Session {
             subscriptions: NONE,
             unanswered_pings: 0,
             user: None,
-            info: None,
+            details: None,
+            expires_at: NEVER,
+            subscription_expires_at: NEVER,
             tickets_open: 0,
             state: SessionState::New,
         }

@@ -3,9 +3,11 @@
 //! Some commands need what a shard must not do: wait for an application, or compute for long. The shard hands such a question to
 //! [`ControlPlane::ask`](crate::ControlPlane::ask), and [`Mesh::answer`](crate::Mesh::answer) brings the answer back.
 
-use myriad_hub::{Now, Payload, Permit, Pool, Ticket};
+use crate::access::{
+    ConnectGrant, PublishGrant, RefreshGrant, Refusal, SubscribeGrant, TokenFault,
+};
+use myriad_hub::{ClientId, Headers, Now, Payload, Permit, Pool, Ticket};
 use myriad_wheel::Tick;
-use myriad_wire::centrifuge::ErrorCode;
 use std::sync::Arc;
 
 /// What an ask may hold beside its question's data: its record, and its entries in the mailbox, in the runtime and in an inbox.
@@ -16,6 +18,7 @@ const OVERHEAD_BYTES: u64 = 512;
 pub struct Ask {
     pub(crate) ticket: Ticket,
     pub(crate) id: AskId,
+    pub(crate) asker: AskingClient,
     pub(crate) question: Question,
     /// Released when both sides have dropped theirs: the shard at the answer, the control plane with the question.
     pub(crate) _place: Arc<AskPlace>,
@@ -28,6 +31,12 @@ impl Ask {
         &self.question
     }
 
+    /// Who asks.
+    #[must_use]
+    pub fn asker(&self) -> &AskingClient {
+        &self.asker
+    }
+
     /// When the shard stops waiting. An answer after it is dropped and counted.
     #[must_use]
     pub fn deadline(&self) -> Now {
@@ -35,9 +44,75 @@ impl Ask {
     }
 }
 
+/// The client whose command asks.
+#[derive(Clone, Debug)]
+pub struct AskingClient {
+    /// Its connection's id.
+    pub client: ClientId,
+    /// Its user; none if it is anonymous, or not known yet.
+    pub user: Option<Arc<str>>,
+    /// Its transport, such as `websocket`.
+    pub transport: &'static str,
+    /// `json` or `protobuf`.
+    pub protocol: &'static str,
+    /// Headers of its upgrade request, those of [`Access::headers`](crate::Access::headers).
+    pub headers: Option<Headers>,
+    /// Headers in its connect command, those of [`Access::emulated_headers`](crate::Access::emulated_headers).
+    pub emulated_headers: Option<Headers>,
+    /// What the application said of it when it connected.
+    pub meta: Option<Arc<[u8]>>,
+}
+
 /// What a command needs to know.
 #[derive(Debug)]
 pub enum Question {
+    /// Whether a client may connect.
+    Connect {
+        /// A token whose verification takes long; none asks the application.
+        token: Option<Box<str>>,
+        /// What the client says.
+        data: Option<Payload>,
+        /// The client's name of itself.
+        name: Box<str>,
+        /// The client's version of itself.
+        version: Box<str>,
+        /// Server-side subscriptions that it had.
+        channels: Vec<Box<str>>,
+    },
+    /// Whether a connection goes on.
+    Refresh {
+        /// A token whose verification takes long; none asks the application.
+        token: Option<Box<str>>,
+    },
+    /// Whether a client may subscribe.
+    Subscribe {
+        /// The channel.
+        channel: Box<str>,
+        /// A token whose verification takes long.
+        token: Option<Box<str>>,
+        /// What the client says.
+        data: Option<Payload>,
+        /// Without a token: the name of the proxy to ask.
+        proxy: Option<Arc<str>>,
+    },
+    /// Whether a subscription goes on.
+    SubRefresh {
+        /// The channel.
+        channel: Box<str>,
+        /// A token whose verification takes long.
+        token: Option<Box<str>>,
+        /// Without a token: the name of the proxy to ask.
+        proxy: Option<Arc<str>>,
+    },
+    /// Whether, and what, a client may publish.
+    Publish {
+        /// The channel.
+        channel: Box<str>,
+        /// The client's data.
+        data: Payload,
+        /// The name of the proxy to ask.
+        proxy: Arc<str>,
+    },
     /// A client calls a method of the application.
     Rpc {
         /// The method's name; may be empty.
@@ -50,17 +125,70 @@ pub enum Question {
 impl Question {
     /// Bytes that it holds.
     pub(crate) fn bytes(&self) -> u64 {
+        let length = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
+        let size = |data: &Option<Payload>| data.as_ref().map_or(0, |data| data.bytes().len());
+        let bytes = match self {
+            Self::Connect {
+                token,
+                data,
+                name,
+                version,
+                channels,
+            } => {
+                let channels: usize = channels
+                    .iter()
+                    .map(|channel| channel.len() + size_of::<Box<str>>())
+                    .sum();
+                length(token) + size(data) + name.len() + version.len() + channels
+            }
+            Self::Refresh { token } => length(token),
+            Self::Subscribe {
+                channel,
+                token,
+                data,
+                ..
+            } => channel.len() + length(token) + size(data),
+            Self::SubRefresh { channel, token, .. } => channel.len() + length(token),
+            Self::Publish { channel, data, .. } => channel.len() + data.bytes().len(),
+            Self::Rpc { method, data } => method.len() + data.bytes().len(),
+        };
+        bytes as u64
+    }
+
+    /// The command that asks, for the log.
+    pub(crate) fn command(&self) -> &'static str {
         match self {
-            Self::Rpc { method, data } => (method.len() + data.bytes().len()) as u64,
+            Self::Connect { .. } => "connect",
+            Self::Refresh { .. } => "refresh",
+            Self::Subscribe { .. } => "subscribe",
+            Self::SubRefresh { .. } => "sub_refresh",
+            Self::Publish { .. } => "publish",
+            Self::Rpc { .. } => "rpc",
         }
     }
 }
 
-/// What the control plane answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the control plane answers. The answer to a question is one of its own kind, or one of the first three.
+#[derive(Debug)]
 pub enum AskAnswer {
-    /// The command is answered with this error.
-    Refused(ErrorCode),
+    /// The application, or a rule, refuses it.
+    Refused(Refusal),
+    /// The token is at fault.
+    Token(TokenFault),
+    /// The application did not answer, or nothing that can be used. What expires goes on for a while; other commands get error 100.
+    Unavailable,
+    /// To [`Question::Connect`].
+    Connect(Box<ConnectGrant>),
+    /// To [`Question::Refresh`] without a token. One with a token is answered by [`AskAnswer::Connect`].
+    Refresh(Box<RefreshGrant>),
+    /// To [`Question::Subscribe`], and to [`Question::SubRefresh`] with a token.
+    Subscribe(Box<SubscribeGrant>),
+    /// To [`Question::SubRefresh`] without a token.
+    SubRefresh(Box<RefreshGrant>),
+    /// To [`Question::Publish`].
+    Publish(Box<PublishGrant>),
+    /// To [`Question::Rpc`].
+    Rpc(Payload),
 }
 
 /// Names an ask among those of its shard, in the order of deadlines.

@@ -13,6 +13,7 @@
 //! Everybody else talks to shards through the [`Mesh`]: publish, answer what sessions ask, drain, metrics, events of connections.
 #![forbid(unsafe_code)]
 
+mod access;
 mod asks;
 mod check;
 mod closing;
@@ -31,7 +32,11 @@ mod shard;
 mod surplus;
 mod transport;
 
-pub use asks::{Ask, AskAnswer, Question};
+pub use access::{
+    Access, ConnectGrant, OptionOverrides, PublishGrant, RefreshGrant, Refreshed, Refusal,
+    SubscribeGrant, TokenFault, Tokens, Verdict,
+};
+pub use asks::{Ask, AskAnswer, AskingClient, Question};
 pub use events::{
     ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Events,
     RefusedCommand,
@@ -43,9 +48,10 @@ pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 
 pub use myriad_hub::{
-    ChannelOptions, ChannelPattern, ClientIds, ClientOptions, CloseReason, Compression, Content,
-    DataFormat, Epoch, JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, PublishId,
-    RecoveryMode, Right, SlowConsumer,
+    ChannelOptions, ChannelPattern, ChannelProxies, ClientId, ClientIds, ClientOptions,
+    CloseReason, Compression, Content, DataFormat, Epoch, Headers, JoinLeaveBy, Namespaces, Now,
+    Payload, PersonalChannel, Position, PublishId, RecoveryMode, Right, SlowConsumer,
+    TokenIdentity,
 };
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};

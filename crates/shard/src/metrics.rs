@@ -105,6 +105,8 @@ pub struct Metrics {
     pub commands: Count,
     /// Of those commands, the ones answered with an error, by [`ErrorCode::ALL`].
     pub command_errors: [Count; ErrorCode::ALL.len()],
+    /// Commands answered with an error of the application's.
+    pub application_errors: Count,
     /// Connect commands answered with a result.
     pub client_connects: Count,
     /// Subscribe commands answered with a result.
@@ -175,6 +177,15 @@ pub const REFUSALS: [&str; 25] = [
 impl Metrics {
     pub(crate) fn count_close(&self, reason: CloseReason) {
         self.closes[reason as usize].add(1);
+    }
+
+    /// Counts an error in a reply. The application's codes count together: it may have any number of them.
+    pub(crate) fn count_command_error(&self, code: u32) {
+        let known = ErrorCode::ALL.iter().find(|known| known.code() == code);
+        match known {
+            Some(known) => self.command_errors[known.index()].add(1),
+            None => self.application_errors.add(1),
+        }
     }
 
     /// Counts a refusal by its label, one of [`REFUSALS`].

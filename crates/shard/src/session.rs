@@ -337,7 +337,7 @@ impl<R: Reactor> Shard<R> {
         ClientInfo {
             user: session.user.clone().unwrap_or_else(|| "".into()),
             client: self.client_id(key),
-            connection_info: session.info.clone(),
+            connection_info: session.info().cloned(),
             channel_info: details.and_then(|details| details.info.clone()),
         }
     }

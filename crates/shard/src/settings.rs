@@ -1,5 +1,6 @@
 //! The settings that a shard gets at its start: plain data.
 
+use crate::access::Access;
 use myriad_hub::{ClientOptions, Compression, Namespaces};
 use myriad_wire::http::OriginPattern;
 use std::sync::Arc;
@@ -78,6 +79,8 @@ pub struct Settings {
     pub namespaces: Arc<Namespaces>,
     /// Options of clients of the Centrifuge protocol.
     pub client: ClientOptions,
+    /// How clients prove who they are, and what the application is asked.
+    pub access: Access,
     /// Time for the control plane to answer a client's command. After it, the client gets error 100. SDKs wait 5 s.
     pub ask_timeout: Duration,
     /// Notes events of single connections, for [`crate::Mesh::take_events`].
@@ -106,6 +109,7 @@ impl Default for Settings {
             slice_max: 1024,
             namespaces: Arc::default(),
             client: ClientOptions::default(),
+            access: Access::default(),
             ask_timeout: Duration::from_secs(4),
             events: false,
         }

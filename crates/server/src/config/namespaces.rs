@@ -3,8 +3,8 @@
 use super::tables::{ChannelTable, ClientTable, NamespaceTable};
 use super::{ConfigError, SPAN_MAX, refuse};
 use myriad_shard::{
-    ChannelOptions, ChannelPattern, ClientOptions, DataFormat, Namespaces, PersonalChannel,
-    RecoveryMode, Right, SlowConsumer,
+    ChannelOptions, ChannelPattern, ChannelProxies, ClientOptions, DataFormat, Namespaces,
+    PersonalChannel, RecoveryMode, Right, SlowConsumer,
 };
 use myriad_units::option::{Count, Span};
 use std::collections::HashSet;
@@ -139,6 +139,7 @@ impl ChannelTable {
             slow_consumer: table.slow_consumer,
             batch_delay: table.batch_delay.0,
             exclude_sender: table.exclude_sender,
+            proxies: ChannelProxies::default(),
         };
         check(path, table, &options)?;
         Ok(options)

@@ -1,30 +1,31 @@
 //! What sessions ask: commands that need an application, or more time than a shard has.
 
 use crate::shards::monotonic_now;
-use myriad_shard::{Ask, AskAnswer, ErrorCode, Mesh, Now, Question};
+use myriad_shard::{Ask, AskAnswer, AskingClient, ErrorCode, Mesh, Now, Question};
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// Whoever answers what sessions ask.
 pub(crate) trait Answerer {
     /// May take long: at the question's deadline it is dropped.
-    async fn answer(&self, question: &Question) -> AskAnswer;
+    async fn answer(&self, asker: &AskingClient, question: &Question) -> AskAnswer;
 }
 
 /// No application is configured, so nothing that one would answer is available.
 pub(crate) struct NoApplication;
 
 impl Answerer for NoApplication {
-    async fn answer(&self, question: &Question) -> AskAnswer {
+    async fn answer(&self, _asker: &AskingClient, question: &Question) -> AskAnswer {
         match question {
-            Question::Rpc { .. } => AskAnswer::Refused(ErrorCode::NotAvailable),
+            Question::Rpc { .. } => AskAnswer::Refused(ErrorCode::NotAvailable.into()),
+            _ => AskAnswer::Unavailable,
         }
     }
 }
 
 /// Answers an ask, unless its deadline comes first.
 pub(crate) async fn answer(mesh: Mesh, ask: Ask, answerer: impl Answerer) {
-    let answer = within(ask.deadline(), answerer.answer(ask.question())).await;
+    let answer = within(ask.deadline(), answerer.answer(ask.asker(), ask.question())).await;
     // Without an answer the ask is only dropped: its shard answers the client at the same deadline.
     if let Some(answer) = answer {
         mesh.answer(ask, answer);
@@ -42,7 +43,9 @@ mod tests {
     use super::*;
     use std::future::{pending, ready};
 
-    const ANSWER: AskAnswer = AskAnswer::Refused(ErrorCode::NotAvailable);
+    fn answer() -> AskAnswer {
+        AskAnswer::Refused(ErrorCode::NotAvailable.into())
+    }
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -58,14 +61,14 @@ mod tests {
         let deadline = Now(monotonic_now().0 + 3_600_000_000_000);
         let slow = async {
             tokio::time::sleep(second).await;
-            ANSWER
+            answer()
         };
-        assert_eq!(run(within(deadline, slow)), Some(ANSWER));
-        assert_eq!(run(within(deadline, pending())), None);
+        assert!(run(within(deadline, slow)).is_some());
+        assert!(run(within(deadline, pending())).is_none());
     }
 
     #[test]
     fn after_the_deadline_nobody_is_asked() {
-        assert_eq!(run(within(Now(0), ready(ANSWER))), None);
+        assert!(run(within(Now(0), ready(answer()))).is_none());
     }
 }

@@ -486,6 +486,8 @@ impl Shards {
             let count = counts.map(Count::value).sum();
             labelled_by(&mut family, "code", &code.code().to_string(), count)?;
         }
+        let count = shards.iter().map(|shard| shard.application_errors.value());
+        labelled_by(&mut family, "code", "application", count.sum())?;
         let refused = (
             "upgrades_refused",
             None,

@@ -33,7 +33,9 @@ fn the_control_plane_is_asked_and_its_answer_told(driver: Driver) {
     let mut client = Client::open(&node);
     client.send(&rpc(2, "sum"));
     let ask = node.asked();
-    let Question::Rpc { method, data } = ask.question();
+    let Question::Rpc { method, data } = ask.question() else {
+        panic!("{:?}", ask.question());
+    };
     assert_eq!(&**method, "sum");
     assert_eq!(*data, Payload::Json("{\"a\":1}".into()));
     node.answer(ask, ErrorCode::MethodNotFound);
@@ -82,7 +84,9 @@ fn as_many_commands_wait_as_may(driver: Driver) {
     let refused = |node: &Node| node.sum(|shard| shard.asks_refused.value());
     assert_eq!(refused(&node), 1);
     // The place of a question that is answered is free as soon as its client knows.
-    let Question::Rpc { method, .. } = ask.question();
+    let Question::Rpc { method, .. } = ask.question() else {
+        panic!("{:?}", ask.question());
+    };
     let (asker, waiting) = match &**method {
         "a" => (&mut one, &mut other),
         _ => (&mut other, &mut one),
@@ -187,7 +191,7 @@ fn a_drain_does_not_wait_for_answers(driver: Driver) {
     let limits = mesh.available();
     mesh.answer(
         ask,
-        myriad_shard::AskAnswer::Refused(ErrorCode::NotAvailable),
+        myriad_shard::AskAnswer::Refused(ErrorCode::NotAvailable.into()),
     );
     assert_eq!(mesh.available().asks_max, limits.asks_max + 1);
 }

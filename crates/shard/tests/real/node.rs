@@ -87,7 +87,7 @@ impl ControlPlane for Answers {
 
     fn ask(&self, ask: Ask) {
         match self.mesh.get() {
-            Some(mesh) => mesh.answer(ask, AskAnswer::Refused(ErrorCode::NotAvailable)),
+            Some(mesh) => mesh.answer(ask, AskAnswer::Refused(ErrorCode::NotAvailable.into())),
             None => drop(self.asked.send(ask)),
         }
     }
@@ -244,7 +244,7 @@ impl Node {
     }
 
     pub(crate) fn answer(&self, ask: Ask, code: ErrorCode) {
-        self.mesh.answer(ask, AskAnswer::Refused(code));
+        self.mesh.answer(ask, AskAnswer::Refused(code.into()));
     }
 
     pub(crate) fn sum(&self, figure: impl Fn(&Metrics) -> u64) -> u64 {

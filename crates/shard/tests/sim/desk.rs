@@ -67,8 +67,10 @@ impl Desk {
 }
 
 fn answer(mesh: &Mesh, ask: Ask) {
-    let Question::Rpc { method, data } = ask.question();
+    let Question::Rpc { method, data } = ask.question() else {
+        unreachable!("clients of the simulation ask for nothing else");
+    };
     assert_eq!(data.bytes(), method.as_bytes(), "a question is whole");
     let wanted: usize = method.parse().expect("the place of an error");
-    mesh.answer(ask, AskAnswer::Refused(ERRORS[wanted]));
+    mesh.answer(ask, AskAnswer::Refused(ERRORS[wanted].into()));
 }
