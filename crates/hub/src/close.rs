@@ -3,6 +3,8 @@
 
 use myriad_wire::centrifuge::DisconnectCode;
 use myriad_wire::ws::CloseCode;
+use std::fmt;
+use std::sync::Arc;
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,11 +54,13 @@ pub enum CloseReason {
     NotAvailable,
     /// A server-side subscription missed publications.
     InsufficientState,
+    /// The application asked for it. What the client is told is the application's: an [`ApplicationClose`].
+    Application,
 }
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -79,6 +83,7 @@ impl CloseReason {
         Self::InappropriateProtocol,
         Self::NotAvailable,
         Self::InsufficientState,
+        Self::Application,
     ];
 
     /// The value of the metric's `reason` label.
@@ -107,6 +112,7 @@ impl CloseReason {
             Self::InappropriateProtocol => "inappropriate_protocol",
             Self::NotAvailable => "not_available",
             Self::InsufficientState => "insufficient_state",
+            Self::Application => "application",
         }
     }
 
@@ -130,6 +136,7 @@ impl CloseReason {
             Self::ConnectionLimit => DisconnectCode::ConnectionLimit.code(),
             Self::InappropriateProtocol => DisconnectCode::InappropriateProtocol.code(),
             Self::NotAvailable => DisconnectCode::NotAvailable.code(),
+            Self::Application => DisconnectCode::ForceDisconnect.code(),
         }
     }
 
@@ -158,13 +165,140 @@ impl CloseReason {
             Self::InappropriateProtocol => "a publication is not JSON: use protobuf",
             Self::NotAvailable => "not available",
             Self::InsufficientState => "insufficient state: publications were missed; reconnect",
+            Self::Application => "force disconnect",
+        }
+    }
+}
+
+/// Bytes of the reason in a close frame at most (RFC 6455, section 5.5: a control frame has 125, of which the code takes two).
+pub const CLOSE_REASON_BYTES_MAX: usize = 123;
+
+/// What a client is told where the application gives a code of its own and no reason. Some clients need one.
+const APPLICATION_SENTENCE: &str = "disconnected by the application";
+
+/// What the application tells a client whose connection it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApplicationClose {
+    code: u16,
+    reason: Arc<str>,
+}
+
+/// Why a client cannot be told so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplicationCloseError {
+    /// The code is not one of 3000 to 4999.
+    Code(u32),
+    /// The reason has this many bytes, more than [`CLOSE_REASON_BYTES_MAX`].
+    ReasonLength(usize),
+    /// The reason begins with `{`. Some clients take that for an old form of a close, which has its own rule of reconnecting.
+    ReasonObject,
+}
+
+impl fmt::Display for ApplicationCloseError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(
+                formatter,
+                "code {code} is not allowed: give one from 4000 to 4999, or a code of the protocol from 3000 to 3999"
+            ),
+            Self::ReasonLength(bytes) => write!(
+                formatter,
+                "the reason has {bytes} bytes: a close frame has room for {CLOSE_REASON_BYTES_MAX}"
+            ),
+            Self::ReasonObject => formatter.write_str(
+                "the reason begins with `{`, which some clients misread: give plain text",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ApplicationCloseError {}
+
+impl ApplicationClose {
+    /// A code from 3000 to 4999 and a reason for people. The code's range decides whether the client comes back. An empty reason
+    /// becomes the protocol's words for the code, or ours.
+    ///
+    /// # Errors
+    /// A client cannot be told so.
+    pub fn new(code: u32, reason: &str) -> Result<Self, ApplicationCloseError> {
+        let number = u16::try_from(code).ok();
+        let number = number.filter(|number| matches!(number, 3000..=4999));
+        let number = number.ok_or(ApplicationCloseError::Code(code))?;
+        if reason.len() > CLOSE_REASON_BYTES_MAX {
+            return Err(ApplicationCloseError::ReasonLength(reason.len()));
+        }
+        if reason.trim_start().starts_with('{') {
+            return Err(ApplicationCloseError::ReasonObject);
+        }
+        let known = || {
+            DisconnectCode::ALL
+                .iter()
+                .find(|known| known.code() == number)
+        };
+        let reason = match reason {
+            "" => known().map_or(APPLICATION_SENTENCE, |known| known.text()),
+            reason => reason,
+        };
+        Ok(Self {
+            code: number,
+            reason: reason.into(),
+        })
+    }
+
+    /// The close code.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        self.code
+    }
+
+    /// What the client is told beside the code; never empty.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl From<DisconnectCode> for ApplicationClose {
+    fn from(code: DisconnectCode) -> Self {
+        Self {
+            code: code.code(),
+            reason: code.text().into(),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::CloseReason;
+    use super::{ApplicationClose, ApplicationCloseError, CLOSE_REASON_BYTES_MAX, CloseReason};
+    use myriad_wire::centrifuge::DisconnectCode;
+
+    #[test]
+    fn an_application_may_say_what_a_close_frame_carries() {
+        let told = |code, reason: &str| {
+            ApplicationClose::new(code, reason)
+                .map(|close| (close.code(), close.reason().to_owned()))
+        };
+        let longest = "\u{e9}".repeat(CLOSE_REASON_BYTES_MAX / 2) + "!";
+        assert_eq!(told(4000, "bye"), Ok((4000, "bye".to_owned())));
+        assert_eq!(told(4999, &longest), Ok((4999, longest.clone())));
+        assert_eq!(told(3503, ""), Ok((3503, "force disconnect".to_owned())));
+        let unnamed = "disconnected by the application".to_owned();
+        assert_eq!(told(4500, ""), Ok((4500, unnamed)));
+        for code in [0, 1000, 2999, 5000, 65_536 + 4000, u32::MAX] {
+            assert_eq!(told(code, "bye"), Err(ApplicationCloseError::Code(code)));
+        }
+        let too_long = longest + "!";
+        assert_eq!(
+            told(4000, &too_long),
+            Err(ApplicationCloseError::ReasonLength(124))
+        );
+        let object = " {\"reconnect\":true}";
+        assert_eq!(told(4000, object), Err(ApplicationCloseError::ReasonObject));
+        for code in DisconnectCode::ALL {
+            let close = ApplicationClose::from(*code);
+            assert_eq!(ApplicationClose::new(code.code().into(), ""), Ok(close));
+        }
+    }
 
     #[test]
     fn numbers_follow_the_list_and_labels_differ() {

@@ -8,7 +8,7 @@ use crate::events::ConnectionEvent;
 use crate::marks::hit;
 use crate::shard::{Shard, token_of};
 use crate::transport::{Methods, Refused};
-use myriad_hub::{CloseReason, Now, Phase};
+use myriad_hub::{ApplicationClose, CloseReason, Now, Phase};
 use myriad_reactor::{Close, Reactor, Socket};
 use myriad_wheel::Key;
 
@@ -43,6 +43,18 @@ impl<R: Reactor> Shard<R> {
         self.hub.drop_untouched_outbound(key.index);
         let methods = Methods::<R>::of(self.hub.connection(key.index).transport());
         self.close_gracefully(key, reason, (methods.close)(reason), now);
+    }
+
+    /// Ends an open connection as the application wishes, behind the replies that were gathered and what is queued.
+    #[allow(dead_code, reason = "the first callers come with the API's disconnect")]
+    pub(crate) fn close_by_application(&mut self, key: Key, close: &ApplicationClose, now: Now) {
+        let connection = self.hub.connection(key.index);
+        if connection.phase != Phase::Open {
+            return;
+        }
+        let frame = (Methods::<R>::of(connection.transport()).application_close)(close);
+        self.finish_replies(key, now);
+        self.close_gracefully(key, CloseReason::Application, frame, now);
     }
 
     pub(crate) fn close_index(&mut self, index: u32, reason: CloseReason, now: Now) {

@@ -48,10 +48,10 @@ pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 
 pub use myriad_hub::{
-    ChannelOptions, ChannelPattern, ChannelProxies, ClientId, ClientIds, ClientOptions,
-    CloseReason, Compression, Content, DataFormat, Epoch, Headers, JoinLeaveBy, Namespaces, Now,
-    Payload, PersonalChannel, Position, PublishId, RecoveryMode, Right, SlowConsumer,
-    TokenIdentity,
+    ApplicationClose, ApplicationCloseError, ChannelOptions, ChannelPattern, ChannelProxies,
+    ClientId, ClientIds, ClientOptions, CloseReason, Compression, Content, DataFormat, Epoch,
+    Headers, JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, PublishId,
+    RecoveryMode, Right, SlowConsumer, TokenIdentity,
 };
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};

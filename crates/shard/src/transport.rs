@@ -18,7 +18,7 @@ mod websocket;
 pub(crate) use refusals::Refused;
 
 use crate::shard::Shard;
-use myriad_hub::{CloseReason, Now, Transport};
+use myriad_hub::{ApplicationClose, CloseReason, Now, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 
@@ -30,6 +30,8 @@ pub(crate) struct Methods<R: Reactor> {
     pub(crate) ping: fn() -> Vec<u8>,
     /// The last bytes to a client, which say why its connection ends.
     pub(crate) close: fn(CloseReason) -> Vec<u8>,
+    /// The last bytes to a client whose connection the application ends.
+    pub(crate) application_close: fn(&ApplicationClose) -> Vec<u8>,
 }
 
 impl<R: Reactor> Methods<R> {

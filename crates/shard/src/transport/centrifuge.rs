@@ -17,11 +17,13 @@ impl<R: Reactor> Methods<R> {
         handle_input: Shard::handle_centrifuge_input,
         ping: || ping_frame(Format::Json),
         close: close_frame,
+        application_close: websocket::application_close_frame,
     };
     pub(super) const CENTRIFUGE_PROTOBUF: Self = Self {
         handle_input: Shard::handle_centrifuge_input,
         ping: || ping_frame(Format::Protobuf),
         close: close_frame,
+        application_close: websocket::application_close_frame,
     };
 }
 

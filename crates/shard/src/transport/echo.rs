@@ -13,6 +13,7 @@ impl<R: Reactor> Methods<R> {
         handle_input: Shard::handle_echo_input,
         ping: websocket::ping_frame,
         close: websocket::close_frame,
+        application_close: websocket::application_close_frame,
     };
 }
 

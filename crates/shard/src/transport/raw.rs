@@ -12,6 +12,7 @@ impl<R: Reactor> Methods<R> {
         handle_input: Shard::handle_raw_input,
         ping: websocket::ping_frame,
         close: websocket::close_frame,
+        application_close: websocket::application_close_frame,
     };
 }
 

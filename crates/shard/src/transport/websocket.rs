@@ -2,7 +2,7 @@
 //! methods of `closing`.
 
 use crate::shard::Shard;
-use myriad_hub::{CloseReason, Now};
+use myriad_hub::{ApplicationClose, CloseReason, Now};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::ws::{CloseCode, Opcode, ProtocolError, encode_close, encode_frame};
@@ -23,6 +23,13 @@ pub(super) fn close_frame(reason: CloseReason) -> Vec<u8> {
         reason.sentence(),
         None,
     );
+    frame
+}
+
+/// The close frame for a connection that the application ends.
+pub(super) fn application_close_frame(close: &ApplicationClose) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(128);
+    encode_close(&mut frame, CloseCode(close.code()), close.reason(), None);
     frame
 }
 
