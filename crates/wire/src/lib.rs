@@ -1,13 +1,14 @@
 //! Parses and writes HTTP/1.1 heads, WebSocket frames and the messages of Centrifuge clients, without I/O.
 //!
-//! Five layers, each usable alone:
+//! Six layers, each usable alone:
 //!
 //! * [`http`] finds and reads a request or response head, and writes short responses;
 //! * [`handshake`] checks whether a head is a WebSocket opening handshake (RFC 6455, section 4), for both ends;
 //! * [`ws`] turns received bytes into [`ws::Event`]s with a [`ws::Decoder`], and writes frames
 //!   (RFC 6455, sections 5 to 8);
 //! * [`deflate`] compresses and inflates messages (RFC 7692);
-//! * [`centrifuge`] reads and writes the messages of the Centrifuge client protocol.
+//! * [`centrifuge`] reads and writes the messages of the Centrifuge client protocol;
+//! * [`peer`] reads what proxies say of their clients.
 //!
 //! Nothing here reads a socket, a clock or a source of randomness. Bytes come in as slices, and masks and keys are
 //! arguments. So the same bytes always give the same result, wherever they are cut into pieces.
@@ -20,4 +21,5 @@ pub mod deflate;
 pub mod fuzzing;
 pub mod handshake;
 pub mod http;
+pub mod peer;
 pub mod ws;

@@ -65,3 +65,13 @@ fn centrifuge_protobuf() {
 fn fossil_delta() {
     replay("fossil_delta", 15, myriad_wire::fuzzing::fossil_delta);
 }
+
+#[test]
+fn proxy_header() {
+    replay("proxy_header", 15, myriad_wire::fuzzing::proxy_header);
+}
+
+#[test]
+fn forwarded() {
+    replay("forwarded", 8, myriad_wire::fuzzing::forwarded);
+}

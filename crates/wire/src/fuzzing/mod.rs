@@ -12,6 +12,7 @@ mod frames;
 mod heads;
 mod inflate;
 mod model;
+mod peer;
 
 pub use centrifuge::{centrifuge_json, centrifuge_protobuf, fossil_delta};
 pub use deflate::{check_deflated, check_inflated, deflate};
@@ -19,6 +20,7 @@ pub use frames::{Cuts, Item, Transcript, check_extended_frames, check_frames, re
 pub use heads::{handshake, http_head};
 pub use inflate::{Inflated, inflate_by_the_book};
 pub use model::read_by_the_book;
+pub use peer::{forwarded, proxy_header};
 
 use crate::ws::{Extension, Limits, Role};
 
