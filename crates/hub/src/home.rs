@@ -8,6 +8,7 @@ mod publish;
 mod questions;
 mod recent_keys;
 mod record;
+mod reload;
 mod shard_set;
 mod time;
 mod user_counts;
@@ -84,6 +85,8 @@ pub struct Home {
     budget: Budget,
     recent_keys: RecentKeys,
     effects: VecDeque<HomeEffect>,
+    /// The next record that gets the options of new settings; none once all have them.
+    reloaded_to: Option<u32>,
 }
 
 impl Home {
@@ -101,6 +104,7 @@ impl Home {
             budget: Budget::new(settings.history_bytes_max),
             recent_keys: RecentKeys::default(),
             effects: VecDeque::new(),
+            reloaded_to: None,
             settings,
         }
     }
@@ -140,6 +144,7 @@ impl Home {
                 self.forget(index);
                 return;
             }
+            self.adopt_all_options(index);
         }
         self.finish(index, now);
     }

@@ -45,6 +45,7 @@ impl<R: Reactor> Shard<R> {
             Message::OnlyConnection(other) => self.handle_only_connection(&other, now),
             Message::Deliver(delivery) => self.handle_delivery(delivery),
             Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer, now),
+            Message::Settings(settings) => self.handle_settings(&settings),
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
@@ -80,6 +81,7 @@ impl<R: Reactor> Shard<R> {
             | Message::MembersPage(_)
             | Message::OnlyConnection(_)
             | Message::Answer { .. }
+            | Message::Settings(_)
             | Message::Drain { .. } => unreachable!("for the shard"),
         }
     }
@@ -94,7 +96,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Carries out what the home of channels asks for, in its order.
-    fn run_home_effects(&mut self, now: Now) {
+    pub(crate) fn run_home_effects(&mut self, now: Now) {
         while let Some(effect) = self.home.poll_effect() {
             match effect {
                 HomeEffect::Published { asker, position } => match asker {

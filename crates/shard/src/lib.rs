@@ -26,6 +26,7 @@ mod marks;
 mod mesh;
 mod metrics;
 mod outbound;
+mod reload;
 mod session;
 mod settings;
 mod shard;
