@@ -3,12 +3,12 @@
 mod batch;
 mod budget;
 mod history;
+mod occupancy;
 mod presence;
 mod publish;
 mod questions;
 mod recent_keys;
 mod record;
-mod reload;
 mod shard_set;
 mod time;
 mod user_counts;
@@ -21,10 +21,12 @@ pub use shard_set::ShardSet;
 use crate::{Asker, ChannelOptions, Epoch, Namespaces, Now, Position};
 use budget::Budget;
 use myriad_wheel::{Slab, Wheel};
+use occupancy::Occupancy;
 use recent_keys::RecentKeys;
 use record::HomeChannel;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a home is told at its start; plain data.
 #[derive(Clone, Debug)]
@@ -42,6 +44,9 @@ pub struct HomeSettings {
     /// Bytes at which a waiting batch leaves. A batch is one entry of a connection's queue: it must be far smaller than the
     /// queue's budget.
     pub batch_bytes_max: usize,
+    /// Tells which channels are occupied, and how long a channel must be empty before it is told as vacated; none: nobody wants
+    /// to know.
+    pub vacated_delay: Option<Duration>,
 }
 
 /// Figures of a home.
@@ -84,9 +89,9 @@ pub struct Home {
     due: Vec<u32>,
     budget: Budget,
     recent_keys: RecentKeys,
+    /// None where nobody wants to know.
+    occupancy: Option<Occupancy>,
     effects: VecDeque<HomeEffect>,
-    /// The next record that gets the options of new settings; none once all have them.
-    reloaded_to: Option<u32>,
 }
 
 impl Home {
@@ -103,8 +108,8 @@ impl Home {
             due: Vec::new(),
             budget: Budget::new(settings.history_bytes_max),
             recent_keys: RecentKeys::default(),
+            occupancy: settings.vacated_delay.map(Occupancy::new),
             effects: VecDeque::new(),
-            reloaded_to: None,
             settings,
         }
     }
@@ -118,6 +123,7 @@ impl Home {
                 self.open(Arc::clone(&channel), options, now)
             }
         };
+        self.note_join(index);
         let record = &mut self.channels[index];
         record.subscribed.insert(shard);
         let position = record.position();
@@ -136,15 +142,17 @@ impl Home {
             return;
         };
         let record = &mut self.channels[index];
-        record.subscribed.remove(shard);
+        let was_subscribed = record.subscribed.remove(shard);
         if record.subscribed.is_empty() {
             record.users.clear();
+            if was_subscribed {
+                self.note_empty(index, now);
+            }
             self.flush_batch(index);
             if self.channels[index].history.is_none() {
                 self.forget(index);
                 return;
             }
-            self.adopt_all_options(index);
         }
         self.finish(index, now);
     }

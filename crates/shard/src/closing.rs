@@ -21,9 +21,13 @@ impl<R: Reactor> Shard<R> {
         final_chunk: Vec<u8>,
         now: Now,
     ) {
-        if !self.note_closed(key, reason, now) {
-            return;
+        if self.note_closed(key, reason, now) {
+            self.end_with(key, final_chunk);
         }
+    }
+
+    /// Queues the last bytes of a connection. Our FIN follows them.
+    fn end_with(&mut self, key: Key, final_chunk: Vec<u8>) {
         self.hub.enqueue_final_chunk(key.index, final_chunk);
         self.hub.connection_mut(key.index).want_fin();
     }
@@ -54,7 +58,9 @@ impl<R: Reactor> Shard<R> {
         }
         let frame = (Methods::<R>::of(connection.transport()).application_close)(close);
         self.finish_replies(key, now);
-        self.close_gracefully(key, CloseReason::Application, frame, now);
+        if self.note_closed_as(key, CloseReason::Application, Some(close), now) {
+            self.end_with(key, frame);
+        }
     }
 
     pub(crate) fn close_index(&mut self, index: u32, reason: CloseReason, now: Now) {
@@ -71,10 +77,22 @@ impl<R: Reactor> Shard<R> {
 
     /// Counts the end of a connection and stops its deliveries; false when it has ended before.
     pub(crate) fn note_closed(&mut self, key: Key, reason: CloseReason, now: Now) -> bool {
+        self.note_closed_as(key, reason, None, now)
+    }
+
+    /// As [`Shard::note_closed`], with what the application tells the client.
+    fn note_closed_as(
+        &mut self,
+        key: Key,
+        reason: CloseReason,
+        told: Option<&ApplicationClose>,
+        now: Now,
+    ) -> bool {
         if self.hub.connection(key.index).phase == Phase::Closing {
             return false;
         }
         self.metrics().count_close(reason);
+        self.note_disconnected(key, reason, told, now);
         self.note_event(Some(key), now, |_| ConnectionEvent::Closed(reason));
         self.inputs.take(&mut self.hub, key.index);
         self.end_session(key);

@@ -4,6 +4,7 @@
 use crate::drain::Drain;
 use crate::marks::hit;
 use crate::mesh::{Answer, Message};
+use crate::notices::Notice;
 use crate::shard::Shard;
 use myriad_hub::{
     Asker, Delivery, HomeEffect, Joined, Now, Phase, Position, Publication, ShardSet, Ticket,
@@ -45,7 +46,6 @@ impl<R: Reactor> Shard<R> {
             Message::OnlyConnection(other) => self.handle_only_connection(&other, now),
             Message::Deliver(delivery) => self.handle_delivery(delivery),
             Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer, now),
-            Message::Settings(settings) => self.handle_settings(&settings),
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
@@ -81,7 +81,6 @@ impl<R: Reactor> Shard<R> {
             | Message::MembersPage(_)
             | Message::OnlyConnection(_)
             | Message::Answer { .. }
-            | Message::Settings(_)
             | Message::Drain { .. } => unreachable!("for the shard"),
         }
     }
@@ -126,6 +125,12 @@ impl<R: Reactor> Shard<R> {
                 ),
                 HomeEffect::Deliver { delivery, shards } => {
                     self.send_delivery(&delivery, shards, now);
+                }
+                HomeEffect::Occupied { channel } => {
+                    self.note_occupancy(Notice::Occupied(channel), now);
+                }
+                HomeEffect::Vacated { channel } => {
+                    self.note_occupancy(Notice::Vacated(channel), now);
                 }
             }
         }

@@ -10,7 +10,8 @@
 //! }
 //! ```
 //!
-//! Everybody else talks to shards through the [`Mesh`]: publish, answer what sessions ask, drain, metrics, events of connections.
+//! Everybody else talks to shards through the [`Mesh`]: publish, answer what sessions ask, drain, metrics, events of
+//! connections, notices for an application.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -25,8 +26,8 @@ mod input;
 mod marks;
 mod mesh;
 mod metrics;
+mod notices;
 mod outbound;
-mod reload;
 mod session;
 mod settings;
 mod shard;
@@ -45,6 +46,7 @@ pub use events::{
 pub use marks::take_reached;
 pub use mesh::{ControlPlane, Mesh, PublishOptions, PublishRefused};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
+pub use notices::{ClientEnd, Notice, NoticeKind, NoticeSettings, NoticedClient, Notices};
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 

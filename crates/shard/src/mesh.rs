@@ -3,6 +3,7 @@
 use crate::asks::{Ask, AskAnswer, AskId, AskPlace, Question};
 use crate::events::{Event, EventLog, Events};
 use crate::metrics::Metrics;
+use crate::notices::{Notice, Notices};
 use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
 use crate::settings::{ProcessLimits, Settings};
 use myriad_hub::{
@@ -91,8 +92,6 @@ pub(crate) enum Message {
     Deliver(Delivery),
     /// From a home, or from the control plane: the answer to a client's command. Deliveries that it speaks of came before it.
     Answer { ticket: Ticket, answer: Box<Answer> },
-    /// To every shard: other settings.
-    Settings(Arc<Settings>),
     /// To every shard: end all connections, evenly over this time.
     Drain { over: Duration },
 }
@@ -115,6 +114,8 @@ struct Inner {
     metrics: Box<[Metrics]>,
     /// What happened to the connections of each shard.
     events: Box<[Mutex<EventLog>]>,
+    /// What an application may be told, by the shard that noted it.
+    notices: Box<[Mutex<Notices>]>,
     limits: ProcessLimits,
     epoch: Epoch,
     client_ids: ClientIds,
@@ -171,6 +172,7 @@ impl Mesh {
         assert!(!wakers.is_empty() && wakers.len() <= Self::SHARDS_MAX);
         let metrics = wakers.iter().map(|_| Metrics::default()).collect();
         let events = wakers.iter().map(|_| Mutex::default()).collect();
+        let notices = wakers.iter().map(|_| Mutex::default()).collect();
         let inbox = |waker| Inbox {
             messages: Mutex::default(),
             woken: AtomicBool::new(false),
@@ -180,6 +182,7 @@ impl Mesh {
             inboxes: wakers.into_iter().map(inbox).collect(),
             metrics,
             events,
+            notices,
             limits,
             epoch,
             client_ids,
@@ -296,14 +299,6 @@ impl Mesh {
         }
     }
 
-    /// Gives every shard other settings. Each takes them on its own, between two messages; [`Settings::over`] says which of them
-    /// stay as they were.
-    pub fn reload(&self, settings: &Arc<Settings>) {
-        for shard in 0..self.shard_count() {
-            self.send(shard, Message::Settings(Arc::clone(settings)));
-        }
-    }
-
     /// Each shard's figures.
     #[must_use]
     pub fn metrics(&self) -> &[Metrics] {
@@ -318,6 +313,21 @@ impl Mesh {
 
     pub(crate) fn note_event(&self, shard: usize, event: Event, now: Now) {
         self.events(shard).note(event, now);
+    }
+
+    /// Takes what a shard has noted for an application since the last call; nothing unless [`crate::Settings::notices`] asks for it.
+    #[must_use]
+    pub fn take_notices(&self, shard: usize) -> Notices {
+        std::mem::take(&mut *self.notices(shard))
+    }
+
+    pub(crate) fn note_notice(&self, shard: usize, notice: Notice, now: Now) {
+        self.notices(shard).note(notice, now);
+    }
+
+    fn notices(&self, shard: usize) -> MutexGuard<'_, Notices> {
+        let notices = &self.0.notices[shard];
+        notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn events(&self, shard: usize) -> MutexGuard<'_, EventLog> {
@@ -357,6 +367,7 @@ impl Mesh {
             epoch_seed: self.0.epoch.bits() + ((shard as u64) << u32::BITS),
             namespaces: Arc::clone(&settings.namespaces),
             history_bytes_max: self.0.limits.history_bytes_max / self.shard_count() as u64,
+            vacated_delay: settings.notices.vacated_delay,
             batch_bytes_max: (settings.outbound_bytes_max as usize / BATCH_DIVISOR).min(256 << 10),
         }
     }

@@ -1,6 +1,7 @@
-//! The settings that a shard gets at its start, and again when they change: plain data.
+//! The settings that a shard gets at its start: plain data.
 
 use crate::access::Access;
+use crate::notices::NoticeSettings;
 use myriad_hub::{ClientOptions, Compression, Namespaces};
 use myriad_wire::http::OriginPattern;
 use std::sync::Arc;
@@ -85,27 +86,8 @@ pub struct Settings {
     pub ask_timeout: Duration,
     /// Notes events of single connections, for [`crate::Mesh::take_events`].
     pub events: bool,
-}
-
-impl Settings {
-    /// These settings as a shard can take them that runs with `running`: some are as they were, because connections rely on
-    /// them. Clients were told how often the server pings, a queue may hold what its budget allowed, and the mesh counts
-    /// publications by how they may be compressed.
-    #[must_use]
-    pub fn over(self, running: &Self) -> Self {
-        Self {
-            echo: running.echo,
-            compression: running.compression,
-            hands_over: running.hands_over,
-            ping_interval: running.ping_interval,
-            pong_timeout: running.pong_timeout,
-            idle_timeout: running.idle_timeout,
-            linger_timeout: running.linger_timeout,
-            outbound_bytes_max: running.outbound_bytes_max,
-            slice_max: running.slice_max,
-            ..self
-        }
-    }
+    /// Notes what an application may be told, for [`crate::Mesh::take_notices`].
+    pub notices: NoticeSettings,
 }
 
 impl Default for Settings {
@@ -133,6 +115,7 @@ impl Default for Settings {
             access: Access::default(),
             ask_timeout: Duration::from_secs(4),
             events: false,
+            notices: NoticeSettings::default(),
         }
     }
 }

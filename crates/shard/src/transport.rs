@@ -52,6 +52,15 @@ pub(crate) fn close_frame_of<R: Reactor>(transport: Transport, reason: CloseReas
     (Methods::<R>::of(transport).close)(reason)
 }
 
+/// The close code that clients of a transport are told for the reason, and the words.
+pub(crate) fn told(transport: Transport, reason: CloseReason) -> (u16, &'static str) {
+    if transport.has_sessions() && reason == CloseReason::Drain {
+        (centrifuge::SHUTDOWN.code(), centrifuge::SHUTDOWN.text())
+    } else {
+        (reason.code(), reason.sentence())
+    }
+}
+
 impl<R: Reactor> Shard<R> {
     /// Bytes of an open connection.
     pub(crate) fn handle_input(&mut self, key: Key, bytes: &mut [u8], now: Now) {

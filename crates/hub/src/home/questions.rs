@@ -149,4 +149,14 @@ pub enum HomeEffect {
         /// The shards; none if nobody has subscribed.
         shards: ShardSet,
     },
+    /// Tell the application that a channel has its first subscriber.
+    Occupied {
+        /// The channel.
+        channel: Arc<str>,
+    },
+    /// Tell the application that a channel has had no subscriber for the delay.
+    Vacated {
+        /// The channel.
+        channel: Arc<str>,
+    },
 }

@@ -1,7 +1,6 @@
 //! Cases by hand. `model` has random operations.
 
 mod model;
-mod reload;
 
 use super::{
     HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, PublishId, ReadHistory, Recover, Since,
@@ -65,6 +64,7 @@ fn namespaces() -> Namespaces {
 
 fn home_with(history_bytes_max: u64) -> Home {
     let settings = HomeSettings {
+        vacated_delay: None,
         epoch: Epoch::new(7),
         epoch_seed: 99,
         namespaces: Arc::new(namespaces()),

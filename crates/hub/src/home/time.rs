@@ -10,7 +10,7 @@ const RECORDS_MAX: usize = 256;
 const EXPIRED_MAX: usize = 1024;
 
 impl Home {
-    /// Does what is due: batches leave, publications and records go. At most some hundreds of records: what is left is due at
+    /// Does what is due: batches leave, publications and records go, channels are told as vacated. At most some hundreds of records: what is left is due at
     /// once.
     pub fn handle_time(&mut self, now: Now) {
         self.recent_keys.forget_old(now.tick());
@@ -21,13 +21,15 @@ impl Home {
             self.handle_due(index, now);
         }
         self.due = due;
+        self.tell_vacated(now);
         self.keep_budget();
     }
 
     /// The earliest tick at which [`Home::handle_time`] may have something to do, or a tick before it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Tick> {
-        self.wheel.next_deadline()
+        let deadlines = [self.wheel.next_deadline(), self.next_vacated()];
+        deadlines.into_iter().flatten().min()
     }
 
     fn handle_due(&mut self, index: u32, now: Now) {

@@ -8,6 +8,5 @@ mod hostile;
 mod lifecycle;
 mod metrics;
 mod publish;
-mod reload;
 mod routes;
 mod tables;

@@ -136,6 +136,7 @@ impl<R: Reactor> Shard<R> {
         };
         self.hub.release_buffered(connecting.held_bytes);
         self.hub.note_connected(key.index, now);
+        self.note_connected(key, now);
         let ping = self.settings.ping_interval;
         let client = self.client_id(key).to_string();
         let result = ConnectResult {

@@ -99,6 +99,7 @@ impl<R: Reactor> Shard<R> {
     /// Opens a connection: queues the 101, and handles what came early. The request has chosen its transport.
     pub(super) fn admit(&mut self, key: Key, response: Vec<u8>, early: &mut [u8], now: Now) {
         self.hub.admit(key.index, now);
+        self.note_connected(key, now);
         let compresses = self.hub.connection(key.index).window().is_some();
         let response = Chunk::Response(response.into());
         if self.hub.enqueue(key.index, response).is_err() {

@@ -10,7 +10,7 @@ use myriad_wire::centrifuge::{DisconnectCode, Encoding as Format, FrameWriter};
 use myriad_wire::ws::{CloseCode, Kind, encode_close, encode_frame};
 
 /// The code and the reason of Centrifuge for a server that goes away: clients reconnect at once, to another one.
-const SHUTDOWN: DisconnectCode = DisconnectCode::Shutdown;
+pub(super) const SHUTDOWN: DisconnectCode = DisconnectCode::Shutdown;
 
 impl<R: Reactor> Methods<R> {
     pub(super) const CENTRIFUGE_JSON: Self = Self {

@@ -13,6 +13,8 @@
 
 mod client;
 mod ledger;
+#[path = "../shared/notices.rs"]
+mod notices;
 mod plan;
 mod socket;
 mod subscription;

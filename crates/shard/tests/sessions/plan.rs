@@ -2,7 +2,7 @@
 
 use myriad_hub::{ChannelOptions, ClientOptions, Namespaces, RecoveryMode, Right, SlowConsumer};
 use myriad_reactor::sim::{Faults, Prng};
-use myriad_shard::{Compression, Settings};
+use myriad_shard::{Compression, NoticeSettings, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +60,7 @@ impl Plan {
             (ms(5_000), ms(1_000)),
         ]);
         let recovery_max_publication_limit = *prng.pick(&[300, 5]);
+        let vacated_delay = *prng.pick(&[Duration::ZERO, ms(300), ms(3_000)]);
         let client = ClientOptions {
             recovery_max_publication_limit,
             ..ClientOptions::default()
@@ -85,6 +86,10 @@ impl Plan {
                 namespaces: Arc::new(Namespaces::new(ChannelOptions::default(), namespaces)),
                 ping_interval,
                 pong_timeout,
+                notices: NoticeSettings {
+                    clients: true,
+                    vacated_delay: Some(vacated_delay),
+                },
                 outbound_bytes_max: if is_roomy {
                     1 << 20
                 } else {

@@ -3,6 +3,7 @@
 use crate::Counts;
 use crate::client::Client;
 use crate::ledger::Ledger;
+use crate::notices::Application;
 use crate::plan::{CHANNELS, KINDS, Plan, TAG, has_history};
 use myriad_reactor::Waker;
 use myriad_reactor::sim::{Faults, Prng, Sim, SimHandle, SimNet};
@@ -14,9 +15,11 @@ use std::collections::BTreeSet;
 use std::io;
 
 /// What the schedules of CI's seeds must come through.
-pub(crate) const MUST_HAPPEN: [&str; 20] = [
+pub(crate) const MUST_HAPPEN: [&str; 22] = [
     "a batch comes as one frame",
+    "a channel is occupied or vacated",
     "a client cannot recover",
+    "a client connects or disconnects",
     "a client recovers",
     "a connection ends without a close frame",
     "a client comes from elsewhere",
@@ -59,6 +62,8 @@ pub(crate) struct World {
     shards: Vec<Shard<Sim>>,
     clients: Vec<Client>,
     ledger: Ledger,
+    /// What the application knows by notices.
+    application: Application,
     now: u64,
     counts: Counts,
 }
@@ -115,6 +120,7 @@ impl World {
             net,
             mesh,
             ledger,
+            application: Application::default(),
             now: 0,
             counts: Counts::new(),
         }
@@ -174,6 +180,7 @@ impl World {
         shard.wait(now).expect("the simulated reactor always works");
         shard.turn(now);
         shard.check();
+        self.application.read(&self.mesh, index);
         self.ledger.take_replies();
     }
 
@@ -235,6 +242,7 @@ impl World {
         for client in &self.clients {
             client.check_quiet(&self.plan, &self.ledger);
         }
+        self.check_notices();
         let channel = self.prng.below(CHANNELS.len());
         let subscribed = self
             .clients
@@ -257,6 +265,17 @@ impl World {
             .or_default() += 1;
     }
 
+    /// The application knows who is connected, and where somebody is subscribed.
+    fn check_notices(&self) {
+        let connected = self.clients.iter().filter(|client| client.is_connected);
+        assert_eq!(self.application.connected.len(), connected.count());
+        for (channel, name) in CHANNELS.into_iter().enumerate() {
+            let mut clients = self.clients.iter();
+            let is_occupied = clients.any(|client| client.is_subscribed(channel));
+            assert!(!is_occupied || self.application.occupied.contains(name));
+        }
+    }
+
     /// Everybody leaves: nothing may be left.
     fn end(mut self) -> Counts {
         for client in &self.clients {
@@ -269,6 +288,16 @@ impl World {
         for _ in 0..10 {
             self.now += 10_000 * MS;
             self.settle();
+        }
+        self.application.check_end();
+        let [channels, clients] = self.application.told;
+        for (what, told) in [
+            ("a channel is occupied or vacated", channels),
+            ("a client connects or disconnects", clients),
+        ] {
+            if told > 0 {
+                self.counts.insert(what, told);
+            }
         }
         let dropped = self.mesh.metrics().iter();
         let dropped: u64 = dropped

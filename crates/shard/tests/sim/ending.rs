@@ -51,6 +51,8 @@ impl World {
             break_off(peer, |peer| self.net.reset(peer.id));
         }
         self.settle();
+        let delay = self.scene.plan.settings.notices.vacated_delay;
+        self.walk(delay.unwrap_or_default() + Duration::from_millis(100));
         self.check_submits();
         self.check_end();
     }
@@ -157,6 +159,7 @@ impl World {
             assert_eq!(seat.shard.holdings(), Holdings::default());
             assert!(seat.shard.reactor().capacity() > 0);
         }
+        self.application.check_end();
         assert_eq!(self.net.leaked(), []);
         assert_eq!(self.net.open_sockets(), 0);
         assert_eq!(self.net.open_handles(), 0);

@@ -21,6 +21,8 @@ mod decoder;
 mod desk;
 mod ending;
 mod ledger;
+#[path = "../shared/notices.rs"]
+mod notices;
 mod peer;
 mod plan;
 mod reach;

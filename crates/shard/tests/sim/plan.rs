@@ -2,7 +2,7 @@
 
 use crate::ledger::CHANNELS;
 use myriad_reactor::sim::{Faults, Prng};
-use myriad_shard::{Compression, ProcessLimits, Settings};
+use myriad_shard::{Compression, NoticeSettings, ProcessLimits, Settings};
 use std::time::Duration;
 
 /// How time passes.
@@ -189,6 +189,10 @@ fn settings(prng: &mut Prng) -> Settings {
         subscriptions_max: *prng.pick(&[128, 4]),
         slice_max: *prng.pick(&[1, 2, 3, 7, 20, 1024]),
         events: true,
+        notices: NoticeSettings {
+            clients: true,
+            vacated_delay: Some(*prng.pick(&[Duration::ZERO, ms(100), ms(3_000)])),
+        },
         ..Settings::default()
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::control::{ControlPlane, Door};
 use crate::ledger::{Ledger, Replies};
+use crate::notices::Application;
 use crate::peer::{Peer, Scene};
 use crate::plan::Plan;
 use crate::reach::{Reach, close_read, status_read};
@@ -101,6 +102,8 @@ pub(crate) struct World {
     pub(crate) peers: Vec<Peer>,
     pub(crate) connected: usize,
     pub(crate) ledger: Ledger,
+    /// What the application knows by notices.
+    pub(crate) application: Application,
     pub(crate) replies: u64,
     pub(crate) control: Rc<RefCell<ControlPlane>>,
     pub(crate) prng: Prng,
@@ -169,6 +172,7 @@ impl World {
             peers: Vec::new(),
             connected: 0,
             ledger: Ledger::new(replies, epoch, &mut prng),
+            application: Application::default(),
             replies: 0,
             control,
             prng,
@@ -253,6 +257,7 @@ impl World {
         self.log(format_args!("shard {index}: {turn:?}"));
         self.replies += self.ledger.take_replies() as u64;
         self.check_turn(index);
+        self.application.read(&self.mesh, index);
         self.note_limits(index);
         let accepted = self.sum(|metrics| &metrics.accepts) - accepts;
         if self.seats[index].shard.holdings().surplus > surplus {
