@@ -9,6 +9,7 @@ mod publish;
 mod questions;
 mod recent_keys;
 mod record;
+mod reload;
 mod shard_set;
 mod time;
 mod user_counts;
@@ -92,6 +93,8 @@ pub struct Home {
     /// None where nobody wants to know.
     occupancy: Option<Occupancy>,
     effects: VecDeque<HomeEffect>,
+    /// The next record that gets the options of new settings; none once all have them.
+    reloaded_to: Option<u32>,
 }
 
 impl Home {
@@ -110,6 +113,7 @@ impl Home {
             recent_keys: RecentKeys::default(),
             occupancy: settings.vacated_delay.map(Occupancy::new),
             effects: VecDeque::new(),
+            reloaded_to: None,
             settings,
         }
     }
@@ -153,6 +157,7 @@ impl Home {
                 self.forget(index);
                 return;
             }
+            self.adopt_all_options(index);
         }
         self.finish(index, now);
     }

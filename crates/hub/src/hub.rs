@@ -6,6 +6,7 @@ mod deliveries;
 mod observers;
 mod outbound;
 mod pace;
+mod reload;
 mod sessions;
 mod slow_consumers;
 mod subscriptions;
@@ -66,6 +67,8 @@ pub struct Hub {
     dropped_announcements: u64,
     slow_consumers: SlowConsumerStats,
     pub(crate) namespaces: Arc<Namespaces>,
+    /// The next channel that gets the policy of new namespaces; none once all have it.
+    reloaded_to: Option<u32>,
     /// The number of its shard.
     pub(crate) shard: u16,
 }
@@ -109,6 +112,7 @@ impl Hub {
             dropped_announcements: 0,
             slow_consumers: SlowConsumerStats::default(),
             namespaces: Arc::default(),
+            reloaded_to: None,
             shard: 0,
         }
     }

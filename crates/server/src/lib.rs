@@ -19,6 +19,7 @@ mod handover;
 mod machine;
 mod mailbox;
 mod publishers;
+mod reload;
 mod server;
 mod shards;
 mod signals;
@@ -28,25 +29,26 @@ pub use control::fuzzing;
 
 pub use config::{
     Announcement, AnnouncementError, ApiKey, ChannelTable, ClientTable, Config, ConfigError,
-    DriverChoice, LogLevel, NamespaceTable, Options, PersonalChannelTable,
+    DriverChoice, LogLevel, NamespaceTable, Options, PersonalChannelTable, Sources,
 };
 pub use error::ServerError;
 pub use machine::Machine;
 pub use myriad_units::option::{Count, Size, Span};
+pub use reload::Reloader;
 pub use server::{Server, Stop};
 
 use config::ApiKey as Key;
 use std::io::Write;
 
-/// Serves until SIGTERM or SIGINT, then drains. Says on stderr when it is ready, and the API's key if it made one.
+/// Serves until SIGTERM or SIGINT, then drains. SIGHUP reads `sources` again, from which `config` was resolved. Says on stderr when it is ready, and the API's key if it made one.
 ///
 /// # Errors
 /// The server could not start, or a shard failed; the process should end.
-pub fn run(config: Config) -> Result<(), ServerError> {
+pub fn run(config: Config, sources: Sources) -> Result<(), ServerError> {
     let signals = signals::Blocked::block()?;
     let generated = config.api_key == Key::Generated;
     let server = Server::start(config)?;
-    signals.obey(server.stopper())?;
+    signals.obey(server.stopper(), server.reloader(), sources)?;
     // Said whatever the log level is: people and scripts wait for it. A closed stderr is no reason not to serve.
     let mut stderr = std::io::stderr().lock();
     if let Some(key) = server.api_key().filter(|_| generated) {

@@ -8,10 +8,12 @@ use crate::error::ServerError;
 use crate::handover::Receiver;
 use crate::mailbox::{ShardEvent, ShardEvents, ThroughMailbox, mailbox};
 use crate::publishers::Publishers;
+use crate::reload::{self, Reloader, Reloads};
 use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
     choose_driver, enough_rings, refusal,
 };
+use arc_swap::ArcSwap;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
 use myriad_shard::{ClientIds, Epoch, Mesh, Settings};
 use myriad_units::{count, counted};
@@ -37,6 +39,7 @@ pub struct Server {
     max_connections: u64,
     key: Option<Arc<str>>,
     stage: watch::Sender<Stage>,
+    reloader: Reloader,
     control: JoinHandle<Result<(), ServerError>>,
 }
 
@@ -65,6 +68,7 @@ struct Assembly {
     internal: Option<TcpListener>,
     key: Option<Arc<str>>,
     stage: watch::Sender<Stage>,
+    reloads: Reloads,
 }
 
 impl Server {
@@ -94,6 +98,7 @@ impl Server {
             None => None,
         };
         let address = held.address();
+        let (reloader, reloads) = Reloader::new(config.clone());
         let assembly = Assembly {
             config,
             plan,
@@ -101,6 +106,7 @@ impl Server {
             internal,
             key: key.clone(),
             stage: stage.clone(),
+            reloads,
         };
         let control = launch(assembly)?;
         let (driver, shards) = (plan.driver, plan.shards);
@@ -112,6 +118,7 @@ impl Server {
             max_connections,
             key,
             stage,
+            reloader,
             control,
         })
     }
@@ -162,6 +169,12 @@ impl Server {
     #[must_use]
     pub fn stopper(&self) -> Stop {
         Stop(self.stage.clone())
+    }
+
+    /// A handle that gives the server other options.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
     }
 
     /// Waits until the server has drained.
@@ -262,6 +275,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             internal,
             key,
             stage,
+            reloads,
         } = assembly;
         let (mailbox, events) = mailbox().map_err(ServerError::system("make a pipe"))?;
         let wakers = (0..plan.shards)
@@ -283,13 +297,11 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             mesh: mesh.clone(),
             publishers: Publishers::default(),
             publish_log: Arc::new(PublishLog::default()),
-            namespaces: Arc::clone(&config.settings.namespaces),
-            // Without a key every page could publish; with one, the key says who may.
-            allowed_origins: config
-                .settings
-                .allowed_origins
-                .clone()
-                .filter(|_| key.is_none()),
+            namespaces: ArcSwap::new(Arc::clone(&config.settings.namespaces)),
+            allowed_origins: ArcSwap::from_pointee(Control::origins(
+                &config.settings,
+                key.is_some(),
+            )),
             key,
             driver: driver_name(plan.driver),
             stage: stage.subscribe(),
@@ -309,6 +321,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
         let started = shards::start(launch, &mesh, &mailbox);
         // If one shard did not start, those that did must not stay.
         let threads = started.inspect_err(|_| mesh.drain(Duration::ZERO))?;
+        tokio::spawn(reload::follow(reloads, Arc::clone(&control)));
         Supervisor {
             config,
             plan,

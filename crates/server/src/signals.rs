@@ -1,11 +1,16 @@
-//! SIGTERM and SIGINT.
+//! SIGTERM, SIGINT and SIGHUP.
+//!
+//! SIGHUP reads the config file again. A server without one stops at it, as programs do whose terminal is closed.
 //!
 //! Signals are blocked in every thread, and one thread fetches them. A signal handler could run on any thread. It would
 //! write to a descriptor by its number, which is another descriptor in a thread with its own table.
 
+use crate::config::Sources;
 use crate::error::ServerError;
+use crate::reload::Reloader;
 use crate::server::Stop;
 use nix::sys::signal::{SigSet, Signal};
+use std::path::Path;
 
 /// Signals that are blocked in this thread and in all that it starts.
 #[derive(Debug)]
@@ -14,7 +19,7 @@ pub(crate) struct Blocked(SigSet);
 impl Blocked {
     /// Call it before any other thread is started.
     pub(crate) fn block() -> Result<Self, ServerError> {
-        let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+        let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
         signals
             .thread_block()
             .map_err(|errno| ServerError::System {
@@ -24,20 +29,36 @@ impl Blocked {
         Ok(Self(signals))
     }
 
-    /// Fetches signals on a thread of its own: the first drains, the second ends the process at once.
-    pub(crate) fn obey(self, stop: Stop) -> Result<(), ServerError> {
+    /// Fetches signals on a thread of its own: SIGHUP reloads, the first of the others drains, the second ends the process at
+    /// once.
+    pub(crate) fn obey(
+        self,
+        stop: Stop,
+        reloader: Reloader,
+        sources: Sources,
+    ) -> Result<(), ServerError> {
         std::thread::Builder::new()
             .name("signals".into())
             .spawn(move || {
-                let first = self.fetch();
+                let first = self.fetch_end(&reloader, &sources);
                 stop.drain();
                 tracing::info!("{first}: stopping; another signal ends the server at once");
-                let second = self.fetch();
+                let second = self.fetch_end(&reloader, &sources);
                 tracing::warn!("{second} again: ending at once, without closing connections");
                 std::process::exit(1);
             })
             .map_err(ServerError::system("start a thread"))?;
         Ok(())
+    }
+
+    /// The next signal that is to end the server; reloads until it comes.
+    fn fetch_end(&self, reloader: &Reloader, sources: &Sources) -> Signal {
+        loop {
+            match (self.fetch(), &sources.file) {
+                (Signal::SIGHUP, Some(path)) => reload(reloader, sources, path),
+                (signal, _) => return signal,
+            }
+        }
     }
 
     fn fetch(&self) -> Signal {
@@ -47,5 +68,16 @@ impl Blocked {
                 return signal;
             }
         }
+    }
+}
+
+fn reload(reloader: &Reloader, sources: &Sources, path: &Path) {
+    let path = path.display();
+    let reloaded = sources.read().and_then(|options| reloader.reload(options));
+    match reloaded {
+        Ok(()) => tracing::info!("SIGHUP: {path} was read again, and is in force"),
+        Err(error) => tracing::error!(
+            "SIGHUP: {path} has a mistake, so the server runs on with the configuration that it has: {error}"
+        ),
     }
 }

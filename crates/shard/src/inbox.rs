@@ -46,6 +46,7 @@ impl<R: Reactor> Shard<R> {
             Message::OnlyConnection(other) => self.handle_only_connection(&other, now),
             Message::Deliver(delivery) => self.handle_delivery(delivery),
             Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer, now),
+            Message::Settings(settings) => self.handle_settings(&settings),
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
@@ -81,6 +82,7 @@ impl<R: Reactor> Shard<R> {
             | Message::MembersPage(_)
             | Message::OnlyConnection(_)
             | Message::Answer { .. }
+            | Message::Settings(_)
             | Message::Drain { .. } => unreachable!("for the shard"),
         }
     }

@@ -28,6 +28,7 @@ mod mesh;
 mod metrics;
 mod notices;
 mod outbound;
+mod reload;
 mod session;
 mod settings;
 mod shard;

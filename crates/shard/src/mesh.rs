@@ -92,6 +92,8 @@ pub(crate) enum Message {
     Deliver(Delivery),
     /// From a home, or from the control plane: the answer to a client's command. Deliveries that it speaks of came before it.
     Answer { ticket: Ticket, answer: Box<Answer> },
+    /// To every shard: other settings.
+    Settings(Arc<Settings>),
     /// To every shard: end all connections, evenly over this time.
     Drain { over: Duration },
 }
@@ -296,6 +298,14 @@ impl Mesh {
         self.0.draining.store(true, Ordering::Relaxed);
         for shard in 0..self.shard_count() {
             self.send(shard, Message::Drain { over });
+        }
+    }
+
+    /// Gives every shard other settings. Each takes them on its own, between two messages; [`Settings::over`] says which of them
+    /// stay as they were.
+    pub fn reload(&self, settings: &Arc<Settings>) {
+        for shard in 0..self.shard_count() {
+            self.send(shard, Message::Settings(Arc::clone(settings)));
         }
     }
 

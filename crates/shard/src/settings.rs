@@ -1,4 +1,4 @@
-//! The settings that a shard gets at its start: plain data.
+//! The settings that a shard gets at its start, and again when they change: plain data.
 
 use crate::access::Access;
 use crate::notices::NoticeSettings;
@@ -88,6 +88,28 @@ pub struct Settings {
     pub events: bool,
     /// Notes what an application may be told, for [`crate::Mesh::take_notices`].
     pub notices: NoticeSettings,
+}
+
+impl Settings {
+    /// These settings as a shard can take them that runs with `running`: some are as they were, because connections rely on
+    /// them. Clients were told how often the server pings, a queue may hold what its budget allowed, and the mesh counts
+    /// publications by how they may be compressed.
+    #[must_use]
+    pub fn over(self, running: &Self) -> Self {
+        Self {
+            echo: running.echo,
+            compression: running.compression,
+            hands_over: running.hands_over,
+            ping_interval: running.ping_interval,
+            pong_timeout: running.pong_timeout,
+            idle_timeout: running.idle_timeout,
+            linger_timeout: running.linger_timeout,
+            outbound_bytes_max: running.outbound_bytes_max,
+            slice_max: running.slice_max,
+            notices: running.notices,
+            ..self
+        }
+    }
 }
 
 impl Default for Settings {

@@ -9,7 +9,7 @@ use crate::metrics::Metrics;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::surplus::Surplus;
-use myriad_hub::{CloseReason, Home, Hub, Lease, Now, Phase, Timing, marks};
+use myriad_hub::{CloseReason, Home, Hub, Lease, Now, Phase, marks};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::{Key, TICK_MS};
 use std::collections::VecDeque;
@@ -105,20 +105,12 @@ impl<R: Reactor> Shard<R> {
         spread_from: u32,
         now: Now,
     ) -> Self {
-        let timing = Timing::new(
-            settings.handshake_timeout,
-            settings.ping_interval,
-            settings.pong_timeout,
-            settings.idle_timeout,
-            settings.linger_timeout,
-            settings.client.stale_close_delay,
-        );
         let buffered = Lease::new(mesh.buffered().clone(), mesh.buffered_portion());
         reactor.accept(true);
         Self {
             index,
             hub: Hub::new(
-                timing,
+                settings.timing(),
                 settings.outbound_bytes_max,
                 buffered,
                 spread_from,
@@ -184,6 +176,7 @@ impl<R: Reactor> Shard<R> {
                 .as_ref()
                 .is_some_and(|drain| drain.is_overdue(now))
             || self.sessions.has_questions()
+            || self.is_reloading()
             || self.mesh.has_messages(self.index);
         if busy {
             return Some(Duration::ZERO);
@@ -223,6 +216,7 @@ impl<R: Reactor> Shard<R> {
         self.handle_home_time(now);
         self.ask_questions();
         self.handle_messages(now);
+        self.reload(now);
         self.handle_timers(now);
         self.handle_ask_deadlines(now);
         self.deliver(now);

@@ -112,6 +112,14 @@ impl<T: Default> Slab<T> {
         self.len == 0
     }
 
+    /// The index behind the last slot that was ever used: every record has a lower one.
+    #[must_use]
+    pub fn slots_end(&self) -> u32 {
+        let full = self.segments.len().saturating_sub(1) << SEGMENT_BITS;
+        let last = self.segments.last().map_or(0, Vec::len);
+        u32::try_from(full + last).expect("at most INDEX_END")
+    }
+
     /// Bytes reserved for records, generations and vacancy maps, without the memory that records own elsewhere.
     #[must_use]
     pub fn capacity_bytes(&self) -> usize {

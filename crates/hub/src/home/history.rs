@@ -60,6 +60,21 @@ impl History {
         }
     }
 
+    /// Takes the sizes and times of other options. What is too much, or too old by them, goes.
+    pub(super) fn adopt(&mut self, options: &ChannelOptions, now: Now) {
+        let ttl = ticks(options.history_ttl);
+        for entry in &mut self.entries {
+            entry.expires = after(Tick(entry.expires.0.saturating_sub(self.ttl)), ttl);
+        }
+        self.ttl = ttl;
+        self.size_max = options.history_size as usize;
+        self.meta_ttl = ticks(options.history_meta_ttl.max(options.history_ttl));
+        while self.entries.len() > self.size_max {
+            self.pop_oldest();
+        }
+        self.expire(now, usize::MAX);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -25,6 +25,20 @@ pub(super) struct HomeChannel {
 }
 
 impl HomeChannel {
+    /// The record of the same channel with other options: with a history that keeps nothing yet, or without one.
+    pub(super) fn with_options(self, options: Arc<ChannelOptions>, now: Now) -> Self {
+        let history = options
+            .has_history()
+            .then(|| Box::new(History::new(&options, now)));
+        Self {
+            options,
+            history,
+            batch: None,
+            timer: Timer::default(),
+            ..self
+        }
+    }
+
     /// The position of its last publication.
     pub(super) fn position(&self) -> Position {
         Position {
@@ -126,7 +140,9 @@ impl Home {
         self.names.remove(&record.name);
         if record.history.is_some() {
             self.note_forgotten(&record);
-        } else {
+        }
+        // A channel that got its history from a reload has offsets of the common epoch, too.
+        if record.epoch == self.settings.epoch {
             self.floor = self.floor.max(record.last_offset);
         }
     }

@@ -1,6 +1,7 @@
 //! Cases by hand. `model` has random operations.
 
 mod model;
+mod reload;
 
 use super::{
     HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, PublishId, ReadHistory, Recover, Since,

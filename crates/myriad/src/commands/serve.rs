@@ -2,7 +2,7 @@
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::{Args, ValueEnum};
-use myriad_server::{ConfigError, LogLevel, Machine, Options, ServerError};
+use myriad_server::{ConfigError, LogLevel, Machine, Options, ServerError, Sources};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,14 +44,14 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
 }
 
 fn serve(arguments: Arguments) -> Result<(), ServerError> {
-    let file = match &arguments.config {
-        Some(path) => Options::from_file(path)?,
-        None => Options::default(),
+    let sources = Sources {
+        flags: arguments.options,
+        file: arguments.config,
     };
-    let options = arguments.options.over(file);
+    let options = sources.read()?;
     log_to_stderr(level(options.log)?);
     let config = options.resolve(&Machine::here())?;
-    myriad_server::run(config)
+    myriad_server::run(config, sources)
 }
 
 fn level(written: Option<LogLevel>) -> Result<LogLevel, ConfigError> {

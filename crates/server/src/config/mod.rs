@@ -5,9 +5,11 @@ mod keys;
 mod namespaces;
 mod options;
 mod remarks;
+mod sources;
 mod tables;
 
 pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Options};
+pub use sources::Sources;
 pub use tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable};
 
 use crate::machine::Machine;
@@ -94,6 +96,10 @@ fn refuse(
 /// A configuration in which every value can be used.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// What it was resolved from.
+    pub options: Box<Options>,
+    /// The machine whose facts gave the defaults.
+    pub machine: Machine,
     /// Where clients connect. Port 0 lets the kernel choose.
     pub listen: SocketAddr,
     /// Where the control plane listens, when it is not reached through `listen`.
@@ -142,6 +148,16 @@ const SPAN_MAX: Duration = Duration::from_hours(30 * 24);
 const OUTBOUND_BYTES_MIN: u64 = 1 << 10;
 const ADVICE_SPAN_MAX: &str = "choose 720h or less";
 
+impl Config {
+    /// The configuration that a server with this one has after a reload: what needs a restart stays as it is.
+    ///
+    /// # Errors
+    /// The first value that cannot be used.
+    pub fn reloaded(&self, options: Options) -> Result<Self, ConfigError> {
+        options.with_fixed_of(&self.options).resolve(&self.machine)
+    }
+}
+
 impl Options {
     /// Gives every value that was not written its default, and checks all of them.
     ///
@@ -178,6 +194,7 @@ impl Options {
         remarks.extend(self.access_remarks(listen, &settings));
         remarks.extend(self.channel.iter().flat_map(ChannelTable::remarks));
         Ok(Config {
+            machine: machine.clone(),
             listen,
             internal_listen: self.internal_listen,
             max_connections,
@@ -191,6 +208,7 @@ impl Options {
             announce,
             limits,
             remarks,
+            options: Box::new(self),
         })
     }
 

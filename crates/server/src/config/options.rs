@@ -211,6 +211,35 @@ impl Options {
     }
 }
 
+impl Options {
+    /// These options for a server that runs with `running`: those that need a restart are as they were.
+    ///
+    /// Sockets, threads, budgets and what connections rely on are made once. The times of pings are among them because clients
+    /// were told them.
+    #[must_use]
+    pub fn with_fixed_of(self, running: &Self) -> Self {
+        Self {
+            listen: running.listen,
+            internal_listen: running.internal_listen,
+            max_connections: running.max_connections,
+            driver: running.driver,
+            shards: running.shards,
+            dev: running.dev,
+            api_key: running.api_key.clone(),
+            announce: running.announce.clone(),
+            ping_interval: running.ping_interval,
+            pong_timeout: running.pong_timeout,
+            idle_timeout: running.idle_timeout,
+            drain: running.drain,
+            outbound_bytes_max: running.outbound_bytes_max,
+            buffered_bytes_max: running.buffered_bytes_max,
+            compression: running.compression,
+            send_buffer_bytes: running.send_buffer_bytes,
+            ..self
+        }
+    }
+}
+
 fn origins<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<OriginPattern>>, D::Error> {

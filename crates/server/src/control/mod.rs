@@ -21,8 +21,10 @@ pub(crate) use asks::{NoApplication, answer};
 pub(crate) use key::decide as decide_key;
 pub(crate) use metrics::Registered;
 
-use crate::debug_log::PublishLog;
+use crate::config::Config;
+use crate::debug_log::{self, PublishLog};
 use crate::publishers::Publishers;
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -30,7 +32,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 use error::Refusal;
-use myriad_shard::{Mesh, Namespaces};
+use myriad_shard::{Mesh, Namespaces, Settings};
 use myriad_wire::http::{HeadLimits, OriginPattern};
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
@@ -51,11 +53,11 @@ pub(crate) struct Control {
     pub(crate) mesh: Mesh,
     pub(crate) publishers: Publishers,
     pub(crate) publish_log: Arc<PublishLog>,
-    /// What publications must be, by their channels.
-    pub(crate) namespaces: Arc<Namespaces>,
+    /// What publications must be, by their channels. A reload replaces it.
+    pub(crate) namespaces: ArcSwap<Namespaces>,
     pub(crate) key: Option<Arc<str>>,
-    /// Web pages that may use the API beside those of this server's host; none lets every page use it.
-    pub(crate) allowed_origins: Option<Arc<[OriginPattern]>>,
+    /// Web pages that may use the API beside those of this server's host; none lets every page use it. A reload replaces it.
+    pub(crate) allowed_origins: ArcSwap<Option<Arc<[OriginPattern]>>>,
     pub(crate) driver: &'static str,
     pub(crate) stage: watch::Receiver<Stage>,
     pub(crate) metrics: Registered,
@@ -65,6 +67,28 @@ pub(crate) struct Control {
 }
 
 impl Control {
+    /// Takes another configuration, and sends every shard its settings.
+    ///
+    /// This is the place of everything that a reload changes. What shards know is in [`Settings`] and goes by the mesh. What the
+    /// control plane knows is replaced here: make it an [`ArcSwap`], and store the new value. Requests under way keep the old.
+    ///
+    /// [`Settings`]: myriad_shard::Settings
+    pub(crate) fn reload(&self, config: &Config) {
+        let settings = Settings {
+            events: debug_log::is_on(),
+            ..config.settings.clone()
+        };
+        self.namespaces.store(Arc::clone(&settings.namespaces));
+        let origins = Self::origins(&settings, self.key.is_some());
+        self.allowed_origins.store(Arc::new(origins));
+        self.mesh.reload(&Arc::new(settings));
+    }
+
+    /// Web pages that may use the API. Without a key every page could publish; with one, the key says who may.
+    pub(crate) fn origins(settings: &Settings, has_key: bool) -> Option<Arc<[OriginPattern]>> {
+        settings.allowed_origins.clone().filter(|_| !has_key)
+    }
+
     /// Kibibytes of bodies that may be in memory: the value for [`Control::body_kib`].
     pub(crate) fn body_room() -> Semaphore {
         Semaphore::new(publish::BODIES_KIB_MAX)

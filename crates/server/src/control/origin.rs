@@ -18,7 +18,7 @@ pub(crate) async fn require(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    if let Some(allowed) = &control.allowed_origins {
+    if let Some(allowed) = &**control.allowed_origins.load() {
         let headers = request.headers();
         let origins = headers.get_all(header::ORIGIN).into_iter();
         let host = headers.get(header::HOST).map(HeaderValue::as_bytes);

@@ -105,7 +105,7 @@ pub(crate) async fn publish(
         content,
         options,
     } = parse(&body)?;
-    check(&control.namespaces, &channel, &content.payload)?;
+    check(&control.namespaces.load(), &channel, &content.payload)?;
     let bytes = PublishLog::bytes_shown(&content.payload);
     let (id, position) = control.publishers.begin();
     control

@@ -8,5 +8,6 @@ mod hostile;
 mod lifecycle;
 mod metrics;
 mod publish;
+mod reload;
 mod routes;
 mod tables;
