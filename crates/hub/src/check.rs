@@ -60,6 +60,7 @@ impl Hub {
         );
         assert!(outbound_bytes + self.filter_bytes() <= self.buffered_bytes);
         self.check_details();
+        self.users.check(&self.sessions);
     }
 
     /// Bytes that the filters of subscriptions have reserved.

@@ -8,7 +8,7 @@ use std::hash::Hasher;
 /// Names a connected client, for ever: a UUID of version 8 (RFC 9562, section 5.8), whose bits only this server can read.
 ///
 /// It carries where the client is (shard, index and generation of its connection's record), so that a request that names a
-/// client will need no directory. Its 122 bits beside version and variant are scrambled with the process's secret ([`ClientIds`]):
+/// client needs no directory. Its 122 bits beside version and variant are scrambled with the process's secret ([`ClientIds`]):
 /// nobody can guess another client's id, nor see from his own how many clients there are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub [u8; 16]);
@@ -93,6 +93,31 @@ impl ClientIds {
         let spread = bits >> 74 << 80 | (bits >> 62 & 0xfff) << 64 | bits & ((1 << 62) - 1);
         ClientId((spread | Self::FIXED).to_be_bytes())
     }
+
+    /// The shard and the record that an id names; none if this process did not make it.
+    #[must_use]
+    pub fn place_of(self, id: ClientId) -> Option<(u16, Key)> {
+        let spread = u128::from_be_bytes(id.0);
+        if spread & (0xf << 76 | 3 << 62) != Self::FIXED {
+            return None;
+        }
+        let bits = spread >> 80 << 74 | (spread >> 64 & 0xfff) << 62 | spread & ((1 << 62) - 1);
+        let half = |bits: u128| u64::try_from(bits & u128::from(Self::HALF)).expect("61 bits");
+        let (mut left, mut right) = (half(bits >> Self::HALF_BITS), half(bits));
+        for round in (0..Self::ROUNDS).rev() {
+            (left, right) = (right ^ self.round(left, round), left);
+        }
+        let shard = u16::try_from(left >> 32).ok()?;
+        let generation = u32::try_from(right).ok()?;
+        let index = u32::try_from(left & u64::from(u32::MAX)).expect("32 bits");
+        Some((shard, Key { index, generation }))
+    }
+
+    /// A secret for the table of users of a shard.
+    #[must_use]
+    pub fn user_seed(self, shard: u16) -> u64 {
+        self.round(u64::from(shard), Self::ROUNDS)
+    }
 }
 
 #[cfg(test)]
@@ -100,26 +125,6 @@ mod tests {
     use super::{ClientId, ClientIds};
     use myriad_wheel::Key;
     use std::collections::HashSet;
-
-    impl ClientIds {
-        /// The shard and the record that an id names; none if this process did not make it. Nothing asks that yet.
-        fn place_of(self, id: ClientId) -> Option<(u16, Key)> {
-            let spread = u128::from_be_bytes(id.0);
-            if spread & (0xf << 76 | 3 << 62) != Self::FIXED {
-                return None;
-            }
-            let bits = spread >> 80 << 74 | (spread >> 64 & 0xfff) << 62 | spread & ((1 << 62) - 1);
-            let half = |bits: u128| u64::try_from(bits & u128::from(Self::HALF)).expect("61 bits");
-            let (mut left, mut right) = (half(bits >> Self::HALF_BITS), half(bits));
-            for round in (0..Self::ROUNDS).rev() {
-                (left, right) = (right ^ self.round(left, round), left);
-            }
-            let shard = u16::try_from(left >> 32).ok()?;
-            let generation = u32::try_from(right).ok()?;
-            let index = u32::try_from(left & u64::from(u32::MAX)).expect("32 bits");
-            Some((shard, Key { index, generation }))
-        }
-    }
 
     #[test]
     fn an_id_names_one_place_and_a_changed_one_names_none() {

@@ -25,6 +25,7 @@ use crate::limits::Lease;
 use crate::outbound::Outbound;
 use crate::session::Session;
 use crate::timers::{InputBacklog, Timing};
+use crate::users::UserIndex;
 use crate::{Namespaces, Now};
 use myriad_wheel::{Slab, Tick, Wheel};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -42,6 +43,7 @@ pub struct Hub {
     /// What only some subscriptions have, by their index.
     pub(crate) details: HashMap<u32, SubscriptionDetails>,
     pub(crate) sessions: Slab<Session>,
+    pub(crate) users: UserIndex,
     pub(crate) outbounds: Slab<Outbound>,
     pub(crate) channels: Slab<Channel>,
     pub(crate) names: HashMap<Arc<str>, u32>,
@@ -93,6 +95,7 @@ impl Hub {
             subscriptions: Slab::new(),
             details: HashMap::new(),
             sessions: Slab::new(),
+            users: UserIndex::new(0),
             outbounds: Slab::new(),
             channels: Slab::new(),
             names: HashMap::new(),
@@ -121,6 +124,13 @@ impl Hub {
     #[must_use]
     pub fn of_shard(self, shard: u16) -> Self {
         Self { shard, ..self }
+    }
+
+    /// Says by which secret users are found: see [`ClientIds::user_seed`](crate::ClientIds::user_seed).
+    #[must_use]
+    pub fn with_user_seed(mut self, seed: u64) -> Self {
+        self.users = UserIndex::new(seed);
+        self
     }
 
     /// Says what the options of channels are.

@@ -39,6 +39,7 @@ mod publication;
 mod session;
 mod time;
 mod timers;
+mod users;
 
 pub use asker::{Asker, Ticket};
 pub use channel::SubscriptionFlags;

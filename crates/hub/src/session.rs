@@ -1,5 +1,6 @@
 //! Sessions: who speaks, on transports whose clients send commands.
 
+use crate::users::UserLinks;
 use myriad_wheel::{NONE, Tick};
 use std::sync::Arc;
 
@@ -55,7 +56,7 @@ pub struct Session {
     pub connection: u32,
     /// First of its connection's subscriptions, or `NONE`.
     pub(crate) subscriptions: u32,
-    /// The user's id; none if the client is anonymous.
+    /// The user's id; none if the client is anonymous. [`crate::Hub::set_user`] changes it.
     pub user: Option<Arc<str>>,
     /// What only some sessions have.
     pub details: Option<Box<SessionDetails>>,
@@ -69,9 +70,13 @@ pub struct Session {
     pub state: SessionState,
     /// Pings that have no pong yet.
     pub(crate) unanswered_pings: u8,
+    /// Its place among the sessions of its user.
+    pub(crate) user_links: UserLinks,
+    /// It stands for all sessions of its user.
+    pub(crate) is_first_of_user: bool,
 }
 
-const _: () = assert!(size_of::<Session>() == 48);
+const _: () = assert!(size_of::<Session>() == 56);
 
 impl Session {
     /// What only some sessions have; made if it has none.
@@ -106,6 +111,8 @@ impl Default for Session {
             subscription_expires_at: NEVER,
             tickets_open: 0,
             state: SessionState::New,
+            user_links: UserLinks::NONE,
+            is_first_of_user: false,
         }
     }
 }

@@ -106,6 +106,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) -> Self {
         let buffered = Lease::new(mesh.buffered().clone(), mesh.buffered_portion());
+        let number = u16::try_from(index).expect("at most 256 shards");
         reactor.accept(true);
         Self {
             index,
@@ -116,7 +117,8 @@ impl<R: Reactor> Shard<R> {
                 spread_from,
                 now,
             )
-            .of_shard(u16::try_from(index).expect("at most 256 shards"))
+            .of_shard(number)
+            .with_user_seed(mesh.client_ids().user_seed(number))
             .with_namespaces(Arc::clone(&settings.namespaces)),
             home: Home::new(mesh.home_settings(index, &settings), now),
             inputs: Inputs::new(),

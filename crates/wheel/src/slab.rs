@@ -227,6 +227,27 @@ impl<T: Default> Slab<T> {
         (!generation.is_multiple_of(2)).then_some(Key { index, generation })
     }
 
+    /// The index of the first occupied record from `from` on. Vacant ones are passed over by 64.
+    #[must_use]
+    pub fn index_from(&self, from: u32) -> Option<u32> {
+        let (mut segment, mut offset) = locate(from);
+        while let Some(slots) = self.segments.get(segment) {
+            while offset < slots.len() {
+                let vacant = self.vacancies[segment].words[offset / 64];
+                let occupied = !vacant >> (offset % 64);
+                if occupied != 0 {
+                    // Slots that were never used are vacant.
+                    let offset = offset + occupied.trailing_zeros() as usize;
+                    return u32::try_from(segment << SEGMENT_BITS | offset).ok();
+                }
+                offset = (offset / 64 + 1) * 64;
+            }
+            segment += 1;
+            offset = 0;
+        }
+        None
+    }
+
     /// Indices of the occupied records, ascending.
     pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         self.segments
@@ -371,6 +392,9 @@ mod tests {
                 slab.check();
                 prop_assert_eq!(slab.len(), model.len());
                 prop_assert!(slab.indices().eq(model.keys().copied()));
+                let next = |index: &u32| slab.index_from(index + 1);
+                let walked = std::iter::successors(slab.index_from(0), next);
+                prop_assert!(walked.eq(model.keys().copied()));
                 for (&index, &(key, value)) in &model {
                     prop_assert_eq!(slab.get(key), Some(&value));
                     prop_assert_eq!(slab[index], value);

@@ -10,11 +10,52 @@ impl Hub {
     /// Makes the session of a connection that is about to open. Its client has the stale timeout to send its connect command.
     pub fn open_session(&mut self, index: u32, user: Option<Arc<str>>) {
         let session = self.sessions.insert(Session::new(index, user)).index;
+        self.users.insert(&mut self.sessions, session);
         let before = self.connections[index].set_session(session);
         assert_eq!(
             before, NONE,
             "a session comes before the first subscription"
         );
+    }
+
+    /// Says whose the session of a connection is, which has one.
+    pub fn set_user(&mut self, index: u32, user: Option<Arc<str>>) {
+        let session = self.connections[index].session();
+        let session = session.expect("the connection has a session");
+        self.users.remove(&mut self.sessions, session);
+        self.sessions[session].user = user;
+        self.users.insert(&mut self.sessions, session);
+    }
+
+    /// The connections of a user, the one that was known last first.
+    pub fn connections_of_user(&self, user: &str) -> impl Iterator<Item = u32> {
+        let sessions = self.users.sessions_of(&self.sessions, user);
+        sessions.map(|session| self.sessions[session].connection)
+    }
+
+    /// Begins a walk over the connections that a user has, instead of the walk that was under way.
+    pub fn begin_user_walk(&mut self, user: &str) {
+        self.users.begin_walk(&self.sessions, user);
+    }
+
+    /// The next connection of the walk. Connections may come and go between two calls: it meets every one that was there when
+    /// it began and still is, once, and no newer one.
+    pub fn walk_user(&mut self) -> Option<u32> {
+        let session = self.users.walk_on(&self.sessions)?;
+        Some(self.sessions[session].connection)
+    }
+
+    /// The connection of the first session in the order of their records, from `from` on, and where to look for the next one.
+    #[must_use]
+    pub fn session_from(&self, from: u32) -> Option<(u32, u32)> {
+        let session = self.sessions.index_from(from)?;
+        Some((self.sessions[session].connection, session + 1))
+    }
+
+    /// Users with a session. An anonymous one does not count.
+    #[must_use]
+    pub fn user_count(&self) -> usize {
+        self.users.user_count()
     }
 
     /// The session of a connection, which has one.
@@ -66,6 +107,7 @@ impl Hub {
     pub(super) fn release_session(&mut self, index: u32) {
         if let Some(session) = self.connections[index].session() {
             self.connections[index].set_session(NONE);
+            self.users.remove(&mut self.sessions, session);
             self.sessions.remove(session);
         }
     }

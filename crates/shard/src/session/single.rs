@@ -2,7 +2,7 @@
 
 use crate::mesh::Message;
 use crate::shard::Shard;
-use myriad_hub::{CloseReason, Now};
+use myriad_hub::{CloseReason, Now, Phase, SessionState};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, Tick};
 use std::sync::Arc;
@@ -10,19 +10,17 @@ use std::sync::Arc;
 /// A connection of a user who is to have one only.
 #[derive(Clone, Debug)]
 pub(crate) struct OnlyConnection {
-    /// The user's personal channel: all connections of the user are subscribed to it.
-    channel: Arc<str>,
     user: Arc<str>,
-    /// When it was accepted; of two in one tick, the shard and the record decide.
+    connection: Key,
     age: Age,
 }
 
-/// Orders the connections of a node: the newest is the greatest.
+/// Orders the connections of a user: the newest is the greatest. Of two that were accepted in one tick, the shard decides. On one
+/// shard, the later in the list of the user's connections is the newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Age {
     opened: Tick,
     shard: usize,
-    index: u32,
 }
 
 impl<R: Reactor> Shard<R> {
@@ -32,15 +30,12 @@ impl<R: Reactor> Shard<R> {
         if !personal.is_some_and(|personal| personal.single_connection) {
             return;
         }
-        let Some(channel) = self.personal_channel(key) else {
-            return;
-        };
         let Some(user) = self.hub.session(key.index).user.clone() else {
             return;
         };
         let newcomer = OnlyConnection {
-            channel: channel.into(),
             user,
+            connection: key,
             age: self.age_of(key.index),
         };
         for shard in 0..self.mesh.shard_count() {
@@ -49,26 +44,26 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// A user has a connection on some shard. Older ones here end. If there is a newer one here, that shard is told of it again:
-    /// when it was told first, the other connection may not have been subscribed.
+    /// when it was told first, the other connection may not have been known.
     pub(crate) fn handle_only_connection(&mut self, other: &OnlyConnection, now: Now) {
-        let members: Vec<u32> = self
+        let connected: Vec<Key> = self
             .hub
-            .members_of(&other.channel)
-            .map(|(connection, ..)| connection)
-            .filter(|&connection| self.hub.connection(connection).has_session())
-            .filter(|&connection| self.hub.session(connection).user.as_ref() == Some(&other.user))
+            .connections_of_user(&other.user)
+            .filter(|&index| self.is_connected(index))
+            .filter_map(|index| self.hub.key_of(index))
             .collect();
-        for index in members {
-            let age = self.age_of(index);
-            let Some(key) = self.hub.key_of(index) else {
-                continue;
-            };
-            if age < other.age {
+        // Among those of its shard and its tick, the newer ones come before it.
+        let mut is_listed_later = false;
+        for key in connected {
+            let age = self.age_of(key.index);
+            if age == other.age && key == other.connection {
+                is_listed_later = true;
+            } else if age < other.age || age == other.age && is_listed_later {
                 self.close_stream(key, CloseReason::ConnectionLimit, now);
-            } else if age > other.age {
+            } else {
                 let newer = OnlyConnection {
-                    channel: Arc::clone(&other.channel),
                     user: Arc::clone(&other.user),
+                    connection: key,
                     age,
                 };
                 self.send_message(other.age.shard, Message::OnlyConnection(Box::new(newer)));
@@ -76,11 +71,16 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
+    /// Whether a connection is open and its connect command answered.
+    fn is_connected(&self, index: u32) -> bool {
+        self.hub.connection(index).phase == Phase::Open
+            && self.hub.session(index).state == SessionState::Connected
+    }
+
     fn age_of(&self, index: u32) -> Age {
         Age {
             opened: self.hub.connection(index).opened,
             shard: self.index,
-            index,
         }
     }
 }
