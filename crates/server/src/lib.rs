@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod announce;
+mod answers;
 mod config;
 mod control;
 mod debug_log;
@@ -18,7 +19,6 @@ mod error;
 mod handover;
 mod machine;
 mod mailbox;
-mod publishers;
 mod reload;
 mod server;
 mod shards;

@@ -58,7 +58,7 @@ impl<R: Reactor> Shard<R> {
         let sender = options.exclude_sender.then_some(ticket);
         let submitted = self.mesh.submit(
             channel,
-            content,
+            content.into(),
             PublishOptions::default(),
             Some(Asker::Session(ticket)),
             sender,
