@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 mod announce;
-mod answers;
 mod config;
 mod control;
 mod debug_log;
@@ -19,6 +18,7 @@ mod error;
 mod handover;
 mod machine;
 mod mailbox;
+mod publishers;
 mod reload;
 mod server;
 mod shards;

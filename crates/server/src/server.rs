@@ -1,15 +1,13 @@
 //! A running server, from start to drain.
 
 use crate::announce::announce;
-use crate::answers::Answers;
 use crate::config::Config;
-use crate::control::{
-    self, Admission, Control, ErrorMode, REFUSALS_MAX, Registered, Rules, Source, Stage,
-};
+use crate::control::{self, Admission, Control, REFUSALS_MAX, Registered, Rules, Source, Stage};
 use crate::debug_log::{self, DebugLog, PublishLog};
 use crate::error::ServerError;
 use crate::handover::Receiver;
 use crate::mailbox::{ShardEvent, ShardEvents, ThroughMailbox, mailbox};
+use crate::publishers::Publishers;
 use crate::reload::{self, Reloader, Reloads};
 use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
@@ -262,12 +260,6 @@ fn launch(assembly: Assembly) -> Result<JoinHandle<Result<(), ServerError>>, Ser
     }
 }
 
-/// Names of clients, with a secret of this process.
-fn new_client_ids() -> Result<ClientIds, ServerError> {
-    let secret = u128::from(shards::random_bits()?) << 64 | u128::from(shards::random_bits()?);
-    Ok(ClientIds::new(secret))
-}
-
 /// The control plane's thread. One is enough: requests are few, and shards do the work.
 fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), ServerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -292,18 +284,18 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             .map_err(ServerError::system("make an eventfd"))?;
         // Offsets start again with each process: clients see that by the epoch.
         let epoch = Epoch::new(shards::random_bits()?);
+        let secret = u128::from(shards::random_bits()?) << 64 | u128::from(shards::random_bits()?);
         let mesh = Mesh::new(
             wakers.clone(),
             config.limits,
             epoch,
-            new_client_ids()?,
+            ClientIds::new(secret),
             Box::new(ThroughMailbox(Arc::clone(&mailbox))),
         );
         let control = Arc::new(Control {
             metrics: Registered::new(mesh.clone()),
             mesh: mesh.clone(),
-            positions: Answers::default(),
-            error_mode: ErrorMode::default(),
+            publishers: Publishers::default(),
             publish_log: Arc::new(PublishLog::default()),
             namespaces: ArcSwap::new(Arc::clone(&config.settings.namespaces)),
             allowed_origins: ArcSwap::from_pointee(Control::origins(
@@ -384,7 +376,7 @@ impl Supervisor {
             for event in batch {
                 match event {
                     ShardEvent::Published { id, position } => {
-                        self.control.positions.settle(id, position);
+                        self.control.publishers.settle(id, position);
                     }
                     ShardEvent::Asked(ask) => {
                         let mesh = self.control.mesh.clone();

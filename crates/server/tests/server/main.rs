@@ -2,7 +2,6 @@
 
 mod support;
 
-mod api;
 mod crowded;
 mod hand_over;
 mod hostile;
