@@ -163,7 +163,7 @@ def fill(origin, channel, count):
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             text = answer.read()
         with reading(text):
-            position = json.loads(text)
+            position = json.loads(text)["result"]
             found = position["epoch"], position["offset"] - number
         first = first or found
         if found != first:

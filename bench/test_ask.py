@@ -220,7 +220,7 @@ class FillTest(unittest.TestCase):
         class Api(BaseHTTPRequestHandler):
             def do_POST(self):
                 bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                body = json.dumps(left.pop(0)).encode()
+                body = json.dumps({"result": left.pop(0)}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

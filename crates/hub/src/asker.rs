@@ -1,6 +1,6 @@
 //! Who asked for something: the answer goes back there.
 
-use crate::PublishId;
+use crate::RequestId;
 use myriad_wheel::Key;
 
 /// Names a command of a client that waits for an answer from elsewhere. Plain data: only the session's count of open tickets
@@ -19,7 +19,7 @@ pub struct Ticket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Asker {
     /// A request of the control plane.
-    Control(PublishId),
+    Control(RequestId),
     /// A client's command.
     Session(Ticket),
 }

@@ -15,7 +15,7 @@ mod time;
 mod user_counts;
 
 pub use questions::{
-    HistoryAnswer, HomeEffect, Kept, PublishId, ReadHistory, Recover, Recovered, Since, Submission,
+    HistoryAnswer, HomeEffect, Kept, ReadHistory, Recover, Recovered, RequestId, Since, Submission,
 };
 pub use shard_set::ShardSet;
 

@@ -53,8 +53,8 @@ pub use delivery::{Batch, Delivery};
 pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Protocol};
 pub use home::{
-    HistoryAnswer, Home, HomeEffect, HomeSettings, HomeStats, Kept, PublishId, ReadHistory,
-    Recover, Recovered, ShardSet, Since, Submission,
+    HistoryAnswer, Home, HomeEffect, HomeSettings, HomeStats, Kept, ReadHistory, Recover,
+    Recovered, RequestId, ShardSet, Since, Submission,
 };
 pub use hub::{
     DeliverySlice, Hub, Joined, Overflown, SlowConsumerStats, Subscribed, SubscriptionId, Target,

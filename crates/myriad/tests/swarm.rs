@@ -279,7 +279,7 @@ fn clients_begin_where_they_are_told_to() {
     let body = r#"{"channel":"x","data":"last"}"#;
     let answer = server.post("/api/publish", body);
     let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
-    let (epoch, offset) = (&answer["epoch"], &answer["offset"]);
+    let (epoch, offset) = (&answer["result"]["epoch"], &answer["result"]["offset"]);
     assert_eq!(offset, 21, "{answer}");
     let position = format!("{}:1", epoch.as_str().expect("an epoch"));
     for protocol in ["centrifuge-json", "centrifuge-protobuf"] {

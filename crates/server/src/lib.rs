@@ -11,6 +11,8 @@
 #![forbid(unsafe_code)]
 
 mod announce;
+mod answers;
+mod auth;
 mod config;
 mod control;
 mod debug_log;
@@ -18,7 +20,6 @@ mod error;
 mod handover;
 mod machine;
 mod mailbox;
-mod publishers;
 mod reload;
 mod server;
 mod shards;
@@ -29,7 +30,8 @@ pub use control::fuzzing;
 
 pub use config::{
     Announcement, AnnouncementError, ApiKey, ChannelTable, ClientTable, Config, ConfigError,
-    DriverChoice, LogLevel, NamespaceTable, Options, PersonalChannelTable, Sources,
+    DriverChoice, LogLevel, NamespaceTable, Options, PersonalChannelTable, SecretText, Sources,
+    TokenTable,
 };
 pub use error::ServerError;
 pub use machine::Machine;

@@ -6,7 +6,7 @@
 //! the mailbox's own pipe, which is made before any thread unshares its table and kept in all tables.
 
 use crate::error::ServerError;
-use myriad_shard::{Ask, ControlPlane, Position, PublishId};
+use myriad_shard::{Ask, ControlPlane, Position, RequestId};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -19,7 +19,7 @@ pub(crate) enum ShardEvent {
     /// A publication has its offset; none when the shard ended before it got one.
     Published {
         /// The publisher's request.
-        id: PublishId,
+        id: RequestId,
         /// Where the publication is in its channel's order.
         position: Option<Position>,
     },
@@ -93,7 +93,7 @@ impl Mailbox {
 pub(crate) struct ThroughMailbox(pub(crate) Arc<Mailbox>);
 
 impl ControlPlane for ThroughMailbox {
-    fn published(&self, id: PublishId, position: Option<Position>) {
+    fn published(&self, id: RequestId, position: Option<Position>) {
         self.0.post(ShardEvent::Published { id, position });
     }
 
@@ -125,7 +125,7 @@ impl ShardEvents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::publishers::Publishers;
+    use crate::answers::Answers;
     use myriad_shard::Epoch;
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -139,13 +139,13 @@ mod tests {
     fn answers_come_through_and_a_dropped_one_ends_its_wait() {
         let runtime = runtime();
         let (mailbox, mut events) = runtime.block_on(async { mailbox().unwrap() });
-        let publishers = Publishers::default();
+        let answers = Answers::default();
+        let wait = answers.begin();
         let position = Position {
             epoch: Epoch::new(7),
             offset: 7,
         };
-        let (answered, answer) = publishers.begin();
-        let (dropped, nothing) = publishers.begin();
+        let (answered, dropped) = (wait.ask(), wait.ask());
         std::thread::spawn(move || {
             let shard = ThroughMailbox(mailbox);
             shard.published(answered, Some(position));
@@ -156,11 +156,12 @@ mod tests {
         runtime.block_on(async {
             for event in events.next().await.unwrap() {
                 if let ShardEvent::Published { id, position } = event {
-                    publishers.settle(id, position);
+                    answers.settle(id, position);
                 }
             }
-            assert_eq!(answer.await.unwrap(), position);
-            assert!(nothing.await.is_err());
+            let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+            let answered = wait.until(deadline).await;
+            assert_eq!(answered, [Some(Some(position)), Some(None)]);
         });
     }
 

@@ -1,13 +1,16 @@
 //! A running server, from start to drain.
 
 use crate::announce::announce;
+use crate::answers::Answers;
+use crate::auth::Authority;
 use crate::config::Config;
-use crate::control::{self, Admission, Control, REFUSALS_MAX, Registered, Rules, Source, Stage};
-use crate::debug_log::{self, DebugLog, PublishLog};
+use crate::control::{
+    self, Admission, Control, ErrorMode, REFUSALS_MAX, Registered, Rules, Source, Stage,
+};
+use crate::debug_log::{DebugLog, PublishLog};
 use crate::error::ServerError;
 use crate::handover::Receiver;
 use crate::mailbox::{ShardEvent, ShardEvents, ThroughMailbox, mailbox};
-use crate::publishers::Publishers;
 use crate::reload::{self, Reloader, Reloads};
 use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
@@ -15,7 +18,7 @@ use crate::shards::{
 };
 use arc_swap::ArcSwap;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
-use myriad_shard::{ClientIds, Epoch, Mesh, Settings};
+use myriad_shard::{ClientIds, Epoch, Mesh};
 use myriad_units::{count, counted};
 use myriad_wire::http::HeadLimits;
 use std::io;
@@ -260,6 +263,12 @@ fn launch(assembly: Assembly) -> Result<JoinHandle<Result<(), ServerError>>, Ser
     }
 }
 
+/// Names of clients, with a secret of this process.
+fn new_client_ids() -> Result<ClientIds, ServerError> {
+    let secret = u128::from(shards::random_bits()?) << 64 | u128::from(shards::random_bits()?);
+    Ok(ClientIds::new(secret))
+}
+
 /// The control plane's thread. One is enough: requests are few, and shards do the work.
 fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), ServerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -278,24 +287,25 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             reloads,
         } = assembly;
         let (mailbox, events) = mailbox().map_err(ServerError::system("make a pipe"))?;
-        let wakers = (0..plan.shards)
-            .map(|_| Waker::new())
-            .collect::<io::Result<Vec<_>>>()
-            .map_err(ServerError::system("make an eventfd"))?;
+        let wakers = wakers(plan.shards)?;
         // Offsets start again with each process: clients see that by the epoch.
         let epoch = Epoch::new(shards::random_bits()?);
-        let secret = u128::from(shards::random_bits()?) << 64 | u128::from(shards::random_bits()?);
         let mesh = Mesh::new(
             wakers.clone(),
             config.limits,
             epoch,
-            ClientIds::new(secret),
+            new_client_ids()?,
             Box::new(ThroughMailbox(Arc::clone(&mailbox))),
         );
+        let tokens = Authority::start(config.tokens.clone())
+            .map(Arc::new)
+            .map_err(ServerError::system("start a thread"))?;
         let control = Arc::new(Control {
-            metrics: Registered::new(mesh.clone()),
+            metrics: Registered::new(mesh.clone(), Arc::clone(&tokens)),
             mesh: mesh.clone(),
-            publishers: Publishers::default(),
+            tokens,
+            positions: Answers::default(),
+            error_mode: ErrorMode::default(),
             publish_log: Arc::new(PublishLog::default()),
             namespaces: ArcSwap::new(Arc::clone(&config.settings.namespaces)),
             allowed_origins: ArcSwap::from_pointee(Control::origins(
@@ -312,10 +322,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             plan,
             address: held.address(),
             send_buffer_bytes: config.send_buffer_bytes,
-            settings: Settings {
-                events: debug_log::is_on(),
-                ..config.settings.clone()
-            },
+            settings: control.settings(&config),
             wakers,
         };
         let started = shards::start(launch, &mesh, &mailbox);
@@ -334,6 +341,13 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
         .run(threads, events)
         .await
     })
+}
+
+fn wakers(shards: usize) -> Result<Vec<Waker>, ServerError> {
+    let wakers = (0..shards).map(|_| Waker::new());
+    wakers
+        .collect::<io::Result<_>>()
+        .map_err(ServerError::system("make an eventfd"))
 }
 
 /// Follows the shards from their start over their answers to the end of their drain.
@@ -376,11 +390,15 @@ impl Supervisor {
             for event in batch {
                 match event {
                     ShardEvent::Published { id, position } => {
-                        self.control.publishers.settle(id, position);
+                        self.control.positions.settle(id, position);
                     }
                     ShardEvent::Asked(ask) => {
                         let mesh = self.control.mesh.clone();
-                        tokio::spawn(control::answer(mesh, ask, control::NoApplication));
+                        let answerer = control::WithTokens {
+                            tokens: Arc::clone(&self.control.tokens),
+                            application: control::NoApplication,
+                        };
+                        tokio::spawn(control::answer(mesh, ask, answerer));
                     }
                     ShardEvent::Ready { thread } => {
                         ready.push(thread);

@@ -54,8 +54,8 @@ pub use shard::{HandOver, Holdings, Shard, Turn};
 pub use myriad_hub::{
     ApplicationClose, ApplicationCloseError, ChannelOptions, ChannelPattern, ChannelProxies,
     ClientId, ClientIds, ClientOptions, CloseReason, Compression, Content, DataFormat, Epoch,
-    Headers, JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, PublishId,
-    RecoveryMode, Right, SlowConsumer, TokenIdentity,
+    Headers, JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, RecoveryMode,
+    RequestId, Right, SlowConsumer, TokenIdentity,
 };
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};

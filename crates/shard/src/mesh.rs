@@ -8,7 +8,7 @@ use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
 use crate::settings::{ProcessLimits, Settings};
 use myriad_hub::{
     Asker, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now, Payload, Permit,
-    Pool, Position, PresenceEvent, Publication, PublishId, ReadHistory, Recover, Recovered,
+    Pool, Position, PresenceEvent, Publication, ReadHistory, Recover, Recovered, RequestId,
     ShardSet, Submission, Ticket,
 };
 use myriad_reactor::Waker;
@@ -20,7 +20,7 @@ use std::time::Duration;
 pub trait ControlPlane: Send + Sync {
     /// A publication has its position; none when its home shard ended before it got one. Called once for each id that
     /// [`Mesh::publish`] took, on the home shard's thread.
-    fn published(&self, id: PublishId, position: Option<Position>);
+    fn published(&self, id: RequestId, position: Option<Position>);
 
     /// A client's command asks; [`Mesh::answer`] answers it. An ask that is dropped is answered at its deadline. Called on the
     /// thread of the client's shard.
@@ -37,6 +37,11 @@ pub struct PublishOptions {
     pub delta: bool,
     /// History does not keep it; it has no offset then.
     pub skip_history: bool,
+    /// The version of what it describes; 0: none. A channel with history publishes only versions later than the one before, and
+    /// answers the others with its last position.
+    pub version: u64,
+    /// Versions of different epochs are not compared. Empty: of the epoch of the version before it.
+    pub version_epoch: Box<str>,
 }
 
 /// A batch of publications may take a quarter of a connection's outbound budget.
@@ -212,7 +217,7 @@ impl Mesh {
         &self,
         channel: &str,
         payload: Payload,
-        id: Option<PublishId>,
+        id: Option<RequestId>,
     ) -> Result<(), PublishRefused> {
         let options = PublishOptions::default();
         self.publish_content(channel, Content::new(payload), options, id)
@@ -225,10 +230,11 @@ impl Mesh {
     pub fn publish_content(
         &self,
         channel: &str,
-        content: Content,
+        content: impl Into<Arc<Content>>,
         options: PublishOptions,
-        id: Option<PublishId>,
+        id: Option<RequestId>,
     ) -> Result<(), PublishRefused> {
+        let content = content.into();
         self.submit(channel, content, options, id.map(Asker::Control), None)
     }
 
@@ -239,7 +245,7 @@ impl Mesh {
     pub(crate) fn submit(
         &self,
         channel: &str,
-        content: Content,
+        content: Arc<Content>,
         options: PublishOptions,
         asker: Option<Asker>,
         sender: Option<Ticket>,
@@ -269,6 +275,8 @@ impl Mesh {
             idempotency_key: options.idempotency_key,
             delta: options.delta,
             skip_history: options.skip_history,
+            version: options.version,
+            version_epoch: options.version_epoch,
         }));
         // A shard ends only in a drain: this publisher has come a moment too late.
         self.try_send(self.home_of(channel), message)
@@ -283,10 +291,8 @@ impl Mesh {
     }
 
     /// A place for one more question to the control plane; none if the process has no room for it.
-    /// `text_bytes` is the size of the command, if it is kept beside the question.
-    pub(crate) fn ask_place(&self, question: &Question, text_bytes: usize) -> Option<AskPlace> {
-        let bytes = question.bytes() + text_bytes as u64;
-        AskPlace::take(&self.0.asks, &self.0.buffered, bytes)
+    pub(crate) fn ask_place(&self, question: &Question) -> Option<AskPlace> {
+        AskPlace::take(&self.0.asks, &self.0.buffered, question)
     }
 
     /// Asks the control plane.
@@ -467,7 +473,7 @@ impl Mesh {
     }
 
     /// Answers a publisher.
-    pub(crate) fn published(&self, id: PublishId, position: Position) {
+    pub(crate) fn published(&self, id: RequestId, position: Position) {
         self.0.control_plane.published(id, Some(position));
     }
 

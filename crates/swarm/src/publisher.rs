@@ -298,7 +298,9 @@ impl Rounds {
             .method(Method::POST)
             .uri(&endpoint.path)
             .header(HOST, &endpoint.host)
-            .header(CONTENT_TYPE, content_type);
+            .header(CONTENT_TYPE, content_type)
+            // Then the status says whether it was published; otherwise errors are in the bodies of answers 200.
+            .header("x-centrifugo-error-mode", "transport");
         if let Some(key) = &self.publish.api_key {
             request = request.header("x-api-key", key);
         }

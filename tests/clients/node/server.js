@@ -73,7 +73,7 @@ export class Server {
       body: JSON.stringify({ channel, ...body }),
     });
     if (response.status !== 200) throw new Error(`${response.status}: ${await response.text()}`);
-    return (await response.json()).offset;
+    return (await response.json()).result.offset;
   }
 
   async metric(name) {

@@ -162,7 +162,7 @@ class Server:
         """Publishes, and returns epoch and offset."""
         answer = self.request("POST", "/api/publish", json.dumps({"channel": channel, "data": data}))
         assert answer.status == 200, answer
-        position = answer.json()
+        position = answer.json()["result"]
         assert set(position) == {"offset", "epoch"}
         return position["epoch"], position["offset"]
 

@@ -39,6 +39,9 @@ pub(super) struct History {
     pub(super) last_used: Tick,
     /// A publication that is not kept was delivered after the newest entry, so this entry is no base for a delta.
     is_base_stale: bool,
+    /// The latest version that a publication had, and its epoch.
+    version: u64,
+    version_epoch: Box<str>,
     /// The record counts as idle: nothing is kept, and nobody has subscribed.
     pub(super) is_idle: bool,
     /// The record is in the list of idle ones, perhaps from an earlier time.
@@ -55,6 +58,8 @@ impl History {
             meta_ttl: ticks(options.history_meta_ttl.max(options.history_ttl)),
             last_used: now.tick(),
             is_base_stale: false,
+            version: 0,
+            version_epoch: "".into(),
             is_idle: false,
             is_listed: false,
         }
@@ -124,6 +129,19 @@ impl History {
             self.pop_oldest();
         }
         base
+    }
+
+    /// Notes a version, unless it is not later than the one before it.
+    pub(super) fn note_version(&mut self, version: u64, epoch: Box<str>) -> bool {
+        let is_comparable = epoch.is_empty() || epoch == self.version_epoch;
+        if is_comparable && version <= self.version {
+            return false;
+        }
+        self.version = version;
+        if !is_comparable {
+            self.version_epoch = epoch;
+        }
+        true
     }
 
     /// Notes a publication that is delivered and not kept.

@@ -19,6 +19,8 @@ impl Home {
             idempotency_key,
             delta,
             skip_history,
+            version,
+            version_epoch,
         } = submission;
         if let Some(key) = &idempotency_key
             && let Some(position) = self.recent_keys.position(&channel, key, now.tick())
@@ -26,8 +28,15 @@ impl Home {
             self.answer_publisher(asker, position);
             return;
         }
-        let content = Arc::new(content);
         let index = self.find_or_open(&channel, now);
+        if let Some(index) = index
+            && !skip_history
+            && !self.note_version(index, version, version_epoch)
+        {
+            self.answer_publisher(asker, self.position_of(Some(index)));
+            self.finish(index, now);
+            return;
+        }
         let (position, delta_base) = match index {
             Some(index) => self.accept(index, &content, delta, skip_history, now),
             None => {
@@ -57,6 +66,15 @@ impl Home {
                 self.finish(index, now);
             }
             None => self.deliver(accepted, channel.into(), ShardSet::default()),
+        }
+    }
+
+    /// Notes the version of what a publication describes. False if the channel had this version, or a later one: the publication is
+    /// left out then.
+    fn note_version(&mut self, index: u32, version: u64, epoch: Box<str>) -> bool {
+        match &mut self.channels[index].history {
+            Some(history) if version > 0 => history.note_version(version, epoch),
+            _ => true,
         }
     }
 

@@ -4,17 +4,17 @@ use super::ShardSet;
 use crate::{Asker, Content, Delivery, Permit, Position, RecoveryMode, Ticket};
 use std::sync::Arc;
 
-/// Names a publisher's request, so that its answer finds it. Plain data: whoever publishes maps it to the request.
+/// Names a question of the control plane, so that its answer finds it. Plain data: whoever asks maps it to its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PublishId(pub u64);
+pub struct RequestId(pub u64);
 
 /// Data on its way to become a publication.
 #[derive(Debug)]
 pub struct Submission {
     /// The channel's name.
     pub channel: Box<str>,
-    /// What it says.
-    pub content: Content,
+    /// What it says; one content may go to many channels.
+    pub content: Arc<Content>,
     /// Its share of the limit of publication bytes; goes back when the publication is dropped.
     pub permit: Permit,
     /// Who is to be answered with its position; none where nobody asks.
@@ -27,6 +27,11 @@ pub struct Submission {
     pub delta: bool,
     /// History does not keep it: in a channel with history it takes no offset, and its position has the offset 0.
     pub skip_history: bool,
+    /// The version of what it describes; 0: none. In a channel with history it is left out if the version before it was the same
+    /// or a later one.
+    pub version: u64,
+    /// Versions of different epochs are not compared. Empty: of the epoch of the version before it.
+    pub version_epoch: Box<str>,
 }
 
 /// A position as a client wrote it.

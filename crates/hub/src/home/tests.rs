@@ -4,7 +4,7 @@ mod model;
 mod reload;
 
 use super::{
-    HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, PublishId, ReadHistory, Recover, Since,
+    HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, ReadHistory, Recover, RequestId, Since,
     Submission,
 };
 use crate::{
@@ -93,7 +93,7 @@ fn text(text: &str) -> Content {
 }
 
 fn say(home: &mut Home, channel: &str, what: &str, now: Now) {
-    let content = text(what);
+    let content = text(what).into();
     let plain = submission(channel, None);
     home.handle_publish(Submission { content, ..plain }, now);
 }
@@ -206,21 +206,23 @@ fn at(offset: u64) -> Position {
     }
 }
 
-fn submission(channel: &str, id: Option<PublishId>) -> Submission {
+fn submission(channel: &str, id: Option<RequestId>) -> Submission {
     Submission {
         channel: channel.into(),
-        content: Content::new(Payload::Text("".into())),
+        content: text("").into(),
         permit: Permit::take(&Pool::new(10), 1, 0).expect("ten"),
         asker: id.map(Asker::Control),
         sender: None,
         idempotency_key: None,
         delta: false,
         skip_history: false,
+        version: 0,
+        version_epoch: "".into(),
     }
 }
 
 /// Publishes; the position and the shards.
-fn publish(home: &mut Home, channel: &str, id: Option<PublishId>) -> (Position, Vec<usize>) {
+fn publish(home: &mut Home, channel: &str, id: Option<RequestId>) -> (Position, Vec<usize>) {
     home.handle_publish(submission(channel, id), Now(3));
     if let Some(id) = id {
         let Some(HomeEffect::Published {
@@ -265,7 +267,7 @@ fn offsets_grow_through_absence() {
     assert_eq!(publish(&mut home, "news", None), (at(1), vec![]));
     assert_eq!(join(&mut home, "news", 3), at(1));
     assert_eq!(publish(&mut home, "news", None).0, at(2));
-    let id = Some(PublishId(9));
+    let id = Some(RequestId(9));
     assert_eq!(publish(&mut home, "news", id), (at(3), vec![3]));
     home.handle_leave("news", 3, Now(0));
     assert!(home.is_empty());
@@ -279,7 +281,7 @@ fn offsets_grow_through_absence() {
 fn effects_come_in_the_order_of_what_caused_them() {
     let mut home = home();
     home.handle_join("x".into(), 1, 1, Now(0));
-    home.handle_publish(submission("x", Some(PublishId(1))), Now(0));
+    home.handle_publish(submission("x", Some(RequestId(1))), Now(0));
     home.handle_join("x".into(), 2, 2, Now(0));
     let effects = std::iter::from_fn(|| home.poll_effect());
     let kinds = effects.map(|effect| match effect {
@@ -475,7 +477,7 @@ fn a_repeated_key_is_answered_and_not_published() {
     let keyed = |channel| Submission {
         sender: None,
         idempotency_key: Some("k".into()),
-        ..submission(channel, Some(PublishId(1)))
+        ..submission(channel, Some(RequestId(1)))
     };
     for channel in ["kept:a", "plain"] {
         let mut home = home();
@@ -506,7 +508,7 @@ fn what_history_skips_takes_no_offset() {
         ("3", false),
         ("4", false),
     ] {
-        let content = text(what);
+        let content = text(what).into();
         home.handle_publish(
             Submission {
                 content,
@@ -577,7 +579,7 @@ fn a_batch_leaves_in_time_or_when_it_is_full() {
     say(&mut home, "batch:a", "nobody waits", tick(0));
     assert!(matches!(drain(&mut home)[..], [HomeEffect::Deliver { .. }]));
     assert_eq!(join(&mut home, "batch:a", 2).offset, 1);
-    home.handle_publish(submission("batch:a", Some(PublishId(1))), tick(10));
+    home.handle_publish(submission("batch:a", Some(RequestId(1))), tick(10));
     say(&mut home, "batch:a", "", tick(11));
     assert!(matches!(
         drain(&mut home)[..],

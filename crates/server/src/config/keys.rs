@@ -5,6 +5,7 @@
 
 use super::Options;
 use super::tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable};
+use super::tokens::TokenTable;
 use serde::de::value::Error as Stop;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
@@ -29,6 +30,7 @@ enum Table {
     Namespace,
     Client,
     PersonalChannel,
+    Token,
 }
 
 impl Table {
@@ -39,6 +41,7 @@ impl Table {
             Self::Namespace => fields_of::<NamespaceTable>(),
             Self::Client => fields_of::<ClientTable>(),
             Self::PersonalChannel => fields_of::<PersonalChannelTable>(),
+            Self::Token => fields_of::<TokenTable>(),
         }
     }
 
@@ -49,6 +52,7 @@ impl Table {
             (Self::Top, "client") => Some(Self::Client),
             (Self::Channel, "without_namespace" | "namespaces") => Some(Self::Namespace),
             (Self::Client, "subscribe_to_user_personal_channel") => Some(Self::PersonalChannel),
+            (Self::Client, "token" | "subscription_token") => Some(Self::Token),
             _ => None,
         }
     }
@@ -56,13 +60,6 @@ impl Table {
     /// What to say about keys that Centrifugo has.
     fn missing(self, key: &str) -> Option<&'static str> {
         match (self, key) {
-            (
-                Self::Client,
-                "token"
-                | "subscription_token"
-                | "insecure_skip_token_signature_verify"
-                | "disallow_anonymous_connection_tokens",
-            ) => Some("tokens are not supported yet"),
             (Self::Top, "namespaces" | "namespace") => {
                 Some("there is no such key; did you mean [[channel.namespaces]]?")
             }
@@ -236,6 +233,7 @@ pub(super) fn of_tables() -> impl Iterator<Item = &'static str> {
         Table::Namespace,
         Table::Client,
         Table::PersonalChannel,
+        Table::Token,
     ];
     tables
         .into_iter()
@@ -300,9 +298,9 @@ mod tests {
                 "proxies are not supported yet",
             ),
             (
-                "[client.token]\nhmac_secret_key = \"a\"",
-                "client.token",
-                "tokens are not supported yet",
+                "[client.token]\nhmac_secretkey = \"a\"",
+                "client.token.hmac_secretkey",
+                "did you mean hmac_secret_key?",
             ),
             (
                 "[client.proxy]",

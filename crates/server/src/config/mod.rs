@@ -5,13 +5,18 @@ mod keys;
 mod namespaces;
 mod options;
 mod remarks;
+mod secrets;
 mod sources;
 mod tables;
+mod tokens;
 
 pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Options};
+pub use secrets::SecretText;
 pub use sources::Sources;
 pub use tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable};
+pub use tokens::TokenTable;
 
+use crate::auth::TokenRules;
 use crate::machine::Machine;
 use myriad_doctor::{Budget, LISTENING_PORT, startup};
 use myriad_shard::{Mesh, Namespaces, OriginPattern, ProcessLimits, Settings};
@@ -121,6 +126,8 @@ pub struct Config {
     /// SO_SNDBUF of the listeners, inherited by connections: what a stalled client can park in the kernel, halved
     /// because the kernel doubles it.
     pub send_buffer_bytes: u32,
+    /// What is demanded of tokens.
+    pub(crate) tokens: TokenRules,
     /// What every shard is told.
     pub settings: Settings,
     /// Limits of the process.
@@ -184,6 +191,8 @@ impl Options {
         }
         let limits = self.limits(machine, max_connections)?;
         let settings = self.settings(&limits)?;
+        let client = self.client.clone().unwrap_or_default();
+        let tokens = client.token_rules()?;
         let announce = self.announce.clone().unwrap_or_default();
         for Announcement { channel, .. } in &announce {
             if settings.namespaces.options_of(channel).is_none() {
@@ -191,7 +200,8 @@ impl Options {
                 return Err(refuse("announce", channel, advice));
             }
         }
-        remarks.extend(self.access_remarks(listen, &settings));
+        remarks.extend(self.access_remarks(listen, &settings, &tokens));
+        remarks.extend(client.token_remarks(&tokens));
         remarks.extend(self.channel.iter().flat_map(ChannelTable::remarks));
         Ok(Config {
             machine: machine.clone(),
@@ -204,6 +214,7 @@ impl Options {
             api_key: self.key()?,
             drain: span("drain", self.drain, Span(Duration::from_secs(10)))?,
             send_buffer_bytes: self.send_buffer_bytes()?,
+            tokens,
             settings,
             announce,
             limits,
@@ -396,6 +407,7 @@ impl Options {
             echo: self.dev.unwrap_or(false),
             anonymous,
             client: client.resolve(&namespaces, anonymous)?,
+            access: client.access(),
             subscriptions_max: client.channel_limit(defaults.subscriptions_max)?,
             namespaces: Arc::new(namespaces),
             allowed_origins: self.allowed_origins(),

@@ -240,14 +240,6 @@ impl ClientTable {
             let advice = "choose more than zero, such as 10s";
             return Err(refuse("client.stale_close_delay", delay, advice));
         }
-        let expired_close_delay = self
-            .expired_close_delay
-            .unwrap_or(Span(defaults.expired_close_delay));
-        bounded("client.expired_close_delay", expired_close_delay)?;
-        let expired_sub_close_delay = self
-            .expired_sub_close_delay
-            .unwrap_or(Span(defaults.expired_sub_close_delay));
-        bounded("client.expired_sub_close_delay", expired_sub_close_delay)?;
         let header = &*self.user_id_http_header;
         if !header
             .bytes()
@@ -258,8 +250,6 @@ impl ClientTable {
         }
         Ok(ClientOptions {
             stale_close_delay: delay.0,
-            expired_close_delay: expired_close_delay.0,
-            expired_sub_close_delay: expired_sub_close_delay.0,
             history_max_publication_limit: number(
                 "client.history_max_publication_limit",
                 self.history_max_publication_limit,
@@ -414,10 +404,13 @@ mod tests {
 
     #[test]
     fn every_key_is_documented() {
-        let page = include_str!("../../../../docs/channels.md");
+        let pages = [
+            include_str!("../../../../docs/channels.md"),
+            include_str!("../../../../docs/tokens.md"),
+        ];
         for key in super::super::keys::of_tables() {
             assert!(
-                page.contains(&format!("`{key}`")),
+                pages.iter().any(|page| page.contains(&format!("`{key}`"))),
                 "{key} is not documented"
             );
         }
@@ -622,8 +615,8 @@ mod tests {
                 "client.pong_timeout = 8s: is the same as pong-timeout",
             ),
             (
-                "dev = true\n\n[client]\ntoken = {}",
-                "config file a.toml: line 4: client.token: tokens are not supported yet",
+                "dev = true\n\n[client]\nproxy = {}",
+                "config file a.toml: line 4: client.proxy: proxies are not supported yet",
             ),
             (
                 "[channel]\nnamespace = []",

@@ -1,6 +1,7 @@
 //! What was written, in flags or in the file: one list of names for both.
 
 use super::keys::first_fault;
+use super::secrets::hidden;
 use super::tables::{ChannelTable, ClientTable};
 use super::{ConfigError, address, refuse};
 use myriad_shard::{Compression, Mesh, OriginPattern};
@@ -135,9 +136,11 @@ impl Options {
 
     /// Reads the text of the file at `path`.
     pub(super) fn from_text(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let syntax = |source| ConfigError::Syntax {
-            path: path.into(),
-            source: Box::new(source),
+        let syntax = |source| {
+            hidden(&source, text, path).unwrap_or_else(|| ConfigError::Syntax {
+                path: path.into(),
+                source: Box::new(source),
+            })
         };
         let document = DeTable::parse(text).map_err(syntax)?;
         if let Some(fault) = first_fault(document.get_ref()) {

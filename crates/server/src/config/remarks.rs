@@ -2,23 +2,31 @@
 
 use super::Options;
 use super::tables::{ChannelTable, NamespaceTable};
+use crate::auth::TokenRules;
 use myriad_shard::{ClientOptions, RecoveryMode, Settings};
 use std::net::SocketAddr;
 
 impl Options {
     /// Who gets in, where that is nobody or more than most people want.
-    pub(super) fn access_remarks(&self, listen: SocketAddr, settings: &Settings) -> Vec<String> {
+    pub(super) fn access_remarks(
+        &self,
+        listen: SocketAddr,
+        settings: &Settings,
+        tokens: &TokenRules,
+    ) -> Vec<String> {
         let mut remarks = Vec::new();
         let client = &settings.client;
-        let has_users = client.user_id_http_header.is_some();
+        let has_tokens = tokens.lets_in();
+        let has_users = client.user_id_http_header.is_some() || has_tokens;
         let lets_sessions_in =
             client.insecure || client.allow_anonymous_connect_without_token || has_users;
         if !settings.anonymous && !lets_sessions_in {
             remarks.push(
-                "nobody can connect: start the server with --anonymous, or let a proxy name the user (client.user_id_http_header)".to_owned(),
+                "nobody can connect: start the server with --anonymous, or give it a key for tokens ([client.token]), or let a proxy name the user (client.user_id_http_header)".to_owned(),
             );
         }
-        if lets_sessions_in && !self.lets_subscribe(client) {
+        // A subscription token lets its client subscribe to anything.
+        if lets_sessions_in && !has_tokens && !self.lets_subscribe(client) {
             let anonymous = if has_users {
                 ""
             } else {
@@ -181,6 +189,10 @@ mod tests {
                 &[],
             ),
             ("[client]\nuser_id_http_header = \"x-user\"", &[NOTHING]),
+            (
+                "[client.token]\nhmac_secret_key = \"0123456789abcdef0123456789abcdef\"",
+                &[],
+            ),
             (
                 "[client]\ninsecure = true",
                 &["client.insecure = true: every client"],

@@ -2,6 +2,7 @@
 //!
 //! Names are those of Centrifugo, so that its users know them, in their snake case. There are no flags for them.
 
+use super::tokens::TokenTable;
 use myriad_shard::{DataFormat, JoinLeaveBy, RecoveryMode, SlowConsumer};
 use myriad_units::option::{Count, Size, Span};
 use serde::{Deserialize, Deserializer};
@@ -126,10 +127,6 @@ pub struct ClientTable {
     pub pong_timeout: Option<Span>,
     /// Time for the connect command.
     pub stale_close_delay: Option<Span>,
-    /// Time to refresh a connection after the end of its token.
-    pub expired_close_delay: Option<Span>,
-    /// Time to refresh a subscription after the end of its token.
-    pub expired_sub_close_delay: Option<Span>,
     /// Publications of one reading of history.
     pub history_max_publication_limit: Option<Count>,
     /// Publications of one recovery.
@@ -138,6 +135,14 @@ pub struct ClientTable {
     pub insecure: bool,
     /// As `anonymous`, for clients of the Centrifuge protocol.
     pub allow_anonymous_connect_without_token: Option<bool>,
+    /// Keys for tokens.
+    pub token: TokenTable,
+    /// Keys for subscription tokens, if they are others.
+    pub subscription_token: TokenTable,
+    /// Claims count without a signature: development.
+    pub insecure_skip_token_signature_verify: bool,
+    /// A connection token must name a user.
+    pub disallow_anonymous_connection_tokens: bool,
     /// A trusted proxy's header with the user's id.
     pub user_id_http_header: String,
     /// A channel for each user.

@@ -1,7 +1,9 @@
 //! What sessions ask: commands that need an application, or more time than a shard has.
 
+use crate::auth::Authority;
 use crate::shards::monotonic_now;
 use myriad_shard::{Ask, AskAnswer, AskingClient, ErrorCode, Mesh, Now, Question};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -19,6 +21,21 @@ impl Answerer for NoApplication {
         match question {
             Question::Rpc { .. } => AskAnswer::Refused(ErrorCode::NotAvailable.into()),
             _ => AskAnswer::Unavailable,
+        }
+    }
+}
+
+/// Answers what comes with a token, and leaves the rest to an application.
+pub(crate) struct WithTokens<A> {
+    pub(crate) tokens: Arc<Authority>,
+    pub(crate) application: A,
+}
+
+impl<A: Answerer> Answerer for WithTokens<A> {
+    async fn answer(&self, asker: &AskingClient, question: &Question) -> AskAnswer {
+        match self.tokens.answer(asker, question).await {
+            Some(answer) => answer,
+            None => self.application.answer(asker, question).await,
         }
     }
 }

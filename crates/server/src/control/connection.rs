@@ -185,7 +185,7 @@ mod tests {
     use super::super::metrics::ConnectionCounts;
     use super::super::places::PROBE_PLACES;
     use super::super::stream::{BODY_TIMEOUT, KEEP_ALIVE_TIMEOUT};
-    use super::super::{Admission, Source, publish};
+    use super::super::{Admission, Source, api};
     use super::*;
     use axum::Router;
     use axum::extract::Request;
@@ -200,7 +200,7 @@ mod tests {
         10 s; send it whole, without pauses\"}}";
 
     fn admission() -> (Admission, watch::Sender<Stage>) {
-        let body = async |request: Request| match publish::read(request.into_body()).await {
+        let body = async |request: Request| match api::read_body(request.into_body()).await {
             Ok(_) => "read".into_response(),
             Err(refusal) => refusal.into_response(),
         };

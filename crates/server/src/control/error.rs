@@ -8,11 +8,8 @@ use serde::Serialize;
 
 /// Codes of refusals with their statuses; `docs/serve.md` lists them. Requests that break HTTP have the codes of the shards instead
 /// ([`REFUSALS`]): both planes give the same verdict.
-const CODES: [(&str, u16); 16] = [
+const CODES: [(&str, u16); 13] = [
     ("malformed", 400),
-    ("channel", 400),
-    ("namespace", 400),
-    ("data_format", 400),
     ("body", 400),
     ("connection", 400),
     ("api_key", 401),

@@ -2,11 +2,11 @@
 //!
 //! Not part of the crate's interface.
 
-use super::publish::{NewPublication, parse};
+use super::api::{Publication, Unusable, parse};
 use axum::http::StatusCode;
 use myriad_shard::{Payload, PublishOptions};
 use myriad_wire::centrifuge::is_json;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,24 +21,23 @@ const MESSAGE_BYTES_MAX: usize = 700;
 pub fn publish_body(body: &[u8]) {
     let expected = by_the_book(body);
     match parse(body) {
-        Ok(NewPublication {
-            channel,
-            content,
-            options,
-        }) => {
+        Ok((channel, Publication { content, options })) => {
+            let tags = content.tags.iter();
             let found = Book {
                 channel: channel.into_owned(),
-                payload: content.payload,
-                tags: content
-                    .tags
-                    .into_iter()
-                    .map(|(name, value)| (name.into(), value.into()))
+                payload: content.payload.clone(),
+                tags: tags
+                    .map(|(name, value)| (name.to_string(), value.to_string()))
                     .collect(),
                 options,
             };
             assert_eq!(Some(found), expected);
         }
-        Err(refusal) => {
+        Err(Unusable::Fault(fault)) => {
+            assert_eq!(expected, None, "{fault:?}");
+            assert!(fault.detail().len() <= MESSAGE_BYTES_MAX, "{fault:?}");
+        }
+        Err(Unusable::Malformed(refusal)) => {
             assert_eq!(expected, None, "{refusal:?}");
             assert_eq!(refusal.status(), StatusCode::BAD_REQUEST);
             let message = refusal.message();
@@ -87,53 +86,59 @@ struct Book {
 /// The same body read member by member, as the API's documentation says: what must be published, if anything.
 fn by_the_book(body: &[u8]) -> Option<Book> {
     let Members(members) = serde_json::from_str(str::from_utf8(body).ok()?).ok()?;
-    let (mut channel, mut payload) = (None, None);
+    let (mut channel, mut json, mut bytes) = (None, None, None);
     let (mut tags, mut key, mut skip_history, mut delta) = (None, None, None, None);
+    let (mut version, mut version_epoch) = (None, None);
     for (name, value) in &members {
         let is_repeated = match &**name {
             "channel" => channel.replace(string(value)?).is_some(),
-            "data" => {
-                is_json(value.get().as_bytes()).then_some(())?;
-                if value.get().starts_with('"') {
-                    string(value)?;
-                }
-                payload.replace(Payload::Json(value.get().into())).is_some()
-            }
-            "b64data" => payload
-                .replace(Payload::Binary(decode_base64(&string(value)?)?.into()))
+            "data" => json.replace(value.get()).is_some(),
+            "b64data" => bytes.replace(optional::<String>(value)?).is_some(),
+            "tags" => tags
+                .replace(optional::<BTreeMap<String, String>>(value)?)
                 .is_some(),
-            "tags" => {
-                let read: BTreeMap<String, String> = serde_json::from_str(value.get()).ok()?;
-                (read.len() <= 64).then_some(())?;
-                tags.replace(read).is_some()
-            }
-            "idempotency_key" => {
-                let read = string(value)?;
-                (read.len() <= 255).then_some(())?;
-                key.replace(read).is_some()
-            }
-            "skip_history" => skip_history.replace(flag(value)?).is_some(),
-            "delta" => delta.replace(flag(value)?).is_some(),
+            "idempotency_key" => key.replace(optional::<String>(value)?).is_some(),
+            "skip_history" => skip_history.replace(optional(value)?).is_some(),
+            "delta" => delta.replace(optional(value)?).is_some(),
+            "version" => version.replace(optional(value)?).is_some(),
+            "version_epoch" => version_epoch.replace(optional::<String>(value)?).is_some(),
             _ => return None,
         };
         if is_repeated {
             return None;
         }
     }
-    let key = key.filter(|key| !key.is_empty());
+    let payload = match (bytes.flatten(), json) {
+        (Some(encoded), _) => Payload::Binary(decode_base64(&encoded)?.into()),
+        (None, json) => {
+            let json = json?;
+            is_json(json.as_bytes()).then_some(())?;
+            if json.starts_with('"') {
+                serde_json::from_str::<String>(json).ok()?;
+            }
+            Payload::Json(json.into())
+        }
+    };
+    let tags = tags.flatten().unwrap_or_default();
+    let key = key.flatten().unwrap_or_default();
+    let version_epoch = version_epoch.flatten().unwrap_or_default();
+    (tags.len() <= 64 && key.len() <= 255 && version_epoch.len() <= 255).then_some(())?;
     Some(Book {
         channel: channel?,
-        payload: payload?,
-        tags: tags.unwrap_or_default(),
+        payload,
+        tags,
         options: PublishOptions {
-            idempotency_key: key.map(Into::into),
-            delta: delta.unwrap_or_default(),
-            skip_history: skip_history.unwrap_or_default(),
+            idempotency_key: (!key.is_empty()).then(|| key.into()),
+            delta: delta.flatten().unwrap_or_default(),
+            skip_history: skip_history.flatten().unwrap_or_default(),
+            version: version.flatten().unwrap_or_default(),
+            version_epoch: version_epoch.into(),
         },
     })
 }
 
-fn flag(value: &RawValue) -> Option<bool> {
+/// A value, or none for `null`.
+fn optional<T: DeserializeOwned>(value: &RawValue) -> Option<Option<T>> {
     serde_json::from_str(value.get()).ok()
 }
 

@@ -5,6 +5,7 @@ mod process;
 use super::Control;
 use super::error::Refusal;
 use super::places::Eviction;
+use crate::auth::{Authority, ShownTokens};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -115,7 +116,7 @@ struct RequestLabels {
 
 impl Registered {
     /// Everything that is shown.
-    pub(crate) fn new(mesh: Mesh) -> Self {
+    pub(crate) fn new(mesh: Mesh, tokens: Arc<Authority>) -> Self {
         let mut registry = Registry::default();
         let requests = RequestCounts::default();
         let tables = Arc::<OnceLock<Vec<Pid>>>::default();
@@ -127,6 +128,7 @@ impl Registered {
         );
         let connections = ConnectionCounts::registered(ours);
         ours.register_collector(Box::new(Shards { mesh }));
+        ours.register_collector(Box::new(ShownTokens(tokens)));
         registry.register_collector(Box::new(OwnProcess {
             tables: Arc::clone(&tables),
         }));

@@ -1,6 +1,11 @@
 //! The control plane: an ordinary HTTP server for everything that is not a million connections.
 
 mod admission;
+#[expect(
+    dead_code,
+    reason = "rights of keys will read scopes, and more methods answer more codes"
+)]
+mod api;
 mod asks;
 mod connection;
 mod dev_page;
@@ -12,27 +17,28 @@ mod key;
 mod metrics;
 mod origin;
 mod places;
-mod publish;
 mod requests;
 mod stream;
 
 pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
-pub(crate) use asks::{NoApplication, answer};
+pub(crate) use api::ErrorMode;
+pub(crate) use asks::{NoApplication, WithTokens, answer};
 pub(crate) use key::decide as decide_key;
 pub(crate) use metrics::Registered;
 
+use crate::answers::Answers;
+use crate::auth::Authority;
 use crate::config::Config;
 use crate::debug_log::{self, PublishLog};
-use crate::publishers::Publishers;
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{any, get, post};
+use axum::routing::{any, get};
 use error::Refusal;
-use myriad_shard::{Mesh, Namespaces, Settings};
+use myriad_shard::{Mesh, Namespaces, Position, Settings};
 use myriad_wire::http::{HeadLimits, OriginPattern};
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
@@ -51,7 +57,12 @@ pub(crate) enum Stage {
 /// What every request may need.
 pub(crate) struct Control {
     pub(crate) mesh: Mesh,
-    pub(crate) publishers: Publishers,
+    /// Requests that wait for the positions of publications; none where a home ended.
+    pub(crate) positions: Answers<Option<Position>>,
+    /// How the API tells errors, unless a request says.
+    pub(crate) error_mode: ErrorMode,
+    /// Verifies clients' tokens. A reload gives it other keys.
+    pub(crate) tokens: Arc<Authority>,
     pub(crate) publish_log: Arc<PublishLog>,
     /// What publications must be, by their channels. A reload replaces it.
     pub(crate) namespaces: ArcSwap<Namespaces>,
@@ -74,14 +85,20 @@ impl Control {
     ///
     /// [`Settings`]: myriad_shard::Settings
     pub(crate) fn reload(&self, config: &Config) {
-        let settings = Settings {
-            events: debug_log::is_on(),
-            ..config.settings.clone()
-        };
+        let settings = self.settings(config);
+        self.tokens.replace(config.tokens.clone());
         self.namespaces.store(Arc::clone(&settings.namespaces));
         let origins = Self::origins(&settings, self.key.is_some());
         self.allowed_origins.store(Arc::new(origins));
         self.mesh.reload(&Arc::new(settings));
+    }
+
+    /// What shards are told, with what only a running server knows.
+    pub(crate) fn settings(&self, config: &Config) -> Settings {
+        let mut settings = config.settings.clone();
+        settings.events = debug_log::is_on();
+        settings.access.tokens = Some(Arc::<Authority>::clone(&self.tokens));
+        settings
     }
 
     /// Web pages that may use the API. Without a key every page could publish; with one, the key says who may.
@@ -91,7 +108,7 @@ impl Control {
 
     /// Kibibytes of bodies that may be in memory: the value for [`Control::body_kib`].
     pub(crate) fn body_room() -> Semaphore {
-        Semaphore::new(publish::BODIES_KIB_MAX)
+        Semaphore::new(api::BODIES_KIB_MAX)
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -112,9 +129,9 @@ pub(crate) struct Rules {
 /// The paths that there are, for the sentences of refusals.
 fn paths(control: &Control) -> &'static str {
     if control.is_development {
-        "/ and /chat (pages), POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket, /raw?channel=NAME and /echo"
+        "/ and /chat (pages), POST /api/METHOD such as /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket, /raw?channel=NAME and /echo"
     } else {
-        "POST /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket and /raw?channel=NAME (/echo needs --dev)"
+        "POST /api/METHOD such as /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket and /raw?channel=NAME (/echo needs --dev)"
     }
 }
 
@@ -126,10 +143,7 @@ const ECHO: &str = "/echo";
 pub(crate) fn router(control: Arc<Control>) -> Router {
     let keyed = middleware::from_fn_with_state(Arc::clone(&control), key::require);
     let origins = middleware::from_fn_with_state(Arc::clone(&control), origin::require);
-    let publish = post(publish::publish)
-        .route_layer(keyed)
-        .route_layer(origins);
-    let mut router = Router::new();
+    let mut router = api::router().route_layer(keyed).route_layer(origins);
     for path in STREAMS {
         router = router.route(path, any(stream));
     }
@@ -137,7 +151,6 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
         router = router.route(ECHO, any(stream)).merge(dev_page::router());
     }
     router
-        .route("/api/publish", publish)
         .route("/healthz", get(health::health))
         .route("/metrics", get(metrics::metrics))
         .fallback(unknown_path)
@@ -166,10 +179,9 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
 }
 
 fn known_route(path: &MatchedPath) -> &'static str {
-    ["/api/publish", "/healthz", "/metrics", ECHO]
-        .into_iter()
-        .chain(STREAMS)
-        .find(|route| *route == path.as_str())
+    let mut others = ["/healthz", "/metrics", ECHO].into_iter().chain(STREAMS);
+    api::known_path(path.as_str())
+        .or_else(|| others.find(|route| *route == path.as_str()))
         .unwrap_or("other")
 }
 

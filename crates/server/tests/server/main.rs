@@ -2,6 +2,7 @@
 
 mod support;
 
+mod api;
 mod crowded;
 mod hand_over;
 mod hostile;

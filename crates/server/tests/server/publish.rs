@@ -1,7 +1,7 @@
 //! `POST /api/publish`, from request to subscriber.
 
 use crate::support::{
-    Http, head, metric, next, next_text, on_both_drivers, options, publish, publish_ok,
+    Http, api_error, head, metric, next, next_text, on_both_drivers, options, publish, publish_ok,
     publish_position, request, start, websocket,
 };
 use myriad_server::{ChannelTable, NamespaceTable, Options};
@@ -57,9 +57,9 @@ on_both_drivers! {
         let server = start(options(driver));
         let mut client = websocket(server.address(), "/raw?channel=a");
         let skipped = r#"{"channel": "a", "data": 2, "skip_history": true}"#;
-        for (body, offset) in [(r#"{"channel": "a", "data": 1}"#, 1), (skipped, 0), (r#"{"channel": "a", "data": 3}"#, 2)] {
-            assert_eq!(publish_ok(server.address(), body), offset);
-        }
+        assert_eq!(publish_ok(server.address(), r#"{"channel": "a", "data": 1}"#), 1);
+        assert_eq!(publish(server.address(), skipped).body, r#"{"result":{}}"#);
+        assert_eq!(publish_ok(server.address(), r#"{"channel": "a", "data": 3}"#), 2);
         assert_eq!([(); 3].map(|()| next_text(&mut client)), ["1", "2", "3"]);
     }
 
@@ -156,18 +156,23 @@ on_both_drivers! {
         for (body, words) in [
             ("", "empty"),
             ("{\"channel\": \"c\",\n\"data\": }", "line 2"),
-            (r#"{"channel": "c"}"#, "is missing"),
-            (r#"{"channel": "c", "data": 1, "b64data": ""}"#, "both"),
             (r#"{"channel": "c", "date": 1}"#, "`date`"),
             (r#"{"channel": 7, "data": 1}"#, "\\\"channel\\\""),
-            (r#"{"channel": "", "data": 1}"#, "1 to 255"),
-            (&long, "256 bytes"),
         ] {
             let answer = publish(address, body);
             assert_eq!(answer.status, 400, "{body}: {answer:?}");
             let error: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
             assert!(error["error"]["code"].is_string(), "{answer:?}");
             assert!(answer.body.contains(words), "{body}: {answer:?}");
+        }
+        for (body, words) in [
+            (r#"{"channel": "c"}"#, "is missing"),
+            (r#"{"channel": "", "data": 1}"#, "1 to 255"),
+            (&long, "256 bytes"),
+        ] {
+            let error = api_error(address, "publish", body);
+            assert_eq!(error["code"], 107, "{body}");
+            assert!(error["detail"].as_str().expect("a sentence").contains(words), "{body}: {error}");
         }
     }
 
@@ -206,10 +211,12 @@ on_both_drivers! {
         ] {
             let body = format!(r#"{{"channel": "{channel}", {data}}}"#);
             let answer = publish(server.address(), &body);
+            assert_eq!(answer.status, 200, "{body}: {answer:?}");
             match refused {
-                None => assert_eq!(answer.status, 200, "{body}: {answer:?}"),
+                None => assert_eq!(answer.body, r#"{"result":{}}"#, "{body}"),
                 Some(words) => {
-                    assert_eq!(answer.status, 400, "{body}: {answer:?}");
+                    let code = if channel.contains("any") || channel.contains("object") || channel.contains("json") { 107 } else { 102 };
+                    assert!(answer.body.contains(&format!("{{\"code\":{code},")), "{body}: {answer:?}");
                     assert!(answer.body.contains(words), "{body}: {answer:?}");
                 }
             }

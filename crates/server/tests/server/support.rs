@@ -257,6 +257,21 @@ pub(crate) fn publish(address: SocketAddr, body: &str) -> Answer {
     request(address, "POST", "/api/publish", "", body)
 }
 
+/// The error that a method of the API answers.
+pub(crate) fn api_error(address: SocketAddr, method: &str, body: &str) -> serde_json::Value {
+    let mut answer = api(address, method, body);
+    let error = answer["error"].take();
+    assert!(error.is_object(), "{body}: {answer}");
+    error
+}
+
+/// What a method of the API answers.
+pub(crate) fn api(address: SocketAddr, method: &str, body: &str) -> serde_json::Value {
+    let answer = request(address, "POST", &format!("/api/{method}"), "", body);
+    assert_eq!(answer.status, 200, "{method} {body}: {answer:?}");
+    serde_json::from_str(&answer.body).expect("JSON")
+}
+
 /// Publishes and returns the offset.
 pub(crate) fn publish_ok(address: SocketAddr, body: &str) -> u64 {
     publish_position(address, body).1
@@ -267,6 +282,7 @@ pub(crate) fn publish_position(address: SocketAddr, body: &str) -> (String, u64)
     let answer = publish(address, body);
     assert_eq!(answer.status, 200, "{answer:?}");
     let value: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+    let value = &value["result"];
     let epoch = value["epoch"].as_str().expect("an epoch");
     (
         epoch.to_owned(),

@@ -8,7 +8,6 @@ macro_rules! on_both_drivers {
     };
 }
 
-mod access;
 mod asks;
 mod client;
 mod deliveries;

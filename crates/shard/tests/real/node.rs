@@ -2,9 +2,9 @@
 
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
-    Access, Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Epoch, ErrorCode,
-    HandOver, Mesh, Metrics, Namespaces, Now, Payload, Position, ProcessLimits, PublishId,
-    PublishRefused, Settings, Shard, Turn,
+    Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Epoch, ErrorCode,
+    HandOver, Mesh, Metrics, Namespaces, Now, Payload, Position, ProcessLimits, PublishRefused,
+    RequestId, Settings, Shard, Turn,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -35,8 +35,6 @@ pub(crate) struct Options {
     pub(crate) buffered_bytes_max: u64,
     pub(crate) asks_max: u64,
     pub(crate) ask_timeout: Duration,
-    pub(crate) access: Access,
-    pub(crate) anonymous: bool,
     /// The test answers what sessions ask; otherwise it is not available.
     pub(crate) holds_asks: bool,
 }
@@ -57,8 +55,6 @@ impl Default for Options {
             buffered_bytes_max: ProcessLimits::default().buffered_bytes_max,
             asks_max: ProcessLimits::default().asks_max,
             ask_timeout: Settings::default().ask_timeout,
-            access: Access::default(),
-            anonymous: true,
             holds_asks: false,
         }
     }
@@ -77,14 +73,14 @@ impl HandOver<OwnedFd> for Passer {
 
 /// Answers to publishers into a channel, one of which publishes at a time, and what sessions ask into another.
 struct Answers {
-    published: Sender<(PublishId, Option<Position>)>,
+    published: Sender<(RequestId, Option<Position>)>,
     asked: Sender<Ask>,
     /// Answers what sessions ask, unless the test does.
     mesh: Arc<OnceLock<Mesh>>,
 }
 
 impl ControlPlane for Answers {
-    fn published(&self, id: PublishId, position: Option<Position>) {
+    fn published(&self, id: RequestId, position: Option<Position>) {
         // Shards may outlive the test.
         let _ = self.published.send((id, position));
     }
@@ -99,7 +95,7 @@ impl ControlPlane for Answers {
 
 pub(crate) struct Node {
     pub(crate) address: SocketAddr,
-    published: Receiver<(PublishId, Option<Position>)>,
+    published: Receiver<(RequestId, Option<Position>)>,
     asked: Receiver<Ask>,
     mesh: Mesh,
     threads: Vec<JoinHandle<()>>,
@@ -118,8 +114,7 @@ impl Node {
         }
         let settings = Settings {
             echo: true,
-            anonymous: options.anonymous,
-            access: options.access,
+            anonymous: true,
             hands_over: options.hands_over,
             handshake_timeout: options.handshake_timeout,
             ping_interval: options.ping_interval,
@@ -227,9 +222,9 @@ impl Node {
     }
 
     pub(crate) fn try_publish(&self, name: &str, payload: Payload) -> Result<u64, PublishRefused> {
-        self.mesh.publish(name, payload, Some(PublishId(7)))?;
+        self.mesh.publish(name, payload, Some(RequestId(7)))?;
         let (id, position) = self.published.recv().expect("an answer");
-        assert_eq!(id, PublishId(7));
+        assert_eq!(id, RequestId(7));
         let position = position.expect("a position");
         Ok(position.offset)
     }
@@ -250,11 +245,6 @@ impl Node {
 
     pub(crate) fn answer(&self, ask: Ask, code: ErrorCode) {
         self.mesh.answer(ask, AskAnswer::Refused(code.into()));
-    }
-
-    /// Answers what a session asks with a grant.
-    pub(crate) fn grant(&self, ask: Ask, answer: AskAnswer) {
-        self.mesh.answer(ask, answer);
     }
 
     pub(crate) fn sum(&self, figure: impl Fn(&Metrics) -> u64) -> u64 {
@@ -299,7 +289,7 @@ impl Drop for Node {
     }
 }
 
-type Told = (Mesh, Receiver<(PublishId, Option<Position>)>, Receiver<Ask>);
+type Told = (Mesh, Receiver<(RequestId, Option<Position>)>, Receiver<Ask>);
 
 /// A mesh, and what it tells the control plane.
 fn mesh_of(options: &Options, wakers: &[Waker], answering: &Arc<OnceLock<Mesh>>) -> Told {

@@ -1,19 +1,19 @@
 //! What was published, and the one order that everybody must have seen.
 
 use crate::plan::has_history;
-use myriad_shard::{Ask, ControlPlane, Position, PublishId};
+use myriad_shard::{Ask, ControlPlane, Position, RequestId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// An answer to the application: the position of its publication, if it got one.
-type Answer = (PublishId, Option<Position>);
+type Answer = (RequestId, Option<Position>);
 
 /// Answers to the application's publications, as they came.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>);
 
 impl ControlPlane for Replies {
-    fn published(&self, id: PublishId, position: Option<Position>) {
+    fn published(&self, id: RequestId, position: Option<Position>) {
         let mut replies = self.0.lock().expect("one thread");
         replies.push((id, position));
     }

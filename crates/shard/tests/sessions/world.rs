@@ -8,8 +8,8 @@ use crate::plan::{CHANNELS, KINDS, Plan, TAG, has_history};
 use myriad_reactor::Waker;
 use myriad_reactor::sim::{Faults, Prng, Sim, SimHandle, SimNet};
 use myriad_shard::{
-    ClientIds, Content, Epoch, HandOver, Mesh, Now, Payload, ProcessLimits, PublishId,
-    PublishOptions, Shard,
+    ClientIds, Content, Epoch, HandOver, Mesh, Now, Payload, ProcessLimits, PublishOptions,
+    RequestId, Shard,
 };
 use std::collections::BTreeSet;
 use std::io;
@@ -168,7 +168,7 @@ impl World {
             skip_history,
             ..PublishOptions::default()
         };
-        let id = Some(PublishId(number as u64));
+        let id = Some(RequestId(number as u64));
         let name = CHANNELS[channel];
         let published = self.mesh.publish_content(name, content, options, id);
         published.expect("there is room");

@@ -2,8 +2,8 @@
 
 use myriad_reactor::sim::Prng;
 use myriad_shard::{
-    Ask, Compression, ControlPlane, Epoch, Mesh, Payload, Position, ProcessLimits, PublishId,
-    PublishRefused,
+    Ask, Compression, ControlPlane, Epoch, Mesh, Payload, Position, ProcessLimits, PublishRefused,
+    RequestId,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -51,14 +51,14 @@ struct Channel {
 }
 
 /// The answer to a publication: its position, if it got one.
-type Answer = (PublishId, Option<Position>);
+type Answer = (RequestId, Option<Position>);
 
 /// What shards told the control plane, as it came.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>, Arc<Mutex<Vec<Ask>>>);
 
 impl ControlPlane for Replies {
-    fn published(&self, id: PublishId, position: Option<Position>) {
+    fn published(&self, id: RequestId, position: Option<Position>) {
         self.0.lock().expect("one thread").push((id, position));
     }
 
@@ -142,7 +142,7 @@ impl Ledger {
             Ok(())
         };
         let name = &self.channels[channel].name;
-        let publish_id = Some(PublishId(id as u64));
+        let publish_id = Some(RequestId(id as u64));
         assert_eq!(mesh.publish(name, payload, publish_id), expected);
         expected?;
         self.channels[channel].pending.push_back(id);

@@ -3,7 +3,7 @@
 use super::{TICKET, drain, home, namespaces, pass, recover, submission, text, tick};
 use crate::home::{HistoryAnswer, Home, HomeEffect, Kept, ReadHistory, Submission};
 use crate::{
-    Asker, ChannelOptions, Delivery, Epoch, Namespaces, Payload, Position, PublishId, RecoveryMode,
+    Asker, ChannelOptions, Delivery, Epoch, Namespaces, Payload, Position, RecoveryMode, RequestId,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -244,18 +244,18 @@ impl Test {
         let known = key.and_then(|key| self.keys.get(&(channel, key)).copied());
         self.home.handle_publish(
             Submission {
-                content: text(&number.to_string()),
+                content: text(&number.to_string()).into(),
                 sender: None,
                 idempotency_key: key.map(|key| key.to_string().into()),
                 skip_history,
-                ..submission(CHANNELS[channel], Some(PublishId(number)))
+                ..submission(CHANNELS[channel], Some(RequestId(number)))
             },
             tick(self.now),
         );
         let Some(HomeEffect::Published { asker, position }) = self.home.poll_effect() else {
             panic!("the publisher is answered first")
         };
-        assert_eq!(asker, Asker::Control(PublishId(number)));
+        assert_eq!(asker, Asker::Control(RequestId(number)));
         if let Some((first, _)) = known {
             assert_eq!(position, first);
             return;
@@ -469,7 +469,7 @@ proptest! {
             match op {
                 Op::Publish { channel, skip_history, .. } => home.handle_publish(
                     Submission {
-                        content: text(&"x".repeat(size)),
+                        content: text(&"x".repeat(size)).into(),
                         skip_history,
                         ..submission(CHANNELS[channel], None)
                     },

@@ -1,0 +1,187 @@
+//! What a method answers instead of a result, and what it does to the request as a whole.
+
+use super::super::error::Refusal;
+use axum::http::StatusCode;
+use myriad_shard::PublishRefused;
+use serde::Serialize;
+
+/// Codes of errors: those of Centrifugo's API, and of its client protocol where the API has none of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Also: the shards did not answer in time.
+    Internal,
+    /// The channel's namespace is not configured.
+    UnknownChannel,
+    /// There is nothing of that name.
+    NotFound,
+    /// The whole answer would be too long.
+    LimitExceeded,
+    /// Something in the request is not valid.
+    BadRequest,
+    /// The namespace does not have this feature.
+    NotAvailable,
+    /// The server has no room for it now.
+    TooManyRequests,
+    /// The position in the request is of another epoch.
+    UnrecoverablePosition,
+}
+
+impl Code {
+    /// All of them.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Internal,
+        Self::UnknownChannel,
+        Self::NotFound,
+        Self::LimitExceeded,
+        Self::BadRequest,
+        Self::NotAvailable,
+        Self::TooManyRequests,
+        Self::UnrecoverablePosition,
+    ];
+
+    /// Its number, the text that programs may compare, and the status in the mode `transport`.
+    fn parts(self) -> (u32, &'static str, StatusCode) {
+        match self {
+            Self::Internal => (
+                100,
+                "internal server error",
+                StatusCode::INTERNAL_SERVER_ERROR,
+            ),
+            Self::UnknownChannel => (102, "unknown channel", StatusCode::NOT_FOUND),
+            Self::NotFound => (104, "not found", StatusCode::NOT_FOUND),
+            Self::LimitExceeded => (106, "limit exceeded", StatusCode::BAD_REQUEST),
+            Self::BadRequest => (107, "bad request", StatusCode::BAD_REQUEST),
+            Self::NotAvailable => (108, "not available", StatusCode::BAD_REQUEST),
+            Self::TooManyRequests => (111, "too many requests", StatusCode::TOO_MANY_REQUESTS),
+            Self::UnrecoverablePosition => (
+                112,
+                "unrecoverable position",
+                StatusCode::RANGE_NOT_SATISFIABLE,
+            ),
+        }
+    }
+
+    /// Its number.
+    pub(crate) fn number(self) -> u32 {
+        self.parts().0
+    }
+
+    /// The text that goes with it.
+    pub(crate) fn text(self) -> &'static str {
+        self.parts().1
+    }
+
+    /// The status of its answer in the mode `transport`.
+    pub(super) fn status(self) -> StatusCode {
+        self.parts().2
+    }
+}
+
+/// A method that fails: `{"code", "message", "detail"}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(super) code: Code,
+    /// What is wrong, where, and what to do.
+    pub(super) detail: String,
+    /// The server's state, not the request, is why. A request of one method is answered by a status then, so that proxies and
+    /// clients see it.
+    server: Option<Server>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Server {
+    Busy,
+    Draining,
+}
+
+#[derive(Serialize)]
+pub(super) struct Body<'a> {
+    code: u32,
+    message: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    detail: &'a str,
+}
+
+impl Fault {
+    /// An error with a sentence for people.
+    pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            server: None,
+        }
+    }
+
+    /// Error 107.
+    pub(crate) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(Code::BadRequest, detail)
+    }
+
+    /// The shards did not answer in time, or not all of them.
+    pub(crate) fn unanswered() -> Self {
+        Self::new(
+            Code::Internal,
+            "a shard did not answer in time; whether the request was carried out is unknown",
+        )
+    }
+
+    /// The server is shutting down.
+    pub(crate) fn draining() -> Self {
+        Self {
+            server: Some(Server::Draining),
+            ..Self::new(Code::Internal, Refusal::draining().message())
+        }
+    }
+
+    /// The server has no room for it now.
+    pub(crate) fn busy(detail: impl Into<String>) -> Self {
+        Self {
+            server: Some(Server::Busy),
+            ..Self::new(Code::TooManyRequests, detail)
+        }
+    }
+
+    /// The mesh did not take a publication.
+    pub(super) fn of_publication(refused: PublishRefused, channel: &str) -> Self {
+        match refused {
+            PublishRefused::Channel => Self::channel_length(channel),
+            PublishRefused::TooLarge => Self::bad(
+                "field \"data\" has more bytes than all publications in flight may have; send less, or a link to the data",
+            ),
+            PublishRefused::Busy => Self::busy(
+                "publications arrive faster than they can be delivered; send fewer, or retry after a second",
+            ),
+            PublishRefused::Draining => Self::draining(),
+        }
+    }
+
+    /// A channel's name that is empty or too long.
+    pub(super) fn channel_length(channel: &str) -> Self {
+        Self::bad(format!(
+            "field \"channel\" has {} bytes; a channel's name has 1 to {}",
+            channel.len(),
+            myriad_shard::Mesh::CHANNEL_BYTES_MAX
+        ))
+    }
+
+    /// What a request of one method is answered, if the server's state is why.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        match self.server? {
+            Server::Busy => Some(Refusal::busy(self.detail.clone())),
+            Server::Draining => Some(Refusal::draining()),
+        }
+    }
+
+    /// What is wrong, for people.
+    pub(in super::super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    pub(super) fn body(&self) -> Body<'_> {
+        Body {
+            code: self.code.number(),
+            message: self.code.text(),
+            detail: &self.detail,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The table of methods.
+//!
+//! A method is a line of the table and a type that reads its request and answers it ([`Request`]). The line gives it a path, a place
+//! in batches, in the legacy form, in the rights of keys and in the metrics.
+
+use super::super::Control;
+use super::reply::Reply;
+use super::{broadcast, publish, rpc};
+use serde::Deserialize;
+
+/// Reads a method's request, and answers it.
+pub(crate) trait Request<'a>: Deserialize<'a> {
+    /// What to send, for the sentences of refusals.
+    const FORM: &'static str;
+
+    /// What the request is about, for the rights of keys.
+    fn scope(&self) -> Scope<'_>;
+
+    /// Carries it out.
+    async fn answer(self, control: &Control) -> Reply;
+}
+
+/// What a request is about.
+pub(crate) enum Scope<'a> {
+    /// These channels and no others.
+    Channels(Box<dyn Iterator<Item = &'a str> + 'a>),
+    /// The server, or users.
+    Server,
+}
+
+impl<'a> Scope<'a> {
+    /// One channel.
+    pub(crate) fn channel(name: &'a str) -> Self {
+        Self::Channels(Box::new(std::iter::once(name)))
+    }
+}
+
+macro_rules! methods {
+    ($($(#[$meta:meta])* $name:literal $variant:ident($request:ty),)*) => {
+        /// A method's name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) enum Method {
+            $($variant,)*
+        }
+
+        /// A request that was read.
+        #[derive(Debug, Deserialize)]
+        pub(crate) enum Command<'a> {
+            $(#[serde(rename = $name)] $(#[$meta])* $variant($request),)*
+        }
+
+        impl Method {
+            /// All of them.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// As paths, batches and keys have it.
+            pub(crate) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// Where it is.
+            pub(crate) const fn path(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!("/api/", $name),)*
+                }
+            }
+
+            /// What to send.
+            #[expect(clippy::extra_unused_lifetimes, reason = "the table's types name it")]
+            pub(super) const fn form<'a>(self) -> &'static str {
+                match self {
+                    $(Self::$variant => <$request as Request<'a>>::FORM,)*
+                }
+            }
+
+            /// Reads a request of this method.
+            pub(super) fn read<'a, D: serde::Deserializer<'a>>(self, json: D) -> Result<Command<'a>, D::Error> {
+                match self {
+                    $(Self::$variant => Deserialize::deserialize(json).map(Command::$variant),)*
+                }
+            }
+        }
+
+        impl Command<'_> {
+            pub(super) fn method(&self) -> Method {
+                match self {
+                    $(Self::$variant(_) => Method::$variant,)*
+                }
+            }
+
+            pub(super) fn scope(&self) -> Scope<'_> {
+                match self {
+                    $(Self::$variant(request) => request.scope(),)*
+                }
+            }
+
+            /// Carries it out.
+            pub(super) async fn answer(self, control: &Control) -> Reply {
+                match self {
+                    $(Self::$variant(request) => request.answer(control).await,)*
+                }
+            }
+        }
+    };
+}
+
+methods! {
+    #[serde(borrow)]
+    "publish" Publish(publish::Publish<'a>),
+    #[serde(borrow)]
+    "broadcast" Broadcast(broadcast::Broadcast<'a>),
+    #[serde(borrow)]
+    "rpc" Rpc(rpc::Rpc<'a>),
+}
+
+impl Method {
+    /// The method of a name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.iter().copied();
+        all.find(|method| method.name() == name)
+    }
+}
