@@ -219,6 +219,15 @@ impl Home {
         self.effects.pop_front()
     }
 
+    /// Whether anybody has subscribed to the first channel in the order of their records, from `from` on, and where to look for the
+    /// next one.
+    #[must_use]
+    pub fn channel_from(&self, from: u32) -> Option<(bool, u32)> {
+        let index = self.channels.index_from(from)?;
+        let is_subscribed = !self.channels[index].subscribed.is_empty();
+        Some((is_subscribed, index + 1))
+    }
+
     /// Channels with a record.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -90,6 +90,12 @@ impl Session {
         self.details.as_ref()?.info.as_ref()
     }
 
+    /// Whether it is the one session of its user here that stands for all of them.
+    #[must_use]
+    pub fn stands_for_user(&self) -> bool {
+        self.is_first_of_user
+    }
+
     pub(crate) fn new(connection: u32, user: Option<Arc<str>>) -> Self {
         Self {
             connection,

@@ -6,7 +6,7 @@
 //! the mailbox's own pipe, which is made before any thread unshares its table and kept in all tables.
 
 use crate::error::ServerError;
-use myriad_shard::{Ask, ControlPlane, Position, RequestId};
+use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Position, RequestId};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,6 +22,13 @@ pub(crate) enum ShardEvent {
         id: RequestId,
         /// Where the publication is in its channel's order.
         position: Option<Position>,
+    },
+    /// An inquiry is answered; none when the shard ended before.
+    Answered {
+        /// The inquiry.
+        id: RequestId,
+        /// What the shard says.
+        answer: Option<InquiryAnswer>,
     },
     /// A client's command waits for an answer.
     Asked(Ask),
@@ -95,6 +102,10 @@ pub(crate) struct ThroughMailbox(pub(crate) Arc<Mailbox>);
 impl ControlPlane for ThroughMailbox {
     fn published(&self, id: RequestId, position: Option<Position>) {
         self.0.post(ShardEvent::Published { id, position });
+    }
+
+    fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>) {
+        self.0.post(ShardEvent::Answered { id, answer });
     }
 
     fn ask(&self, ask: Ask) {

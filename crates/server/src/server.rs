@@ -1,11 +1,10 @@
 //! A running server, from start to drain.
 
 use crate::announce::announce;
-use crate::answers::Answers;
 use crate::auth::Authority;
 use crate::config::Config;
 use crate::control::{
-    self, Admission, Control, ErrorMode, REFUSALS_MAX, Registered, Rules, Source, Stage,
+    self, Admission, Api, Control, REFUSALS_MAX, Registered, Rules, Source, Stage,
 };
 use crate::debug_log::{DebugLog, PublishLog};
 use crate::error::ServerError;
@@ -304,8 +303,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             metrics: Registered::new(mesh.clone(), Arc::clone(&tokens)),
             mesh: mesh.clone(),
             tokens,
-            positions: Answers::default(),
-            error_mode: ErrorMode::default(),
+            api: Api::default(),
             publish_log: Arc::new(PublishLog::default()),
             namespaces: ArcSwap::new(Arc::clone(&config.settings.namespaces)),
             allowed_origins: ArcSwap::from_pointee(Control::origins(
@@ -315,7 +313,6 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             key,
             driver: driver_name(plan.driver),
             stage: stage.subscribe(),
-            body_kib: Control::body_room(),
             is_development: config.settings.echo,
         });
         let launch = Launch {
@@ -390,7 +387,10 @@ impl Supervisor {
             for event in batch {
                 match event {
                     ShardEvent::Published { id, position } => {
-                        self.control.positions.settle(id, position);
+                        self.control.api.positions.settle(id, position);
+                    }
+                    ShardEvent::Answered { id, answer } => {
+                        self.control.api.inquiries.settle(id, answer);
                     }
                     ShardEvent::Asked(ask) => {
                         let mesh = self.control.mesh.clone();

@@ -2,6 +2,7 @@
 //! drain) and `turn_end`; sends by `mesh`.
 
 use crate::drain::Drain;
+use crate::inquiry::InquiryAnswer;
 use crate::marks::hit;
 use crate::mesh::{Answer, Message};
 use crate::notices::Notice;
@@ -42,7 +43,8 @@ impl<R: Reactor> Shard<R> {
                 position,
             } => self.handle_joined(&channel, serial, position, now),
             Message::Members(question) => self.answer_members(&question),
-            Message::MembersPage(page) => self.handle_members_page(*page, now),
+            Message::MembersPage { gather, page } => self.handle_members_page(gather, *page, now),
+            Message::Inquire { id, inquiry } => self.handle_inquiry(id, *inquiry),
             Message::OnlyConnection(other) => self.handle_only_connection(&other, now),
             Message::Deliver(delivery) => self.handle_delivery(delivery),
             Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer, now),
@@ -75,11 +77,16 @@ impl<R: Reactor> Shard<R> {
             Message::Leave { channel, shard } => self.home.handle_leave(&channel, shard, now),
             Message::Recover(request) => self.home.handle_recover(*request, now),
             Message::ReadHistory(request) => self.home.handle_history(*request, now),
+            Message::RemoveHistory { channel, id } => {
+                let asker = Asker::Control(id);
+                self.home.handle_remove_history(&channel, asker, now);
+            }
             Message::PresenceEvent(event) => self.home.handle_presence_event(*event),
             Message::Joined { .. }
             | Message::Deliver(_)
             | Message::Members(_)
-            | Message::MembersPage(_)
+            | Message::MembersPage { .. }
+            | Message::Inquire { .. }
             | Message::OnlyConnection(_)
             | Message::Answer { .. }
             | Message::Settings(_)
@@ -108,10 +115,13 @@ impl<R: Reactor> Shard<R> {
                     self.send_answer(recovered.ticket, Answer::Recovered(recovered));
                 }
                 HomeEffect::History { asker, answer } => match asker {
-                    Asker::Control(_) => unreachable!("the control plane reads no history yet"),
+                    Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::History(answer)),
                     Asker::Session(ticket) => self.send_answer(ticket, Answer::History(answer)),
                 },
-                HomeEffect::HistoryRemoved { .. } => unreachable!("nobody removes history yet"),
+                HomeEffect::HistoryRemoved { asker } => match asker {
+                    Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::HistoryRemoved),
+                    Asker::Session(_) => unreachable!("no client removes history"),
+                },
                 HomeEffect::Joined {
                     shard,
                     channel,

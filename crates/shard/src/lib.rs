@@ -23,6 +23,7 @@ mod drain;
 mod events;
 mod inbox;
 mod input;
+mod inquiry;
 mod marks;
 mod mesh;
 mod metrics;
@@ -44,18 +45,20 @@ pub use events::{
     ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Events,
     RefusedCommand,
 };
+pub use inquiry::{ChannelsPage, ChannelsWish, Figures, HistoryWish, Inquiry, InquiryAnswer};
 pub use marks::take_reached;
 pub use mesh::{ControlPlane, Mesh, PublishOptions, PublishRefused};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use notices::{ClientEnd, Notice, NoticeKind, NoticeSettings, NoticedClient, Notices};
+pub use session::MembersPage;
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 
 pub use myriad_hub::{
     ApplicationClose, ApplicationCloseError, ChannelOptions, ChannelPattern, ChannelProxies,
-    ClientId, ClientIds, ClientOptions, CloseReason, Compression, Content, DataFormat, Epoch,
-    Headers, JoinLeaveBy, Namespaces, Now, Payload, PersonalChannel, Position, RecoveryMode,
-    RequestId, Right, SlowConsumer, TokenIdentity,
+    ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression, Content, DataFormat,
+    Epoch, Headers, HistoryAnswer, JoinLeaveBy, Kept, Namespaces, Now, Payload, PersonalChannel,
+    Position, RecoveryMode, RequestId, Right, Since, SlowConsumer, TokenIdentity,
 };
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};

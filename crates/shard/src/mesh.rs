@@ -2,6 +2,7 @@
 
 use crate::asks::{Ask, AskAnswer, AskId, AskPlace, Question};
 use crate::events::{Event, EventLog, Events};
+use crate::inquiry::{HistoryWish, Inquiry, InquiryAnswer};
 use crate::metrics::Metrics;
 use crate::notices::{Notice, Notices};
 use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
@@ -21,6 +22,10 @@ pub trait ControlPlane: Send + Sync {
     /// A publication has its position; none when its home shard ended before it got one. Called once for each id that
     /// [`Mesh::publish`] took, on the home shard's thread.
     fn published(&self, id: RequestId, position: Option<Position>);
+
+    /// An inquiry is answered; none when its shard ended before. Called once for each id that [`Mesh::inquire`],
+    /// [`Mesh::read_history`] and [`Mesh::remove_history`] were given, on a shard's thread or on the caller's.
+    fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>);
 
     /// A client's command asks; [`Mesh::answer`] answers it. An ask that is dropped is answered at its deadline. Called on the
     /// thread of the client's shard.
@@ -90,7 +95,14 @@ pub(crate) enum Message {
     /// To every shard: who are the members of a channel?
     Members(Box<MembersQuestion>),
     /// From a shard, in answer.
-    MembersPage(Box<MembersPage>),
+    MembersPage { gather: u64, page: Box<MembersPage> },
+    /// From the control plane to a shard.
+    Inquire {
+        id: RequestId,
+        inquiry: Box<Inquiry>,
+    },
+    /// From the control plane to the channel's home: forget what it keeps.
+    RemoveHistory { channel: Box<str>, id: RequestId },
     /// To every shard: a user is to have this connection only.
     OnlyConnection(Box<OnlyConnection>),
     /// From the home: deliver this to your subscribers.
@@ -283,6 +295,55 @@ impl Mesh {
             .map_err(|_| PublishRefused::Draining)
     }
 
+    /// Asks a shard. [`ControlPlane::answered`] is called once with the answer.
+    pub fn inquire(&self, shard: usize, id: RequestId, inquiry: Inquiry) {
+        let inquiry = Box::new(inquiry);
+        self.send_or_drop(shard, Message::Inquire { id, inquiry });
+    }
+
+    /// Reads a channel's history. [`ControlPlane::answered`] is called once with the answer.
+    pub fn read_history(&self, id: RequestId, wish: HistoryWish) {
+        let HistoryWish {
+            channel,
+            limit,
+            since,
+            reverse,
+        } = wish;
+        let home = self.home_of(&channel);
+        let read = Box::new(ReadHistory {
+            channel,
+            asker: Asker::Control(id),
+            limit,
+            since,
+            reverse,
+        });
+        self.send_or_drop(home, Message::ReadHistory(read));
+    }
+
+    /// Has a channel's history removed. [`ControlPlane::answered`] is called once when that is done.
+    pub fn remove_history(&self, id: RequestId, channel: &str) {
+        let home = self.home_of(channel);
+        let channel = channel.into();
+        self.send_or_drop(home, Message::RemoveHistory { channel, id });
+    }
+
+    /// Sends to a shard. Who waits for an answer of a shard that has ended is told so.
+    fn send_or_drop(&self, shard: usize, message: Message) {
+        if let Err(message) = self.try_send(shard, message) {
+            self.drop_unhandled(message);
+        }
+    }
+
+    /// Tells the control plane that there will be no answer.
+    pub(crate) fn unanswered(&self, id: RequestId) {
+        self.0.control_plane.answered(id, None);
+    }
+
+    /// Answers the control plane.
+    pub(crate) fn answered(&self, id: RequestId, answer: InquiryAnswer) {
+        self.0.control_plane.answered(id, Some(answer));
+    }
+
     /// Answers a client's command. The answer to a client that has gone, or after the deadline, is dropped.
     pub fn answer(&self, ask: Ask, answer: AskAnswer) {
         let answer = Box::new(Answer::Asked(ask.id, answer));
@@ -465,10 +526,21 @@ impl Mesh {
 
     /// Drops a message that its shard will not handle.
     pub(crate) fn drop_unhandled(&self, message: Message) {
-        if let Message::Publish(submission) = message
-            && let Some(Asker::Control(id)) = submission.asker
-        {
-            self.0.control_plane.published(id, None);
+        match message {
+            Message::Publish(submission) => {
+                if let Some(Asker::Control(id)) = submission.asker {
+                    self.0.control_plane.published(id, None);
+                }
+            }
+            Message::ReadHistory(read) => {
+                if let Asker::Control(id) = read.asker {
+                    self.0.control_plane.answered(id, None);
+                }
+            }
+            Message::Inquire { id, .. } | Message::RemoveHistory { id, .. } => {
+                self.0.control_plane.answered(id, None);
+            }
+            _ => {}
         }
     }
 

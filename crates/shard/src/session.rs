@@ -21,7 +21,8 @@ mod single;
 mod subscribe;
 mod unsubscribe;
 
-pub(crate) use members::{Gather, MembersPage, MembersQuestion};
+pub use members::MembersPage;
+pub(crate) use members::{Gather, MembersQuestion};
 pub(crate) use single::OnlyConnection;
 
 use crate::shard::Shard;

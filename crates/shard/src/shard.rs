@@ -3,6 +3,7 @@
 use crate::drain::Drain;
 use crate::events::ConnectionEvent;
 use crate::input::Inputs;
+use crate::inquiry::Inquiries;
 use crate::marks::{Happening, hit, hit_in_phase};
 use crate::mesh::{Mesh, Message};
 use crate::metrics::Metrics;
@@ -53,6 +54,8 @@ pub struct Shard<R: Reactor> {
     pub(crate) home: Home,
     pub(crate) inputs: Inputs,
     pub(crate) sessions: Sessions,
+    /// What the control plane asks and takes more than a turn.
+    pub(crate) inquiries: Inquiries,
     pub(crate) admission: Admission,
     pub(crate) messages: Messages,
     pub(crate) turn_end: TurnEnd,
@@ -123,6 +126,7 @@ impl<R: Reactor> Shard<R> {
             home: Home::new(mesh.home_settings(index, &settings), now),
             inputs: Inputs::new(),
             sessions: Sessions::new(mesh.client_ids()),
+            inquiries: Inquiries::default(),
             admission: Admission {
                 credits: Lease::new(mesh.connections().clone(), 0),
                 surplus: Surplus::default(),
@@ -179,6 +183,7 @@ impl<R: Reactor> Shard<R> {
                 .is_some_and(|drain| drain.is_overdue(now))
             || self.sessions.has_questions()
             || self.is_reloading()
+            || self.inquiries.is_walking()
             || self.mesh.has_messages(self.index);
         if busy {
             return Some(Duration::ZERO);
@@ -219,6 +224,7 @@ impl<R: Reactor> Shard<R> {
         self.ask_questions();
         self.handle_messages(now);
         self.reload(now);
+        self.walk();
         self.handle_timers(now);
         self.handle_ask_deadlines(now);
         self.deliver(now);
@@ -392,6 +398,9 @@ impl<R: Reactor> Drop for Shard<R> {
             .chain(self.messages.loopback.drain(..))
         {
             self.mesh.drop_unhandled(message);
+        }
+        for id in self.inquiries.waiting() {
+            self.mesh.unanswered(id);
         }
         self.mesh.close(self.index);
     }

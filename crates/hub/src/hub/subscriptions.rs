@@ -208,6 +208,15 @@ impl Hub {
         })
     }
 
+    /// The first channel in the order of their records, from `from` on: its name, its members here, and where to look for the next one.
+    #[must_use]
+    pub fn channel_from(&self, from: u32) -> Option<(&Arc<str>, usize, u32)> {
+        let index = self.channels.index_from(from)?;
+        let channel = &self.channels[index];
+        let members = channel.members.len() - channel.tombstones;
+        Some((&channel.name, members, index + 1))
+    }
+
     /// The members of a channel here: connection, subscription and its flags.
     pub fn members_of(
         &self,

@@ -21,12 +21,11 @@ mod requests;
 mod stream;
 
 pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
-pub(crate) use api::ErrorMode;
+pub(crate) use api::Api;
 pub(crate) use asks::{NoApplication, WithTokens, answer};
 pub(crate) use key::decide as decide_key;
 pub(crate) use metrics::Registered;
 
-use crate::answers::Answers;
 use crate::auth::Authority;
 use crate::config::Config;
 use crate::debug_log::{self, PublishLog};
@@ -38,10 +37,10 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, get};
 use error::Refusal;
-use myriad_shard::{Mesh, Namespaces, Position, Settings};
+use myriad_shard::{Mesh, Namespaces, Settings};
 use myriad_wire::http::{HeadLimits, OriginPattern};
 use std::sync::Arc;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 /// How far the server's life has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,10 +56,7 @@ pub(crate) enum Stage {
 /// What every request may need.
 pub(crate) struct Control {
     pub(crate) mesh: Mesh,
-    /// Requests that wait for the positions of publications; none where a home ended.
-    pub(crate) positions: Answers<Option<Position>>,
-    /// How the API tells errors, unless a request says.
-    pub(crate) error_mode: ErrorMode,
+    pub(crate) api: Api,
     /// Verifies clients' tokens. A reload gives it other keys.
     pub(crate) tokens: Arc<Authority>,
     pub(crate) publish_log: Arc<PublishLog>,
@@ -72,7 +68,6 @@ pub(crate) struct Control {
     pub(crate) driver: &'static str,
     pub(crate) stage: watch::Receiver<Stage>,
     pub(crate) metrics: Registered,
-    pub(crate) body_kib: Semaphore,
     /// Development: `/` shows a page, and there is an `/echo`.
     pub(crate) is_development: bool,
 }
@@ -104,11 +99,6 @@ impl Control {
     /// Web pages that may use the API. Without a key every page could publish; with one, the key says who may.
     pub(crate) fn origins(settings: &Settings, has_key: bool) -> Option<Arc<[OriginPattern]>> {
         settings.allowed_origins.clone().filter(|_| !has_key)
-    }
-
-    /// Kibibytes of bodies that may be in memory: the value for [`Control::body_kib`].
-    pub(crate) fn body_room() -> Semaphore {
-        Semaphore::new(api::BODIES_KIB_MAX)
     }
 
     pub(crate) fn stage(&self) -> Stage {

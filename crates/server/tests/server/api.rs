@@ -1,11 +1,14 @@
 //! The HTTP API: its methods, batches of them, and how errors are told.
 
 use crate::support::{
-    Running, api, api_error, next_text, on_both_drivers, options, request, start, websocket,
+    Running, api, api_error, next_text, on_both_drivers, options, request, start, until, websocket,
 };
 use myriad_server::{ChannelTable, Count, DriverChoice, NamespaceTable, Options, Span};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+use tungstenite::{Message, WebSocket};
 
 /// Channels without a namespace have no history; those of `kept` have.
 fn started(driver: DriverChoice) -> Running {
@@ -13,6 +16,9 @@ fn started(driver: DriverChoice) -> Running {
         name: Some("kept".into()),
         history_size: Count(10),
         history_ttl: Span(Duration::from_secs(300)),
+        presence: true,
+        allow_subscribe_for_client: true,
+        allow_subscribe_for_anonymous: true,
         ..NamespaceTable::default()
     };
     let channel = ChannelTable {
@@ -23,6 +29,23 @@ fn started(driver: DriverChoice) -> Running {
         channel: Some(channel),
         ..options(driver)
     })
+}
+
+/// A client of the Centrifuge protocol that has subscribed. Returns its id too.
+fn session(address: SocketAddr, channel: &str) -> (WebSocket<TcpStream>, String) {
+    let mut socket = websocket(address, "/connection/websocket");
+    let mut ask = |command: Value| {
+        socket
+            .send(Message::text(command.to_string()))
+            .expect("sent");
+        serde_json::from_str::<Value>(&next_text(&mut socket)).expect("JSON")
+    };
+    let connected = ask(json!({"id": 1, "connect": {}}));
+    let client = connected["connect"]["client"].as_str().expect("an id");
+    let client = client.to_owned();
+    let subscribed = ask(json!({"id": 2, "subscribe": {"channel": channel}}));
+    assert!(subscribed["subscribe"].is_object(), "{subscribed}");
+    (socket, client)
 }
 
 fn position(result: &Value) -> (u64, String) {
@@ -148,5 +171,142 @@ on_both_drivers! {
         assert_eq!([publish("a", 3, "x"), publish("same", 3, "x"), publish("older", 2, "")], [1, 1, 1]);
         assert_eq!([publish("b", 4, ""), publish("c", 1, "y"), publish("none", 0, "")], [2, 3, 4]);
         assert_eq!([(); 4].map(|()| next_text(&mut client)), ["a", "b", "c", "none"]);
+    }
+
+    fn history_is_read_in_pages_and_removed(driver) {
+        let server = started(driver);
+        let address = server.address();
+        let history = |fields: Value| {
+            let mut body = json!({"channel": "kept:a"});
+            body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+            api(address, "history", &body.to_string())
+        };
+        let empty = &history(json!({}))["result"];
+        assert_eq!((&empty["publications"], &empty["offset"]), (&json!([]), &json!(0)));
+        let epoch = empty["epoch"].as_str().expect("an epoch").to_owned();
+        for body in [
+            r#"{"channel": "kept:a", "data": {"b": 1.50,  "a": null}, "tags": {"k": "v\"", "l": ""}}"#,
+            r#"{"channel": "kept:a", "b64data": "AP8="}"#,
+            "{\"channel\": \"kept:a\", \"data\": [1,\n2]}",
+        ] {
+            api(address, "publish", body);
+        }
+        let all = request(address, "POST", "/api/history", "", r#"{"channel": "kept:a", "limit": -1}"#).body;
+        assert!(all.contains(r#"{"data":{"b": 1.50,  "a": null},"offset":1,"tags":{"k":"v\"","l":""}}"#), "byte for byte: {all}");
+        let offsets = |fields: Value| {
+            let answer = history(fields);
+            let list = answer["result"]["publications"].as_array().expect("a list").clone();
+            list.iter().map(|publication| publication["offset"].as_u64().expect("an offset")).collect::<Vec<_>>()
+        };
+        assert_eq!(history(json!({"limit": 2, "reverse": true}))["result"]["publications"], json!([
+            {"data": [1, 2], "offset": 3}, {"data": null, "b64data": "AP8=", "offset": 2},
+        ]));
+        assert_eq!(offsets(json!({})), [0; 0]);
+        assert_eq!(offsets(json!({"limit": 1, "since": {"offset": 1, "epoch": epoch}})), [2]);
+        assert_eq!(offsets(json!({"limit": -1, "since": {"offset": 3}, "reverse": true})), [2, 1]);
+        assert_eq!(history(json!({"since": {"offset": 1, "epoch": "other"}}))["error"]["code"], 112);
+        assert_eq!(history(json!({"since": {"offset": 0}, "reverse": true}))["error"]["code"], 107);
+        assert_eq!(api(address, "history_remove", r#"{"channel": "kept:a"}"#), json!({"result": {}}));
+        let after = history(json!({"limit": -1}));
+        assert_eq!(after["result"], json!({"publications": [], "epoch": epoch, "offset": 3}));
+        for method in ["history", "history_remove"] {
+            assert_eq!(api_error(address, method, r#"{"channel": "a"}"#)["code"], 108);
+            assert_eq!(api_error(address, method, r#"{"channel": "nope:a"}"#)["code"], 102);
+        }
+    }
+
+    fn a_batch_sees_what_it_has_published(driver) {
+        let server = started(driver);
+        let read = json!({"history": {"channel": "kept:a", "limit": -1}});
+        let publish = json!({"publish": {"channel": "kept:a", "data": 1}});
+        let body = json!({"commands": [publish, read, publish, read]}).to_string();
+        let answer = api(server.address(), "batch", &body);
+        let count = |index: usize| answer["replies"][index]["history"]["publications"].as_array().expect("a list").len();
+        assert_eq!((count(1), count(3)), (1, 2));
+    }
+
+    fn members_are_told_whole_or_in_pages(driver) {
+        let server = start(Options { shards: Some(2), ..options(driver) });
+        let address = server.address();
+        let empty = api(address, "presence", r#"{"channel": "a"}"#);
+        assert_eq!(empty, json!({"result": {"presence": {}}}));
+        let clients: Vec<_> = (0..5).map(|_| session(address, "a")).collect();
+        let ids: BTreeSet<_> = clients.iter().map(|(_, id)| id.clone()).collect();
+        let answer = api(address, "presence", r#"{"channel": "a"}"#);
+        let presence = answer["result"]["presence"].as_object().expect("an object");
+        assert!(presence.keys().eq(ids.iter()));
+        for (id, info) in presence {
+            assert_eq!(*info, json!({"user": "", "client": id}));
+        }
+        let stats = api(address, "presence_stats", r#"{"channel": "a"}"#);
+        assert_eq!(stats["result"], json!({"num_clients": 5, "num_users": 1}));
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        for size in [2, 2, 1] {
+            let body = json!({"channel": "a", "limit": 2, "cursor": cursor}).to_string();
+            let answer = api(address, "presence", &body);
+            let page = answer["result"]["presence"].as_object().expect("an object");
+            assert_eq!(page.len(), size);
+            found.extend(page.keys().cloned());
+            cursor = answer["result"]["cursor"].as_str().unwrap_or_default().to_owned();
+        }
+        assert!(found.iter().eq(ids.iter()) && cursor.is_empty());
+        for (fields, code) in [(r#""channel": "a", "cursor": "x""#, 107), (r#""channel": "a", "limit": -1"#, 107), (r#""channel": "nope:a""#, 102)] {
+            assert_eq!(api_error(address, "presence", &format!("{{{fields}}}"))["code"], code);
+        }
+        let server = started(driver);
+        for method in ["presence", "presence_stats"] {
+            assert_eq!(api_error(server.address(), method, r#"{"channel": "a"}"#)["code"], 108);
+        }
+    }
+
+    fn channels_are_listed_by_pattern_and_in_pages(driver) {
+        let server = start(Options { shards: Some(2), ..options(driver) });
+        let address = server.address();
+        // More than a shard looks at in one turn.
+        const CLIENTS: usize = 72;
+        let name = |client: usize, channel: usize| format!("c{:05}", client * 128 + channel);
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let names: Vec<_> = (0..128).map(|channel| format!("channel={}", name(client, channel))).collect();
+                websocket(address, &format!("/raw?{}", names.join("&")))
+            })
+            .collect();
+        let _second = websocket(address, "/raw?channel=c00001");
+        let answer = api(address, "channels", "{}");
+        let all = answer["result"]["channels"].as_object().expect("an object");
+        assert_eq!((all.len(), answer["result"].get("cursor")), (CLIENTS * 128, None));
+        assert_eq!((&all["c00000"], &all["c00001"]), (&json!({"num_clients": 1}), &json!({"num_clients": 2})));
+        let some = api(address, "channels", r#"{"pattern": "c000{07,1?}"}"#);
+        assert_eq!(some["result"]["channels"].as_object().expect("an object").len(), 11);
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let body = json!({"limit": 1000, "cursor": cursor}).to_string();
+            let answer = api(address, "channels", &body);
+            found.extend(answer["result"]["channels"].as_object().expect("an object").keys().cloned());
+            match answer["result"]["cursor"].as_str() {
+                Some(next) => next.clone_into(&mut cursor),
+                None => break,
+            }
+        }
+        assert!(found.iter().eq(all.keys()));
+        assert_eq!(api_error(address, "channels", r#"{"pattern": "["}"#)["code"], 107);
+        drop(clients);
+        until("only one is left", || {
+            api(address, "channels", "{}")["result"]["channels"].as_object().expect("an object").len() == 1
+        });
+    }
+
+    fn a_server_tells_its_figures(driver) {
+        let server = start(Options { shards: Some(2), ..options(driver) });
+        let address = server.address();
+        let _raw = websocket(address, "/raw?channel=a&channel=b");
+        let _sessions = [session(address, "a"), session(address, "c")];
+        let answer = api(address, "info", "{}");
+        let node = &answer["result"]["nodes"][0];
+        for (name, value) in [("num_clients", 3), ("num_users", 1), ("num_subs", 4), ("num_channels", 3)] {
+            assert_eq!(node[name], value, "{name}: {node}");
+        }
+        assert_eq!(node["version"], env!("CARGO_PKG_VERSION"));
+        assert!(node["uid"].is_string() && node["name"].is_string() && node["uptime"].is_u64());
     }
 }

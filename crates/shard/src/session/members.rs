@@ -52,18 +52,18 @@ pub(crate) struct MembersQuestion {
     pub(crate) hasher: RandomState,
 }
 
-/// A shard's answer.
+/// What a shard says of a channel's members there.
 #[derive(Debug, Default)]
-pub(crate) struct MembersPage {
-    pub(crate) gather: u64,
-    /// Members in the order of their ids; none of an answer to [`MembersKind::Stats`].
-    members: Vec<ClientInfo>,
+pub struct MembersPage {
+    /// Members in the order of their ids; none where they were only counted.
+    pub members: Vec<ClientInfo>,
     /// Whether this shard has more members than it may answer.
-    has_more: bool,
-    clients: u32,
-    /// Hashes of users, each once. They have 64 bits and a random key: among a million users, the chance that two are taken for
+    pub has_more: bool,
+    /// Members that were counted.
+    pub clients: u32,
+    /// Hashes of their users, each once. They have 64 bits and a random key: among a million users, the chance that two are taken for
     /// one is one in 36 million.
-    users: Vec<u64>,
+    pub users: Vec<u64>,
 }
 
 /// Answers that are being gathered for a client.
@@ -176,12 +176,13 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn answer_members(&mut self, question: &MembersQuestion) {
         let (asker, gather) = question.asker;
         let page = match question.kind {
-            MembersKind::Stats => self.members_stats(question, gather),
+            MembersKind::Stats => self.members_stats(&question.channel, &question.hasher),
             MembersKind::Page {
                 after, members_max, ..
-            } => self.members_page(&question.channel, gather, after, members_max),
+            } => self.members_page(&question.channel, after, members_max),
         };
-        self.send_message(asker, Message::MembersPage(Box::new(page)));
+        let page = Box::new(page);
+        self.send_message(asker, Message::MembersPage { gather, page });
     }
 
     /// Members with a session. One whose subscription is being made counts too, so that a client that subscribes and asks in one
@@ -193,27 +194,27 @@ impl<R: Reactor> Shard<R> {
             .map(|(connection, subscription, _)| (connection, subscription))
     }
 
-    fn members_stats(&self, question: &MembersQuestion, gather: u64) -> MembersPage {
+    /// How many clients a channel has here, and which users.
+    pub(crate) fn members_stats(&self, channel: &str, hasher: &RandomState) -> MembersPage {
         let mut users = HashSet::new();
         let mut clients = 0;
-        for (connection, _) in self.present(&question.channel) {
+        for (connection, _) in self.present(channel) {
             clients += 1;
             // Anonymous clients are one user, the empty one.
             let user = self.hub.session(connection).user.as_deref();
-            users.insert(question.hasher.hash_one(user.unwrap_or_default()));
+            users.insert(hasher.hash_one(user.unwrap_or_default()));
         }
         MembersPage {
-            gather,
             clients,
             users: users.into_iter().collect(),
             ..MembersPage::default()
         }
     }
 
-    fn members_page(
+    /// The first members of a channel here after a client id.
+    pub(crate) fn members_page(
         &self,
         channel: &str,
-        gather: u64,
         after: Option<ClientId>,
         members_max: usize,
     ) -> MembersPage {
@@ -236,7 +237,6 @@ impl<R: Reactor> Shard<R> {
             self.client_info(*key, Some(*subscription))
         };
         MembersPage {
-            gather,
             members: members.iter().map(info).collect(),
             has_more,
             ..MembersPage::default()
@@ -244,8 +244,8 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// A shard has answered. After the last answer the client is answered.
-    pub(crate) fn handle_members_page(&mut self, page: MembersPage, now: Now) {
-        let Some(gather) = self.sessions.gathers.get_mut(&page.gather) else {
+    pub(crate) fn handle_members_page(&mut self, name: u64, page: MembersPage, now: Now) {
+        let Some(gather) = self.sessions.gathers.get_mut(&name) else {
             unreachable!("a shard answers each question once");
         };
         gather.members.extend(page.members);
@@ -256,7 +256,7 @@ impl<R: Reactor> Shard<R> {
         if gather.shards_remaining > 0 {
             return;
         }
-        let Some(gather) = self.sessions.gathers.remove(&page.gather) else {
+        let Some(gather) = self.sessions.gathers.remove(&name) else {
             unreachable!("just found");
         };
         self.sessions.questions.finish(gather.ticket.connection);

@@ -3,8 +3,8 @@
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
     Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Epoch, ErrorCode,
-    HandOver, Mesh, Metrics, Namespaces, Now, Payload, Position, ProcessLimits, PublishRefused,
-    RequestId, Settings, Shard, Turn,
+    HandOver, InquiryAnswer, Mesh, Metrics, Namespaces, Now, Payload, Position, ProcessLimits,
+    PublishRefused, RequestId, Settings, Shard, Turn,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -83,6 +83,10 @@ impl ControlPlane for Answers {
     fn published(&self, id: RequestId, position: Option<Position>) {
         // Shards may outlive the test.
         let _ = self.published.send((id, position));
+    }
+
+    fn answered(&self, id: RequestId, _answer: Option<InquiryAnswer>) {
+        panic!("nothing was asked by {id:?}");
     }
 
     fn ask(&self, ask: Ask) {

@@ -1,7 +1,7 @@
 //! What was published, and the one order that everybody must have seen.
 
 use crate::plan::has_history;
-use myriad_shard::{Ask, ControlPlane, Position, RequestId};
+use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Position, RequestId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +13,10 @@ type Answer = (RequestId, Option<Position>);
 pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>);
 
 impl ControlPlane for Replies {
+    fn answered(&self, id: RequestId, _answer: Option<InquiryAnswer>) {
+        panic!("nothing was asked by {id:?}");
+    }
+
     fn published(&self, id: RequestId, position: Option<Position>) {
         let mut replies = self.0.lock().expect("one thread");
         replies.push((id, position));

@@ -2,8 +2,8 @@
 
 use myriad_reactor::sim::Prng;
 use myriad_shard::{
-    Ask, Compression, ControlPlane, Epoch, Mesh, Payload, Position, ProcessLimits, PublishRefused,
-    RequestId,
+    Ask, Compression, ControlPlane, Epoch, InquiryAnswer, Mesh, Payload, Position, ProcessLimits,
+    PublishRefused, RequestId,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -58,6 +58,10 @@ type Answer = (RequestId, Option<Position>);
 pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>, Arc<Mutex<Vec<Ask>>>);
 
 impl ControlPlane for Replies {
+    fn answered(&self, id: RequestId, _answer: Option<InquiryAnswer>) {
+        panic!("nothing was asked by {id:?}");
+    }
+
     fn published(&self, id: RequestId, position: Option<Position>) {
         self.0.lock().expect("one thread").push((id, position));
     }

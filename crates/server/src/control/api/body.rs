@@ -12,7 +12,7 @@ use std::io;
 use tokio::sync::SemaphorePermit;
 
 /// Kibibytes of request bodies that may be in memory at a time, so that many slow senders cannot fill it.
-pub(in super::super) const BODIES_KIB_MAX: usize = 64 << 10;
+pub(super) const BODIES_KIB_MAX: usize = 64 << 10;
 
 /// Bytes that a request may have.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +98,7 @@ fn admit<'c>(
         return Err(limit.refusal());
     }
     let kib = u32::try_from(length.div_ceil(1024)).expect("a few mebibytes");
-    control.body_kib.try_acquire_many(kib).map_err(|_| {
+    control.api.body_kib.try_acquire_many(kib).map_err(|_| {
         Refusal::busy("too many publications are being received; send fewer at a time, or retry after a second")
     })
 }

@@ -5,7 +5,7 @@
 
 use super::super::Control;
 use super::reply::Reply;
-use super::{broadcast, publish, rpc};
+use super::{broadcast, channels, history, info, presence, publish, rpc};
 use serde::Deserialize;
 
 /// Reads a method's request, and answers it.
@@ -111,6 +111,17 @@ methods! {
     "publish" Publish(publish::Publish<'a>),
     #[serde(borrow)]
     "broadcast" Broadcast(broadcast::Broadcast<'a>),
+    #[serde(borrow)]
+    "presence" Presence(presence::Presence<'a>),
+    #[serde(borrow)]
+    "presence_stats" PresenceStats(presence::PresenceStats<'a>),
+    #[serde(borrow)]
+    "history" History(history::History<'a>),
+    #[serde(borrow)]
+    "history_remove" HistoryRemove(history::HistoryRemove<'a>),
+    #[serde(borrow)]
+    "channels" Channels(channels::Channels<'a>),
+    "info" Info(info::Info),
     #[serde(borrow)]
     "rpc" Rpc(rpc::Rpc<'a>),
 }

@@ -3,12 +3,18 @@
 //! [`method`] is the table of methods. Each has a file with its request and what it does. A request is read whole, then carried out,
 //! then answered: `{"result": ..}` or `{"error": ..}` with status 200. Requests that are no such request have a status of their own.
 
+mod asking;
 mod batch;
 mod body;
 mod broadcast;
+mod channels;
 mod fault;
+mod history;
+mod info;
+mod json;
 mod legacy;
 mod method;
+mod presence;
 mod publication;
 mod publish;
 mod reading;
@@ -16,27 +22,31 @@ mod reply;
 mod rpc;
 mod sending;
 
-pub(super) use body::BODIES_KIB_MAX;
 #[cfg(test)]
 pub(super) use body::read_body;
 pub(crate) use method::Method;
 pub(super) use publication::Publication;
 pub(super) use publish::{Unusable, parse};
-pub(crate) use reply::ErrorMode;
 
 use super::Control;
 use super::error::Refusal;
+use crate::answers::Answers;
+use asking::QUESTIONS_MAX;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::post;
 use batch::Batch;
-use body::Limit;
+use body::{BODIES_KIB_MAX, Limit};
+use info::Node;
+use myriad_shard::{InquiryAnswer, Position};
 use reading::read;
+use reply::ErrorMode;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// Time that shards have for their answers. Clients of APIs give up after 5 to 10 s.
@@ -57,6 +67,36 @@ const fn paths() -> [&'static str; Method::ALL.len()] {
         index += 1;
     }
     paths
+}
+
+/// What requests to the API share.
+#[derive(Debug)]
+pub(crate) struct Api {
+    /// Requests that wait for the positions of publications; none where a home ended.
+    pub(crate) positions: Answers<Option<Position>>,
+    /// Requests that wait for answers of shards; none where a shard ended.
+    pub(crate) inquiries: Answers<Option<InquiryAnswer>>,
+    /// How errors are told, unless a request says.
+    error_mode: ErrorMode,
+    /// Kibibytes of bodies that may be in memory.
+    body_kib: Semaphore,
+    /// Turns to ask what costs shards milliseconds.
+    questions: Semaphore,
+    /// What is told of this server.
+    node: Node,
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self {
+            positions: Answers::default(),
+            inquiries: Answers::default(),
+            error_mode: ErrorMode::default(),
+            body_kib: Semaphore::new(BODIES_KIB_MAX),
+            questions: Semaphore::new(QUESTIONS_MAX),
+            node: Node::new(),
+        }
+    }
 }
 
 impl Control {
@@ -91,7 +131,7 @@ async fn serve(
     method: Method,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let mode = ErrorMode::of(request.headers(), control.error_mode);
+    let mode = ErrorMode::of(request.headers(), control.api.error_mode);
     let body = body::receive(&control, request.into_body(), Limit::One).await?;
     let command = read(&body, method.form(), |json| method.read(json))?;
     let reply = command.answer(&control).await;
@@ -103,7 +143,7 @@ async fn serve_batch(
     State(control): State<Arc<Control>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let mode = ErrorMode::of(request.headers(), control.error_mode);
+    let mode = ErrorMode::of(request.headers(), control.api.error_mode);
     let body = body::receive(&control, request.into_body(), Limit::Many).await?;
     let batch: Batch<'_> = read(&body, batch::FORM, |json| Batch::deserialize(json))?;
     Ok(match batch.answer(&control).await {

@@ -34,7 +34,7 @@ impl<'c, 'a> Sending<'c, 'a> {
     pub(super) fn new(control: &'c Control) -> Self {
         Self {
             control,
-            wait: control.positions.begin(),
+            wait: control.api.positions.begin(),
             sent: Vec::new(),
             deadline: Control::answers_deadline(),
         }

@@ -1,0 +1,62 @@
+//! Questions to shards: how many may be under way, and how long their answers may take.
+
+use super::super::Control;
+use super::fault::Fault;
+use myriad_shard::{Inquiry, InquiryAnswer, Mesh, RequestId};
+use tokio::sync::SemaphorePermit;
+use tokio::time::timeout_at;
+
+/// Questions under way that cost shards milliseconds, and the control plane as much memory as their answers take.
+pub(super) const QUESTIONS_MAX: usize = 8;
+
+/// A turn to ask; dropped when the answer is written.
+pub(super) type Turn<'c> = SemaphorePermit<'c>;
+
+/// Waits for a turn to ask.
+pub(super) async fn turn(control: &Control) -> Result<Turn<'_>, Fault> {
+    let deadline = Control::answers_deadline();
+    let turn = timeout_at(deadline, control.api.questions.acquire()).await;
+    let Ok(Ok(turn)) = turn else {
+        return Err(Fault::busy(
+            "too many questions about channels and members are under way; ask less often",
+        ));
+    };
+    Ok(turn)
+}
+
+/// Asks every shard. A shard that has ended has nothing to say.
+pub(super) async fn every_shard(
+    control: &Control,
+    inquiry: &Inquiry,
+) -> Result<Vec<InquiryAnswer>, Fault> {
+    let wait = control.api.inquiries.begin();
+    for shard in 0..control.mesh.shard_count() {
+        control.mesh.inquire(shard, wait.ask(), inquiry.clone());
+    }
+    let answers = wait.until(Control::answers_deadline()).await;
+    let answers: Option<Vec<_>> = answers.into_iter().collect();
+    let answers = answers.ok_or_else(Fault::unanswered)?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// Asks the home of a channel.
+pub(super) async fn home(
+    control: &Control,
+    ask: impl FnOnce(&Mesh, RequestId),
+) -> Result<InquiryAnswer, Fault> {
+    let wait = control.api.inquiries.begin();
+    ask(&control.mesh, wait.ask());
+    let mut answers = wait.until(Control::answers_deadline()).await;
+    let answer = answers.pop().flatten().ok_or_else(Fault::unanswered)?;
+    answer.ok_or_else(Fault::draining)
+}
+
+/// A count that a request may name, up to a bound; the bound if it names none.
+pub(super) fn page_size(limit: Option<i64>, most: usize) -> Result<usize, Fault> {
+    match limit {
+        None | Some(0) => Ok(most),
+        Some(limit) => usize::try_from(limit)
+            .map(|limit| limit.min(most))
+            .map_err(|_| Fault::bad(format!("field \"limit\" is {limit}; send 1 to {most}"))),
+    }
+}

@@ -1,0 +1,100 @@
+//! `info`: how much there is on this server.
+
+use super::super::Control;
+use super::asking;
+use super::fault::Fault;
+use super::json::push_string;
+use super::method::{Request, Scope};
+use super::reply::{Json, Reply};
+use myriad_shard::{Figures, Inquiry, InquiryAnswer};
+use serde::Deserialize;
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::hash::RandomState;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// How old a result may be: shards walk over all their sessions for one.
+const AGE_MAX: Duration = Duration::from_secs(1);
+
+/// No field.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Info {}
+
+/// The last result, and what does not change.
+#[derive(Debug)]
+pub(super) struct Node {
+    started: Instant,
+    last: Mutex<Option<(Instant, Json)>>,
+}
+
+impl Node {
+    /// A node that starts now.
+    pub(super) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            last: Mutex::default(),
+        }
+    }
+}
+
+impl<'a> Request<'a> for Info {
+    const FORM: &'static str = "send {}";
+
+    fn scope(&self) -> Scope<'_> {
+        Scope::Server
+    }
+
+    async fn answer(self, control: &Control) -> Reply {
+        // Whoever asks meanwhile waits for the same result.
+        let mut last = control.api.node.last.lock().await;
+        if let Some((written_at, json)) = &*last
+            && written_at.elapsed() < AGE_MAX
+        {
+            return Ok(json.clone());
+        }
+        let json = result(control, &figures(control).await?);
+        *last = Some((Instant::now(), json.clone()));
+        Ok(json)
+    }
+}
+
+/// The figures of all shards, with each user once.
+async fn figures(control: &Control) -> Result<Figures, Fault> {
+    let hasher = RandomState::new();
+    let answers = asking::every_shard(control, &Inquiry::Figures { hasher }).await?;
+    let (mut sum, mut users) = (Figures::default(), HashSet::new());
+    for answer in answers {
+        let InquiryAnswer::Figures(figures) = answer else {
+            unreachable!("a shard was asked for figures, and answers {answer:?}");
+        };
+        sum.clients += figures.clients;
+        sum.subscriptions += figures.subscriptions;
+        sum.channels += figures.channels;
+        users.extend(figures.users);
+    }
+    sum.users = users.into_iter().collect();
+    Ok(sum)
+}
+
+fn result(control: &Control, figures: &Figures) -> Json {
+    let uname = rustix::system::uname();
+    let mut json = String::from(r#"{"nodes":[{"uid":"#);
+    push_string(control.mesh.epoch().as_str(), &mut json);
+    json.push_str(r#","name":"#);
+    push_string(&uname.nodename().to_string_lossy(), &mut json);
+    json.push_str(r#","version":"#);
+    push_string(env!("CARGO_PKG_VERSION"), &mut json);
+    write!(
+        json,
+        r#","num_clients":{},"num_users":{},"num_subs":{},"num_channels":{},"uptime":{}}}]}}"#,
+        figures.clients,
+        figures.users.len(),
+        figures.subscriptions,
+        figures.channels,
+        control.api.node.started.elapsed().as_secs(),
+    )
+    .expect("a String takes everything");
+    Json(json)
+}
