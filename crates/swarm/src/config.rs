@@ -73,8 +73,8 @@ pub struct Config {
     pub connections: u64,
     /// What they speak.
     pub protocol: Protocol,
-    /// Sent with `connect`, where the protocol has that; empty for none.
-    pub token: String,
+    /// Sent with `connect`, where the protocol has that: the clients take them in turn. Empty for none.
+    pub tokens: Vec<String>,
     /// Channels that every client subscribes to, beside those of its target's URL.
     pub channels: Vec<String>,
     /// Clients are dealt out to so many channels, `NAME-1`, `NAME-2` and so on, where `channels` has the one name.
@@ -165,7 +165,7 @@ impl Config {
             targets,
             connections,
             protocol: Protocol::default(),
-            token: String::new(),
+            tokens: Vec::new(),
             channels: Vec::new(),
             channel_count: None,
             connect_rate_per_s: None,
@@ -544,7 +544,7 @@ mod tests {
             change(&mut config);
             config.prepare().unwrap_err()
         };
-        let token = refused(&|c| c.token = "t".to_owned());
+        let token = refused(&|c| c.tokens = vec!["t".to_owned()]);
         assert_eq!(token, ConfigError::NeedsSession("--token"));
         let echo = refused(&|c| {
             c.protocol = Protocol::CentrifugeProtobuf;

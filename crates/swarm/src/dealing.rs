@@ -33,7 +33,7 @@ impl Config {
     pub(crate) fn session(&self, targets: &[Target]) -> Option<SessionPlan> {
         let encoding = self.protocol.encoding()?;
         let channels = distinct(targets.iter().flat_map(|target| &target.channels));
-        Some(SessionPlan::new(encoding, self.token.clone(), channels))
+        Some(SessionPlan::new(encoding, self.tokens.clone(), channels))
     }
 
     /// The channels of stamps, in order; one without a name when the body is plain.

@@ -204,7 +204,7 @@ fn the_same_in_protobuf() {
         );
         let mut config = config(&server, driver, 3, 1);
         config.protocol = Protocol::CentrifugeProtobuf;
-        config.token = "secret".to_owned();
+        config.tokens = vec!["secret".to_owned()];
         let report = run(&config);
         assert_eq!(report.outcome, Outcome::Finished, "{report:#?}");
         assert_eq!(report.pushes[0].received, 3);

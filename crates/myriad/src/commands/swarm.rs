@@ -36,6 +36,9 @@ pub(crate) struct Arguments {
     /// Token that clients send with `connect` [default: none]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
+    /// File with a token on each line, which the clients take in turn. Empty lines do not count [default: none]
+    #[arg(long, value_name = "FILE", value_parser = tokens, conflicts_with = "token")]
+    tokens: Option<Tokens>,
     /// Channel that every client subscribes to; may be repeated [default: those of the URL's ?channel=]
     #[arg(long, value_name = "NAME")]
     channel: Vec<String>,
@@ -247,6 +250,25 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
+/// What a file of tokens has.
+#[derive(Clone, Debug)]
+struct Tokens(Vec<String>);
+
+/// What clients show: one token for all, or those of a file.
+fn shown(token: Option<String>, tokens: Option<Tokens>) -> Vec<String> {
+    tokens.map_or_else(|| token.into_iter().collect(), |tokens| tokens.0)
+}
+
+fn tokens(path: &str) -> Result<Tokens, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let tokens: Vec<String> = lines.map(str::to_owned).collect();
+    if tokens.is_empty() {
+        return Err(format!("{path} has no token: write one on each line"));
+    }
+    Ok(Tokens(tokens))
+}
+
 fn position(text: &str) -> Result<(String, u64), String> {
     let parts = text.rsplit_once(':').filter(|(epoch, _)| !epoch.is_empty());
     let (epoch, offset) = parts
@@ -324,7 +346,7 @@ impl Arguments {
         let client_publish = self.wanted_client_publish();
         let mut config = Config::new(self.targets, self.connections);
         config.protocol = self.protocol.into();
-        config.token = self.token.unwrap_or_default();
+        config.tokens = shown(self.token, self.tokens);
         config.channels = self.channel;
         config.channel_count = self.channels;
         config.echo = echo;

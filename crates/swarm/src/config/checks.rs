@@ -85,7 +85,7 @@ impl Config {
 
     fn check_protocol(&self) -> Result<(), ConfigError> {
         let is_raw = self.protocol == Protocol::Raw;
-        if is_raw && !self.token.is_empty() {
+        if is_raw && !self.tokens.is_empty() {
             return Err(ConfigError::NeedsSession("--token"));
         }
         if !is_raw && self.echo.is_some() {

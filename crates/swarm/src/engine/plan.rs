@@ -76,8 +76,8 @@ pub(crate) struct AnsweredPlan {
 #[derive(Debug)]
 pub(crate) struct SessionPlan {
     pub encoding: Encoding,
-    /// Sent with `connect`; empty for none.
-    pub token: String,
+    /// Sent with `connect`: the clients take them in turn. Empty for none.
+    pub tokens: Vec<String>,
     /// The position from which every terminal's one subscription begins: an epoch and an offset.
     pub recover_from: Option<(String, u64)>,
     /// All channels that terminals subscribe to.
@@ -88,16 +88,23 @@ pub(crate) struct SessionPlan {
 }
 
 impl SessionPlan {
-    pub(crate) fn new(encoding: Encoding, token: String, channels: Vec<String>) -> Self {
+    pub(crate) fn new(encoding: Encoding, tokens: Vec<String>, channels: Vec<String>) -> Self {
         let indices = channels.iter().cloned().zip(0..).collect();
         Self {
             encoding,
-            token,
+            tokens,
             recover_from: None,
             subscribers: vec![0; channels.len()],
             channels,
             indices,
         }
+    }
+
+    /// What a client of the run shows with `connect`; empty for nothing.
+    pub(crate) fn token(&self, number: u64) -> &str {
+        let count = self.tokens.len().max(1) as u64;
+        let turn = usize::try_from(number % count).expect("less than the count");
+        self.tokens.get(turn).map_or("", String::as_str)
     }
 
     /// Counts the subscribers of each channel in a crowd that is dealt to targets in turn.
@@ -246,5 +253,22 @@ impl Plan {
             .max()
             .unwrap_or(0)
             .saturating_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Encoding, SessionPlan};
+
+    #[test]
+    fn clients_take_the_tokens_in_turn() {
+        let plan = |tokens: &[&str]| {
+            let tokens = tokens.iter().map(ToString::to_string).collect();
+            SessionPlan::new(Encoding::Json, tokens, Vec::new())
+        };
+        let two = plan(&["a", "b"]);
+        assert_eq!([0, 1, 2].map(|number| two.token(number)), ["a", "b", "a"]);
+        assert_eq!(plan(&["one"]).token(7), "one");
+        assert_eq!(plan(&[]).token(7), "");
     }
 }

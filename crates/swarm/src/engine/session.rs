@@ -135,7 +135,13 @@ impl Sessions {
     }
 
     /// The commands with which a terminal begins, in messages of a size that servers take.
-    fn first_messages(&self, index: u32, plan: &Plan, target: &PlannedTarget) -> Vec<Vec<u8>> {
+    fn first_messages(
+        &self,
+        index: u32,
+        token: &str,
+        plan: &Plan,
+        target: &PlannedTarget,
+    ) -> Vec<Vec<u8>> {
         let session = plan.session.as_ref().expect("the run has sessions");
         let channel_of =
             |subscription: &Subscription| &session.channels[subscription.channel as usize];
@@ -149,7 +155,7 @@ impl Sessions {
             let (now, later) = rest.split_at(fitting.count().max(1).min(rest.len()));
             messages.push(self.commands(|writer| {
                 if messages.is_empty() {
-                    writer.connect(CONNECT_ID, &session.token, NAME);
+                    writer.connect(CONNECT_ID, token, NAME);
                 }
                 for subscription in now {
                     let recovery = self.recovery(index, slot, subscription.channel);
@@ -184,12 +190,14 @@ impl World {
         let index = token.index as usize;
         self.terminals[index].phase = Phase::Joining;
         let target = &plan.targets[self.target_index(token.index)];
+        let session = plan.session.as_ref().expect("the run has sessions");
+        let shown = session.token(plan.number(self.part, token.index));
         let sessions = self.sessions.as_mut().expect("the run has sessions");
         let mut awaited = vec![CONNECT_ID];
         awaited.extend((0..target.subscriptions.len()).map(subscribe_id));
         sessions.awaited.insert(token.index, awaited);
         sessions.set_answers_pings(token.index, false);
-        for message in sessions.first_messages(token.index, &plan, target) {
+        for message in sessions.first_messages(token.index, shown, &plan, target) {
             self.send_commands(token, &message);
         }
         for (slot, subscription) in target.subscriptions.iter().enumerate() {
@@ -428,7 +436,7 @@ mod tests {
     #[test]
     fn who_subscribes_to_nothing_connects() {
         let (plan, sessions) = sessions(&[]);
-        let messages = sessions.first_messages(0, &plan, &plan.targets[0]);
+        let messages = sessions.first_messages(0, "", &plan, &plan.targets[0]);
         assert_eq!(
             texts(&messages),
             [r#"{"id":1,"connect":{"name":"myriad-swarm"}}"#]
@@ -441,7 +449,7 @@ mod tests {
         let epoch = sessions.epochs.find_or_add(1, "abcdefgh");
         *sessions.place_mut(7, 0) = Place::at(Epoch::UNNAMED, 5);
         *sessions.place_mut(7, 1) = Place::at(epoch, 6);
-        let messages = sessions.first_messages(7, &plan, &plan.targets[0]);
+        let messages = sessions.first_messages(7, "", &plan, &plan.targets[0]);
         let [message] = texts(&messages)[..] else {
             panic!("{messages:?}");
         };
@@ -452,7 +460,7 @@ mod tests {
             lines,
             [r#"{"id":2,"subscribe":{"channel":"a"}}"#, recovering]
         );
-        let others = sessions.first_messages(6, &plan, &plan.targets[0]);
+        let others = sessions.first_messages(6, "", &plan, &plan.targets[0]);
         assert!(!texts(&others)[0].contains("recover"));
     }
 
@@ -460,7 +468,7 @@ mod tests {
     fn commands_for_many_channels_are_dealt_to_messages() {
         let channels: Vec<String> = (0..700).map(|n| format!("{n:0>200}")).collect();
         let (plan, sessions) = sessions(&channels);
-        let messages = sessions.first_messages(0, &plan, &plan.targets[0]);
+        let messages = sessions.first_messages(0, "", &plan, &plan.targets[0]);
         let mut ids = Vec::new();
         for message in texts(&messages) {
             assert!(message.len() < 64 * 1024, "{}", message.len());
