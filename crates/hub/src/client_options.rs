@@ -9,6 +9,10 @@ use std::time::Duration;
 pub struct ClientOptions {
     /// A connection that has not sent its connect command by then ends with code 3502.
     pub stale_close_delay: Duration,
+    /// Time that a client has to refresh its connection after the end of its token.
+    pub expired_close_delay: Duration,
+    /// Time that a client has to refresh a subscription after the end of its token.
+    pub expired_sub_close_delay: Duration,
     /// Publications that one reading of history returns to a client at most.
     pub history_max_publication_limit: u32,
     /// Publications that one recovery reads at most. A client that missed more has not recovered.
@@ -27,6 +31,8 @@ impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             stale_close_delay: Duration::from_secs(10),
+            expired_close_delay: Duration::from_secs(25),
+            expired_sub_close_delay: Duration::from_secs(25),
             history_max_publication_limit: 300,
             recovery_max_publication_limit: 300,
             insecure: false,

@@ -56,11 +56,19 @@ pub enum CloseReason {
     InsufficientState,
     /// The application asked for it. What the client is told is the application's: an [`ApplicationClose`].
     Application,
+    /// Nobody has refreshed the connection.
+    Expired,
+    /// Nobody has refreshed a server-side subscription.
+    SubscriptionExpired,
+    /// The client would have more channels than a connection may.
+    ChannelLimit,
+    /// The client may not connect.
+    PermissionDenied,
 }
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 27] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -84,6 +92,10 @@ impl CloseReason {
         Self::NotAvailable,
         Self::InsufficientState,
         Self::Application,
+        Self::Expired,
+        Self::SubscriptionExpired,
+        Self::ChannelLimit,
+        Self::PermissionDenied,
     ];
 
     /// The value of the metric's `reason` label.
@@ -113,6 +125,10 @@ impl CloseReason {
             Self::NotAvailable => "not_available",
             Self::InsufficientState => "insufficient_state",
             Self::Application => "application",
+            Self::Expired => "expired",
+            Self::SubscriptionExpired => "subscription_expired",
+            Self::ChannelLimit => "channel_limit",
+            Self::PermissionDenied => "permission_denied",
         }
     }
 
@@ -137,6 +153,10 @@ impl CloseReason {
             Self::InappropriateProtocol => DisconnectCode::InappropriateProtocol.code(),
             Self::NotAvailable => DisconnectCode::NotAvailable.code(),
             Self::Application => DisconnectCode::ForceDisconnect.code(),
+            Self::Expired => DisconnectCode::Expired.code(),
+            Self::SubscriptionExpired => DisconnectCode::SubscriptionExpired.code(),
+            Self::ChannelLimit => DisconnectCode::ChannelLimit.code(),
+            Self::PermissionDenied => DisconnectCode::PermissionDenied.code(),
         }
     }
 
@@ -166,6 +186,10 @@ impl CloseReason {
             Self::NotAvailable => "not available",
             Self::InsufficientState => "insufficient state: publications were missed; reconnect",
             Self::Application => "force disconnect",
+            Self::Expired => "connection expired: reconnect with a new token",
+            Self::SubscriptionExpired => "subscription expired: reconnect with a new token",
+            Self::ChannelLimit => "channel limit: too many server-side subscriptions",
+            Self::PermissionDenied => "permission denied: connect as a user",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What only some subscriptions have.
 
+use myriad_wheel::Tick;
 use myriad_wire::centrifuge::Filter;
 use std::sync::Arc;
 
@@ -10,4 +11,8 @@ pub struct SubscriptionDetails {
     pub info: Option<Arc<[u8]>>,
     /// Only publications whose tags pass are delivered.
     pub filter: Option<Box<Filter>>,
+    /// When the subscription expires; none if it does not.
+    pub expires_at: Option<Tick>,
+    /// The client is in no member list of the channel.
+    pub is_hidden: bool,
 }

@@ -13,6 +13,8 @@ pub enum SessionState {
     New,
     /// Its connect command waits for something: what it sends meanwhile waits too.
     Connecting,
+    /// Its connect command was answered with an error: what it sends is not read.
+    Refused,
     /// Its connect command was answered.
     Connected,
 }
@@ -82,6 +84,12 @@ impl Session {
     /// What only some sessions have; made if it has none.
     pub fn details_mut(&mut self) -> &mut SessionDetails {
         self.details.get_or_insert_default()
+    }
+
+    /// When the connection or one of its subscriptions expires, or a tick before; [`NEVER`] if none does.
+    #[must_use]
+    pub fn next_expiry(&self) -> Tick {
+        self.expires_at.min(self.subscription_expires_at)
     }
 
     /// What other clients are told of the connection.

@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::marks::hit;
 use crate::time::ticks;
-use crate::{Hub, Now, Phase, SessionState};
+use crate::{Hub, NEVER, Now, Phase, SessionState};
 use myriad_wheel::Tick;
 use std::time::Duration;
 
@@ -98,8 +98,10 @@ pub enum Due {
     Idle,
     /// The peer did not end its side of a closed connection in time.
     LingerTimeout,
-    /// The client did not send its connect command in time.
+    /// The client did not send its connect command in time. Or it was refused, and has had the time to read that.
     Stale,
+    /// The connection, or one of its subscriptions, has expired. It is due again in each tick until that is later.
+    Expired,
 }
 
 fn after(tick: Tick, ticks: u32) -> Tick {
@@ -206,13 +208,44 @@ impl Hub {
         self.rearm_open(index, now.tick());
     }
 
-    /// Arms an open connection for the earlier of its ping (or pong) and its idle deadline.
+    /// A client is refused: it has so long to read the answer and go.
+    pub fn arm_refused(&mut self, index: u32, time: Duration, now: Now) {
+        self.session_mut(index).state = SessionState::Refused;
+        let deadline = now.tick_after(time);
+        self.connections[index].ping_at = deadline;
+        self.wheel.arm(&mut self.connections, index, deadline);
+    }
+
+    /// When a connection expires; [`NEVER`] for never. Its other deadlines stay.
+    pub fn set_expiry(&mut self, index: u32, deadline: Tick, now: Now) {
+        self.session_mut(index).expires_at = deadline;
+        self.rearm_connected(index, now);
+    }
+
+    /// When the first of a connection's subscriptions expires, or a tick before; [`NEVER`] for never.
+    pub fn set_subscription_expiry(&mut self, index: u32, deadline: Tick, now: Now) {
+        self.session_mut(index).subscription_expires_at = deadline;
+        self.rearm_connected(index, now);
+    }
+
+    /// A client that has not connected has one deadline, which is not to be moved.
+    fn rearm_connected(&mut self, index: u32, now: Now) {
+        if self.connections[index].phase == Phase::Open && !self.is_stranger(index) {
+            self.rearm_open(index, now.tick());
+        }
+    }
+
+    /// Arms an open connection for the earliest of its ping (or pong), its idle deadline and its expiry.
     fn rearm_open(&mut self, index: u32, now: Tick) {
         let timing = self.timing;
         let connection = &self.connections[index];
         let ping = (timing.ping_interval > 0).then_some(connection.ping_at);
         let idle = (timing.idle > 0).then(|| after(connection.last_input, timing.idle));
-        match ping.into_iter().chain(idle).min() {
+        let expiry = connection
+            .session()
+            .map(|session| self.sessions[session].next_expiry())
+            .filter(|&expiry| expiry != NEVER);
+        match ping.into_iter().chain(idle).chain(expiry).min() {
             Some(deadline) => {
                 self.wheel
                     .arm(&mut self.connections, index, deadline.max(after(now, 1)))
@@ -253,6 +286,11 @@ impl Hub {
         if self.is_stranger(index) {
             let deadline = self.connections[index].ping_at;
             return self.is_late(index, deadline, now).then_some(Due::Stale);
+        }
+        let session = self.connections[index].session();
+        if session.is_some_and(|session| self.sessions[session].next_expiry() <= now) {
+            self.rearm_open(index, now);
+            return Some(Due::Expired);
         }
         let timing = self.timing;
         let last_input = self.connections[index].last_input;

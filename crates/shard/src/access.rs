@@ -1,6 +1,6 @@
 //! What tokens and the application grant: plain data that the control plane makes and shards carry out.
 
-use myriad_hub::{Payload, TokenIdentity};
+use myriad_hub::{ApplicationClose, Payload, TokenIdentity};
 use myriad_wire::centrifuge::ErrorCode;
 use std::fmt;
 use std::sync::Arc;
@@ -180,12 +180,7 @@ pub enum Refusal {
         temporary: bool,
     },
     /// The end of the connection.
-    Disconnect {
-        /// 3000 to 4999. From 3500 to 3999 and from 4500 on the client stays away.
-        code: u16,
-        /// At most 123 bytes.
-        reason: Box<str>,
-    },
+    Disconnect(ApplicationClose),
 }
 
 impl From<ErrorCode> for Refusal {

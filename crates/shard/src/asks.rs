@@ -207,10 +207,10 @@ pub(crate) struct AskPlace {
 
 impl AskPlace {
     /// None if the process has as many asks as it may, or no memory for this one.
-    pub(crate) fn take(asks: &Pool, buffered: &Pool, question: &Question) -> Option<Self> {
+    pub(crate) fn take(asks: &Pool, buffered: &Pool, bytes: u64) -> Option<Self> {
         Some(Self {
             _count: Permit::take(asks, 1, 0)?,
-            _bytes: Permit::take(buffered, question.bytes() + OVERHEAD_BYTES, 0)?,
+            _bytes: Permit::take(buffered, bytes + OVERHEAD_BYTES, 0)?,
         })
     }
 }

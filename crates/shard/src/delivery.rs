@@ -4,7 +4,9 @@
 use crate::marks::{Happening, hit};
 use crate::shard::Shard;
 use crate::transport::{Methods, Refused};
-use myriad_hub::{Chunk, CloseReason, Delivery, Due, Encoding, Now, Overflown, Target, Transport};
+use myriad_hub::{
+    Chunk, CloseReason, Delivery, Due, Encoding, Now, Overflown, SessionState, Target, Transport,
+};
 use myriad_reactor::{Reactor, SendOp, Sent, Socket};
 use myriad_wheel::Key;
 use std::ops::Range;
@@ -206,7 +208,8 @@ impl<R: Reactor> Shard<R> {
                 }
                 Due::JoinTimeout => self.refuse_index(index, Refused::join_timeout(), now),
                 Due::LingerTimeout => self.close_reset(index),
-                Due::Stale => self.close_index(index, CloseReason::Stale, now),
+                Due::Stale => self.close_stranger(index, now),
+                Due::Expired => self.handle_expired(index, now),
             }
         }
         // One batch for each transport. Where all have the same, this is one look at each.
@@ -214,6 +217,17 @@ impl<R: Reactor> Shard<R> {
         for alike in pings.chunk_by(|(one, _), (other, _)| one == other) {
             self.ping(alike, now);
         }
+    }
+
+    /// A client that has not connected has had its time.
+    fn close_stranger(&mut self, index: u32, now: Now) {
+        let is_refused = self.hub.session(index).state == SessionState::Refused;
+        let reason = if is_refused {
+            CloseReason::Refused
+        } else {
+            CloseReason::Stale
+        };
+        self.close_index(index, reason, now);
     }
 
     /// Sends connections of one transport their ping: one frame, shared by all.

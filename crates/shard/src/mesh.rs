@@ -352,8 +352,10 @@ impl Mesh {
     }
 
     /// A place for one more question to the control plane; none if the process has no room for it.
-    pub(crate) fn ask_place(&self, question: &Question) -> Option<AskPlace> {
-        AskPlace::take(&self.0.asks, &self.0.buffered, question)
+    /// `text_bytes` is the size of the command, if it is kept beside the question.
+    pub(crate) fn ask_place(&self, question: &Question, text_bytes: usize) -> Option<AskPlace> {
+        let bytes = question.bytes() + text_bytes as u64;
+        AskPlace::take(&self.0.asks, &self.0.buffered, bytes)
     }
 
     /// Asks the control plane.

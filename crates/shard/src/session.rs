@@ -15,11 +15,13 @@ mod members;
 mod publish;
 mod questions;
 mod recovery;
+mod refresh;
 mod refused;
 mod rpc;
 mod single;
 mod subscribe;
 mod unsubscribe;
+mod verify;
 
 pub use members::MembersPage;
 pub(crate) use members::{Gather, MembersQuestion};
@@ -37,7 +39,7 @@ use myriad_hub::{
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{
-    Command, Decoder, Encoding as Format, ErrorCode, FrameWriter, Request,
+    Command, CommandError, Decoder, Encoding as Format, ErrorCode, FrameWriter, Request,
 };
 use questions::Questions;
 use refused::{Asked, Failure, INVALID_TOKEN, bad_request};
@@ -90,9 +92,10 @@ impl Sessions {
         }
     }
 
-    /// Bytes of messages that wait for the answer to a connect command, for checks.
+    /// Bytes of messages that wait for the answer to a connect command, or behind another command, for checks.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.connecting.values().map(Connecting::held_bytes).sum()
+        let held: usize = self.connecting.values().map(Connecting::held_bytes).sum();
+        held + self.asks.behind_bytes()
     }
 
     /// Commands that wait for the control plane.
@@ -118,30 +121,21 @@ impl Sessions {
 impl<R: Reactor> Shard<R> {
     /// Handles the commands of one message.
     pub(crate) fn handle_commands(&mut self, key: Key, message: &[u8], now: Now) {
-        if self.hub.session(key.index).state == SessionState::Connecting {
-            return self.hold_message(key, message, now);
+        match self.hub.session(key.index).state {
+            SessionState::Connecting => return self.hold_message(key, message, now),
+            SessionState::Refused => return,
+            SessionState::New | SessionState::Connected => {}
         }
         let format = format_of(self.hub.connection(key.index).transport());
         let mut commands = Decoder::new(format, message);
+        let mut before = message;
         while let Some(command) = commands.next() {
-            let asked = self.settings.events.then(|| Asked::by(&command));
-            let handled = match command {
-                Ok(command) => self.handle_command(key, command, now),
-                Err(_) => Err((0, bad_request("it is no command"))),
-            };
-            if let (Some(asked), Err((_, failure))) = (asked, handled) {
-                self.note_refused(key, || asked, failure, now);
+            let text = &before[..before.len() - commands.remaining().len()];
+            before = commands.remaining();
+            if command.is_ok() {
+                self.metrics().commands.add(1);
             }
-            match handled {
-                Ok(()) => {}
-                Err((id, Failure::Reply(code))) => self.reply_error(format, id, code, code.text()),
-                Err((id, Failure::Explained(code, sentence))) => {
-                    self.reply_error(format, id, code, sentence);
-                }
-                Err((_, Failure::Close(reason, _))) => {
-                    return self.close_behind_replies(key, reason, now);
-                }
-            }
+            self.handle_read(key, command, text, now);
             if self.sessions.replies.len() > FRAME_BYTES_MAX {
                 self.finish_replies(key, now);
             }
@@ -149,24 +143,65 @@ impl<R: Reactor> Shard<R> {
                 self.sessions.replies.clear();
                 return;
             }
-            if self.hub.session(key.index).state == SessionState::Connecting {
-                let remaining = commands.remaining();
-                if !remaining.is_empty() {
-                    self.hold_message(key, remaining, now);
+            match self.hub.session(key.index).state {
+                SessionState::New | SessionState::Connected => {}
+                SessionState::Refused => break,
+                SessionState::Connecting => {
+                    let remaining = commands.remaining();
+                    if !remaining.is_empty() {
+                        self.hold_message(key, remaining, now);
+                    }
+                    break;
                 }
-                break;
             }
         }
         self.finish_replies(key, now);
+    }
+
+    /// Handles a command that has waited behind another one.
+    fn handle_again(&mut self, key: Key, text: &[u8], now: Now) {
+        if self.hub.connection(key.index).phase != Phase::Open {
+            return;
+        }
+        let format = format_of(self.hub.connection(key.index).transport());
+        if let Some(command) = Decoder::new(format, text).next() {
+            self.handle_read(key, command, text, now);
+        }
+    }
+
+    /// Handles a command that was read from `text`, and says what becomes of it.
+    fn handle_read(
+        &mut self,
+        key: Key,
+        command: Result<Command<'_>, CommandError>,
+        text: &[u8],
+        now: Now,
+    ) {
+        let asked = self.settings.events.then(|| Asked::by(&command));
+        let is_new = self.hub.session(key.index).state == SessionState::New;
+        let handled = match command {
+            Ok(command) => self.handle_command(key, command, text, now),
+            Err(_) => Err((0, bad_request("it is no command"))),
+        };
+        let Err((id, failure)) = handled else {
+            return;
+        };
+        if let Some(asked) = asked {
+            self.note_refused(key, || asked, failure, now);
+        }
+        self.tell_failure(key, id, failure, now);
+        if is_new {
+            self.refuse_client(key, now);
+        }
     }
 
     fn handle_command(
         &mut self,
         key: Key,
         command: Command<'_>,
+        text: &[u8],
         now: Now,
     ) -> Result<(), (u32, Failure)> {
-        self.metrics().commands.add(1);
         let id = command.id;
         let state = self.hub.session(key.index).state;
         let too_deep = command.request.nested_too_deep();
@@ -184,12 +219,14 @@ impl<R: Reactor> Shard<R> {
                 }
             }
             (SessionState::New, Request::Connect(request)) => {
-                self.handle_connect(key, id, &request, now)
+                self.handle_connect(key, id, &request, text, now)
             }
-            (SessionState::New | SessionState::Connecting, _) => {
+            (SessionState::New | SessionState::Connecting | SessionState::Refused, _) => {
                 Err(bad_request("the first command must be connect"))
             }
-            (SessionState::Connected, request) => self.handle_connected(key, id, request, now),
+            (SessionState::Connected, request) => {
+                self.handle_connected(key, id, request, text, now)
+            }
         };
         handled.map_err(|failure| (id, failure))
     }
@@ -200,29 +237,27 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         id: u32,
         request: Request<'_>,
+        text: &[u8],
         now: Now,
     ) -> Result<(), Failure> {
         match request {
-            Request::Subscribe(request) => self.handle_subscribe(key, id, &request, now),
+            Request::Subscribe(request) => self.handle_subscribe(key, id, &request, text, now),
             Request::Unsubscribe(request) => {
-                self.handle_unsubscribe(key, id, &request.channel, now)
+                self.handle_unsubscribe(key, id, &request.channel, text, now)
             }
-            Request::Publish(request) => self.handle_publish(key, id, &request),
+            Request::Publish(request) => self.handle_publish(key, id, &request, text, now),
             Request::Presence(request) => self.handle_presence(key, id, &request),
             Request::PresenceStats(request) => {
                 self.handle_presence_stats(key, id, &request.channel)
             }
             Request::History(request) => self.handle_history(key, id, &request),
-            Request::Rpc(request) => self.handle_rpc(key, id, &request, now),
+            Request::Rpc(request) => self.handle_rpc(key, id, &request, text, now),
             Request::Send(_) => Err(Failure::Close(
                 CloseReason::NotAvailable,
                 "no application takes messages yet",
             )),
-            Request::Refresh(request) if request.token.is_empty() => {
-                Err(bad_request("it has no token"))
-            }
-            Request::Refresh(_) => Err(INVALID_TOKEN),
-            Request::SubRefresh(request) => self.handle_sub_refresh(key, &request),
+            Request::Refresh(request) => self.handle_refresh(key, id, &request, text, now),
+            Request::SubRefresh(request) => self.handle_sub_refresh(key, id, &request, text, now),
             Request::Connect(_) | Request::Pong => {
                 Err(bad_request("the client has connected already"))
             }

@@ -240,6 +240,14 @@ impl ClientTable {
             let advice = "choose more than zero, such as 10s";
             return Err(refuse("client.stale_close_delay", delay, advice));
         }
+        let expired_close_delay = self
+            .expired_close_delay
+            .unwrap_or(Span(defaults.expired_close_delay));
+        bounded("client.expired_close_delay", expired_close_delay)?;
+        let expired_sub_close_delay = self
+            .expired_sub_close_delay
+            .unwrap_or(Span(defaults.expired_sub_close_delay));
+        bounded("client.expired_sub_close_delay", expired_sub_close_delay)?;
         let header = &*self.user_id_http_header;
         if !header
             .bytes()
@@ -250,6 +258,8 @@ impl ClientTable {
         }
         Ok(ClientOptions {
             stale_close_delay: delay.0,
+            expired_close_delay: expired_close_delay.0,
+            expired_sub_close_delay: expired_sub_close_delay.0,
             history_max_publication_limit: number(
                 "client.history_max_publication_limit",
                 self.history_max_publication_limit,

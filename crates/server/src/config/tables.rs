@@ -127,6 +127,10 @@ pub struct ClientTable {
     pub pong_timeout: Option<Span>,
     /// Time for the connect command.
     pub stale_close_delay: Option<Span>,
+    /// Time to refresh a connection after the end of its token.
+    pub expired_close_delay: Option<Span>,
+    /// Time to refresh a subscription after the end of its token.
+    pub expired_sub_close_delay: Option<Span>,
     /// Publications of one reading of history.
     pub history_max_publication_limit: Option<Count>,
     /// Publications of one recovery.

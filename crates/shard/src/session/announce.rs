@@ -43,10 +43,9 @@ impl Leaves {
 }
 
 impl<R: Reactor> Shard<R> {
-    /// Tells subscribers who wish it that a client has joined, if the channel announces that.
-    pub(super) fn announce_join(&mut self, key: Key, channel: &Arc<str>) {
-        let options = self.settings.namespaces.options_of(channel);
-        if !options.is_some_and(|options| options.join_leave) {
+    /// Tells subscribers who wish it that a client has joined, if that is announced.
+    pub(super) fn announce_join(&mut self, key: Key, channel: &Arc<str>, is_announced: bool) {
+        if !is_announced {
             return;
         }
         let Some(subscription) = self.hub.find_subscription(key.index, channel) else {

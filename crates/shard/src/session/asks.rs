@@ -1,6 +1,8 @@
 //! Commands that wait for the control plane: until it answers, or until their deadline. See [`crate::Ask`].
 //!
-//! The shard keeps the deadlines, because its clients must get an answer even if the control plane is busy or stuck.
+//! The shard keeps the deadlines, because its clients must get an answer even if the control plane is busy or stuck. A command that
+//! needs its own words again when the answer comes is kept as it was written, and read a second time. While a client's command
+//! about a channel waits, its later ones about that channel wait behind it: a client's publications keep their order.
 //!
 //! Changes `sessions`; sends by `mesh`.
 
@@ -10,11 +12,11 @@ use crate::asks::{Ask, AskAnswer, AskId, AskPlace, AskingClient, Question};
 use crate::marks::hit;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
-use myriad_hub::{CloseReason, Now, Ticket};
+use myriad_hub::{Now, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, Tick};
-use myriad_wire::centrifuge::{Encoding as Format, ErrorCode, ReplyError};
-use std::collections::BTreeMap;
+use myriad_wire::centrifuge::{Decoder, Encoding as Format, ErrorCode, ReplyError, Request};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// What a client is told when too many commands wait.
@@ -23,13 +25,25 @@ const FULL: &str = "internal server error: too many commands wait for the applic
 /// What a client is told at the deadline.
 const LATE: &str = "internal server error: the application did not answer in time";
 
+/// What a client is told when the application cannot be asked.
+const UNAVAILABLE: &str = "internal server error: the application is not available";
+
+/// Commands of a client about one channel that may wait behind another. Past it they are answered "too many requests".
+const BEHIND_MAX: usize = 64;
+
 /// The asks of a shard's clients that wait. Those of clients that have gone are among them: the control plane works on them all
 /// the same.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     waiting: BTreeMap<AskId, Waiting>,
     last_serial: u64,
+    /// Commands that wait behind one that waits, by client and channel.
+    behind: HashMap<(Key, Box<str>), Behind>,
+    behind_bytes: usize,
 }
+
+/// Commands that wait behind another one, as their client wrote them.
+type Behind = Vec<Box<[u8]>>;
 
 /// A command that waits.
 #[derive(Debug)]
@@ -37,7 +51,22 @@ struct Waiting {
     ticket: Ticket,
     /// Its name, for the log.
     command: &'static str,
+    /// The channel whose later commands wait behind it.
+    channel: Option<Box<str>>,
+    /// As the client wrote it, if that is needed again; empty for what the server asks of its own will.
+    text: Box<[u8]>,
     _place: Arc<AskPlace>,
+}
+
+/// What is asked for a command.
+pub(super) struct Asking<'a> {
+    /// The client's command; 0 for what the server asks of its own will.
+    pub(super) command: u32,
+    /// The channel whose later commands wait behind it.
+    pub(super) channel: Option<&'a str>,
+    /// As the client wrote it, if that is needed again.
+    pub(super) text: &'a [u8],
+    pub(super) question: Question,
 }
 
 impl Asks {
@@ -47,6 +76,10 @@ impl Asks {
             deadline,
             serial: self.last_serial,
         };
+        if let Some(channel) = &waiting.channel {
+            let name = (waiting.ticket.connection, channel.clone());
+            self.behind.insert(name, Vec::new());
+        }
         self.waiting.insert(id, waiting);
         id
     }
@@ -69,6 +102,11 @@ impl Asks {
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
+
+    /// Bytes of commands that wait behind others, for checks.
+    pub(super) fn behind_bytes(&self) -> usize {
+        self.behind_bytes
+    }
 }
 
 impl<R: Reactor> Shard<R> {
@@ -76,12 +114,17 @@ impl<R: Reactor> Shard<R> {
     pub(super) fn ask_control_plane(
         &mut self,
         key: Key,
-        command: u32,
-        question: Question,
+        asking: Asking<'_>,
         now: Now,
     ) -> Result<(), Failure> {
+        let Asking {
+            command,
+            channel,
+            text,
+            question,
+        } = asking;
         let ticket = self.open_ticket(key, command)?;
-        let Some(place) = self.mesh.ask_place(&question) else {
+        let Some(place) = self.mesh.ask_place(&question, text.len()) else {
             hit!(AskFull);
             self.close_ticket(ticket);
             self.metrics().asks_refused.add(1);
@@ -92,6 +135,8 @@ impl<R: Reactor> Shard<R> {
         let waiting = Waiting {
             ticket,
             command: question.command(),
+            channel: channel.map(Into::into),
+            text: text.into(),
             _place: Arc::clone(&place),
         };
         let id = self.sessions.asks.insert(deadline, waiting);
@@ -105,40 +150,6 @@ impl<R: Reactor> Shard<R> {
             _place: place,
         });
         Ok(())
-    }
-
-    /// The control plane has answered.
-    pub(crate) fn handle_ask_answer(
-        &mut self,
-        ticket: Ticket,
-        id: AskId,
-        answer: AskAnswer,
-        now: Now,
-    ) {
-        let Some(Waiting { command, .. }) = self.sessions.asks.remove(id) else {
-            hit!(AskLate);
-            self.metrics().late_answers.add(1);
-            return;
-        };
-        let Some(key) = self.close_ticket(ticket) else {
-            hit!(AskerGone);
-            return;
-        };
-        hit!(AskAnswered);
-        match answer {
-            AskAnswer::Refused(refusal) => self.answer_refusal(key, ticket, command, &refusal, now),
-            AskAnswer::Rpc(data) => {
-                let format = format_of(self.hub.connection(key.index).transport());
-                let Some(data) = data.told(format) else {
-                    return self.close_behind_replies(key, CloseReason::InappropriateProtocol, now);
-                };
-                self.answer(key, now, |writer| writer.rpc(ticket.command, &data));
-            }
-            _ => {
-                let asked = || Asked::command(command, "");
-                self.answer_error(key, ticket, asked, ErrorCode::Internal, now);
-            }
-        }
     }
 
     /// Who asks the control plane.
@@ -160,27 +171,165 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
+    /// Keeps a command about a channel until the one that waits before it is answered. False if none waits.
+    pub(super) fn waits_behind(
+        &mut self,
+        key: Key,
+        channel: &str,
+        text: &[u8],
+    ) -> Result<bool, Failure> {
+        if self.sessions.asks.behind.is_empty() {
+            return Ok(false);
+        }
+        let Some(behind) = self.sessions.asks.behind.get_mut(&(key, channel.into())) else {
+            return Ok(false);
+        };
+        if behind.len() >= BEHIND_MAX || !self.hub.reserve_buffered(text.len()) {
+            return Err(ErrorCode::TooManyRequests.into());
+        }
+        behind.push(text.into());
+        self.sessions.asks.behind_bytes += text.len();
+        Ok(true)
+    }
+
+    /// The control plane has answered.
+    pub(crate) fn handle_ask_answer(
+        &mut self,
+        ticket: Ticket,
+        id: AskId,
+        answer: AskAnswer,
+        now: Now,
+    ) {
+        let Some(waiting) = self.sessions.asks.remove(id) else {
+            hit!(AskLate);
+            self.metrics().late_answers.add(1);
+            return;
+        };
+        let key = self.close_ticket(ticket);
+        hit!(AskerGone if key.is_none());
+        hit!(AskAnswered if key.is_some());
+        self.finish_ask(key, waiting, answer, now);
+    }
+
     /// Answers commands whose deadline has come, as many as a slice of work has.
     pub(crate) fn handle_ask_deadlines(&mut self, now: Now) {
         for _ in 0..self.settings.slice_max {
             let Some(waiting) = self.sessions.asks.pop_due(now.tick()) else {
                 return;
             };
-            let Waiting {
-                ticket, command, ..
-            } = waiting;
             hit!(AskTimeout);
             self.metrics().ask_timeouts.add(1);
-            if let Some(key) = self.close_ticket(ticket) {
-                let asked = || Asked::command(command, "");
-                self.answer_explained(key, ticket, asked, ErrorCode::Internal, LATE, now);
-            }
+            let key = self.close_ticket(waiting.ticket);
+            let refusal = Refusal::Error {
+                code: ErrorCode::Internal.code(),
+                message: LATE.into(),
+                temporary: true,
+            };
+            self.finish_ask(key, waiting, AskAnswer::Refused(refusal), now);
         }
     }
 
     /// When [`Shard::handle_ask_deadlines`] has something to do.
     pub(crate) fn next_ask_deadline(&self) -> Option<Tick> {
         self.sessions.asks.next_deadline()
+    }
+
+    /// A command does not wait any more. It is carried out, and then those that waited behind it. `key` is none if its client has
+    /// gone.
+    fn finish_ask(&mut self, key: Option<Key>, waiting: Waiting, answer: AskAnswer, now: Now) {
+        let behind = waiting.channel.clone().and_then(|channel| {
+            let name = (waiting.ticket.connection, channel);
+            self.sessions.asks.behind.remove(&name)
+        });
+        if let Some(key) = key {
+            let (ticket, command) = (waiting.ticket, waiting.command);
+            if waiting.text.is_empty() {
+                self.handle_own_answer(key, waiting.channel.as_deref(), answer, now);
+            } else {
+                self.carry_on(key, ticket, command, &waiting.text, answer, now);
+            }
+        }
+        for text in behind.into_iter().flatten() {
+            self.sessions.asks.behind_bytes -= text.len();
+            self.hub.release_buffered(text.len());
+            if let Some(key) = key {
+                self.handle_again(key, &text, now);
+            }
+        }
+        if let Some(key) = key {
+            self.finish_replies(key, now);
+        }
+    }
+
+    /// Carries out a command with what the control plane has answered.
+    fn carry_on(
+        &mut self,
+        key: Key,
+        ticket: Ticket,
+        command: &'static str,
+        text: &[u8],
+        answer: AskAnswer,
+        now: Now,
+    ) {
+        let format = format_of(self.hub.connection(key.index).transport());
+        let Some(Ok(read)) = Decoder::new(format, text).next() else {
+            unreachable!("it was read before");
+        };
+        let channel = read.request.channel().to_owned();
+        let handled = match (read.request, answer) {
+            (_, AskAnswer::Refused(refusal)) => {
+                return self.answer_refusal(key, ticket, command, &refusal, now);
+            }
+            (_, AskAnswer::Unavailable) => {
+                Err(Failure::Explained(ErrorCode::Internal, UNAVAILABLE))
+            }
+            (Request::Connect(request), AskAnswer::Connect(grant)) => {
+                self.connect_granted(key, read.id, &request, *grant, now)
+            }
+            (Request::Connect(_), AskAnswer::Token(fault)) => {
+                Err(super::verify::connection_failure(fault))
+            }
+            (Request::Refresh(_), AskAnswer::Connect(grant)) => {
+                self.refresh_connection(key, read.id, *grant, now)
+            }
+            (Request::Refresh(_), AskAnswer::Token(fault)) => Err(super::refresh::failure(fault)),
+            (Request::Subscribe(request), AskAnswer::Subscribe(grant)) => {
+                self.subscribe_granted(key, read.id, &request, *grant, now)
+            }
+            (Request::Subscribe(_), AskAnswer::Token(fault)) => {
+                Err(super::verify::subscription_failure(fault))
+            }
+            (Request::SubRefresh(request), AskAnswer::Subscribe(grant)) => {
+                self.refresh_subscription(key, read.id, &request.channel, *grant, now)
+            }
+            (Request::SubRefresh(request), AskAnswer::Token(fault)) => {
+                self.fail_sub_refresh(key, read.id, &request.channel, fault)
+            }
+            (Request::Publish(request), AskAnswer::Publish(grant)) => {
+                self.publish_granted(key, read.id, &request, *grant)
+            }
+            (Request::Rpc(_), AskAnswer::Rpc(data)) => self.answer_rpc(key, read.id, &data),
+            _ => Err(Failure::Explained(ErrorCode::Internal, UNAVAILABLE)),
+        };
+        if let Err(failure) = handled {
+            self.note_refused(key, || Asked::command(command, &channel), failure, now);
+            self.tell_failure(key, read.id, failure, now);
+            if command == "connect" {
+                self.refuse_client(key, now);
+            }
+        }
+    }
+
+    /// What the server has asked of its own will is answered: whether a connection goes on, or a subscription.
+    fn handle_own_answer(&mut self, key: Key, channel: Option<&str>, answer: AskAnswer, now: Now) {
+        match (channel, answer) {
+            (None, AskAnswer::Refresh(grant)) => self.handle_refreshed(key, *grant, now),
+            (None, _) => self.refresh_later(key, now),
+            (Some(channel), AskAnswer::SubRefresh(grant)) => {
+                self.handle_sub_refreshed(key, channel, *grant, now);
+            }
+            (Some(channel), _) => self.refresh_subscription_later(key, channel, now),
+        }
     }
 
     /// Tells a client that the application refuses its command.
@@ -205,11 +354,11 @@ impl<R: Reactor> Shard<R> {
                     temporary: *temporary,
                 };
                 self.answer(key, now, |writer| writer.error(ticket.command, error));
+                if command == "connect" {
+                    self.refuse_client(key, now);
+                }
             }
-            Refusal::Disconnect { .. } => {
-                let asked = || Asked::command(command, "");
-                self.answer_error(key, ticket, asked, ErrorCode::NotAvailable, now);
-            }
+            Refusal::Disconnect(close) => self.close_by_application(key, close, now),
         }
     }
 }

@@ -1,13 +1,21 @@
 //! `connect`: the first command of a client.
 
-use super::granted::{Outcome, Wish, write_connect};
-use super::{Failure, INVALID_TOKEN, bad_request};
+use super::asks::Asking;
+use super::granted::{Outcome, Wish, overridden, write_connect};
+use super::publish::payload_of;
+use super::refresh::fingerprint;
+use super::verify::{Later, check_readable};
+use super::{Failure, bad_request};
+use crate::access::{ConnectGrant, SubscribeGrant};
+use crate::asks::Question;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
-use myriad_hub::{CloseReason, Now, SessionState, SubscriptionFlags};
+use myriad_hub::{CloseReason, NameError, Now, SessionState, SubscriptionFlags};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{ConnectRequest, ConnectResult, SubscribeRequest};
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Who the server says it is.
@@ -16,7 +24,7 @@ const VERSION: &str = concat!("myriad ", env!("CARGO_PKG_VERSION"));
 /// Bytes that a client may send while its connect command waits.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 
-/// A connect command that waits for server-side subscriptions.
+/// A connect command that waits for the control plane, or for server-side subscriptions.
 #[derive(Debug, Default)]
 pub(super) struct Connecting {
     command: u32,
@@ -27,6 +35,10 @@ pub(super) struct Connecting {
     /// Messages that came meanwhile, in their order.
     held: Vec<Vec<u8>>,
     held_bytes: usize,
+    /// Seconds until the client has to refresh the connection.
+    ttl: Option<u32>,
+    /// What the application says, in the client's format.
+    data: Vec<u8>,
 }
 
 impl Connecting {
@@ -35,39 +47,242 @@ impl Connecting {
     }
 }
 
+/// Who says that a client may connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GrantedBy {
+    /// The server's own rules.
+    Rules,
+    Token,
+    Application,
+}
+
 impl<R: Reactor> Shard<R> {
     pub(super) fn handle_connect(
         &mut self,
         key: Key,
         id: u32,
         request: &ConnectRequest<'_>,
+        text: &[u8],
         now: Now,
     ) -> Result<(), Failure> {
+        self.keep_emulated_headers(key, request);
         if !request.token.is_empty() {
-            return Err(INVALID_TOKEN);
+            return match self.verify_connection(&request.token)? {
+                Ok(grant) => self.begin_connect(key, id, request, grant, GrantedBy::Token, now),
+                Err(Later) => self.ask_about_connect(key, id, request, text, now),
+            };
         }
+        if self.settings.access.connect_proxy {
+            return self.ask_about_connect(key, id, request, text, now);
+        }
+        self.check_anonymous(self.is_anonymous(key))?;
+        let grant = ConnectGrant {
+            user: self.hub.session(key.index).user.clone(),
+            ..ConnectGrant::default()
+        };
+        self.begin_connect(key, id, request, grant, GrantedBy::Rules, now)
+    }
+
+    /// Whether a client may connect that nothing but the server's rules speaks for.
+    fn check_anonymous(&self, is_anonymous: bool) -> Result<(), Failure> {
         let client = &self.settings.client;
         let may = self.settings.anonymous
             || client.insecure
             || client.allow_anonymous_connect_without_token;
-        if self.is_anonymous(key) && !may {
+        if is_anonymous && !may {
             return Err(bad_request(
-                "anonymous clients may not connect: start the server with --anonymous, or let a proxy name the user (client.user_id_http_header)",
+                "anonymous clients may not connect: show a token, start the server with --anonymous, or let a proxy name the user (client.user_id_http_header)",
+            ));
+        }
+        Ok(())
+    }
+
+    fn ask_about_connect(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: &ConnectRequest<'_>,
+        text: &[u8],
+        now: Now,
+    ) -> Result<(), Failure> {
+        let token = (!request.token.is_empty()).then(|| request.token.as_ref().into());
+        let asks_application = token.is_none();
+        let data = asks_application && !request.data.is_empty();
+        let channels = request.subs.keys().filter(|_| asks_application);
+        let question = Question::Connect {
+            token,
+            data: data.then(|| payload_of(request.data)),
+            name: request.name.as_ref().into(),
+            version: request.version.as_ref().into(),
+            channels: channels.map(|channel| channel.as_ref().into()).collect(),
+        };
+        let asking = Asking {
+            command: id,
+            channel: None,
+            text,
+            question,
+        };
+        self.ask_control_plane(key, asking, now)?;
+        self.hub.session_mut(key.index).state = SessionState::Connecting;
+        self.sessions
+            .connecting
+            .insert(key.index, Connecting::default());
+        Ok(())
+    }
+
+    /// Keeps those of the command's headers that the application is to be sent.
+    fn keep_emulated_headers(&mut self, key: Key, request: &ConnectRequest<'_>) {
+        let wanted = Arc::clone(&self.settings.access.emulated_headers);
+        if wanted.is_empty() || request.headers.is_empty() {
+            return;
+        }
+        let kept: Vec<(Box<str>, Box<str>)> = request
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .filter(|(name, _)| wanted.iter().any(|wanted| **wanted == **name))
+            .map(|(name, value)| (name.into(), value.as_ref().into()))
+            .collect();
+        if !kept.is_empty() {
+            let details = self.hub.session_mut(key.index).details_mut();
+            details.emulated_headers = Some(kept.into());
+        }
+    }
+
+    /// The control plane has verified the client's token, or the application has answered.
+    pub(super) fn connect_granted(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: &ConnectRequest<'_>,
+        grant: ConnectGrant,
+        now: Now,
+    ) -> Result<(), Failure> {
+        if !request.token.is_empty() {
+            return self.begin_connect(key, id, request, grant, GrantedBy::Token, now);
+        }
+        self.begin_connect(key, id, request, grant, GrantedBy::Application, now)
+    }
+
+    /// Connects a client that may connect. It is answered when its server-side subscriptions are made.
+    fn begin_connect(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: &ConnectRequest<'_>,
+        grant: ConnectGrant,
+        by: GrantedBy,
+        now: Now,
+    ) -> Result<(), Failure> {
+        let is_anonymous = grant.user.is_none();
+        let refuses_anonymous = self.settings.access.disallow_anonymous_connection_tokens;
+        if by == GrantedBy::Token && is_anonymous && refuses_anonymous {
+            return Err(Failure::Close(
+                CloseReason::PermissionDenied,
+                "its token names no user (client.disallow_anonymous_connection_tokens)",
+            ));
+        }
+        let format = format_of(self.hub.connection(key.index).transport());
+        check_readable(format, grant.data.as_ref())?;
+        let data = grant.data.as_ref().and_then(|data| data.told(format));
+        let data = data.map(Cow::into_owned).unwrap_or_default();
+        let (left, mut wanted) = (grant.expires_in, Vec::new());
+        self.note_grant(key, grant, &mut wanted);
+        let ttl = self.set_connection_expiry(key, left, now);
+        self.add_own_subscriptions(key, request, by, &mut wanted)?;
+        let limit = self.settings.subscriptions_max.min(u32::from(u8::MAX));
+        if wanted.len() > limit as usize {
+            return Err(Failure::Close(
+                CloseReason::ChannelLimit,
+                "more server-side subscriptions than client.channel_limit",
             ));
         }
         self.hub.session_mut(key.index).state = SessionState::Connecting;
-        let connecting = Connecting {
-            command: id,
-            // The command itself counts as one, so that no subscription that is made at once answers it.
-            waiting: 1,
-            ..Connecting::default()
-        };
-        self.sessions.connecting.insert(key.index, connecting);
-        if let Some(channel) = self.personal_channel(key) {
-            self.subscribe_server_side(key, &channel, request, now)?;
+        let connecting = self.sessions.connecting.entry(key.index).or_default();
+        connecting.command = id;
+        // The command itself counts as one, so that no subscription that is made at once answers it.
+        connecting.waiting = 1;
+        connecting.ttl = ttl;
+        connecting.data = data;
+        for (channel, grant) in wanted {
+            self.subscribe_server_side(key, &channel, request, grant, now)?;
         }
         self.end_wait(key, now);
         Ok(())
+    }
+
+    /// Notes what a session is granted, and appends the subscriptions that it is granted.
+    fn note_grant(
+        &mut self,
+        key: Key,
+        grant: ConnectGrant,
+        wanted: &mut Vec<(Arc<str>, Option<Box<SubscribeGrant>>)>,
+    ) {
+        let granted = fingerprint(grant.subscriptions.iter().map(|(channel, _)| channel));
+        let session = self.hub.session_mut(key.index);
+        session.user = grant.user;
+        let has_details = grant.info.is_some() || grant.meta.is_some() || grant.token.is_some();
+        if has_details || granted != 0 {
+            let details = session.details_mut();
+            details.info = grant.info;
+            details.meta = grant.meta;
+            details.token = grant.token;
+            details.granted_channels = granted;
+        }
+        let subscriptions = grant.subscriptions.into_iter();
+        wanted.extend(subscriptions.map(|(channel, grant)| (channel, Some(Box::new(grant)))));
+    }
+
+    /// Appends the user's personal channel, and channels that the client had and may subscribe to by itself. The application knows
+    /// which ones it wants: it is told of them.
+    fn add_own_subscriptions(
+        &self,
+        key: Key,
+        request: &ConnectRequest<'_>,
+        by: GrantedBy,
+        wanted: &mut Vec<(Arc<str>, Option<Box<SubscribeGrant>>)>,
+    ) -> Result<(), Failure> {
+        let mut known: HashSet<Arc<str>> =
+            wanted.iter().map(|(channel, _)| channel.clone()).collect();
+        if known.len() < wanted.len() {
+            wanted.retain(|(channel, _)| known.remove(channel));
+            known = wanted.iter().map(|(channel, _)| channel.clone()).collect();
+        }
+        if let Some(channel) = self.personal_channel(key)
+            && known.insert(channel.as_str().into())
+        {
+            wanted.push((channel.into(), None));
+        }
+        let had = request.subs.keys().filter(|_| by != GrantedBy::Application);
+        for channel in had {
+            if !known.contains(&**channel) && self.may_have(key, channel)? {
+                wanted.push((channel.as_ref().into(), None));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a client may subscribe to a channel without a token and without asking the application.
+    fn may_have(&self, key: Key, channel: &str) -> Result<bool, Failure> {
+        let user = self.hub.session(key.index).user.as_deref();
+        let user = user.unwrap_or_default();
+        let named = self
+            .settings
+            .namespaces
+            .check_subscribable(channel, user, false);
+        let named = match named {
+            Ok(named) => named,
+            Err(NameError::UnknownNamespace) => {
+                return Err(bad_request("a channel that it had has no namespace"));
+            }
+            Err(_) => return Ok(false),
+        };
+        if self.is_anothers(key, channel, named.options) {
+            return Ok(false);
+        }
+        let options = named.options;
+        let asks = options.proxies.subscribe.is_some();
+        Ok(named.names_user || !asks && self.may(options.subscribe, self.is_anonymous(key), false))
     }
 
     /// The channel of the user's own.
@@ -82,12 +297,18 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         channel: &str,
         request: &ConnectRequest<'_>,
+        grant: Option<Box<SubscribeGrant>>,
         now: Now,
     ) -> Result<(), Failure> {
         let Some(options) = self.settings.namespaces.options_of(channel) else {
-            return Err(bad_request("the personal channel has no namespace"));
+            return Err(bad_request(
+                "a channel that the server subscribes it to has no namespace",
+            ));
         };
-        let options = Arc::clone(options);
+        let overrides = grant.as_ref().map(|grant| grant.overrides);
+        let options = overridden(options, overrides.unwrap_or_default());
+        let format = format_of(self.hub.connection(key.index).transport());
+        check_readable(format, grant.as_ref().and_then(|grant| grant.data.as_ref()))?;
         let none = SubscribeRequest::default();
         let known = request.subs.get(channel);
         let flags = if options.force_push_join_leave {
@@ -100,11 +321,18 @@ impl<R: Reactor> Shard<R> {
             options: &options,
             flags,
             filter: None,
+            grant,
         };
         if let Some(connecting) = self.sessions.connecting.get_mut(&key.index) {
             connecting.waiting += 1;
         }
-        self.begin_subscribe(key, 0, channel, wish, now)
+        let made = self.begin_subscribe(key, 0, channel, wish, now);
+        made.map_err(|_| {
+            Failure::Close(
+                CloseReason::Overloaded,
+                "a server-side subscription could not be made",
+            )
+        })
     }
 
     /// A server-side subscription of a client that connects is made.
@@ -145,6 +373,8 @@ impl<R: Reactor> Shard<R> {
             // Whole seconds, rounded up: a client that is told too few would give up too early.
             ping: u32::try_from(ping.as_millis().div_ceil(1000)).unwrap_or(u32::MAX),
             pong: !ping.is_zero(),
+            ttl: connecting.ttl,
+            data: &connecting.data,
             ..ConnectResult::default()
         };
         let format = format_of(self.hub.connection(key.index).transport());
@@ -164,8 +394,8 @@ impl<R: Reactor> Shard<R> {
         }
         self.metrics().client_connects.add(1);
         self.end_older_connections(key);
-        for (channel, _) in &connecting.done {
-            self.announce_join(key, channel);
+        for (channel, outcome) in &connecting.done {
+            self.announce_join(key, channel, outcome.terms.is_announced);
         }
         if !connecting.held.is_empty() {
             self.finish_replies(key, now);

@@ -1,6 +1,7 @@
 //! What a client is granted with a subscription, and how it is told. Changes nothing.
 
 use super::recovery::Missed;
+use crate::access::{OptionOverrides, SubscribeGrant};
 use crate::shard::Shard;
 use myriad_hub::{
     ChannelOptions, Kept, Position, RecoveryMode, Since, SlowConsumer, SubscriptionFlags,
@@ -21,6 +22,30 @@ pub(super) struct Wish<'a> {
     pub(super) options: &'a Arc<ChannelOptions>,
     pub(super) flags: SubscriptionFlags,
     pub(super) filter: Option<Filter>,
+    /// What its token or the application grants; none without either.
+    pub(super) grant: Option<Box<SubscribeGrant>>,
+}
+
+/// The options of a channel for one subscription.
+pub(super) fn overridden(
+    options: &Arc<ChannelOptions>,
+    overrides: OptionOverrides,
+) -> Arc<ChannelOptions> {
+    if overrides == OptionOverrides::default() {
+        return Arc::clone(options);
+    }
+    let mut own = ChannelOptions::clone(options);
+    let set = |option: &mut bool, value: Option<bool>| *option = value.unwrap_or(*option);
+    set(&mut own.presence, overrides.presence);
+    set(&mut own.join_leave, overrides.join_leave);
+    set(
+        &mut own.force_push_join_leave,
+        overrides.force_push_join_leave,
+    );
+    set(&mut own.force_positioning, overrides.force_positioning);
+    set(&mut own.force_recovery, overrides.force_recovery);
+    set(&mut own.auto_cache_recover, overrides.cache_recover);
+    Arc::new(own)
 }
 
 /// What a client was granted.
@@ -36,6 +61,8 @@ pub(super) struct Terms {
     pub(super) fails_if_unrecoverable: bool,
     /// Publications may come as deltas.
     pub(super) delta: bool,
+    /// Its join is announced.
+    pub(super) is_announced: bool,
 }
 
 /// A subscription that may be made: who asked, and for what.
@@ -50,8 +77,8 @@ pub(super) struct Granted {
     pub(super) since: Since,
     pub(super) mode: RecoveryMode,
     pub(super) is_asked: bool,
-    /// Its join is announced.
-    pub(super) is_announced: bool,
+    /// What its token or the application grants.
+    pub(super) grant: Option<Box<SubscribeGrant>>,
 }
 
 /// Bytes of an epoch that are kept. Ours have eight, so that a longer one is no epoch of ours whatever follows.
@@ -72,6 +99,10 @@ pub(super) struct Outcome {
     pub(super) position: Position,
     /// What it missed; none if that was not asked for, or is not whole.
     pub(super) recovered: Option<Vec<Kept>>,
+    /// Seconds until the client has to refresh the subscription.
+    pub(super) ttl: Option<u32>,
+    /// What the application says, in the client's format.
+    pub(super) data: Vec<u8>,
 }
 
 impl Outcome {
@@ -96,7 +127,8 @@ impl Outcome {
             recovered: is_recovered,
             was_recovering: terms.recover_from.is_some(),
             delta: terms.delta,
-            ..SubscribeResult::default()
+            ttl: self.ttl,
+            data: &self.data,
         }
     }
 
@@ -146,7 +178,7 @@ impl<R: Reactor> Shard<R> {
             since: since(wish.request.offset, &wish.request.epoch),
             mode: wish.options.recovery_mode,
             is_asked: wish.request.recover,
-            is_announced: wish.options.join_leave,
+            grant: wish.grant,
         }
     }
 
@@ -181,6 +213,7 @@ impl<R: Reactor> Shard<R> {
                 && &*request.delta == "fossil"
                 && positioned
                 && !drops,
+            is_announced: options.join_leave,
         }
     }
 }

@@ -191,6 +191,10 @@ impl<R: Reactor> Shard<R> {
         let members = self.hub.members_of(channel);
         members
             .filter(|(connection, _, _)| self.hub.connection(*connection).has_session())
+            .filter(|(_, subscription, _)| {
+                let details = self.hub.details(*subscription);
+                !details.is_some_and(|details| details.is_hidden)
+            })
             .map(|(connection, subscription, _)| (connection, subscription))
     }
 

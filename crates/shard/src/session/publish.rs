@@ -1,6 +1,9 @@
 //! `publish`.
 
 use super::Failure;
+use super::asks::Asking;
+use crate::access::PublishGrant;
+use crate::asks::Question;
 use crate::mesh::{PublishOptions, PublishRefused};
 use crate::shard::Shard;
 use myriad_hub::{Asker, Content, DataFormat, Now, Payload, Ticket};
@@ -37,17 +40,63 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         id: u32,
         request: &PublishRequest<'_>,
+        text: &[u8],
+        now: Now,
     ) -> Result<(), Failure> {
         let channel = &*request.channel;
         let options = self.options_of(channel)?;
         let payload = payload(request.data, options.data_format)?;
-        let subscription = self.hub.find_subscription(key.index, channel);
+        if self.waits_behind(key, channel, text)? {
+            return Ok(());
+        }
+        if let Some(proxy) = &options.proxies.publish {
+            let asking = Asking {
+                command: id,
+                channel: Some(channel),
+                text,
+                question: Question::Publish {
+                    channel: channel.into(),
+                    data: payload,
+                    proxy: Arc::clone(proxy),
+                },
+            };
+            return self.ask_control_plane(key, asking, now);
+        }
+        let is_subscribed = self.hub.find_subscription(key.index, channel).is_some();
         let is_anonymous = self.is_anonymous(key);
-        if !self.may(options.publish, is_anonymous, subscription.is_some()) {
+        if !self.may(options.publish, is_anonymous, is_subscribed) {
             return Err(ErrorCode::PermissionDenied.into());
         }
+        self.submit(key, id, channel, payload, PublishGrant::default())
+    }
+
+    /// The application allows a publication, and may have changed it.
+    pub(super) fn publish_granted(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: &PublishRequest<'_>,
+        mut grant: PublishGrant,
+    ) -> Result<(), Failure> {
+        let data = grant.data.take();
+        let data = data.unwrap_or_else(|| payload_of(request.data));
+        self.submit(key, id, &request.channel, data, grant)
+    }
+
+    /// Sends a client's publication to the channel's home.
+    fn submit(
+        &mut self,
+        key: Key,
+        id: u32,
+        channel: &str,
+        payload: Payload,
+        grant: PublishGrant,
+    ) -> Result<(), Failure> {
+        let options = self.options_of(channel)?;
+        let subscription = self.hub.find_subscription(key.index, channel);
         let content = Content {
             publisher: Some(Arc::new(self.client_info(key, subscription))),
+            tags: grant.tags.into(),
             ..Content::new(payload)
         };
         if self.hub.refuses_publications(channel) {
@@ -59,7 +108,13 @@ impl<R: Reactor> Shard<R> {
         let submitted = self.mesh.submit(
             channel,
             content.into(),
-            PublishOptions::default(),
+            PublishOptions {
+                idempotency_key: grant.idempotency_key,
+                delta: grant.delta,
+                skip_history: grant.skip_history,
+                version: grant.version,
+                version_epoch: grant.version_epoch,
+            },
             Some(Asker::Session(ticket)),
             sender,
         );

@@ -5,10 +5,11 @@ use crate::mesh::Mesh;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
 use crate::transport::close_frame_of;
-use myriad_hub::{CloseReason, Kept, NameError, Now, Ticket, Transport};
+use myriad_hub::{CloseReason, Kept, NameError, Now, Phase, Ticket, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{Command, CommandError, Encoding as Format, ErrorCode, ReplyError};
+use std::time::Duration;
 
 /// A command that is not carried out. The client erred, or lacks a right, or the server cannot for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +27,14 @@ pub(super) const fn bad_request(cause: &'static str) -> Failure {
     Failure::Close(CloseReason::BadRequest, cause)
 }
 
-/// The end of a connection whose client showed a token: no key to verify one with can be configured yet.
+/// The end of a connection whose client showed a token to a server that has no key to verify one with.
 pub(super) const INVALID_TOKEN: Failure = Failure::Close(
     CloseReason::InvalidToken,
-    "it showed a token, and no token is valid yet",
+    "it showed a token, and no key for tokens is configured (client.token)",
 );
+
+/// Time that a client has to read why it may not connect, and to go.
+const REFUSED_TIME: Duration = Duration::from_secs(5);
 
 impl From<ErrorCode> for Failure {
     fn from(code: ErrorCode) -> Self {
@@ -99,6 +103,25 @@ impl<R: Reactor> Shard<R> {
                 reason,
             }))
         });
+    }
+
+    /// Tells a client why its command is not carried out.
+    pub(super) fn tell_failure(&mut self, key: Key, id: u32, failure: Failure, now: Now) {
+        let format = format_of(self.hub.connection(key.index).transport());
+        match failure {
+            Failure::Reply(code) => self.reply_error(format, id, code, code.text()),
+            Failure::Explained(code, sentence) => self.reply_error(format, id, code, sentence),
+            Failure::Close(reason, _) => self.close_behind_replies(key, reason, now),
+        }
+    }
+
+    /// A client may not connect, and has been told why. What it sends from now on is not read: behind the connect command there may
+    /// be others that count on it.
+    pub(super) fn refuse_client(&mut self, key: Key, now: Now) {
+        self.forget_connecting(key.index);
+        if self.hub.connection(key.index).phase == Phase::Open {
+            self.hub.arm_refused(key.index, REFUSED_TIME, now);
+        }
     }
 
     /// Ends a connection behind the replies that were gathered.

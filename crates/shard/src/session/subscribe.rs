@@ -1,16 +1,23 @@
 //! `subscribe`: who may, and how a subscription is made, also those by the server. Changes `hub` and `sessions`; sends by `mesh`.
 
-use super::granted::{Granted, Outcome, Terms, Wish};
+use super::asks::Asking;
+use super::granted::{Granted, Outcome, Terms, Wish, overridden};
+use super::publish::payload_of;
 use super::questions::Question;
-use super::{Asked, Failure, INVALID_TOKEN, TICKETS_MAX, bad_request};
+use super::verify::{Later as LaterVerdict, check_readable, subscription_failure};
+use super::{Asked, Failure, TICKETS_MAX, bad_request};
+use crate::access::SubscribeGrant;
+use crate::asks::Question as AskQuestion;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
 use myriad_hub::{
-    ChannelOptions, Kept, Now, Position, Recover, Subscribed, SubscriptionFlags, SubscriptionId,
+    ChannelOptions, Kept, Now, Position, Recover, Subscribable, Subscribed, SubscriptionFlags,
+    SubscriptionId,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{ErrorCode, Filter, SubRefreshRequest, SubscribeRequest};
+use myriad_wire::centrifuge::{ErrorCode, Filter, SubscribeRequest};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A subscription that waits for its home.
@@ -19,6 +26,8 @@ pub(super) struct Pending {
     /// The client's command; 0 for a subscription by the server.
     pub(super) command: u32,
     pub(super) terms: Terms,
+    /// What its token or the application grants.
+    pub(super) grant: Option<Box<SubscribeGrant>>,
     /// Later commands for the channel, in their order: the first of them ends the subscription as soon as it is made.
     pub(super) later: Vec<Later>,
 }
@@ -44,8 +53,61 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         id: u32,
         request: &SubscribeRequest<'_>,
+        text: &[u8],
         now: Now,
     ) -> Result<(), Failure> {
+        let channel = &*request.channel;
+        self.check_subscribe(request)?;
+        if self.waits_behind(key, channel, text)? {
+            return Ok(());
+        }
+        self.check_room(key, request)?;
+        let (token, data, proxy) = if request.token.is_empty() {
+            let named = self.check_named(key, request, false)?;
+            match &named.options.proxies.subscribe {
+                Some(name) if !named.names_user => {
+                    let data = (!request.data.is_empty()).then(|| payload_of(request.data));
+                    (None, data, Some(Arc::clone(name)))
+                }
+                _ => return self.subscribe_checked(key, id, request, None, now),
+            }
+        } else {
+            self.check_named(key, request, true)?;
+            let verified = self.verify_subscription(key, &request.token, channel);
+            match verified.map_err(subscription_failure)? {
+                Ok(grant) => return self.subscribe_granted(key, id, request, grant, now),
+                Err(LaterVerdict) => (Some(request.token.as_ref().into()), None, None),
+            }
+        };
+        let asking = Asking {
+            command: id,
+            channel: Some(channel),
+            text,
+            question: AskQuestion::Subscribe {
+                channel: channel.into(),
+                token,
+                data,
+                proxy,
+            },
+        };
+        self.ask_control_plane(key, asking, now)
+    }
+
+    /// A token or the application grants a client what it asks for.
+    pub(super) fn subscribe_granted(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: &SubscribeRequest<'_>,
+        grant: SubscribeGrant,
+        now: Now,
+    ) -> Result<(), Failure> {
+        self.check_room(key, request)?;
+        self.subscribe_checked(key, id, request, Some(Box::new(grant)), now)
+    }
+
+    /// What is wrong with a subscribe command by itself.
+    fn check_subscribe(&self, request: &SubscribeRequest<'_>) -> Result<(), Failure> {
         let channel = &*request.channel;
         if channel.is_empty() {
             return Err(bad_request("it names no channel"));
@@ -56,6 +118,12 @@ impl<R: Reactor> Shard<R> {
         if channel.len() > self.settings.namespaces.name_bytes_max() {
             return Err(ErrorCode::BadRequest.into());
         }
+        Ok(())
+    }
+
+    /// Whether a client may have one more subscription, and has none to the channel that stays.
+    fn check_room(&self, key: Key, request: &SubscribeRequest<'_>) -> Result<(), Failure> {
+        let channel = &*request.channel;
         // A filter may be large, so that none is kept for later.
         let can_wait = request.filter.is_none();
         let has_one = self.hub.find_subscription(key.index, channel).is_some();
@@ -66,16 +134,47 @@ impl<R: Reactor> Shard<R> {
         if !has_one && self.hub.channel_count_of(key.index) >= limit as usize {
             return Err(ErrorCode::LimitExceeded.into());
         }
-        let session = self.hub.session(key.index);
+        Ok(())
+    }
+
+    /// What the channel's name allows.
+    fn check_named(
+        &self,
+        key: Key,
+        request: &SubscribeRequest<'_>,
+        is_granted: bool,
+    ) -> Result<Subscribable<'_>, Failure> {
+        let channel = &*request.channel;
+        let user = self.hub.session(key.index).user.as_deref();
+        let user = user.unwrap_or_default();
         let namespaces = &self.settings.namespaces;
-        let user = session.user.as_deref();
-        let named = namespaces.check_subscribable(channel, user.unwrap_or_default(), false)?;
-        let (options, names_user) = (Arc::clone(named.options), named.names_user);
-        let is_anonymous = user.is_none();
-        if request.kind != 0 || self.is_anothers(key, channel, &options) {
+        let named = namespaces.check_subscribable(channel, user, is_granted)?;
+        let is_anothers = !is_granted && self.is_anothers(key, channel, named.options);
+        if request.kind != 0 || is_anothers {
             return Err(ErrorCode::PermissionDenied.into());
         }
-        let may = names_user
+        Ok(named)
+    }
+
+    /// Subscribes a client that may have one more subscription, if it may have this one.
+    fn subscribe_checked(
+        &mut self,
+        key: Key,
+        id: u32,
+        request: &SubscribeRequest<'_>,
+        grant: Option<Box<SubscribeGrant>>,
+        now: Now,
+    ) -> Result<(), Failure> {
+        let channel = &*request.channel;
+        let named = self.check_named(key, request, grant.is_some())?;
+        let names_user = named.names_user;
+        let overrides = grant.as_ref().map(|grant| grant.overrides);
+        let options = overridden(named.options, overrides.unwrap_or_default());
+        let is_anonymous = self.is_anonymous(key);
+        let format = format_of(self.hub.connection(key.index).transport());
+        check_readable(format, grant.as_ref().and_then(|grant| grant.data.as_ref()))?;
+        let may = grant.is_some()
+            || names_user
             || self.settings.client.insecure
             || options.subscribe.allows(is_anonymous, false);
         if !may {
@@ -98,6 +197,7 @@ impl<R: Reactor> Shard<R> {
             options: &options,
             flags,
             filter,
+            grant,
         };
         self.begin_subscribe(key, id, channel, wish, now)
     }
@@ -164,7 +264,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) -> Result<(), ErrorCode> {
         let Granted { command, terms, .. } = granted;
-        if granted.is_announced && self.sessions.leaves.are_too_many(key, now) {
+        if terms.is_announced && self.sessions.leaves.are_too_many(key, now) {
             return Err(ErrorCode::TooManyRequests);
         }
         let ticket = match terms.recover_from {
@@ -197,6 +297,7 @@ impl<R: Reactor> Shard<R> {
         let pending = Pending {
             command,
             terms,
+            grant: granted.grant,
             later: Vec::new(),
         };
         let waiting = granted.flags.with(SubscriptionFlags::WAITING);
@@ -277,7 +378,7 @@ impl<R: Reactor> Shard<R> {
         &mut self,
         key: Key,
         subscription: SubscriptionId,
-        pending: Pending,
+        mut pending: Pending,
         position: Position,
         recovered: Option<Vec<Kept>>,
         now: Now,
@@ -313,15 +414,21 @@ impl<R: Reactor> Shard<R> {
             let flags = flags.with(SubscriptionFlags::HAS_BASE);
             self.hub.set_subscription_flags(subscription, flags);
         }
+        let format = format_of(self.hub.connection(key.index).transport());
+        let (ttl, data) = match pending.grant.take() {
+            Some(grant) => self.apply_grant(key, subscription, &channel, *grant, now),
+            None => (None, Vec::new()),
+        };
         let mut outcome = Outcome {
             terms,
             position,
             recovered,
+            ttl,
+            data,
         };
         if pending.command == 0 {
             return self.note_server_side(key, channel, outcome, now);
         }
-        let format = format_of(self.hub.connection(key.index).transport());
         if !self.reply_subscribed(key, pending.command, &outcome) {
             if terms.fails_if_unrecoverable {
                 return self.refuse_unrecoverable(key, subscription, pending, now);
@@ -333,8 +440,30 @@ impl<R: Reactor> Shard<R> {
             });
         }
         self.metrics().subscribes.add(1);
-        self.announce_join(key, &channel);
+        self.announce_join(key, &channel, terms.is_announced);
         self.carry_out(key, &channel, pending.later, now);
+    }
+
+    /// Notes what a token or the application grants a subscription that is made. Seconds until its client has to refresh it, and what
+    /// the client is told.
+    fn apply_grant(
+        &mut self,
+        key: Key,
+        subscription: SubscriptionId,
+        channel: &str,
+        grant: SubscribeGrant,
+        now: Now,
+    ) -> (Option<u32>, Vec<u8>) {
+        let is_hidden = grant.overrides.presence == Some(false);
+        if is_hidden || grant.info.is_some() {
+            let details = self.hub.details_mut(subscription);
+            details.info = grant.info;
+            details.is_hidden = is_hidden;
+        }
+        let ttl = self.set_subscription_expiry(key, subscription, channel, grant.expires_in, now);
+        let format = format_of(self.hub.connection(key.index).transport());
+        let data = grant.data.as_ref().and_then(|data| data.told(format));
+        (ttl, data.map(Cow::into_owned).unwrap_or_default())
     }
 
     /// Answers a subscribe command. False if what the client missed has no room in its queue: then nothing is written.
@@ -345,19 +474,5 @@ impl<R: Reactor> Shard<R> {
         self.reply_if_it_fits(key, |writer| {
             writer.subscribe(command, &outcome.result(), publications);
         })
-    }
-
-    /// Only subscriptions with a token expire, and there are none yet.
-    pub(super) fn handle_sub_refresh(
-        &mut self,
-        key: Key,
-        request: &SubRefreshRequest<'_>,
-    ) -> Result<(), Failure> {
-        let found = self.hub.find_subscription(key.index, &request.channel);
-        match found {
-            None => Err(ErrorCode::PermissionDenied.into()),
-            Some(_) if request.token.is_empty() => Err(ErrorCode::BadRequest.into()),
-            Some(_) => Err(INVALID_TOKEN),
-        }
     }
 }

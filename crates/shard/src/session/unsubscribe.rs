@@ -15,10 +15,14 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         id: u32,
         channel: &str,
+        text: &[u8],
         now: Now,
     ) -> Result<(), Failure> {
         if channel.is_empty() {
             return Err(bad_request("it names no channel"));
+        }
+        if self.waits_behind(key, channel, text)? {
+            return Ok(());
         }
         if let Some(subscription) = self.hub.find_subscription(key.index, channel)
             && let Some(pending) = self.sessions.pending.get_mut(&subscription)

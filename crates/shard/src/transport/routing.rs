@@ -6,7 +6,7 @@ use crate::input::Input;
 use crate::marks::{Happening, hit};
 use crate::mesh::Mesh;
 use crate::shard::Shard;
-use myriad_hub::{Compression, Namespaces, Now, Transport};
+use myriad_hub::{Compression, Headers, Namespaces, Now, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::deflate::Window;
@@ -37,6 +37,8 @@ enum Route {
         window: Option<Window>,
         /// The user whom a trusted proxy names; only on transports with sessions.
         user: Option<Arc<str>>,
+        /// Headers that the application is sent.
+        headers: Option<Headers>,
     },
     ControlPlane,
 }
@@ -74,12 +76,16 @@ impl<R: Reactor> Shard<R> {
                 response,
                 window,
                 user,
+                headers,
             }) => {
                 let connection = self.hub.connection_mut(key.index);
                 connection.set_transport(transport);
                 connection.set_window(window);
                 if transport.has_sessions() {
                     self.hub.open_session(key.index, user);
+                    if headers.is_some() {
+                        self.hub.session_mut(key.index).details_mut().headers = headers;
+                    }
                 }
                 let early = &mut bytes[head_bytes..];
                 match channels {
@@ -151,7 +157,22 @@ impl<R: Reactor> Shard<R> {
             response,
             window: deflate.map(|deflate| deflate.window()),
             user: user.map(Into::into),
+            headers: self.headers_of(head, transport),
         })
+    }
+
+    /// Those of a request's headers that the application is to be sent. The first of a name counts.
+    fn headers_of(&self, head: &RequestHead<'_>, transport: Transport) -> Option<Headers> {
+        let wanted = &self.settings.access.headers;
+        if wanted.is_empty() || !transport.has_sessions() {
+            return None;
+        }
+        let value = |name: &str| str::from_utf8(head.header(name)?).ok();
+        let kept: Vec<_> = wanted
+            .iter()
+            .filter_map(|name| Some((name.clone(), value(name)?.into())))
+            .collect();
+        (!kept.is_empty()).then(|| kept.into())
     }
 
     /// A path that is no stream's. The control plane has no answer for a WebSocket, so its client is told where streams are.

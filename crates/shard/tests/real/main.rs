@@ -8,6 +8,7 @@ macro_rules! on_both_drivers {
     };
 }
 
+mod access;
 mod asks;
 mod client;
 mod deliveries;

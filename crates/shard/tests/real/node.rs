@@ -2,7 +2,7 @@
 
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
-    Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Epoch, ErrorCode,
+    Access, Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Epoch, ErrorCode,
     HandOver, InquiryAnswer, Mesh, Metrics, Namespaces, Now, Payload, Position, ProcessLimits,
     PublishRefused, RequestId, Settings, Shard, Turn,
 };
@@ -35,6 +35,8 @@ pub(crate) struct Options {
     pub(crate) buffered_bytes_max: u64,
     pub(crate) asks_max: u64,
     pub(crate) ask_timeout: Duration,
+    pub(crate) access: Access,
+    pub(crate) anonymous: bool,
     /// The test answers what sessions ask; otherwise it is not available.
     pub(crate) holds_asks: bool,
 }
@@ -55,6 +57,8 @@ impl Default for Options {
             buffered_bytes_max: ProcessLimits::default().buffered_bytes_max,
             asks_max: ProcessLimits::default().asks_max,
             ask_timeout: Settings::default().ask_timeout,
+            access: Access::default(),
+            anonymous: true,
             holds_asks: false,
         }
     }
@@ -118,7 +122,8 @@ impl Node {
         }
         let settings = Settings {
             echo: true,
-            anonymous: true,
+            anonymous: options.anonymous,
+            access: options.access,
             hands_over: options.hands_over,
             handshake_timeout: options.handshake_timeout,
             ping_interval: options.ping_interval,
@@ -249,6 +254,11 @@ impl Node {
 
     pub(crate) fn answer(&self, ask: Ask, code: ErrorCode) {
         self.mesh.answer(ask, AskAnswer::Refused(code.into()));
+    }
+
+    /// Answers what a session asks with a grant.
+    pub(crate) fn grant(&self, ask: Ask, answer: AskAnswer) {
+        self.mesh.answer(ask, answer);
     }
 
     pub(crate) fn sum(&self, figure: impl Fn(&Metrics) -> u64) -> u64 {

@@ -1,0 +1,725 @@
+//! Tokens and the application: who may connect, subscribe and publish, and for how long.
+
+use super::client::{Client, PATH};
+use super::node::{Driver, Node, Options};
+use myriad_shard::{
+    Access, ApplicationClose, AskAnswer, ChannelOptions, ChannelProxies, ClientOptions,
+    ConnectGrant, ErrorCode, Namespaces, OptionOverrides, Payload, PublishGrant, Question,
+    RefreshGrant, Refreshed, Refusal, Right, SubscribeGrant, TokenFault, Tokens, Verdict,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+on_both_drivers!(
+    a_token_says_who_a_client_is,
+    a_token_at_fault_is_answered_with_its_code,
+    a_costly_token_is_verified_by_the_control_plane,
+    what_follows_a_refused_connect_is_not_read,
+    a_token_grants_subscriptions_with_options,
+    channels_that_a_client_had_are_subscribed_if_it_may,
+    too_many_granted_channels_close_with_3505,
+    a_connection_expires_unless_it_is_refreshed,
+    a_refresh_with_another_token_is_refused,
+    a_private_channel_needs_its_token,
+    a_subscription_expires_unless_it_is_refreshed,
+    the_application_is_asked_who_connects,
+    the_application_is_asked_again_when_a_connection_expires,
+    the_application_decides_about_subscriptions,
+    commands_about_a_channel_keep_their_order,
+    the_application_decides_about_publications,
+    the_application_answers_a_method,
+    the_application_disconnects_with_its_own_code,
+    the_application_gets_the_headers_that_are_listed,
+);
+
+/// Tokens as JSON: the fields say what they grant.
+#[derive(Debug)]
+struct PlainTokens;
+
+fn time_left(token: &Value) -> Option<Duration> {
+    token["left_ms"].as_u64().map(Duration::from_millis)
+}
+
+fn fault_of(token: &Value) -> Option<TokenFault> {
+    Some(match token["fault"].as_str()? {
+        "expired" => TokenFault::Expired,
+        "revoked" => TokenFault::Revoked,
+        "other user" => TokenFault::OtherUser,
+        _ => TokenFault::Invalid("a test"),
+    })
+}
+
+fn bytes(value: &Value) -> Option<Arc<[u8]>> {
+    (!value.is_null()).then(|| value.to_string().into_bytes().into())
+}
+
+fn data(value: &Value) -> Option<Payload> {
+    (!value.is_null()).then(|| Payload::Json(value.to_string().into()))
+}
+
+fn subscription(value: &Value) -> SubscribeGrant {
+    SubscribeGrant {
+        expires_in: time_left(value),
+        info: bytes(&value["info"]),
+        data: data(&value["data"]),
+        overrides: OptionOverrides {
+            presence: value["presence"].as_bool(),
+            join_leave: value["join_leave"].as_bool(),
+            force_push_join_leave: value["force_push_join_leave"].as_bool(),
+            force_recovery: value["force_recovery"].as_bool(),
+            ..OptionOverrides::default()
+        },
+    }
+}
+
+fn connection(value: &Value) -> ConnectGrant {
+    let subs = value["subs"].as_object().into_iter().flatten();
+    ConnectGrant {
+        user: value["user"].as_str().map(Into::into),
+        expires_in: time_left(value),
+        info: bytes(&value["info"]),
+        data: data(&value["data"]),
+        subscriptions: subs
+            .map(|(channel, value)| (channel.as_str().into(), subscription(value)))
+            .collect(),
+        meta: bytes(&value["meta"]),
+        token: None,
+    }
+}
+
+fn verdict<T>(token: &str, grant: impl FnOnce(&Value) -> T) -> Verdict<T> {
+    let Ok(token) = serde_json::from_str::<Value>(token) else {
+        return Verdict::Now(Err(TokenFault::Invalid("it is not JSON")));
+    };
+    match fault_of(&token) {
+        _ if token["later"] == true => Verdict::Later,
+        Some(fault) => Verdict::Now(Err(fault)),
+        None => Verdict::Now(Ok(grant(&token))),
+    }
+}
+
+impl Tokens for PlainTokens {
+    fn connection(&self, token: &str) -> Verdict<ConnectGrant> {
+        verdict(token, connection)
+    }
+
+    fn subscription(
+        &self,
+        token: &str,
+        channel: &str,
+        user: &str,
+        client: &str,
+    ) -> Verdict<SubscribeGrant> {
+        assert!(!client.is_empty());
+        let read: Value = serde_json::from_str(token).unwrap_or_default();
+        if read["channel"] != channel {
+            return Verdict::Now(Err(TokenFault::OtherChannel));
+        }
+        if read["user"].as_str().unwrap_or_default() != user {
+            return Verdict::Now(Err(TokenFault::OtherUser));
+        }
+        verdict(token, subscription)
+    }
+}
+
+fn with_tokens() -> Options {
+    Options {
+        access: Access {
+            tokens: Some(Arc::new(PlainTokens)),
+            ..Access::default()
+        },
+        anonymous: false,
+        holds_asks: true,
+        client: ClientOptions {
+            expired_close_delay: Duration::from_millis(50),
+            expired_sub_close_delay: Duration::from_millis(50),
+            ..ClientOptions::default()
+        },
+        ..Options::default()
+    }
+}
+
+fn connect_command(token: &Value) -> Value {
+    json!({"id": 1, "connect": {"token": token.to_string()}})
+}
+
+fn connect(node: &Node, token: &Value) -> (Client, Value) {
+    let mut client = Client(node.connect(PATH));
+    let reply = client.ask(&connect_command(token));
+    (client, reply)
+}
+
+fn subscribe(id: u32, channel: &str) -> Value {
+    json!({"id": id, "subscribe": {"channel": channel}})
+}
+
+fn a_token_says_who_a_client_is(driver: Driver) {
+    let node = Node::start(driver, with_tokens());
+    let token =
+        json!({"user": "42", "info": {"name": "Ann"}, "data": {"hello": 1}, "left_ms": 59_001});
+    let (mut client, reply) = connect(&node, &token);
+    let result = &reply["connect"];
+    assert_eq!(result["data"], json!({"hello": 1}), "{reply}");
+    assert_eq!(
+        (&result["expires"], &result["ttl"]),
+        (&json!(true), &json!(60))
+    );
+    assert_eq!(client.ask(&subscribe(2, "room"))["id"], 2);
+    let members = client.ask(&json!({"id": 3, "presence": {"channel": "room"}}));
+    let members = members["presence"]["presence"].as_object().expect("a map");
+    let me = members.values().next().expect("a member");
+    assert_eq!(me["user"], "42");
+    assert_eq!(me["conn_info"], json!({"name": "Ann"}));
+}
+
+fn a_token_at_fault_is_answered_with_its_code(driver: Driver) {
+    let node = Node::start(driver, with_tokens());
+    let (_client, reply) = connect(&node, &json!({"fault": "expired"}));
+    assert_eq!(
+        reply["error"],
+        json!({"code": 109, "message": "token expired"})
+    );
+    for token in [
+        json!({"fault": "invalid"}),
+        json!({"fault": "revoked"}),
+        json!({"fault": "any other"}),
+    ] {
+        let mut client = Client(node.connect(PATH));
+        client.send(&connect_command(&token));
+        assert_eq!(client.close_code(), 3500, "{token}");
+    }
+    // Nothing but a token lets a client in here.
+    let mut client = Client(node.connect(PATH));
+    client.send(&json!({"id": 1, "connect": {}}));
+    assert_eq!(client.close_code(), 3501);
+}
+
+fn a_costly_token_is_verified_by_the_control_plane(driver: Driver) {
+    let node = Node::start(driver, with_tokens());
+    let token = json!({"later": true});
+    let first = connect_command(&token);
+    let mut client = Client(node.connect(PATH));
+    client.send_text(format!("{first}\n{}", subscribe(2, "room")));
+    let ask = node.asked();
+    let Question::Connect { token: shown, .. } = ask.question() else {
+        panic!("{:?}", ask.question());
+    };
+    assert_eq!(shown.as_deref(), Some(&*token.to_string()));
+    node.grant(
+        ask,
+        AskAnswer::Connect(Box::new(connection(&json!({"user": "7"})))),
+    );
+    // The subscription waited for the answer.
+    assert!(client.read()["connect"]["client"].is_string());
+    assert!(client.read()["subscribe"]["epoch"].is_string());
+    for (answer, code) in [
+        (AskAnswer::Token(TokenFault::Expired), 109),
+        (AskAnswer::Unavailable, 100),
+        (AskAnswer::Refused(ErrorCode::PermissionDenied.into()), 103),
+        (AskAnswer::Rpc(Payload::Json("1".into())), 100),
+    ] {
+        let mut client = Client(node.connect(PATH));
+        client.send(&first);
+        node.grant(node.asked(), answer);
+        assert_eq!(client.read()["error"]["code"], code);
+    }
+    let mut client = Client(node.connect(PATH));
+    client.send(&first);
+    node.grant(
+        node.asked(),
+        AskAnswer::Token(TokenFault::Invalid("a test")),
+    );
+    assert_eq!(client.close_code(), 3500);
+    assert_eq!(
+        node.mesh().available().asks_max,
+        Options::default().asks_max
+    );
+}
+
+fn what_follows_a_refused_connect_is_not_read(driver: Driver) {
+    let node = Node::start(driver, with_tokens());
+    for later in [false, true] {
+        let token = json!({"fault": "expired", "later": later});
+        let mut client = Client(node.connect(PATH));
+        // Clients send all subscriptions with the connect command. Each would be answered with a close that is final.
+        client.send_text(format!(
+            "{}\n{}",
+            connect_command(&token),
+            subscribe(2, "room")
+        ));
+        if later {
+            node.grant(node.asked(), AskAnswer::Token(TokenFault::Expired));
+        }
+        assert_eq!(client.read()["error"]["code"], 109);
+        client.send(&subscribe(3, "room"));
+        client.send(&connect_command(&json!({"user": "1"})));
+        // The end that comes is none that keeps a client away.
+        assert_eq!(client.close_code(), 1000);
+    }
+}
+
+fn a_token_grants_subscriptions_with_options(driver: Driver) {
+    let options = Options {
+        namespaces: one_namespace(ChannelOptions {
+            presence: true,
+            presence_read: Right::ALL,
+            ..ChannelOptions::default()
+        }),
+        ..with_tokens()
+    };
+    let node = Node::start(driver, options);
+    let subs = json!({"$news": {"info": {"role": "reader"}, "data": {"a": 1}}, "hidden": {"presence": false}});
+    let (mut client, reply) = connect(&node, &json!({"user": "1", "subs": subs}));
+    let made = &reply["connect"]["subs"];
+    assert_eq!(
+        made,
+        &json!({"$news": {"data": {"a": 1}}, "hidden": {}}),
+        "{reply}"
+    );
+    let members = client.ask(&json!({"id": 2, "presence": {"channel": "$news"}}));
+    let members = members["presence"]["presence"].as_object().expect("a map");
+    assert_eq!(
+        members.values().next().expect("a member")["chan_info"],
+        json!({"role": "reader"})
+    );
+    let none = client.ask(&json!({"id": 3, "presence": {"channel": "hidden"}}));
+    assert_eq!(none["presence"]["presence"], json!({}));
+    let twice = client.ask(&subscribe(4, "hidden"));
+    assert_eq!(twice["error"]["code"], 105);
+    node.publish("$news", Payload::Json("5".into()));
+    assert_eq!(client.read()["push"]["pub"]["data"], 5);
+}
+
+fn one_namespace(options: ChannelOptions) -> Namespaces {
+    Namespaces::new(options, [])
+}
+
+fn channels_that_a_client_had_are_subscribed_if_it_may(driver: Driver) {
+    let options = Options {
+        namespaces: Namespaces::new(
+            ChannelOptions {
+                subscribe: Right::ALL,
+                allow_user_limited_channels: true,
+                ..ChannelOptions::default()
+            },
+            [("closed".into(), ChannelOptions::default())],
+        ),
+        ..with_tokens()
+    };
+    let node = Node::start(driver, options);
+    let mut client = Client(node.connect(PATH));
+    let had =
+        json!({"open": {}, "closed:a": {}, "$private": {}, "dialog#1,2": {}, "dialog#3,4": {}});
+    let token = json!({"user": "1"}).to_string();
+    let reply = client.ask(&json!({"id": 1, "connect": {"token": token, "subs": had}}));
+    assert_eq!(
+        reply["connect"]["subs"],
+        json!({"open": {}, "dialog#1,2": {}}),
+        "{reply}"
+    );
+    let mut client = Client(node.connect(PATH));
+    client.send(&json!({"id": 1, "connect": {"token": token, "subs": {"nowhere:a": {}}}}));
+    assert_eq!(client.close_code(), 3501);
+}
+
+fn too_many_granted_channels_close_with_3505(driver: Driver) {
+    let options = Options {
+        subscriptions_max: 2,
+        ..with_tokens()
+    };
+    let node = Node::start(driver, options);
+    let (_client, reply) = connect(&node, &json!({"subs": {"a": {}, "b": {}}}));
+    assert!(reply["connect"]["subs"]["b"].is_object(), "{reply}");
+    let mut client = Client(node.connect(PATH));
+    client.send(&connect_command(
+        &json!({"subs": {"a": {}, "b": {}, "c": {}}}),
+    ));
+    assert_eq!(client.close_code(), 3505);
+}
+
+fn refresh(id: u32, token: &Value) -> Value {
+    json!({"id": id, "refresh": {"token": token.to_string()}})
+}
+
+fn a_connection_expires_unless_it_is_refreshed(driver: Driver) {
+    let node = Node::start(driver, with_tokens());
+    let (mut client, reply) = connect(&node, &json!({"user": "1", "left_ms": 100}));
+    assert_eq!(reply["connect"]["ttl"], 1);
+    assert_eq!(client.close_code(), 3005);
+    let (mut client, _) = connect(&node, &json!({"user": "1", "left_ms": 300}));
+    let reply = client.ask(&refresh(2, &json!({"user": "1", "left_ms": 90_000})));
+    assert_eq!(
+        reply,
+        json!({"id": 2, "refresh": {"expires": true, "ttl": 90}})
+    );
+    // Without an expiry it goes on for ever.
+    let reply = client.ask(&refresh(3, &json!({"user": "1"})));
+    assert_eq!(reply, json!({"id": 3, "refresh": {}}));
+    let reply = client.ask(&refresh(4, &json!({"user": "1", "left_ms": 1})));
+    assert_eq!(reply["refresh"]["ttl"], 1);
+    assert_eq!(client.close_code(), 3005);
+}
+
+fn a_refresh_with_another_token_is_refused(driver: Driver) {
+    let node = Node::start(driver, with_tokens());
+    for (token, code) in [
+        (json!({"user": "2"}), 3500),
+        (json!({"fault": "invalid"}), 3500),
+        (json!({"fault": "expired"}), 3005),
+        (json!({"user": "1", "subs": {"a": {}}}), 3010),
+    ] {
+        let (mut client, _) = connect(&node, &json!({"user": "1", "left_ms": 60_000}));
+        client.send(&refresh(2, &token));
+        assert_eq!(client.close_code(), code, "{token}");
+    }
+    let (mut client, _) = connect(&node, &json!({"user": "1", "left_ms": 60_000}));
+    client.send(&json!({"id": 2, "refresh": {}}));
+    assert_eq!(client.close_code(), 3501);
+    // A costly one is left to the control plane.
+    let (mut client, _) = connect(&node, &json!({"user": "1", "left_ms": 60_000}));
+    client.send(&refresh(2, &json!({"later": true})));
+    let grant = connection(&json!({"user": "1", "left_ms": 30_000}));
+    node.grant(node.asked(), AskAnswer::Connect(Box::new(grant)));
+    assert_eq!(client.read()["refresh"]["ttl"], 30);
+}
+
+fn a_private_channel_needs_its_token(driver: Driver) {
+    let node = Node::start(driver, with_tokens());
+    let (mut client, _) = connect(&node, &json!({"user": "1"}));
+    let with = |id: u32, token: &Value| json!({"id": id, "subscribe": {"channel": "$a", "token": token.to_string()}});
+    assert_eq!(client.ask(&subscribe(2, "$a"))["error"]["code"], 103);
+    for (fault, code) in [("expired", 109), ("invalid", 103), ("revoked", 103)] {
+        let token = json!({"channel": "$a", "user": "1", "fault": fault});
+        assert_eq!(
+            client.ask(&with(3, &token))["error"]["code"],
+            code,
+            "{fault}"
+        );
+    }
+    let token = json!({"channel": "$a", "user": "1", "data": {"x": 1}, "left_ms": 60_000});
+    let reply = client.ask(&with(4, &token));
+    assert_eq!(reply["subscribe"]["data"], json!({"x": 1}), "{reply}");
+    assert_eq!(reply["subscribe"]["ttl"], 60);
+    for token in [
+        json!({"channel": "$b", "user": "1"}),
+        json!({"channel": "$a", "user": "2"}),
+    ] {
+        let (mut client, _) = connect(&node, &json!({"user": "1"}));
+        client.send(&with(2, &token));
+        assert_eq!(client.close_code(), 3500, "{token}");
+    }
+}
+
+fn a_subscription_expires_unless_it_is_refreshed(driver: Driver) {
+    let node = Node::start(driver, with_tokens());
+    let (mut client, _) = connect(&node, &json!({"user": "1"}));
+    let token =
+        |left_ms: u64| json!({"channel": "$a", "user": "1", "left_ms": left_ms}).to_string();
+    let subscribe = json!({"id": 2, "subscribe": {"channel": "$a", "token": token(50)}});
+    assert_eq!(client.ask(&subscribe)["subscribe"]["ttl"], 1);
+    let push = client.read();
+    assert_eq!(push["push"]["unsubscribe"]["code"], 2501, "{push}");
+    // The connection goes on, and so does a subscription that is refreshed.
+    assert_eq!(client.ask(&subscribe)["subscribe"]["ttl"], 1);
+    let refresh = |id: u32, token: String| json!({"id": id, "sub_refresh": {"channel": "$a", "token": token}});
+    let reply = client.ask(&refresh(3, token(70_000)));
+    assert_eq!(
+        reply,
+        json!({"id": 3, "sub_refresh": {"expires": true, "ttl": 70}})
+    );
+    let expired = json!({"channel": "$a", "user": "1", "fault": "expired"}).to_string();
+    let reply = client.ask(&refresh(4, expired));
+    assert_eq!(reply["sub_refresh"]["ttl"], 1, "it may try again: {reply}");
+    assert_eq!(client.ask(&refresh(5, String::new()))["error"]["code"], 107);
+    // One that the server made takes the connection with it.
+    let (mut client, _) = connect(&node, &json!({"user": "1", "subs": {"b": {"left_ms": 50}}}));
+    assert_eq!(client.close_code(), 3006);
+}
+
+fn with_application(proxies: ChannelProxies) -> Options {
+    Options {
+        access: Access {
+            connect_proxy: true,
+            refresh_proxy: true,
+            headers: ["x-tenant".into()].into(),
+            emulated_headers: ["authorization".into()].into(),
+            ..Access::default()
+        },
+        namespaces: one_namespace(ChannelOptions {
+            proxies,
+            publish: Right::ALL,
+            subscribe: Right::ALL,
+            ..ChannelOptions::default()
+        }),
+        ..with_tokens()
+    }
+}
+
+/// A client that the application lets in.
+fn let_in(node: &Node, grant: &Value) -> Client {
+    let mut client = Client(node.connect(PATH));
+    client.send(&json!({"id": 1, "connect": {}}));
+    node.grant(
+        node.asked(),
+        AskAnswer::Connect(Box::new(connection(grant))),
+    );
+    assert!(client.read()["connect"]["client"].is_string());
+    client
+}
+
+fn the_application_is_asked_who_connects(driver: Driver) {
+    let node = Node::start(driver, with_application(ChannelProxies::default()));
+    let mut client = Client(node.connect(PATH));
+    let command =
+        json!({"id": 1, "connect": {"data": {"key": 5}, "name": "js", "subs": {"a": {}}}});
+    client.send(&command);
+    let ask = node.asked();
+    let Question::Connect {
+        token,
+        data,
+        name,
+        channels,
+        ..
+    } = ask.question()
+    else {
+        panic!("{:?}", ask.question());
+    };
+    assert_eq!((token, &**name), (&None, "js"));
+    assert_eq!(*data, Some(Payload::Json("{\"key\":5}".into())));
+    assert_eq!(channels.as_slice(), ["a".into()]);
+    assert_eq!(
+        (ask.asker().transport, ask.asker().protocol),
+        ("websocket", "json")
+    );
+    let grant = connection(&json!({"user": "9", "left_ms": 60_000, "subs": {"b": {}}}));
+    node.grant(ask, AskAnswer::Connect(Box::new(grant)));
+    let reply = client.read();
+    // The server refreshes: the client is told no time. What the application does not name is not subscribed.
+    assert_eq!(reply["connect"].get("ttl"), None, "{reply}");
+    assert_eq!(reply["connect"]["subs"], json!({"b": {}}));
+}
+
+fn the_application_is_asked_again_when_a_connection_expires(driver: Driver) {
+    let node = Node::start(driver, with_application(ChannelProxies::default()));
+    let grant = |refreshed| {
+        AskAnswer::Refresh(Box::new(RefreshGrant {
+            refreshed,
+            info: None,
+            meta: None,
+        }))
+    };
+    let mut client = let_in(&node, &json!({"user": "9", "left_ms": 50}));
+    let ask = node.asked();
+    assert!(matches!(ask.question(), Question::Refresh { token: None }));
+    assert_eq!(ask.asker().user.as_deref(), Some("9"));
+    node.grant(ask, grant(Refreshed::For(Some(Duration::from_millis(50)))));
+    let ask = node.asked();
+    node.grant(ask, grant(Refreshed::Expired));
+    assert_eq!(client.close_code(), 3005);
+    // Without an answer it goes on for a while.
+    let mut client = let_in(&node, &json!({"user": "9", "left_ms": 50}));
+    node.grant(node.asked(), AskAnswer::Unavailable);
+    client.send(&json!({"id": 2, "refresh": {"token": "x"}}));
+    assert_eq!(client.close_code(), 3501);
+}
+
+fn proxies(subscribe: bool, publish: bool) -> ChannelProxies {
+    ChannelProxies {
+        subscribe: subscribe.then(|| "s".into()),
+        publish: publish.then(|| "p".into()),
+        sub_refresh: subscribe.then(|| "r".into()),
+    }
+}
+
+fn the_application_decides_about_subscriptions(driver: Driver) {
+    let node = Node::start(driver, with_application(proxies(true, false)));
+    let mut client = let_in(&node, &json!({"user": "9", "meta": {"m": 1}}));
+    client.send(&json!({"id": 2, "subscribe": {"channel": "a", "data": [1]}}));
+    let ask = node.asked();
+    assert_eq!(ask.asker().meta.as_deref(), Some(&br#"{"m":1}"#[..]));
+    let Question::Subscribe {
+        channel,
+        data,
+        proxy,
+        ..
+    } = ask.question()
+    else {
+        panic!("{:?}", ask.question());
+    };
+    assert_eq!((&**channel, proxy.as_deref()), ("a", Some("s")));
+    assert_eq!(*data, Some(Payload::Json("[1]".into())));
+    let grant = subscription(&json!({"data": {"ok": 1}, "left_ms": 50}));
+    node.grant(ask, AskAnswer::Subscribe(Box::new(grant)));
+    assert_eq!(
+        client.read(),
+        json!({"id": 2, "subscribe": {"data": {"ok": 1}}})
+    );
+    // It expires, and the application is asked again.
+    let ask = node.asked();
+    let Question::SubRefresh { channel, proxy, .. } = ask.question() else {
+        panic!("{:?}", ask.question());
+    };
+    assert_eq!((&**channel, proxy.as_deref()), ("a", Some("r")));
+    let expired = RefreshGrant {
+        refreshed: Refreshed::Expired,
+        info: None,
+        meta: None,
+    };
+    node.grant(ask, AskAnswer::SubRefresh(Box::new(expired)));
+    assert_eq!(client.read()["push"]["unsubscribe"]["code"], 2501);
+    client.send(&subscribe(3, "a"));
+    node.grant(
+        node.asked(),
+        AskAnswer::Refused(Refusal::Error {
+            code: 1001,
+            message: "not you".into(),
+            temporary: false,
+        }),
+    );
+    assert_eq!(
+        client.read()["error"],
+        json!({"code": 1001, "message": "not you"})
+    );
+    assert_eq!(node.sum(|shard| shard.application_errors.value()), 1);
+}
+
+fn commands_about_a_channel_keep_their_order(driver: Driver) {
+    let node = Node::start(driver, with_application(proxies(true, true)));
+    let mut client = let_in(&node, &json!({"user": "9"}));
+    let leave = json!({"id": 3, "unsubscribe": {"channel": "a"}});
+    let publish = |id: u32| json!({"id": id, "publish": {"channel": "a", "data": id}});
+    let frame = format!(
+        "{}\n{leave}\n{}\n{}\n{}",
+        subscribe(2, "a"),
+        subscribe(4, "a"),
+        publish(5),
+        publish(6)
+    );
+    client.send_text(frame);
+    let grant = || AskAnswer::Subscribe(Box::default());
+    let ask = node.asked();
+    // Commands about other channels do not wait.
+    assert_eq!(
+        client.ask(&json!({"id": 7, "unsubscribe": {"channel": "b"}}))["id"],
+        7
+    );
+    node.grant(ask, grant());
+    let replies = [
+        json!({"id": 2, "subscribe": {}}),
+        json!({"id": 3, "unsubscribe": {}}),
+    ];
+    assert_eq!(client.read_lines(), replies);
+    node.grant(node.asked(), grant());
+    assert_eq!(client.read(), json!({"id": 4, "subscribe": {}}));
+    for id in [5, 6] {
+        node.grant(node.asked(), AskAnswer::Publish(Box::default()));
+        let (publication, reply) = published(&mut client);
+        assert_eq!(publication["data"], id);
+        assert_eq!(reply, json!({"id": id, "publish": {}}));
+    }
+    // As many wait as may, and those of a client that goes are forgotten.
+    client.send(&subscribe(20, "c"));
+    let ask = node.asked();
+    let waiting: Vec<String> = (0..65)
+        .map(|id| json!({"id": 21 + id, "unsubscribe": {"channel": "c"}}).to_string())
+        .collect();
+    client.send_text(waiting.join("\n"));
+    assert_eq!(client.read()["error"]["code"], 111);
+    drop(client);
+    node.settle(|node| node.sum(|shard| shard.connections.value()) == 0);
+    node.grant(ask, grant());
+    node.settle(|node| node.sum(|shard| shard.buffered_bytes.value()) == 0);
+}
+
+fn the_application_decides_about_publications(driver: Driver) {
+    let node = Node::start(driver, with_application(proxies(false, true)));
+    let mut client = let_in(&node, &json!({"user": "9"}));
+    client.ask(&subscribe(2, "a"));
+    client.send(&json!({"id": 3, "publish": {"channel": "a", "data": "bad word"}}));
+    let ask = node.asked();
+    let Question::Publish {
+        channel,
+        data,
+        proxy,
+    } = ask.question()
+    else {
+        panic!("{:?}", ask.question());
+    };
+    assert_eq!((&**channel, &**proxy), ("a", "p"));
+    assert_eq!(*data, Payload::Json("\"bad word\"".into()));
+    let grant = PublishGrant {
+        data: Some(Payload::Json("\"****\"".into())),
+        tags: vec![("checked".into(), "yes".into())],
+        ..PublishGrant::default()
+    };
+    node.grant(ask, AskAnswer::Publish(Box::new(grant)));
+    let (publication, reply) = published(&mut client);
+    assert_eq!(publication["data"], "****", "{publication}");
+    assert_eq!(publication["tags"], json!({"checked": "yes"}));
+    assert_eq!(publication["info"]["user"], "9");
+    assert_eq!(reply, json!({"id": 3, "publish": {}}));
+}
+
+/// A client's own publication and the reply to its command, which come in any order.
+fn published(client: &mut Client) -> (Value, Value) {
+    let mut messages = Vec::new();
+    while messages.len() < 2 {
+        messages.extend(client.read_lines());
+    }
+    messages.sort_by_key(|message| message.get("id").is_some());
+    let reply = messages.pop().expect("two messages");
+    let push = messages.pop().expect("two messages");
+    (push["push"]["pub"].clone(), reply)
+}
+
+fn the_application_answers_a_method(driver: Driver) {
+    let node = Node::start(driver, with_application(ChannelProxies::default()));
+    let mut client = let_in(&node, &json!({"user": "9"}));
+    client.send(&json!({"id": 2, "rpc": {"method": "sum", "data": [1, 2]}}));
+    node.grant(node.asked(), AskAnswer::Rpc(Payload::Json("3".into())));
+    assert_eq!(client.read(), json!({"id": 2, "rpc": {"data": 3}}));
+    // Bytes have no form in JSON.
+    client.send(&json!({"id": 3, "rpc": {"method": "sum"}}));
+    node.grant(
+        node.asked(),
+        AskAnswer::Rpc(Payload::Binary([0, 255].into())),
+    );
+    assert_eq!(client.close_code(), 3506);
+}
+
+fn the_application_disconnects_with_its_own_code(driver: Driver) {
+    let node = Node::start(driver, with_application(ChannelProxies::default()));
+    let mut client = Client(node.connect(PATH));
+    client.send(&json!({"id": 1, "connect": {}}));
+    let close = ApplicationClose::new(4501, "go away").expect("a code of the application");
+    node.grant(node.asked(), AskAnswer::Refused(Refusal::Disconnect(close)));
+    assert_eq!(client.close_code(), 4501);
+}
+
+fn the_application_gets_the_headers_that_are_listed(driver: Driver) {
+    let node = Node::start(driver, with_application(ChannelProxies::default()));
+    let mut client = Client(node.connect_with(PATH, "x-tenant", "acme"));
+    let emulated = json!({"Authorization": "Bearer t", "Cookie": "no"});
+    client.send(&json!({"id": 1, "connect": {"headers": emulated}}));
+    let ask = node.asked();
+    let pairs = |headers: &Option<myriad_shard::Headers>| -> Vec<(String, String)> {
+        let headers = headers.iter().flat_map(|headers| headers.iter());
+        headers
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect()
+    };
+    assert_eq!(
+        pairs(&ask.asker().headers),
+        [("x-tenant".into(), "acme".into())]
+    );
+    assert_eq!(
+        pairs(&ask.asker().emulated_headers),
+        [("authorization".into(), "Bearer t".into())]
+    );
+    node.grant(ask, AskAnswer::Connect(Box::default()));
+    assert!(client.read()["connect"]["client"].is_string());
+    // They stay with the connection.
+    client.send(&json!({"id": 2, "rpc": {"method": "m"}}));
+    assert_eq!(pairs(&node.asked().asker().headers).len(), 1);
+}
