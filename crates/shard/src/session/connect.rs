@@ -219,8 +219,8 @@ impl<R: Reactor> Shard<R> {
         wanted: &mut Vec<(Arc<str>, Option<Box<SubscribeGrant>>)>,
     ) {
         let granted = fingerprint(grant.subscriptions.iter().map(|(channel, _)| channel));
+        self.hub.set_user(key.index, grant.user);
         let session = self.hub.session_mut(key.index);
-        session.user = grant.user;
         let has_details = grant.info.is_some() || grant.meta.is_some() || grant.token.is_some();
         if has_details || granted != 0 {
             let details = session.details_mut();
