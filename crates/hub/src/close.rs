@@ -46,7 +46,7 @@ pub enum CloseReason {
     Stale,
     /// The client's token is not valid.
     InvalidToken,
-    /// The user has connected anew, and may have one connection only.
+    /// The user has connected anew and may have one connection only, or has as many as it may.
     ConnectionLimit,
     /// A publication is not JSON, and the client reads only JSON.
     InappropriateProtocol,
@@ -64,11 +64,13 @@ pub enum CloseReason {
     ChannelLimit,
     /// The client may not connect.
     PermissionDenied,
+    /// The client sends more than it may, and goes on when it is refused.
+    TooManyRequests,
 }
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -96,6 +98,7 @@ impl CloseReason {
         Self::SubscriptionExpired,
         Self::ChannelLimit,
         Self::PermissionDenied,
+        Self::TooManyRequests,
     ];
 
     /// The value of the metric's `reason` label.
@@ -129,6 +132,7 @@ impl CloseReason {
             Self::SubscriptionExpired => "subscription_expired",
             Self::ChannelLimit => "channel_limit",
             Self::PermissionDenied => "permission_denied",
+            Self::TooManyRequests => "too_many_requests",
         }
     }
 
@@ -157,6 +161,7 @@ impl CloseReason {
             Self::SubscriptionExpired => DisconnectCode::SubscriptionExpired.code(),
             Self::ChannelLimit => DisconnectCode::ChannelLimit.code(),
             Self::PermissionDenied => DisconnectCode::PermissionDenied.code(),
+            Self::TooManyRequests => DisconnectCode::TooManyRequests.code(),
         }
     }
 
@@ -181,10 +186,11 @@ impl CloseReason {
             Self::BadRequest => "bad request",
             Self::Stale => "stale: send the connect command in time",
             Self::InvalidToken => "invalid token",
-            Self::ConnectionLimit => "connection limit: this user has connected anew",
+            Self::ConnectionLimit => "connection limit: this user has too many connections",
             Self::InappropriateProtocol => "a publication is not JSON: use protobuf",
             Self::NotAvailable => "not available",
             Self::InsufficientState => "insufficient state: publications were missed; reconnect",
+            Self::TooManyRequests => "too many requests: send fewer commands",
             Self::Application => "force disconnect",
             Self::Expired => "connection expired: reconnect with a new token",
             Self::SubscriptionExpired => "subscription expired: reconnect with a new token",

@@ -124,8 +124,13 @@ fn write_event(shard: usize, name: Option<ConnectionName>, event: ConnectionEven
                 "{name} upgraded: {path}, {channels}, compression {compression}"
             );
         }
-        ConnectionEvent::Refused { status, label } => {
-            tracing::debug!(target: "myriad::connections", "{name} refused: {status} {label}");
+        ConnectionEvent::Refused {
+            status,
+            label,
+            address,
+        } => {
+            let from = address.map_or_else(String::new, |address| format!(" (from {address})"));
+            tracing::debug!(target: "myriad::connections", "{name} refused: {status} {label}{from}");
         }
         ConnectionEvent::CommandRefused(refused) => {
             let what = refused_sentence(&refused);

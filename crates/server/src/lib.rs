@@ -30,8 +30,8 @@ pub use control::fuzzing;
 
 pub use config::{
     Announcement, AnnouncementError, ApiKey, ChannelTable, ClientTable, Config, ConfigError,
-    DriverChoice, LogLevel, NamespaceTable, Options, PersonalChannelTable, SecretText, Sources,
-    TokenTable,
+    DriverChoice, LogLevel, NamespaceTable, Options, PersonalChannelTable, RateLimitTable,
+    SecretText, Sources, TokenTable,
 };
 pub use error::ServerError;
 pub use machine::Machine;

@@ -161,6 +161,7 @@ impl<R: Reactor> Shard<R> {
     /// Frees the record, and its credit of the limit of connections.
     pub(crate) fn release(&mut self, key: Key) {
         self.inputs.take(&mut self.hub, key.index);
+        self.forget_peer(key);
         if self.hub.connection(key.index).is_surplus() {
             self.admission.surplus.release();
         } else {

@@ -13,6 +13,7 @@ use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Events that are kept of each second; the others are only counted.
@@ -96,6 +97,8 @@ pub enum ConnectionEvent {
         status: u16,
         /// The refusal's label, as in `myriad_upgrades_refused_total`.
         label: &'static str,
+        /// The client's address, if it is known.
+        address: Option<IpAddr>,
     },
     /// A command of its client was not carried out.
     CommandRefused(Box<RefusedCommand>),
@@ -255,6 +258,7 @@ mod tests {
         ConnectionEvent::Refused {
             status: 503,
             label: "full",
+            address: None,
         },
     );
 

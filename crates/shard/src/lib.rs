@@ -24,6 +24,7 @@ mod events;
 mod inbox;
 mod input;
 mod inquiry;
+mod limits;
 mod marks;
 mod mesh;
 mod metrics;
@@ -46,6 +47,7 @@ pub use events::{
     RefusedCommand,
 };
 pub use inquiry::{ChannelsPage, ChannelsWish, Figures, HistoryWish, Inquiry, InquiryAnswer};
+pub use limits::{Limit, Limits, TrustedProxies};
 pub use marks::take_reached;
 pub use mesh::{ControlPlane, Mesh, PublishOptions, PublishRefused};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
@@ -54,6 +56,7 @@ pub use session::MembersPage;
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 
+pub use myriad_hub::RateLimit;
 pub use myriad_hub::{
     ApplicationClose, ApplicationCloseError, ChannelOptions, ChannelPattern, ChannelProxies,
     ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression, Content, DataFormat,
@@ -62,3 +65,4 @@ pub use myriad_hub::{
 };
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};
+pub use myriad_wire::peer::{AddressHeader, AddressHeaderError, Network, NetworkError, Networks};

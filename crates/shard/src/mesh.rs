@@ -3,6 +3,7 @@
 use crate::asks::{Ask, AskAnswer, AskId, AskPlace, Question};
 use crate::events::{Event, EventLog, Events};
 use crate::inquiry::{HistoryWish, Inquiry, InquiryAnswer};
+use crate::limits::Tallies;
 use crate::metrics::Metrics;
 use crate::notices::{Notice, Notices};
 use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
@@ -142,6 +143,7 @@ struct Inner {
     buffered: Pool,
     publications: Pool,
     asks: Pool,
+    tallies: Tallies,
     draining: AtomicBool,
     control_plane: Box<dyn ControlPlane>,
 }
@@ -209,6 +211,7 @@ impl Mesh {
             buffered: Pool::new(limits.buffered_bytes_max),
             publications: Pool::new(limits.publication_bytes_max),
             asks: Pool::new(limits.asks_max),
+            tallies: Tallies::default(),
             draining: AtomicBool::new(false),
             control_plane,
         }))
@@ -433,6 +436,22 @@ impl Mesh {
             asks_max: self.0.asks.available(),
             compression: self.0.limits.compression,
         }
+    }
+
+    /// Addresses that are counted, and how many were forgotten too early because there were too many.
+    #[must_use]
+    pub fn counted_addresses(&self) -> (u64, u64) {
+        self.0.tallies.addresses.sizes()
+    }
+
+    /// Users whose connections are counted.
+    #[must_use]
+    pub fn counted_users(&self) -> u64 {
+        self.0.tallies.users.sizes().0
+    }
+
+    pub(crate) fn tallies(&self) -> &Tallies {
+        &self.0.tallies
     }
 
     /// The epoch of all channels.

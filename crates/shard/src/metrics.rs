@@ -1,5 +1,6 @@
 //! What a shard counts. One writer, the shard; readers sum over shards.
 
+use crate::limits::Limit;
 use myriad_hub::CloseReason;
 use myriad_wire::centrifuge::ErrorCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -79,6 +80,8 @@ pub struct Metrics {
     pub compressed_upgrades: Count,
     /// Requests that the shard answered with an error, by [`REFUSALS`].
     pub refusals: [Count; REFUSALS.len()],
+    /// Connections and commands beyond a limit on strangers, by [`Limit::ALL`].
+    pub limited: [Count; Limit::ALL.len()],
     /// Requests handed over to the control plane.
     pub handed_over: Count,
     /// Requests not handed over, because the control plane was too busy or no descriptor was free.
@@ -146,7 +149,7 @@ pub struct Metrics {
 }
 
 /// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
-pub const REFUSALS: [&str; 25] = [
+pub const REFUSALS: [&str; 29] = [
     "head_too_long",
     "too_many_headers",
     "malformed_head",
@@ -172,6 +175,10 @@ pub const REFUSALS: [&str; 25] = [
     "draining",
     "overloaded",
     "join_timeout",
+    "proxy_protocol",
+    "connections_per_address",
+    "connection_rate_per_address",
+    "connection_rate",
 ];
 
 impl Metrics {
@@ -186,6 +193,10 @@ impl Metrics {
             Some(known) => self.command_errors[known.index()].add(1),
             None => self.application_errors.add(1),
         }
+    }
+
+    pub(crate) fn count_limited(&self, limit: Limit) {
+        self.limited[limit as usize].add(1);
     }
 
     /// Counts a refusal by its label, one of [`REFUSALS`].

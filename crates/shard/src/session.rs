@@ -11,6 +11,7 @@ mod asks;
 mod connect;
 mod granted;
 mod history;
+mod limited;
 mod members;
 mod publish;
 mod questions;
@@ -32,6 +33,7 @@ use crate::transport::centrifuge::{format_of, message_frame};
 use announce::Leaves;
 use asks::Asks;
 use connect::Connecting;
+use limited::Counts;
 use myriad_hub::{
     ChannelOptions, ClientId, ClientIds, ClientInfo, CloseReason, Kept, Now, Phase, SessionState,
     SubscriptionId, Ticket,
@@ -75,6 +77,7 @@ pub(crate) struct Sessions {
     /// Commands that wait for the control plane.
     asks: Asks,
     leaves: Leaves,
+    counts: Counts,
 }
 
 impl Sessions {
@@ -89,6 +92,7 @@ impl Sessions {
             questions: Questions::default(),
             asks: Asks::default(),
             leaves: Leaves::default(),
+            counts: Counts::default(),
         }
     }
 
@@ -110,6 +114,7 @@ impl Sessions {
             + self.gathers.len()
             + self.questions.len()
             + self.asks.len()
+            + self.counts.len()
     }
 
     /// Whether [`Shard::ask_questions`] has something to do.
@@ -135,7 +140,10 @@ impl<R: Reactor> Shard<R> {
             if command.is_ok() {
                 self.metrics().commands.add(1);
             }
-            self.handle_read(key, command, text, now);
+            match self.check_rates(key, &command, now) {
+                Ok(()) => self.handle_read(key, command, text, now),
+                Err(failure) => self.refuse_read(key, &command, failure, now),
+            }
             if self.sessions.replies.len() > FRAME_BYTES_MAX {
                 self.finish_replies(key, now);
             }
@@ -156,6 +164,19 @@ impl<R: Reactor> Shard<R> {
             }
         }
         self.finish_replies(key, now);
+    }
+
+    /// Tells of a command that is not even looked at.
+    fn refuse_read(
+        &mut self,
+        key: Key,
+        command: &Result<Command<'_>, CommandError>,
+        failure: Failure,
+        now: Now,
+    ) {
+        self.note_refused(key, || Asked::by(command), failure, now);
+        let id = command.as_ref().map_or(0, |command| command.id);
+        self.tell_failure(key, id, failure, now);
     }
 
     /// Handles a command that has waited behind another one.

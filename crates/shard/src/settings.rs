@@ -1,6 +1,7 @@
 //! The settings that a shard gets at its start, and again when they change: plain data.
 
 use crate::access::Access;
+use crate::limits::{Limits, TrustedProxies};
 use crate::notices::NoticeSettings;
 use myriad_hub::{ClientOptions, Compression, Namespaces};
 use myriad_wire::http::OriginPattern;
@@ -84,6 +85,10 @@ pub struct Settings {
     pub access: Access,
     /// Time for the control plane to answer a client's command. After it, the client gets error 100. SDKs wait 5 s.
     pub ask_timeout: Duration,
+    /// What strangers may have and do.
+    pub limits: Arc<Limits>,
+    /// Proxies that say who their clients are.
+    pub proxies: Arc<TrustedProxies>,
     /// Notes events of single connections, for [`crate::Mesh::take_events`].
     pub events: bool,
     /// Notes what an application may be told, for [`crate::Mesh::take_notices`].
@@ -136,6 +141,8 @@ impl Default for Settings {
             client: ClientOptions::default(),
             access: Access::default(),
             ask_timeout: Duration::from_secs(4),
+            limits: Arc::default(),
+            proxies: Arc::default(),
             events: false,
             notices: NoticeSettings::default(),
         }

@@ -10,6 +10,7 @@ use crate::metrics::Metrics;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::surplus::Surplus;
+use crate::transport::{Judged, Peers};
 use myriad_hub::{CloseReason, Home, Hub, Lease, Now, Phase, marks};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::{Key, TICK_MS};
@@ -53,6 +54,7 @@ pub struct Shard<R: Reactor> {
     /// The order of the channels at home here.
     pub(crate) home: Home,
     pub(crate) inputs: Inputs,
+    pub(crate) peers: Peers,
     pub(crate) sessions: Sessions,
     /// What the control plane asks and takes more than a turn.
     pub(crate) inquiries: Inquiries,
@@ -125,6 +127,7 @@ impl<R: Reactor> Shard<R> {
             .with_namespaces(Arc::clone(&settings.namespaces)),
             home: Home::new(mesh.home_settings(index, &settings), now),
             inputs: Inputs::new(),
+            peers: Peers::default(),
             sessions: Sessions::new(mesh.client_ids()),
             inquiries: Inquiries::default(),
             admission: Admission {
@@ -213,6 +216,7 @@ impl<R: Reactor> Shard<R> {
             input_pending: false,
         };
         let mut completions = std::mem::replace(&mut self.completions, empty);
+        self.note_arrivals(&completions.list);
         for completion in &completions.list {
             self.handle_completion(completion, &mut completions.buffer, now);
         }
@@ -300,28 +304,40 @@ impl<R: Reactor> Shard<R> {
 
     fn handle_accepted(&mut self, socket: Socket, now: Now) {
         self.metrics().accepts.add(1);
-        let surplus = !self.admission.credits.spend(1);
+        let Judged::Kept(peer) = self.judge_arrival(now) else {
+            return self.reset_unopened(socket, CloseReason::Refused, now);
+        };
+        // Whom a limit refuses takes no place of others.
+        let is_refused = peer.is_some_and(|peer| peer.refusal().is_some());
+        let surplus = is_refused || !self.admission.credits.spend(1);
         if surplus && !self.make_surplus_room(now) {
             hit!(SurplusReset);
-            self.metrics().count_close(CloseReason::Full);
-            self.note_event(None, now, |_| ConnectionEvent::Closed(CloseReason::Full));
-            self.reactor.close(
-                socket,
-                Token {
-                    index: u32::MAX,
-                    generation: 0,
-                },
-                Close::Reset,
-            );
-            return;
+            if let Some(peer) = peer {
+                self.drop_peer(peer);
+            }
+            return self.reset_unopened(socket, CloseReason::Full, now);
         }
         let key = self.hub.open(socket.to_bits(), now);
+        if let Some(peer) = peer {
+            self.keep_peer(key, peer);
+        }
         self.note_event(Some(key), now, |_| ConnectionEvent::Accepted);
         if surplus {
             hit!(Surplus);
             self.add_surplus(key);
         }
         self.reactor.register(socket, token_of(key));
+    }
+
+    /// Resets a connection that gets no record.
+    fn reset_unopened(&mut self, socket: Socket, reason: CloseReason, now: Now) {
+        self.metrics().count_close(reason);
+        self.note_event(None, now, |_| ConnectionEvent::Closed(reason));
+        let nobody = Token {
+            index: u32::MAX,
+            generation: 0,
+        };
+        self.reactor.close(socket, nobody, Close::Reset);
     }
 
     fn handle_received(&mut self, key: Key, bytes: &mut [u8], now: Now) {
@@ -378,6 +394,7 @@ impl<R: Reactor> Shard<R> {
             waiting_commands: self.sessions.waiting(),
             timers: self.hub.timer_count(),
             surplus: self.admission.surplus.len(),
+            peers: self.peers.len(),
         }
     }
 
@@ -427,8 +444,10 @@ pub struct Holdings {
     pub waiting_commands: usize,
     /// Armed timers.
     pub timers: usize,
-    /// Connections beyond the limit, to be answered 503.
+    /// Connections beyond the limit, to be answered 503 or 429.
     pub surplus: usize,
+    /// Connections whose address is kept.
+    pub peers: usize,
 }
 
 #[expect(

@@ -10,11 +10,13 @@ mod compressed;
 mod control_plane;
 mod echo;
 mod frames;
+mod peers;
 mod raw;
 mod refusals;
 mod routing;
 mod websocket;
 
+pub(crate) use peers::{Judged, Peers};
 pub(crate) use refusals::Refused;
 
 use crate::shard::Shard;

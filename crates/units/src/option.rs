@@ -19,6 +19,15 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub u64);
 
+/// So many in a time: `20/s`, `300/m`, `5k/h`. A bare number is by second, and 0 means no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllowedRate {
+    /// How many.
+    pub count: u64,
+    /// In which time.
+    pub period: Duration,
+}
+
 /// A part of a whole, from 0 to 1: `0.1%`, or a bare `0`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Share(pub f64);
@@ -61,6 +70,15 @@ impl FromStr for Count {
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         parse::count(text).map(Self)
+    }
+}
+
+impl FromStr for AllowedRate {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let (count, period) = parse::allowed_rate(text)?;
+        Ok(Self { count, period })
     }
 }
 
@@ -107,6 +125,17 @@ impl fmt::Display for Size {
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&crate::count(self.0))
+    }
+}
+
+impl fmt::Display for AllowedRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.period.as_secs() {
+            3600 => "h",
+            60 => "m",
+            _ => "s",
+        };
+        write!(f, "{}/{unit}", self.count)
     }
 }
 
@@ -192,6 +221,19 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
+impl<'de> Deserialize<'de> for AllowedRate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let visitor = QuantityVisitor {
+            examples: parse::ALLOWED_RATE,
+            from_integer: |count| {
+                let period = Duration::from_secs(1);
+                Some(Self { count, period })
+            },
+        };
+        deserializer.deserialize_any(visitor)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,6 +296,32 @@ mod tests {
         let error = "1x".parse::<Count>().unwrap_err();
         assert_eq!(error.problem, Problem::UnknownUnit);
         assert_eq!(Count(1_000_000).to_string(), "1,000,000");
+    }
+
+    #[test]
+    fn allowed_rates_name_their_time() {
+        for (text, count, seconds, shown) in [
+            ("20/s", 20, 1, "20/s"),
+            ("20", 20, 1, "20/s"),
+            ("300/m", 300, 60, "300/m"),
+            ("1.5k / h", 1500, 3600, "1500/h"),
+            ("1m", 1_000_000, 1, "1000000/s"),
+            ("0", 0, 1, "0/s"),
+        ] {
+            let rate: AllowedRate = text.parse().unwrap();
+            assert_eq!(
+                (rate.count, rate.period.as_secs()),
+                (count, seconds),
+                "{text}"
+            );
+            assert_eq!(rate.to_string(), shown);
+            assert_eq!(shown.parse(), Ok(rate));
+        }
+        let problem = |text: &str| text.parse::<AllowedRate>().unwrap_err().problem;
+        assert_eq!(problem("20/d"), Problem::UnknownUnit);
+        assert_eq!(problem("20x/s"), Problem::UnknownUnit);
+        assert_eq!(problem("0.5/s"), Problem::NotWhole);
+        assert_eq!(problem("/s"), Problem::NoNumber);
     }
 
     #[test]

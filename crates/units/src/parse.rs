@@ -71,6 +71,9 @@ pub const SHARE: &str = "a share such as 0.1%, from 0% to 100%";
 /// How the bandwidth of a network is written.
 pub const BANDWIDTH: &str = "a bandwidth such as 500mbit or 10gbit";
 const SHARE_RATE: &str = "a share and a time, at most 100% a second, such as 1%/m, 0.5%/s or 10%/h";
+/// How a limit of a rate is written.
+pub const ALLOWED_RATE: &str =
+    "a whole rate such as 20/s, 300/m or 5k/h; a bare number is by second, and 0 is no limit";
 const RATE: &str = "a rate such as 500, 50k or 50k/s";
 
 /// Largest value accepted anywhere: whole numbers up to here are exact in an `f64`.
@@ -103,6 +106,34 @@ pub fn rate(text: &str) -> Result<f64, QuantityError> {
         return Err(error(1, Problem::Zero));
     }
     Ok(value * factor)
+}
+
+/// A limit of a rate: so many in a time. `20/s`, `300/m`, `5k/h`; a bare number is by second.
+///
+/// # Errors
+/// The text is not a whole number, or the time is none of a second, a minute and an hour.
+pub fn allowed_rate(text: &str) -> Result<(u64, Duration), QuantityError> {
+    let text = text.trim();
+    let error = refusal(text, ALLOWED_RATE);
+    let (value, rest) = number(text).ok_or_else(|| error(1, Problem::NoNumber))?;
+    let (suffix, seconds) = match rest.split_once('/') {
+        None => (rest, Some(1)),
+        Some((suffix, unit)) => {
+            let seconds = match unit.trim().to_ascii_lowercase().as_str() {
+                "s" => Some(1),
+                "m" => Some(60),
+                "h" => Some(3600),
+                _ => None,
+            };
+            (suffix, seconds)
+        }
+    };
+    let factor = decimal_factor(suffix.trim_end());
+    let (Some(factor), Some(seconds)) = (factor, seconds) else {
+        return Err(error(column_of(text, rest), Problem::UnknownUnit));
+    };
+    let count = whole(value * factor).map_err(|problem| error(1, problem))?;
+    Ok((count, Duration::from_secs(seconds)))
 }
 
 /// A share as a fraction: `0.1%` is 0.001; at most `100%`. A bare `0` needs no percent sign.

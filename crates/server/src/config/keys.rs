@@ -4,7 +4,9 @@
 //! from a typing error, nor say which key is close.
 
 use super::Options;
-use super::tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable};
+use super::tables::{
+    ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable,
+};
 use super::tokens::TokenTable;
 use serde::de::value::Error as Stop;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
@@ -31,6 +33,7 @@ enum Table {
     Client,
     PersonalChannel,
     Token,
+    RateLimits,
 }
 
 impl Table {
@@ -42,6 +45,7 @@ impl Table {
             Self::Client => fields_of::<ClientTable>(),
             Self::PersonalChannel => fields_of::<PersonalChannelTable>(),
             Self::Token => fields_of::<TokenTable>(),
+            Self::RateLimits => fields_of::<RateLimitTable>(),
         }
     }
 
@@ -53,6 +57,7 @@ impl Table {
             (Self::Channel, "without_namespace" | "namespaces") => Some(Self::Namespace),
             (Self::Client, "subscribe_to_user_personal_channel") => Some(Self::PersonalChannel),
             (Self::Client, "token" | "subscription_token") => Some(Self::Token),
+            (Self::Client, "rate_limits") => Some(Self::RateLimits),
             _ => None,
         }
     }
@@ -71,14 +76,8 @@ impl Table {
             (_, key) if key == "proxy" || key.contains("_proxy_") => {
                 Some("proxies are not supported yet")
             }
-            (Self::Client, "allowed_origins") => {
-                Some("write allowed-origins at the top of the file instead")
-            }
             (Self::Client, "queue_max_size") => {
                 Some("write outbound-bytes-max at the top of the file instead")
-            }
-            (Self::Client, "connection_limit") => {
-                Some("write max-connections at the top of the file instead")
             }
             (
                 Self::Client,
@@ -88,8 +87,6 @@ impl Table {
                 | "channel_position_check_delay"
                 | "channel_position_max_time_lag"
                 | "concurrency"
-                | "user_connection_limit"
-                | "connection_rate_limit"
                 | "connect_include_server_time"
                 | "connect_code_to_http_response",
             )
@@ -172,7 +169,14 @@ fn collect(table: &DeTable<'_>, kind: Table, prefix: &str, faults: &mut Vec<KeyF
 }
 
 /// Keys whose values are lists of strings.
-const LISTS: [&str; 3] = ["allowed_delta_types", "allowed-origins", "announce"];
+const LISTS: [&str; 6] = [
+    "allowed_delta_types",
+    "allowed_origins",
+    "allowed-origins",
+    "announce",
+    "trusted-proxies",
+    "unlimited_addresses",
+];
 /// The key whose value is a list of tables.
 const LIST_OF_TABLES: &str = "namespaces";
 
@@ -234,6 +238,7 @@ pub(super) fn of_tables() -> impl Iterator<Item = &'static str> {
         Table::Client,
         Table::PersonalChannel,
         Table::Token,
+        Table::RateLimits,
     ];
     tables
         .into_iter()
@@ -392,12 +397,14 @@ mod tests {
     #[test]
     fn every_list_is_known() {
         // A string is refused where a list is expected, and the message says so.
-        let keys = Table::Top.keys().iter().chain(Table::Namespace.keys());
+        let keys = [Table::Top, Table::Namespace, Table::Client];
+        let keys = keys.iter().flat_map(|table| table.keys());
         for key in keys.filter(|key| !["channel", "client"].contains(key)) {
             let text = format!("{key} = \"1s\"");
             let faults = [
                 toml::from_str::<super::Options>(&text).err(),
                 toml::from_str::<super::NamespaceTable>(&text).err(),
+                toml::from_str::<super::ClientTable>(&text).err(),
             ];
             let is_list = faults
                 .iter()

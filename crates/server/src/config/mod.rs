@@ -2,6 +2,7 @@
 
 mod address;
 mod keys;
+mod limits;
 mod namespaces;
 mod options;
 mod remarks;
@@ -13,7 +14,7 @@ mod tokens;
 pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Options};
 pub use secrets::SecretText;
 pub use sources::Sources;
-pub use tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable};
+pub use tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable};
 pub use tokens::TokenTable;
 
 use crate::auth::TokenRules;
@@ -411,6 +412,8 @@ impl Options {
             subscriptions_max: client.channel_limit(defaults.subscriptions_max)?,
             namespaces: Arc::new(namespaces),
             allowed_origins: self.allowed_origins(),
+            limits: Arc::new(client.limits()?),
+            proxies: Arc::new(self.proxies()?),
             hands_over: self.internal_listen.is_none(),
             compression: limits.compression,
             handshake_timeout: positive(

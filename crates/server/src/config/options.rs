@@ -2,9 +2,9 @@
 
 use super::keys::first_fault;
 use super::secrets::hidden;
-use super::tables::{ChannelTable, ClientTable};
+use super::tables::{ChannelTable, ClientTable, parsed_option_list};
 use super::{ConfigError, address, refuse};
-use myriad_shard::{Compression, Mesh, OriginPattern};
+use myriad_shard::{AddressHeader, AddressHeaderError, Compression, Mesh, Network, OriginPattern};
 use myriad_units::option::{Count, Size, Span};
 use myriad_units::parse::QuantityError;
 use serde::{Deserialize, Deserializer};
@@ -53,8 +53,22 @@ pub struct Options {
 
     /// Web pages of other hosts that may connect, such as https://*.example.com; may be repeated [default: every page; with --dev none]
     #[arg(long, value_name = "ORIGIN")]
-    #[serde(deserialize_with = "origins")]
+    #[serde(deserialize_with = "parsed_option_list")]
     pub allowed_origins: Option<Vec<OriginPattern>>,
+
+    /// Networks of proxies that say who their clients are, such as 10.0.0.0/8; may be repeated [default: none]
+    #[arg(long, value_name = "NETWORK")]
+    #[serde(deserialize_with = "parsed_option_list")]
+    pub trusted_proxies: Option<Vec<Network>>,
+
+    /// Expect the PROXY protocol, version 1 or 2, from the trusted proxies [default: false]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
+    pub proxy_protocol: Option<bool>,
+
+    /// The header in which the trusted proxies name the client: x-forwarded-for, x-real-ip or forwarded [default: x-forwarded-for]
+    #[arg(long, value_name = "HEADER")]
+    #[serde(deserialize_with = "address_header")]
+    pub client_address_header: Option<AddressHeader>,
 
     /// The key that API callers must present [default: generated and shown at the start]
     #[arg(long, value_name = "KEY")]
@@ -152,7 +166,7 @@ impl Options {
             });
         }
         let options: Self = toml::from_str(text).map_err(syntax)?;
-        options.with_times_of_pings()
+        options.with_times_of_pings()?.with_other_names()
     }
 
     /// The times of pings have two names in the file, ours and Centrifugo's. Both at once would leave open which one is
@@ -182,6 +196,35 @@ impl Options {
         Ok(self)
     }
 
+    /// As [`Options::with_times_of_pings`], for the other keys that Centrifugo has elsewhere.
+    fn with_other_names(mut self) -> Result<Self, ConfigError> {
+        let Some(client) = &self.client else {
+            return Ok(self);
+        };
+        let twice = |field: &'static str, value: &dyn std::fmt::Display, ours: &str| {
+            let advice = format!("is the same as {ours}, which the file has too; keep one");
+            refuse(field, value, advice)
+        };
+        // Centrifugo's zero is no limit; the process has one always.
+        let limit = client.connection_limit.filter(|limit| limit.0 > 0);
+        match (self.max_connections, limit) {
+            (Some(_), Some(limit)) => {
+                return Err(twice("client.connection_limit", &limit, "max-connections"));
+            }
+            (None, limit) => self.max_connections = limit,
+            (Some(_), None) => {}
+        }
+        match (&self.allowed_origins, &client.allowed_origins) {
+            (Some(_), Some(_)) => {
+                let field = "client.allowed_origins";
+                return Err(twice(field, &"[..]", "allowed-origins"));
+            }
+            (None, listed) => self.allowed_origins.clone_from(listed),
+            (Some(_), None) => {}
+        }
+        Ok(self)
+    }
+
     /// These options, and `other`'s where these say nothing. A list replaces the other list.
     #[must_use]
     pub fn over(self, other: Self) -> Self {
@@ -194,6 +237,9 @@ impl Options {
             dev: self.dev.or(other.dev),
             anonymous: self.anonymous.or(other.anonymous),
             allowed_origins: self.allowed_origins.or(other.allowed_origins),
+            trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
+            proxy_protocol: self.proxy_protocol.or(other.proxy_protocol),
+            client_address_header: self.client_address_header.or(other.client_address_header),
             api_key: self.api_key.or(other.api_key),
             announce: self.announce.or(other.announce),
             ping_interval: self.ping_interval.or(other.ping_interval),
@@ -243,15 +289,14 @@ impl Options {
     }
 }
 
-fn origins<'de, D: Deserializer<'de>>(
+fn address_header<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<Vec<OriginPattern>>, D::Error> {
-    let texts = Vec::<String>::deserialize(deserializer)?;
-    let parse = |text: &String| {
-        text.parse()
-            .map_err(|error| serde::de::Error::custom(format_args!("`{text}`: {error}")))
-    };
-    texts.iter().map(parse).collect::<Result<_, _>>().map(Some)
+) -> Result<Option<AddressHeader>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let header = text.parse();
+    header.map(Some).map_err(|error: AddressHeaderError| {
+        serde::de::Error::custom(format_args!("`{text}`: {error}"))
+    })
 }
 
 /// Which driver to use.

@@ -4,8 +4,11 @@
 
 use super::tokens::TokenTable;
 use myriad_shard::{DataFormat, JoinLeaveBy, RecoveryMode, SlowConsumer};
-use myriad_units::option::{Count, Size, Span};
+use myriad_shard::{Network, OriginPattern};
+use myriad_units::option::{AllowedRate, Count, Size, Span};
 use serde::{Deserialize, Deserializer};
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// `[channel]`.
@@ -149,8 +152,40 @@ pub struct ClientTable {
     pub disallow_anonymous_connection_tokens: bool,
     /// A trusted proxy's header with the user's id.
     pub user_id_http_header: String,
+    /// `max-connections` by its other name.
+    pub connection_limit: Option<Count>,
+    /// Connections that all clients together may begin.
+    pub connection_rate_limit: Option<AllowedRate>,
+    /// Connections of one address.
+    pub connection_limit_per_address: Option<Count>,
+    /// Connections that one address may begin.
+    pub connection_rate_limit_per_address: Option<AllowedRate>,
+    /// Addresses without these two limits.
+    #[serde(deserialize_with = "parsed_list")]
+    pub unlimited_addresses: Vec<Network>,
+    /// Connections of one user.
+    pub user_connection_limit: Option<Count>,
+    /// `allowed-origins` by its other name.
+    #[serde(deserialize_with = "parsed_option_list")]
+    pub allowed_origins: Option<Vec<OriginPattern>>,
+    /// How much one client may do.
+    pub rate_limits: RateLimitTable,
     /// A channel for each user.
     pub subscribe_to_user_personal_channel: PersonalChannelTable,
+}
+
+/// `[client.rate_limits]`. [`myriad_shard::Limits`] says what each key means.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RateLimitTable {
+    /// Commands of one client.
+    pub commands: Option<AllowedRate>,
+    /// Publish commands of one client.
+    pub publishes: Option<AllowedRate>,
+    /// Publish commands of all clients to one channel.
+    pub publishes_per_channel: Option<AllowedRate>,
+    /// Subscribe commands of one client.
+    pub subscribes: Option<AllowedRate>,
 }
 
 /// `[client.subscribe_to_user_personal_channel]`.
@@ -163,6 +198,25 @@ pub struct PersonalChannelTable {
     pub personal_channel_namespace: String,
     /// One connection for each user.
     pub single_connection: bool,
+}
+
+/// A list of strings that each stand for a value.
+pub(super) fn parsed_list<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    let parse = |text: &String| {
+        text.parse()
+            .map_err(|error| serde::de::Error::custom(format_args!("`{text}`: {error}")))
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// As [`parsed_list`], where an empty list means something else than none.
+pub(super) fn parsed_option_list<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    deserializer: D,
+) -> Result<Option<Vec<T>>, D::Error> {
+    parsed_list(deserializer).map(Some)
 }
 
 /// A word that stands for a value.

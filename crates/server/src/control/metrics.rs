@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use myriad_shard::{CLOSE_REASONS, Count, Distribution, Mesh, Metrics, REFUSALS};
+use myriad_shard::{CLOSE_REASONS, Count, Distribution, Limit, Mesh, Metrics, REFUSALS};
 use myriad_wire::centrifuge::ErrorCode;
 use process::OwnProcess;
 use prometheus_client::collector::Collector;
@@ -460,6 +460,40 @@ impl Collector for Shards {
 }
 
 impl Shards {
+    /// What the limits on strangers count.
+    fn encode_limits(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let shards = self.mesh.metrics();
+        let limited = (
+            "limited",
+            None,
+            "Connections and commands beyond a limit on strangers, by limit",
+        );
+        let mut family = describe(encoder, &limited, MetricType::Counter)?;
+        for limit in Limit::ALL {
+            let counts = shards.iter().map(|shard| &shard.limited[limit as usize]);
+            labelled_by(
+                &mut family,
+                "limit",
+                limit.label(),
+                counts.map(Count::value).sum(),
+            )?;
+        }
+        let (addresses, forgotten) = self.mesh.counted_addresses();
+        let counted = (
+            "counted_addresses",
+            None,
+            "Addresses of clients whose connections or attempts are counted",
+        );
+        describe(encoder, &counted, MetricType::Gauge)?.encode_gauge(&addresses)?;
+        let evicted = (
+            "counted_addresses_evicted",
+            None,
+            "Addresses forgotten too early, because too many were counted",
+        );
+        describe(encoder, &evicted, MetricType::Counter)?
+            .encode_counter::<NoLabels, _, u64>(&forgotten, None)
+    }
+
     fn encode_rest(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let shards = self.mesh.metrics();
         let waiting = (
@@ -503,6 +537,7 @@ impl Shards {
                 .sum();
             labelled(&mut family, reason, count)?;
         }
+        self.encode_limits(encoder)?;
         let in_flight = (
             "publications_in_flight",
             Some(Unit::Bytes),

@@ -7,6 +7,7 @@ mod crowded;
 mod hand_over;
 mod hostile;
 mod lifecycle;
+mod limits;
 mod metrics;
 mod publish;
 mod reload;

@@ -135,6 +135,35 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Reads one.
+    pub(crate) fn read(reader: &mut impl BufRead) -> Self {
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a status line");
+        let status = line.split(' ').nth(1).and_then(|word| word.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no status in {line:?}"));
+        let mut headers = Vec::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).expect("a header");
+            let Some((name, value)) = line.trim_end().split_once(':') else {
+                break;
+            };
+            headers.push((name.to_owned(), value.trim().to_owned()));
+        }
+        let mut answer = Self {
+            status,
+            headers,
+            body: String::new(),
+        };
+        let length = answer
+            .header("content-length")
+            .map_or(0, |length| length.parse().expect("a length"));
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).expect("the whole body");
+        answer.body = String::from_utf8(body).expect("text");
+        answer
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut found = self
             .headers
@@ -174,31 +203,7 @@ impl Http {
     }
 
     pub(crate) fn answer(&mut self) -> Answer {
-        let mut line = String::new();
-        self.reader.read_line(&mut line).expect("a status line");
-        let status = line.split(' ').nth(1).and_then(|word| word.parse().ok());
-        let status = status.unwrap_or_else(|| panic!("no status in {line:?}"));
-        let mut headers = Vec::new();
-        loop {
-            let mut line = String::new();
-            self.reader.read_line(&mut line).expect("a header");
-            let Some((name, value)) = line.trim_end().split_once(':') else {
-                break;
-            };
-            headers.push((name.to_owned(), value.trim().to_owned()));
-        }
-        let mut answer = Answer {
-            status,
-            headers,
-            body: String::new(),
-        };
-        let length = answer
-            .header("content-length")
-            .map_or(0, |length| length.parse().expect("a length"));
-        let mut body = vec![0; length];
-        self.reader.read_exact(&mut body).expect("the whole body");
-        answer.body = String::from_utf8(body).expect("text");
-        answer
+        Answer::read(&mut self.reader)
     }
 
     /// A second way to send, for another thread.

@@ -306,7 +306,7 @@ impl<R: Reactor> Shard<R> {
                 self.fail_sub_refresh(key, read.id, &request.channel, fault)
             }
             (Request::Publish(request), AskAnswer::Publish(grant)) => {
-                self.publish_granted(key, read.id, &request, *grant)
+                self.publish_granted(key, read.id, &request, *grant, now)
             }
             (Request::Rpc(_), AskAnswer::Rpc(data)) => self.answer_rpc(key, read.id, &data),
             _ => Err(Failure::Explained(ErrorCode::Internal, UNAVAILABLE)),

@@ -197,6 +197,7 @@ impl<R: Reactor> Shard<R> {
                 "more server-side subscriptions than client.channel_limit",
             ));
         }
+        self.count_user(key, now)?;
         self.hub.session_mut(key.index).state = SessionState::Connecting;
         let connecting = self.sessions.connecting.entry(key.index).or_default();
         connecting.command = id;

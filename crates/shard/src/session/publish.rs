@@ -67,7 +67,7 @@ impl<R: Reactor> Shard<R> {
         if !self.may(options.publish, is_anonymous, is_subscribed) {
             return Err(ErrorCode::PermissionDenied.into());
         }
-        self.submit(key, id, channel, payload, PublishGrant::default())
+        self.submit(key, id, channel, payload, PublishGrant::default(), now)
     }
 
     /// The application allows a publication, and may have changed it.
@@ -77,10 +77,11 @@ impl<R: Reactor> Shard<R> {
         id: u32,
         request: &PublishRequest<'_>,
         mut grant: PublishGrant,
+        now: Now,
     ) -> Result<(), Failure> {
         let data = grant.data.take();
         let data = data.unwrap_or_else(|| payload_of(request.data));
-        self.submit(key, id, &request.channel, data, grant)
+        self.submit(key, id, &request.channel, data, grant, now)
     }
 
     /// Sends a client's publication to the channel's home.
@@ -91,6 +92,7 @@ impl<R: Reactor> Shard<R> {
         channel: &str,
         payload: Payload,
         grant: PublishGrant,
+        now: Now,
     ) -> Result<(), Failure> {
         let options = self.options_of(channel)?;
         let subscription = self.hub.find_subscription(key.index, channel);
@@ -102,6 +104,7 @@ impl<R: Reactor> Shard<R> {
         if self.hub.refuses_publications(channel) {
             return Err(ErrorCode::TooManyRequests.into());
         }
+        self.check_channel_rate(channel, now)?;
         let ticket = self.open_ticket(key, id)?;
         let bytes = content.bytes();
         let sender = options.exclude_sender.then_some(ticket);

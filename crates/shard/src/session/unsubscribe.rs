@@ -78,6 +78,7 @@ impl<R: Reactor> Shard<R> {
             return;
         }
         self.forget_connecting(key.index);
+        self.forget_counts(key);
         self.sessions.questions.forget(key);
         let subscriptions: Vec<_> = self
             .hub

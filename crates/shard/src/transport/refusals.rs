@@ -1,6 +1,7 @@
 //! Requests that are answered with an error. Changes nothing itself; closes connections by the methods of `closing`.
 
 use crate::events::ConnectionEvent;
+use crate::limits::Limit;
 use crate::marks::hit;
 use crate::shard::Shard;
 use myriad_hub::{CloseReason, Now};
@@ -8,9 +9,12 @@ use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::handshake::Refusal;
 use myriad_wire::http::{HeadError, OriginRefused, QueryError, write_response};
+use myriad_wire::peer::ProxyHeaderError;
 
 /// Seconds a client is asked to stay away when there is no room.
 const RETRY_AFTER_S: &str = "5";
+/// The same where the next one may come soon.
+const RETRY_AFTER_RATE_S: &str = "1";
 
 /// An HTTP answer that ends the connection.
 pub(crate) struct Refused {
@@ -65,6 +69,31 @@ impl Refused {
         Self::unavailable("full", CloseReason::Full, sentence)
     }
 
+    /// A limit on strangers is reached.
+    pub(super) fn limited(limit: Limit) -> Self {
+        let (status, after_s, sentence) = match limit {
+            Limit::ConnectionsPerAddress => (
+                429,
+                RETRY_AFTER_S,
+                "Too many connections from this address: close some, or reconnect after a pause.",
+            ),
+            Limit::ConnectionRatePerAddress => (
+                429,
+                RETRY_AFTER_RATE_S,
+                "Too many new connections from this address: reconnect after a pause.",
+            ),
+            _ => (
+                503,
+                RETRY_AFTER_RATE_S,
+                "The server has too many new connections: reconnect after a pause.",
+            ),
+        };
+        Self {
+            headers: vec![("retry-after", after_s)],
+            ..Self::new(status, limit.label(), sentence)
+        }
+    }
+
     /// The server cannot tell who a client is, and its operator has not allowed anonymous clients.
     pub(super) fn anonymous() -> Self {
         let sentence = "Anonymous clients are not let in here: start the server with --anonymous, or with --dev to try things.";
@@ -96,6 +125,12 @@ impl From<OriginRefused> for Refused {
     }
 }
 
+impl From<ProxyHeaderError> for Refused {
+    fn from(error: ProxyHeaderError) -> Self {
+        Self::new(error.status(), error.label(), error.sentence())
+    }
+}
+
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
         Self {
@@ -109,10 +144,14 @@ impl<R: Reactor> Shard<R> {
     /// Answers with an error, and lingers so that the answer is not eaten by a reset.
     pub(crate) fn refuse(&mut self, key: Key, refused: Refused, now: Now) {
         self.metrics().count_refusal(refused.label);
-        self.note_event(Some(key), now, |_| ConnectionEvent::Refused {
-            status: refused.status,
-            label: refused.label,
-        });
+        if self.settings.events {
+            let address = self.client_address(key);
+            self.note_event(Some(key), now, |_| ConnectionEvent::Refused {
+                status: refused.status,
+                label: refused.label,
+                address,
+            });
+        }
         let reason = refused.reason;
         hit!(RefusedFull if reason == CloseReason::Full);
         hit!(RefusedDraining if reason == CloseReason::Drain);

@@ -1,8 +1,9 @@
-//! The request head: which transport it asks for, or what is wrong with it. Changes `inputs` and `hub`.
+//! The request head: which transport it asks for, or what is wrong with it. Changes `inputs`, `peers` and `hub`.
 
 use super::centrifuge;
 use super::refusals::Refused;
 use crate::input::Input;
+use crate::limits::Limit;
 use crate::marks::{Happening, hit};
 use crate::mesh::Mesh;
 use crate::shard::Shard;
@@ -57,15 +58,19 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn handle_request(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        let Some(header_bytes) = self.take_proxy_header(key, bytes, now) else {
+            return;
+        };
+        let bytes = &mut bytes[header_bytes..];
         let limits = HeadLimits {
             bytes_max: self.settings.head_bytes_max,
             headers_max: self.settings.headers_max,
         };
         let (route, head_bytes) = match parse_request(bytes, limits) {
-            Ok(Some(head)) => (
-                self.route(&head, self.hub.connection(key.index).is_surplus()),
-                head.head_bytes(),
-            ),
+            Ok(Some(head)) => {
+                self.note_forwarded(key, &head, now);
+                (self.route(key, &head, now), head.head_bytes())
+            }
             Ok(None) => return self.keep_head(key, bytes, now),
             Err(error) => return self.refuse(key, error.into(), now),
         };
@@ -99,7 +104,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Keeps the beginning of a head until more of it comes.
-    fn keep_head(&mut self, key: Key, bytes: &[u8], now: Now) {
+    pub(super) fn keep_head(&mut self, key: Key, bytes: &[u8], now: Now) {
         let head = Input::Head(bytes.to_vec());
         if !self.inputs.keep(&mut self.hub, key.index, head) {
             self.note_happening(key.index, Happening::Overloaded);
@@ -107,7 +112,7 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    fn route(&self, head: &RequestHead<'_>, surplus: bool) -> Result<Route, Refused> {
+    fn route(&self, key: Key, head: &RequestHead<'_>, now: Now) -> Result<Route, Refused> {
         check_request(head)?;
         let path = match head.path() {
             "/raw" => Path::Raw,
@@ -128,9 +133,7 @@ impl<R: Reactor> Shard<R> {
         if self.admission.drain.is_some() {
             return Err(Refused::draining());
         }
-        if surplus {
-            return Err(Refused::full());
-        }
+        self.check_admission(key)?;
         // A client with a session says who it is by its first command.
         if !self.settings.anonymous && !transport.has_sessions() {
             return Err(Refused::anonymous());
@@ -149,6 +152,8 @@ impl<R: Reactor> Shard<R> {
             Compression::Off => None,
             Compression::Shared => upgrade.deflate(),
         };
+        // Last, so that only a request that can be served counts.
+        self.take_connection(now)?;
         let mut response = Vec::with_capacity(256);
         upgrade.write_response(subprotocol, deflate.as_ref(), &mut response);
         Ok(Route::Stream {
@@ -173,6 +178,28 @@ impl<R: Reactor> Shard<R> {
             .filter_map(|name| Some((name.clone(), value(name)?.into())))
             .collect();
         (!kept.is_empty()).then(|| kept.into())
+    }
+
+    /// Whether the client's address, and the server, may have one more connection.
+    fn check_admission(&self, key: Key) -> Result<(), Refused> {
+        if let Some(refused) = self.refused_address(key) {
+            return Err(refused);
+        }
+        if self.hub.connection(key.index).is_surplus() {
+            return Err(Refused::full());
+        }
+        Ok(())
+    }
+
+    /// Counts a client that connects against the rate of all.
+    fn take_connection(&self, now: Now) -> Result<(), Refused> {
+        match self.settings.limits.connection_rate {
+            Some(limit) if !self.mesh.tallies().take_connection(limit, now) => {
+                self.metrics().count_limited(Limit::ConnectionRate);
+                Err(Refused::limited(Limit::ConnectionRate))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A path that is no stream's. The control plane has no answer for a WebSocket, so its client is told where streams are.
