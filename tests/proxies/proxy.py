@@ -38,6 +38,8 @@ class Nginx:
     name = "nginx"
     file = "nginx.conf"
     timeouts = ("proxy_read_timeout 90s;", "proxy_send_timeout 90s;")
+    # Only its `stream` module speaks it to a server.
+    sends_proxy_protocol = False
 
     @staticmethod
     def tls(directory):
@@ -45,7 +47,7 @@ class Nginx:
         return f"listen 443 ssl; ssl_certificate {directory}/cert.pem; ssl_certificate_key {directory}/key.pem;"
 
     @staticmethod
-    def fit(config, port, backends, directory, tls):
+    def fit(config, port, backends, directory, tls, proxy_protocol):
         # Workers of another user could not write to the test's directory.
         config = replace(config, "user www-data;", "user root;" if os.geteuid() == 0 else "")
         config = replace(config, "pid /run/nginx.pid;", f"pid {directory}/nginx.pid;")
@@ -72,6 +74,7 @@ class HAProxy:
     name = "haproxy"
     file = "haproxy.cfg"
     timeouts = ("timeout tunnel 90s",)
+    sends_proxy_protocol = True
 
     @staticmethod
     def tls(directory):
@@ -79,16 +82,16 @@ class HAProxy:
         return f"bind :443 ssl crt {directory}/both.pem"
 
     @staticmethod
-    def fit(config, port, backends, directory, tls):
+    def fit(config, port, backends, directory, tls, proxy_protocol):
         config = config.replace("maxconn 200000", "maxconn 1000")
         bind = HAProxy.tls(directory) if tls else "bind :80"
         config = replace(config, "bind :80", re.sub(r":(80|443)\b", f"127.0.0.1:{port}", bind, count=1))
-        for line in (
-            "server myriad-1 127.0.0.1:8000 check inter 2s fall 1 rise 1 maxconn 100000",
-            "server myriad-1 127.0.0.1:8000 track myriad/myriad-1",
-        ):
+        checked = "server myriad-1 127.0.0.1:8000 check inter 2s fall 1 rise 1 maxconn 100000"
+        tracked = "server myriad-1 127.0.0.1:8000 track myriad/myriad-1"
+        for line, version_2 in ((checked, " send-proxy-v2 check-send-proxy"), (tracked, " send-proxy-v2")):
+            proxied = version_2 if proxy_protocol else ""
             servers = [
-                line.replace("myriad-1", f"myriad-{number}").replace("127.0.0.1:8000", backend)
+                line.replace("myriad-1", f"myriad-{number}").replace("127.0.0.1:8000", backend) + proxied
                 for number, backend in enumerate(backends, 1)
             ]
             config = replace(config, line, "\n".join(servers))
@@ -109,7 +112,7 @@ class PortTaken(Exception):
 class Proxy:
     """A proxy in a process of its own."""
 
-    def __init__(self, kind, backends, directory, replaced=(), tls=False):
+    def __init__(self, kind, backends, directory, replaced=(), tls=False, proxy_protocol=False):
         self.kind = kind
         if tls:
             make_certificate(directory)
@@ -121,7 +124,8 @@ class Proxy:
             # Below the ports that the kernel gives to outgoing connections.
             self.port = random.randrange(20_000, 30_000)
             with suppress(PortTaken):
-                return self._start(kind.fit(config, self.port, backends, directory, tls), directory)
+                fitted = kind.fit(config, self.port, backends, directory, tls, proxy_protocol)
+                return self._start(fitted, directory)
         raise AssertionError(f"{kind.name} did not start; see what it said above")
 
     def _start(self, config, directory):

@@ -161,6 +161,42 @@ def test_a_crowd_is_reached_through_the_proxy(serve, front):
     assert code == 0, out + err
 
 
+def limited(serve, tmp_path, *flags):
+    """A server that allows two connections of an address, and trusts the proxy."""
+    config = tmp_path / "limits.toml"
+    config.write_text("[client]\nconnection_limit_per_address = 2\n")
+    return serve("--config", str(config), "--trusted-proxies", "127.0.0.1", *flags)
+
+
+def refuses_a_third_client_of_an_address(proxy, server):
+    def from_address(address, **options):
+        return client(proxy, source_address=(address, 0), **options)
+
+    with from_address("127.0.0.2"), from_address("127.0.0.2"):
+        with pytest.raises(InvalidStatus) as refused, from_address("127.0.0.2"):
+            pass
+        assert refused.value.response.status_code == 429
+        # A client's own word about its address does not count.
+        forged = {"X-Forwarded-For": "127.0.0.9", "Forwarded": "for=127.0.0.9"}
+        with pytest.raises(InvalidStatus), from_address("127.0.0.2", additional_headers=forged):
+            pass
+        with from_address("127.0.0.3"), from_address("127.0.0.3") as other:
+            assert publish(proxy, server.key, channel="c", data="hello").status == 200
+            assert other.recv(timeout=PATIENCE) == "hello"
+
+
+def test_addresses_are_limited_by_what_the_proxy_says_of_them(serve, front, tmp_path):
+    server = limited(serve, tmp_path)
+    refuses_a_third_client_of_an_address(front(server), server)
+
+
+def test_addresses_are_limited_by_the_proxy_protocol(serve, front, kind, tmp_path):
+    if not kind.sends_proxy_protocol:
+        pytest.skip(f"{kind.name} does not send the PROXY protocol for HTTP")
+    server = limited(serve, tmp_path, "--proxy-protocol", "--client-address-header", "x-real-ip")
+    refuses_a_third_client_of_an_address(front(server, proxy_protocol=True), server)
+
+
 class Full(BaseHTTPRequestHandler):
     """A server that is healthy and has no room: it answers every request with 503."""
 
