@@ -50,7 +50,6 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Ends an open connection as the application wishes, behind the replies that were gathered and what is queued.
-    #[allow(dead_code, reason = "the first callers come with the API's disconnect")]
     pub(crate) fn close_by_application(&mut self, key: Key, close: &ApplicationClose, now: Now) {
         let connection = self.hub.connection(key.index);
         if connection.phase != Phase::Open {

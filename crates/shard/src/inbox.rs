@@ -49,6 +49,7 @@ impl<R: Reactor> Shard<R> {
             Message::Deliver(delivery) => self.handle_delivery(delivery),
             Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer, now),
             Message::Settings(settings) => self.handle_settings(&settings),
+            Message::Order { id, order } => self.handle_order(id, order),
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
@@ -89,6 +90,7 @@ impl<R: Reactor> Shard<R> {
             | Message::Inquire { .. }
             | Message::OnlyConnection(_)
             | Message::Answer { .. }
+            | Message::Order { .. }
             | Message::Settings(_)
             | Message::Drain { .. } => unreachable!("for the shard"),
         }

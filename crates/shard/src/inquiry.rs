@@ -3,6 +3,7 @@
 //!
 //! Changes `inquiries`; answers by `mesh`.
 
+use crate::orders::OrderDone;
 use crate::session::MembersPage;
 use crate::shard::Shard;
 use myriad_hub::{ChannelPattern, ClientId, HistoryAnswer, RequestId, Since};
@@ -79,6 +80,8 @@ pub enum InquiryAnswer {
     History(HistoryAnswer),
     /// A channel keeps nothing any more.
     HistoryRemoved,
+    /// An order is carried out.
+    Ordered(OrderDone),
 }
 
 /// Channels with subscribers on a shard.

@@ -29,6 +29,7 @@ mod marks;
 mod mesh;
 mod metrics;
 mod notices;
+mod orders;
 mod outbound;
 mod reload;
 mod session;
@@ -52,6 +53,10 @@ pub use marks::take_reached;
 pub use mesh::{ControlPlane, Mesh, PublishOptions, PublishRefused};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use notices::{ClientEnd, Notice, NoticeKind, NoticeSettings, NoticedClient, Notices};
+pub use orders::{
+    Deed, Described, MetaFilter, Order, OrderDone, OrderRefused, Question as ConnectionQuestion,
+    RevokedTokens, ServerSubscribe, Users, Whose,
+};
 pub use session::MembersPage;
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};

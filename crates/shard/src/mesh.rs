@@ -6,6 +6,7 @@ use crate::inquiry::{HistoryWish, Inquiry, InquiryAnswer};
 use crate::limits::Tallies;
 use crate::metrics::Metrics;
 use crate::notices::{Notice, Notices};
+use crate::orders::{Deed, ORDERS_MAX, Order, OrderRefused, Whose};
 use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
 use crate::settings::{ProcessLimits, Settings};
 use myriad_hub::{
@@ -14,6 +15,7 @@ use myriad_hub::{
     ShardSet, Submission, Ticket,
 };
 use myriad_reactor::Waker;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,7 +27,7 @@ pub trait ControlPlane: Send + Sync {
     fn published(&self, id: RequestId, position: Option<Position>);
 
     /// An inquiry is answered; none when its shard ended before. Called once for each id that [`Mesh::inquire`],
-    /// [`Mesh::read_history`] and [`Mesh::remove_history`] were given, on a shard's thread or on the caller's.
+    /// [`Mesh::order`], [`Mesh::read_history`] and [`Mesh::remove_history`] were given, on a shard's thread or on the caller's.
     fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>);
 
     /// A client's command asks; [`Mesh::answer`] answers it. An ask that is dropped is answered at its deadline. Called on the
@@ -112,6 +114,8 @@ pub(crate) enum Message {
     Answer { ticket: Ticket, answer: Box<Answer> },
     /// To every shard: other settings.
     Settings(Arc<Settings>),
+    /// Do something to some connections.
+    Order { id: RequestId, order: Arc<Order> },
     /// To every shard: end all connections, evenly over this time.
     Drain { over: Duration },
 }
@@ -144,6 +148,7 @@ struct Inner {
     publications: Pool,
     asks: Pool,
     tallies: Tallies,
+    orders: Pool,
     draining: AtomicBool,
     control_plane: Box<dyn ControlPlane>,
 }
@@ -212,6 +217,7 @@ impl Mesh {
             publications: Pool::new(limits.publication_bytes_max),
             asks: Pool::new(limits.asks_max),
             tallies: Tallies::default(),
+            orders: Pool::new(ORDERS_MAX),
             draining: AtomicBool::new(false),
             control_plane,
         }))
@@ -352,6 +358,41 @@ impl Mesh {
         let answer = Box::new(Answer::Asked(ask.id, answer));
         let ticket = ask.ticket;
         self.send(ticket.shard.into(), Message::Answer { ticket, answer });
+    }
+
+    /// An order to give to shards.
+    ///
+    /// # Errors
+    /// The process has no room for it.
+    pub fn new_order(&self, whose: Whose, deed: Deed) -> Result<Arc<Order>, OrderRefused> {
+        if self.0.draining.load(Ordering::Relaxed) {
+            return Err(OrderRefused::Draining);
+        }
+        let place = Permit::take(&self.0.orders, 1, 0).ok_or(OrderRefused::Busy)?;
+        Ok(Arc::new(Order {
+            whose,
+            deed,
+            _place: place,
+        }))
+    }
+
+    /// The shards that may have connections which an order is for.
+    #[must_use]
+    pub fn shards_of(&self, whose: &Whose) -> Range<usize> {
+        match whose.client {
+            None => 0..self.shard_count(),
+            Some(client) => match self.0.client_ids.place_of(client) {
+                Some((shard, _)) if usize::from(shard) < self.shard_count() => {
+                    usize::from(shard)..usize::from(shard) + 1
+                }
+                _ => 0..0,
+            },
+        }
+    }
+
+    /// Gives an order to a shard. [`ControlPlane::answered`] is called once, when it is carried out.
+    pub fn order(&self, shard: usize, id: RequestId, order: Arc<Order>) {
+        self.send_or_drop(shard, Message::Order { id, order });
     }
 
     /// A place for one more question to the control plane; none if the process has no room for it.
@@ -558,7 +599,9 @@ impl Mesh {
                     self.0.control_plane.answered(id, None);
                 }
             }
-            Message::Inquire { id, .. } | Message::RemoveHistory { id, .. } => {
+            Message::Inquire { id, .. }
+            | Message::RemoveHistory { id, .. }
+            | Message::Order { id, .. } => {
                 self.0.control_plane.answered(id, None);
             }
             _ => {}

@@ -9,10 +9,12 @@
 mod announce;
 mod asks;
 mod connect;
+mod deeds;
 mod granted;
 mod history;
 mod limited;
 mod members;
+mod orders;
 mod publish;
 mod questions;
 mod recovery;
@@ -35,14 +37,15 @@ use asks::Asks;
 use connect::Connecting;
 use limited::Counts;
 use myriad_hub::{
-    ChannelOptions, ClientId, ClientIds, ClientInfo, CloseReason, Kept, Now, Phase, SessionState,
-    SubscriptionId, Ticket,
+    ChannelOptions, ClientId, ClientIds, ClientInfo, CloseReason, Kept, Now, Phase, RequestId,
+    SessionState, SubscriptionId, Ticket,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{
     Command, CommandError, Decoder, Encoding as Format, ErrorCode, FrameWriter, Request,
 };
+use orders::Orders;
 use questions::Questions;
 use refused::{Asked, Failure, INVALID_TOKEN, bad_request};
 use std::collections::HashMap;
@@ -78,6 +81,8 @@ pub(crate) struct Sessions {
     asks: Asks,
     leaves: Leaves,
     counts: Counts,
+    /// What the application wants done.
+    orders: Orders,
 }
 
 impl Sessions {
@@ -93,6 +98,7 @@ impl Sessions {
             asks: Asks::default(),
             leaves: Leaves::default(),
             counts: Counts::default(),
+            orders: Orders::default(),
         }
     }
 
@@ -115,6 +121,17 @@ impl Sessions {
             + self.questions.len()
             + self.asks.len()
             + self.counts.len()
+            + self.orders.len()
+    }
+
+    /// Whether [`Shard::run_orders`] has something to do.
+    pub(crate) fn has_orders(&self) -> bool {
+        self.orders.len() > 0
+    }
+
+    /// The orders that are not carried out.
+    pub(crate) fn take_orders(&mut self) -> impl Iterator<Item = RequestId> + use<> {
+        self.orders.take()
     }
 
     /// Whether [`Shard::ask_questions`] has something to do.

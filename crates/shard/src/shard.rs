@@ -185,6 +185,7 @@ impl<R: Reactor> Shard<R> {
                 .as_ref()
                 .is_some_and(|drain| drain.is_overdue(now))
             || self.sessions.has_questions()
+            || self.sessions.has_orders()
             || self.is_reloading()
             || self.inquiries.is_walking()
             || self.mesh.has_messages(self.index);
@@ -227,6 +228,7 @@ impl<R: Reactor> Shard<R> {
         self.handle_home_time(now);
         self.ask_questions();
         self.handle_messages(now);
+        self.run_orders(now);
         self.reload(now);
         self.walk();
         self.handle_timers(now);
@@ -416,7 +418,8 @@ impl<R: Reactor> Drop for Shard<R> {
         {
             self.mesh.drop_unhandled(message);
         }
-        for id in self.inquiries.waiting() {
+        let orders = self.sessions.take_orders();
+        for id in self.inquiries.waiting().chain(orders) {
             self.mesh.unanswered(id);
         }
         self.mesh.close(self.index);

@@ -52,6 +52,13 @@ impl Hub {
         Some((self.sessions[session].connection, session + 1))
     }
 
+    /// The place of a connection's session in the order of [`Hub::session_from`].
+    #[must_use]
+    pub fn session_number(&self, index: u32) -> u32 {
+        let session = self.connections[index].session();
+        session.expect("the connection has a session")
+    }
+
     /// Users with a session. An anonymous one does not count.
     #[must_use]
     pub fn user_count(&self) -> usize {

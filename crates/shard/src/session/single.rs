@@ -72,7 +72,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Whether a connection is open and its connect command answered.
-    fn is_connected(&self, index: u32) -> bool {
+    pub(super) fn is_connected(&self, index: u32) -> bool {
         self.hub.connection(index).phase == Phase::Open
             && self.hub.session(index).state == SessionState::Connected
     }

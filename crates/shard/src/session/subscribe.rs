@@ -16,7 +16,7 @@ use myriad_hub::{
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{ErrorCode, Filter, SubscribeRequest};
+use myriad_wire::centrifuge::{ErrorCode, Filter, SubscribeRequest, UnsubscribeCode};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -36,6 +36,8 @@ pub(super) struct Pending {
 #[derive(Debug)]
 pub(super) enum Later {
     Unsubscribe(u32),
+    /// The application ends the subscription.
+    End,
     /// Behind an unsubscribe.
     Subscribe(Box<Granted>),
 }
@@ -43,7 +45,7 @@ pub(super) enum Later {
 impl Pending {
     /// Whether the subscription has ended when all commands are carried out that wait for it.
     fn ends(&self) -> bool {
-        matches!(self.later.last(), Some(Later::Unsubscribe(_)))
+        matches!(self.later.last(), Some(Later::Unsubscribe(_) | Later::End))
     }
 }
 
@@ -336,6 +338,10 @@ impl<R: Reactor> Shard<R> {
                     self.end_subscription(key, channel, now);
                     self.reply(format, |writer| writer.unsubscribe(command));
                 }
+                Later::End => {
+                    self.drop_subscription(key, channel);
+                    self.push_unsubscribed(key, channel, UnsubscribeCode::Server);
+                }
                 Later::Subscribe(granted) => {
                     let command = granted.command;
                     let made = self.make_subscription(key, channel, *granted, now);
@@ -427,7 +433,7 @@ impl<R: Reactor> Shard<R> {
             data,
         };
         if pending.command == 0 {
-            return self.note_server_side(key, channel, outcome, now);
+            return self.tell_server_side(key, subscription, outcome, pending.later, now);
         }
         if !self.reply_subscribed(key, pending.command, &outcome) {
             if terms.fails_if_unrecoverable {

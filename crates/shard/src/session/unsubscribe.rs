@@ -46,6 +46,14 @@ impl<R: Reactor> Shard<R> {
             return;
         };
         self.note_leave(key, subscription, now);
+        self.drop_subscription(key, channel);
+    }
+
+    /// As [`Shard::end_subscription`], but not of the client's own will: it need not wait before it joins another one.
+    pub(super) fn drop_subscription(&mut self, key: Key, channel: &str) {
+        let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
+            return;
+        };
         self.announce_leave(key, subscription);
         let emptied = &mut self.turn_end.emptied_channels;
         self.hub.unsubscribe(key.index, channel, emptied);

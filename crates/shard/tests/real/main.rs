@@ -13,6 +13,7 @@ mod asks;
 mod client;
 mod deliveries;
 mod node;
+mod orders;
 mod sessions;
 
 use myriad_shard::{

@@ -2,9 +2,9 @@
 
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
-    Access, Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Epoch, ErrorCode,
-    HandOver, InquiryAnswer, Mesh, Metrics, Namespaces, Now, Payload, Position, ProcessLimits,
-    PublishRefused, RequestId, Settings, Shard, Turn,
+    Access, Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Deed, Epoch,
+    ErrorCode, HandOver, InquiryAnswer, Mesh, Metrics, Namespaces, Now, Order, OrderDone, Payload,
+    Position, ProcessLimits, PublishRefused, RequestId, Settings, Shard, Turn, Whose,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -35,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) buffered_bytes_max: u64,
     pub(crate) asks_max: u64,
     pub(crate) ask_timeout: Duration,
+    pub(crate) slice_max: usize,
     pub(crate) access: Access,
     pub(crate) anonymous: bool,
     /// The test answers what sessions ask; otherwise it is not available.
@@ -57,6 +58,7 @@ impl Default for Options {
             buffered_bytes_max: ProcessLimits::default().buffered_bytes_max,
             asks_max: ProcessLimits::default().asks_max,
             ask_timeout: Settings::default().ask_timeout,
+            slice_max: Settings::default().slice_max,
             access: Access::default(),
             anonymous: true,
             holds_asks: false,
@@ -79,6 +81,7 @@ impl HandOver<OwnedFd> for Passer {
 struct Answers {
     published: Sender<(RequestId, Option<Position>)>,
     asked: Sender<Ask>,
+    ordered: Sender<(RequestId, OrderDone)>,
     /// Answers what sessions ask, unless the test does.
     mesh: Arc<OnceLock<Mesh>>,
 }
@@ -89,8 +92,13 @@ impl ControlPlane for Answers {
         let _ = self.published.send((id, position));
     }
 
-    fn answered(&self, id: RequestId, _answer: Option<InquiryAnswer>) {
-        panic!("nothing was asked by {id:?}");
+    fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>) {
+        let done = match answer {
+            None => OrderDone::default(),
+            Some(InquiryAnswer::Ordered(done)) => done,
+            Some(other) => panic!("nothing else was asked: {other:?}"),
+        };
+        let _ = self.ordered.send((id, done));
     }
 
     fn ask(&self, ask: Ask) {
@@ -105,6 +113,7 @@ pub(crate) struct Node {
     pub(crate) address: SocketAddr,
     published: Receiver<(RequestId, Option<Position>)>,
     asked: Receiver<Ask>,
+    ordered: Receiver<(RequestId, OrderDone)>,
     mesh: Mesh,
     threads: Vec<JoinHandle<()>>,
     handed_over: Receiver<(TcpStream, Vec<u8>)>,
@@ -116,7 +125,7 @@ impl Node {
             .map(|_| Waker::new().expect("an eventfd"))
             .collect();
         let answering_mesh = Arc::default();
-        let (mesh, published, asked) = mesh_of(&options, &wakers, &answering_mesh);
+        let (mesh, published, asked, ordered) = mesh_of(&options, &wakers, &answering_mesh);
         if !options.holds_asks {
             let _ = answering_mesh.set(mesh.clone());
         }
@@ -133,6 +142,7 @@ impl Node {
             namespaces: Arc::new(options.namespaces),
             client: options.client,
             ask_timeout: options.ask_timeout,
+            slice_max: options.slice_max,
             ..Settings::default()
         };
         let (sender, handed_over) = channel();
@@ -170,6 +180,7 @@ impl Node {
             address,
             published,
             asked,
+            ordered,
             mesh,
             threads,
             handed_over,
@@ -261,6 +272,32 @@ impl Node {
         self.mesh.answer(ask, answer);
     }
 
+    /// Has an order carried out. What the shards say, in their order.
+    pub(crate) fn order(&self, whose: Whose, deed: Deed) -> Vec<OrderDone> {
+        let order = self.mesh.new_order(whose, deed);
+        self.ordered(&order.expect("there is room"))
+    }
+
+    /// As [`Node::order`].
+    pub(crate) fn ordered(&self, order: &Arc<Order>) -> Vec<OrderDone> {
+        let shards = self.mesh.shards_of(order.whose());
+        for shard in shards.clone() {
+            let id = RequestId(shard as u64);
+            self.mesh.order(shard, id, Arc::clone(order));
+        }
+        let mut done: Vec<_> = shards
+            .map(|_| self.ordered.recv_timeout(Duration::from_secs(20)))
+            .map(|done| done.expect("an order is carried out"))
+            .collect();
+        done.sort_by_key(|(id, _)| id.0);
+        done.into_iter().map(|(_, done)| done).collect()
+    }
+
+    /// Whether every shard has ended.
+    pub(crate) fn are_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
     pub(crate) fn sum(&self, figure: impl Fn(&Metrics) -> u64) -> u64 {
         self.mesh.metrics().iter().map(figure).sum()
     }
@@ -303,7 +340,12 @@ impl Drop for Node {
     }
 }
 
-type Told = (Mesh, Receiver<(RequestId, Option<Position>)>, Receiver<Ask>);
+type Told = (
+    Mesh,
+    Receiver<(RequestId, Option<Position>)>,
+    Receiver<Ask>,
+    Receiver<(RequestId, OrderDone)>,
+);
 
 /// A mesh, and what it tells the control plane.
 fn mesh_of(options: &Options, wakers: &[Waker], answering: &Arc<OnceLock<Mesh>>) -> Told {
@@ -315,14 +357,16 @@ fn mesh_of(options: &Options, wakers: &[Waker], answering: &Arc<OnceLock<Mesh>>)
     };
     let (published, positions) = channel();
     let (asked, asks) = channel();
+    let (ordered, orders) = channel();
     let answers = Box::new(Answers {
         published,
         asked,
+        ordered,
         mesh: Arc::clone(answering),
     });
     let (epoch, ids) = (Epoch::new(7), ClientIds::new(7));
     let mesh = Mesh::new(wakers.to_vec(), limits, epoch, ids, answers);
-    (mesh, positions, asks)
+    (mesh, positions, asks, orders)
 }
 
 fn run<R: Reactor<Handle = OwnedFd>>(
