@@ -25,6 +25,8 @@ struct Line {
 enum Command {
     /// A push server: holds client connections and delivers publications to them
     Serve(Box<commands::serve::Arguments>),
+    /// A config file with every default, and the check of one
+    Config(commands::config::Arguments),
     /// A crowd of clients for any WebSocket server: connects, receives, and reports what it saw
     Swarm(Box<commands::swarm::Arguments>),
     /// What this machine allows, what stops you first, and what to do about it
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
     };
     match line.command {
         Command::Serve(arguments) => commands::serve::run(*arguments),
+        Command::Config(arguments) => commands::config::run(arguments),
         Command::Swarm(arguments) => commands::swarm::run(*arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Demo(arguments) => commands::demo::run(*arguments),

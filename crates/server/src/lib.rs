@@ -29,9 +29,9 @@ mod signals;
 pub use control::fuzzing;
 
 pub use config::{
-    Announcement, AnnouncementError, ApiKey, ChannelTable, ClientTable, Config, ConfigError,
-    DriverChoice, LogLevel, NamespaceTable, Options, PersonalChannelTable, RateLimitTable,
-    SecretText, Sources, TokenTable,
+    Announcement, AnnouncementError, ApiKey, Change, ChannelTable, ClientTable, Config,
+    ConfigError, DriverChoice, Flags, LogLevel, NamespaceTable, Options, PersonalChannelTable,
+    RateLimitTable, SecretText, Sources, TokenTable, Written, default_file,
 };
 pub use error::ServerError;
 pub use machine::Machine;

@@ -4,10 +4,11 @@
 //! [`Control::reload`] gives the control plane its part and every shard its settings. What needs a restart stays
 //! ([`Options::with_fixed_of`]).
 
-use crate::config::{Config, ConfigError, Options};
+use crate::config::{Change, Config, ConfigError, Options, Written};
 use crate::control::Control;
+use crate::machine::Machine;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Gives a running server other options. Works from any thread that shares the descriptor table in which the server was
@@ -16,6 +17,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 pub struct Reloader {
     /// What the server runs with.
     running: Arc<Mutex<Config>>,
+    /// What was written when it started.
+    started: Arc<Written>,
     control: UnboundedSender<Reload>,
 }
 
@@ -32,18 +35,36 @@ pub(crate) type Reloads = UnboundedReceiver<Reload>;
 impl Reloader {
     pub(crate) fn new(config: Config) -> (Self, Reloads) {
         let (control, reloads) = unbounded_channel();
+        let started = Arc::clone(&config.options.written);
         let running = Arc::new(Mutex::new(config));
-        (Self { running, control }, reloads)
+        let reloader = Self {
+            running,
+            started,
+            control,
+        };
+        (reloader, reloads)
     }
 
-    /// Gives the server other options, and returns once the control plane has them and every shard has been sent its own.
+    /// The machine whose facts give the defaults: as it was at the start, so that a reload does not change them.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        self.running().machine.clone()
+    }
+
+    fn running(&self) -> MutexGuard<'_, Config> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the server other options, and returns once the control plane has them and every shard has been sent its own. Answers
+    /// what is written otherwise than before; changes that need a restart are named until there is one.
     ///
     /// # Errors
     /// The first value that cannot be used. The server runs on as before.
-    pub fn reload(&self, options: Options) -> Result<(), ConfigError> {
+    pub fn reload(&self, options: Options) -> Result<Vec<Change>, ConfigError> {
         // Two reloads wait for each other here, so at most one is in the channel.
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running();
         let config = running.reloaded(options)?;
+        let changes = self.changes(&config.options.written, &running.options.written);
         let remarks = config.remarks.iter();
         for remark in remarks.filter(|remark| !running.remarks.contains(remark)) {
             tracing::warn!("{remark}");
@@ -58,7 +79,16 @@ impl Reloader {
             // It fails when the sender is dropped, which is the signal.
             let _ = is_done.recv();
         }
-        Ok(())
+        Ok(changes)
+    }
+
+    fn changes(&self, written: &Written, before: &Written) -> Vec<Change> {
+        let since_start = written.changes_since(&self.started).into_iter();
+        let since_reload = written.changes_since(before).into_iter();
+        since_reload
+            .filter(|change| !change.needs_restart)
+            .chain(since_start.filter(|change| change.needs_restart))
+            .collect()
     }
 }
 

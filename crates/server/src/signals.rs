@@ -5,10 +5,11 @@
 //! Signals are blocked in every thread, and one thread fetches them. A signal handler could run on any thread. It would
 //! write to a descriptor by its number, which is another descriptor in a thread with its own table.
 
-use crate::config::Sources;
+use crate::config::{Change, Sources};
 use crate::error::ServerError;
 use crate::reload::Reloader;
 use crate::server::Stop;
+use myriad_units::counted;
 use nix::sys::signal::{SigSet, Signal};
 use std::path::Path;
 
@@ -73,11 +74,36 @@ impl Blocked {
 
 fn reload(reloader: &Reloader, sources: &Sources, path: &Path) {
     let path = path.display();
-    let reloaded = sources.read().and_then(|options| reloader.reload(options));
+    let reloaded = sources
+        .resolve(&reloader.machine())
+        .and_then(|config| reloader.reload(*config.options));
     match reloaded {
-        Ok(()) => tracing::info!("SIGHUP: {path} was read again, and is in force"),
-        Err(error) => tracing::error!(
-            "SIGHUP: {path} has a mistake, so the server runs on with the configuration that it has: {error}"
-        ),
+        Ok(changes) => {
+            for change in &changes {
+                let Change {
+                    sentence,
+                    needs_restart,
+                } = change;
+                if *needs_restart {
+                    tracing::warn!("SIGHUP: {sentence} needs a restart");
+                } else {
+                    tracing::info!("SIGHUP: {sentence}");
+                }
+            }
+            let followed = changes
+                .iter()
+                .filter(|change| !change.needs_restart)
+                .count();
+            tracing::info!(
+                "SIGHUP: {path} is in force: {}",
+                counted(followed as u64, "change")
+            );
+        }
+        Err(error) => {
+            for mistake in error.each() {
+                tracing::error!("SIGHUP: {mistake}");
+            }
+            tracing::error!("SIGHUP: {path} is not in force; the server runs on as before");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! One file per command: its arguments, and `run`, which turns them into an exit code.
 
 pub(crate) mod arena;
+pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod plan;

@@ -1,39 +1,73 @@
 //! `myriad serve`: flags over a config file in, exit code out.
 
 use crate::{BAD_ARGUMENTS, say};
-use clap::{Args, ValueEnum};
-use myriad_server::{ConfigError, LogLevel, Machine, Options, ServerError, Sources};
+use clap::Args;
+use myriad_server::{Flags, LogLevel, Machine, ServerError, Sources};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Stands behind the flag and the file.
-const LOG_VARIABLE: &str = "MYRIAD_LOG";
-
 /// Holds client connections and delivers publications to them.
 #[derive(Args, Clone, Debug)]
-#[command(
-    // A later flag stands over an earlier one, so that scripts can append to a line.
-    args_override_self = true,
-    after_help = "Every option can also stand in the config file, under the same name: max-connections = \"50k\".\n\
-                  Exit codes: 0 stopped by a signal after draining, 1 failed, 104 bad arguments or config."
-)]
+// A later flag stands over an earlier one, so that scripts can append to a line.
+#[command(args_override_self = true)]
 pub(crate) struct Arguments {
-    /// A TOML file with options; flags override it [default: none]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    places: Places,
 
     #[command(flatten)]
-    options: Options,
+    flags: Flags,
 }
+
+/// Where options are written, besides flags.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Places {
+    /// A TOML file with options [default: that of the variable MYRIAD_CONFIG, or none]
+    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
+    config: Option<PathBuf>,
+
+    /// Also read variables that begin with CENTRIFUGO_, below those that begin with MYRIAD_
+    #[arg(long, help_heading = "Configuration")]
+    centrifugo_env: bool,
+}
+
+impl Places {
+    /// This file alone.
+    pub(crate) fn of_file(path: PathBuf) -> Self {
+        Self {
+            config: Some(path),
+            centrifugo_env: false,
+        }
+    }
+
+    /// All sources of options.
+    pub(crate) fn sources(self, flags: Flags) -> Sources {
+        let variables: Vec<_> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let named = variables
+            .iter()
+            .find(|(name, value)| name == FILE_VARIABLE && !value.is_empty());
+        Sources {
+            flags: flags.options,
+            flags_given: flags.given,
+            file: self.config.or_else(|| named.map(|(_, path)| path.into())),
+            variables,
+            centrifugo: self.centrifugo_env,
+        }
+    }
+}
+
+/// Names the config file where no flag does.
+const FILE_VARIABLE: &str = "MYRIAD_CONFIG";
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
     match serve(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(format_args!("error: {error}"));
+            explain(&error);
             ExitCode::from(if error.is_configuration() {
                 BAD_ARGUMENTS
             } else {
@@ -43,31 +77,23 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     }
 }
 
-fn serve(arguments: Arguments) -> Result<(), ServerError> {
-    let sources = Sources {
-        flags: arguments.options,
-        file: arguments.config,
-    };
-    let options = sources.read()?;
-    log_to_stderr(level(options.log)?);
-    let config = options.resolve(&Machine::here())?;
-    myriad_server::run(config, sources)
+/// A line for each mistake.
+fn explain(error: &ServerError) {
+    match error {
+        ServerError::Config(error) => {
+            for mistake in error.each() {
+                say(format_args!("error: {mistake}"));
+            }
+        }
+        error => say(format_args!("error: {error}")),
+    }
 }
 
-fn level(written: Option<LogLevel>) -> Result<LogLevel, ConfigError> {
-    let variable = std::env::var_os(LOG_VARIABLE).filter(|value| !value.is_empty());
-    match (written, variable) {
-        (Some(level), _) => Ok(level),
-        (None, None) => Ok(LogLevel::default()),
-        (None, Some(variable)) => {
-            let variable = variable.to_string_lossy();
-            LogLevel::from_str(&variable, true).map_err(|_| ConfigError::Value {
-                field: LOG_VARIABLE.into(),
-                value: variable.into_owned(),
-                advice: "choose error, warn, info, debug or trace".into(),
-            })
-        }
-    }
+fn serve(arguments: Arguments) -> Result<(), ServerError> {
+    let sources = arguments.places.sources(arguments.flags);
+    log_to_stderr(sources.read()?.log.unwrap_or_default());
+    let config = sources.resolve(&Machine::here())?;
+    myriad_server::run(config, sources)
 }
 
 fn log_to_stderr(level: LogLevel) {

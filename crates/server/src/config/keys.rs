@@ -1,9 +1,10 @@
-//! Keys of the config file that do not exist, or whose values have another form: where they are, and what may have been meant.
+//! Keys of the config file that do not exist, or whose values cannot be read: where they are, and what may have been meant.
 //!
-//! serde would name them as well, but neither say how a list is written, nor tell a key of Centrifugo's that is still missing here
-//! from a typing error, nor say which key is close.
+//! serde would name the first of them, but not the others. It would neither say how a list is written, nor tell a key of
+//! Centrifugo's that is still missing here from a typing error, nor say which key is close.
 
 use super::Options;
+use super::catalogue::{self, Group};
 use super::tables::{
     ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable,
 };
@@ -13,7 +14,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
 use toml::de::{DeTable, DeValue};
 
-/// A key that does not exist, or whose value has another form.
+/// A key that does not exist, or whose value cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyFault {
     /// Bytes from the start of the file.
@@ -25,8 +26,8 @@ pub(super) struct KeyFault {
 }
 
 /// Which keys a table may have.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Table {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
     Top,
     Channel,
     Namespace,
@@ -37,7 +38,8 @@ enum Table {
 }
 
 impl Table {
-    fn keys(self) -> &'static [&'static str] {
+    /// The names that the parser takes.
+    pub(super) fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Top => fields_of::<Options>(),
             Self::Channel => fields_of::<ChannelTable>(),
@@ -49,8 +51,35 @@ impl Table {
         }
     }
 
+    /// What people read about these keys.
+    pub(super) fn groups(self) -> &'static [Group] {
+        match self {
+            Self::Top => catalogue::SERVER,
+            Self::Channel => catalogue::CHANNEL,
+            Self::Namespace => catalogue::NAMESPACE,
+            Self::Client => catalogue::CLIENT,
+            Self::PersonalChannel => catalogue::PERSONAL_CHANNEL,
+            Self::Token => catalogue::TOKEN,
+            Self::RateLimits => catalogue::RATE_LIMITS,
+        }
+    }
+
+    /// Why the parser does not take a table with these keys alone, if it does not.
+    pub(super) fn refusal(self, table: toml::Table) -> Option<String> {
+        let refused = match self {
+            Self::Top => table.try_into::<Options>().err(),
+            Self::Channel => table.try_into::<ChannelTable>().err(),
+            Self::Namespace => table.try_into::<NamespaceTable>().err(),
+            Self::Client => table.try_into::<ClientTable>().err(),
+            Self::PersonalChannel => table.try_into::<PersonalChannelTable>().err(),
+            Self::Token => table.try_into::<TokenTable>().err(),
+            Self::RateLimits => table.try_into::<RateLimitTable>().err(),
+        };
+        refused.map(|error| error.message().trim_end().to_owned())
+    }
+
     /// The table that a key of this one contains.
-    fn inner(self, key: &str) -> Option<Self> {
+    pub(super) fn inner(self, key: &str) -> Option<Self> {
         match (self, key) {
             (Self::Top, "channel") => Some(Self::Channel),
             (Self::Top, "client") => Some(Self::Client),
@@ -125,25 +154,29 @@ impl Table {
     }
 }
 
-/// The first key of a document that does not exist or whose value has another form.
-pub(super) fn first_fault(document: &DeTable<'_>) -> Option<KeyFault> {
+/// The keys of a document that do not exist or whose values cannot be read, in their order. `values` is the same document.
+pub(super) fn faults(document: &DeTable<'_>, values: &toml::Table) -> Vec<KeyFault> {
     let mut faults = Vec::new();
-    collect(document, Table::Top, "", &mut faults);
-    faults.into_iter().min_by_key(|key| key.offset)
+    collect(document, values, Table::Top, "", &mut faults);
+    faults.sort_by_key(|fault| fault.offset);
+    faults
 }
 
 /// Adds the faults of a table and of those in it. `prefix` is empty or ends in a dot.
-fn collect(table: &DeTable<'_>, kind: Table, prefix: &str, faults: &mut Vec<KeyFault>) {
-    let known = kind.keys();
+fn collect(
+    table: &DeTable<'_>,
+    values: &toml::Table,
+    kind: Table,
+    prefix: &str,
+    faults: &mut Vec<KeyFault>,
+) {
     for (key, value) in table {
-        let (offset, name) = (key.span().start, key.get_ref());
+        let (offset, name) = (key.span().start, &**key.get_ref());
         let path = format!("{prefix}{name}");
-        let advice = if known.contains(&&**name) {
-            form_advice(name, &path, kind.inner(name), value.get_ref())
-        } else {
-            Some(kind.advice(name))
+        let Some(plain) = values.get(name) else {
+            continue;
         };
-        if let Some(advice) = advice {
+        if let Some(advice) = kind.fault(name, &path, plain) {
             faults.push(KeyFault {
                 offset,
                 path,
@@ -154,12 +187,16 @@ fn collect(table: &DeTable<'_>, kind: Table, prefix: &str, faults: &mut Vec<KeyF
         let Some(inner) = kind.inner(name) else {
             continue;
         };
-        match value.get_ref() {
-            DeValue::Table(table) => collect(table, inner, &format!("{path}."), faults),
-            DeValue::Array(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    if let DeValue::Table(table) = item.get_ref() {
-                        collect(table, inner, &format!("{path}[{index}]."), faults);
+        match (value.get_ref(), plain) {
+            (DeValue::Table(table), toml::Value::Table(values)) => {
+                collect(table, values, inner, &format!("{path}."), faults);
+            }
+            (DeValue::Array(items), toml::Value::Array(values)) => {
+                for (index, (item, value)) in items.iter().zip(values).enumerate() {
+                    if let (DeValue::Table(table), toml::Value::Table(values)) =
+                        (item.get_ref(), value)
+                    {
+                        collect(table, values, inner, &format!("{path}[{index}]."), faults);
                     }
                 }
             }
@@ -168,8 +205,36 @@ fn collect(table: &DeTable<'_>, kind: Table, prefix: &str, faults: &mut Vec<KeyF
     }
 }
 
+impl Table {
+    /// What is wrong with a key or its value, without the tables in it.
+    pub(super) fn fault(self, key: &str, path: &str, value: &toml::Value) -> Option<String> {
+        if !self.keys().contains(&key) {
+            return Some(self.advice(key));
+        }
+        let inner = self.inner(key);
+        if let Some(advice) = form_advice(key, path, inner, value) {
+            return Some(advice);
+        }
+        let are_tables = match value {
+            toml::Value::Table(_) => inner.is_some(),
+            toml::Value::Array(items) => inner.is_some() && items.iter().all(toml::Value::is_table),
+            _ => false,
+        };
+        if are_tables {
+            return None;
+        }
+        let refusal = self.refusal(toml::Table::from_iter([(key.to_owned(), value.clone())]));
+        let is_secret = catalogue::find(self, key).is_some_and(|option| option.is_secret);
+        // The parser would repeat the value.
+        refusal.map(|refusal| match is_secret {
+            true => "write one text in quotes".into(),
+            false => refusal,
+        })
+    }
+}
+
 /// Keys whose values are lists of strings.
-const LISTS: [&str; 6] = [
+pub(super) const LISTS: [&str; 6] = [
     "allowed_delta_types",
     "allowed_origins",
     "allowed-origins",
@@ -178,18 +243,18 @@ const LISTS: [&str; 6] = [
     "unlimited_addresses",
 ];
 /// The key whose value is a list of tables.
-const LIST_OF_TABLES: &str = "namespaces";
+pub(super) const LIST_OF_TABLES: &str = "namespaces";
 
 /// What to write instead of a value that has the form of another key's. `inner` is the table that the key contains.
-fn form_advice(key: &str, path: &str, inner: Option<Table>, value: &DeValue<'_>) -> Option<String> {
+fn form_advice(key: &str, path: &str, inner: Option<Table>, value: &toml::Value) -> Option<String> {
     match value {
-        DeValue::String(text) if LISTS.contains(&key) => {
+        toml::Value::String(text) if LISTS.contains(&key) => {
             Some(format!("write {key} = [{text:?}]: it is a list"))
         }
-        DeValue::Table(_) if key == LIST_OF_TABLES => Some(format!(
+        toml::Value::Table(_) if key == LIST_OF_TABLES => Some(format!(
             "write [[{path}]], and the namespace's name in it as name = \"...\": it is a list"
         )),
-        DeValue::Array(_) if inner.is_some() && key != LIST_OF_TABLES => {
+        toml::Value::Array(_) if inner.is_some() && key != LIST_OF_TABLES => {
             Some(format!("write [{path}]: there is only one"))
         }
         _ => None,
@@ -247,12 +312,13 @@ pub(super) fn of_tables() -> impl Iterator<Item = &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, first_fault};
+    use super::{Table, faults};
     use toml::de::DeTable;
 
     fn refused(text: &str) -> Option<(String, String)> {
-        let document = DeTable::parse(text).unwrap();
-        first_fault(document.get_ref()).map(|key| (key.path, key.advice))
+        let (document, values) = (DeTable::parse(text).unwrap(), text.parse().unwrap());
+        let first = faults(document.get_ref(), &values).into_iter().next();
+        first.map(|key| (key.path, key.advice))
     }
 
     #[test]

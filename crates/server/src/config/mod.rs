@@ -1,6 +1,11 @@
 //! Configuration: what was written ([`Options`], from flags and a TOML file), and what it means ([`Config`]).
 
 mod address;
+mod catalogue;
+mod changes;
+mod default_file;
+mod environment;
+mod flags;
 mod keys;
 mod limits;
 mod namespaces;
@@ -10,12 +15,17 @@ mod secrets;
 mod sources;
 mod tables;
 mod tokens;
+mod written;
 
+pub use changes::Change;
+pub use default_file::default_file;
+pub use flags::Flags;
 pub use options::{Announcement, AnnouncementError, DriverChoice, LogLevel, Options};
 pub use secrets::SecretText;
 pub use sources::Sources;
 pub use tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable};
 pub use tokens::TokenTable;
+pub use written::Written;
 
 use crate::auth::TokenRules;
 use crate::machine::Machine;
@@ -55,7 +65,7 @@ pub enum ConfigError {
         /// What to do.
         advice: String,
     },
-    /// The file is not TOML, or has a value of the wrong kind.
+    /// The file is not TOML.
     #[error("config file {}: {source}", path.display())]
     Syntax {
         /// Which file.
@@ -63,6 +73,35 @@ pub enum ConfigError {
         /// Where in it, and what was expected.
         source: Box<toml::de::Error>,
     },
+    /// A value in the file that cannot be meant.
+    #[error("config file {}: line {line}: {field} = {value}: {advice}", path.display())]
+    Line {
+        /// Which file.
+        path: PathBuf,
+        /// Where in it; the first is 1. Of the table, if the value was not written.
+        line: usize,
+        /// The key's path in the file.
+        field: String,
+        /// What it was.
+        value: String,
+        /// What to do.
+        advice: String,
+    },
+    /// A variable of the environment that cannot be read, or whose value cannot be meant.
+    #[error("variable {name} = {value}: {advice}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// The path of its key.
+        field: String,
+        /// What it was.
+        value: String,
+        /// What to do.
+        advice: String,
+    },
+    /// Several of these, at least one.
+    #[error("{}", lines(.0))]
+    Several(Vec<ConfigError>),
     /// A value that cannot be meant.
     #[error("{field} = {value}: {advice}")]
     Value {
@@ -75,7 +114,42 @@ pub enum ConfigError {
     },
 }
 
+fn lines(errors: &[ConfigError]) -> String {
+    let lines: Vec<_> = errors.iter().map(ConfigError::to_string).collect();
+    lines.join("\n")
+}
+
 impl ConfigError {
+    /// Each of several mistakes, or the only one.
+    #[must_use]
+    pub fn each(&self) -> &[Self] {
+        match self {
+            Self::Several(errors) => errors,
+            error => std::slice::from_ref(error),
+        }
+    }
+
+    /// All mistakes as one error.
+    ///
+    /// # Errors
+    /// There are some.
+    fn several(mut mistakes: Vec<Self>) -> Result<(), Self> {
+        match mistakes.len() {
+            0 => Ok(()),
+            1 => Err(mistakes.remove(0)),
+            _ => Err(Self::Several(mistakes)),
+        }
+    }
+
+    /// The path of the key whose value is at fault.
+    fn path(&self) -> Option<&str> {
+        match self {
+            Self::Value { field, .. } => Some(field),
+            Self::Line { field, .. } | Self::Variable { field, .. } => Some(field),
+            Self::File { .. } | Self::Key { .. } | Self::Syntax { .. } | Self::Several(_) => None,
+        }
+    }
+
     /// Adds the name of a namespace where a value below its path is at fault: people know it better than its number.
     fn in_namespace(mut self, path: &str, name: &str) -> Self {
         if let Self::Value { field, .. } = &mut self
@@ -172,7 +246,12 @@ impl Options {
     /// # Errors
     /// The first value that cannot be used.
     pub fn resolve(self, machine: &Machine) -> Result<Config, ConfigError> {
-        let mut remarks = Vec::new();
+        let written = Arc::clone(&self.written);
+        self.checked(machine).map_err(|error| written.place(error))
+    }
+
+    fn checked(self, machine: &Machine) -> Result<Config, ConfigError> {
+        let mut remarks = self.written.remarks.clone();
         let listen = self
             .listen
             .unwrap_or(SocketAddr::from(([127, 0, 0, 1], LISTENING_PORT)));

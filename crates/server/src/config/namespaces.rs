@@ -543,8 +543,9 @@ mod tests {
         ] {
             let text = format!("[channel.without_namespace]\n{written}");
             let error = resolve(&text).expect_err(written).to_string();
-            let expected = format!("channel.without_namespace.{refusal}");
-            assert!(error.starts_with(&expected), "{error}");
+            let expected = format!(": channel.without_namespace.{refusal}");
+            assert!(error.starts_with("config file a.toml: line "), "{error}");
+            assert!(error.contains(&expected), "{error}");
         }
         let lossy = format!(
             "[channel.without_namespace]\n{history}force_recovery = true\nslow_consumer = \"keep_latest\""
@@ -585,7 +586,8 @@ mod tests {
             ),
         ] {
             let error = resolve(written).expect_err(written).to_string();
-            assert!(error.starts_with(refusal), "{error}");
+            assert!(error.starts_with("config file a.toml: line "), "{error}");
+            assert!(error.contains(refusal), "{error}");
         }
     }
 
@@ -634,7 +636,8 @@ mod tests {
             ),
         ] {
             let error = resolve(written).expect_err(written).to_string();
-            assert!(error.starts_with(refusal), "{error}");
+            assert!(error.starts_with("config file a.toml: line "), "{error}");
+            assert!(error.contains(refusal), "{error}");
         }
         let error = resolve("[channel.without_namespace]\nslow_consumer = \"drop\"").unwrap_err();
         let error = error.to_string();

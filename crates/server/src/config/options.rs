@@ -1,128 +1,129 @@
 //! What was written, in flags or in the file: one list of names for both.
 
-use super::keys::first_fault;
-use super::secrets::hidden;
 use super::tables::{ChannelTable, ClientTable, parsed_option_list};
+use super::written::Written;
 use super::{ConfigError, address, refuse};
 use myriad_shard::{AddressHeader, AddressHeaderError, Compression, Mesh, Network, OriginPattern};
 use myriad_units::option::{Count, Size, Span};
 use myriad_units::parse::QuantityError;
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
+#[cfg(test)]
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use toml::de::DeTable;
 
 /// Every option of the server, as written; nothing has its default yet.
 ///
-/// The flags of the command line and the keys of the config file are the same fields, so that they cannot differ.
+/// The flags of the command line and the keys of the config file are the same fields, so that they cannot differ. What people
+/// read about them, with their defaults, is in `catalogue/server.rs`.
 #[derive(Clone, Debug, Default, Deserialize, clap::Args)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
-    /// Where clients connect: 127.0.0.1:8000, 8000 (loopback), :8000 (every address); port 0: any [default: 127.0.0.1:8000]
+    /// Where clients connect: 127.0.0.1:8000, 8000 (loopback), :8000 (every address); port 0: any
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse)]
     #[serde(deserialize_with = "address::deserialize")]
     pub listen: Option<SocketAddr>,
 
-    /// A second address for the API, health and metrics, instead of the first one [default: none]
+    /// A second address for the API, health and metrics, instead of the first one
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse)]
     #[serde(deserialize_with = "address::deserialize")]
     pub internal_listen: Option<SocketAddr>,
 
-    /// Client connections to hold at most; more are answered 503 [default: 1m, or what memory allows]
+    /// Client connections to hold at most; more are answered 503
     #[arg(long, value_name = "COUNT")]
     pub max_connections: Option<Count>,
 
-    /// How to drive sockets [default: auto]
+    /// How to drive sockets
     #[arg(long, value_enum, value_name = "DRIVER")]
     pub driver: Option<DriverChoice>,
 
-    /// Shards (threads) to run [default: one per core, more where descriptor tables are small]
+    /// Shards (threads) to run
     #[arg(long, value_name = "COUNT")]
     pub shards: Option<usize>,
 
-    /// For development: open API, anonymous clients, and /echo [default: false]
+    /// For development: open API, anonymous clients, and /echo
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
     pub dev: Option<bool>,
 
-    /// Accept clients without proof of who they are [default: as --dev]
+    /// Accept clients without proof of who they are
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
     pub anonymous: Option<bool>,
 
-    /// Web pages of other hosts that may connect, such as https://*.example.com; may be repeated [default: every page; with --dev none]
+    /// Web pages of other hosts that may connect, such as https://*.example.com; may be repeated
     #[arg(long, value_name = "ORIGIN")]
     #[serde(deserialize_with = "parsed_option_list")]
     pub allowed_origins: Option<Vec<OriginPattern>>,
 
-    /// Networks of proxies that say who their clients are, such as 10.0.0.0/8; may be repeated [default: none]
+    /// Networks of proxies that say who their clients are, such as 10.0.0.0/8; may be repeated
     #[arg(long, value_name = "NETWORK")]
     #[serde(deserialize_with = "parsed_option_list")]
     pub trusted_proxies: Option<Vec<Network>>,
 
-    /// Expect the PROXY protocol, version 1 or 2, from the trusted proxies [default: false]
+    /// Expect the PROXY protocol, version 1 or 2, from the trusted proxies
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "true|false")]
     pub proxy_protocol: Option<bool>,
 
-    /// The header in which the trusted proxies name the client: x-forwarded-for, x-real-ip or forwarded [default: x-forwarded-for]
+    /// The header in which the trusted proxies name the client: x-forwarded-for, x-real-ip or forwarded
     #[arg(long, value_name = "HEADER")]
     #[serde(deserialize_with = "address_header")]
     pub client_address_header: Option<AddressHeader>,
 
-    /// The key that API callers must present [default: generated and shown at the start]
+    /// The key that API callers must present
     #[arg(long, value_name = "KEY")]
     pub api_key: Option<String>,
 
-    /// Publish the server's time to a channel at an interval, such as time=1m; may be repeated [default: none]
+    /// Publish the server's time to a channel at an interval, such as time=1m; may be repeated
     #[arg(long, value_name = "CHANNEL=INTERVAL")]
     pub announce: Option<Vec<Announcement>>,
 
-    /// Time between pings to a connection; 0 for none [default: 25s]
+    /// Time between pings to a connection; 0 for none
     #[arg(long, value_name = "TIME")]
     pub ping_interval: Option<Span>,
 
-    /// Close a connection that sends nothing for this long after a ping [default: 10s]
+    /// Close a connection that sends nothing for this long after a ping
     #[arg(long, value_name = "TIME")]
     pub pong_timeout: Option<Span>,
 
-    /// Close a connection that sends nothing for this long; 0 for never [default: 0]
+    /// Close a connection that sends nothing for this long; 0 for never
     #[arg(long, value_name = "TIME")]
     pub idle_timeout: Option<Span>,
 
-    /// Time a client has for its request head [default: 10s]
+    /// Time a client has for its request head
     #[arg(long, value_name = "TIME")]
     pub handshake_timeout: Option<Span>,
 
-    /// Time over which connections are closed when the server stops [default: 10s]
+    /// Time over which connections are closed when the server stops
     #[arg(long, value_name = "TIME")]
     pub drain: Option<Span>,
 
-    /// Bytes queued for one connection; past it the connection is closed as a slow consumer [default: 1MiB]
+    /// Bytes queued for one connection; past it the connection is closed as a slow consumer
     #[arg(long, value_name = "SIZE")]
     pub outbound_bytes_max: Option<Size>,
 
-    /// Bytes buffered for all connections together [default: an eighth of memory, at most 2GiB]
+    /// Bytes buffered for all connections together
     #[arg(long, value_name = "SIZE")]
     pub buffered_bytes_max: Option<Size>,
 
-    /// Bytes of one message from a client [default: 64KiB]
+    /// Bytes of one message from a client
     #[arg(long, value_name = "SIZE")]
     pub message_bytes_max: Option<Size>,
 
-    /// Fragments (frames) of one message from a client [default: 1024]
+    /// Fragments (frames) of one message from a client
     #[arg(long, value_name = "COUNT")]
     pub message_fragments_max: Option<Count>,
 
-    /// Compress messages for clients that offer it (permessage-deflate) [default: shared]
+    /// Compress messages for clients that offer it (permessage-deflate)
     #[arg(long, value_enum, value_name = "HOW")]
     pub compression: Option<CompressionChoice>,
 
-    /// Kernel send buffer (SO_SNDBUF) of each connection [default: 32KiB]
+    /// Kernel send buffer (SO_SNDBUF) of each connection
     #[arg(long, value_name = "SIZE")]
     pub send_buffer_bytes: Option<Size>,
 
-    /// What to log; the flag and the file override the environment's MYRIAD_LOG [default: info]
+    /// What to log; the flag and the file override the environment's MYRIAD_LOG
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log: Option<LogLevel>,
 
@@ -133,40 +134,36 @@ pub struct Options {
     /// What clients may do; only in the file.
     #[arg(skip)]
     pub client: Option<ClientTable>,
+
+    /// What the file and the environment say, and where.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub written: Arc<Written>,
 }
 
 impl Options {
-    /// Reads a TOML file.
+    /// Reads what the config file and the environment say.
     ///
     /// # Errors
-    /// The file cannot be read, something in it is unknown, or something is written twice; the error says where.
-    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::File {
-            path: path.into(),
-            source,
-        })?;
-        Self::from_text(&text, path)
+    /// A value cannot be read, or something is written twice; the error says where.
+    pub(super) fn from_written(written: Arc<Written>) -> Result<Self, ConfigError> {
+        let read: Result<Self, _> = written.values.clone().try_into();
+        // Every value was tried alone before, so this does not happen.
+        let options = read.map_err(|error| refuse("config", "", error.message()))?;
+        let options = Self {
+            written: Arc::clone(&written),
+            ..options
+        };
+        options
+            .with_times_of_pings()
+            .and_then(Self::with_other_names)
+            .map_err(|error| written.place(error))
     }
 
     /// Reads the text of the file at `path`.
+    #[cfg(test)]
     pub(super) fn from_text(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let syntax = |source| {
-            hidden(&source, text, path).unwrap_or_else(|| ConfigError::Syntax {
-                path: path.into(),
-                source: Box::new(source),
-            })
-        };
-        let document = DeTable::parse(text).map_err(syntax)?;
-        if let Some(fault) = first_fault(document.get_ref()) {
-            return Err(ConfigError::Key {
-                path: path.into(),
-                line: 1 + text[..fault.offset].matches('\n').count(),
-                key: fault.path,
-                advice: fault.advice,
-            });
-        }
-        let options: Self = toml::from_str(text).map_err(syntax)?;
-        options.with_times_of_pings()?.with_other_names()
+        Self::from_written(Arc::new(Written::from_text(text, path)?))
     }
 
     /// The times of pings have two names in the file, ours and Centrifugo's. Both at once would leave open which one is
@@ -256,6 +253,7 @@ impl Options {
             log: self.log.or(other.log),
             channel: self.channel.or(other.channel),
             client: self.client.or(other.client),
+            written: other.written,
         }
     }
 }
@@ -284,6 +282,7 @@ impl Options {
             buffered_bytes_max: running.buffered_bytes_max,
             compression: running.compression,
             send_buffer_bytes: running.send_buffer_bytes,
+            log: running.log,
             ..self
         }
     }
@@ -408,6 +407,9 @@ impl<'de> Deserialize<'de> for Announcement {
 
 #[cfg(test)]
 mod tests {
+    use super::super::catalogue::{self, Form, Standard};
+    use super::super::keys::Table;
+    use super::super::{Flags, Sources};
     use super::*;
     use clap::Parser;
 
@@ -436,11 +438,46 @@ mod tests {
     }
 
     #[test]
-    fn help_shows_every_default() {
-        let command = <Options as clap::Args>::augment_args(clap::Command::new("serve"));
+    fn help_shows_every_default_under_its_heading() {
+        let command = <Flags as clap::Args>::augment_args(clap::Command::new("serve"));
         for flag in command.get_arguments() {
             let help = flag.get_help().expect("a sentence").to_string();
             assert!(help.contains("[default: "), "{:?}: {help}", flag.get_long());
+            assert!(flag.get_help_heading().is_some(), "{:?}", flag.get_long());
+        }
+        let after = command.get_after_help().expect("the tables").to_string();
+        assert!(
+            after.contains("[client]") && after.contains("[[channel.namespaces]]"),
+            "{after}"
+        );
+    }
+
+    #[test]
+    fn what_needs_a_restart_stays_and_the_rest_changes() {
+        for option in catalogue::options(Table::Top).filter(|option| option.form != Form::Table) {
+            let name = format!("MYRIAD_{}", option.key.to_uppercase().replace('-', "_"));
+            let value = match option.standard {
+                Standard::Value(value) => value,
+                Standard::Depends { example, .. } => example,
+            };
+            let sources = Sources {
+                variables: vec![(name, value.into())],
+                ..Sources::default()
+            };
+            let shown = |options: Options| format!("{options:?}");
+            let written = Options {
+                written: Arc::default(),
+                ..sources.read().unwrap()
+            };
+            assert_ne!(
+                shown(written.clone()),
+                shown(Options::default()),
+                "{}",
+                option.key
+            );
+            let taken = written.clone().with_fixed_of(&Options::default());
+            let changes = shown(taken) == shown(written);
+            assert_eq!(changes, option.reloads, "{}", option.key);
         }
     }
 
@@ -465,33 +502,6 @@ mod tests {
             error.to_string().contains("the host must be an IP address"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn the_documented_file_has_every_key_and_is_good() {
-        let page = include_str!("../../../../docs/serve.md");
-        let (_, rest) = page.split_once("```toml\n").expect("an example");
-        let (example, _) = rest.split_once("```").expect("its end");
-        let options: Options = toml::from_str(example).unwrap();
-        let machine = crate::Machine {
-            memory_available_bytes: Some(20 << 30),
-            cores: 2,
-            probed: None,
-        };
-        let written = options.resolve(&machine).unwrap();
-        let defaults = Options::default().resolve(&machine).unwrap();
-        assert_eq!(
-            written.limits.buffered_bytes_max,
-            defaults.limits.buffered_bytes_max
-        );
-        assert_eq!(written.drain, defaults.drain);
-        let command = <Options as clap::Args>::augment_args(clap::Command::new("serve"));
-        for flag in command.get_arguments().filter_map(clap::Arg::get_long) {
-            assert!(
-                example.contains(&format!("{flag} = ")),
-                "{flag} is not documented"
-            );
-        }
     }
 
     #[test]

@@ -1,27 +1,244 @@
-//! Where options come from, in their order: flags stand over the file.
+//! Where options come from, in their order: flags, the environment, the config file, defaults.
 
-use super::{ConfigError, Options};
+use super::environment::{CENTRIFUGO_PREFIX, PREFIX, Variables};
+use super::written::Written;
+use super::{Config, ConfigError, Options};
+use crate::machine::Machine;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Where the options of a server come from, so that they can be read again.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// What the command line says.
     pub flags: Options,
+    /// The names of the flags that were given.
+    pub flags_given: Vec<String>,
     /// The config file.
     pub file: Option<PathBuf>,
+    /// Variables of the environment; those that begin with another word than ours are of no meaning.
+    pub variables: Vec<(String, String)>,
+    /// Reads variables with Centrifugo's prefix, below ours.
+    pub centrifugo: bool,
 }
+
+/// The mistakes that one check names.
+const MISTAKES_MAX: usize = 50;
 
 impl Sources {
     /// Reads all of them, as they are now.
     ///
     /// # Errors
-    /// The file cannot be read, or something in it cannot be understood; the error says where.
+    /// The file cannot be read, or something cannot be understood; the error says where, and names every key.
     pub fn read(&self) -> Result<Options, ConfigError> {
-        let file = match &self.file {
-            Some(path) => Options::from_file(path)?,
-            None => Options::default(),
+        self.options(self.written()?)
+    }
+
+    /// Checks everything that is written.
+    ///
+    /// # Errors
+    /// All values that cannot be used. Where one follows from another, only the first is sure to be named.
+    pub fn resolve(&self, machine: &Machine) -> Result<Config, ConfigError> {
+        let mut written = self.written()?;
+        let mut mistakes = Vec::new();
+        loop {
+            let error = match self.options(written.clone()) {
+                Ok(options) => match options.resolve(machine) {
+                    Ok(config) if mistakes.is_empty() => return Ok(config),
+                    Ok(_) => break,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            // Without the value that is at fault, the next mistake shows.
+            let field = error.path().map(str::to_owned);
+            let words = error.to_string();
+            let is_new = mistakes
+                .iter()
+                .all(|known: &ConfigError| known.to_string() != words);
+            if is_new {
+                mistakes.push(error);
+            }
+            let next = field.and_then(|field| written.without(&field));
+            match next.filter(|_| is_new && mistakes.len() < MISTAKES_MAX) {
+                Some(next) => written = next,
+                None => break,
+            }
+        }
+        Err(ConfigError::Several(mistakes))
+    }
+
+    fn written(&self) -> Result<Written, ConfigError> {
+        let written = match &self.file {
+            None => Written::default(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|source| ConfigError::File {
+                    path: path.clone(),
+                    source,
+                })?;
+                Written::from_text(&text, path)?
+            }
         };
-        Ok(self.flags.clone().over(file))
+        let variables = self.variables.iter().cloned();
+        let variables: Variables = variables.filter(|(_, value)| !value.is_empty()).collect();
+        let written = if self.centrifugo {
+            written.with_environment(&variables, CENTRIFUGO_PREFIX)?
+        } else {
+            written
+        };
+        let mut written = written.with_environment(&variables, PREFIX)?;
+        written.flags = self.flags_given.clone();
+        Ok(written)
+    }
+
+    fn options(&self, written: Written) -> Result<Options, ConfigError> {
+        let options = Options::from_written(Arc::new(written))?;
+        Ok(self.flags.clone().over(options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::net::SocketAddr;
+
+    const MACHINE: Machine = Machine {
+        memory_available_bytes: Some(20 << 30),
+        cores: 2,
+        probed: None,
+    };
+
+    /// A file that is removed at the end.
+    struct File(PathBuf);
+
+    impl File {
+        fn new(name: &str, text: &str) -> Self {
+            let name = format!("myriad-sources-{}-{name}.toml", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::write(&path, text).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    fn sources(file: Option<&File>, variables: &[(&str, &str)]) -> Sources {
+        let variables = variables.iter();
+        Sources {
+            file: file.map(|file| file.0.clone()),
+            variables: variables
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
+            ..Sources::default()
+        }
+    }
+
+    fn mistakes(sources: &Sources) -> Vec<String> {
+        let error = sources.resolve(&MACHINE).unwrap_err();
+        let path = sources.file.as_ref().map(|path| path.display().to_string());
+        let path = path.unwrap_or_else(|| "no file".into());
+        let each = error.each().iter();
+        each.map(|mistake| mistake.to_string().replace(&path, "FILE"))
+            .collect()
+    }
+
+    #[test]
+    fn every_key_that_cannot_be_read_is_named() {
+        let file = File::new(
+            "keys",
+            "max-conections = 5\nlisten = \"nowhere\"\n[client]\ninsecure = 3\nchannel_limit = 9\n\
+             [[channel.namespaces]]\nname = \"ab\"\nhistroy_size = 1\nslow_consumer = \"drop\"\n",
+        );
+        let found = mistakes(&sources(Some(&file), &[]));
+        let expected = [
+            "config file FILE: line 1: max-conections: there is no such key; did you mean max-connections?",
+            "config file FILE: line 2: listen: `nowhere`: the port is missing",
+            "config file FILE: line 4: client.insecure: invalid type: integer `3`, expected a boolean",
+            "config file FILE: line 8: channel.namespaces[0].histroy_size: there is no such key; did you mean history_size?",
+            "config file FILE: line 9: channel.namespaces[0].slow_consumer: `drop`: choose",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found}");
+        }
+    }
+
+    #[test]
+    fn every_value_that_cannot_be_meant_is_named() {
+        let file = File::new(
+            "values",
+            "shards = 0\ndrain = \"721h\"\n\n[client]\nchannel_limit = 999\n[[channel.namespaces]]\nname = \"a b\"\n\
+             [[channel.namespaces]]\nname = \"ok\"\nhistory_size = 5\n",
+        );
+        let found = mistakes(&sources(Some(&file), &[("MYRIAD_SEND_BUFFER_BYTES", "1")]));
+        for expected in [
+            "config file FILE: line 1: shards = 0: choose 1 to 256",
+            "config file FILE: line 2: drain = 721h: choose 720h or less",
+            "config file FILE: line 5: client.channel_limit = 999: choose 1 to 255",
+            "config file FILE: line 7: channel.namespaces[0].name = \"a b\": choose",
+            "config file FILE: line 10: namespace \"ok\": channel.namespaces[1].history_size = 5: write history_ttl too",
+            "variable MYRIAD_SEND_BUFFER_BYTES = 1B: choose 4KiB to 1GiB",
+        ] {
+            let is_named = found.iter().any(|found| found.starts_with(expected));
+            assert!(is_named, "{expected}: {found:#?}");
+        }
+        assert_eq!(found.len(), 6, "{found:#?}");
+    }
+
+    #[test]
+    fn flags_stand_over_variables_and_variables_over_the_file() {
+        let file = File::new(
+            "order",
+            "listen = 8001\nmax-connections = 10\nmessage-bytes-max = 10\n[client]\nchannel_limit = 10\nstale_close_delay = \"1s\"",
+        );
+        let mut sources = sources(
+            Some(&file),
+            &[
+                ("MYRIAD_LISTEN", ":8002"),
+                ("MYRIAD_MAX_CONNECTIONS", "20"),
+                ("MYRIAD_CLIENT_CHANNEL_LIMIT", "20"),
+                ("MYRIAD_MESSAGE_BYTES_MAX", ""),
+                ("CENTRIFUGO_CLIENT_CHANNEL_LIMIT", "30"),
+            ],
+        );
+        sources.flags.listen = Some(SocketAddr::from(([127, 0, 0, 1], 8003)));
+        sources.flags_given = vec!["listen".into()];
+        let config = sources.resolve(&MACHINE).unwrap();
+        assert_eq!(config.listen.port(), 8003);
+        assert_eq!(config.max_connections, 20);
+        assert_eq!(config.settings.message_bytes_max, 10);
+        assert_eq!(config.settings.subscriptions_max, 20);
+        assert_eq!(config.settings.client.stale_close_delay.as_secs(), 1);
+        sources.variables.remove(2);
+        assert_eq!(
+            sources
+                .resolve(&MACHINE)
+                .unwrap()
+                .settings
+                .subscriptions_max,
+            10
+        );
+        sources.centrifugo = true;
+        assert_eq!(
+            sources
+                .resolve(&MACHINE)
+                .unwrap()
+                .settings
+                .subscriptions_max,
+            30
+        );
+    }
+
+    #[test]
+    fn a_flag_that_is_at_fault_is_named_as_a_flag() {
+        let mut sources = sources(None, &[("MYRIAD_SHARDS", "2")]);
+        sources.flags.shards = Some(0);
+        sources.flags_given = vec!["shards".into()];
+        assert_eq!(mistakes(&sources), ["--shards = 0: choose 1 to 256"]);
     }
 }

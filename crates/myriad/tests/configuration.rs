@@ -1,0 +1,128 @@
+//! `myriad config`, variables of the environment, and SIGHUP, by the program itself.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Output;
+use support::{Server, myriad};
+
+const SIGHUP: i32 = 1;
+
+/// A file that is removed at the end.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let name = format!("myriad-{}-{name}.toml", std::process::id());
+        let file = Self(std::env::temp_dir().join(name));
+        file.write(text);
+        file
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(&self.0, text).expect("a directory for temporary files");
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = myriad(arguments);
+    command.envs(variables.iter().copied());
+    command.output().expect("a program")
+}
+
+#[test]
+fn the_default_file_passes_the_check() {
+    let default = run(&["config", "default"], &[]);
+    assert!(default.status.success());
+    let text = String::from_utf8(default.stdout).expect("UTF-8");
+    assert!(text.contains("\n#ping-interval = \"25s\"\n"), "{text}");
+    let file = File::new("default", &text);
+    let check = run(&["config", "check", file.path()], &[]);
+    assert!(check.status.success(), "{check:?}");
+    let warnings = String::from_utf8_lossy(&check.stderr);
+    assert!(
+        warnings.contains("warning: nobody can connect"),
+        "{warnings}"
+    );
+}
+
+#[test]
+fn the_check_names_all_mistakes() {
+    let file = File::new("mistakes", "drain = \"soon\"\nmax-conections = 1\n");
+    for command in [
+        &["config", "check", file.path()][..],
+        &["serve", "--config", file.path()],
+    ] {
+        let output = run(command, &[]);
+        assert_eq!(output.status.code(), Some(104), "{output:?}");
+        let mistakes = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<_> = mistakes.lines().collect();
+        assert_eq!(lines.len(), 2, "{mistakes}");
+        assert!(lines[0].contains("line 1: drain: "), "{mistakes}");
+        assert!(lines[1].contains("line 2: max-conections: "), "{mistakes}");
+    }
+}
+
+#[test]
+fn variables_are_checked_if_somebody_asks() {
+    let file = File::new("variables", "anonymous = true\n");
+    let variables = [("MYRIAD_SHARDS", "999")];
+    assert!(
+        run(&["config", "check", file.path()], &variables)
+            .status
+            .success()
+    );
+    let output = run(&["config", "check", "--env", file.path()], &variables);
+    let mistakes = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(104));
+    assert_eq!(
+        mistakes,
+        "error: variable MYRIAD_SHARDS = 999: choose 1 to 256\n"
+    );
+}
+
+#[test]
+fn a_hang_up_reloads_the_file() {
+    let namespace = |name: &str| format!("[[channel.namespaces]]\nname = \"{name}\"\n");
+    let file = File::new("reload", &namespace("old"));
+    let server = Server::start(&["--config", file.path(), "--shards", "1"]);
+    assert_eq!(server.upgrade("/raw?channel=new:a").1, "HTTP/1.1 400");
+    file.write(&format!(
+        "drain = \"1s\"\nhandshake-timeout = \"9s\"\n{}",
+        namespace("new")
+    ));
+    server.signal(SIGHUP);
+    for line in [
+        "SIGHUP: channel.namespaces[\"new\"] is new",
+        "SIGHUP: channel.namespaces[\"old\"] has gone",
+        "SIGHUP: handshake-timeout: \"10s\" -> \"9s\"",
+        "SIGHUP: drain: \"10s\" -> \"1s\" needs a restart",
+        "is in force: 3 changes",
+    ] {
+        server.wait_for_line(line);
+    }
+    assert_eq!(server.upgrade("/raw?channel=new:a").1, "HTTP/1.1 101");
+    file.write("handshake-timeout = \"never\"\n[client]\nchannel_limit = 0\n");
+    server.signal(SIGHUP);
+    server.wait_for_line("line 1: handshake-timeout: ");
+    server.wait_for_line("is not in force");
+    assert_eq!(server.upgrade("/raw?channel=new:a").1, "HTTP/1.1 101");
+}
+
+#[test]
+fn a_hang_up_stops_a_server_without_a_file() {
+    let server = Server::start(&["--drain", "0s"]);
+    server.signal(SIGHUP);
+    let (status, _) = server.wait();
+    assert_eq!(status.code(), Some(0));
+}

@@ -1,0 +1,215 @@
+//! Options at the top of the file, each of which is a flag too, and the tables below them.
+
+use super::Form::{Address, Count, Flag, List, Size, Text, Time, Word};
+use super::{Described, Group};
+
+/// The top of the file.
+pub(in super::super) const SERVER: &[Group] = &[
+    Group {
+        heading: "Addresses and threads",
+        options: &[
+            Described::new(
+                "listen",
+                Address,
+                "127.0.0.1:8000",
+                "Where clients connect. 8000 is a port of loopback, :8000 one of every address, port 0 any that is free.",
+            )
+            .fixed(),
+            Described::depends(
+                "internal-listen",
+                Address,
+                "none: all is at one address",
+                "127.0.0.1:8001",
+                "A second address for the API, health and metrics, instead of the first one.",
+            )
+            .fixed(),
+            Described::new(
+                "driver",
+                Word(&["auto", "io_uring", "epoll"]),
+                "auto",
+                "How to drive sockets. auto takes io_uring where the kernel allows it, and epoll otherwise.",
+            )
+            .fixed(),
+            Described::depends(
+                "shards",
+                Count,
+                "one per core, more where descriptor tables are small",
+                "2",
+                "Shards (threads) to run.",
+            )
+            .fixed(),
+            Described::new(
+                "drain",
+                Time,
+                "10s",
+                "Time over which connections are closed when the server stops.",
+            )
+            .fixed(),
+        ],
+    },
+    Group {
+        heading: "Who gets in",
+        options: &[
+            Described::new(
+                "dev",
+                Flag,
+                "false",
+                "For development: open API, anonymous clients, and /echo.",
+            )
+            .fixed(),
+            Described::depends(
+                "anonymous",
+                Flag,
+                "as dev",
+                "true",
+                "Accepts clients without proof of who they are.",
+            ),
+            Described::depends(
+                "allowed-origins",
+                List,
+                "every page; with dev none",
+                "[\"https://*.example.com\"]",
+                "Web pages of other hosts that may connect.",
+            ),
+            Described::new(
+                "trusted-proxies",
+                List,
+                "[]",
+                "Addresses and networks of proxies that say who their clients are, such as 10.0.0.0/8.",
+            ),
+            Described::new(
+                "proxy-protocol",
+                Flag,
+                "false",
+                "Expects the PROXY protocol, version 1 or 2, from the trusted proxies.",
+            ),
+            Described::new(
+                "client-address-header",
+                Word(&["x-forwarded-for", "x-real-ip", "forwarded"]),
+                "x-forwarded-for",
+                "The header in which the trusted proxies name the client.",
+            ),
+            Described::depends(
+                "api-key",
+                Text,
+                "generated and shown at the start",
+                "choose-a-long-one",
+                "The key that API callers must present.",
+            )
+            .fixed()
+            .secret(),
+            Described::depends(
+                "max-connections",
+                Count,
+                "1m, or what memory allows",
+                "50k",
+                "Client connections to hold at most; more are answered 503.",
+            )
+            .fixed(),
+        ],
+    },
+    Group {
+        heading: "Times of connections",
+        options: &[
+            Described::new(
+                "handshake-timeout",
+                Time,
+                "10s",
+                "Time that a client has for its request head; past it: 408.",
+            ),
+            Described::new(
+                "ping-interval",
+                Time,
+                "25s",
+                "Time between pings to a connection; 0 for none.",
+            )
+            .fixed(),
+            Described::new(
+                "pong-timeout",
+                Time,
+                "10s",
+                "Closes a connection with 3012 that sends nothing for this long after a ping; at most ping-interval.",
+            )
+            .fixed(),
+            Described::new(
+                "idle-timeout",
+                Time,
+                "0",
+                "Closes a connection with 1001 that sends nothing for this long; 0 for never.",
+            )
+            .fixed(),
+        ],
+    },
+    Group {
+        heading: "Messages and memory",
+        options: &[
+            Described::new(
+                "message-bytes-max",
+                Size,
+                "64KiB",
+                "Bytes of one message from a client; past it: close 1009.",
+            ),
+            Described::new(
+                "message-fragments-max",
+                Count,
+                "1024",
+                "Fragments (frames) of one message from a client; past it: close 1009.",
+            ),
+            Described::new(
+                "outbound-bytes-max",
+                Size,
+                "1MiB",
+                "Bytes queued for one connection; past it the channel's slow_consumer decides, by default close 3008.",
+            )
+            .fixed(),
+            Described::depends(
+                "buffered-bytes-max",
+                Size,
+                "an eighth of memory, at most 2GiB",
+                "512MiB",
+                "Bytes buffered for all connections together; past it: close 1013.",
+            )
+            .fixed(),
+            Described::new(
+                "send-buffer-bytes",
+                Size,
+                "32KiB",
+                "Kernel send buffer (SO_SNDBUF) of each connection: a stalled client parks up to twice that in the kernel.",
+            )
+            .fixed(),
+            Described::new(
+                "compression",
+                Word(&["shared", "off"]),
+                "shared",
+                "Compresses messages for clients that offer it (permessage-deflate), once for all of them.",
+            )
+            .fixed(),
+        ],
+    },
+    Group {
+        heading: "Announcements and the log",
+        options: &[
+            Described::new(
+                "announce",
+                List,
+                "[]",
+                "Publishes the server's time to a channel at an interval, such as time=1m.",
+            )
+            .fixed(),
+            Described::new(
+                "log",
+                Text,
+                "info",
+                "What to log: error, warn, info, debug or trace.",
+            )
+            .fixed(),
+        ],
+    },
+    Group {
+        heading: "Tables",
+        options: &[
+            Described::table("channel", "What channels may do and keep."),
+            Described::table("client", "What clients may do."),
+        ],
+    },
+];

@@ -1,0 +1,341 @@
+//! Options in variables of the environment: `MYRIAD_` and the path of the key, in capitals, with `_` between its parts.
+//!
+//! They stand over the file and below flags. `MYRIAD_CHANNEL_NAMESPACES="a b"` names namespaces, each of which has variables of its own,
+//! such as `MYRIAD_CHANNEL_NAMESPACES_A_PRESENCE`; so have the namespaces of the file.
+
+use super::ConfigError;
+use super::catalogue::{self, Form};
+use super::keys::{LIST_OF_TABLES, Table};
+use super::written::{Place, Written};
+use std::collections::BTreeMap;
+use toml::Value;
+
+/// Before the names of our variables.
+pub(super) const PREFIX: &str = "MYRIAD";
+/// Before the names of Centrifugo's, which are read if somebody asks for it.
+pub(super) const CENTRIFUGO_PREFIX: &str = "CENTRIFUGO";
+
+/// Variables that begin with our prefix and say something else: the path of the file, and what Kubernetes and Docker set for a
+/// service named myriad.
+fn is_of_others(rest: &str) -> bool {
+    rest == "CONFIG"
+        || rest == "PORT"
+        || ["SERVICE_", "PORT_"]
+            .iter()
+            .any(|begin| rest.starts_with(begin))
+}
+
+/// Variables by name, without empty ones: an empty variable is one that is not set.
+pub(super) type Variables = BTreeMap<String, String>;
+
+impl Written {
+    /// Puts variables of the environment over what is written.
+    ///
+    /// # Errors
+    /// All variables that cannot be read.
+    pub(super) fn with_environment(
+        mut self,
+        variables: &Variables,
+        prefix: &str,
+    ) -> Result<Self, ConfigError> {
+        let mut overlay = Overlay {
+            variables,
+            used: BTreeMap::new(),
+            places: Vec::new(),
+            faults: Vec::new(),
+        };
+        overlay.table(&mut self.values, Table::Top, prefix, "");
+        let Overlay {
+            used,
+            places,
+            faults,
+            ..
+        } = overlay;
+        ConfigError::several(faults)?;
+        self.places.extend(places);
+        let begin = format!("{prefix}_");
+        let unknown = variables.keys().filter(|name| {
+            let rest = name.strip_prefix(&begin);
+            rest.is_some_and(|rest| !is_of_others(rest)) && !used.contains_key(*name)
+        });
+        self.remarks
+            .extend(unknown.map(|name| format!("variable {name}: there is no such option")));
+        Ok(self)
+    }
+}
+
+struct Overlay<'a> {
+    variables: &'a Variables,
+    /// The paths that variables were read for.
+    used: BTreeMap<String, String>,
+    places: Vec<(String, Place)>,
+    faults: Vec<ConfigError>,
+}
+
+impl Overlay<'_> {
+    /// Reads the variables of a table. `variable` is the beginning of their names, `prefix` that of their paths.
+    fn table(&mut self, values: &mut toml::Table, kind: Table, variable: &str, prefix: &str) {
+        for option in catalogue::options(kind) {
+            let name = format!("{variable}_{}", capitals(option.key));
+            let path = format!("{prefix}{}", option.key);
+            match kind.inner(option.key) {
+                Some(inner) if option.key == LIST_OF_TABLES => {
+                    self.list(values, option.key, inner, &name, &path);
+                }
+                Some(inner) => self.inner(values, option.key, inner, &name, &path),
+                None => self.value(values, kind, option, &name, &path),
+            }
+        }
+    }
+
+    /// A table in a table, which is made only if a variable needs it.
+    fn inner(&mut self, values: &mut toml::Table, key: &str, kind: Table, name: &str, path: &str) {
+        let before = values.get(key).and_then(Value::as_table).cloned();
+        let was_written = before.is_some();
+        let mut table = before.unwrap_or_default();
+        self.table(&mut table, kind, name, &format!("{path}."));
+        if was_written || !table.is_empty() {
+            values.insert(key.into(), Value::Table(table));
+        }
+    }
+
+    /// A list of tables that have names.
+    fn list(&mut self, values: &mut toml::Table, key: &str, kind: Table, name: &str, path: &str) {
+        let mut tables = match values.remove(key) {
+            Some(Value::Array(tables)) => tables,
+            _ => Vec::new(),
+        };
+        let was_written = !tables.is_empty();
+        if let Some(names) = self.read(name, path) {
+            for word in names.split_whitespace() {
+                let is_known = tables.iter().any(|table| name_of(table) == Some(word));
+                if !is_known {
+                    let table = toml::Table::from_iter([("name".into(), word.into())]);
+                    let place = Place::Variable(name.into());
+                    self.places
+                        .push((format!("{path}[{}]", tables.len()), place));
+                    tables.push(table.into());
+                }
+            }
+        }
+        let mut begins: BTreeMap<String, String> = BTreeMap::new();
+        for (index, table) in tables.iter_mut().enumerate() {
+            let (Some(word), Value::Table(table)) = (name_of(table).map(str::to_owned), table)
+            else {
+                continue;
+            };
+            let begin = format!("{name}_{}", capitals(&word));
+            if let Some(other) = begins.insert(begin.clone(), word.clone()) {
+                self.refuse_ambiguous(&begin, &other, &word);
+                continue;
+            }
+            self.table(table, kind, &begin, &format!("{path}[{index}]."));
+        }
+        if was_written || !tables.is_empty() {
+            values.insert(key.into(), Value::Array(tables));
+        }
+    }
+
+    /// Two namespaces whose variables would have the same names.
+    fn refuse_ambiguous(&mut self, begin: &str, one: &str, other: &str) {
+        let begin = format!("{begin}_");
+        let variable = self.variables.keys().find(|name| name.starts_with(&begin));
+        if let Some(variable) = variable {
+            self.faults.push(ConfigError::Variable {
+                name: variable.clone(),
+                field: String::new(),
+                value: "(...)".into(),
+                advice: format!(
+                    "is a variable of {one:?} and of {other:?}; write their options in the config file"
+                ),
+            });
+        }
+    }
+
+    fn value(
+        &mut self,
+        values: &mut toml::Table,
+        kind: Table,
+        option: &catalogue::Described,
+        name: &str,
+        path: &str,
+    ) {
+        let Some(text) = self.read(name, path) else {
+            return;
+        };
+        let fault = match parse(option.form, &text) {
+            Ok(value) => match kind.fault(option.key, path, &value) {
+                None => {
+                    values.insert(option.key.into(), value);
+                    self.places
+                        .push((path.into(), Place::Variable(name.into())));
+                    return;
+                }
+                Some(fault) => fault,
+            },
+            Err(fault) => fault,
+        };
+        let value = if option.is_secret {
+            "(hidden)".into()
+        } else {
+            text
+        };
+        self.faults.push(ConfigError::Variable {
+            name: name.into(),
+            field: path.into(),
+            value,
+            advice: fault,
+        });
+    }
+
+    fn read(&mut self, name: &str, path: &str) -> Option<String> {
+        let text = self.variables.get(name)?;
+        self.used.insert(name.into(), path.into());
+        Some(text.clone())
+    }
+}
+
+fn name_of(table: &Value) -> Option<&str> {
+    table.as_table()?.get("name")?.as_str()
+}
+
+/// A part of a variable's name.
+fn capitals(text: &str) -> String {
+    let capital = |sign: char| match sign.to_ascii_uppercase() {
+        sign if sign.is_ascii_alphanumeric() => sign,
+        _ => '_',
+    };
+    text.chars().map(capital).collect()
+}
+
+/// The value of a variable: as in the file, but without quotes; a list is words or JSON.
+fn parse(form: Form, text: &str) -> Result<Value, String> {
+    let json = |text: &str| {
+        serde_json::from_str::<Value>(text).map_err(|error| format!("this is no JSON: {error}"))
+    };
+    match form {
+        Form::Flag => match text {
+            "true" | "1" => Ok(true.into()),
+            "false" | "0" => Ok(false.into()),
+            _ => Err("write true or false".into()),
+        },
+        Form::List if text.trim_start().starts_with('[') => json(text),
+        Form::List => Ok(text.split_whitespace().collect::<Vec<_>>().into()),
+        Form::Json | Form::Table => json(text),
+        Form::Count => Ok(text
+            .parse::<i64>()
+            .map_or_else(|_| text.into(), Value::from)),
+        Form::Size | Form::Time | Form::Rate | Form::Address | Form::Text | Form::Word(_) => {
+            Ok(text.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn read(file: &str, variables: &[(&str, &str)]) -> Result<Written, ConfigError> {
+        let written = Written::from_text(file, Path::new("a.toml"))?;
+        let variables = variables.iter();
+        let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        written.with_environment(&variables.collect(), PREFIX)
+    }
+
+    #[test]
+    fn values_are_written_without_quotes() {
+        for (name, value, toml) in [
+            ("MYRIAD_MAX_CONNECTIONS", "50k", "max-connections = \"50k\""),
+            ("MYRIAD_SHARDS", "2", "shards = 2"),
+            ("MYRIAD_DEV", "1", "dev = true"),
+            ("MYRIAD_ANONYMOUS", "false", "anonymous = false"),
+            ("MYRIAD_API_KEY", "123", "api-key = \"123\""),
+            (
+                "MYRIAD_ALLOWED_ORIGINS",
+                "https://a.b null",
+                "allowed-origins = [\"https://a.b\", \"null\"]",
+            ),
+            ("MYRIAD_ANNOUNCE", "[\"a b=1m\"]", "announce = [\"a b=1m\"]"),
+            (
+                "MYRIAD_CHANNEL_WITHOUT_NAMESPACE_PRESENCE",
+                "true",
+                "[channel.without_namespace]\npresence = true",
+            ),
+            (
+                "MYRIAD_CLIENT_SUBSCRIBE_TO_USER_PERSONAL_CHANNEL_ENABLED",
+                "true",
+                "[client.subscribe_to_user_personal_channel]\nenabled = true",
+            ),
+        ] {
+            let written = read("", &[(name, value)]).expect(name);
+            assert_eq!(written.values, toml.parse().unwrap(), "{name}");
+            assert!(written.remarks.is_empty(), "{:?}", written.remarks);
+        }
+    }
+
+    #[test]
+    fn namespaces_are_named_and_then_have_variables() {
+        let written = read(
+            "[[channel.namespaces]]\nname = \"in-file\"\npresence = true",
+            &[
+                ("MYRIAD_CHANNEL_NAMESPACES", "chat in-file x.y"),
+                ("MYRIAD_CHANNEL_NAMESPACES_CHAT_HISTORY_SIZE", "5"),
+                ("MYRIAD_CHANNEL_NAMESPACES_IN_FILE_JOIN_LEAVE", "true"),
+                ("MYRIAD_CHANNEL_NAMESPACES_X_Y_PRESENCE", "true"),
+            ],
+        )
+        .unwrap();
+        let expected = "[[channel.namespaces]]\nname = \"in-file\"\npresence = true\njoin_leave = true\n\
+            [[channel.namespaces]]\nname = \"chat\"\nhistory_size = 5\n\
+            [[channel.namespaces]]\nname = \"x.y\"\npresence = true";
+        assert_eq!(written.values, expected.parse().unwrap());
+    }
+
+    #[test]
+    fn mistakes_name_their_variables() {
+        let error = read(
+            "",
+            &[
+                ("MYRIAD_DEV", "yes"),
+                ("MYRIAD_DRAIN", "soon"),
+                ("MYRIAD_ANNOUNCE", "[1"),
+                ("MYRIAD_CHANNEL_NAMESPACES", "a-b a.b"),
+                ("MYRIAD_CHANNEL_NAMESPACES_A_B_PRESENCE", "true"),
+            ],
+        )
+        .unwrap_err();
+        let found: Vec<_> = error.each().iter().map(ToString::to_string).collect();
+        for expected in [
+            "variable MYRIAD_DEV = yes: write true or false",
+            "variable MYRIAD_DRAIN = soon: ",
+            "variable MYRIAD_ANNOUNCE = [1: this is no JSON",
+            "variable MYRIAD_CHANNEL_NAMESPACES_A_B_PRESENCE = (...): is a variable of \"a-b\" and of \"a.b\"",
+        ] {
+            let is_named = found.iter().any(|found| found.starts_with(expected));
+            assert!(is_named, "{expected}: {found:#?}");
+        }
+        assert_eq!(found.len(), 4, "{found:#?}");
+    }
+
+    #[test]
+    fn variables_that_name_no_option_are_remarked_on() {
+        let written = read(
+            "",
+            &[
+                ("MYRIAD_CLIENT_CHANEL_LIMIT", "5"),
+                ("MYRIAD_PORT_8000_TCP", "tcp://10.0.0.1:8000"),
+                ("MYRIAD_SERVICE_HOST", "10.0.0.1"),
+                ("MYRIAD_CONFIG", "a.toml"),
+                ("MYRIADX_DEV", "true"),
+                ("PATH", "/bin"),
+            ],
+        )
+        .unwrap();
+        assert_eq!(
+            written.remarks,
+            ["variable MYRIAD_CLIENT_CHANEL_LIMIT: there is no such option"]
+        );
+        assert!(written.values.is_empty());
+    }
+}
