@@ -454,6 +454,7 @@ impl Supervisor {
         if self.plan.tables == Tables::PerShard {
             self.control.metrics.know_tables(threads);
         }
+        self.control.tokens.warm_up();
         self.held = None;
         for announcement in self.config.announce.drain(..) {
             tokio::spawn(announce(

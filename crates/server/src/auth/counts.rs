@@ -5,6 +5,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,6 +91,27 @@ impl Collector for ShownTokens {
                 ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
             }
         }
-        Ok(())
+        let mut family = encoder.encode_descriptor(
+            "token_key_fetches",
+            "Requests for sets of keys (jwks_public_endpoint), by result",
+            None,
+            MetricType::Counter,
+        )?;
+        let fetches = self.0.key_sets.fetches();
+        for (result, count) in [("ok", &fetches.succeeded), ("failed", &fetches.failed)] {
+            let count = count.load(Ordering::Relaxed);
+            let labels = [("result", result)];
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+        let age = self.0.key_sets.age().unwrap_or_default().as_secs_f64();
+        let gauge = ConstGauge::new(age);
+        let description = "Age of the oldest set of keys in use; 0 without one";
+        let name = "token_keys_age";
+        gauge.encode(encoder.encode_descriptor(
+            name,
+            description,
+            Some(&Unit::Seconds),
+            MetricType::Gauge,
+        )?)
     }
 }

@@ -3,6 +3,8 @@
 
 use super::algorithm::{Algorithm, Hash};
 use super::parts::Parts;
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::rsa::PublicEncryptingKey;
 use aws_lc_rs::{hmac, signature};
 use std::fmt;
 use std::sync::Arc;
@@ -147,39 +149,39 @@ pub(crate) enum RsaFault {
     /// It is no RSA key.
     Malformed,
     /// It has fewer than 2,048 bits, or more than 8,192.
-    Size(usize),
+    Size,
 }
 
 impl Rsa {
-    /// From the DER of a SubjectPublicKeyInfo or of PKCS#1.
+    /// From the DER of a SubjectPublicKeyInfo.
     pub(super) fn new(der: &[u8]) -> Result<Self, RsaFault> {
-        // The library would accept a key of any size, and refuse every signature by it.
-        let bits = rsa_bits(der).ok_or(RsaFault::Malformed)?;
-        if !(2_048..=8_192).contains(&bits) {
-            return Err(RsaFault::Size(bits));
-        }
         let [sha256, sha384, sha512] =
             Hash::ALL.map(|hash| PublicKey::new(Algorithm::Rsa(hash), der));
         match (sha256, sha384, sha512) {
-            (Some(sha256), Some(sha384), Some(sha512)) => Ok(Self([sha256, sha384, sha512])),
+            (Some(sha256), Some(sha384), Some(sha512)) => {
+                // As a key for signatures the library takes any size, and refuses every signature later.
+                PublicEncryptingKey::from_der(der).map_err(|_| RsaFault::Size)?;
+                Ok(Self([sha256, sha384, sha512]))
+            }
             _ => Err(RsaFault::Malformed),
         }
+    }
+
+    /// From a modulus and an exponent.
+    pub(super) fn from_components(modulus: &[u8], exponent: &[u8]) -> Result<Self, RsaFault> {
+        // Some write a zero before a modulus whose highest bit is set.
+        let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
+        let components = signature::RsaPublicKeyComponents {
+            n: &modulus[zeros..],
+            e: exponent,
+        };
+        let der = components.as_der().map_err(|_| RsaFault::Malformed)?;
+        Self::new(der.as_ref())
     }
 
     pub(super) fn of(&self, hash: Hash) -> &PublicKey {
         &self.0[hash as usize]
     }
-}
-
-fn rsa_bits(der: &[u8]) -> Option<usize> {
-    use aws_lc_rs::rsa::PublicEncryptingKey;
-    if let Ok(key) = PublicEncryptingKey::from_der(der) {
-        return Some(key.key_size_bits());
-    }
-    // PKCS#1, which that type does not read: as SubjectPublicKeyInfo.
-    let key = signature::ParsedPublicKey::new(rsa_method(Hash::Sha256), der).ok()?;
-    let key = PublicEncryptingKey::from_der(key.as_ref()).ok()?;
-    Some(key.key_size_bits())
 }
 
 fn rsa_method(hash: Hash) -> &'static signature::RsaParameters {

@@ -11,6 +11,7 @@
 //! | `rules.rs` | what the configuration demands of a token |
 //! | `claims.rs`, `grants.rs` | what a token says, and what follows |
 //! | `answers.rs`, `pool.rs` | signatures by public keys: what the control plane answers, and the threads that verify |
+//! | `jwks/` | keys that an endpoint publishes |
 //! | `revoked.rs` | tokens that count no more |
 //! | `counts.rs` | metrics |
 
@@ -19,6 +20,7 @@ mod answers;
 mod claims;
 mod counts;
 mod grants;
+mod jwks;
 mod keys;
 mod parts;
 pub(crate) mod pem;
@@ -29,6 +31,7 @@ mod rules;
 
 use counts::Kind;
 pub(crate) use counts::ShownTokens;
+pub(crate) use jwks::Endpoint;
 pub(crate) use keys::{Keys, Secret};
 pub(crate) use revoked::Revocations;
 pub(crate) use rules::{Demand, Rules, TokenRules};
@@ -37,6 +40,7 @@ use algorithm::Algorithm;
 use arc_swap::ArcSwap;
 use counts::Counts;
 use grants::Bearer;
+use jwks::KeySets;
 use myriad_shard::{ConnectGrant, SubscribeGrant, TokenFault, Tokens, Verdict};
 use parts::Parts;
 use pool::Pool;
@@ -52,6 +56,7 @@ pub(crate) struct Authority {
     revocations: Revocations,
     counts: Counts,
     pool: Pool,
+    key_sets: KeySets,
 }
 
 /// Whether a signature can be believed.
@@ -71,12 +76,27 @@ impl Authority {
             revocations: Revocations::default(),
             counts: Counts::default(),
             pool: Pool::start(pool::threads())?,
+            key_sets: KeySets::default(),
         })
     }
 
     /// Takes other keys and demands from now on. Connections that exist stay until they expire.
     pub(crate) fn replace(&self, rules: TokenRules) {
         self.rules.store(Arc::new(rules));
+        self.warm_up();
+    }
+
+    /// Begins to fetch the sets of keys that are known to be needed. Only on the control plane's runtime.
+    pub(crate) fn warm_up(&self) {
+        let rules = self.rules.load();
+        let tables = [Some(&rules.connection), rules.subscription.as_ref()];
+        let endpoints = tables
+            .into_iter()
+            .flatten()
+            .filter_map(|rules| rules.endpoint.as_ref());
+        for url in endpoints.filter_map(Endpoint::fixed) {
+            self.key_sets.warm_up(url);
+        }
     }
 
     /// What is revoked, to be read and changed.
@@ -133,8 +153,16 @@ fn check_signature(rules: &TokenRules, kind: Kind, parts: &Parts<'_>, now: Durat
     if rules.skips_signatures {
         return Signature::Good;
     }
-    let keys = &rules.of(kind).keys;
+    let rules = rules.of(kind);
+    let keys = &rules.keys;
     match parts.algorithm {
+        Algorithm::Hmac(_) if rules.endpoint.is_some() => {
+            Signature::Bad("the token is signed with HMAC, and keys come from jwks_public_endpoint")
+        }
+        _ if rules.endpoint.is_some() => match &parts.key_id {
+            Some(_) => Signature::Later,
+            None => Signature::Bad(answers::NO_KEY_ID),
+        },
         Algorithm::Hmac(hash) => match keys.verify_hmac(parts, hash, now.as_secs()) {
             Ok(()) => Signature::Good,
             Err(cause) => Signature::Bad(cause),

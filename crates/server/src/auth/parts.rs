@@ -19,7 +19,6 @@ const SIGNATURE_BYTES_MAX: usize = 1024;
 pub(super) struct Parts<'t> {
     pub(super) algorithm: Algorithm,
     /// Which key, if the token says so.
-    #[allow(dead_code, reason = "sets of keys are not there yet")]
     pub(super) key_id: Option<Box<str>>,
     /// What is signed: header and claims with the dot between them.
     pub(super) signed: &'t [u8],

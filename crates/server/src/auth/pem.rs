@@ -15,7 +15,7 @@ const WRITE_PUBLIC_KEY: &str =
 pub(crate) fn rsa(text: &str) -> Result<Rsa, Advice> {
     let der = decode(text)?;
     Rsa::new(&der).map_err(|fault| match fault {
-        RsaFault::Size(bits) => format!("the key has {bits} bits; choose one with 2048 to 8192"),
+        RsaFault::Size => "choose a key with 2048 to 8192 bits".into(),
         RsaFault::Malformed => format!("this is no RSA key; {WRITE_PUBLIC_KEY}"),
     })
 }
@@ -61,11 +61,46 @@ fn decode(text: &str) -> Result<Vec<u8>, Advice> {
             if lines.next().is_some() {
                 return Err("there is more text after the key; write one key".into());
             }
-            return BASE64_STANDARD
+            let der = BASE64_STANDARD
                 .decode(body)
-                .map_err(|_| format!("the key is not base64; {WRITE_PUBLIC_KEY}"));
+                .map_err(|_| format!("the key is not base64; {WRITE_PUBLIC_KEY}"))?;
+            return Ok(if label == "RSA PUBLIC KEY" {
+                wrapped(&der)
+            } else {
+                der
+            });
         }
         body.push_str(line);
     }
     Err(format!("the line {end} is missing"))
+}
+
+/// An RSA key in PKCS#1 as a SubjectPublicKeyInfo: the algorithm's name before it (RFC 8017, appendix A.1.1; RFC 3279, 2.3.1).
+fn wrapped(key: &[u8]) -> Vec<u8> {
+    const RSA_ENCRYPTION: &[u8] = &[
+        0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00,
+    ];
+    const SEQUENCE: u8 = 0x30;
+    const BIT_STRING: u8 = 0x03;
+    // The first byte counts the bits that are not used at the end.
+    let bits = [&[0], key].concat();
+    let parts = [
+        element(SEQUENCE, RSA_ENCRYPTION),
+        element(BIT_STRING, &bits),
+    ];
+    element(SEQUENCE, &parts.concat())
+}
+
+/// An element of DER: its tag, its length and its content.
+fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len().to_be_bytes();
+    let digits = &length[length.iter().take_while(|byte| **byte == 0).count()..];
+    let mut element = vec![tag];
+    if content.len() >= 0x80 {
+        // At most eight.
+        element.push(0x80 | digits.len().to_le_bytes()[0]);
+    }
+    element.extend(if digits.is_empty() { &[0] } else { digits });
+    element.extend(content);
+    element
 }

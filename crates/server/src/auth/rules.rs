@@ -2,6 +2,7 @@
 
 use super::claims::{Claims, custom};
 use super::grants::Bearer;
+use super::jwks::Endpoint;
 use super::keys::Keys;
 use myriad_shard::{TokenFault, TokenIdentity};
 use regex::Regex;
@@ -13,6 +14,8 @@ use std::time::Duration;
 pub(crate) struct Rules {
     /// Keys that are in the configuration.
     pub(crate) keys: Keys,
+    /// Where other keys are, instead of these.
+    pub(crate) endpoint: Option<Endpoint>,
     /// What the claim `aud` must have.
     pub(crate) audience: Option<Demand>,
     /// What the claim `iss` must be.
@@ -66,7 +69,7 @@ impl TokenRules {
 
 impl Rules {
     pub(crate) fn has_no_keys(&self) -> bool {
-        self.keys.is_empty()
+        self.keys.is_empty() && self.endpoint.is_none()
     }
 
     /// Checks what every token must have, and reads whose it is. `text` is the claims'.

@@ -1,5 +1,7 @@
 //! Tokens from their text to what they grant. Another library makes most of them.
 
+mod public;
+
 use super::*;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL;

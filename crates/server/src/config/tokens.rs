@@ -3,7 +3,7 @@
 use super::secrets::SecretText;
 use super::tables::ClientTable;
 use super::{ConfigError, refuse};
-use crate::auth::{Demand, Keys, Rules, Secret, TokenRules, pem};
+use crate::auth::{Demand, Endpoint, Keys, Rules, Secret, TokenRules, pem};
 use myriad_shard::Access;
 use myriad_units::option::Count;
 use regex::{Regex, RegexBuilder};
@@ -32,6 +32,8 @@ pub struct TokenTable {
     pub ecdsa_public_key: String,
     /// The key of EdDSA (Ed25519), as PEM.
     pub eddsa_public_key: String,
+    /// Where other keys are, instead of these: a JWK Set.
+    pub jwks_public_endpoint: String,
     /// A text that `aud` must have.
     pub audience: String,
     /// A pattern that one of `aud` must match.
@@ -76,10 +78,20 @@ impl ClientTable {
     /// Keys of tokens that do nothing, and secrets that are too short.
     pub(super) fn token_remarks(&self, rules: &TokenRules) -> Vec<String> {
         let mut remarks = Vec::new();
-        for (path, table) in [
-            ("client.token", &self.token),
-            ("client.subscription_token", &self.subscription_token),
+        for (path, table, rules) in [
+            ("client.token", &self.token, Some(&rules.connection)),
+            (
+                "client.subscription_token",
+                &self.subscription_token,
+                rules.subscription.as_ref(),
+            ),
         ] {
+            let endpoint = rules.and_then(|rules| rules.endpoint.as_ref());
+            if endpoint.is_some_and(Endpoint::is_open) {
+                remarks.push(format!(
+                    "{path}.jwks_public_endpoint is not https: whoever is on the way can give the server other keys"
+                ));
+            }
             if let Some(secret) = table.hmac_secret_key.secret()
                 && secret.len() < SECRET_BYTES_GOOD
             {
@@ -109,6 +121,10 @@ impl ClientTable {
 
 impl TokenTable {
     fn is_written(&self) -> bool {
+        self.has_keys() || !self.jwks_public_endpoint.is_empty()
+    }
+
+    fn has_keys(&self) -> bool {
         self.hmac_secret_key.secret().is_some()
             || [
                 &self.rsa_public_key,
@@ -127,22 +143,45 @@ impl TokenTable {
             let advice = "choose the name of a claim: at most 64 printable ASCII characters";
             return Err(refuse(key("user_id_claim"), format!("{claim:?}"), advice));
         }
+        let audience = demand(
+            path,
+            ("audience", &self.audience),
+            ("audience_regex", &self.audience_regex),
+        )?;
+        let issuer = demand(
+            path,
+            ("issuer", &self.issuer),
+            ("issuer_regex", &self.issuer_regex),
+        )?;
         Ok(Rules {
             keys: self.keys(path)?,
-            audience: demand(
-                path,
-                ("audience", &self.audience),
-                ("audience_regex", &self.audience_regex),
-            )?,
-            issuer: demand(
-                path,
-                ("issuer", &self.issuer),
-                ("issuer_regex", &self.issuer_regex),
-            )?,
+            endpoint: self.endpoint(path, issuer.as_ref(), audience.as_ref())?,
+            audience,
+            issuer,
             user_id_claim: Some(claim)
                 .filter(|claim| !claim.is_empty() && *claim != "sub")
                 .map(Into::into),
         })
+    }
+
+    fn endpoint(
+        &self,
+        path: &str,
+        issuer: Option<&Demand>,
+        audience: Option<&Demand>,
+    ) -> Result<Option<Endpoint>, ConfigError> {
+        let url = &*self.jwks_public_endpoint;
+        if url.is_empty() {
+            return Ok(None);
+        }
+        let field = format!("{path}.jwks_public_endpoint");
+        if self.has_keys() {
+            let advice = "replaces the keys in the file; remove it or them";
+            return Err(refuse(field, format!("{url:?}"), advice));
+        }
+        Endpoint::new(url, issuer, audience)
+            .map(Some)
+            .map_err(|advice| refuse(field, format!("{url:?}"), advice))
     }
 
     fn keys(&self, path: &str) -> Result<Keys, ConfigError> {
@@ -287,6 +326,14 @@ mod tests {
             (
                 "token.eddsa_public_key = \"-----BEGIN CERTIFICATE-----\"",
                 "client.token.eddsa_public_key = (hidden): this is a certificate",
+            ),
+            (
+                "token.hmac_secret_key = \"sesame\"\ntoken.jwks_public_endpoint = \"https://a.example\"",
+                "client.token.jwks_public_endpoint = \"https://a.example\": replaces the keys",
+            ),
+            (
+                "token.jwks_public_endpoint = \"a.example\"",
+                "client.token.jwks_public_endpoint = \"a.example\": choose a URL",
             ),
             (
                 "subscription_token.issuer_regex = \"(\"",
