@@ -8,6 +8,7 @@ use crate::access::{
 };
 use myriad_hub::{ClientId, Headers, Now, Payload, Permit, Pool, Ticket};
 use myriad_wheel::Tick;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What an ask may hold beside its question's data: its record, and its entries in the mailbox, in the runtime and in an inbox.
@@ -19,6 +20,7 @@ pub struct Ask {
     pub(crate) ticket: Ticket,
     pub(crate) id: AskId,
     pub(crate) asker: AskingClient,
+    pub(crate) address: Option<IpAddr>,
     pub(crate) question: Question,
     /// Released when both sides have dropped theirs: the shard at the answer, the control plane with the question.
     pub(crate) _place: Arc<AskPlace>,
@@ -35,6 +37,12 @@ impl Ask {
     #[must_use]
     pub fn asker(&self) -> &AskingClient {
         &self.asker
+    }
+
+    /// The client's address, as far as it is known. Behind a proxy that is not trusted, it is the proxy's.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        self.address
     }
 
     /// When the shard stops waiting. An answer after it is dropped and counted.

@@ -142,10 +142,12 @@ impl<R: Reactor> Shard<R> {
         let id = self.sessions.asks.insert(deadline, waiting);
         self.metrics().asks.add(1);
         let asker = self.asking_client(key);
+        let address = self.client_address(key);
         self.mesh.ask(Ask {
             ticket,
             id,
             asker,
+            address,
             question,
             _place: place,
         });

@@ -37,6 +37,7 @@ fn the_control_plane_is_asked_and_its_answer_told(driver: Driver) {
         panic!("{:?}", ask.question());
     };
     assert_eq!(&**method, "sum");
+    assert_eq!(ask.address(), Some([127, 0, 0, 1].into()));
     assert_eq!(*data, Payload::Json("{\"a\":1}".into()));
     node.answer(ask, ErrorCode::MethodNotFound);
     let error = json!({"code": 104, "message": "method not found"});
