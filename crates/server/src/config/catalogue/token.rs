@@ -54,6 +54,12 @@ pub(in super::super) const TOKEN: &[Group] = &[
                 "",
                 "The key of EdDSA (Ed25519), as PEM.",
             ),
+            Described::new(
+                "jwks_public_endpoint",
+                Text,
+                "",
+                "A URL with public keys (JWK Set), instead of keys in the file.",
+            ),
         ],
     },
     Group {
