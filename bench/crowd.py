@@ -18,7 +18,7 @@ SILENCE_S = 120
 # For a program that measures beside a crowd that is held.
 PROBE_PATIENCE_S = 300
 # Options whose value is a file in the folder of raw results: what a page calls it.
-OUR_FILES = {"--json": "report.json", "--config": "myriad.toml"}
+OUR_FILES = {"--json": "report.json", "--config": "myriad.toml", "--tokens": "tokens"}
 
 
 class RunFailed(Exception):

@@ -8,6 +8,7 @@ import namespace
 import quantity
 import report
 import sessions
+import tokens
 from course import note_connected, push_from_probe, through_pushes
 from crowd import Run
 
@@ -110,6 +111,7 @@ def everything(connections, rounds, connections_max=None):
         scenario("broadcast-100k", 100_000, 5, KINDS, broadcast_over_floor),
         scenario("compressed-100k", 100_000, 5, ("plain", "compressed"), compressed),
         scenario("sessions-100k", 100_000, 5, sessions.PROTOCOLS, sessions.sessions),
+        scenario("tokens-100k", 100_000, 3, tokens.KINDS, tokens.with_tokens),
         scenario("sessions-1m", 1_000_000, 1, ("centrifuge-json",), sessions.sessions),
         scenario("rooms-100k", 100_000, 3, sessions.ROOM_LOADS, sessions.rooms),
         scenario("rooms-100k-clients", 100_000, 3, sessions.ROOM_LOADS, sessions.rooms_by_clients),
