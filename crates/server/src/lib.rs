@@ -24,14 +24,16 @@ mod reload;
 mod server;
 mod shards;
 mod signals;
+mod webhooks;
 
 #[doc(hidden)]
 pub use control::fuzzing;
 
 pub use config::{
-    Announcement, AnnouncementError, ApiKey, Change, ChannelTable, ClientTable, Config,
-    ConfigError, DriverChoice, Flags, LogLevel, NamespaceTable, Options, PersonalChannelTable,
-    RateLimitTable, SecretText, Sources, TokenTable, Written, default_file,
+    Announcement, AnnouncementError, ApiKey, Change, ChannelFilter, ChannelTable, ClientTable,
+    Config, ConfigError, DriverChoice, Flags, LogLevel, NamespaceTable, Options,
+    PersonalChannelTable, RateLimitTable, SecretText, Sources, TokenTable, WebhookEndpoint,
+    WebhookEndpointTable, Webhooks, WebhooksTable, Written, default_file,
 };
 pub use error::ServerError;
 pub use machine::Machine;

@@ -15,6 +15,7 @@ use crate::shards::{
     self, CONTROL_CONNECTIONS_MAX, HeldAddress, Launch, Plan, Tables, Threads, Wanted,
     choose_driver, enough_rings, refusal,
 };
+use crate::webhooks::Webhooks;
 use arc_swap::ArcSwap;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
 use myriad_shard::{ClientIds, Epoch, Mesh};
@@ -28,6 +29,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinError;
+use tokio::time::Instant;
 
 /// A server in this process.
 ///
@@ -315,6 +318,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             stage: stage.subscribe(),
             is_development: config.settings.echo,
         });
+        let webhooks = Webhooks::start(&config.webhooks, mesh.clone(), control.metrics.webhooks())?;
         let launch = Launch {
             plan,
             address: held.address(),
@@ -328,6 +332,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
         tokio::spawn(reload::follow(reloads, Arc::clone(&control)));
         Supervisor {
             config,
+            webhooks,
             plan,
             control,
             stage,
@@ -350,6 +355,8 @@ fn wakers(shards: usize) -> Result<Vec<Waker>, ServerError> {
 /// Follows the shards from their start over their answers to the end of their drain.
 struct Supervisor {
     config: Config,
+    /// None where nobody is told what happens.
+    webhooks: Option<Webhooks>,
     plan: Plan,
     control: Arc<Control>,
     stage: watch::Sender<Stage>,
@@ -379,6 +386,7 @@ impl Supervisor {
             self.control.mesh.clone(),
             Arc::clone(&self.control.publish_log),
         );
+        let draining_since = tokio::spawn(drain_begins(self.stage.subscribe()));
         let (mut ready, mut finished) = (Vec::new(), 0);
         while finished < self.plan.shards {
             let batch = next_events(&mut events, &mut log)
@@ -412,7 +420,9 @@ impl Supervisor {
             }
         }
         self.stage.send_replace(Stage::Stopped);
-        let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, admission.emptied()).await;
+        let answers = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, admission.emptied());
+        let events = self.finish_webhooks(draining_since.await);
+        let _ = tokio::join!(answers, events);
         for handle in threads.handles.drain(..) {
             // Each has said that it is finished, and panics were reported by then.
             let _ = handle.join();
@@ -475,6 +485,16 @@ impl Supervisor {
         }
     }
 
+    /// Sends the events that are left, in what the drain leaves of its time, or at least as long as the last answers have.
+    async fn finish_webhooks(&mut self, draining_since: Result<Instant, JoinError>) {
+        if let Some(webhooks) = self.webhooks.take() {
+            let now = Instant::now();
+            let since = draining_since.unwrap_or(now);
+            let deadline = (since + self.config.drain).max(now + LAST_ANSWERS_TIMEOUT);
+            webhooks.finish(deadline).await;
+        }
+    }
+
     /// A shard failed. No other shard can do its work, so the rest is told to end at once.
     fn fail(&self, error: ServerError) -> ServerError {
         self.stage.send_replace(Stage::Stopped);
@@ -493,6 +513,13 @@ async fn next_events(events: &mut ShardEvents, log: &mut DebugLog) -> io::Result
     }
 }
 
+/// When the drain begins.
+async fn drain_begins(mut stage: watch::Receiver<Stage>) -> Instant {
+    // It fails when the server has gone.
+    let _ = stage.wait_for(|stage| *stage != Stage::Serving).await;
+    Instant::now()
+}
+
 /// Begins the drain: gives load balancers a moment to see the failing health check, then closes connections.
 async fn drain_when_told(mesh: Mesh, mut stage: watch::Receiver<Stage>, over: Duration) {
     if stage
@@ -506,10 +533,10 @@ async fn drain_when_told(mesh: Mesh, mut stage: watch::Receiver<Stage>, over: Du
         "draining: closing connections over {}",
         myriad_units::option::Span(over)
     );
-    let grace_ends = tokio::time::Instant::now() + (over / 5).min(GRACE_MAX);
+    let grace_ends = Instant::now() + (over / 5).min(GRACE_MAX);
     // A server that nobody is connected to has nobody to spare.
-    while is_anybody_connected(&mesh) && tokio::time::Instant::now() < grace_ends {
-        tokio::time::sleep_until(grace_ends.min(tokio::time::Instant::now() + GLANCE)).await;
+    while is_anybody_connected(&mesh) && Instant::now() < grace_ends {
+        tokio::time::sleep_until(grace_ends.min(Instant::now() + GLANCE)).await;
     }
     mesh.drain(over);
 }

@@ -8,11 +8,13 @@ mod channel;
 mod client;
 mod server;
 mod token;
+mod webhooks;
 
 pub(super) use channel::{CHANNEL, NAMESPACE};
 pub(super) use client::{CLIENT, PERSONAL_CHANNEL, RATE_LIMITS};
 pub(super) use server::SERVER;
 pub(super) use token::TOKEN;
+pub(super) use webhooks::{WEBHOOK_ENDPOINT, WEBHOOKS};
 
 use super::keys::Table;
 

@@ -29,7 +29,8 @@ impl Written {
             };
             changes.push(Change {
                 sentence: format!("{element} {what}"),
-                needs_restart: false,
+                // Only endpoints of webhooks are lists that a reload leaves as they are.
+                needs_restart: element.starts_with("webhooks."),
             });
         }
         let is_of_one = |path: &str| {

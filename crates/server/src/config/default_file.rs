@@ -3,7 +3,7 @@
 #[cfg(test)]
 use super::catalogue::Standard;
 use super::catalogue::{Described, Form, Group, find};
-use super::keys::{LIST_OF_TABLES, Table};
+use super::keys::{LISTS_OF_TABLES, Table};
 use std::fmt::Write as _;
 
 const BEGIN: &str = "\
@@ -65,7 +65,7 @@ fn sections() -> Vec<Section> {
             let section = Section {
                 table: inner,
                 path,
-                is_list: option.key == LIST_OF_TABLES,
+                is_list: LISTS_OF_TABLES.contains(&option.key),
                 about: option.about,
                 described_in,
             };
@@ -99,8 +99,10 @@ impl Section {
     }
 
     fn write(&self, text: &mut String, is_live: fn(&Described) -> bool) {
+        // An element of a list is no option with a default: it is there, or it is not.
+        let is_live = |option: &Described| !self.is_list && is_live(option);
         if self.table != Table::Top {
-            let live = !self.is_list && self.options().any(|(_, all)| all.into_iter().any(is_live));
+            let live = self.options().any(|(_, all)| all.into_iter().any(is_live));
             let sign = if live { "" } else { "#" };
             let _ = write!(text, "\n\n# {}\n{sign}{}\n", self.about, self.header());
         }
@@ -272,13 +274,19 @@ mod tests {
                     Table::Top => String::new(),
                     _ => section.header(),
                 };
-                let name = if section.is_list && option.key != "name" {
-                    "name = \"other\"\n"
-                } else {
-                    ""
+                // What an element of a list must have.
+                let needed = match section.table {
+                    Table::Namespace => &["name = \"other\""][..],
+                    Table::WebhookEndpoint => &["name = \"other\"", "url = \"http://a\""],
+                    _ => &[],
                 };
+                let needed: String = needed
+                    .iter()
+                    .filter(|line| section.is_list && !line.starts_with(option.key))
+                    .flat_map(|line| [line, "\n"])
+                    .collect();
                 config(&format!(
-                    "{header}\n{name}{} = {}",
+                    "{header}\n{needed}{} = {}",
                     option.key,
                     option.example()
                 ));

@@ -5,7 +5,7 @@
 
 use super::ConfigError;
 use super::catalogue::{self, Form};
-use super::keys::{LIST_OF_TABLES, Table};
+use super::keys::{LISTS_OF_TABLES, Table};
 use super::written::{Place, Written};
 use std::collections::BTreeMap;
 use toml::Value;
@@ -79,7 +79,7 @@ impl Overlay<'_> {
             let name = format!("{variable}_{}", capitals(option.key));
             let path = format!("{prefix}{}", option.key);
             match kind.inner(option.key) {
-                Some(inner) if option.key == LIST_OF_TABLES => {
+                Some(inner) if LISTS_OF_TABLES.contains(&option.key) => {
                     self.list(values, option.key, inner, &name, &path);
                 }
                 Some(inner) => self.inner(values, option.key, inner, &name, &path),

@@ -9,6 +9,7 @@ use super::tables::{
     ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable,
 };
 use super::tokens::TokenTable;
+use super::webhooks::{WebhookEndpointTable, WebhooksTable};
 use serde::de::value::Error as Stop;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
@@ -35,6 +36,8 @@ pub(super) enum Table {
     PersonalChannel,
     Token,
     RateLimits,
+    Webhooks,
+    WebhookEndpoint,
 }
 
 impl Table {
@@ -48,6 +51,8 @@ impl Table {
             Self::PersonalChannel => fields_of::<PersonalChannelTable>(),
             Self::Token => fields_of::<TokenTable>(),
             Self::RateLimits => fields_of::<RateLimitTable>(),
+            Self::Webhooks => fields_of::<WebhooksTable>(),
+            Self::WebhookEndpoint => fields_of::<WebhookEndpointTable>(),
         }
     }
 
@@ -61,6 +66,8 @@ impl Table {
             Self::PersonalChannel => catalogue::PERSONAL_CHANNEL,
             Self::Token => catalogue::TOKEN,
             Self::RateLimits => catalogue::RATE_LIMITS,
+            Self::Webhooks => catalogue::WEBHOOKS,
+            Self::WebhookEndpoint => catalogue::WEBHOOK_ENDPOINT,
         }
     }
 
@@ -74,6 +81,8 @@ impl Table {
             Self::PersonalChannel => table.try_into::<PersonalChannelTable>().err(),
             Self::Token => table.try_into::<TokenTable>().err(),
             Self::RateLimits => table.try_into::<RateLimitTable>().err(),
+            Self::Webhooks => table.try_into::<WebhooksTable>().err(),
+            Self::WebhookEndpoint => table.try_into::<WebhookEndpointTable>().err(),
         };
         refused.map(|error| error.message().trim_end().to_owned())
     }
@@ -83,6 +92,8 @@ impl Table {
         match (self, key) {
             (Self::Top, "channel") => Some(Self::Channel),
             (Self::Top, "client") => Some(Self::Client),
+            (Self::Top, "webhooks") => Some(Self::Webhooks),
+            (Self::Webhooks, "endpoints") => Some(Self::WebhookEndpoint),
             (Self::Channel, "without_namespace" | "namespaces") => Some(Self::Namespace),
             (Self::Client, "subscribe_to_user_personal_channel") => Some(Self::PersonalChannel),
             (Self::Client, "token" | "subscription_token") => Some(Self::Token),
@@ -234,16 +245,18 @@ impl Table {
 }
 
 /// Keys whose values are lists of strings.
-pub(super) const LISTS: [&str; 6] = [
+pub(super) const LISTS: [&str; 8] = [
     "allowed_delta_types",
     "allowed_origins",
     "allowed-origins",
     "announce",
+    "channels",
+    "events",
     "trusted-proxies",
     "unlimited_addresses",
 ];
-/// The key whose value is a list of tables.
-pub(super) const LIST_OF_TABLES: &str = "namespaces";
+/// Keys whose values are lists of tables.
+pub(super) const LISTS_OF_TABLES: [&str; 2] = ["namespaces", "endpoints"];
 
 /// What to write instead of a value that has the form of another key's. `inner` is the table that the key contains.
 fn form_advice(key: &str, path: &str, inner: Option<Table>, value: &toml::Value) -> Option<String> {
@@ -251,10 +264,10 @@ fn form_advice(key: &str, path: &str, inner: Option<Table>, value: &toml::Value)
         toml::Value::String(text) if LISTS.contains(&key) => {
             Some(format!("write {key} = [{text:?}]: it is a list"))
         }
-        toml::Value::Table(_) if key == LIST_OF_TABLES => Some(format!(
-            "write [[{path}]], and the namespace's name in it as name = \"...\": it is a list"
+        toml::Value::Table(_) if LISTS_OF_TABLES.contains(&key) => Some(format!(
+            "write [[{path}]], and the name in it as name = \"...\": it is a list"
         )),
-        toml::Value::Array(_) if inner.is_some() && key != LIST_OF_TABLES => {
+        toml::Value::Array(_) if inner.is_some() && !LISTS_OF_TABLES.contains(&key) => {
             Some(format!("write [{path}]: there is only one"))
         }
         _ => None,
@@ -305,6 +318,15 @@ pub(super) fn of_tables() -> impl Iterator<Item = &'static str> {
         Table::Token,
         Table::RateLimits,
     ];
+    tables
+        .into_iter()
+        .flat_map(|table| table.keys().iter().copied())
+}
+
+/// Every key of the tables for webhooks.
+#[cfg(test)]
+pub(super) fn of_webhooks() -> impl Iterator<Item = &'static str> {
+    let tables = [Table::Webhooks, Table::WebhookEndpoint];
     tables
         .into_iter()
         .flat_map(|table| table.keys().iter().copied())
@@ -463,14 +485,20 @@ mod tests {
     #[test]
     fn every_list_is_known() {
         // A string is refused where a list is expected, and the message says so.
-        let keys = [Table::Top, Table::Namespace, Table::Client];
+        let keys = [
+            Table::Top,
+            Table::Namespace,
+            Table::Client,
+            Table::WebhookEndpoint,
+        ];
         let keys = keys.iter().flat_map(|table| table.keys());
-        for key in keys.filter(|key| !["channel", "client"].contains(key)) {
+        for key in keys.filter(|key| !["channel", "client", "webhooks"].contains(key)) {
             let text = format!("{key} = \"1s\"");
             let faults = [
                 toml::from_str::<super::Options>(&text).err(),
                 toml::from_str::<super::NamespaceTable>(&text).err(),
                 toml::from_str::<super::ClientTable>(&text).err(),
+                toml::from_str::<super::WebhookEndpointTable>(&text).err(),
             ];
             let is_list = faults
                 .iter()

@@ -15,6 +15,7 @@ mod secrets;
 mod sources;
 mod tables;
 mod tokens;
+mod webhooks;
 mod written;
 
 pub use changes::Change;
@@ -25,6 +26,8 @@ pub use secrets::SecretText;
 pub use sources::Sources;
 pub use tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable};
 pub use tokens::TokenTable;
+pub(crate) use webhooks::event_name;
+pub use webhooks::{ChannelFilter, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable};
 pub use written::Written;
 
 use crate::auth::TokenRules;
@@ -203,6 +206,8 @@ pub struct Config {
     pub send_buffer_bytes: u32,
     /// What is demanded of tokens.
     pub(crate) tokens: TokenRules,
+    /// Who is told what happens.
+    pub webhooks: Webhooks,
     /// What every shard is told.
     pub settings: Settings,
     /// Limits of the process.
@@ -270,9 +275,13 @@ impl Options {
             ));
         }
         let limits = self.limits(machine, max_connections)?;
-        let settings = self.settings(&limits)?;
         let client = self.client.clone().unwrap_or_default();
         let tokens = client.token_rules()?;
+        let webhooks = self.webhooks.clone().unwrap_or_default().resolve()?;
+        let settings = Settings {
+            notices: webhooks.notices(),
+            ..self.settings(&limits)?
+        };
         let announce = self.announce.clone().unwrap_or_default();
         for Announcement { channel, .. } in &announce {
             if settings.namespaces.options_of(channel).is_none() {
@@ -283,6 +292,7 @@ impl Options {
         remarks.extend(self.access_remarks(listen, &settings, &tokens));
         remarks.extend(client.token_remarks(&tokens));
         remarks.extend(self.channel.iter().flat_map(ChannelTable::remarks));
+        remarks.extend(self.webhooks.iter().flat_map(WebhooksTable::remarks));
         Ok(Config {
             machine: machine.clone(),
             listen,
@@ -295,6 +305,7 @@ impl Options {
             drain: span("drain", self.drain, Span(Duration::from_secs(10)))?,
             send_buffer_bytes: self.send_buffer_bytes()?,
             tokens,
+            webhooks,
             settings,
             announce,
             limits,

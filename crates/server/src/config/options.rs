@@ -1,6 +1,7 @@
 //! What was written, in flags or in the file: one list of names for both.
 
 use super::tables::{ChannelTable, ClientTable, parsed_option_list};
+use super::webhooks::WebhooksTable;
 use super::written::Written;
 use super::{ConfigError, address, refuse};
 use myriad_shard::{AddressHeader, AddressHeaderError, Compression, Mesh, Network, OriginPattern};
@@ -139,6 +140,9 @@ pub struct Options {
     #[arg(skip)]
     #[serde(skip)]
     pub written: Arc<Written>,
+    /// Who is told what happens; only in the file.
+    #[arg(skip)]
+    pub webhooks: Option<WebhooksTable>,
 }
 
 impl Options {
@@ -254,6 +258,7 @@ impl Options {
             channel: self.channel.or(other.channel),
             client: self.client.or(other.client),
             written: other.written,
+            webhooks: self.webhooks.or(other.webhooks),
         }
     }
 }
@@ -283,6 +288,7 @@ impl Options {
             compression: running.compression,
             send_buffer_bytes: running.send_buffer_bytes,
             log: running.log,
+            webhooks: running.webhooks.clone(),
             ..self
         }
     }

@@ -34,7 +34,7 @@ impl fmt::Debug for SecretText {
 }
 
 /// Keys whose values are secrets end like this, written with `-` or `_`.
-const SECRETS: [&str; 3] = ["secret_key", "api_key", "private_key"];
+const SECRETS: [&str; 4] = ["secret_key", "api_key", "private_key", "secret"];
 
 /// An error of the TOML parser at a secret, without the line that it would repeat.
 pub(super) fn hidden(error: &toml::de::Error, text: &str, path: &Path) -> Option<ConfigError> {
@@ -77,11 +77,12 @@ mod tests {
             "[client.token]\nhmac_previous_secret_key = \"\"\"sesame\n\n",
             "[client.token]\nhmac_secret_key = { sesame = 1 }",
             "api-key = sesame",
+            "[[webhooks.endpoints]]\nsecret = sesame",
         ] {
             let error = Options::from_text(text, Path::new("f")).expect_err(text);
             let shown = format!("{error} {error:?}");
             assert!(!shown.contains("sesame"), "{shown}");
-            assert!(error.to_string().contains("key: "), "{error}");
+            assert!(error.to_string().contains("write one text"), "{error}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the config file and the environment say as one table, and where each value stands.
 
 use super::ConfigError;
-use super::keys::{LIST_OF_TABLES, Table, faults};
+use super::keys::{LISTS_OF_TABLES, Table, faults};
 use super::secrets::hidden;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -225,7 +225,7 @@ fn flatten(
             (Some(inner), toml::Value::Table(table)) => {
                 flatten(table, inner, &format!("{path}."), found);
             }
-            (Some(inner), toml::Value::Array(items)) if key == LIST_OF_TABLES => {
+            (Some(inner), toml::Value::Array(items)) if LISTS_OF_TABLES.contains(&&**key) => {
                 for table in items.iter().filter_map(toml::Value::as_table) {
                     let name = table.get("name").and_then(toml::Value::as_str);
                     let path = format!("{path}[{:?}].", name.unwrap_or_default());

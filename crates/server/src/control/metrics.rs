@@ -6,6 +6,7 @@ use super::Control;
 use super::error::Refusal;
 use super::places::Eviction;
 use crate::auth::{Authority, ShownTokens};
+use crate::webhooks::WebhookCounts;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -38,6 +39,7 @@ pub(crate) struct Registered {
     registry: Registry,
     requests: RequestCounts,
     connections: ConnectionCounts,
+    webhooks: WebhookCounts,
     tables: Arc<OnceLock<Vec<Pid>>>,
     last_text: Mutex<Option<(Instant, Bytes)>>,
 }
@@ -127,6 +129,7 @@ impl Registered {
             requests.0.clone(),
         );
         let connections = ConnectionCounts::registered(ours);
+        let webhooks = WebhookCounts::registered(ours);
         ours.register_collector(Box::new(Shards { mesh }));
         ours.register_collector(Box::new(ShownTokens(tokens)));
         registry.register_collector(Box::new(OwnProcess {
@@ -136,6 +139,7 @@ impl Registered {
             registry,
             requests,
             connections,
+            webhooks,
             tables,
             last_text: Mutex::default(),
         }
@@ -149,6 +153,11 @@ impl Registered {
     /// Where the control plane's connections are counted.
     pub(crate) fn connections(&self) -> &ConnectionCounts {
         &self.connections
+    }
+
+    /// Where webhooks are counted.
+    pub(crate) fn webhooks(&self) -> &WebhookCounts {
+        &self.webhooks
     }
 
     /// Sets the threads that have descriptor tables of their own, once all run.

@@ -13,3 +13,4 @@ mod publish;
 mod reload;
 mod routes;
 mod tables;
+mod webhooks;

@@ -210,6 +210,7 @@ pub(in super::super) const SERVER: &[Group] = &[
         options: &[
             Described::table("channel", "What channels may do and keep."),
             Described::table("client", "What clients may do."),
+            Described::table("webhooks", "Who is told which channels are occupied and which clients are connected."),
         ],
     },
 ];
