@@ -69,6 +69,11 @@ class Bench:
             url, body = f"http://127.0.0.1:{ports[1]}/", "plain"
         return ["--publish", url, "--publish-body", body, "--pushes", pushes, "--every", every]
 
+    def load_api(self, kind, ports):
+        """Runs `api_load.py` to its end, and returns its figures. They have its command."""
+        command = [sys.executable, ROOT / "bench/api_load.py", kind, f"127.0.0.1:{ports[0]}"]
+        return json.loads(probe(command)) | {"command": displayed(command)}
+
     def ask(self, question, ports, channel, **options):
         """Runs `ask.py` to its end, and returns its figures. They have its command."""
         command = [sys.executable, ROOT / "bench/ask.py", question, f"127.0.0.1:{ports[0]}", channel]

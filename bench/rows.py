@@ -143,6 +143,10 @@ def missed(run):
     return messages["gaps"] + messages["duplicates"] + short
 
 
+def api_rate(run):
+    return run["api"]["publications_per_s"]
+
+
 def crowd_bytes(run):
     return run["report"]["crowd"]["user_bytes_per_client"]
 
@@ -329,6 +333,10 @@ ROWS = [
     Row("publish-ack-10k", "publish-ack-10k",
         "10k JSON clients publish over their connections, highest of four rates that answers keep up with, both ends here",
         "100,000/s", ack_rates, 100_000, at_least=True, shown=per_second),
+    Row("api-publish-single", "api-publish", "publish by the API, one in a request, connections kept alive, both ends here",
+        "15,000/s", figure("single", api_rate), 15_000, at_least=True, shown=per_second),
+    Row("api-publish-batch", "api-publish", "publish by the API, a hundred in a request, both ends here",
+        "50,000/s", figure("batch", api_rate), 50_000, at_least=True, shown=per_second),
     Row("history-100", "history-100", "history: 100 publications of a channel, command to answer, p99",
         "5 ms", figure("io_uring", answer_p99_ms("history")), 5, shown=milliseconds),
     Row("recovery-10k", "recovery-10k", "10k JSON clients come back at once, 50 publications missed each: all whole",

@@ -120,6 +120,7 @@ def everything(connections, rounds, connections_max=None):
         scenario("history-100", 1_000, 3, io_uring, sessions.history),
         scenario("recovery-10k", 10_000, 3, io_uring, sessions.recovery),
         scenario("members-100k", 100_000, 3, io_uring, sessions.members),
+        scenario("api-publish", 1_000, 3, sessions.API_KINDS, sessions.api_publishes),
         scenario("channels-1m", 1_000_000, 1, io_uring, sessions.many_channels),
         scenario("broadcast-1m", 1_000_000, 3, KINDS, broadcast),
         scenario("idle-1m", 1_000_000, 1, ("io_uring", "epoll"), idle),

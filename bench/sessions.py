@@ -47,6 +47,9 @@ MISSED_EACH = 50
 # As many as `--dev` keeps.
 PUBLISHED = 100
 
+# api-publish: one publication in a request, or a batch of them.
+API_KINDS = ("single", "batch")
+
 # channels-1m: clients in a channel, the channel that is measured, and pushes to it.
 CHANNEL_MEMBERS = 10
 PROBED_CHANNEL = 77
@@ -179,6 +182,21 @@ def while_held(bench, **counts):
 def with_commands_of_asked(figures):
     figures["commands"] += [asked["command"] for asked in figures["asked"].values()]
     return figures
+
+
+def api_publishes(bench, name, kind, connections):
+    """Publishes by the API as fast as it answers. The crowd listens to other channels."""
+
+    def course(run, event):
+        if not note_connected(run, event):
+            return False
+        time.sleep(CALM_S)
+        run.figures["api"] = bench.load_api(kind, run.ports)
+        return True
+
+    figures = run_json_clients(bench, name, connections, ["--channel", "bench", *HELD], course)
+    figures["commands"].append(figures["api"]["command"])
+    return figures | {"kind": kind}
 
 
 def many_channels(bench, name, kind, connections):
