@@ -78,7 +78,8 @@ impl Asks {
         };
         if let Some(channel) = &waiting.channel {
             let name = (waiting.ticket.connection, channel.clone());
-            self.behind.insert(name, Vec::new());
+            let before = self.behind.insert(name, Vec::new());
+            assert!(before.is_none(), "one command about a channel at a time");
         }
         self.waiting.insert(id, waiting);
         id
@@ -171,6 +172,12 @@ impl<R: Reactor> Shard<R> {
             emulated_headers: details.and_then(|details| details.emulated_headers.clone()),
             meta: details.and_then(|details| details.meta.clone()),
         }
+    }
+
+    /// Whether a client's command about a channel waits.
+    pub(super) fn waits_about(&self, key: Key, channel: &str) -> bool {
+        let behind = &self.sessions.asks.behind;
+        !behind.is_empty() && behind.contains_key(&(key, channel.into()))
     }
 
     /// Keeps a command about a channel until the one that waits before it is answered. False if none waits.

@@ -21,6 +21,9 @@ use std::time::Duration;
 /// How long something goes on that the application could not be asked about. Then it is asked again.
 const GRACE: Duration = Duration::from_secs(60);
 
+/// How long a subscription goes on that has expired while another command about its channel waits for the application.
+const SOON: Duration = Duration::from_secs(1);
+
 /// What a client is told that refreshes a subscription with a token that has expired: an error would end the subscription for good.
 /// It tries again with another token, and its time goes on meanwhile.
 const TRY_AGAIN_TTL: u32 = 1;
@@ -328,6 +331,9 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn ask_about_subscription(&mut self, key: Key, channel: &str, now: Now) {
+        if self.waits_about(key, channel) {
+            return self.refresh_subscription_in(key, channel, SOON, now);
+        }
         if let Some(subscription) = self.hub.find_subscription(key.index, channel) {
             self.hub.details_mut(subscription).expires_at = None;
         }
@@ -350,8 +356,12 @@ impl<R: Reactor> Shard<R> {
 
     /// The application could not be asked whether a subscription goes on.
     pub(super) fn refresh_subscription_later(&mut self, key: Key, channel: &str, now: Now) {
+        self.refresh_subscription_in(key, channel, GRACE, now);
+    }
+
+    fn refresh_subscription_in(&mut self, key: Key, channel: &str, left: Duration, now: Now) {
         if let Some(subscription) = self.hub.find_subscription(key.index, channel) {
-            self.set_subscription_expiry(key, subscription, channel, Some(GRACE), now);
+            self.set_subscription_expiry(key, subscription, channel, Some(left), now);
         }
     }
 

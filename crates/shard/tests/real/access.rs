@@ -9,7 +9,7 @@ use myriad_shard::{
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 on_both_drivers!(
     a_token_says_who_a_client_is,
@@ -27,6 +27,7 @@ on_both_drivers!(
     the_application_is_asked_again_when_a_connection_expires,
     the_application_decides_about_subscriptions,
     commands_about_a_channel_keep_their_order,
+    a_subscription_that_expires_waits_for_a_publication_under_way,
     the_application_decides_about_publications,
     the_application_answers_a_method,
     the_application_disconnects_with_its_own_code,
@@ -630,6 +631,41 @@ fn commands_about_a_channel_keep_their_order(driver: Driver) {
     node.settle(|node| node.sum(|shard| shard.connections.value()) == 0);
     node.grant(ask, grant());
     node.settle(|node| node.sum(|shard| shard.buffered_bytes.value()) == 0);
+}
+
+fn a_subscription_that_expires_waits_for_a_publication_under_way(driver: Driver) {
+    let node = Node::start(driver, with_application(proxies(true, true)));
+    let mut client = let_in(&node, &json!({"user": "9"}));
+    client.send(&subscribe(2, "a"));
+    let grant = subscription(&json!({"left_ms": 50}));
+    let publish = |id: u32| json!({"id": id, "publish": {"channel": "a", "data": id}});
+    let ask = node.asked();
+    client.send_text(format!("{}\n{}", publish(3), publish(4)));
+    // It has come before the answer does: this one is answered behind it.
+    assert_eq!(
+        client.ask(&json!({"id": 9, "unsubscribe": {"channel": "b"}}))["id"],
+        9
+    );
+    node.grant(ask, AskAnswer::Subscribe(Box::new(grant)));
+    assert_eq!(client.read()["id"], 2);
+    let first = node.asked();
+    assert!(matches!(first.question(), Question::Publish { .. }));
+    // Time passes, and the subscription expires.
+    let expires = Instant::now() + Duration::from_millis(200);
+    while Instant::now() < expires {
+        client.ask(&json!({"id": 9, "unsubscribe": {"channel": "b"}}));
+    }
+    node.grant(first, AskAnswer::Publish(Box::default()));
+    assert_eq!(published(&mut client).1["id"], 3);
+    let second = node.asked();
+    assert!(matches!(second.question(), Question::Publish { .. }));
+    node.grant(second, AskAnswer::Publish(Box::default()));
+    assert_eq!(published(&mut client).1["id"], 4);
+    // The question about it comes last.
+    assert!(matches!(
+        node.asked().question(),
+        Question::SubRefresh { .. }
+    ));
 }
 
 fn the_application_decides_about_publications(driver: Driver) {
