@@ -25,7 +25,6 @@ mod keys;
 mod parts;
 pub(crate) mod pem;
 mod pool;
-#[allow(dead_code, reason = "the API that revokes is not there yet")]
 mod revoked;
 mod rules;
 
@@ -33,7 +32,7 @@ use counts::Kind;
 pub(crate) use counts::ShownTokens;
 pub(crate) use jwks::Endpoint;
 pub(crate) use keys::{Keys, Secret};
-pub(crate) use revoked::Revocations;
+pub(crate) use revoked::{RevocationError, Revocations};
 pub(crate) use rules::{Demand, Rules, TokenRules};
 
 use algorithm::Algorithm;
@@ -100,7 +99,6 @@ impl Authority {
     }
 
     /// What is revoked, to be read and changed.
-    #[allow(dead_code, reason = "the API that revokes is not there yet")]
     pub(crate) fn revocations(&self) -> &Revocations {
         &self.revocations
     }

@@ -13,4 +13,5 @@ mod publish;
 mod reload;
 mod routes;
 mod tables;
+mod users;
 mod webhooks;

@@ -164,6 +164,12 @@ impl Fault {
         ))
     }
 
+    /// The same about the field `info` instead of `data`.
+    pub(super) fn of_info(mut self) -> Self {
+        self.detail = self.detail.replacen("data\"", "info\"", 1);
+        self
+    }
+
     /// What a request of one method is answered, if the server's state is why.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         match self.server? {

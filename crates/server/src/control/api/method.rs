@@ -5,7 +5,10 @@
 
 use super::super::Control;
 use super::reply::Reply;
-use super::{broadcast, channels, history, info, presence, publish, rpc};
+use super::{
+    broadcast, channels, connections, disconnect, history, info, presence, publish, refresh,
+    revoke, rpc, subscribe, unsubscribe,
+};
 use serde::Deserialize;
 
 /// Reads a method's request, and answers it.
@@ -122,6 +125,20 @@ methods! {
     #[serde(borrow)]
     "channels" Channels(channels::Channels<'a>),
     "info" Info(info::Info),
+    #[serde(borrow)]
+    "subscribe" Subscribe(subscribe::Subscribe<'a>),
+    #[serde(borrow)]
+    "unsubscribe" Unsubscribe(unsubscribe::Unsubscribe<'a>),
+    #[serde(borrow)]
+    "disconnect" Disconnect(disconnect::Disconnect<'a>),
+    #[serde(borrow)]
+    "refresh" Refresh(refresh::Refresh<'a>),
+    #[serde(borrow)]
+    "connections" Connections(connections::Connections<'a>),
+    #[serde(borrow)]
+    "revoke_token" RevokeToken(revoke::RevokeToken<'a>),
+    #[serde(borrow)]
+    "invalidate_user_tokens" InvalidateUserTokens(revoke::InvalidateUserTokens<'a>),
     #[serde(borrow)]
     "rpc" Rpc(rpc::Rpc<'a>),
 }

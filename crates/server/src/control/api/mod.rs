@@ -8,19 +8,26 @@ mod batch;
 mod body;
 mod broadcast;
 mod channels;
+mod connections;
+mod disconnect;
 mod fault;
 mod history;
 mod info;
 mod json;
 mod legacy;
 mod method;
+mod orders;
 mod presence;
 mod publication;
 mod publish;
 mod reading;
+mod refresh;
 mod reply;
+mod revoke;
 mod rpc;
 mod sending;
+mod subscribe;
+mod unsubscribe;
 
 #[cfg(test)]
 pub(super) use body::read_body;

@@ -193,7 +193,7 @@ pub(crate) fn options_of<'n>(
 }
 
 /// JSON is published as it was sent. `raw` clients get the content of a string, which must be text then.
-fn json(data: &RawValue) -> Result<Payload, Fault> {
+pub(super) fn json(data: &RawValue) -> Result<Payload, Fault> {
     if data.get().starts_with('"') {
         // A string can be valid JSON and no text: half of a surrogate pair (RFC 8259 section 8.2).
         serde_json::from_str::<String>(data.get()).map_err(|error| {
@@ -211,7 +211,7 @@ fn json(data: &RawValue) -> Result<Payload, Fault> {
 }
 
 /// Decodes a field of base64.
-fn binary(encoded: &str) -> Result<Payload, Fault> {
+pub(super) fn binary(encoded: &str) -> Result<Payload, Fault> {
     let bytes = BASE64.decode(encoded).map_err(|error| {
         Fault::bad(format!("field \"b64data\" is not standard base64: {error}"))
     })?;

@@ -1,0 +1,244 @@
+//! `connections`: which connections there are.
+
+use super::super::Control;
+use super::asking::{self, page_size};
+use super::fault::Fault;
+use super::json::{push_named_bytes, push_string};
+use super::method::{Request, Scope};
+use super::orders::{self, Selection};
+use super::publication::options_of;
+use super::reply::{Json, Reply};
+use myriad_shard::{ConnectionQuestion, Deed, Described, MetaFilter};
+use myriad_wire::centrifuge::is_json;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Connections of one result.
+pub(super) const CONNECTIONS_MAX: usize = 1_000;
+/// Connections of a result, unless the request says.
+const CONNECTIONS_DEFAULT: i64 = 100;
+/// Channels of a connection that are named. Their number is told in any case.
+const CHANNELS_MAX: usize = 32;
+/// Entries of the field `meta`.
+const META_ENTRIES_MAX: usize = 8;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Connections<'a> {
+    #[serde(borrow, default)]
+    user: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    client: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    channel: Option<Cow<'a, str>>,
+    #[serde(default)]
+    meta: Option<Map<String, Value>>,
+    #[serde(default)]
+    limit: Option<i64>,
+    #[serde(borrow, default)]
+    cursor: Option<Cow<'a, str>>,
+}
+
+/// Where a page begins: a shard, and a session on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cursor {
+    shard: usize,
+    from: u32,
+}
+
+impl Cursor {
+    fn read(text: &str) -> Result<Self, Fault> {
+        let read = || {
+            let (shard, from) = text.split_once('-')?;
+            Some(Self {
+                shard: shard.parse().ok()?,
+                from: from.parse().ok()?,
+            })
+        };
+        match text {
+            "" => Ok(Self::default()),
+            _ => read().ok_or_else(|| {
+                Fault::bad("field \"cursor\" is no cursor of a result of connections; send that, or nothing")
+            }),
+        }
+    }
+}
+
+/// Whether the JSON of a connection's `meta` has all these entries.
+fn has_entries(meta: &[u8], wanted: &Map<String, Value>) -> bool {
+    let Ok(Value::Object(meta)) = serde_json::from_slice::<Value>(meta) else {
+        return false;
+    };
+    wanted
+        .iter()
+        .all(|(key, value)| meta.get(key) == Some(value))
+}
+
+impl<'a> Request<'a> for Connections<'a> {
+    const FORM: &'static str = r#"send {"user": "id"}, "client", "channel" or "meta": {"key": value}, and for more pages "limit" and "cursor""#;
+
+    fn scope(&self) -> Scope<'_> {
+        Scope::Server
+    }
+
+    async fn answer(mut self, control: &Control) -> Reply {
+        let max = page_size(self.limit.or(Some(CONNECTIONS_DEFAULT)), CONNECTIONS_MAX)?;
+        let mut cursor = Cursor::read(self.cursor.as_deref().unwrap_or_default())?;
+        let channel = self.channel.as_deref().filter(|name| !name.is_empty());
+        if let Some(channel) = channel {
+            options_of(&control.namespaces.load(), channel)?;
+        }
+        let meta = self.meta.take().filter(|meta| !meta.is_empty());
+        if meta
+            .as_ref()
+            .is_some_and(|meta| meta.len() > META_ENTRIES_MAX)
+        {
+            return Err(Fault::bad(format!(
+                "field \"meta\" has more than {META_ENTRIES_MAX} entries; send fewer"
+            )));
+        }
+        let selection = Selection {
+            all_users: Some(self.user.is_none()),
+            user: self.user.take(),
+            client: self.client.take(),
+            ..Selection::default()
+        };
+        let Some(whose) = selection.whose()? else {
+            return Ok(page(&[], None));
+        };
+        let channel: Option<Box<str>> =
+            self.channel.filter(|name| !name.is_empty()).map(Into::into);
+        let _turn = asking::turn(control).await?;
+        let shards = control.mesh.shards_of(&whose);
+        let mut found = Vec::new();
+        for shard in shards.start.max(cursor.shard)..shards.end {
+            let from = if shard == cursor.shard {
+                cursor.from
+            } else {
+                0
+            };
+            let question = ConnectionQuestion {
+                channel: channel.clone(),
+                meta: meta.clone().map(|wanted| {
+                    MetaFilter(Box::new(move |meta: &[u8]| has_entries(meta, &wanted)))
+                }),
+                from,
+                max: max - found.len(),
+            };
+            let deed = Deed::Describe(question);
+            let done = orders::order(control, whose.clone(), deed, shard..shard + 1).await?;
+            for done in done {
+                found.extend(done.connections);
+                if let Some(from) = done.next {
+                    cursor = Cursor { shard, from };
+                    return Ok(page(&found, Some(cursor)));
+                }
+            }
+            if found.len() >= max && shard + 1 < shards.end {
+                let next = Cursor {
+                    shard: shard + 1,
+                    from: 0,
+                };
+                return Ok(page(&found, Some(next)));
+            }
+        }
+        Ok(page(&found, None))
+    }
+}
+
+fn page(found: &[Described], next: Option<Cursor>) -> Json {
+    let mut json = String::with_capacity(32 + 256 * found.len());
+    json.push_str(r#"{"connections":{"#);
+    for (index, connection) in found.iter().enumerate() {
+        if index > 0 {
+            json.push(',');
+        }
+        push_connection(connection, &mut json);
+    }
+    json.push('}');
+    if let Some(Cursor { shard, from }) = next {
+        write!(json, r#","cursor":"{shard}-{from}""#).expect("a String takes everything");
+    }
+    json.push('}');
+    Json(json)
+}
+
+fn push_connection(connection: &Described, json: &mut String) {
+    write!(json, r#""{}":{{"user":"#, connection.client).expect("a String takes everything");
+    push_string(connection.user.as_deref().unwrap_or_default(), json);
+    write!(
+        json,
+        r#","transport":"{}","protocol":"{}","open_ms":{},"num_channels":{},"channels":["#,
+        connection.transport,
+        connection.protocol,
+        connection.open_ms,
+        connection.channels.len()
+    )
+    .expect("a String takes everything");
+    for (index, channel) in connection.channels.iter().take(CHANNELS_MAX).enumerate() {
+        if index > 0 {
+            json.push(',');
+        }
+        push_string(channel, json);
+    }
+    json.push(']');
+    for (name, value) in [("info", &connection.info), ("meta", &connection.meta)] {
+        match value.as_deref() {
+            Some(bytes) if is_json(bytes) => {
+                let text = String::from_utf8_lossy(bytes);
+                write!(json, r#","{name}":{text}"#).expect("a String takes everything");
+            }
+            Some(bytes) => push_named_bytes(name, bytes, json),
+            None => {}
+        }
+    }
+    if let Some(token) = connection.token.as_deref() {
+        json.push_str(r#","token":{"#);
+        if let Some(id) = &token.id {
+            json.push_str(r#""uid":"#);
+            push_string(id, json);
+        }
+        if let Some(at) = token.issued_at {
+            let comma = if token.id.is_some() { "," } else { "" };
+            write!(json, r#"{comma}"issued_at":{at}"#).expect("a String takes everything");
+        }
+        json.push('}');
+    }
+    json.push('}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_as_it_was_written() {
+        let Json(json) = page(&[], Some(Cursor { shard: 3, from: 70 }));
+        assert_eq!(json, r#"{"connections":{},"cursor":"3-70"}"#);
+        let read = Cursor::read("3-70").unwrap();
+        assert_eq!(read, Cursor { shard: 3, from: 70 });
+        assert_eq!(Cursor::read("").unwrap(), Cursor::default());
+        for text in ["3", "-", "a-1", "1-", "1--1", "-1-1"] {
+            assert!(Cursor::read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn meta_has_entries_at_its_top() {
+        let wanted = |text: &str| serde_json::from_str(text).unwrap();
+        let meta = br#"{"device": "ios", "n": 1, "deep": {"a": 2}}"#;
+        for (text, has) in [
+            (r#"{"device": "ios"}"#, true),
+            (r#"{"device": "ios", "n": 1}"#, true),
+            (r#"{"deep": {"a": 2}}"#, true),
+            (r#"{"device": "android"}"#, false),
+            (r#"{"a": 2}"#, false),
+            (r#"{"n": "1"}"#, false),
+        ] {
+            assert_eq!(has_entries(meta, &wanted(text)), has, "{text}");
+        }
+        assert!(!has_entries(b"[1]", &wanted(r#"{"n": 1}"#)));
+    }
+}

@@ -1,0 +1,73 @@
+//! `disconnect`: ends connections.
+
+use super::super::Control;
+use super::fault::Fault;
+use super::method::{Request, Scope};
+use super::orders::{self, Selection};
+use super::reply::{Json, Reply};
+use myriad_shard::{ApplicationClose, Deed};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::borrow::Cow;
+
+/// The code where the request has none: clients stay away.
+const FORCE_DISCONNECT: u32 = 3503;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Disconnect<'a> {
+    #[serde(borrow, default)]
+    user: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    client: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    session: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    whitelist: Option<Vec<Cow<'a, str>>>,
+    #[serde(default)]
+    all_users: Option<bool>,
+    #[serde(borrow, default)]
+    disconnect: Option<Told<'a>>,
+}
+
+/// What clients are told.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Told<'a> {
+    #[serde(default)]
+    code: u32,
+    #[serde(borrow, default)]
+    reason: Option<Cow<'a, str>>,
+    /// Older libraries send it; the code decides.
+    #[serde(default, rename = "reconnect")]
+    _reconnect: Option<IgnoredAny>,
+}
+
+impl<'a> Request<'a> for Disconnect<'a> {
+    const FORM: &'static str =
+        r#"send {"user": "id"}, and if you like "disconnect": {"code": 4000, "reason": "text"}"#;
+
+    fn scope(&self) -> Scope<'_> {
+        Scope::Server
+    }
+
+    async fn answer(self, control: &Control) -> Reply {
+        let (code, reason) = match &self.disconnect {
+            Some(told) if told.code != 0 => (told.code, told.reason.as_deref()),
+            _ => (FORCE_DISCONNECT, None),
+        };
+        let close = ApplicationClose::new(code, reason.unwrap_or_default());
+        let close = close.map_err(|error| Fault::bad(format!("field \"disconnect\": {error}")))?;
+        let selection = Selection {
+            user: self.user,
+            client: self.client,
+            session: self.session,
+            whitelist: self.whitelist,
+            all_users: self.all_users,
+        };
+        if let Some(whose) = selection.whose()? {
+            orders::carry_out(control, whose, Deed::Disconnect(close)).await?;
+        }
+        Ok(Json::empty())
+    }
+}

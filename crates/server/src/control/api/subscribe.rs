@@ -1,0 +1,98 @@
+//! `subscribe`: subscribes clients that are connected.
+
+use super::super::Control;
+use super::fault::Fault;
+use super::method::{Request, Scope};
+use super::orders::{self, Overrides, Selection, information, payload, time_left};
+use super::publication::{KEY_BYTES_MAX, options_of};
+use super::reply::{Json, Reply};
+use myriad_shard::{Deed, ServerSubscribe, SubscribeGrant};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Subscribe<'a> {
+    #[serde(borrow, default)]
+    user: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    channel: Cow<'a, str>,
+    #[serde(default)]
+    expire_at: Option<i64>,
+    #[serde(borrow, default)]
+    info: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    b64info: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    client: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    session: Option<Cow<'a, str>>,
+    #[serde(default)]
+    all_users: Option<bool>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    b64data: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    recover_since: Option<Since<'a>>,
+    #[serde(default)]
+    r#override: Option<Overrides>,
+}
+
+/// A client's position.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Since<'a> {
+    #[serde(default)]
+    offset: u64,
+    #[serde(borrow, default)]
+    epoch: Cow<'a, str>,
+}
+
+impl<'a> Request<'a> for Subscribe<'a> {
+    const FORM: &'static str = r#"send {"user": "id", "channel": "name"}"#;
+
+    fn scope(&self) -> Scope<'_> {
+        Scope::channel(&self.channel)
+    }
+
+    async fn answer(self, control: &Control) -> Reply {
+        options_of(&control.namespaces.load(), &self.channel)?;
+        let since = match self.recover_since {
+            Some(since) if since.epoch.len() > KEY_BYTES_MAX => {
+                return Err(Fault::bad(format!(
+                    "field \"recover_since.epoch\" has {} bytes; send that of a position",
+                    since.epoch.len()
+                )));
+            }
+            since => since.map(|since| (since.offset, since.epoch.into())),
+        };
+        let wanted = ServerSubscribe {
+            channel: self.channel.into(),
+            grant: SubscribeGrant {
+                expires_in: time_left(self.expire_at)?,
+                info: information(self.info, self.b64info.as_deref())?,
+                data: payload(self.data, self.b64data.as_deref())?,
+                overrides: self.r#override.unwrap_or_default().into(),
+            },
+            since,
+        };
+        let selection = Selection {
+            user: self.user,
+            client: self.client,
+            session: self.session,
+            all_users: self.all_users,
+            ..Selection::default()
+        };
+        if let Some(whose) = selection.whose()? {
+            let deed = Deed::Subscribe(Box::new(wanted));
+            let done = orders::carry_out(control, whose, deed).await?;
+            orders::check_done(
+                &done,
+                "they have as many channels as a connection may, wait for as many answers, or cannot read the data",
+            )?;
+        }
+        Ok(Json::empty())
+    }
+}
