@@ -120,6 +120,21 @@ fn a_hang_up_reloads_the_file() {
 }
 
 #[test]
+fn a_hang_up_switches_the_debug_log_on_and_off() {
+    let file = File::new("log", "");
+    let server = Server::start(&["--config", file.path(), "--shards", "1"]);
+    file.write("log = \"debug\"\n");
+    server.signal(SIGHUP);
+    server.wait_for_line("SIGHUP: log: \"info\" -> \"debug\"");
+    let (stream, _) = server.upgrade("/raw?channel=a");
+    server.wait_for_line(" upgraded: /raw");
+    drop(stream);
+    file.write("log = \"info\"\n");
+    server.signal(SIGHUP);
+    server.wait_for_line("SIGHUP: log: \"debug\" -> \"info\"");
+}
+
+#[test]
 fn a_hang_up_stops_a_server_without_a_file() {
     let server = Server::start(&["--drain", "0s"]);
     server.signal(SIGHUP);

@@ -157,7 +157,7 @@ fn commands_show_what_was_published_and_what_was_refused() {
         format!(r#": subscribe "nope:a" refused: 102 unknown channel (client {id}, anonymous)"#),
         format!(": history refused: 112 unrecoverable position (client {id}, anonymous)"),
         format!(
-            ": refresh refused: 3500 it showed a token, and no token is valid yet (client {id}, anonymous)"
+            ": refresh refused: 3500 the token does not have three parts with dots between them (client {id}, anonymous)"
         ),
     ] {
         one_line_with(&lines, &words);
@@ -175,25 +175,63 @@ fn an_anonymous_client_that_may_not_connect_is_named_with_the_cause() {
     let lines = stop(server);
     one_line_with(
         &lines,
-        "connect refused: 3501 anonymous clients may not connect: start the server with --anonymous",
+        "connect refused: 3501 anonymous clients may not connect: show a token, start the server with --anonymous",
     );
     one_line_with(&lines, "closed: bad_request");
 }
 
 #[test]
-fn without_debug_nothing_is_said() {
+fn without_debug_only_refusals_are_said() {
     let server = start("info");
-    talk(&server);
+    for _ in 0..20 {
+        let (stream, answer) = server.upgrade("/raw");
+        assert!(answer.contains("400"), "{answer}");
+        close(stream);
+    }
     let mut client = Client::open(&server);
     client.ask(CONNECT);
     client.ask(r#"{"id":2,"publish":{"channel":"news","data":1}}"#);
     client.ask(r#"{"id":3,"subscribe":{"channel":"nope:a"}}"#);
     drop(client);
-    for line in stop(server) {
-        for words in ["connection 0:", "published", "suppressed", "refused"] {
+    let lines = stop(server);
+    for line in &lines {
+        for words in [" accepted", "upgraded", "published", "suppressed", "closed"] {
             assert!(!line.contains(words), "{line}");
         }
     }
+    let told = lines.iter().filter(|line| {
+        line.contains("WARN") && line.contains(" refused: 400 channel (from 127.0.0.1)")
+    });
+    let more = lines.iter().filter_map(|line| {
+        let (_, count) = line.split_once("refused (channel) ")?;
+        count.split_whitespace().next()?.parse::<usize>().ok()
+    });
+    // Each has a line or is counted, even if they took several seconds.
+    assert_eq!(told.count() + more.sum::<usize>(), 20, "{lines:#?}");
+    one_line_with(
+        &lines,
+        r#": subscribe "nope:a" refused: 102 unknown channel (client "#,
+    );
+}
+
+#[test]
+fn lines_can_be_json() {
+    let server = Server::start(&[
+        "--log-format",
+        "json",
+        "--log",
+        "warn,refusals=info",
+        "--drain",
+        "0s",
+    ]);
+    close(server.upgrade("/raw").0);
+    let lines = stop(server);
+    let line = one_line_with(&lines, "refused: 400 channel");
+    assert!(
+        line.starts_with('{') && line.contains(r#""level":"WARN""#),
+        "{line}"
+    );
+    assert!(line.contains(r#""target":"myriad::refusals""#), "{line}");
 }
 
 /// Each event has its line or is counted, however long the burst takes.

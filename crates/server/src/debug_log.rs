@@ -1,11 +1,11 @@
-//! The debug log: what happens to single connections, and what is published.
+//! The debug log: what happens to single connections, and what is published. Without it, whom the server refuses.
 //!
 //! Shards note events in the mesh, and the control plane writes them here, up to [`EVERY`] later: shard threads
 //! may not log (see `mailbox.rs`). Both sides are bounded by an [`EventBudget`], and what goes past it is counted in a line.
 
 use crate::shards::monotonic_now;
 use myriad_shard::{
-    ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Mesh,
+    ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Mesh, Now,
     Payload, Position, PublishRefused, RefusedCommand,
 };
 use myriad_units::counted;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep_until};
 
 /// Whether there is a debug log. Decides whether shards note events at all.
 pub(crate) fn is_on() -> bool {
@@ -26,17 +26,16 @@ pub(crate) struct DebugLog {
     publishes: Arc<PublishLog>,
     /// Lines of connections left out, by shard, which no line has said yet.
     suppressed: Vec<BTreeMap<EventKind, u64>>,
-    /// Calls of [`DebugLog::write`] since the last line about suppressed ones.
-    unreported: u32,
-    /// When to write; none without a debug log.
-    ticks: Option<Interval>,
+    /// When the last line about suppressed ones was due.
+    reported_at: Instant,
+    written_at: Instant,
 }
 
 /// How often events are written.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Calls of [`DebugLog::write`] between two lines about suppressed ones: those of a second.
-const REPORT_EVERY: u32 = 10;
+/// How often suppressed lines are told. Without a debug log, how often refusals are written.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 impl DebugLog {
     /// A log of what `mesh` notes; call it inside the runtime.
@@ -45,23 +44,15 @@ impl DebugLog {
             suppressed: vec![BTreeMap::new(); mesh.shard_count()],
             mesh,
             publishes,
-            unreported: 0,
-            ticks: is_on().then(|| {
-                let mut ticks = interval(EVERY);
-                ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-                ticks
-            }),
+            reported_at: Instant::now(),
+            written_at: Instant::now(),
         }
     }
 
-    /// Waits until [`DebugLog::write`] is due: for ever without a debug log.
-    pub(crate) async fn due(&mut self) {
-        match &mut self.ticks {
-            Some(ticks) => {
-                ticks.tick().await;
-            }
-            None => std::future::pending().await,
-        }
+    /// Waits until [`DebugLog::write`] is due. A reload may switch the debug log on or off in the meantime.
+    pub(crate) async fn due(&self) {
+        let every = if is_on() { EVERY } else { REPORT_EVERY };
+        sleep_until(self.written_at + every).await;
     }
 
     /// Writes what the shards have noted since the last call.
@@ -78,14 +69,33 @@ impl DebugLog {
                 *self.suppressed[shard].entry(kind).or_default() += count;
             }
         }
-        self.unreported += 1;
-        if self.unreported >= REPORT_EVERY {
+        self.write_refusals(monotonic_now());
+        self.written_at = Instant::now();
+        if self.written_at >= self.reported_at + REPORT_EVERY {
             self.report();
         }
     }
 
+    /// Without a debug log, an operator sees whom the server refuses all the same: a line a second for each reason.
+    fn write_refusals(&self, now: Now) {
+        for shard in 0..self.mesh.shard_count() {
+            let refusals = self.mesh.take_refusals(shard, now);
+            for (name, event) in refusals.kept {
+                write_refusal(shard, name, event);
+            }
+            for ((kind, reason), count) in refusals.left_out {
+                let times = counted(count, "time");
+                tracing::info!(target: "myriad::refusals", "shard {shard}: {kind} ({reason}) {times} more");
+            }
+            if refusals.beyond > 0 {
+                let times = counted(refusals.beyond, "time");
+                tracing::info!(target: "myriad::refusals", "shard {shard}: refused for other reasons {times} more");
+            }
+        }
+    }
+
     fn report(&mut self) {
-        self.unreported = 0;
+        self.reported_at = Instant::now();
         self.publishes.report();
         for (shard, suppressed) in self.suppressed.iter_mut().enumerate() {
             if let Some(sentence) = suppressed_sentence(&std::mem::take(suppressed)) {
@@ -99,7 +109,34 @@ impl Drop for DebugLog {
     /// Writes the rest.
     fn drop(&mut self) {
         self.write();
+        // What the second under way has left out is told as well: there is no later one.
+        self.write_refusals(Now(u64::MAX));
         self.report();
+    }
+}
+
+/// Refused connections are warnings, because their clients see nothing of the server. Commands are the clients' errors.
+fn write_refusal(shard: usize, name: Option<ConnectionName>, event: ConnectionEvent) {
+    let name = name.map_or_else(
+        || format!("shard {shard}"),
+        |name| format!("connection {name}"),
+    );
+    match event {
+        ConnectionEvent::Refused {
+            status,
+            label,
+            address,
+        } => {
+            let from = address.map_or_else(String::new, |address| format!(" (from {address})"));
+            tracing::warn!(target: "myriad::refusals", "{name} refused: {status} {label}{from}");
+        }
+        ConnectionEvent::CommandRefused(refused) => {
+            let what = refused_sentence(&refused);
+            tracing::info!(target: "myriad::refusals", "{name}: {what}");
+        }
+        ConnectionEvent::Accepted
+        | ConnectionEvent::Upgraded { .. }
+        | ConnectionEvent::Closed(_) => unreachable!("no refusals"),
     }
 }
 

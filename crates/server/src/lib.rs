@@ -31,9 +31,10 @@ pub use control::fuzzing;
 
 pub use config::{
     Announcement, AnnouncementError, ApiKey, Change, ChannelFilter, ChannelTable, ClientTable,
-    Config, ConfigError, DriverChoice, Flags, LogLevel, NamespaceTable, Options,
-    PersonalChannelTable, RateLimitTable, SecretText, Sources, TokenTable, WebhookEndpoint,
-    WebhookEndpointTable, Webhooks, WebhooksTable, Written, default_file,
+    Config, ConfigError, DriverChoice, Flags, LogFilter, LogFilterError, LogFormat, LogLevel,
+    NamespaceTable, Options, PersonalChannelTable, RateLimitTable, SecretText, SetLog, Sources,
+    TokenTable, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable, Written,
+    default_file,
 };
 pub use error::ServerError;
 pub use machine::Machine;
@@ -42,17 +43,26 @@ pub use reload::Reloader;
 pub use server::{Server, Stop};
 
 use config::ApiKey as Key;
+use signals::Following;
 use std::io::Write;
 
-/// Serves until SIGTERM or SIGINT, then drains. SIGHUP reads `sources` again, from which `config` was resolved. Says on stderr when it is ready, and the API's key if it made one.
+/// Serves until SIGTERM or SIGINT, then drains. SIGHUP reads `sources` again, from which `config` was resolved, and
+/// gives `log` its new filter. Says on stderr when it is ready, and the API's key if it made one.
 ///
 /// # Errors
 /// The server could not start, or a shard failed; the process should end.
-pub fn run(config: Config, sources: Sources) -> Result<(), ServerError> {
+pub fn run(config: Config, sources: Sources, log: SetLog) -> Result<(), ServerError> {
     let signals = signals::Blocked::block()?;
     let generated = config.api_key == Key::Generated;
     let server = Server::start(config)?;
-    signals.obey(server.stopper(), server.reloader(), sources)?;
+    signals.obey(
+        server.stopper(),
+        Following {
+            reloader: server.reloader(),
+            sources,
+            log,
+        },
+    )?;
     // Said whatever the log level is: people and scripts wait for it. A closed stderr is no reason not to serve.
     let mut stderr = std::io::stderr().lock();
     if let Some(key) = server.api_key().filter(|_| generated) {

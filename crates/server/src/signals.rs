@@ -5,7 +5,7 @@
 //! Signals are blocked in every thread, and one thread fetches them. A signal handler could run on any thread. It would
 //! write to a descriptor by its number, which is another descriptor in a thread with its own table.
 
-use crate::config::{Change, Sources};
+use crate::config::{Change, SetLog, Sources};
 use crate::error::ServerError;
 use crate::reload::Reloader;
 use crate::server::Stop;
@@ -32,19 +32,14 @@ impl Blocked {
 
     /// Fetches signals on a thread of its own: SIGHUP reloads, the first of the others drains, the second ends the process at
     /// once.
-    pub(crate) fn obey(
-        self,
-        stop: Stop,
-        reloader: Reloader,
-        sources: Sources,
-    ) -> Result<(), ServerError> {
+    pub(crate) fn obey(self, stop: Stop, following: Following) -> Result<(), ServerError> {
         std::thread::Builder::new()
             .name("signals".into())
             .spawn(move || {
-                let first = self.fetch_end(&reloader, &sources);
+                let first = self.fetch_end(&following);
                 stop.drain();
                 tracing::info!("{first}: stopping; another signal ends the server at once");
-                let second = self.fetch_end(&reloader, &sources);
+                let second = self.fetch_end(&following);
                 tracing::warn!("{second} again: ending at once, without closing connections");
                 std::process::exit(1);
             })
@@ -53,10 +48,10 @@ impl Blocked {
     }
 
     /// The next signal that is to end the server; reloads until it comes.
-    fn fetch_end(&self, reloader: &Reloader, sources: &Sources) -> Signal {
+    fn fetch_end(&self, following: &Following) -> Signal {
         loop {
-            match (self.fetch(), &sources.file) {
-                (Signal::SIGHUP, Some(path)) => reload(reloader, sources, path),
+            match (self.fetch(), &following.sources.file) {
+                (Signal::SIGHUP, Some(path)) => following.reload(path),
                 (signal, _) => return signal,
             }
         }
@@ -72,38 +67,54 @@ impl Blocked {
     }
 }
 
-fn reload(reloader: &Reloader, sources: &Sources, path: &Path) {
-    let path = path.display();
-    let reloaded = sources
-        .resolve(&reloader.machine())
-        .and_then(|config| reloader.reload(*config.options));
-    match reloaded {
-        Ok(changes) => {
-            for change in &changes {
-                let Change {
-                    sentence,
-                    needs_restart,
-                } = change;
-                if *needs_restart {
-                    tracing::warn!("SIGHUP: {sentence} needs a restart");
-                } else {
-                    tracing::info!("SIGHUP: {sentence}");
+/// What a reload reads, and what follows it.
+#[derive(Debug)]
+pub(crate) struct Following {
+    pub(crate) reloader: Reloader,
+    pub(crate) sources: Sources,
+    pub(crate) log: SetLog,
+}
+
+impl Following {
+    fn reload(&self, path: &Path) {
+        let path = path.display();
+        let reloaded = self
+            .sources
+            .resolve(&self.reloader.machine())
+            .and_then(|config| {
+                // First, because shards note for a debug log what it shows.
+                self.log
+                    .set(&config.options.log.clone().unwrap_or_default());
+                self.reloader.reload(*config.options)
+            });
+        match reloaded {
+            Ok(changes) => {
+                for change in &changes {
+                    let Change {
+                        sentence,
+                        needs_restart,
+                    } = change;
+                    if *needs_restart {
+                        tracing::warn!("SIGHUP: {sentence} needs a restart");
+                    } else {
+                        tracing::info!("SIGHUP: {sentence}");
+                    }
                 }
+                let followed = changes
+                    .iter()
+                    .filter(|change| !change.needs_restart)
+                    .count();
+                tracing::info!(
+                    "SIGHUP: {path} is in force: {}",
+                    counted(followed as u64, "change")
+                );
             }
-            let followed = changes
-                .iter()
-                .filter(|change| !change.needs_restart)
-                .count();
-            tracing::info!(
-                "SIGHUP: {path} is in force: {}",
-                counted(followed as u64, "change")
-            );
-        }
-        Err(error) => {
-            for mistake in error.each() {
-                tracing::error!("SIGHUP: {mistake}");
+            Err(error) => {
+                for mistake in error.each() {
+                    tracing::error!("SIGHUP: {mistake}");
+                }
+                tracing::error!("SIGHUP: {path} is not in force; the server runs on as before");
             }
-            tracing::error!("SIGHUP: {path} is not in force; the server runs on as before");
         }
     }
 }

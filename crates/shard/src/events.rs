@@ -8,6 +8,7 @@
 //! [`Mesh`]: crate::Mesh
 
 use crate::shard::Shard;
+use crate::thinned::Thinned;
 use myriad_hub::{ClientId, CloseReason, Now, Publication, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
@@ -171,11 +172,24 @@ pub struct Events {
     pub suppressed: BTreeMap<EventKind, u64>,
 }
 
-/// A shard's [`Events`] and their budget.
+/// Clients that were refused, where there is no debug log: one a second for each reason.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    /// In the order they happened.
+    pub kept: Vec<(Option<ConnectionName>, ConnectionEvent)>,
+    /// How many more there were, by reason.
+    pub left_out: Vec<(EventKind, u64)>,
+    /// How many more there were of further reasons.
+    pub beyond: u64,
+}
+
+/// A shard's [`Events`] and their budget, and its [`Refusals`].
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     events: Events,
     budget: EventBudget,
+    refused: Vec<(Option<ConnectionName>, ConnectionEvent)>,
+    reasons: Thinned<EventKind>,
 }
 
 impl EventLog {
@@ -190,6 +204,24 @@ impl EventLog {
     pub(crate) fn take(&mut self) -> Events {
         std::mem::take(&mut self.events)
     }
+
+    /// Whether a refusal may have a line.
+    pub(crate) fn may_note_refusal(&mut self, reason: EventKind, now: Now) -> bool {
+        self.reasons.note(reason, now) && self.refused.len() < WAITING_MAX
+    }
+
+    pub(crate) fn note_refusal(&mut self, name: Option<ConnectionName>, event: ConnectionEvent) {
+        self.refused.push((name, event));
+    }
+
+    pub(crate) fn take_refusals(&mut self, now: Now) -> Refusals {
+        let (left_out, beyond) = self.reasons.take_left_out(now);
+        Refusals {
+            kept: std::mem::take(&mut self.refused),
+            left_out,
+            beyond,
+        }
+    }
 }
 
 impl<R: Reactor> Shard<R> {
@@ -203,13 +235,31 @@ impl<R: Reactor> Shard<R> {
         if !self.settings.events {
             return;
         }
-        let name = key.map(|key| ConnectionName {
+        let event = Event::Connection(self.name_of(key), event(self));
+        self.mesh.note_event(self.index, event, now);
+    }
+
+    /// Whether [`Shard::note_refusal`] may be called for a client that is refused for `reason`: always where there is a debug log,
+    /// and otherwise once a second for each reason.
+    pub(crate) fn may_note_refusal(&self, reason: EventKind, now: Now) -> bool {
+        self.settings.events || self.mesh.may_note_refusal(self.index, reason, now)
+    }
+
+    pub(crate) fn note_refusal(&self, key: Key, event: ConnectionEvent, now: Now) {
+        if self.settings.events {
+            self.note_event(Some(key), now, |_| event);
+        } else {
+            let name = self.name_of(Some(key));
+            self.mesh.note_refusal(self.index, name, event);
+        }
+    }
+
+    fn name_of(&self, key: Option<Key>) -> Option<ConnectionName> {
+        key.map(|key| ConnectionName {
             shard: self.index,
             slot: key.index,
             generation: key.generation,
-        });
-        let event = Event::Connection(name, event(self));
-        self.mesh.note_event(self.index, event, now);
+        })
     }
 
     /// Notes a publication that leaves its home here, if a client published it.

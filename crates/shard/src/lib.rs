@@ -36,6 +36,7 @@ mod session;
 mod settings;
 mod shard;
 mod surplus;
+mod thinned;
 mod transport;
 
 pub use access::{
@@ -45,7 +46,7 @@ pub use access::{
 pub use asks::{Ask, AskAnswer, AskingClient, Question};
 pub use events::{
     ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Events,
-    RefusedCommand,
+    Refusals, RefusedCommand,
 };
 pub use inquiry::{ChannelsPage, ChannelsWish, Figures, HistoryWish, Inquiry, InquiryAnswer};
 pub use limits::{Limit, Limits, TrustedProxies};
@@ -60,6 +61,7 @@ pub use orders::{
 pub use session::MembersPage;
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
+pub use thinned::Thinned;
 
 pub use myriad_hub::RateLimit;
 pub use myriad_hub::{

@@ -1,7 +1,9 @@
 //! How shards, and the control plane, reach each other.
 
 use crate::asks::{Ask, AskAnswer, AskId, AskPlace, Question};
-use crate::events::{Event, EventLog, Events};
+use crate::events::{
+    ConnectionEvent, ConnectionName, Event, EventKind, EventLog, Events, Refusals,
+};
 use crate::inquiry::{HistoryWish, Inquiry, InquiryAnswer};
 use crate::limits::Tallies;
 use crate::metrics::Metrics;
@@ -434,6 +436,26 @@ impl Mesh {
     #[must_use]
     pub fn take_events(&self, shard: usize) -> Events {
         self.events(shard).take()
+    }
+
+    /// Takes the clients of a shard that were refused since the last call, while [`crate::Settings::events`] is not set: at most
+    /// one a second for each reason.
+    #[must_use]
+    pub fn take_refusals(&self, shard: usize, now: Now) -> Refusals {
+        self.events(shard).take_refusals(now)
+    }
+
+    pub(crate) fn may_note_refusal(&self, shard: usize, reason: EventKind, now: Now) -> bool {
+        self.events(shard).may_note_refusal(reason, now)
+    }
+
+    pub(crate) fn note_refusal(
+        &self,
+        shard: usize,
+        name: Option<ConnectionName>,
+        event: ConnectionEvent,
+    ) {
+        self.events(shard).note_refusal(name, event);
     }
 
     pub(crate) fn note_event(&self, shard: usize, event: Event, now: Now) {

@@ -215,7 +215,6 @@ impl<R: Reactor> Shard<R> {
         text: &[u8],
         now: Now,
     ) {
-        let asked = self.settings.events.then(|| Asked::by(&command));
         let is_new = self.hub.session(key.index).state == SessionState::New;
         let handled = match command {
             Ok(command) => self.handle_command(key, command, text, now),
@@ -224,9 +223,13 @@ impl<R: Reactor> Shard<R> {
         let Err((id, failure)) = handled else {
             return;
         };
-        if let Some(asked) = asked {
-            self.note_refused(key, || asked, failure, now);
-        }
+        // Read once more, only for a line of the log: most commands are carried out.
+        let format = format_of(self.hub.connection(key.index).transport());
+        let asked = || match Decoder::new(format, text).next() {
+            Some(command) => Asked::by(&command),
+            None => Asked::command("message", ""),
+        };
+        self.note_refused(key, asked, failure, now);
         self.tell_failure(key, id, failure, now);
         if is_new {
             self.refuse_client(key, now);

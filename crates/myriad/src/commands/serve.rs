@@ -2,11 +2,14 @@
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
-use myriad_server::{Flags, LogLevel, Machine, ServerError, Sources};
+use myriad_server::{Flags, LogFilter, LogFormat, LogLevel, Machine, ServerError, SetLog, Sources};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{fmt, reload};
 
 /// Holds client connections and delivers publications to them.
 #[derive(Args, Clone, Debug)]
@@ -91,25 +94,49 @@ fn explain(error: &ServerError) {
 
 fn serve(arguments: Arguments) -> Result<(), ServerError> {
     let sources = arguments.places.sources(arguments.flags);
-    log_to_stderr(sources.read()?.log.unwrap_or_default());
+    let options = sources.read()?;
+    let log = log_to_stderr(
+        &options.log.unwrap_or_default(),
+        options.log_format.unwrap_or_default(),
+    );
     let config = sources.resolve(&Machine::here())?;
-    myriad_server::run(config, sources)
+    myriad_server::run(config, sources, log)
 }
 
-fn log_to_stderr(level: LogLevel) {
-    let filter = match level {
+fn level(level: LogLevel) -> LevelFilter {
+    match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
-    };
-    tracing_subscriber::fmt()
-        .with_max_level(filter)
-        .with_target(false)
+    }
+}
+
+fn targets(filter: &LogFilter) -> Targets {
+    let parts = filter.parts.iter();
+    Targets::new()
+        .with_default(level(filter.level))
+        .with_targets(parts.map(|(target, of)| (target.clone(), level(*of))))
+}
+
+/// Starts the log, and tells how it gets another filter.
+fn log_to_stderr(filter: &LogFilter, format: LogFormat) -> SetLog {
+    let (targets, handle) = reload::Layer::new(self::targets(filter));
+    let lines = fmt::layer()
         // Otherwise a log that nobody reads any more ends the thread that logs: the complaint about it panics.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+        .with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(targets);
+    match format {
+        LogFormat::Text => registry.with(lines.with_target(false)).init(),
+        LogFormat::Json => registry
+            .with(lines.json().flatten_event(true).with_ansi(false))
+            .init(),
+    }
+    SetLog::new(move |filter| {
+        // It fails only where the log has gone.
+        let _ = handle.reload(self::targets(filter));
+    })
 }

@@ -1,5 +1,6 @@
 //! What was written, in flags or in the file: one list of names for both.
 
+use super::log::{LogFilter, LogFormat};
 use super::tables::{ChannelTable, ClientTable, parsed_option_list};
 use super::webhooks::WebhooksTable;
 use super::written::Written;
@@ -124,9 +125,13 @@ pub struct Options {
     #[arg(long, value_name = "SIZE")]
     pub send_buffer_bytes: Option<Size>,
 
-    /// What to log; the flag and the file override the environment's MYRIAD_LOG
-    #[arg(long, value_enum, value_name = "LEVEL")]
-    pub log: Option<LogLevel>,
+    /// What to log
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<LogFilter>,
+
+    /// How to write the log
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
 
     /// What channels may do; only in the file.
     #[arg(skip)]
@@ -255,6 +260,7 @@ impl Options {
             compression: self.compression.or(other.compression),
             send_buffer_bytes: self.send_buffer_bytes.or(other.send_buffer_bytes),
             log: self.log.or(other.log),
+            log_format: self.log_format.or(other.log_format),
             channel: self.channel.or(other.channel),
             client: self.client.or(other.client),
             written: other.written,
@@ -287,8 +293,8 @@ impl Options {
             buffered_bytes_max: running.buffered_bytes_max,
             compression: running.compression,
             send_buffer_bytes: running.send_buffer_bytes,
-            log: running.log,
             webhooks: running.webhooks.clone(),
+            log_format: running.log_format,
             ..self
         }
     }
@@ -338,23 +344,6 @@ impl From<CompressionChoice> for Compression {
             CompressionChoice::Shared => Self::Shared,
         }
     }
-}
-
-/// What to log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// What ends the server
-    Error,
-    /// What an operator should check
-    Warn,
-    /// Starts, stops and choices
-    #[default]
-    Info,
-    /// Also single connections, publications and requests to the control plane, at a bounded rate
-    Debug,
-    /// Everything
-    Trace,
 }
 
 /// A channel to which the server publishes its time.
@@ -529,7 +518,7 @@ mod tests {
         assert_eq!(options.max_connections, Some(Count(1_000_000)));
         assert_eq!(options.dev, Some(false));
         assert_eq!(options.driver, Some(DriverChoice::IoUring));
-        assert_eq!(options.log, Some(LogLevel::Warn));
+        assert_eq!(options.log, "warn".parse().ok());
         let announce = options.announce.unwrap();
         assert_eq!(
             announce,

@@ -79,7 +79,7 @@ impl Asked {
 }
 
 impl<R: Reactor> Shard<R> {
-    /// Notes a command that is not carried out. `asked` is called only while events are on.
+    /// Notes a command that is not carried out. `asked` is called only if the log has a line for it.
     pub(super) fn note_refused(
         &self,
         key: Key,
@@ -87,22 +87,25 @@ impl<R: Reactor> Shard<R> {
         failure: Failure,
         now: Now,
     ) {
-        self.note_event(Some(key), now, |shard| {
-            let Asked { command, channel } = asked();
-            let (code, reason) = match failure {
-                Failure::Reply(code) => (code.code(), code.text()),
-                Failure::Explained(code, sentence) => (code.code(), sentence),
-                Failure::Close(reason, cause) => (u32::from(reason.code()), cause),
-            };
-            ConnectionEvent::CommandRefused(Box::new(RefusedCommand {
-                client: shard.client_id(key),
-                user: shard.hub.session(key.index).user.clone(),
-                command,
-                channel,
-                code,
-                reason,
-            }))
-        });
+        let (code, reason) = match failure {
+            Failure::Reply(code) => (code.code(), code.text()),
+            Failure::Explained(code, sentence) => (code.code(), sentence),
+            Failure::Close(reason, cause) => (u32::from(reason.code()), cause),
+        };
+        if !self.may_note_refusal(("command refused", reason), now) {
+            return;
+        }
+        let Asked { command, channel } = asked();
+        let refused = RefusedCommand {
+            client: self.client_id(key),
+            user: self.hub.session(key.index).user.clone(),
+            command,
+            channel,
+            code,
+            reason,
+        };
+        let event = ConnectionEvent::CommandRefused(Box::new(refused));
+        self.note_refusal(key, event, now);
     }
 
     /// Tells a client why its command is not carried out.

@@ -144,13 +144,14 @@ impl<R: Reactor> Shard<R> {
     /// Answers with an error, and lingers so that the answer is not eaten by a reset.
     pub(crate) fn refuse(&mut self, key: Key, refused: Refused, now: Now) {
         self.metrics().count_refusal(refused.label);
-        if self.settings.events {
+        if self.may_note_refusal(("refused", refused.label), now) {
             let address = self.client_address(key);
-            self.note_event(Some(key), now, |_| ConnectionEvent::Refused {
+            let event = ConnectionEvent::Refused {
                 status: refused.status,
                 label: refused.label,
                 address,
-            });
+            };
+            self.note_refusal(key, event, now);
         }
         let reason = refused.reason;
         hit!(RefusedFull if reason == CloseReason::Full);

@@ -200,7 +200,13 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "log",
                 Text,
                 "info",
-                "What to log: error, warn, info, debug or trace.",
+                "What to log: error, warn, info, debug or trace; parts may have other levels: info,server::proxy=debug.",
+            ),
+            Described::new(
+                "log-format",
+                Word(&["text", "json"]),
+                "text",
+                "How to write the log: for people, or one JSON object a line.",
             )
             .fixed(),
         ],
