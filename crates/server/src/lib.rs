@@ -20,6 +20,7 @@ mod error;
 mod handover;
 mod machine;
 mod mailbox;
+mod proxy;
 mod reload;
 mod server;
 mod shards;
@@ -30,10 +31,12 @@ mod webhooks;
 pub use control::fuzzing;
 
 pub use config::{
-    Announcement, AnnouncementError, ApiKey, Change, ChannelFilter, ChannelTable, ClientTable,
-    Config, ConfigError, DriverChoice, Flags, LogFilter, LogFilterError, LogFormat, LogLevel,
-    NamespaceTable, Options, PersonalChannelTable, RateLimitTable, SecretText, SetLog, Sources,
-    TokenTable, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable, Written,
+    Announcement, AnnouncementError, ApiKey, Change, ChannelFilter, ChannelProxyTable,
+    ChannelTable, ClientProxyTable, ClientTable, Config, ConfigError, DriverChoice, Flags,
+    LogFilter, LogFilterError, LogFormat, LogLevel, NamespaceTable, Options, PersonalChannelTable,
+    ProxyHttpTable, ProxyTable, RateLimitTable, RpcNamespaceTable, RpcPingTable, RpcTable,
+    SecretText, SetLog, Sources, TokenTable, TransformDisconnectTable, TransformErrorTable,
+    TransformTable, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable, Written,
     default_file,
 };
 pub use error::ServerError;

@@ -1,12 +1,9 @@
 //! A running server, from start to drain.
 
 use crate::announce::announce;
-use crate::auth::Authority;
 use crate::config::Config;
-use crate::control::{
-    self, Admission, Api, Control, REFUSALS_MAX, Registered, Rules, Source, Stage,
-};
-use crate::debug_log::{DebugLog, PublishLog};
+use crate::control::{self, Admission, Control, REFUSALS_MAX, Rules, Source, Stage};
+use crate::debug_log::DebugLog;
 use crate::error::ServerError;
 use crate::handover::Receiver;
 use crate::mailbox::{ShardEvent, ShardEvents, ThroughMailbox, mailbox};
@@ -16,7 +13,6 @@ use crate::shards::{
     choose_driver, enough_rings, refusal,
 };
 use crate::webhooks::Webhooks;
-use arc_swap::ArcSwap;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
 use myriad_shard::{ClientIds, Epoch, Mesh};
 use myriad_units::{count, counted};
@@ -278,7 +274,7 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
         .enable_time()
         .build()
         .map_err(ServerError::system("start the control plane's runtime"))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let Assembly {
             config,
             plan,
@@ -299,25 +295,9 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
             new_client_ids()?,
             Box::new(ThroughMailbox(Arc::clone(&mailbox))),
         );
-        let tokens = Authority::start(config.tokens.clone())
-            .map(Arc::new)
-            .map_err(ServerError::system("start a thread"))?;
-        let control = Arc::new(Control {
-            metrics: Registered::new(mesh.clone(), Arc::clone(&tokens)),
-            mesh: mesh.clone(),
-            tokens,
-            api: Api::default(),
-            publish_log: Arc::new(PublishLog::default()),
-            namespaces: ArcSwap::new(Arc::clone(&config.settings.namespaces)),
-            allowed_origins: ArcSwap::from_pointee(Control::origins(
-                &config.settings,
-                key.is_some(),
-            )),
-            key,
-            driver: driver_name(plan.driver),
-            stage: stage.subscribe(),
-            is_development: config.settings.echo,
-        });
+        let driver = driver_name(plan.driver);
+        let control = Control::new(&config, mesh.clone(), key, driver, stage.subscribe())?;
+        let control = Arc::new(control);
         let webhooks = Webhooks::start(&config.webhooks, mesh.clone(), control.metrics.webhooks())?;
         let launch = Launch {
             plan,
@@ -342,7 +322,10 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
         }
         .run(threads, events)
         .await
-    })
+    });
+    // Without waiting for threads that look up the name of an application's host, which may take as long as it likes.
+    runtime.shutdown_background();
+    ended
 }
 
 fn wakers(shards: usize) -> Result<Vec<Waker>, ServerError> {
@@ -404,7 +387,7 @@ impl Supervisor {
                         let mesh = self.control.mesh.clone();
                         let answerer = control::WithTokens {
                             tokens: Arc::clone(&self.control.tokens),
-                            application: control::NoApplication,
+                            application: self.control.application.load_full(),
                         };
                         tokio::spawn(control::answer(mesh, ask, answerer));
                     }

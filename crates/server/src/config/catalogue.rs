@@ -4,12 +4,17 @@
 //! A key that the parser takes and that is not described here fails a test, and so does a description without a key, or one
 //! whose default is not what the server does.
 
+mod application;
 mod channel;
 mod client;
 mod server;
 mod token;
 mod webhooks;
 
+pub(super) use application::{
+    CHANNEL_PROXY, CLIENT_PROXY, NAMED_PROXY, PROXY, PROXY_HTTP, RPC, RPC_NAMESPACE, RPC_PING,
+    SWITCHED_PROXY,
+};
 pub(super) use channel::{CHANNEL, NAMESPACE};
 pub(super) use client::{CLIENT, PERSONAL_CHANNEL, RATE_LIMITS};
 pub(super) use server::SERVER;
@@ -40,7 +45,6 @@ pub(super) enum Form {
     /// Texts.
     List,
     /// A table of texts by name, or a list of tables without descriptions of their own.
-    #[allow(dead_code, reason = "no option has this form yet")]
     Json,
     /// A table with a description of its own.
     Table,

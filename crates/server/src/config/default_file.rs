@@ -33,6 +33,8 @@ struct Section {
     table: Table,
     path: String,
     is_list: bool,
+    /// In a list, so that it belongs to one of several.
+    is_in_list: bool,
     about: &'static str,
     /// The path of the section that describes the same options.
     described_in: Option<String>,
@@ -44,12 +46,14 @@ fn sections() -> Vec<Section> {
         table: Table::Top,
         path: String::new(),
         is_list: false,
+        is_in_list: false,
         about: "",
         described_in: None,
     }];
     let mut next = 0;
     while let Some(section) = sections.get(next) {
         let (table, prefix) = (section.table, section.path.clone());
+        let is_in_list = section.is_list || section.is_in_list;
         next += 1;
         let mut at = next;
         for option in super::catalogue::options(table) {
@@ -66,6 +70,7 @@ fn sections() -> Vec<Section> {
                 table: inner,
                 path,
                 is_list: LISTS_OF_TABLES.contains(&option.key),
+                is_in_list,
                 about: option.about,
                 described_in,
             };
@@ -99,8 +104,8 @@ impl Section {
     }
 
     fn write(&self, text: &mut String, is_live: fn(&Described) -> bool) {
-        // An element of a list is no option with a default: it is there, or it is not.
-        let is_live = |option: &Described| !self.is_list && is_live(option);
+        // There is no list until somebody writes its first table.
+        let is_live = |option: &Described| !self.is_list && !self.is_in_list && is_live(option);
         if self.table != Table::Top {
             let live = self.options().any(|(_, all)| all.into_iter().any(is_live));
             let sign = if live { "" } else { "#" };
@@ -312,7 +317,8 @@ mod tests {
 
     #[test]
     fn variables_are_read_for_every_option() {
-        for section in sections().iter().filter(|section| !section.is_list) {
+        let single = |section: &&Section| !section.is_list && !section.is_in_list;
+        for section in sections().iter().filter(single) {
             for option in options(section.table).filter(|option| option.form != Form::Table) {
                 if option.is_not_of_first {
                     continue;

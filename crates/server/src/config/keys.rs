@@ -5,6 +5,10 @@
 
 use super::Options;
 use super::catalogue::{self, Group};
+use super::proxy_tables::{
+    ChannelProxyTable, ClientProxyTable, ProxyHttpTable, ProxyTable, RpcNamespaceTable,
+    RpcPingTable, RpcTable,
+};
 use super::tables::{
     ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable,
 };
@@ -13,6 +17,7 @@ use super::webhooks::{WebhookEndpointTable, WebhooksTable};
 use serde::de::value::Error as Stop;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
+use std::sync::OnceLock;
 use toml::de::{DeTable, DeValue};
 
 /// A key that does not exist, or whose value cannot be read.
@@ -38,6 +43,18 @@ pub(super) enum Table {
     RateLimits,
     Webhooks,
     WebhookEndpoint,
+    ClientProxy,
+    ChannelProxy,
+    /// Of calls that are on when their proxy says so.
+    SwitchedProxy,
+    /// Of calls that namespaces turn on.
+    Proxy,
+    /// One of `[[proxies]]`.
+    NamedProxy,
+    ProxyHttp,
+    Rpc,
+    RpcNamespace,
+    RpcPing,
 }
 
 impl Table {
@@ -53,6 +70,15 @@ impl Table {
             Self::RateLimits => fields_of::<RateLimitTable>(),
             Self::Webhooks => fields_of::<WebhooksTable>(),
             Self::WebhookEndpoint => fields_of::<WebhookEndpointTable>(),
+            Self::ClientProxy => fields_of::<ClientProxyTable>(),
+            Self::ChannelProxy => fields_of::<ChannelProxyTable>(),
+            Self::SwitchedProxy => proxy_keys(&SWITCHED_PROXY_KEYS, &["name"]),
+            Self::Proxy => proxy_keys(&PROXY_KEYS, &["name", "enabled"]),
+            Self::NamedProxy => proxy_keys(&NAMED_PROXY_KEYS, &["enabled"]),
+            Self::ProxyHttp => fields_of::<ProxyHttpTable>(),
+            Self::Rpc => fields_of::<RpcTable>(),
+            Self::RpcNamespace => fields_of::<RpcNamespaceTable>(),
+            Self::RpcPing => fields_of::<RpcPingTable>(),
         }
     }
 
@@ -68,6 +94,15 @@ impl Table {
             Self::RateLimits => catalogue::RATE_LIMITS,
             Self::Webhooks => catalogue::WEBHOOKS,
             Self::WebhookEndpoint => catalogue::WEBHOOK_ENDPOINT,
+            Self::ClientProxy => catalogue::CLIENT_PROXY,
+            Self::ChannelProxy => catalogue::CHANNEL_PROXY,
+            Self::SwitchedProxy => catalogue::SWITCHED_PROXY,
+            Self::Proxy => catalogue::PROXY,
+            Self::NamedProxy => catalogue::NAMED_PROXY,
+            Self::ProxyHttp => catalogue::PROXY_HTTP,
+            Self::Rpc => catalogue::RPC,
+            Self::RpcNamespace => catalogue::RPC_NAMESPACE,
+            Self::RpcPing => catalogue::RPC_PING,
         }
     }
 
@@ -83,6 +118,15 @@ impl Table {
             Self::RateLimits => table.try_into::<RateLimitTable>().err(),
             Self::Webhooks => table.try_into::<WebhooksTable>().err(),
             Self::WebhookEndpoint => table.try_into::<WebhookEndpointTable>().err(),
+            Self::ClientProxy => table.try_into::<ClientProxyTable>().err(),
+            Self::ChannelProxy => table.try_into::<ChannelProxyTable>().err(),
+            Self::SwitchedProxy | Self::Proxy | Self::NamedProxy => {
+                table.try_into::<ProxyTable>().err()
+            }
+            Self::ProxyHttp => table.try_into::<ProxyHttpTable>().err(),
+            Self::Rpc => table.try_into::<RpcTable>().err(),
+            Self::RpcNamespace => table.try_into::<RpcNamespaceTable>().err(),
+            Self::RpcPing => table.try_into::<RpcPingTable>().err(),
         };
         refused.map(|error| error.message().trim_end().to_owned())
     }
@@ -94,6 +138,15 @@ impl Table {
             (Self::Top, "client") => Some(Self::Client),
             (Self::Top, "webhooks") => Some(Self::Webhooks),
             (Self::Webhooks, "endpoints") => Some(Self::WebhookEndpoint),
+            (Self::Top, "rpc") => Some(Self::Rpc),
+            (Self::Client, "proxy") => Some(Self::ClientProxy),
+            (Self::Channel, "proxy") => Some(Self::ChannelProxy),
+            (Self::ClientProxy, _) => Some(Self::SwitchedProxy),
+            (Self::ChannelProxy, _) | (Self::Rpc, "proxy") => Some(Self::Proxy),
+            (Self::Top, "proxies") => Some(Self::NamedProxy),
+            (Self::SwitchedProxy | Self::Proxy | Self::NamedProxy, "http") => Some(Self::ProxyHttp),
+            (Self::Rpc, "without_namespace" | "namespaces") => Some(Self::RpcNamespace),
+            (Self::Rpc, "ping") => Some(Self::RpcPing),
             (Self::Channel, "without_namespace" | "namespaces") => Some(Self::Namespace),
             (Self::Client, "subscribe_to_user_personal_channel") => Some(Self::PersonalChannel),
             (Self::Client, "token" | "subscription_token") => Some(Self::Token),
@@ -111,10 +164,21 @@ impl Table {
             (Self::Top, "without_namespace") => {
                 Some("there is no such key; did you mean [channel.without_namespace]?")
             }
-            (Self::Top, "rpc") => Some("rpc is not supported yet"),
-            (Self::Top, "proxies") => Some("proxies are not supported yet"),
-            (_, key) if key == "proxy" || key.contains("_proxy_") => {
-                Some("proxies are not supported yet")
+            (Self::Top, "proxy") => Some(
+                "there is no such key; did you mean [client.proxy.connect], [channel.proxy.subscribe], [rpc.proxy] or [[proxies]]?",
+            ),
+            (Self::SwitchedProxy | Self::Proxy | Self::NamedProxy, "grpc") => {
+                Some("only HTTP is spoken")
+            }
+            (Self::SwitchedProxy | Self::Proxy, "name") => Some("only [[proxies]] have names"),
+            (Self::Proxy | Self::NamedProxy, "enabled") => Some(
+                "namespaces say whether they use this proxy: subscribe_proxy_enabled and so on, or proxy_enabled for rpc",
+            ),
+            (Self::ProxyHttp, "tls") => Some(
+                "certificates of applications are checked against those that the machine trusts",
+            ),
+            (Self::ChannelProxy, "subscribe_stream") => {
+                Some("this key of Centrifugo's is not supported yet")
             }
             (Self::Client, "queue_max_size") => {
                 Some("write outbound-bytes-max at the top of the file instead")
@@ -163,6 +227,22 @@ impl Table {
             None => "there is no such key".into(),
         }
     }
+}
+
+/// The keys of the three kinds of proxies, which have one structure.
+static SWITCHED_PROXY_KEYS: OnceLock<Vec<&str>> = OnceLock::new();
+static PROXY_KEYS: OnceLock<Vec<&str>> = OnceLock::new();
+static NAMED_PROXY_KEYS: OnceLock<Vec<&str>> = OnceLock::new();
+
+/// The keys of a proxy but for those that its kind does not have.
+fn proxy_keys(
+    kind: &'static OnceLock<Vec<&'static str>>,
+    without: &[&str],
+) -> &'static [&'static str] {
+    kind.get_or_init(|| {
+        let keys = fields_of::<ProxyTable>().iter().copied();
+        keys.filter(|key| !without.contains(key)).collect()
+    })
 }
 
 /// The keys of a document that do not exist or whose values cannot be read, in their order. `values` is the same document.
@@ -245,18 +325,20 @@ impl Table {
 }
 
 /// Keys whose values are lists of strings.
-pub(super) const LISTS: [&str; 8] = [
+pub(super) const LISTS: [&str; 10] = [
     "allowed_delta_types",
     "allowed_origins",
     "allowed-origins",
     "announce",
     "channels",
+    "emulated_headers",
     "events",
+    "http_headers",
     "trusted-proxies",
     "unlimited_addresses",
 ];
 /// Keys whose values are lists of tables.
-pub(super) const LISTS_OF_TABLES: [&str; 2] = ["namespaces", "endpoints"];
+pub(super) const LISTS_OF_TABLES: [&str; 3] = ["namespaces", "endpoints", "proxies"];
 
 /// What to write instead of a value that has the form of another key's. `inner` is the table that the key contains.
 fn form_advice(key: &str, path: &str, inner: Option<Table>, value: &toml::Value) -> Option<String> {
@@ -317,6 +399,15 @@ pub(super) fn of_tables() -> impl Iterator<Item = &'static str> {
         Table::PersonalChannel,
         Table::Token,
         Table::RateLimits,
+        Table::ClientProxy,
+        Table::ChannelProxy,
+        Table::SwitchedProxy,
+        Table::Proxy,
+        Table::NamedProxy,
+        Table::ProxyHttp,
+        Table::Rpc,
+        Table::RpcNamespace,
+        Table::RpcPing,
     ];
     tables
         .into_iter()
@@ -381,24 +472,9 @@ mod tests {
                 "cannot be changed",
             ),
             (
-                "[channel.proxy.subscribe]\nendpoint = \"a\"",
-                "channel.proxy",
-                "proxies are not supported yet",
-            ),
-            (
-                "[channel.without_namespace]\npublish_proxy_enabled = true",
-                "channel.without_namespace.publish_proxy_enabled",
-                "proxies are not supported yet",
-            ),
-            (
                 "[client.token]\nhmac_secretkey = \"a\"",
                 "client.token.hmac_secretkey",
                 "did you mean hmac_secret_key?",
-            ),
-            (
-                "[client.proxy]",
-                "client.proxy",
-                "proxies are not supported yet",
             ),
             (
                 "[client]\nqueue_max_size = 1",
@@ -410,13 +486,58 @@ mod tests {
                 "client.subscribe_to_user_personal_channel.enable",
                 "did you mean enabled?",
             ),
-            ("[rpc]", "rpc", "rpc is not supported yet"),
         ] {
             let (found, said) = refused(text).expect(text);
             assert_eq!(found, path);
             assert!(said.contains(advice), "{path}: {said}");
         }
         assert_eq!(refused("dev = true\n[client]\nchannel_limit = 5"), None);
+    }
+
+    #[test]
+    fn an_unknown_key_of_a_proxy_has_a_path_and_advice() {
+        for (text, path, advice) in [
+            (
+                "[channel.proxy.subscribe]\nendpint = \"a\"",
+                "channel.proxy.subscribe.endpint",
+                "did you mean endpoint?",
+            ),
+            (
+                "[channel.proxy.subscribe_stream]",
+                "channel.proxy.subscribe_stream",
+                "not supported yet",
+            ),
+            (
+                "[channel.without_namespace]\npublish_proxy_enable = true",
+                "channel.without_namespace.publish_proxy_enable",
+                "did you mean publish_proxy_enabled?",
+            ),
+            (
+                "[[proxies]]\nname = \"ab\"\n[[proxies.http.status_to_code_transforms]]\nto_eror = {}",
+                "proxies[0].http.status_to_code_transforms",
+                "unknown field `to_eror`",
+            ),
+            (
+                "[channel.proxy.publish]\nenabled = true",
+                "channel.proxy.publish.enabled",
+                "subscribe_proxy_enabled",
+            ),
+            (
+                "[rpc.proxy]\nname = \"ab\"",
+                "rpc.proxy.name",
+                "only [[proxies]]",
+            ),
+            (
+                "[rpc.without_namespace]\nproxy_enable = true",
+                "rpc.without_namespace.proxy_enable",
+                "did you mean proxy_enabled?",
+            ),
+            ("[proxy]", "proxy", "did you mean [client.proxy.connect]"),
+        ] {
+            let (found, said) = refused(text).expect(text);
+            assert_eq!(found, path);
+            assert!(said.contains(advice), "{path}: {said}");
+        }
     }
 
     #[test]
@@ -463,6 +584,12 @@ mod tests {
                 "write [channel.without_namespace]: there is only one",
             ),
             ("[[client]]", "client", "write [client]"),
+            ("[proxies]\nname = \"ab\"", "proxies", "write [[proxies]]"),
+            (
+                "[client.proxy.connect]\nhttp_headers = \"Cookie\"",
+                "client.proxy.connect.http_headers",
+                "write http_headers = [\"Cookie\"]",
+            ),
             (
                 "[channel.without_namespace]\nallowed_delta_types = \"fossil\"",
                 "channel.without_namespace.allowed_delta_types",
@@ -479,7 +606,12 @@ mod tests {
             assert_eq!(found, path);
             assert!(said.contains(advice), "{path}: {said}");
         }
-        assert_eq!(refused("[channel]\nnamespaces = []"), None);
+        for text in [
+            "[channel]\nnamespaces = []",
+            "[client.proxy.connect.http.static_headers]\nAnything = \"a\"",
+        ] {
+            assert_eq!(refused(text), None);
+        }
     }
 
     #[test]
@@ -490,15 +622,20 @@ mod tests {
             Table::Namespace,
             Table::Client,
             Table::WebhookEndpoint,
+            Table::Proxy,
         ];
         let keys = keys.iter().flat_map(|table| table.keys());
-        for key in keys.filter(|key| !["channel", "client", "webhooks"].contains(key)) {
+        let tables = [
+            "channel", "client", "webhooks", "rpc", "proxies", "proxy", "http",
+        ];
+        for key in keys.filter(|key| !tables.contains(key)) {
             let text = format!("{key} = \"1s\"");
             let faults = [
                 toml::from_str::<super::Options>(&text).err(),
                 toml::from_str::<super::NamespaceTable>(&text).err(),
                 toml::from_str::<super::ClientTable>(&text).err(),
                 toml::from_str::<super::WebhookEndpointTable>(&text).err(),
+                toml::from_str::<super::ProxyTable>(&text).err(),
             ];
             let is_list = faults
                 .iter()

@@ -11,6 +11,8 @@ mod limits;
 mod log;
 mod namespaces;
 mod options;
+mod proxies;
+mod proxy_tables;
 mod remarks;
 mod secrets;
 mod sources;
@@ -24,6 +26,10 @@ pub use default_file::default_file;
 pub use flags::Flags;
 pub use log::{LogFilter, LogFilterError, LogFormat, LogLevel, SetLog};
 pub use options::{Announcement, AnnouncementError, DriverChoice, Options};
+pub use proxy_tables::{
+    ChannelProxyTable, ClientProxyTable, ProxyHttpTable, ProxyTable, RpcNamespaceTable,
+    RpcPingTable, RpcTable, TransformDisconnectTable, TransformErrorTable, TransformTable,
+};
 pub use secrets::SecretText;
 pub use sources::Sources;
 pub use tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable};
@@ -34,6 +40,7 @@ pub use written::Written;
 
 use crate::auth::TokenRules;
 use crate::machine::Machine;
+use crate::proxy::ApplicationSettings;
 use myriad_doctor::{Budget, LISTENING_PORT, startup};
 use myriad_shard::{Mesh, Namespaces, OriginPattern, ProcessLimits, Settings};
 use myriad_units::count;
@@ -212,6 +219,8 @@ pub struct Config {
     pub webhooks: Webhooks,
     /// What every shard is told.
     pub settings: Settings,
+    /// What the application is asked, and where.
+    pub(crate) application: ApplicationSettings,
     /// Limits of the process.
     pub limits: ProcessLimits,
     /// What somebody reading the log should know about these values.
@@ -277,12 +286,13 @@ impl Options {
             ));
         }
         let limits = self.limits(machine, max_connections)?;
+        let application = self.application()?;
         let client = self.client.clone().unwrap_or_default();
         let tokens = client.token_rules()?;
         let webhooks = self.webhooks.clone().unwrap_or_default().resolve()?;
         let settings = Settings {
             notices: webhooks.notices(),
-            ..self.settings(&limits)?
+            ..self.settings(&limits, &application)?
         };
         let announce = self.announce.clone().unwrap_or_default();
         for Announcement { channel, .. } in &announce {
@@ -295,6 +305,7 @@ impl Options {
         remarks.extend(client.token_remarks(&tokens));
         remarks.extend(self.channel.iter().flat_map(ChannelTable::remarks));
         remarks.extend(self.webhooks.iter().flat_map(WebhooksTable::remarks));
+        remarks.extend(self.proxy_remarks());
         Ok(Config {
             machine: machine.clone(),
             listen,
@@ -309,6 +320,7 @@ impl Options {
             tokens,
             webhooks,
             settings,
+            application,
             announce,
             limits,
             remarks,
@@ -457,7 +469,11 @@ impl Options {
         }
     }
 
-    fn settings(&self, limits: &ProcessLimits) -> Result<Settings, ConfigError> {
+    fn settings(
+        &self,
+        limits: &ProcessLimits,
+        application: &ApplicationSettings,
+    ) -> Result<Settings, ConfigError> {
         let defaults = Settings::default();
         let outbound = self
             .outbound_bytes_max
@@ -500,7 +516,7 @@ impl Options {
             echo: self.dev.unwrap_or(false),
             anonymous,
             client: client.resolve(&namespaces, anonymous)?,
-            access: client.access(),
+            access: application.access(client.access()),
             subscriptions_max: client.channel_limit(defaults.subscriptions_max)?,
             namespaces: Arc::new(namespaces),
             allowed_origins: self.allowed_origins(),

@@ -3,8 +3,8 @@
 use super::tables::{ChannelTable, ClientTable, NamespaceTable};
 use super::{ConfigError, SPAN_MAX, refuse};
 use myriad_shard::{
-    ChannelOptions, ChannelPattern, ChannelProxies, ClientOptions, DataFormat, Namespaces,
-    PersonalChannel, RecoveryMode, Right, SlowConsumer,
+    ChannelOptions, ChannelPattern, ClientOptions, DataFormat, Namespaces, PersonalChannel,
+    RecoveryMode, Right, SlowConsumer,
 };
 use myriad_units::option::{Count, Span};
 use std::collections::HashSet;
@@ -139,7 +139,7 @@ impl ChannelTable {
             slow_consumer: table.slow_consumer,
             batch_delay: table.batch_delay.0,
             exclude_sender: table.exclude_sender,
-            proxies: ChannelProxies::default(),
+            proxies: table.proxies(),
         };
         check(path, table, &options)?;
         Ok(options)
@@ -312,7 +312,7 @@ impl ClientTable {
 }
 
 /// As `^[-a-zA-Z0-9_.]{2,}$`.
-fn is_namespace(name: &str) -> bool {
+pub(super) fn is_namespace(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     name.len() >= 2 && name.bytes().all(is_allowed)
 }
@@ -416,11 +416,13 @@ mod tests {
     fn every_key_is_documented() {
         let pages = [
             include_str!("../../../../docs/channels.md"),
+            include_str!("../../../../docs/application.md"),
             include_str!("../../../../docs/tokens.md"),
         ];
         for key in super::super::keys::of_tables() {
+            let key = format!("`{key}`");
             assert!(
-                pages.iter().any(|page| page.contains(&format!("`{key}`"))),
+                pages.iter().any(|page| page.contains(&key)),
                 "{key} is not documented"
             );
         }
@@ -625,10 +627,6 @@ mod tests {
             (
                 "pong-timeout = \"9s\"\n[client]\npong_timeout = \"8s\"",
                 "client.pong_timeout = 8s: is the same as pong-timeout",
-            ),
-            (
-                "dev = true\n\n[client]\nproxy = {}",
-                "config file a.toml: line 4: client.proxy: proxies are not supported yet",
             ),
             (
                 "[channel]\nnamespace = []",

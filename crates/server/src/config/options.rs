@@ -1,6 +1,7 @@
 //! What was written, in flags or in the file: one list of names for both.
 
 use super::log::{LogFilter, LogFormat};
+use super::proxy_tables::{ProxyTable, RpcTable};
 use super::tables::{ChannelTable, ClientTable, parsed_option_list};
 use super::webhooks::WebhooksTable;
 use super::written::Written;
@@ -141,6 +142,14 @@ pub struct Options {
     #[arg(skip)]
     pub client: Option<ClientTable>,
 
+    /// Methods that clients may call; only in the file.
+    #[arg(skip)]
+    pub rpc: Option<RpcTable>,
+
+    /// Addresses of the application that others of these tables name; only in the file.
+    #[arg(skip)]
+    pub proxies: Option<Vec<ProxyTable>>,
+
     /// What the file and the environment say, and where.
     #[arg(skip)]
     #[serde(skip)]
@@ -263,6 +272,8 @@ impl Options {
             log_format: self.log_format.or(other.log_format),
             channel: self.channel.or(other.channel),
             client: self.client.or(other.client),
+            rpc: self.rpc.or(other.rpc),
+            proxies: self.proxies.or(other.proxies),
             written: other.written,
             webhooks: self.webhooks.or(other.webhooks),
         }

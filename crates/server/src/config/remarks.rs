@@ -18,15 +18,16 @@ impl Options {
         let client = &settings.client;
         let has_tokens = tokens.lets_in();
         let has_users = client.user_id_http_header.is_some() || has_tokens;
+        let asks = settings.access.connect_proxy;
         let lets_sessions_in =
-            client.insecure || client.allow_anonymous_connect_without_token || has_users;
+            client.insecure || client.allow_anonymous_connect_without_token || has_users || asks;
         if !settings.anonymous && !lets_sessions_in {
             remarks.push(
-                "nobody can connect: start the server with --anonymous, or give it a key for tokens ([client.token]), or let a proxy name the user (client.user_id_http_header)".to_owned(),
+                "nobody can connect: start the server with --anonymous, or give it a key for tokens ([client.token]), or ask the application ([client.proxy.connect]), or let a proxy name the user (client.user_id_http_header)".to_owned(),
             );
         }
-        // A subscription token lets its client subscribe to anything.
-        if lets_sessions_in && !has_tokens && !self.lets_subscribe(client) {
+        // A subscription token lets its client subscribe to anything, and the application subscribes its clients to what it likes.
+        if lets_sessions_in && !has_tokens && !asks && !self.lets_subscribe(client) {
             let anonymous = if has_users {
                 ""
             } else {
@@ -60,7 +61,8 @@ impl Options {
         let has_users = client.user_id_http_header.is_some();
         let lets = |table: &NamespaceTable| {
             let is_open = has_users || table.allow_subscribe_for_anonymous;
-            table.allow_subscribe_for_client && is_open
+            table.subscribe_proxy_enabled
+                || table.allow_subscribe_for_client && is_open
                 || table.allow_user_limited_channels && has_users
         };
         client.insecure

@@ -2,6 +2,7 @@
 //!
 //! Names are those of Centrifugo, so that its users know them, in their snake case. There are no flags for them.
 
+use super::proxy_tables::{ChannelProxyTable, ClientProxyTable};
 use super::tokens::TokenTable;
 use myriad_shard::{DataFormat, JoinLeaveBy, RecoveryMode, SlowConsumer};
 use myriad_shard::{Network, OriginPattern};
@@ -24,6 +25,8 @@ pub struct ChannelTable {
     /// What publications must be, where a namespace does not say.
     #[serde(deserialize_with = "data_format")]
     pub publication_data_format: Option<DataFormat>,
+    /// What the application is asked about channels.
+    pub proxy: ChannelProxyTable,
     /// Options of channels without a namespace.
     pub without_namespace: NamespaceTable,
     /// The namespaces.
@@ -75,6 +78,12 @@ pub struct NamespaceTable {
     pub slow_consumer: SlowConsumer,
     pub batch_delay: Span,
     pub exclude_sender: bool,
+    pub subscribe_proxy_enabled: bool,
+    pub subscribe_proxy_name: Option<String>,
+    pub publish_proxy_enabled: bool,
+    pub publish_proxy_name: Option<String>,
+    pub sub_refresh_proxy_enabled: bool,
+    pub sub_refresh_proxy_name: Option<String>,
 }
 
 impl Default for NamespaceTable {
@@ -114,6 +123,12 @@ impl Default for NamespaceTable {
             slow_consumer: SlowConsumer::default(),
             batch_delay: Span(Duration::ZERO),
             exclude_sender: false,
+            subscribe_proxy_enabled: false,
+            subscribe_proxy_name: None,
+            publish_proxy_enabled: false,
+            publish_proxy_name: None,
+            sub_refresh_proxy_enabled: false,
+            sub_refresh_proxy_name: None,
         }
     }
 }
@@ -170,6 +185,8 @@ pub struct ClientTable {
     pub allowed_origins: Option<Vec<OriginPattern>>,
     /// How much one client may do.
     pub rate_limits: RateLimitTable,
+    /// What the application is asked about clients.
+    pub proxy: ClientProxyTable,
     /// A channel for each user.
     pub subscribe_to_user_personal_channel: PersonalChannelTable,
 }

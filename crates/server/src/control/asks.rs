@@ -2,7 +2,7 @@
 
 use crate::auth::Authority;
 use crate::shards::monotonic_now;
-use myriad_shard::{Ask, AskAnswer, AskingClient, ErrorCode, Mesh, Now, Question};
+use myriad_shard::{Ask, AskAnswer, AskingClient, Mesh, Now, Question};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -13,15 +13,9 @@ pub(crate) trait Answerer {
     async fn answer(&self, asker: &AskingClient, question: &Question) -> AskAnswer;
 }
 
-/// No application is configured, so nothing that one would answer is available.
-pub(crate) struct NoApplication;
-
-impl Answerer for NoApplication {
-    async fn answer(&self, _asker: &AskingClient, question: &Question) -> AskAnswer {
-        match question {
-            Question::Rpc { .. } => AskAnswer::Refused(ErrorCode::NotAvailable.into()),
-            _ => AskAnswer::Unavailable,
-        }
+impl<A: Answerer> Answerer for Arc<A> {
+    async fn answer(&self, asker: &AskingClient, question: &Question) -> AskAnswer {
+        (**self).answer(asker, question).await
     }
 }
 
@@ -58,6 +52,7 @@ async fn within(deadline: Now, answer: impl Future<Output = AskAnswer>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use myriad_shard::ErrorCode;
     use std::future::{pending, ready};
 
     fn answer() -> AskAnswer {

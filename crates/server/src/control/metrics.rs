@@ -6,6 +6,7 @@ use super::Control;
 use super::error::Refusal;
 use super::places::Eviction;
 use crate::auth::{Authority, ShownTokens};
+use crate::proxy::ProxyMetrics;
 use crate::webhooks::WebhookCounts;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -40,6 +41,7 @@ pub(crate) struct Registered {
     requests: RequestCounts,
     connections: ConnectionCounts,
     webhooks: WebhookCounts,
+    proxies: ProxyMetrics,
     tables: Arc<OnceLock<Vec<Pid>>>,
     last_text: Mutex<Option<(Instant, Bytes)>>,
 }
@@ -130,6 +132,7 @@ impl Registered {
         );
         let connections = ConnectionCounts::registered(ours);
         let webhooks = WebhookCounts::registered(ours);
+        let proxies = ProxyMetrics::registered(ours);
         ours.register_collector(Box::new(Shards { mesh }));
         ours.register_collector(Box::new(ShownTokens(tokens)));
         registry.register_collector(Box::new(OwnProcess {
@@ -140,6 +143,7 @@ impl Registered {
             requests,
             connections,
             webhooks,
+            proxies,
             tables,
             last_text: Mutex::default(),
         }
@@ -158,6 +162,11 @@ impl Registered {
     /// Where webhooks are counted.
     pub(crate) fn webhooks(&self) -> &WebhookCounts {
         &self.webhooks
+    }
+
+    /// Where calls to the application are counted.
+    pub(crate) fn proxies(&self) -> &ProxyMetrics {
+        &self.proxies
     }
 
     /// Sets the threads that have descriptor tables of their own, once all run.

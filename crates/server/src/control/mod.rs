@@ -21,14 +21,16 @@ mod requests;
 mod stream;
 
 pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
-pub(crate) use api::Api;
-pub(crate) use asks::{NoApplication, WithTokens, answer};
+pub(crate) use asks::{Answerer, WithTokens, answer};
 pub(crate) use key::decide as decide_key;
 pub(crate) use metrics::Registered;
 
 use crate::auth::Authority;
 use crate::config::Config;
 use crate::debug_log::{self, PublishLog};
+use crate::error::ServerError;
+use crate::proxy::Application;
+use api::Api;
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
@@ -68,11 +70,45 @@ pub(crate) struct Control {
     pub(crate) driver: &'static str,
     pub(crate) stage: watch::Receiver<Stage>,
     pub(crate) metrics: Registered,
+    /// Who answers what sessions ask. A reload replaces it.
+    pub(crate) application: ArcSwap<Application>,
     /// Development: `/` shows a page, and there is an `/echo`.
     pub(crate) is_development: bool,
 }
 
 impl Control {
+    /// What requests need of a server with this configuration.
+    ///
+    /// # Errors
+    /// The application cannot be called as it is configured.
+    pub(crate) fn new(
+        config: &Config,
+        mesh: Mesh,
+        key: Option<Arc<str>>,
+        driver: &'static str,
+        stage: watch::Receiver<Stage>,
+    ) -> Result<Self, ServerError> {
+        let tokens = Authority::start(config.tokens.clone()).map(Arc::new);
+        let tokens = tokens.map_err(ServerError::system("start a thread"))?;
+        let metrics = Registered::new(mesh.clone(), Arc::clone(&tokens));
+        let application = Application::new(config, metrics.proxies())?;
+        let settings = &config.settings;
+        Ok(Self {
+            mesh,
+            tokens,
+            api: Api::default(),
+            publish_log: Arc::new(PublishLog::default()),
+            namespaces: ArcSwap::new(Arc::clone(&settings.namespaces)),
+            allowed_origins: ArcSwap::from_pointee(Self::origins(settings, key.is_some())),
+            key,
+            driver,
+            stage,
+            metrics,
+            application: ArcSwap::from_pointee(application),
+            is_development: settings.echo,
+        })
+    }
+
     /// Takes another configuration, and sends every shard its settings.
     ///
     /// This is the place of everything that a reload changes. What shards know is in [`Settings`] and goes by the mesh. What the
@@ -85,6 +121,10 @@ impl Control {
         self.namespaces.store(Arc::clone(&settings.namespaces));
         let origins = Self::origins(&settings, self.key.is_some());
         self.allowed_origins.store(Arc::new(origins));
+        match Application::new(config, self.metrics.proxies()) {
+            Ok(application) => self.application.store(Arc::new(application)),
+            Err(error) => tracing::error!("the application is called as before: {error}"),
+        }
         self.mesh.reload(&Arc::new(settings));
     }
 

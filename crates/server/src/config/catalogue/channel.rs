@@ -5,6 +5,8 @@ use super::{Described, Group};
 
 const DATA_FORMATS: super::Form = Word(&["", "json", "json_object", "binary"]);
 
+const PROXY_NAME: &str = "One of [[proxies]], or default for the one of [channel.proxy].";
+
 /// `[channel]`.
 pub(in super::super) const CHANNEL: &[Group] = &[Group {
     heading: "Channels",
@@ -35,6 +37,7 @@ pub(in super::super) const CHANNEL: &[Group] = &[Group {
             "",
             "What publications must be, where a namespace does not say.",
         ),
+        Described::table("proxy", "What the application is asked about channels."),
         Described::table(
             "without_namespace",
             "Options of channels without a namespace.",
@@ -276,6 +279,32 @@ pub(in super::super) const NAMESPACE: &[Group] = &[
                 "false",
                 "A client does not get its own publications as they happen.",
             ),
+        ],
+    },
+    Group {
+        heading: "What the application decides",
+        options: &[
+            Described::new(
+                "subscribe_proxy_enabled",
+                Flag,
+                "false",
+                "It is asked whether a client without a token may subscribe.",
+            ),
+            Described::new("subscribe_proxy_name", Text, "default", PROXY_NAME),
+            Described::new(
+                "publish_proxy_enabled",
+                Flag,
+                "false",
+                "It is asked whether a client may publish; allow_publish_... do not matter then.",
+            ),
+            Described::new("publish_proxy_name", Text, "default", PROXY_NAME),
+            Described::new(
+                "sub_refresh_proxy_enabled",
+                Flag,
+                "false",
+                "It is asked whether a subscription that expires goes on.",
+            ),
+            Described::new("sub_refresh_proxy_name", Text, "default", PROXY_NAME),
         ],
     },
 ];

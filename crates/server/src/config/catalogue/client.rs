@@ -47,6 +47,7 @@ pub(in super::super) const CLIENT: &[Group] = &[
                 "subscription_token",
                 "The same for tokens of subscriptions, if they have keys of their own.",
             ),
+            Described::table("proxy", "What the application is asked about clients."),
             Described::table(
                 "subscribe_to_user_personal_channel",
                 "A channel of its own for each user.",

@@ -217,6 +217,11 @@ pub(in super::super) const SERVER: &[Group] = &[
             Described::table("channel", "What channels may do and keep."),
             Described::table("client", "What clients may do."),
             Described::table("webhooks", "Who is told which channels are occupied and which clients are connected."),
+            Described::table("rpc", "Methods of the application that clients may call."),
+            Described::table(
+                "proxies",
+                "Addresses of the application with names, for namespaces that do not use the common ones.",
+            ),
         ],
     },
 ];

@@ -1,0 +1,313 @@
+//! One proxy: calls to one address of the application, over HTTP.
+//!
+//! A bounded number of calls is under way, and a bounded number waits for a place. A proxy whose application fails again and
+//! again is left alone for a while ([`Circuit`]). What the application sends is bounded in time and in bytes.
+
+use super::circuit::{Change, Circuit};
+use super::metrics::{Counted, Outcome, ProxyCounts};
+use super::settings::ProxySettings;
+use axum::http::{HeaderMap, StatusCode};
+use myriad_shard::Refusal;
+use std::error::Error;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
+/// Calls that may wait for a place, for each that may be under way.
+const WAITING_PER_CALL: usize = 4;
+/// Idle connections to the application are closed after this: before common servers do it, 5 s and later. A call on a connection
+/// that closes just then would fail.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Idle connections to one host.
+const POOL_IDLE_MAX: usize = 256;
+/// One log line about failures of a proxy in so much time.
+const LOG_EVERY: Duration = Duration::from_secs(1);
+
+/// The client of all proxies, with their pool of connections. Without TLS the machine needs no certificates.
+pub(super) fn http_client(has_tls: bool) -> reqwest::Result<reqwest::Client> {
+    let builder = reqwest::Client::builder();
+    let builder = if has_tls {
+        builder
+    } else {
+        builder.tls_certs_only([])
+    };
+    builder
+        // A redirected call would send what clients told us to an address that nobody configured.
+        .redirect(reqwest::redirect::Policy::none())
+        // Neither would the environment's proxy be expected between a server and its application.
+        .no_proxy()
+        // A call may have been carried out although its connection broke: only the client knows whether to ask again.
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+        .pool_max_idle_per_host(POOL_IDLE_MAX)
+        .tcp_nodelay(true)
+        .build()
+}
+
+/// Why a call has no answer that can be read. The application is at fault, or the way to it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CallFault {
+    /// As many calls are under way and wait as may be.
+    Busy,
+    /// The circuit is open.
+    CircuitOpen,
+    /// No answer in time.
+    Timeout(Duration),
+    /// No connection. The cause is for the log.
+    Unreachable(String),
+    /// The connection ended before the answer was complete, or what came was no HTTP.
+    Broken(String),
+    /// A status that is neither 200 nor configured.
+    Status(StatusCode),
+    /// More bytes than an answer may have.
+    TooLarge(usize),
+}
+
+impl CallFault {
+    pub(super) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Busy => Outcome::Busy,
+            Self::CircuitOpen => Outcome::CircuitOpen,
+            Self::Timeout(_) => Outcome::Timeout,
+            Self::Unreachable(_) => Outcome::Unreachable,
+            Self::Broken(_) => Outcome::Broken,
+            Self::Status(_) => Outcome::Status,
+            Self::TooLarge(_) => Outcome::TooLarge,
+        }
+    }
+
+    /// Whether it says that the application as a whole is not well. A client can provoke the other faults with what it sends, and
+    /// must not be able to cut off everybody else by it.
+    fn opens_circuit(&self) -> bool {
+        match self {
+            Self::Timeout(_) | Self::Unreachable(_) | Self::Broken(_) => true,
+            Self::Status(status) => matches!(
+                *status,
+                StatusCode::BAD_GATEWAY
+                    | StatusCode::SERVICE_UNAVAILABLE
+                    | StatusCode::GATEWAY_TIMEOUT
+            ),
+            Self::Busy | Self::CircuitOpen | Self::TooLarge(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for CallFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("too many calls are under way and wait"),
+            Self::CircuitOpen => f.write_str("the application is left alone for a while"),
+            Self::Timeout(timeout) => write!(f, "no answer within {timeout:?}"),
+            Self::Unreachable(cause) => write!(f, "cannot connect: {cause}"),
+            Self::Broken(cause) => write!(f, "the answer is broken: {cause}"),
+            Self::Status(status) => write!(f, "status {status} instead of 200"),
+            Self::TooLarge(max) => write!(f, "the answer has more than {max} bytes"),
+        }
+    }
+}
+
+/// What a call has brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Called {
+    /// The body of an answer with status 200.
+    Body(Vec<u8>),
+    /// A status that the operator has given a meaning.
+    Refused(Refusal),
+}
+
+/// One proxy.
+#[derive(Debug)]
+pub(super) struct Proxy {
+    settings: ProxySettings,
+    http: reqwest::Client,
+    places: Semaphore,
+    waiting: AtomicUsize,
+    circuit: Circuit,
+    counts: ProxyCounts,
+    log: LogGate,
+}
+
+impl Proxy {
+    pub(super) fn new(settings: ProxySettings, http: reqwest::Client, counts: ProxyCounts) -> Self {
+        Self {
+            places: Semaphore::new(settings.calls_max),
+            settings,
+            http,
+            waiting: AtomicUsize::new(0),
+            circuit: Circuit::default(),
+            counts,
+            log: LogGate::default(),
+        }
+    }
+
+    pub(super) fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    pub(super) fn counts(&self) -> &ProxyCounts {
+        &self.counts
+    }
+
+    /// Calls the application. The fault is neither counted nor logged yet.
+    pub(super) async fn call(
+        &self,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<Called, CallFault> {
+        // Before the wait as well: nobody waits for what will fail at once.
+        if self.circuit.is_open(Instant::now()) {
+            return Err(CallFault::CircuitOpen);
+        }
+        let _place = self.place().await?;
+        let begun = Instant::now();
+        let attempt = self.circuit.begin(begun);
+        let attempt = attempt.map_err(|_| CallFault::CircuitOpen)?;
+        self.show_circuit();
+        let _under_way = Counted::new(&self.counts.under_way);
+        let limit = self.settings.timeout;
+        let called = timeout(limit, self.exchange(headers, body)).await;
+        let called = called.unwrap_or(Err(CallFault::Timeout(limit)));
+        self.counts.observe(begun.elapsed());
+        let is_well = !matches!(&called, Err(fault) if fault.opens_circuit());
+        let change = attempt.end(is_well, Instant::now());
+        self.show_circuit();
+        if let Some(change) = change {
+            self.log_change(change, called.as_ref().err());
+        }
+        called
+    }
+
+    /// A place among the calls, once there is one.
+    async fn place(&self) -> Result<SemaphorePermit<'_>, CallFault> {
+        if let Ok(place) = self.places.try_acquire() {
+            return Ok(place);
+        }
+        let _waiting = Waiting::begin(&self.waiting, self.settings.calls_max)?;
+        let _shown = Counted::new(&self.counts.waiting);
+        let place = timeout(self.settings.timeout, self.places.acquire()).await;
+        // The semaphore is never closed.
+        place.ok().and_then(Result::ok).ok_or(CallFault::Busy)
+    }
+
+    async fn exchange(&self, headers: HeaderMap, body: Vec<u8>) -> Result<Called, CallFault> {
+        let endpoint = self.settings.endpoint.clone();
+        let request = self.http.post(endpoint).headers(headers).body(body);
+        let response = request.send().await.map_err(|error| fault_of(&error))?;
+        let status = response.status();
+        // Read whatever the status is: a connection with an unread body cannot be used again.
+        let body = read(response, self.settings.answer_bytes_max).await;
+        if status == StatusCode::OK {
+            return body.map(Called::Body);
+        }
+        match self.settings.transforms.get(&status.as_u16()) {
+            Some(refusal) => Ok(Called::Refused(refusal.clone())),
+            None => Err(CallFault::Status(status)),
+        }
+    }
+
+    fn show_circuit(&self) {
+        self.counts.circuit.set(self.circuit.figure());
+    }
+
+    fn log_change(&self, change: Change, fault: Option<&CallFault>) {
+        let name = &self.settings.name;
+        match (change, fault) {
+            (Change::Opened(backoff), Some(fault)) => tracing::warn!(
+                target: "myriad::proxy",
+                "{name}: the application fails ({fault}); it is not called for {backoff:?}"
+            ),
+            (Change::Opened(backoff), None) => tracing::warn!(
+                target: "myriad::proxy",
+                "{name}: the application fails; it is not called for {backoff:?}"
+            ),
+            (Change::Closed, _) => {
+                tracing::info!(target: "myriad::proxy", "{name}: the application answers again");
+            }
+        }
+    }
+
+    /// Logs that a call failed, or that its answer is of no use: one line a second for each proxy.
+    pub(super) fn log_fault(&self, call: &str, fault: &dyn fmt::Display) {
+        if let Some(left_out) = self.log.admit(Instant::now()) {
+            let name = &self.settings.name;
+            let more = match left_out {
+                0 => String::new(),
+                count => format!(" ({count} more failures since the last such line)"),
+            };
+            tracing::warn!(target: "myriad::proxy", "{name}: {call} failed: {fault}{more}");
+        }
+    }
+}
+
+async fn read(mut response: reqwest::Response, bytes_max: usize) -> Result<Vec<u8>, CallFault> {
+    let announced = response.content_length().unwrap_or(0);
+    if announced > bytes_max as u64 {
+        return Err(CallFault::TooLarge(bytes_max));
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| fault_of(&error))? {
+        if body.len() + chunk.len() > bytes_max {
+            return Err(CallFault::TooLarge(bytes_max));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Without the address, whose user and query may be secret.
+fn fault_of(error: &reqwest::Error) -> CallFault {
+    let mut cause: &dyn Error = error;
+    // The innermost cause is the one that says what happened.
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    if error.is_connect() {
+        CallFault::Unreachable(cause.to_string())
+    } else {
+        CallFault::Broken(cause.to_string())
+    }
+}
+
+/// A call that waits for a place.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a AtomicUsize, calls_max: usize) -> Result<Self, CallFault> {
+        let before = waiting.fetch_add(1, Ordering::Relaxed);
+        // From here on its drop takes it back.
+        let this = Self(waiting);
+        if before < calls_max * WAITING_PER_CALL {
+            Ok(this)
+        } else {
+            Err(CallFault::Busy)
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Lets one line through in [`LOG_EVERY`].
+#[derive(Debug, Default)]
+struct LogGate(Mutex<(Option<Instant>, u64)>);
+
+impl LogGate {
+    /// How many were left out since the last one; none if this one is left out too.
+    fn admit(&self, now: Instant) -> Option<u64> {
+        let mut gate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, left_out) = &mut *gate;
+        if last.is_some_and(|last| now.duration_since(last) < LOG_EVERY) {
+            *left_out += 1;
+            return None;
+        }
+        *last = Some(now);
+        Some(std::mem::take(left_out))
+    }
+}
