@@ -27,6 +27,8 @@ enum Command {
     Serve(Box<commands::serve::Arguments>),
     /// A config file with every default, and the check of one
     Config(commands::config::Arguments),
+    /// A token (JWT) for trying things out, signed with a secret
+    Token(commands::token::Arguments),
     /// A crowd of clients for any WebSocket server: connects, receives, and reports what it saw
     Swarm(Box<commands::swarm::Arguments>),
     /// What this machine allows, what stops you first, and what to do about it
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     match line.command {
         Command::Serve(arguments) => commands::serve::run(*arguments),
         Command::Config(arguments) => commands::config::run(arguments),
+        Command::Token(arguments) => commands::token::run(arguments),
         Command::Swarm(arguments) => commands::swarm::run(*arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Demo(arguments) => commands::demo::run(*arguments),

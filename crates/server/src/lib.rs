@@ -30,6 +30,7 @@ mod webhooks;
 #[doc(hidden)]
 pub use control::fuzzing;
 
+pub use auth::{TokenDraft, TokenDraftError};
 pub use config::{
     Announcement, AnnouncementError, ApiKey, Change, ChannelFilter, ChannelProxyTable,
     ChannelTable, ClientProxyTable, ClientTable, Config, ConfigError, DriverChoice, Flags,

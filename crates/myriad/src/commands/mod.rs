@@ -7,3 +7,4 @@ pub(crate) mod doctor;
 pub(crate) mod plan;
 pub(crate) mod serve;
 pub(crate) mod swarm;
+pub(crate) mod token;

@@ -12,6 +12,7 @@
 //! | `claims.rs`, `grants.rs` | what a token says, and what follows |
 //! | `answers.rs`, `pool.rs` | signatures by public keys: what the control plane answers, and the threads that verify |
 //! | `jwks/` | keys that an endpoint publishes |
+//! | `draft.rs` | tokens for `myriad token` |
 //! | `revoked.rs` | tokens that count no more |
 //! | `counts.rs` | metrics |
 
@@ -19,6 +20,7 @@ mod algorithm;
 mod answers;
 mod claims;
 mod counts;
+mod draft;
 mod grants;
 mod jwks;
 mod keys;
@@ -30,6 +32,7 @@ mod rules;
 
 use counts::Kind;
 pub(crate) use counts::ShownTokens;
+pub use draft::{TokenDraft, TokenDraftError};
 pub(crate) use jwks::Endpoint;
 pub(crate) use keys::{Keys, Secret};
 pub(crate) use revoked::{RevocationError, Revocations};

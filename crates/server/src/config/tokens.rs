@@ -59,7 +59,7 @@ impl ClientTable {
     ///
     /// # Errors
     /// The first value that cannot be used.
-    pub(super) fn token_rules(&self) -> Result<TokenRules, ConfigError> {
+    pub(crate) fn token_rules(&self) -> Result<TokenRules, ConfigError> {
         if let Some(enabled) = self.token.enabled {
             let advice = "remove it: it belongs to [client.subscription_token]";
             return Err(refuse("client.token.enabled", enabled, advice));

@@ -13,5 +13,6 @@ mod publish;
 mod reload;
 mod routes;
 mod tables;
+mod tokens;
 mod users;
 mod webhooks;
