@@ -23,10 +23,12 @@ fn families(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_metric_is_documented_and_every_documented_one_exists() {
-    // A family with labels is shown from its first value on, so there must be an endpoint. Nobody listens there.
+    // A family with labels is shown from its first value on, so there must be an endpoint and a proxy. Nobody listens there.
     let webhooks = "[[endpoints]]\nname = \"app\"\nurl = \"http://127.0.0.1:9/\"";
+    let client = "[proxy.connect]\nenabled = true\nendpoint = \"http://127.0.0.1:9/\"";
     let server = start(myriad_server::Options {
-        webhooks: toml::from_str(webhooks).ok(),
+        webhooks: Some(toml::from_str(webhooks).expect("a table")),
+        client: Some(toml::from_str(client).expect("a table")),
         ..options(myriad_server::DriverChoice::Auto)
     });
     assert_eq!(get(server.address(), "/healthz").status, 200);
