@@ -5,6 +5,7 @@
 
 use super::circuit::{Change, Circuit};
 use super::metrics::{Counted, Outcome, ProxyCounts};
+use super::names::{Names, ask_system};
 use super::settings::ProxySettings;
 use axum::http::{HeaderMap, StatusCode};
 use myriad_shard::Refusal;
@@ -42,6 +43,7 @@ pub(super) fn http_client(has_tls: bool) -> reqwest::Result<reqwest::Client> {
         // A call may have been carried out although its connection broke: only the client knows whether to ask again.
         .retry(reqwest::retry::never())
         .referer(false)
+        .dns_resolver(Names::new(ask_system))
         .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .pool_max_idle_per_host(POOL_IDLE_MAX)
         .tcp_nodelay(true)
@@ -172,6 +174,12 @@ impl Proxy {
         let called = timeout(limit, self.exchange(headers, body)).await;
         let called = called.unwrap_or(Err(CallFault::Timeout(limit)));
         self.counts.observe(begun.elapsed());
+        tracing::debug!(
+            "{}: {} after {:?}",
+            self.settings.name,
+            if called.is_ok() { "answered" } else { "failed" },
+            begun.elapsed()
+        );
         let is_well = !matches!(&called, Err(fault) if fault.opens_circuit());
         let change = attempt.end(is_well, Instant::now());
         self.show_circuit();
@@ -217,15 +225,13 @@ impl Proxy {
         let name = &self.settings.name;
         match (change, fault) {
             (Change::Opened(backoff), Some(fault)) => tracing::warn!(
-                target: "myriad::proxy",
                 "{name}: the application fails ({fault}); it is not called for {backoff:?}"
             ),
-            (Change::Opened(backoff), None) => tracing::warn!(
-                target: "myriad::proxy",
-                "{name}: the application fails; it is not called for {backoff:?}"
-            ),
+            (Change::Opened(backoff), None) => {
+                tracing::warn!("{name}: the application fails; it is not called for {backoff:?}")
+            }
             (Change::Closed, _) => {
-                tracing::info!(target: "myriad::proxy", "{name}: the application answers again");
+                tracing::info!("{name}: the application answers again");
             }
         }
     }
@@ -238,7 +244,7 @@ impl Proxy {
                 0 => String::new(),
                 count => format!(" ({count} more failures since the last such line)"),
             };
-            tracing::warn!(target: "myriad::proxy", "{name}: {call} failed: {fault}{more}");
+            tracing::warn!("{name}: {call} failed: {fault}{more}");
         }
     }
 }

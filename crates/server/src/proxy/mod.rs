@@ -2,7 +2,7 @@
 //!
 //! * [`ApplicationSettings`] is what was configured; `config` checks it.
 //! * [`Application`] answers the questions of shards. It chooses the proxy, makes the call and reads the answer.
-//! * A proxy (`caller.rs`) is one address: its bounds, its circuit (`circuit.rs`), its figures (`metrics.rs`).
+//! * A proxy (`caller.rs`) is one address: its bounds, its circuit (`circuit.rs`), its figures (`metrics.rs`), its host (`names.rs`).
 //! * `request.rs` writes what is asked, `answer.rs` and `grants.rs` read what is answered. Nothing of an answer is trusted.
 
 mod answer;
@@ -10,6 +10,7 @@ mod caller;
 mod circuit;
 mod grants;
 mod metrics;
+mod names;
 mod request;
 mod settings;
 #[cfg(test)]

@@ -68,6 +68,18 @@ fn every_way_to_fail_has_its_name() {
 }
 
 #[test]
+fn an_application_without_tls_is_not_called_in_clear() {
+    run(async {
+        let app = App::always(Act::Answer("{}".into())).await;
+        let mut settings = settings(app.address);
+        settings.endpoint = format!("https://{}/", app.address).parse().unwrap();
+        let answer = application(&settings).answer(&asker(), &subscribe()).await;
+        assert!(matches!(answer, AskAnswer::Unavailable), "{answer:?}");
+        assert!(app.seen().is_empty());
+    });
+}
+
+#[test]
 fn a_failed_call_is_unavailable_whatever_was_asked() {
     for question in questions() {
         run(async {
