@@ -32,13 +32,13 @@ pub use control::fuzzing;
 
 pub use auth::{TokenDraft, TokenDraftError};
 pub use config::{
-    Announcement, AnnouncementError, ApiKey, Change, ChannelFilter, ChannelProxyTable,
-    ChannelTable, ClientProxyTable, ClientTable, Config, ConfigError, DriverChoice, Flags,
-    LogFilter, LogFilterError, LogFormat, LogLevel, NamespaceTable, Options, PersonalChannelTable,
-    ProxyHttpTable, ProxyTable, RateLimitTable, RpcNamespaceTable, RpcPingTable, RpcTable,
-    SecretText, SetLog, Sources, TokenTable, TransformDisconnectTable, TransformErrorTable,
-    TransformTable, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable, Written,
-    default_file,
+    Announcement, AnnouncementError, ApiAccess, ApiKey, ApiKeyTable, Change, ChannelFilter,
+    ChannelProxyTable, ChannelTable, ClientProxyTable, ClientTable, Config, ConfigError,
+    DriverChoice, Flags, HttpApiTable, LogFilter, LogFilterError, LogFormat, LogLevel,
+    NamespaceTable, Options, PersonalChannelTable, ProxyHttpTable, ProxyTable, RateLimitTable,
+    RpcNamespaceTable, RpcPingTable, RpcTable, SecretText, SetLog, Sources, TokenTable,
+    TransformDisconnectTable, TransformErrorTable, TransformTable, WebhookEndpoint,
+    WebhookEndpointTable, Webhooks, WebhooksTable, Written, default_file,
 };
 pub use error::ServerError;
 pub use machine::Machine;
@@ -57,7 +57,7 @@ use std::io::Write;
 /// The server could not start, or a shard failed; the process should end.
 pub fn run(config: Config, sources: Sources, log: SetLog) -> Result<(), ServerError> {
     let signals = signals::Blocked::block()?;
-    let generated = config.api_key == Key::Generated;
+    let generated = config.api.lone == Key::Generated;
     let server = Server::start(config)?;
     signals.obey(
         server.stopper(),

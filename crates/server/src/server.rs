@@ -86,8 +86,8 @@ impl Server {
         let plan = plan(&config)?;
         let held = HeldAddress::take(config.listen, "listen")?;
         let internal = config.internal_listen.map(listen_internally).transpose()?;
-        let key =
-            control::decide_key(&config.api_key).map_err(ServerError::system("make an API key"))?;
+        let key = control::decide_key(&config.api.lone)
+            .map_err(ServerError::system("make an API key"))?;
         let (stage, _) = watch::channel(Stage::Serving);
         let max_connections = config.max_connections;
         let internal_address = match &internal {
@@ -422,7 +422,7 @@ impl Supervisor {
                 bytes_max: settings.head_bytes_max,
                 headers_max: settings.headers_max,
             },
-            key: self.control.key.clone(),
+            keys: Arc::clone(&self.control.keys),
         };
         let admission = Admission::new(
             rules,

@@ -4,6 +4,7 @@
 //! A key that the parser takes and that is not described here fails a test, and so does a description without a key, or one
 //! whose default is not what the server does.
 
+mod api;
 mod application;
 mod channel;
 mod client;
@@ -11,6 +12,7 @@ mod server;
 mod token;
 mod webhooks;
 
+pub(super) use api::{API_KEY, HTTP_API};
 pub(super) use application::{
     CHANNEL_PROXY, CLIENT_PROXY, NAMED_PROXY, PROXY, PROXY_HTTP, RPC, RPC_NAMESPACE, RPC_PING,
     SWITCHED_PROXY,

@@ -133,9 +133,9 @@ mod tests {
                 "api-key = \"first-secret\"",
                 "api-key = \"other-secret\"",
                 "api-key changed",
-                true,
+                false,
             ),
-            ("", "api-key = \"other-secret\"", "api-key changed", true),
+            ("", "api-key = \"other-secret\"", "api-key changed", false),
             (
                 "[client]\nchannel_limit = 5",
                 "[client]\nchannel_limit = 9",

@@ -282,6 +282,8 @@ mod tests {
                 // What an element of a list must have.
                 let needed = match section.table {
                     Table::Namespace => &["name = \"other\""][..],
+                    Table::ApiKey if option.key == "key_sha256" => &["name = \"other\""],
+                    Table::ApiKey => &["name = \"other\"", "key = \"k\""],
                     Table::WebhookEndpoint => &["name = \"other\"", "url = \"http://a\""],
                     _ => &[],
                 };

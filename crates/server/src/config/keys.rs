@@ -4,6 +4,7 @@
 //! Centrifugo's that is still missing here from a typing error, nor say which key is close.
 
 use super::Options;
+use super::api::{ApiKeyTable, HttpApiTable};
 use super::catalogue::{self, Group};
 use super::proxy_tables::{
     ChannelProxyTable, ClientProxyTable, ProxyHttpTable, ProxyTable, RpcNamespaceTable,
@@ -55,6 +56,8 @@ pub(super) enum Table {
     Rpc,
     RpcNamespace,
     RpcPing,
+    HttpApi,
+    ApiKey,
 }
 
 impl Table {
@@ -79,6 +82,8 @@ impl Table {
             Self::Rpc => fields_of::<RpcTable>(),
             Self::RpcNamespace => fields_of::<RpcNamespaceTable>(),
             Self::RpcPing => fields_of::<RpcPingTable>(),
+            Self::HttpApi => fields_of::<HttpApiTable>(),
+            Self::ApiKey => fields_of::<ApiKeyTable>(),
         }
     }
 
@@ -103,6 +108,8 @@ impl Table {
             Self::Rpc => catalogue::RPC,
             Self::RpcNamespace => catalogue::RPC_NAMESPACE,
             Self::RpcPing => catalogue::RPC_PING,
+            Self::HttpApi => catalogue::HTTP_API,
+            Self::ApiKey => catalogue::API_KEY,
         }
     }
 
@@ -127,6 +134,8 @@ impl Table {
             Self::Rpc => table.try_into::<RpcTable>().err(),
             Self::RpcNamespace => table.try_into::<RpcNamespaceTable>().err(),
             Self::RpcPing => table.try_into::<RpcPingTable>().err(),
+            Self::HttpApi => table.try_into::<HttpApiTable>().err(),
+            Self::ApiKey => table.try_into::<ApiKeyTable>().err(),
         };
         refused.map(|error| error.message().trim_end().to_owned())
     }
@@ -147,6 +156,8 @@ impl Table {
             (Self::SwitchedProxy | Self::Proxy | Self::NamedProxy, "http") => Some(Self::ProxyHttp),
             (Self::Rpc, "without_namespace" | "namespaces") => Some(Self::RpcNamespace),
             (Self::Rpc, "ping") => Some(Self::RpcPing),
+            (Self::Top, "http_api") => Some(Self::HttpApi),
+            (Self::HttpApi, "keys") => Some(Self::ApiKey),
             (Self::Channel, "without_namespace" | "namespaces") => Some(Self::Namespace),
             (Self::Client, "subscribe_to_user_personal_channel") => Some(Self::PersonalChannel),
             (Self::Client, "token" | "subscription_token") => Some(Self::Token),
@@ -196,7 +207,7 @@ impl Table {
             )
             | (
                 Self::Top,
-                "http_api" | "websocket" | "sse" | "http_stream" | "uni_websocket" | "uni_sse"
+                "websocket" | "sse" | "http_stream" | "uni_websocket" | "uni_sse"
                 | "uni_http_stream" | "http_server" | "admin" | "engine" | "broker"
                 | "presence_manager" | "emulation" | "health" | "prometheus" | "consumers",
             ) => Some("this key of Centrifugo's is not supported yet"),
@@ -325,7 +336,8 @@ impl Table {
 }
 
 /// Keys whose values are lists of strings.
-pub(super) const LISTS: [&str; 10] = [
+pub(super) const LISTS: [&str; 11] = [
+    "methods",
     "allowed_delta_types",
     "allowed_origins",
     "allowed-origins",
@@ -337,18 +349,22 @@ pub(super) const LISTS: [&str; 10] = [
     "trusted-proxies",
     "unlimited_addresses",
 ];
-/// Keys whose values are lists of tables.
-pub(super) const LISTS_OF_TABLES: [&str; 3] = ["namespaces", "endpoints", "proxies"];
+/// Keys whose values are lists of tables, where they contain tables. A key of the API has a list of texts of the first name.
+pub(super) const LISTS_OF_TABLES: [&str; 4] = ["namespaces", "endpoints", "proxies", "keys"];
+
+fn is_list_of_texts(key: &str, inner: Option<Table>) -> bool {
+    LISTS.contains(&key) || inner.is_none() && LISTS_OF_TABLES.contains(&key)
+}
 
 /// What to write instead of a value that has the form of another key's. `inner` is the table that the key contains.
 fn form_advice(key: &str, path: &str, inner: Option<Table>, value: &toml::Value) -> Option<String> {
     match value {
-        toml::Value::String(text) if LISTS.contains(&key) => {
+        toml::Value::String(text) if is_list_of_texts(key, inner) => {
             Some(format!("write {key} = [{text:?}]: it is a list"))
         }
-        toml::Value::Table(_) if LISTS_OF_TABLES.contains(&key) => Some(format!(
-            "write [[{path}]], and the name in it as name = \"...\": it is a list"
-        )),
+        toml::Value::Table(_) if inner.is_some() && LISTS_OF_TABLES.contains(&key) => Some(
+            format!("write [[{path}]], and the name in it as name = \"...\": it is a list"),
+        ),
         toml::Value::Array(_) if inner.is_some() && !LISTS_OF_TABLES.contains(&key) => {
             Some(format!("write [{path}]: there is only one"))
         }
@@ -626,7 +642,7 @@ mod tests {
         ];
         let keys = keys.iter().flat_map(|table| table.keys());
         let tables = [
-            "channel", "client", "webhooks", "rpc", "proxies", "proxy", "http",
+            "channel", "client", "webhooks", "http_api", "rpc", "proxies", "proxy", "http",
         ];
         for key in keys.filter(|key| !tables.contains(key)) {
             let text = format!("{key} = \"1s\"");
@@ -641,7 +657,11 @@ mod tests {
                 .iter()
                 .flatten()
                 .any(|fault| fault.to_string().contains("expected a sequence"));
-            assert_eq!(is_list, super::LISTS.contains(key), "{key}");
+            assert_eq!(
+                is_list,
+                super::is_list_of_texts(key, Some(Table::Top)),
+                "{key}"
+            );
         }
     }
 

@@ -1,6 +1,7 @@
 //! Configuration: what was written ([`Options`], from flags and a TOML file), and what it means ([`Config`]).
 
 mod address;
+mod api;
 mod catalogue;
 mod changes;
 mod default_file;
@@ -21,6 +22,8 @@ mod tokens;
 mod webhooks;
 mod written;
 
+pub use api::{ApiAccess, ApiKeyTable, HttpApiTable};
+pub(crate) use api::{NamedKey, digest_of};
 pub use changes::Change;
 pub use default_file::default_file;
 pub use flags::Flags;
@@ -204,8 +207,8 @@ pub struct Config {
     pub rings_max: Option<u64>,
     /// Shards asked for; none for one per core, or as many as descriptor tables need.
     pub shards: Option<usize>,
-    /// The key that the API asks for.
-    pub api_key: ApiKey,
+    /// Who may call the API.
+    pub api: ApiAccess,
     /// What to publish by the clock.
     pub announce: Vec<Announcement>,
     /// Over how long closes are paced when the server drains.
@@ -236,6 +239,8 @@ pub enum ApiKey {
     Configured(Box<str>),
     /// By a key that is made at the start and shown once.
     Generated,
+    /// By keys with names only.
+    None,
 }
 
 /// Connections a server is made for unless it is told otherwise.
@@ -294,6 +299,7 @@ impl Options {
             notices: webhooks.notices(),
             ..self.settings(&limits, &application)?
         };
+        let api = self.api_access(&settings.namespaces)?;
         let announce = self.announce.clone().unwrap_or_default();
         for Announcement { channel, .. } in &announce {
             if settings.namespaces.options_of(channel).is_none() {
@@ -314,7 +320,7 @@ impl Options {
             driver,
             rings_max: machine.rings_max(),
             shards: self.shard_count()?,
-            api_key: self.key()?,
+            api,
             drain: span("drain", self.drain, Span(Duration::from_secs(10)))?,
             send_buffer_bytes: self.send_buffer_bytes()?,
             tokens,
@@ -418,26 +424,6 @@ impl Options {
                 format!("choose 1 to {}", Mesh::SHARDS_MAX),
             )),
             shards => Ok(shards),
-        }
-    }
-
-    fn key(&self) -> Result<ApiKey, ConfigError> {
-        match self.api_key.as_deref() {
-            // A key that was written is asked for in development too: whoever wrote it meant it.
-            Some(key)
-                if (1..=256).contains(&key.len())
-                    && key.bytes().all(|byte| byte.is_ascii_graphic()) =>
-            {
-                Ok(ApiKey::Configured(key.into()))
-            }
-            // The value is not repeated: logs are read by more people than keys are meant for.
-            Some(_) => Err(refuse(
-                "api-key",
-                "(hidden)",
-                "choose 1 to 256 printable ASCII characters without spaces",
-            )),
-            None if self.dev.unwrap_or(false) => Ok(ApiKey::Open),
-            None => Ok(ApiKey::Generated),
         }
     }
 
@@ -589,7 +575,7 @@ mod tests {
         let config = Options::default().resolve(&ROOMY).unwrap();
         assert_eq!(config.listen.to_string(), "127.0.0.1:8000");
         assert_eq!(config.max_connections, 1_000_000);
-        assert_eq!(config.api_key, ApiKey::Generated);
+        assert_eq!(config.api.lone, ApiKey::Generated);
         assert_eq!(config.settings.ping_interval, Duration::from_secs(25));
         assert_eq!(config.settings.outbound_bytes_max, 1 << 20);
         assert_eq!(config.limits.buffered_bytes_max, 2 << 30);
@@ -660,7 +646,7 @@ mod tests {
                 api_key: api_key.map(Into::into),
                 ..Options::default()
             };
-            options.resolve(&ROOMY).map(|config| config.api_key)
+            options.resolve(&ROOMY).map(|config| config.api.lone)
         };
         assert_eq!(key(true, None).unwrap(), ApiKey::Open);
         assert_eq!(

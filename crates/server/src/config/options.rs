@@ -1,5 +1,6 @@
 //! What was written, in flags or in the file: one list of names for both.
 
+use super::api::HttpApiTable;
 use super::log::{LogFilter, LogFormat};
 use super::proxy_tables::{ProxyTable, RpcTable};
 use super::tables::{ChannelTable, ClientTable, parsed_option_list};
@@ -138,6 +139,11 @@ pub struct Options {
     #[arg(skip)]
     pub channel: Option<ChannelTable>,
 
+    /// Who may call the API; only in the file.
+    #[arg(skip)]
+    #[serde(rename = "http_api")]
+    pub http_api: Option<HttpApiTable>,
+
     /// What clients may do; only in the file.
     #[arg(skip)]
     pub client: Option<ClientTable>,
@@ -270,6 +276,7 @@ impl Options {
             send_buffer_bytes: self.send_buffer_bytes.or(other.send_buffer_bytes),
             log: self.log.or(other.log),
             log_format: self.log_format.or(other.log_format),
+            http_api: self.http_api.or(other.http_api),
             channel: self.channel.or(other.channel),
             client: self.client.or(other.client),
             rpc: self.rpc.or(other.rpc),
@@ -294,7 +301,6 @@ impl Options {
             driver: running.driver,
             shards: running.shards,
             dev: running.dev,
-            api_key: running.api_key.clone(),
             announce: running.announce.clone(),
             ping_interval: running.ping_interval,
             pong_timeout: running.pong_timeout,

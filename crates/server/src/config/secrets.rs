@@ -53,7 +53,7 @@ pub(super) fn hidden(error: &toml::de::Error, text: &str, path: &Path) -> Option
     let name = key.replace('-', "_");
     SECRETS
         .iter()
-        .any(|secret| name.ends_with(secret))
+        .any(|secret| name.ends_with(secret) || name == "key")
         .then(|| ConfigError::Key {
             path: path.into(),
             line: number,

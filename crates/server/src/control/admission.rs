@@ -59,11 +59,11 @@ impl Admission {
             Source::Shard(received) => received,
             Source::Listener => Vec::new(),
         };
-        let Rules { limits, key, .. } = &self.service.rules;
+        let Rules { limits, keys, .. } = &self.service.rules;
         let mut inbound = Inbound::new(received, *limits);
         let mut asked = None;
         // A fault is found again by whoever answers it.
-        let _ = inbound.next(|head| asked = Some(Asked::of(head, key.as_deref())));
+        let _ = inbound.next(|head| asked = Some(Asked::of(head, &keys.load())));
         let address = stream.peer_addr().map(|address| address.ip());
         let place = self.places.enter(Newcomer {
             // A client that has gone already: its end is found where all ends are.

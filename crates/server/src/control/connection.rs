@@ -49,8 +49,8 @@ impl Service {
     /// Serves a connection until its end. `inbound` has what was read from it before.
     pub(super) async fn serve(mut self, stream: TcpStream, inbound: Inbound, place: Place) {
         let place = Arc::new(place);
-        let Rules { router, key, .. } = self.rules.clone();
-        let stream = RequestStream::new(stream, inbound, Arc::clone(&place), key);
+        let Rules { router, keys, .. } = self.rules.clone();
+        let stream = RequestStream::new(stream, inbound, Arc::clone(&place), keys);
         let mut connection = http1::Builder::new()
             .max_buf_size(READ_BUFFER_BYTES)
             .header_read_timeout(None)
@@ -182,11 +182,13 @@ pub(super) async fn linger(stream: &mut TcpStream) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::key::Keys;
     use super::super::metrics::ConnectionCounts;
     use super::super::places::PROBE_PLACES;
     use super::super::stream::{BODY_TIMEOUT, KEEP_ALIVE_TIMEOUT};
     use super::super::{Admission, Source, api};
     use super::*;
+    use arc_swap::ArcSwap;
     use axum::Router;
     use axum::extract::Request;
     use axum::response::IntoResponse;
@@ -214,7 +216,7 @@ mod tests {
                 )
                 .route("/long", get(async || "x".repeat(8 << 20))),
             limits: HeadLimits::default(),
-            key: None,
+            keys: Arc::new(ArcSwap::from_pointee(Keys::lone("k"))),
         };
         let (stage, stages) = watch::channel(Stage::Serving);
         let admission = Admission::new(

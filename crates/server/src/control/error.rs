@@ -8,12 +8,13 @@ use serde::Serialize;
 
 /// Codes of refusals with their statuses; `docs/serve.md` lists them. Requests that break HTTP have the codes of the shards instead
 /// ([`REFUSALS`]): both planes give the same verdict.
-const CODES: [(&str, u16); 13] = [
+const CODES: [(&str, u16); 14] = [
     ("malformed", 400),
     ("body", 400),
     ("connection", 400),
     ("api_key", 401),
     ("origin", 403),
+    ("rights", 403),
     ("path", 404),
     ("method", 405),
     ("timeout", 408),
@@ -105,6 +106,11 @@ impl Refusal {
     pub(crate) fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "api_key", message)
             .with(header::WWW_AUTHENTICATE, "apikey")
+    }
+
+    /// 403: the key is right, and may not do this.
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "rights", message)
     }
 
     /// 426 (RFC 9110 section 15.5.22).

@@ -4,7 +4,7 @@
 //! same to both. So no byte reaches the library before it is known which request it belongs to: a head when it is
 //! whole and checked, a body as far as its framing is checked, and the next request when the library asks for one.
 
-use super::key;
+use super::key::{self, Keys};
 use myriad_wire::http::{
     BodyLength, ChunkError, ChunkedBody, HeadError, HeadLimits, RequestHead, parse_request,
 };
@@ -187,12 +187,11 @@ fn check(head: &RequestHead<'_>) -> Result<BodyLength, Fault> {
 }
 
 impl Asked {
-    /// Reads it from a head; `key` is the API's, if it has one.
-    pub(super) fn of(head: &RequestHead<'_>, key: Option<&str>) -> Self {
-        let is_keyed = key.is_some_and(|key| {
-            key::presented(|name| head.header(name))
-                .is_some_and(|presented| key::equal(key.as_bytes(), presented))
-        });
+    /// Reads it from a head.
+    pub(super) fn of(head: &RequestHead<'_>, keys: &Keys) -> Self {
+        let is_keyed = !keys.is_open()
+            && key::presented(|name| head.header(name), head.query())
+                .is_some_and(|presented| keys.find(&presented).is_some());
         Self {
             is_keyed,
             is_probe: matches!(head.path(), "/healthz" | "/metrics"),
@@ -281,8 +280,9 @@ mod tests {
         let asked = |text: &str| {
             let mut seen = None;
             let mut inbound = Inbound::new(text.as_bytes().to_vec(), LIMITS);
+            let keys = Keys::lone("k");
             inbound
-                .next(|head| seen = Some(Asked::of(head, Some("k"))))
+                .next(|head| seen = Some(Asked::of(head, &keys)))
                 .expect("a head");
             seen.map(|asked| (asked.is_keyed, asked.is_probe))
         };
@@ -298,6 +298,7 @@ mod tests {
             head("/", "Authorization: apikey k\r\n"),
             Some((true, false))
         );
+        assert_eq!(head("/?api_key=k", ""), Some((true, false)));
         assert_eq!(head("/", "X-API-Key: wrong\r\n"), Some((false, false)));
     }
 }

@@ -1,13 +1,18 @@
-//! The API's key: made, presented, compared.
+//! The API's keys: made, presented, compared, and what each may do.
 
 use super::Control;
+use super::api::{Command, Method, Scope};
 use super::error::Refusal;
-use crate::config::ApiKey;
+use crate::config::{ApiAccess, ApiKey, NamedKey, digest_of};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::Response;
+use myriad_shard::Namespaces;
+use myriad_wire::http::query_pairs;
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
@@ -17,10 +22,10 @@ const KEY_BYTES: usize = 16;
 
 const ADVICE: &str = "send it as the header X-API-Key: KEY, or Authorization: apikey KEY";
 
-/// The key to ask for; none when the API is open.
+/// The key to ask for; none when the API is open, or has only keys with names.
 pub(crate) fn decide(configured: &ApiKey) -> io::Result<Option<Arc<str>>> {
     match configured {
-        ApiKey::Open => Ok(None),
+        ApiKey::Open | ApiKey::None => Ok(None),
         ApiKey::Configured(key) => Ok(Some(Arc::from(&**key))),
         ApiKey::Generated => generate().map(Some),
     }
@@ -37,76 +42,222 @@ fn generate() -> io::Result<Arc<str>> {
     Ok(key.into())
 }
 
-/// Lets requests with the right key pass.
-pub(crate) async fn require(
-    State(control): State<Arc<Control>>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Refusal> {
-    if let Some(key) = &control.key {
-        let headers = request.headers();
-        match presented(|name| headers.get(name).map(HeaderValue::as_bytes)) {
-            None => {
-                return Err(Refusal::unauthorized(format!(
-                    "the API needs its key: {ADVICE}"
-                )));
-            }
-            Some(other) if !equal(key.as_bytes(), other) => {
-                return Err(Refusal::unauthorized(format!(
-                    "this is not the API's key: {ADVICE}"
-                )));
-            }
-            Some(_) => {}
+/// What a key may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rights {
+    /// Methods that it may call; none: all.
+    pub(crate) methods: Option<Vec<Method>>,
+    /// Namespaces of the channels that it may use, `""` for channels without one; none: all, and the whole server.
+    pub(crate) namespaces: Option<Vec<Box<str>>>,
+}
+
+/// Who may call the API.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// None: the API is open.
+    keys: Option<Vec<Arc<NamedKey>>>,
+}
+
+impl Keys {
+    /// `lone` is the key that [`decide`] has decided on.
+    pub(crate) fn new(access: &ApiAccess, lone: Option<&str>) -> Self {
+        if access.lone == ApiKey::Open {
+            return Self { keys: None };
+        }
+        let lone = lone.map(NamedKey::lone);
+        let keys = lone.into_iter().chain(access.keys.iter().cloned());
+        Self {
+            keys: Some(keys.map(Arc::new).collect()),
         }
     }
+
+    /// This key alone.
+    #[cfg(test)]
+    pub(super) fn lone(key: &str) -> Self {
+        Self {
+            keys: Some(vec![Arc::new(NamedKey::lone(key))]),
+        }
+    }
+
+    /// Nobody needs a key.
+    pub(crate) fn is_open(&self) -> bool {
+        self.keys.is_none()
+    }
+
+    /// The key with this text. Takes the same time for every text: all keys are compared, and only their digests.
+    pub(super) fn find(&self, presented: &[u8]) -> Option<&Arc<NamedKey>> {
+        let digest = digest_of(presented);
+        let mut found = None;
+        for key in self.keys.iter().flatten() {
+            if verify_slices_are_equal(&key.digest, &digest).is_ok() {
+                found = Some(key);
+            }
+        }
+        found
+    }
+}
+
+/// Who calls: the name of its key. An open API has callers without one.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller(Option<Arc<NamedKey>>);
+
+impl Caller {
+    /// What metrics call it.
+    pub(super) fn name(&self) -> &str {
+        self.0.as_ref().map_or("", |key| &key.name)
+    }
+
+    /// Whether it may carry out any request of a method.
+    pub(super) fn check_method(&self, method: Method) -> Result<(), Refusal> {
+        let Some(key) = &self.0 else {
+            return Ok(());
+        };
+        match &key.rights.methods {
+            Some(methods) if !methods.contains(&method) => Err(Refusal::forbidden(format!(
+                "the key {:?} may not call {name}; add {name:?} to its methods in [[http_api.keys]]",
+                key.name,
+                name = method.name(),
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it may carry out this request.
+    pub(super) fn check(&self, command: &Command<'_>) -> Result<(), Refusal> {
+        self.check_method(command.method())?;
+        let Some(key) = &self.0 else {
+            return Ok(());
+        };
+        let Some(allowed) = &key.rights.namespaces else {
+            return Ok(());
+        };
+        let Scope::Channels(channels) = command.scope() else {
+            return Err(Refusal::forbidden(format!(
+                "the key {:?} is for some namespaces, and {} is about the whole server; use a key without namespaces",
+                key.name,
+                command.method().name(),
+            )));
+        };
+        let foreign = channels
+            .map(|channel| Namespaces::name_of(channel).unwrap_or_default())
+            .find(|namespace| !allowed.iter().any(|allowed| **allowed == **namespace));
+        match foreign {
+            None => Ok(()),
+            Some(namespace) => {
+                let shown = &namespace[..namespace.floor_char_boundary(100)];
+                Err(Refusal::forbidden(format!(
+                    "the key {:?} may not use channels of the namespace {shown:?}; add it to its namespaces in [[http_api.keys]]",
+                    key.name
+                )))
+            }
+        }
+    }
+}
+
+/// Lets requests with a right key pass, and notes whose it is.
+pub(crate) async fn require(
+    State(control): State<Arc<Control>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let keys = control.keys.load();
+    let caller = if keys.is_open() {
+        Caller(None)
+    } else {
+        let headers = request.headers();
+        let header = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+        let Some(presented) = presented(header, request.uri().query()) else {
+            return Err(Refusal::unauthorized(format!(
+                "the API needs its key: {ADVICE}"
+            )));
+        };
+        let Some(key) = keys.find(&presented) else {
+            return Err(Refusal::unauthorized(format!(
+                "this is not the API's key: {ADVICE}"
+            )));
+        };
+        Caller(Some(Arc::clone(key)))
+    };
+    request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }
 
 /// The key that a request presents. `header` gives the first value of a header.
-pub(super) fn presented<'a>(header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
+pub(super) fn presented<'a>(
+    header: impl Fn(&str) -> Option<&'a [u8]>,
+    query: Option<&'a str>,
+) -> Option<Cow<'a, [u8]>> {
     if let Some(key) = header("x-api-key") {
-        return Some(key);
+        return Some(Cow::Borrowed(key));
     }
-    let (scheme, key) = header("authorization")?.split_at_checked("apikey ".len())?;
     // Schemes are compared without regard to case (RFC 9110 section 11.1).
-    scheme
-        .eq_ignore_ascii_case(b"apikey ")
-        .then(|| key.trim_ascii())
-}
-
-/// Compares in a time that depends on the lengths only, so that a key cannot be found byte by byte.
-pub(super) fn equal(key: &[u8], other: &[u8]) -> bool {
-    if key.len() != other.len() {
-        return false;
+    let of_scheme = header("authorization")
+        .and_then(|value| value.split_at_checked("apikey ".len()))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"apikey "));
+    if let Some((_, key)) = of_scheme {
+        return Some(Cow::Borrowed(key.trim_ascii()));
     }
-    let difference = key.iter().zip(other).fold(0, |difference, (a, b)| {
-        std::hint::black_box(difference | (a ^ b))
-    });
-    difference == 0
+    let mut pairs = query_pairs(query?).filter_map(Result::ok);
+    let (_, key) = pairs.find(|(name, _)| name == "api_key")?;
+    Some(match key {
+        Cow::Borrowed(key) => Cow::Borrowed(key.as_bytes()),
+        Cow::Owned(key) => Cow::Owned(key.into_bytes()),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::api::ErrorMode;
 
     #[test]
-    fn keys_are_presented_in_either_header() {
+    fn keys_are_presented_in_either_header_or_in_the_query() {
         let headers = |name: &'static str, value: &'static str| {
-            presented(|wanted| (wanted == name).then_some(value.as_bytes()))
+            presented(|wanted| (wanted == name).then_some(value.as_bytes()), None)
         };
-        assert_eq!(headers("x-api-key", "k1").unwrap(), b"k1");
-        assert_eq!(headers("authorization", "apikey k1").unwrap(), b"k1");
-        assert_eq!(headers("authorization", "ApiKey  k1").unwrap(), b"k1");
+        assert_eq!(*headers("x-api-key", "k1").unwrap(), *b"k1");
+        assert_eq!(*headers("authorization", "apikey k1").unwrap(), *b"k1");
+        assert_eq!(*headers("authorization", "ApiKey  k1").unwrap(), *b"k1");
         assert_eq!(headers("authorization", "Bearer k1"), None);
         assert_eq!(headers("authorization", "apikey"), None);
+        let query = |query: &'static str| presented(|_| None, Some(query));
+        assert_eq!(*query("a=b&api_key=k%2B1").unwrap(), *b"k+1");
+        assert_eq!(query("api_keys=k1"), None);
+        let both = presented(
+            |name| (name == "x-api-key").then_some(b"k1"),
+            Some("api_key=k2"),
+        );
+        assert_eq!(*both.unwrap(), *b"k1");
+    }
+
+    fn keys(lone: ApiKey, names: &[&str]) -> Keys {
+        let named = |name: &&str| NamedKey {
+            name: (*name).into(),
+            ..NamedKey::lone(name)
+        };
+        let access = ApiAccess {
+            lone,
+            keys: names.iter().map(named).collect(),
+            error_mode: ErrorMode::Body,
+        };
+        Keys::new(&access, Some("secret"))
     }
 
     #[test]
-    fn only_the_key_equals_the_key() {
-        assert!(equal(b"secret", b"secret"));
-        for other in [&b"secreT"[..], b"Secret", b"secre", b"secrets", b""] {
-            assert!(!equal(b"secret", other));
+    fn only_a_key_is_a_key() {
+        let keys = keys(ApiKey::Generated, &["a", "b"]);
+        for (text, name) in [("secret", "default"), ("a", "a"), ("b", "b")] {
+            assert_eq!(&*keys.find(text.as_bytes()).unwrap().name, name);
         }
+        for other in [&b"secreT"[..], b"Secret", b"secre", b"secrets", b""] {
+            assert!(keys.find(other).is_none());
+        }
+    }
+
+    #[test]
+    fn an_open_api_has_no_key() {
+        let keys = keys(ApiKey::Open, &[]);
+        assert!(keys.is_open() && keys.find(b"secret").is_none());
     }
 
     #[test]

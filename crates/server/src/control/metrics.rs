@@ -3,6 +3,7 @@
 mod process;
 
 use super::Control;
+use super::api::Method;
 use super::error::Refusal;
 use super::places::Eviction;
 use crate::auth::{Authority, ShownTokens};
@@ -39,6 +40,7 @@ const TEXT_AGE_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Registered {
     registry: Registry,
     requests: RequestCounts,
+    calls: CallCounts,
     connections: ConnectionCounts,
     webhooks: WebhookCounts,
     proxies: ProxyMetrics,
@@ -58,6 +60,27 @@ impl RequestCounts {
                 status: status.as_u16(),
             })
             .inc();
+    }
+}
+
+/// Calls of the API's methods that were carried out, by key; all clones count together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallCounts(Family<CallLabels, Counter>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    key: String,
+    method: &'static str,
+}
+
+impl CallCounts {
+    /// Keys have the names of the configuration, so that strangers can make no label.
+    pub(super) fn count(&self, key: &str, method: Method, count: u64) {
+        let labels = CallLabels {
+            key: key.to_owned(),
+            method: method.name(),
+        };
+        self.0.get_or_create(&labels).inc_by(count);
     }
 }
 
@@ -130,6 +153,12 @@ impl Registered {
             "Requests to the control plane, by route and status",
             requests.0.clone(),
         );
+        let calls = CallCounts::default();
+        ours.register(
+            "api_calls",
+            "Calls of the API's methods, by the name of the key and the method; those of a batch are counted one by one",
+            calls.0.clone(),
+        );
         let connections = ConnectionCounts::registered(ours);
         let webhooks = WebhookCounts::registered(ours);
         let proxies = ProxyMetrics::registered(ours);
@@ -141,6 +170,7 @@ impl Registered {
         Self {
             registry,
             requests,
+            calls,
             connections,
             webhooks,
             proxies,
@@ -152,6 +182,11 @@ impl Registered {
     /// Where requests are counted.
     pub(crate) fn requests(&self) -> &RequestCounts {
         &self.requests
+    }
+
+    /// Where calls of methods are counted.
+    pub(super) fn calls(&self) -> &CallCounts {
+        &self.calls
     }
 
     /// Where the control plane's connections are counted.

@@ -1,10 +1,6 @@
 //! The control plane: an ordinary HTTP server for everything that is not a million connections.
 
 mod admission;
-#[expect(
-    dead_code,
-    reason = "rights of keys will read scopes, and more methods answer more codes"
-)]
 mod api;
 mod asks;
 mod connection;
@@ -21,12 +17,13 @@ mod requests;
 mod stream;
 
 pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
+pub(crate) use api::{ErrorMode, Method};
 pub(crate) use asks::{Answerer, WithTokens, answer};
-pub(crate) use key::decide as decide_key;
+pub(crate) use key::{Keys, Rights, decide as decide_key};
 pub(crate) use metrics::Registered;
 
 use crate::auth::Authority;
-use crate::config::Config;
+use crate::config::{ApiKey, Config};
 use crate::debug_log::{self, PublishLog};
 use crate::error::ServerError;
 use crate::proxy::Application;
@@ -64,7 +61,10 @@ pub(crate) struct Control {
     pub(crate) publish_log: Arc<PublishLog>,
     /// What publications must be, by their channels. A reload replaces it.
     pub(crate) namespaces: ArcSwap<Namespaces>,
-    pub(crate) key: Option<Arc<str>>,
+    /// Who may call the API. A reload replaces it.
+    pub(crate) keys: Arc<ArcSwap<Keys>>,
+    /// The key that was made at the start, if one was.
+    pub(crate) generated_key: Option<Arc<str>>,
     /// Web pages that may use the API beside those of this server's host; none lets every page use it. A reload replaces it.
     pub(crate) allowed_origins: ArcSwap<Option<Arc<[OriginPattern]>>>,
     pub(crate) driver: &'static str,
@@ -92,15 +92,17 @@ impl Control {
         let tokens = tokens.map_err(ServerError::system("start a thread"))?;
         let metrics = Registered::new(mesh.clone(), Arc::clone(&tokens));
         let application = Application::new(config, metrics.proxies())?;
+        let keys = Keys::new(&config.api, key.as_deref());
         let settings = &config.settings;
         Ok(Self {
             mesh,
             tokens,
-            api: Api::default(),
+            api: Api::new(config.api.error_mode),
             publish_log: Arc::new(PublishLog::default()),
             namespaces: ArcSwap::new(Arc::clone(&settings.namespaces)),
-            allowed_origins: ArcSwap::from_pointee(Self::origins(settings, key.is_some())),
-            key,
+            allowed_origins: ArcSwap::from_pointee(Self::origins(settings, !keys.is_open())),
+            keys: Arc::new(ArcSwap::from_pointee(keys)),
+            generated_key: key.filter(|_| config.api.lone == ApiKey::Generated),
             driver,
             stage,
             metrics,
@@ -119,7 +121,8 @@ impl Control {
         let settings = self.settings(config);
         self.tokens.replace(config.tokens.clone());
         self.namespaces.store(Arc::clone(&settings.namespaces));
-        let origins = Self::origins(&settings, self.key.is_some());
+        self.reload_keys(config);
+        let origins = Self::origins(&settings, !self.keys.load().is_open());
         self.allowed_origins.store(Arc::new(origins));
         match Application::new(config, self.metrics.proxies()) {
             Ok(application) => self.application.store(Arc::new(application)),
@@ -134,6 +137,21 @@ impl Control {
         settings.events = debug_log::is_on();
         settings.access.tokens = Some(Arc::<Authority>::clone(&self.tokens));
         settings
+    }
+
+    /// Takes other keys. The key that was made at the start comes back when the file has none again.
+    fn reload_keys(&self, config: &Config) {
+        let lone = match &config.api.lone {
+            ApiKey::Configured(key) => Some(&**key),
+            ApiKey::Generated if self.generated_key.is_none() => {
+                tracing::warn!("the API keeps its keys: a restart makes a new one");
+                return;
+            }
+            ApiKey::Generated => self.generated_key.as_deref(),
+            ApiKey::Open | ApiKey::None => None,
+        };
+        self.api.set_error_mode(config.api.error_mode);
+        self.keys.store(Arc::new(Keys::new(&config.api, lone)));
     }
 
     /// Web pages that may use the API. Without a key every page could publish; with one, the key says who may.
@@ -152,8 +170,8 @@ pub(crate) struct Rules {
     pub(crate) router: Router,
     /// The shards' limits of a request head: both planes give the same verdict.
     pub(crate) limits: HeadLimits,
-    /// The API's key; none when the API is open.
-    pub(crate) key: Option<Arc<str>>,
+    /// Who may call the API.
+    pub(crate) keys: Arc<ArcSwap<Keys>>,
 }
 
 /// The paths that there are, for the sentences of refusals.

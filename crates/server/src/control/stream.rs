@@ -11,7 +11,9 @@
 //! * **The library's own answers are withheld.** They have no body, and a client deserves a sentence.
 
 use super::inbound::{Asked, Fault, Inbound, Next};
+use super::key::Keys;
 use super::places::{Phase, Place};
+use arc_swap::ArcSwap;
 use axum::http::StatusCode;
 use rustix::net::{RecvFlags, SendFlags};
 use std::future::poll_fn;
@@ -47,7 +49,7 @@ pub(super) struct RequestStream {
     outbound: Vec<u8>,
     /// Told of each phase, so that it is known who can make room for others.
     place: Arc<Place>,
-    key: Option<Arc<str>>,
+    keys: Arc<ArcSwap<Keys>>,
     timer: Pin<Box<Sleep>>,
     /// Set when a deadline has passed and input was still unread.
     postponed_until: Option<Instant>,
@@ -79,7 +81,7 @@ impl RequestStream {
         stream: TcpStream,
         inbound: Inbound,
         place: Arc<Place>,
-        key: Option<Arc<str>>,
+        keys: Arc<ArcSwap<Keys>>,
     ) -> Self {
         Self {
             stream,
@@ -87,7 +89,7 @@ impl RequestStream {
             outbound: Vec::new(),
             timer: Box::pin(sleep_until(deadline(&place))),
             place,
-            key,
+            keys,
             postponed_until: None,
             end: None,
             withheld: None,
@@ -202,9 +204,9 @@ impl RequestStream {
 
     /// Gives the library checked bytes, if there are some.
     fn give(&mut self, buffer: &mut ReadBuf<'_>) -> Result<Next, Fault> {
-        let (place, key) = (&self.place, self.key.as_deref());
+        let (place, keys) = (&self.place, &self.keys);
         let next = self.inbound.next(|head| {
-            if Asked::of(head, key).is_keyed {
+            if Asked::of(head, &keys.load()).is_keyed {
                 place.set_keyed();
             }
         })?;

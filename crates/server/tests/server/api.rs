@@ -1,7 +1,8 @@
 //! The HTTP API: its methods, batches of them, and how errors are told.
 
 use crate::support::{
-    Running, api, api_error, next_text, on_both_drivers, options, request, start, until, websocket,
+    Running, api, api_error, metric, next_text, on_both_drivers, options, request, start, until,
+    websocket,
 };
 use myriad_server::{ChannelTable, Count, DriverChoice, NamespaceTable, Options, Span};
 use serde_json::{Value, json};
@@ -27,6 +28,16 @@ fn started(driver: DriverChoice) -> Running {
     };
     start(Options {
         channel: Some(channel),
+        ..options(driver)
+    })
+}
+
+/// Options of a config file, beside those that every test has.
+fn from_text(text: &str, driver: DriverChoice) -> Options {
+    let file: Options = toml::from_str(text).expect("a config file");
+    file.over(Options {
+        dev: None,
+        anonymous: Some(true),
         ..options(driver)
     })
 }
@@ -308,5 +319,54 @@ on_both_drivers! {
         }
         assert_eq!(node["version"], env!("CARGO_PKG_VERSION"));
         assert!(node["uid"].is_string() && node["name"].is_string() && node["uptime"].is_u64());
+    }
+
+    fn keys_have_rights_of_their_own(driver) {
+        let file = r#"
+            [[channel.namespaces]]
+            name = "chat"
+            [[http_api.keys]]
+            name = "all"
+            key = "k-all"
+            [[http_api.keys]]
+            name = "chat"
+            key = "k-chat"
+            methods = ["publish", "broadcast", "info"]
+            namespaces = ["chat"]
+        "#;
+        let server = start(from_text(file, driver));
+        let address = server.address();
+        assert_eq!(server.api_key(), None, "no key was made");
+        let send = |key: &str, path: &str, body: &str| request(address, "POST", path, &format!("X-API-Key: {key}\r\n"), body);
+        for key in ["k-all", "k-chat"] {
+            assert_eq!(send(key, "/api/publish", r#"{"channel": "chat:a", "data": 1}"#).status, 200);
+        }
+        assert_eq!(request(address, "POST", "/api/info?api_key=k-all", "", "{}").status, 200);
+        assert_eq!(send("k-other", "/api/info", "{}").status, 401);
+        assert_eq!(request(address, "POST", "/api/info?api_key=no", "", "{}").status, 401);
+        for (path, body, words) in [
+            ("/api/publish", r#"{"channel": "a", "data": 1}"#, "the namespace \\\"\\\""),
+            ("/api/broadcast", r#"{"channels": ["chat:a", "other:b"], "data": 1}"#, "the namespace \\\"other\\\""),
+            ("/api/presence", "not even JSON", "may not call presence"),
+            ("/api/info", "{}", "the whole server"),
+            ("/api/batch", r#"{"commands": [{"publish": {"channel": "chat:a", "data": 1}}, {"history": {"channel": "chat:a"}}]}"#, "may not call history"),
+            ("/api", r#"{"method": "history", "params": {"channel": "chat:a"}}"#, "may not call history"),
+        ] {
+            let answer = send("k-chat", path, body);
+            assert_eq!(answer.status, 403, "{path} {body}: {answer:?}");
+            assert!(answer.body.contains(words) && answer.body.contains("\"rights\""), "{words}: {answer:?}");
+        }
+        let calls = |key: &str, method: &str| metric(address, &format!("myriad_api_calls_total{{key=\"{key}\",method=\"{method}\"}}"));
+        assert_eq!((calls("all", "publish"), calls("chat", "publish"), calls("all", "info")), (1, 1, 1));
+    }
+
+    fn other_keys_come_with_a_reload(driver) {
+        let file = |key: &str, mode: &str| from_text(&format!("[http_api]\nkey = \"{key}\"\nerror_mode = \"{mode}\""), driver);
+        let server = start(file("first", ""));
+        let address = server.address();
+        let send = |key: &str| request(address, "POST", "/api/rpc", &format!("Authorization: apikey {key}\r\n"), r#"{"method": "x"}"#).status;
+        assert_eq!((send("first"), send("second")), (200, 401));
+        server.reloader().reload(file("second", "transport")).expect("a good file");
+        assert_eq!((send("first"), send("second")), (401, 404));
     }
 }

@@ -96,7 +96,6 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "choose-a-long-one",
                 "The key that API callers must present.",
             )
-            .fixed()
             .secret(),
             Described::depends(
                 "max-connections",
@@ -222,6 +221,7 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "proxies",
                 "Addresses of the application with names, for namespaces that do not use the common ones.",
             ),
+            Described::table("http_api", "Who may call the API, and how it tells errors."),
         ],
     },
 ];

@@ -36,7 +36,12 @@ pub(super) struct Batch<'a> {
 /// A command's name and its answer.
 pub(super) type Answered = (Method, Reply);
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    /// What it asks for.
+    pub(super) fn commands(&self) -> &[Command<'a>] {
+        &self.commands
+    }
+
     /// Carries it out. The answers are in the order of the commands.
     pub(super) async fn answer(self, control: &Control) -> Result<Vec<Answered>, Fault> {
         if self.commands.len() > COMMANDS_MAX {

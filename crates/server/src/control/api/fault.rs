@@ -28,7 +28,8 @@ pub(crate) enum Code {
 
 impl Code {
     /// All of them.
-    pub(crate) const ALL: [Self; 8] = [
+    #[cfg(test)]
+    const ALL: [Self; 8] = [
         Self::Internal,
         Self::UnknownChannel,
         Self::NotFound,
@@ -188,6 +189,31 @@ impl Fault {
             code: self.code.number(),
             message: self.code.text(),
             detail: &self.detail,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::api::Method;
+
+    const PAGE: &str = include_str!("../../../../../docs/api.md");
+
+    #[test]
+    fn the_documentation_lists_every_code() {
+        for code in Code::ALL {
+            let (number, text, status) = code.parts();
+            let row = format!("| {number} | {text} | {} |", status.as_u16());
+            assert!(PAGE.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn the_documentation_lists_every_method() {
+        for method in Method::ALL {
+            let row = format!("\n| `{}` |", method.name());
+            assert!(PAGE.contains(&row), "{row}");
         }
     }
 }

@@ -16,7 +16,7 @@ const FORM: &str = r#"send {"method": "publish", "params": {"channel": "name", "
 /// A command.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Line<'a> {
+struct Line<'a> {
     #[serde(borrow)]
     method: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -26,23 +26,31 @@ pub(super) struct Line<'a> {
     id: Option<&'a RawValue>,
 }
 
-/// Answers every command, in order: one line each.
-pub(super) async fn answer(control: &Control, body: &[u8]) -> Result<String, Refusal> {
+/// Ids of commands, as they were sent.
+type Ids<'a> = Vec<Option<&'a RawValue>>;
+
+/// The commands of a body, and their ids.
+pub(super) fn commands(body: &[u8]) -> Result<(Ids<'_>, Vec<Command<'_>>), Refusal> {
     let (mut ids, mut commands) = (Vec::new(), Vec::new());
     for line in lines(body)? {
         ids.push(line.id);
         commands.push(line.into_command()?);
     }
+    Ok((ids, commands))
+}
+
+/// Answers every command, in order: one line each.
+pub(super) async fn answer(control: &Control, ids: Ids<'_>, commands: Vec<Command<'_>>) -> String {
     let answered = batch::in_order(control, commands).await;
     let mut answers = String::new();
     for (id, (_, reply)) in ids.into_iter().zip(&answered) {
         write(id, reply, &mut answers);
     }
-    Ok(answers)
+    answers
 }
 
-/// The commands of a body.
-pub(super) fn lines(body: &[u8]) -> Result<Vec<Line<'_>>, Refusal> {
+/// The lines of a body.
+fn lines(body: &[u8]) -> Result<Vec<Line<'_>>, Refusal> {
     let lines = serde_json::Deserializer::from_slice(body).into_iter();
     let lines: Vec<Line<'_>> = lines
         .take(batch::COMMANDS_MAX + 1)
@@ -65,7 +73,7 @@ fn malformed(what: &str) -> Refusal {
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn into_command(self) -> Result<Command<'a>, Refusal> {
+    fn into_command(self) -> Result<Command<'a>, Refusal> {
         let Some(method) = Method::named(&self.method) else {
             return Err(malformed(&format!(
                 "method {:?} does not exist",

@@ -48,6 +48,7 @@ macro_rules! methods {
 
         /// A request that was read.
         #[derive(Debug, Deserialize)]
+        #[expect(private_interfaces, reason = "others see only what a command is about")]
         pub(crate) enum Command<'a> {
             $(#[serde(rename = $name)] $(#[$meta])* $variant($request),)*
         }
@@ -87,13 +88,13 @@ macro_rules! methods {
         }
 
         impl Command<'_> {
-            pub(super) fn method(&self) -> Method {
+            pub(in super::super) fn method(&self) -> Method {
                 match self {
                     $(Self::$variant(_) => Method::$variant,)*
                 }
             }
 
-            pub(super) fn scope(&self) -> Scope<'_> {
+            pub(in super::super) fn scope(&self) -> Scope<'_> {
                 match self {
                     $(Self::$variant(request) => request.scope(),)*
                 }

@@ -31,17 +31,19 @@ mod unsubscribe;
 
 #[cfg(test)]
 pub(super) use body::read_body;
-pub(crate) use method::Method;
+pub(crate) use method::{Command, Method, Scope};
 pub(super) use publication::Publication;
 pub(super) use publish::{Unusable, parse};
+pub(crate) use reply::ErrorMode;
 
 use super::Control;
 use super::error::Refusal;
+use super::key::Caller;
 use crate::answers::Answers;
 use asking::QUESTIONS_MAX;
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::post;
 use batch::Batch;
@@ -49,9 +51,10 @@ use body::{BODIES_KIB_MAX, Limit};
 use info::Node;
 use myriad_shard::{InquiryAnswer, Position};
 use reading::read;
-use reply::ErrorMode;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -83,8 +86,8 @@ pub(crate) struct Api {
     pub(crate) positions: Answers<Option<Position>>,
     /// Requests that wait for answers of shards; none where a shard ended.
     pub(crate) inquiries: Answers<Option<InquiryAnswer>>,
-    /// How errors are told, unless a request says.
-    error_mode: ErrorMode,
+    /// Errors are told by statuses, unless a request says otherwise.
+    is_transport: AtomicBool,
     /// Kibibytes of bodies that may be in memory.
     body_kib: Semaphore,
     /// Turns to ask what costs shards milliseconds.
@@ -93,16 +96,33 @@ pub(crate) struct Api {
     node: Node,
 }
 
-impl Default for Api {
-    fn default() -> Self {
+impl Api {
+    /// What is shared by no request yet.
+    pub(crate) fn new(mode: ErrorMode) -> Self {
         Self {
             positions: Answers::default(),
             inquiries: Answers::default(),
-            error_mode: ErrorMode::default(),
+            is_transport: AtomicBool::new(mode == ErrorMode::Transport),
             body_kib: Semaphore::new(BODIES_KIB_MAX),
             questions: Semaphore::new(QUESTIONS_MAX),
             node: Node::new(),
         }
+    }
+
+    /// Says how errors are told from now on.
+    pub(super) fn set_error_mode(&self, mode: ErrorMode) {
+        let is_transport = mode == ErrorMode::Transport;
+        self.is_transport.store(is_transport, Ordering::Relaxed);
+    }
+
+    /// How a request is told errors.
+    fn error_mode(&self, headers: &HeaderMap) -> ErrorMode {
+        let configured = if self.is_transport.load(Ordering::Relaxed) {
+            ErrorMode::Transport
+        } else {
+            ErrorMode::Body
+        };
+        ErrorMode::of(headers, configured)
     }
 }
 
@@ -132,15 +152,43 @@ pub(super) fn known_path(path: &str) -> Option<&'static str> {
     paths.find(|known| *known == path)
 }
 
+/// Who calls. The layer in front of the API notes it.
+fn caller(request: &Request) -> Caller {
+    let caller = request.extensions().get::<Caller>();
+    caller
+        .expect("the keys' layer is in front of every route")
+        .clone()
+}
+
+/// Refuses the request if its key may not carry out all of its commands; counts them otherwise.
+fn admit<'c, 'a: 'c>(
+    control: &Control,
+    caller: &Caller,
+    commands: impl IntoIterator<Item = &'c Command<'a>>,
+) -> Result<(), Refusal> {
+    let mut counts = BTreeMap::new();
+    for command in commands {
+        caller.check(command)?;
+        *counts.entry(command.method()).or_insert(0) += 1;
+    }
+    for (method, count) in counts {
+        control.metrics.calls().count(caller.name(), method, count);
+    }
+    Ok(())
+}
+
 /// Answers a request of one method.
 async fn serve(
     control: Arc<Control>,
     method: Method,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let mode = ErrorMode::of(request.headers(), control.api.error_mode);
+    let mode = control.api.error_mode(request.headers());
+    let caller = caller(&request);
+    caller.check_method(method)?;
     let body = body::receive(&control, request.into_body(), Limit::One).await?;
     let command = read(&body, method.form(), |json| method.read(json))?;
+    admit(&control, &caller, [&command])?;
     let reply = command.answer(&control).await;
     Ok(reply::response(&reply, mode))
 }
@@ -150,9 +198,11 @@ async fn serve_batch(
     State(control): State<Arc<Control>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let mode = ErrorMode::of(request.headers(), control.api.error_mode);
+    let mode = control.api.error_mode(request.headers());
+    let caller = caller(&request);
     let body = body::receive(&control, request.into_body(), Limit::Many).await?;
     let batch: Batch<'_> = read(&body, batch::FORM, |json| Batch::deserialize(json))?;
+    admit(&control, &caller, batch.commands())?;
     Ok(match batch.answer(&control).await {
         Ok(answered) => reply::json(StatusCode::OK, batch::body(&answered)),
         Err(fault) => reply::response(&Err(fault), mode),
@@ -164,7 +214,10 @@ async fn serve_legacy(
     State(control): State<Arc<Control>>,
     request: Request,
 ) -> Result<Response, Refusal> {
+    let caller = caller(&request);
     let body = body::receive(&control, request.into_body(), Limit::Many).await?;
-    let answer = legacy::answer(&control, &body).await?;
+    let (ids, commands) = legacy::commands(&body)?;
+    admit(&control, &caller, &commands)?;
+    let answer = legacy::answer(&control, ids, commands).await;
     Ok(reply::json(StatusCode::OK, answer))
 }

@@ -33,7 +33,7 @@ macro_rules! publication_request {
         $(#[$meta])*
         #[derive(Debug, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
-        pub(in super::super) struct $name<$life> {
+        pub(crate) struct $name<$life> {
             $($(#[$field_meta])* $field: $type,)*
             #[serde(borrow, default, deserialize_with = "super::publication::present")]
             data: Option<&$life serde_json::value::RawValue>,

@@ -41,7 +41,8 @@ impl ErrorMode {
     pub(super) fn of(headers: &HeaderMap, configured: Self) -> Self {
         match headers.get("x-centrifugo-error-mode") {
             Some(value) if value == "transport" => Self::Transport,
-            _ => configured,
+            Some(_) => Self::Body,
+            None => configured,
         }
     }
 }
