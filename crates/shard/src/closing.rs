@@ -91,6 +91,9 @@ impl<R: Reactor> Shard<R> {
             return false;
         }
         self.metrics().count_close(reason);
+        if !self.traces.is_empty() {
+            self.trace_closed(key.index, reason, now);
+        }
         self.note_disconnected(key, reason, told, now);
         self.note_event(Some(key), now, |_| ConnectionEvent::Closed(reason));
         self.inputs.take(&mut self.hub, key.index);
@@ -159,6 +162,9 @@ impl<R: Reactor> Shard<R> {
 
     /// Frees the record, and its credit of the limit of connections.
     pub(crate) fn release(&mut self, key: Key) {
+        if !self.traces.is_empty() {
+            self.end_trace(key.index);
+        }
         self.inputs.take(&mut self.hub, key.index);
         self.forget_peer(key);
         if self.hub.connection(key.index).is_surplus() {

@@ -123,10 +123,32 @@ impl<R: Reactor> Shard<R> {
                 }
             }
         }
+        let outcomes: Vec<Sent> = if self.traces.is_empty() {
+            Vec::new()
+        } else {
+            ops.iter().map(|op| op.sent).collect()
+        };
         drop(ops);
+        if !outcomes.is_empty() {
+            self.trace_runs(targets, runs, &outcomes, now);
+        }
         self.metrics().sent_bytes.add(sent_bytes as u64);
         for (target, sent, run) in unfinished {
             self.note_unfinished(target, sent, run, now);
+        }
+    }
+
+    /// Notes for traces what the kernel took.
+    fn trace_runs(&mut self, targets: &[Target], runs: &[Run], outcomes: &[Sent], now: Now) {
+        for run in runs {
+            for nth in run.targets.clone() {
+                let taken = match outcomes[nth] {
+                    Sent::All => run.frame.len(),
+                    Sent::Partly(bytes) => bytes,
+                    Sent::Failed(_) => 0,
+                };
+                self.trace_heard(targets[nth].connection, &run.frame[..taken], now);
+            }
         }
     }
 

@@ -50,6 +50,7 @@ impl<R: Reactor> Shard<R> {
             Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer, now),
             Message::Settings(settings) => self.handle_settings(&settings),
             Message::Order { id, order } => self.handle_order(id, order),
+            Message::Trace { connection, trace } => self.handle_trace(connection, trace),
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
@@ -91,6 +92,7 @@ impl<R: Reactor> Shard<R> {
             | Message::OnlyConnection(_)
             | Message::Answer { .. }
             | Message::Order { .. }
+            | Message::Trace { .. }
             | Message::Settings(_)
             | Message::Drain { .. } => unreachable!("for the shard"),
         }

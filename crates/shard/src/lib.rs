@@ -37,6 +37,7 @@ mod settings;
 mod shard;
 mod surplus;
 mod thinned;
+mod traces;
 mod transport;
 
 pub use access::{
@@ -62,6 +63,7 @@ pub use session::MembersPage;
 pub use settings::{ProcessLimits, Settings};
 pub use shard::{HandOver, Holdings, Shard, Turn};
 pub use thinned::Thinned;
+pub use traces::{Noted, Trace, TraceEnd, Traced};
 
 pub use myriad_hub::RateLimit;
 pub use myriad_hub::{

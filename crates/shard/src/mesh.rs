@@ -11,12 +11,14 @@ use crate::notices::{Notice, Notices};
 use crate::orders::{Deed, ORDERS_MAX, Order, OrderRefused, Whose};
 use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
 use crate::settings::{ProcessLimits, Settings};
+use crate::traces::{Trace, TraceEnd};
 use myriad_hub::{
-    Asker, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now, Payload, Permit,
-    Pool, Position, PresenceEvent, Publication, ReadHistory, Recover, Recovered, RequestId,
-    ShardSet, Submission, Ticket,
+    Asker, ClientId, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now,
+    Payload, Permit, Pool, Position, PresenceEvent, Publication, ReadHistory, Recover, Recovered,
+    RequestId, ShardSet, Submission, Ticket,
 };
 use myriad_reactor::Waker;
+use myriad_wheel::Key;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,6 +118,8 @@ pub(crate) enum Message {
     Answer { ticket: Ticket, answer: Box<Answer> },
     /// To every shard: other settings.
     Settings(Arc<Settings>),
+    /// Note what this connection says and hears.
+    Trace { connection: Key, trace: Arc<Trace> },
     /// Do something to some connections.
     Order { id: RequestId, order: Arc<Order> },
     /// To every shard: end all connections, evenly over this time.
@@ -392,6 +396,24 @@ impl Mesh {
         }
     }
 
+    /// Begins to note what a client says and hears. The trace goes on until it is dropped, or says that it has ended.
+    #[must_use]
+    pub fn trace(&self, client: ClientId) -> Arc<Trace> {
+        let trace = Arc::<Trace>::default();
+        let place = self.0.client_ids.place_of(client);
+        match place.filter(|(shard, _)| usize::from(*shard) < self.shard_count()) {
+            Some((shard, connection)) => {
+                let message = Message::Trace {
+                    connection,
+                    trace: Arc::clone(&trace),
+                };
+                self.send_or_drop(shard.into(), message);
+            }
+            None => trace.end(TraceEnd::Gone),
+        }
+        trace
+    }
+
     /// Gives an order to a shard. [`ControlPlane::answered`] is called once, when it is carried out.
     pub fn order(&self, shard: usize, id: RequestId, order: Arc<Order>) {
         self.send_or_drop(shard, Message::Order { id, order });
@@ -621,6 +643,7 @@ impl Mesh {
                     self.0.control_plane.answered(id, None);
                 }
             }
+            Message::Trace { trace, .. } => trace.end(TraceEnd::Gone),
             Message::Inquire { id, .. }
             | Message::RemoveHistory { id, .. }
             | Message::Order { id, .. } => {

@@ -29,7 +29,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn flush_batch(&mut self, batch: &[u32], now: Now) {
-        for (index, outcome) in self.send_queues(batch) {
+        for (index, outcome) in self.send_queues(batch, now) {
             let key = self
                 .hub
                 .key_of(index)
@@ -46,7 +46,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// One gathered send per connection. Answers those that the kernel did not take whole.
-    fn send_queues(&mut self, batch: &[u32]) -> Vec<(u32, Sent)> {
+    fn send_queues(&mut self, batch: &[u32], now: Now) -> Vec<(u32, Sent)> {
         let mut slices = Vec::with_capacity(batch.len());
         let mut queues: Vec<(u32, Range<usize>)> = Vec::with_capacity(batch.len());
         for &index in batch {
@@ -81,10 +81,10 @@ impl<R: Reactor> Shard<R> {
                 )
             })
             .collect();
-        self.note_taken(outcomes)
+        self.note_taken(outcomes, now)
     }
 
-    fn note_taken(&mut self, outcomes: Vec<(u32, usize, Sent)>) -> Vec<(u32, Sent)> {
+    fn note_taken(&mut self, outcomes: Vec<(u32, usize, Sent)>, now: Now) -> Vec<(u32, Sent)> {
         let mut unfinished = Vec::new();
         for (index, bytes, sent) in outcomes {
             self.note_happening(
@@ -101,7 +101,13 @@ impl<R: Reactor> Shard<R> {
                 continue;
             }
             self.metrics().sent_bytes.add(bytes as u64);
+            if !self.traces.is_empty() {
+                self.trace_queue(index, bytes, now);
+            }
             self.hub.advance_outbound(index, bytes);
+            if !self.traces.is_empty() && !self.hub.connection(index).has_outbound() {
+                self.trace_boundary(index);
+            }
             if sent != Sent::All {
                 unfinished.push((index, sent));
             } else if self.hub.connection(index).has_outbound() {

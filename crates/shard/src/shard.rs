@@ -10,6 +10,7 @@ use crate::metrics::Metrics;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::surplus::Surplus;
+use crate::traces::Traces;
 use crate::transport::{Judged, Peers};
 use myriad_hub::{CloseReason, Home, Hub, Lease, Now, Phase, marks};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
@@ -56,6 +57,7 @@ pub struct Shard<R: Reactor> {
     pub(crate) inputs: Inputs,
     pub(crate) peers: Peers,
     pub(crate) sessions: Sessions,
+    pub(crate) traces: Traces,
     /// What the control plane asks and takes more than a turn.
     pub(crate) inquiries: Inquiries,
     pub(crate) admission: Admission,
@@ -128,6 +130,7 @@ impl<R: Reactor> Shard<R> {
             home: Home::new(mesh.home_settings(index, &settings), now),
             inputs: Inputs::new(),
             peers: Peers::default(),
+            traces: Traces::default(),
             sessions: Sessions::new(mesh.client_ids()),
             inquiries: Inquiries::default(),
             admission: Admission {

@@ -1,14 +1,17 @@
 //! The HTTP API about connections of users: what it does to them, and what their clients are told.
 
 use crate::support::{
-    Running, api, api_error, next_text, on_both_drivers, options, publish_ok, start, websocket,
+    Running, api, api_error, head, next_text, on_both_drivers, options, publish_ok, start,
+    websocket,
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use myriad_server::{
     ChannelTable, ClientTable, Count, DriverChoice, NamespaceTable, Options, Span, TokenTable,
 };
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, SystemTime};
 use tungstenite::{Message, WebSocket};
 
@@ -142,7 +145,97 @@ fn sorted<'c>(clients: impl IntoIterator<Item = &'c Client>) -> Vec<String> {
     ids
 }
 
+/// The lines of a trace, as they come.
+fn trace(server: &Running, request: &Value) -> Receiver<Value> {
+    let body = request.to_string();
+    let length = format!("Content-Length: {}\r\nConnection: close\r\n", body.len());
+    let mut stream = TcpStream::connect(server.address()).expect("a listening server");
+    let head = head("POST", "/api/trace", &length);
+    stream
+        .write_all(format!("{head}{body}").as_bytes())
+        .expect("sent");
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        // The sizes of chunks stand on lines of their own.
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        for line in lines.filter(|line| line.starts_with('{')) {
+            let line = serde_json::from_str(&line).expect("JSON");
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
 on_both_drivers! {
+    fn a_trace_tells_what_a_connection_says_and_hears(driver) {
+        let server = started(driver);
+        let mut client = Client::of(&server, "42");
+        let mut other = Client::of(&server, "42");
+        let lines = trace(&server, &json!({"client": client.id, "seconds": 100}));
+        // It has begun as soon as it tells of something, which may be the answer to what was said before.
+        while lines.recv_timeout(Duration::from_millis(20)).is_err() {
+            assert!(client.is_alive() && other.is_alive());
+        }
+        assert!(client.is_alive());
+        let next = |wanted: fn(&Value) -> bool| loop {
+            let line = lines.recv_timeout(Duration::from_secs(30)).expect("a line");
+            if wanted(&line) {
+                break line;
+            }
+        };
+        let said = next(|line| line["from"] == "client");
+        assert_eq!(said["message"]["rpc"]["method"], "x");
+        let reply = next(|line| line["from"] == "server");
+        assert_eq!(reply["message"]["error"]["code"], 108);
+        done(&server, "subscribe", json!({"client": client.id, "channel": "a"}));
+        done(&server, "publish", json!({"channel": "a", "data": "seen"}));
+        let push = next(|line| line["message"]["push"]["subscribe"].is_object());
+        assert_eq!(push["message"]["push"]["channel"], "a");
+        let push = next(|line| line["message"]["push"]["pub"].is_object());
+        assert_eq!(push["message"]["push"]["pub"]["data"], "seen");
+        done(&server, "disconnect", json!({"client": client.id, "disconnect": {"code": 4000, "reason": "bye"}}));
+        client.read();
+        client.read();
+        assert_eq!(client.close().0, 4000);
+        assert_eq!(next(|line| line["closed"].is_string())["closed"], "application");
+        let close = next(|line| line["frame"] == "close");
+        assert_eq!((&close["code"], &close["reason"]), (&json!(4000), &json!("bye")));
+        drop(client);
+        assert_eq!(next(|line| line["end"].is_string()), json!({"end": "gone"}));
+        assert!(lines.recv().is_err(), "nothing follows");
+        assert!(other.is_alive());
+    }
+
+    fn a_trace_has_bounds(driver) {
+        let server = started(driver);
+        let mut client = Client::of(&server, "42");
+        let lines = trace(&server, &json!({"client": client.id, "seconds": 100, "bytes": 500}));
+        let end = loop {
+            assert!(client.is_alive());
+            if let Ok(line) = lines.try_recv() && line["end"].is_string() {
+                break line;
+            }
+        };
+        assert_eq!(end, json!({"end": "bytes"}));
+        let lines = trace(&server, &json!({"client": client.id, "seconds": 1}));
+        assert_eq!(lines.iter().last(), Some(json!({"end": "time"})));
+        let gone = Client::of(&server, "42").id.clone();
+        let lines = trace(&server, &json!({"client": gone, "seconds": 100}));
+        assert_eq!(lines.iter().last(), Some(json!({"end": "gone"})));
+        for (request, code) in [
+            (json!({"client": "x"}), 104),
+            (json!({"client": client.id, "seconds": 301}), 107),
+        ] {
+            let error = api_error(server.address(), "trace", &request.to_string());
+            assert_eq!(error["code"], code, "{error}");
+        }
+        let batch = json!({"commands": [{"trace": {"client": client.id}}]});
+        let answer = crate::support::request(server.address(), "POST", "/api/batch", "", &batch.to_string());
+        assert!(answer.body.contains("a trace is a stream"), "{answer:?}");
+    }
+
     fn a_user_is_disconnected(driver) {
         let server = started(driver);
         let mut clients: Vec<_> = (0..5).map(|_| Client::of(&server, "42")).collect();

@@ -90,6 +90,9 @@ impl<R: Reactor> Shard<R> {
 
     /// Text or binary, it does not matter: the format was agreed to.
     fn centrifuge_message(&mut self, key: Key, _kind: Kind, message: &[u8], now: Now) {
+        if !self.traces.is_empty() {
+            self.trace_said(key.index, message, now);
+        }
         self.handle_commands(key, message, now);
     }
 }

@@ -7,7 +7,7 @@ use super::super::Control;
 use super::reply::Reply;
 use super::{
     broadcast, channels, connections, disconnect, history, info, presence, publish, refresh,
-    revoke, rpc, subscribe, unsubscribe,
+    revoke, rpc, subscribe, trace, unsubscribe,
 };
 use serde::Deserialize;
 
@@ -136,6 +136,8 @@ methods! {
     "refresh" Refresh(refresh::Refresh<'a>),
     #[serde(borrow)]
     "connections" Connections(connections::Connections<'a>),
+    #[serde(borrow)]
+    "trace" Trace(trace::Trace<'a>),
     #[serde(borrow)]
     "revoke_token" RevokeToken(revoke::RevokeToken<'a>),
     #[serde(borrow)]

@@ -27,6 +27,7 @@ mod revoke;
 mod rpc;
 mod sending;
 mod subscribe;
+mod trace;
 mod unsubscribe;
 
 #[cfg(test)]
@@ -92,6 +93,8 @@ pub(crate) struct Api {
     body_kib: Semaphore,
     /// Turns to ask what costs shards milliseconds.
     questions: Semaphore,
+    /// Traces that may begin.
+    traces: Arc<Semaphore>,
     /// What is told of this server.
     node: Node,
 }
@@ -105,6 +108,7 @@ impl Api {
             is_transport: AtomicBool::new(mode == ErrorMode::Transport),
             body_kib: Semaphore::new(BODIES_KIB_MAX),
             questions: Semaphore::new(QUESTIONS_MAX),
+            traces: Arc::new(Semaphore::new(trace::TRACES_MAX)),
             node: Node::new(),
         }
     }
@@ -189,7 +193,13 @@ async fn serve(
     let body = body::receive(&control, request.into_body(), Limit::One).await?;
     let command = read(&body, method.form(), |json| method.read(json))?;
     admit(&control, &caller, [&command])?;
-    let reply = command.answer(&control).await;
+    let reply = match command {
+        Command::Trace(trace) => match trace.begin(&control) {
+            Ok(response) => return Ok(response),
+            Err(fault) => Err(fault),
+        },
+        command => command.answer(&control).await,
+    };
     Ok(reply::response(&reply, mode))
 }
 
