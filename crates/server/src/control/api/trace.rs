@@ -274,13 +274,13 @@ fn push(text: &mut String, line: &Value) {
 /// One line for each message of a frame. What is no JSON is protobuf, and one line for the frame.
 fn push_messages(at_ms: u64, from: &str, frame: &[u8], text: &mut String) {
     let head = format!(r#"{{"at_ms":{at_ms},"from":"{from}","#);
-    let mut lines = frame.split(|byte| *byte == b'\n');
+    let lines = frame.split(|byte| *byte == b'\n');
     if !lines.clone().all(is_json) {
         let encoded = BASE64_STANDARD.encode(frame);
         text.push_str(&format!("{head}\"b64message\":\"{encoded}\"}}\n"));
         return;
     }
-    while let Some(line) = lines.next() {
+    for line in lines {
         let line = String::from_utf8_lossy(line);
         text.push_str(&format!("{head}\"message\":{line}}}\n"));
     }
