@@ -32,6 +32,8 @@ fn every_metric_is_documented_and_every_documented_one_exists() {
         ..options(myriad_server::DriverChoice::Auto)
     });
     assert_eq!(get(server.address(), "/healthz").status, 200);
+    // A call of the API, for those that are counted by key and method.
+    publish_ok(server.address(), r#"{"channel": "c", "data": 1}"#);
     let shown = families(&get(server.address(), "/metrics").body);
     let page = include_str!("../../../../docs/metrics.md");
     let rows = page
