@@ -1,7 +1,7 @@
 // Headless Chromium: the one in CHROMIUM, or an installed one, or the one of an npm package.
 
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, renameSync } from 'node:fs';
+import { existsSync, mkdtempSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
@@ -36,7 +36,10 @@ async function unpack() {
     }
     renameSync(folder, unpacked);
   }
-  return { executablePath: join(unpacked, 'chromium'), env: { ...process.env, FONTCONFIG_PATH: join(unpacked, 'fonts') } };
+  // The package's own configuration looks for its fonts in /tmp/fonts. Without any font Chromium ends.
+  const fonts = join(unpacked, 'fonts.conf');
+  writeFileSync(fonts, `<fontconfig><dir>${join(unpacked, 'fonts')}</dir><cachedir>${join(unpacked, 'font-cache')}</cachedir></fontconfig>\n`);
+  return { executablePath: join(unpacked, 'chromium'), env: { ...process.env, FONTCONFIG_FILE: fonts } };
 }
 
 const start = (options) => chromium.launch({ args: ['--no-sandbox'], ...options });
