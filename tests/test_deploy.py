@@ -41,7 +41,8 @@ class DeployTest(unittest.TestCase):
 
     def test_systemd_waits_longer_than_a_drain(self):
         unit = (DEPLOY / "myriad.service").read_text()
-        drain = re.search(r'^drain = "(\d+)s"', (ROOT / "docs" / "serve.md").read_text(), re.M)[1]
+        options = (ROOT / "docs" / "configuration.md").read_text()
+        drain = re.search(r'^\| `drain` \|.*?\| `"(\d+)s"` \|', options, re.M)[1]
         stop = re.search(r"^TimeoutStopSec=(\d+)s$", unit, re.M)[1]
         self.assertGreater(int(stop), int(drain) + 5)
 
