@@ -82,7 +82,7 @@ export class SdkClient {
       ...options,
     });
     this.events = new Events(this.centrifuge, [
-      'connecting', 'connected', 'disconnected', 'error', 'subscribed', 'publication', 'join', 'leave',
+      'connecting', 'connected', 'disconnected', 'error', 'subscribed', 'unsubscribed', 'publication', 'join', 'leave',
     ]);
   }
 
