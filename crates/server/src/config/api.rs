@@ -2,7 +2,7 @@
 
 use super::secrets::SecretText;
 use super::{ApiKey, ConfigError, Options, refuse};
-use crate::control::{ErrorMode, Method, Rights};
+use crate::control::{ErrorMode, Method, Prefix, Rights};
 use aws_lc_rs::digest::{SHA256, digest};
 use myriad_shard::Namespaces;
 use serde::Deserialize;
@@ -28,6 +28,8 @@ pub struct HttpApiTable {
     pub insecure: bool,
     /// `transport`: errors are told by statuses, unless a request says otherwise.
     pub error_mode: String,
+    /// The path in front of every method; none is `/api`.
+    pub handler_prefix: Option<String>,
     /// More keys, with the rights of each.
     pub keys: Vec<ApiKeyTable>,
 }
@@ -56,6 +58,8 @@ pub struct ApiAccess {
     /// Keys with rights of their own.
     pub(crate) keys: Vec<NamedKey>,
     pub(crate) error_mode: ErrorMode,
+    /// Where the methods are.
+    pub(crate) prefix: Prefix,
 }
 
 /// A key of which only a digest is kept.
@@ -104,6 +108,7 @@ impl Options {
         Ok(ApiAccess {
             lone: self.lone_key(table, !keys.is_empty())?,
             keys,
+            prefix: table.prefix()?,
             error_mode: match &*table.error_mode {
                 "" => ErrorMode::Body,
                 "transport" => ErrorMode::Transport,
@@ -149,6 +154,31 @@ fn is_key(key: &str) -> bool {
 }
 
 impl HttpApiTable {
+    /// These, but for what only a restart changes.
+    pub(super) fn with_fixed_of(written: Option<Self>, running: Option<&Self>) -> Option<Self> {
+        let handler_prefix = running.and_then(|table| table.handler_prefix.clone());
+        if written.is_none() && handler_prefix.is_none() {
+            return None;
+        }
+        Some(Self {
+            handler_prefix,
+            ..written.unwrap_or_default()
+        })
+    }
+
+    fn prefix(&self) -> Result<Prefix, ConfigError> {
+        let Some(text) = self.handler_prefix.as_deref() else {
+            return Ok(Prefix::default());
+        };
+        Prefix::parse(text).ok_or_else(|| {
+            refuse(
+                "http_api.handler_prefix",
+                format!("{text:?}"),
+                "choose a path such as \"/api\" or \"/push/v1\": at most 100 letters, digits, - . _ ~ and /, without a / at the end, and no path of the server's own",
+            )
+        })
+    }
+
     fn keys(&self, namespaces: &Namespaces) -> Result<Vec<NamedKey>, ConfigError> {
         if self.keys.len() > KEYS_MAX {
             let advice = format!("choose at most {KEYS_MAX} keys");
@@ -312,6 +342,10 @@ mod tests {
                 "http_api.key",
             ),
             ("[http_api]\nkey = \"a sesame\"".to_owned(), "http_api.key"),
+            (
+                "[http_api]\nhandler_prefix = \"api/\"".to_owned(),
+                "http_api.handler_prefix",
+            ),
             (
                 "api-key = \"sesame\"\n[http_api]\ninsecure = true".to_owned(),
                 "http_api.insecure",

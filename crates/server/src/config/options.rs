@@ -312,6 +312,7 @@ impl Options {
             send_buffer_bytes: running.send_buffer_bytes,
             webhooks: running.webhooks.clone(),
             log_format: running.log_format,
+            http_api: HttpApiTable::with_fixed_of(self.http_api, running.http_api.as_ref()),
             ..self
         }
     }

@@ -25,6 +25,13 @@ const CODES: [(&str, u16); 14] = [
     ("draining", 503),
 ];
 
+/// Codes that the API may answer: a page, not the API, has that of the metrics.
+#[cfg(test)]
+pub(super) fn api_codes() -> Vec<&'static str> {
+    let codes = CODES.into_iter().map(|(code, _)| code);
+    codes.filter(|code| *code != "metrics").collect()
+}
+
 /// An answer other than success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {

@@ -208,7 +208,7 @@ pub(super) fn presented<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::api::ErrorMode;
+    use crate::control::api::{ErrorMode, Prefix};
 
     #[test]
     fn keys_are_presented_in_either_header_or_in_the_query() {
@@ -238,6 +238,7 @@ mod tests {
         let access = ApiAccess {
             lone,
             keys: names.iter().map(named).collect(),
+            prefix: Prefix::default(),
             error_mode: ErrorMode::Body,
         };
         Keys::new(&access, Some("secret"))

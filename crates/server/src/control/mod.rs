@@ -17,7 +17,7 @@ mod requests;
 mod stream;
 
 pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
-pub(crate) use api::{ErrorMode, Method};
+pub(crate) use api::{ErrorMode, Method, Prefix};
 pub(crate) use asks::{Answerer, WithTokens, answer};
 pub(crate) use key::{Keys, Rights, decide as decide_key};
 pub(crate) use metrics::Registered;
@@ -97,7 +97,7 @@ impl Control {
         Ok(Self {
             mesh,
             tokens,
-            api: Api::new(config.api.error_mode),
+            api: Api::new(config.api.prefix.clone(), config.api.error_mode),
             publish_log: Arc::new(PublishLog::default()),
             namespaces: ArcSwap::new(Arc::clone(&settings.namespaces)),
             allowed_origins: ArcSwap::from_pointee(Self::origins(settings, !keys.is_open())),
@@ -175,12 +175,22 @@ pub(crate) struct Rules {
 }
 
 /// The paths that there are, for the sentences of refusals.
-fn paths(control: &Control) -> &'static str {
-    if control.is_development {
-        "/ and /chat (pages), POST /api/METHOD such as /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket, /raw?channel=NAME and /echo"
+fn paths(control: &Control) -> String {
+    let (pages, streams) = if control.is_development {
+        (
+            "/ and /chat (pages), ",
+            "/connection/websocket, /raw?channel=NAME and /echo",
+        )
     } else {
-        "POST /api/METHOD such as /api/publish, GET /healthz, GET /metrics, and WebSocket at /connection/websocket and /raw?channel=NAME (/echo needs --dev)"
-    }
+        (
+            "",
+            "/connection/websocket and /raw?channel=NAME (/echo needs --dev)",
+        )
+    };
+    let api = control.api.prefix().as_str();
+    format!(
+        "{pages}POST {api}/METHOD such as {api}/publish, GET /healthz, GET /metrics, and WebSocket at {streams}"
+    )
 }
 
 /// Paths of streams. The shards serve them; without an upgrade, and on the control plane's own address, requests come here.
@@ -191,7 +201,11 @@ const ECHO: &str = "/echo";
 pub(crate) fn router(control: Arc<Control>) -> Router {
     let keyed = middleware::from_fn_with_state(Arc::clone(&control), key::require);
     let origins = middleware::from_fn_with_state(Arc::clone(&control), origin::require);
-    let mut router = api::router().route_layer(keyed).route_layer(origins);
+    let prefix = control.api.prefix();
+    let mut router = api::router(prefix)
+        .route_layer(keyed)
+        .route_layer(origins)
+        .merge(api::description(prefix));
     for path in STREAMS {
         router = router.route(path, any(stream));
     }
@@ -213,7 +227,7 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
     let route = request
         .extensions()
         .get::<MatchedPath>()
-        .map_or("other", known_route);
+        .map_or("other", |path| known_route(&control, path));
     let response = if asks_for_websocket(request.headers()) {
         axum::response::IntoResponse::into_response(Refusal::bad_request(
             "connection",
@@ -226,9 +240,10 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
     response
 }
 
-fn known_route(path: &MatchedPath) -> &'static str {
+fn known_route(control: &Control, path: &MatchedPath) -> &'static str {
     let mut others = ["/healthz", "/metrics", ECHO].into_iter().chain(STREAMS);
-    api::known_path(path.as_str())
+    let of_api = control.api.prefix().standard(path.as_str());
+    of_api
         .or_else(|| others.find(|route| *route == path.as_str()))
         .unwrap_or("other")
 }

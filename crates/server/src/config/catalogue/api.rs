@@ -20,6 +20,13 @@ pub(in super::super) const HTTP_API: &[Group] = &[Group {
             "",
             "transport: errors are told by the status of the answer, unless a request says otherwise.",
         ),
+        Described::new(
+            "handler_prefix",
+            Text,
+            "/api",
+            "The path in front of every method, as in /api/publish.",
+        )
+        .fixed(),
         Described::table("keys", "A key with a name and rights of its own."),
     ],
 }];

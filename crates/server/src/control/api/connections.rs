@@ -20,9 +20,9 @@ pub(super) const CONNECTIONS_MAX: usize = 1_000;
 /// Connections of a result, unless the request says.
 const CONNECTIONS_DEFAULT: i64 = 100;
 /// Channels of a connection that are named. Their number is told in any case.
-const CHANNELS_MAX: usize = 32;
+pub(super) const CHANNELS_MAX: usize = 32;
 /// Entries of the field `meta`.
-const META_ENTRIES_MAX: usize = 8;
+pub(super) const META_ENTRIES_MAX: usize = 8;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

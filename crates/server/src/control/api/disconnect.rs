@@ -35,7 +35,7 @@ pub(super) struct Disconnect<'a> {
 #[serde(deny_unknown_fields)]
 struct Told<'a> {
     #[serde(default)]
-    code: u32,
+    code: Option<u32>,
     #[serde(borrow, default)]
     reason: Option<Cow<'a, str>>,
     /// Older libraries send it; the code decides.
@@ -52,9 +52,11 @@ impl<'a> Request<'a> for Disconnect<'a> {
     }
 
     async fn answer(self, control: &Control) -> Reply {
-        let (code, reason) = match &self.disconnect {
-            Some(told) if told.code != 0 => (told.code, told.reason.as_deref()),
-            _ => (FORCE_DISCONNECT, None),
+        let told = self.disconnect.as_ref();
+        let code = told.and_then(|told| told.code).filter(|code| *code != 0);
+        let (code, reason) = match code {
+            Some(code) => (code, told.and_then(|told| told.reason.as_deref())),
+            None => (FORCE_DISCONNECT, None),
         };
         let close = ApplicationClose::new(code, reason.unwrap_or_default());
         let close = close.map_err(|error| Fault::bad(format!("field \"disconnect\": {error}")))?;

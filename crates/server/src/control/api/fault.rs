@@ -29,7 +29,7 @@ pub(crate) enum Code {
 impl Code {
     /// All of them.
     #[cfg(test)]
-    const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Internal,
         Self::UnknownChannel,
         Self::NotFound,

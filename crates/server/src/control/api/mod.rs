@@ -16,7 +16,9 @@ mod info;
 mod json;
 mod legacy;
 mod method;
+mod openapi;
 mod orders;
+mod prefix;
 mod presence;
 mod publication;
 mod publish;
@@ -33,6 +35,8 @@ mod unsubscribe;
 #[cfg(test)]
 pub(super) use body::read_body;
 pub(crate) use method::{Command, Method, Scope};
+pub(super) use openapi::router as description;
+pub(crate) use prefix::Prefix;
 pub(super) use publication::Publication;
 pub(super) use publish::{Unusable, parse};
 pub(crate) use reply::ErrorMode;
@@ -87,6 +91,8 @@ pub(crate) struct Api {
     pub(crate) positions: Answers<Option<Position>>,
     /// Requests that wait for answers of shards; none where a shard ended.
     pub(crate) inquiries: Answers<Option<InquiryAnswer>>,
+    /// Where the methods are.
+    prefix: Prefix,
     /// Errors are told by statuses, unless a request says otherwise.
     is_transport: AtomicBool,
     /// Kibibytes of bodies that may be in memory.
@@ -101,16 +107,22 @@ pub(crate) struct Api {
 
 impl Api {
     /// What is shared by no request yet.
-    pub(crate) fn new(mode: ErrorMode) -> Self {
+    pub(crate) fn new(prefix: Prefix, mode: ErrorMode) -> Self {
         Self {
             positions: Answers::default(),
             inquiries: Answers::default(),
+            prefix,
             is_transport: AtomicBool::new(mode == ErrorMode::Transport),
             body_kib: Semaphore::new(BODIES_KIB_MAX),
             questions: Semaphore::new(QUESTIONS_MAX),
             traces: Arc::new(Semaphore::new(trace::TRACES_MAX)),
             node: Node::new(),
         }
+    }
+
+    /// Where the methods are.
+    pub(super) fn prefix(&self) -> &Prefix {
+        &self.prefix
     }
 
     /// Says how errors are told from now on.
@@ -138,22 +150,16 @@ impl Control {
 }
 
 /// The routes of the API.
-pub(super) fn router() -> Router<Arc<Control>> {
+pub(super) fn router(prefix: &Prefix) -> Router<Arc<Control>> {
     let mut router = Router::new()
-        .route(BATCH, post(serve_batch))
-        .route(LEGACY, post(serve_legacy));
+        .route(&prefix.path(BATCH), post(serve_batch))
+        .route(&prefix.path(LEGACY), post(serve_legacy));
     for &method in Method::ALL {
         let serve =
             move |State(control), request| async move { serve(control, method, request).await };
-        router = router.route(method.path(), post(serve));
+        router = router.route(&prefix.path(method.path()), post(serve));
     }
     router
-}
-
-/// The path as a label of metrics, if it is one of the API.
-pub(super) fn known_path(path: &str) -> Option<&'static str> {
-    let mut paths = PATHS.iter().copied().chain([BATCH, LEGACY]);
-    paths.find(|known| *known == path)
 }
 
 /// Who calls. The layer in front of the API notes it.

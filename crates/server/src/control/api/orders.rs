@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Bytes of a user's id.
-const USER_BYTES_MAX: usize = 255;
+pub(super) const USER_BYTES_MAX: usize = 255;
 
 /// Clients in the field `whitelist`.
-const KEPT_MAX: usize = 1_000;
+pub(super) const KEPT_MAX: usize = 1_000;
 
 /// The fields that say whose connections are meant, as sent.
 #[derive(Debug, Default)]

@@ -95,8 +95,8 @@ pub(super) fn response(reply: &Reply, mode: ErrorMode) -> Response {
     json(StatusCode::OK, body)
 }
 
-pub(super) fn json(status: StatusCode, body: String) -> Response {
-    let mut response = Response::new(Body::from(body));
+pub(super) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(
         header::CONTENT_TYPE,

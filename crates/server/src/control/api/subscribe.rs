@@ -2,6 +2,7 @@
 
 use super::super::Control;
 use super::fault::Fault;
+use super::history::Since;
 use super::method::{Request, Scope};
 use super::orders::{self, Overrides, Selection, information, payload, time_left};
 use super::publication::{KEY_BYTES_MAX, options_of};
@@ -40,16 +41,6 @@ pub(super) struct Subscribe<'a> {
     r#override: Option<Overrides>,
 }
 
-/// A client's position.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Since<'a> {
-    #[serde(default)]
-    offset: u64,
-    #[serde(borrow, default)]
-    epoch: Cow<'a, str>,
-}
-
 impl<'a> Request<'a> for Subscribe<'a> {
     const FORM: &'static str = r#"send {"user": "id", "channel": "name"}"#;
 
@@ -59,15 +50,13 @@ impl<'a> Request<'a> for Subscribe<'a> {
 
     async fn answer(self, control: &Control) -> Reply {
         options_of(&control.namespaces.load(), &self.channel)?;
-        let since = match self.recover_since {
-            Some(since) if since.epoch.len() > KEY_BYTES_MAX => {
-                return Err(Fault::bad(format!(
-                    "field \"recover_since.epoch\" has {} bytes; send that of a position",
-                    since.epoch.len()
-                )));
-            }
-            since => since.map(|since| (since.offset, since.epoch.into())),
-        };
+        let since = self.recover_since.map(myriad_shard::Since::from);
+        let epoch_bytes = since.as_ref().map_or(0, |since| since.epoch.len());
+        if epoch_bytes > KEY_BYTES_MAX {
+            return Err(Fault::bad(format!(
+                "field \"recover_since.epoch\" has {epoch_bytes} bytes; send that of a position"
+            )));
+        }
         let wanted = ServerSubscribe {
             channel: self.channel.into(),
             grant: SubscribeGrant {
@@ -76,7 +65,7 @@ impl<'a> Request<'a> for Subscribe<'a> {
                 data: payload(self.data, self.b64data.as_deref())?,
                 overrides: self.r#override.unwrap_or_default().into(),
             },
-            since,
+            since: since.map(|since| (since.offset, since.epoch)),
         };
         let selection = Selection {
             user: self.user,

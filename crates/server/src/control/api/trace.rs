@@ -31,8 +31,8 @@ pub(super) const TRACES_MAX: usize = 8;
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Seconds of a trace, and bytes of its lines: the most, and what a request without a wish gets.
-const SECONDS: (u64, u64) = (300, 10);
-const BYTES: (u64, u64) = (16 << 20, 1 << 20);
+pub(super) const SECONDS: (u64, u64) = (300, 10);
+pub(super) const BYTES: (u64, u64) = (16 << 20, 1 << 20);
 
 /// A message to a client at most; larger ones end the trace.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
