@@ -106,6 +106,11 @@ def memory(pid):
     }
 
 
+def peak_resident_bytes(pid):
+    """The most resident memory that the process has had."""
+    return _kilobytes(f"/proc/{pid}/status", "VmHWM") * 1024
+
+
 def slab_bytes():
     return (_kilobytes("/proc/meminfo", "SReclaimable") + _kilobytes("/proc/meminfo", "SUnreclaim")) * 1024
 

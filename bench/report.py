@@ -225,6 +225,10 @@ def session_notes(run):
         notes.append(f"{question}: {asked['requests']:,} answers of {size}, {rows.times(times['p50'], times['p99'])}")
     if load := run["report"].get("client_publish"):
         notes += _client_publish_notes(load)
+    if "application" in run:
+        asked = run["application"]
+        before, peak = quantity.size(asked["rss_bytes_before"]), quantity.size(asked["rss_bytes_peak"])
+        notes.append(f"{asked['calls']:,} calls, resident {before} before and {peak} at the peak")
     if "others" in run:
         notes.append(f"{run['others']['received']:,} of {run['others']['expected']:,} to the channel's other members")
     return notes

@@ -147,6 +147,16 @@ def api_rate(run):
     return run["api"]["publications_per_s"]
 
 
+def asked_rate(run):
+    """The setup rate; 0 if a client is in about whom the application was not asked."""
+    return setup_rate(run) if run["application"]["calls"] >= run["report"]["setup"]["connected"] else 0
+
+
+def peak_growth(run):
+    """Bytes of resident memory while the clients connected, more than before."""
+    return run["application"]["rss_bytes_peak"] - run["application"]["rss_bytes_before"]
+
+
 def crowd_bytes(run):
     return run["report"]["crowd"]["user_bytes_per_client"]
 
@@ -308,6 +318,11 @@ ROWS = [
         "at least 0.85", ratio("hmac", setup_rate, against="none"), 0.85, at_least=True),
     Row("tokens-100k-es256", "tokens-100k", "the same with a token by ES256", "at least 0.5",
         ratio("es256", setup_rate, against="none"), 0.5, at_least=True),
+    Row("proxy-connect-rate", "proxy-connect",
+        "JSON clients that connect and subscribe while an application is asked about each, both ends and it here",
+        "5,000/s", figure("application", asked_rate), 5_000, at_least=True, shown=per_second),
+    Row("proxy-connect-memory", "proxy-connect", "resident memory of the server at its peak then, less what it had before",
+        "under 128 MiB", figure("application", peak_growth), 128 << 20, shown=quantity.size),
     Row("sessions-1m-memory", "sessions-1m", "user space per idle JSON client with one subscription, at 1M",
         "256 B (384 B at most)", figure("centrifuge-json", user_bytes), 256, shown=byte_count, tolerated=384),
     Row("sessions-1m-crowd", "sessions-1m", "user space of the crowd per idle JSON client, at 1M",

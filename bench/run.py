@@ -91,8 +91,8 @@ def main():
             sys.exit(f"{options.myriad} does not exist. Build it: cargo build --release")
         # SIGTERM must also end the processes of the measurement, so turn it into an exception.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        baseline, floor = build("push", out), build("floor", out)
-        bench = Bench(options.myriad.resolve(), out, baseline, floor, options.baseline_processes)
+        baseline, floor, application = (build(name, out) for name in ("push", "floor", "application"))
+        bench = Bench(options.myriad.resolve(), out, baseline, floor, options.baseline_processes, application)
         for scenario in chosen(options):
             print(f"{scenario.name}: {scenario.connections:,} connections, {scenario.rounds} rounds", flush=True)
             try:

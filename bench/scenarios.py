@@ -4,6 +4,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+import application
 import namespace
 import quantity
 import report
@@ -112,6 +113,7 @@ def everything(connections, rounds, connections_max=None):
         scenario("compressed-100k", 100_000, 5, ("plain", "compressed"), compressed),
         scenario("sessions-100k", 100_000, 5, sessions.PROTOCOLS, sessions.sessions),
         scenario("tokens-100k", 100_000, 3, tokens.KINDS, tokens.with_tokens),
+        scenario("proxy-connect", 50_000, 3, ("application",), application.asked_at_connect),
         scenario("sessions-1m", 1_000_000, 1, ("centrifuge-json",), sessions.sessions),
         scenario("rooms-100k", 100_000, 3, sessions.ROOM_LOADS, sessions.rooms),
         scenario("rooms-100k-clients", 100_000, 3, sessions.ROOM_LOADS, sessions.rooms_by_clients),
