@@ -6,6 +6,7 @@
 use crate::access::{
     ConnectGrant, PublishGrant, RefreshGrant, Refusal, SubscribeGrant, TokenFault,
 };
+use crate::settings::ProcessLimits;
 use myriad_hub::{ClientId, Headers, Now, Payload, Permit, Pool, Ticket};
 use myriad_wheel::Tick;
 use std::net::IpAddr;
@@ -206,6 +207,42 @@ pub(crate) struct AskId {
     pub(crate) serial: u64,
 }
 
+/// A client may have so many asks, however many others wait.
+const SHARE_MIN: u64 = 8;
+/// One client may have this part of the places that are free. So a client that is alone has many, and the more clients want some,
+/// the fewer each has: `n` clients that want all they can get hold `n / (n + 16)` of the places, and never the last ones.
+const SHARE_DIVISOR: u64 = 16;
+
+/// How many asks there may be in the process.
+#[derive(Debug)]
+pub(crate) struct AskPools {
+    /// Of clients that are connected.
+    pub(crate) commands: Pool,
+    /// Of clients that want to connect.
+    pub(crate) connects: Pool,
+}
+
+impl AskPools {
+    pub(crate) fn new(limits: &ProcessLimits) -> Self {
+        Self {
+            commands: Pool::new(limits.asks_max),
+            connects: Pool::new(limits.connect_asks_max),
+        }
+    }
+
+    pub(crate) fn of(&self, question: &Question) -> &Pool {
+        match question {
+            Question::Connect { .. } => &self.connects,
+            _ => &self.commands,
+        }
+    }
+
+    /// How many of the commands' places one client may have now.
+    pub(crate) fn share(&self) -> u64 {
+        SHARE_MIN.max(self.commands.available() / SHARE_DIVISOR)
+    }
+}
+
 /// An ask's share of two limits of the process: how many asks there are, and buffered bytes.
 #[derive(Debug)]
 pub(crate) struct AskPlace {
@@ -220,5 +257,65 @@ impl AskPlace {
             _count: Permit::take(asks, 1, 0)?,
             _bytes: Permit::take(buffered, bytes + OVERHEAD_BYTES, 0)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pools(asks_max: u64) -> AskPools {
+        AskPools::new(&ProcessLimits {
+            asks_max,
+            connect_asks_max: 1,
+            ..ProcessLimits::default()
+        })
+    }
+
+    /// What each of `clients` gets that all take as much as they may.
+    fn held_by_greedy(clients: usize, pools: &AskPools) -> Vec<u64> {
+        let (mut held, mut before) = (vec![0; clients], 0);
+        loop {
+            for held in &mut held {
+                if *held < pools.share() {
+                    *held += pools.commands.take(1, 1);
+                }
+            }
+            let sum = held.iter().sum();
+            if sum == before {
+                return held;
+            }
+            before = sum;
+        }
+    }
+
+    #[test]
+    fn greedy_clients_leave_places_for_others() {
+        for (clients, each) in [(1, 240), (2, 227), (16, 128), (100, 35), (400, 9)] {
+            let pools = pools(4_096);
+            let held = held_by_greedy(clients, &pools);
+            assert!(held.iter().all(|held| held.abs_diff(each) <= 1), "{held:?}");
+            assert!(pools.commands.available() >= SHARE_MIN);
+        }
+    }
+
+    #[test]
+    fn connects_and_commands_take_no_places_of_each_other() {
+        let (pools, memory) = (pools(1), Pool::new(1 << 20));
+        let connect = Question::Connect {
+            token: None,
+            data: None,
+            name: "".into(),
+            version: "".into(),
+            channels: Vec::new(),
+        };
+        let refresh = Question::Refresh { token: None };
+        let take = |question| AskPlace::take(pools.of(question), &memory, 0);
+        let first = take(&connect).expect("nobody has it");
+        assert!(take(&connect).is_none());
+        let second = take(&refresh).expect("connects have their own");
+        assert!(take(&refresh).is_none());
+        drop((first, second));
+        assert!(take(&connect).is_some() && take(&refresh).is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! How shards, and the control plane, reach each other.
 
-use crate::asks::{Ask, AskAnswer, AskId, AskPlace, Question};
+use crate::asks::{Ask, AskAnswer, AskId, AskPlace, AskPools, Question};
 use crate::events::{
     ConnectionEvent, ConnectionName, Event, EventKind, EventLog, Events, Refusals,
 };
@@ -152,7 +152,7 @@ struct Inner {
     connections: Pool,
     buffered: Pool,
     publications: Pool,
-    asks: Pool,
+    asks: AskPools,
     tallies: Tallies,
     orders: Pool,
     draining: AtomicBool,
@@ -221,7 +221,7 @@ impl Mesh {
             connections: Pool::new(limits.connections_max),
             buffered: Pool::new(limits.buffered_bytes_max),
             publications: Pool::new(limits.publication_bytes_max),
-            asks: Pool::new(limits.asks_max),
+            asks: AskPools::new(&limits),
             tallies: Tallies::default(),
             orders: Pool::new(ORDERS_MAX),
             draining: AtomicBool::new(false),
@@ -423,7 +423,12 @@ impl Mesh {
     /// `text_bytes` is the size of the command, if it is kept beside the question.
     pub(crate) fn ask_place(&self, question: &Question, text_bytes: usize) -> Option<AskPlace> {
         let bytes = question.bytes() + text_bytes as u64;
-        AskPlace::take(&self.0.asks, &self.0.buffered, bytes)
+        AskPlace::take(self.0.asks.of(question), &self.0.buffered, bytes)
+    }
+
+    /// How many commands of one connected client may wait for the control plane now.
+    pub(crate) fn ask_share(&self) -> u64 {
+        self.0.asks.share()
     }
 
     /// Asks the control plane.
@@ -518,7 +523,8 @@ impl Mesh {
             buffered_bytes_max: self.0.buffered.available(),
             publication_bytes_max: self.0.publications.available(),
             history_bytes_max: self.0.limits.history_bytes_max,
-            asks_max: self.0.asks.available(),
+            asks_max: self.0.asks.commands.available(),
+            connect_asks_max: self.0.asks.connects.available(),
             compression: self.0.limits.compression,
         }
     }

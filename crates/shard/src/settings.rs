@@ -19,8 +19,11 @@ pub struct ProcessLimits {
     pub publication_bytes_max: u64,
     /// Bytes of history that channels keep, all homes together. Past it, the oldest publications are dropped.
     pub history_bytes_max: u64,
-    /// Commands of clients that may wait for the control plane, all shards together. Past it, a client gets error 100.
+    /// Commands of connected clients that may wait for the control plane, all shards together. Past it, a client gets error 100.
     pub asks_max: u64,
+    /// Connect commands that may wait for the control plane, all shards together. They have places of their own: strangers who
+    /// come in a crowd take none of the places of clients that are connected. Past it, a client gets error 100.
+    pub connect_asks_max: u64,
     /// As in [`Settings`]. With compression, a publication may hold several frames of the same data.
     pub compression: Compression,
 }
@@ -33,6 +36,8 @@ impl Default for ProcessLimits {
             publication_bytes_max: 256 << 20,
             history_bytes_max: 256 << 20,
             asks_max: 4096,
+            // What an application that answers 4,000 a second can take within the time that connects wait.
+            connect_asks_max: 16_384,
             compression: Compression::default(),
         }
     }

@@ -7,7 +7,7 @@ use super::proxy_tables::{
 use super::tables::{ChannelTable, ClientTable, NamespaceTable};
 use super::{ConfigError, Options, refuse};
 use crate::proxy::{
-    ApplicationSettings, Methods, OWN_HEADERS, ProxySettings, Untellable, disconnect_refusal,
+    ApplicationSettings, Asks, Methods, OWN_HEADERS, ProxySettings, Untellable, disconnect_refusal,
     error_refusal,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -41,8 +41,12 @@ impl Options {
         let proxy = &channel.proxy;
         let none = RpcTable::default();
         let rpc = self.rpc.as_ref().unwrap_or(&none);
+        let connect = client.connect.switched("client.proxy.connect")?;
         let settings = ApplicationSettings {
-            connect: client.connect.switched("client.proxy.connect")?,
+            connect: connect.map(|connect| ProxySettings {
+                asks: Asks::Connects,
+                ..connect
+            }),
             refresh: client.refresh.switched("client.proxy.refresh")?,
             subscribe: proxy.subscribe.settings_of("channel.proxy.subscribe")?,
             publish: proxy.publish.settings_of("channel.proxy.publish")?,
@@ -141,6 +145,7 @@ impl ProxyTable {
         }
         Ok(Some(ProxySettings {
             name: name.into(),
+            asks: Asks::Commands,
             endpoint: parse_endpoint(key("endpoint"), endpoint)?,
             timeout: timeout.0,
             calls_max,

@@ -52,6 +52,7 @@ async fn within(deadline: Now, answer: impl Future<Output = AskAnswer>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::Application;
     use myriad_shard::ErrorCode;
     use std::future::{pending, ready};
 
@@ -77,6 +78,20 @@ mod tests {
         };
         assert!(run(within(deadline, slow)).is_some());
         assert!(run(within(deadline, pending())).is_none());
+    }
+
+    /// Bytes of the future that `make` would make.
+    fn size_made<A, F: Future>(_: impl Fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Thousands of asks may wait for the application at once.
+    #[test]
+    fn an_ask_that_waits_is_small() {
+        let bytes = size_made(|(mesh, ask, answerer)| {
+            super::answer(mesh, ask, WithTokens::<Arc<Application>> { ..answerer })
+        });
+        assert!(bytes <= 4096, "{bytes}");
     }
 
     #[test]

@@ -1,24 +1,30 @@
 //! One proxy: calls to one address of the application, over HTTP.
 //!
-//! A bounded number of calls is under way, and a bounded number waits for a place. A proxy whose application fails again and
+//! A bounded number of calls is under way, and a bounded number waits for a place ([`Places`]). A proxy whose application fails again and
 //! again is left alone for a while ([`Circuit`]). What the application sends is bounded in time and in bytes.
 
 use super::circuit::{Change, Circuit};
 use super::metrics::{Counted, Outcome, ProxyCounts};
 use super::names::{Names, ask_system};
-use super::settings::ProxySettings;
+use super::places::{Bounds, NoPlace, Place, Places};
+use super::settings::{Asks, ProxySettings};
 use axum::http::{HeaderMap, StatusCode};
-use myriad_shard::Refusal;
+use myriad_shard::{ClientId, Refusal};
 use std::error::Error;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 /// Calls that may wait for a place, for each that may be under way.
 const WAITING_PER_CALL: usize = 4;
+/// Connects that may wait for a place. Each is the only one of its client: a crowd that comes at once is no reason to turn clients
+/// away whom the application could let in within their time. Shards bound them, too (`ProcessLimits::connect_asks_max`).
+const CONNECTS_WAITING_MAX: usize = 16_384;
+/// A connect waits so long for its place and its answer together: a shard answers the client after 4 s.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(4);
+/// The least that a connect waits for a place, if its proxy has 4 s for an answer.
+const CONNECT_WAIT_MIN: Duration = Duration::from_millis(500);
 /// Idle connections to the application are closed after this: before common servers do it, 5 s and later. A call on a connection
 /// that closes just then would fail.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -55,6 +61,8 @@ pub(super) fn http_client(has_tls: bool) -> reqwest::Result<reqwest::Client> {
 pub(super) enum CallFault {
     /// As many calls are under way and wait as may be.
     Busy,
+    /// The client has its share of these calls.
+    Share,
     /// The circuit is open.
     CircuitOpen,
     /// No answer in time.
@@ -72,7 +80,7 @@ pub(super) enum CallFault {
 impl CallFault {
     pub(super) fn outcome(&self) -> Outcome {
         match self {
-            Self::Busy => Outcome::Busy,
+            Self::Busy | Self::Share => Outcome::Busy,
             Self::CircuitOpen => Outcome::CircuitOpen,
             Self::Timeout(_) => Outcome::Timeout,
             Self::Unreachable(_) => Outcome::Unreachable,
@@ -93,7 +101,7 @@ impl CallFault {
                     | StatusCode::SERVICE_UNAVAILABLE
                     | StatusCode::GATEWAY_TIMEOUT
             ),
-            Self::Busy | Self::CircuitOpen | Self::TooLarge(_) => false,
+            Self::Busy | Self::Share | Self::CircuitOpen | Self::TooLarge(_) => false,
         }
     }
 }
@@ -102,6 +110,7 @@ impl fmt::Display for CallFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy => f.write_str("too many calls are under way and wait"),
+            Self::Share => f.write_str("the client has too many calls under way"),
             Self::CircuitOpen => f.write_str("the application is left alone for a while"),
             Self::Timeout(timeout) => write!(f, "no answer within {timeout:?}"),
             Self::Unreachable(cause) => write!(f, "cannot connect: {cause}"),
@@ -126,8 +135,7 @@ pub(super) enum Called {
 pub(super) struct Proxy {
     settings: ProxySettings,
     http: reqwest::Client,
-    places: Semaphore,
-    waiting: AtomicUsize,
+    places: Places<ClientId>,
     circuit: Circuit,
     counts: ProxyCounts,
     log: LogGate,
@@ -136,10 +144,15 @@ pub(super) struct Proxy {
 impl Proxy {
     pub(super) fn new(settings: ProxySettings, http: reqwest::Client, counts: ProxyCounts) -> Self {
         Self {
-            places: Semaphore::new(settings.calls_max),
+            places: Places::new(Bounds {
+                calls_max: settings.calls_max,
+                waiting_max: match settings.asks {
+                    Asks::Connects => CONNECTS_WAITING_MAX,
+                    Asks::Commands => settings.calls_max * WAITING_PER_CALL,
+                },
+            }),
             settings,
             http,
-            waiting: AtomicUsize::new(0),
             circuit: Circuit::default(),
             counts,
             log: LogGate::default(),
@@ -154,17 +167,24 @@ impl Proxy {
         &self.counts
     }
 
-    /// Calls the application. The fault is neither counted nor logged yet.
+    /// Calls the application for a client. `request` writes the headers and the body, once there is a place for the call. The
+    /// fault is neither counted nor logged yet.
     pub(super) async fn call(
         &self,
-        headers: HeaderMap,
-        body: Vec<u8>,
+        client: ClientId,
+        request: impl FnOnce() -> (HeaderMap, Vec<u8>),
     ) -> Result<Called, CallFault> {
         // Before the wait as well: nobody waits for what will fail at once.
         if self.circuit.is_open(Instant::now()) {
             return Err(CallFault::CircuitOpen);
         }
-        let _place = self.place().await?;
+        let _place = self.place(client).await?;
+        let (headers, body) = request();
+        // In a box of its own, because thousands of calls may wait for a place and need little memory until they have it.
+        Box::pin(self.attempt(headers, body)).await
+    }
+
+    async fn attempt(&self, headers: HeaderMap, body: Vec<u8>) -> Result<Called, CallFault> {
         let begun = Instant::now();
         let attempt = self.circuit.begin(begun);
         let attempt = attempt.map_err(|_| CallFault::CircuitOpen)?;
@@ -190,15 +210,22 @@ impl Proxy {
     }
 
     /// A place among the calls, once there is one.
-    async fn place(&self) -> Result<SemaphorePermit<'_>, CallFault> {
-        if let Ok(place) = self.places.try_acquire() {
+    async fn place(&self, client: ClientId) -> Result<Place<'_, ClientId>, CallFault> {
+        let fault = |no_place| match no_place {
+            NoPlace::Full | NoPlace::Late => CallFault::Busy,
+            NoPlace::Share => CallFault::Share,
+        };
+        if let Some(place) = self.places.take_free(client).map_err(fault)? {
             return Ok(place);
         }
-        let _waiting = Waiting::begin(&self.waiting, self.settings.calls_max)?;
+        let patience = match self.settings.asks {
+            Asks::Connects => CONNECT_PATIENCE
+                .saturating_sub(self.settings.timeout)
+                .max(CONNECT_WAIT_MIN),
+            Asks::Commands => self.settings.timeout,
+        };
         let _shown = Counted::new(&self.counts.waiting);
-        let place = timeout(self.settings.timeout, self.places.acquire()).await;
-        // The semaphore is never closed.
-        place.ok().and_then(Result::ok).ok_or(CallFault::Busy)
+        self.places.wait(client, patience).await.map_err(fault)
     }
 
     async fn exchange(&self, headers: HeaderMap, body: Vec<u8>) -> Result<Called, CallFault> {
@@ -275,28 +302,6 @@ fn fault_of(error: &reqwest::Error) -> CallFault {
         CallFault::Unreachable(cause.to_string())
     } else {
         CallFault::Broken(cause.to_string())
-    }
-}
-
-/// A call that waits for a place.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn begin(waiting: &'a AtomicUsize, calls_max: usize) -> Result<Self, CallFault> {
-        let before = waiting.fetch_add(1, Ordering::Relaxed);
-        // From here on its drop takes it back.
-        let this = Self(waiting);
-        if before < calls_max * WAITING_PER_CALL {
-            Ok(this)
-        } else {
-            Err(CallFault::Busy)
-        }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! * [`ApplicationSettings`] is what was configured; `config` checks it.
 //! * [`Application`] answers the questions of shards. It chooses the proxy, makes the call and reads the answer.
-//! * A proxy (`caller.rs`) is one address: its bounds, its circuit (`circuit.rs`), its figures (`metrics.rs`), its host (`names.rs`).
+//! * A proxy (`caller.rs`) is one address: its places (`places.rs`), its circuit (`circuit.rs`), its figures (`metrics.rs`), its host (`names.rs`).
 //! * `request.rs` writes what is asked, `answer.rs` and `grants.rs` read what is answered. Nothing of an answer is trusted.
 
 mod answer;
@@ -11,6 +11,7 @@ mod circuit;
 mod grants;
 mod metrics;
 mod names;
+mod places;
 mod request;
 mod settings;
 #[cfg(test)]
@@ -19,7 +20,7 @@ mod tests;
 pub(crate) use answer::{Untellable, disconnect_refusal, error_refusal};
 pub(crate) use metrics::ProxyMetrics;
 pub(crate) use request::OWN_HEADERS;
-pub(crate) use settings::{ApplicationSettings, Methods, ProxySettings};
+pub(crate) use settings::{ApplicationSettings, Asks, Methods, ProxySettings};
 
 use crate::config::Config;
 use crate::control::Answerer;
@@ -344,10 +345,15 @@ async fn call(
 ) -> Result<Vec<u8>, AskAnswer> {
     // The client sent bytes, and the operator's application reads JSON.
     let fields = fields.map_err(|NotJson| refused(ErrorCode::BadRequest))?;
-    let headers = headers(proxy.settings(), asker);
-    match proxy.call(headers, fields.body()).await {
+    let request = || (headers(proxy.settings(), asker), fields.body());
+    match proxy.call(asker.client, request).await {
         Ok(Called::Body(body)) => Ok(body),
         Ok(Called::Refused(refusal)) => Err(counted_refusal(proxy, refusal)),
+        Err(CallFault::Share) => {
+            proxy.counts().count(CallFault::Share.outcome());
+            // What one client does fills no log.
+            Err(refused(ErrorCode::TooManyRequests))
+        }
         Err(fault) => {
             proxy.counts().count(fault.outcome());
             // A line for each call that is not made would say nothing that the line about the circuit does not.

@@ -8,11 +8,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What a proxy is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Who connects. Its calls wait longer for a place than others, and more of them may wait.
+    Connects,
+    /// What connected clients want.
+    #[default]
+    Commands,
+}
+
 /// An address of the application, and how calls to it are made.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct ProxySettings {
     /// What logs and metrics call it: the path of its table in the config file, or its own name.
     pub(crate) name: Arc<str>,
+    /// What it is asked.
+    pub(crate) asks: Asks,
     /// Where calls go.
     pub(crate) endpoint: Url,
     /// Time for a place among the calls, and then time for the answer.

@@ -16,6 +16,7 @@ use myriad_hub::{Now, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, Tick};
 use myriad_wire::centrifuge::{Decoder, Encoding as Format, ErrorCode, ReplyError, Request};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ pub(super) struct Asks {
     /// Commands that wait behind one that waits, by client and channel.
     behind: HashMap<(Key, Box<str>), Behind>,
     behind_bytes: usize,
+    /// How many asks each client has that has some.
+    by_client: HashMap<Key, u64>,
 }
 
 /// Commands that wait behind another one, as their client wrote them.
@@ -81,19 +84,36 @@ impl Asks {
             let before = self.behind.insert(name, Vec::new());
             assert!(before.is_none(), "one command about a channel at a time");
         }
+        *self.by_client.entry(waiting.ticket.connection).or_default() += 1;
         self.waiting.insert(id, waiting);
         id
     }
 
     /// None if it does not wait any more.
     fn remove(&mut self, id: AskId) -> Option<Waiting> {
-        self.waiting.remove(&id)
+        let waiting = self.waiting.remove(&id)?;
+        self.uncount(waiting.ticket.connection);
+        Some(waiting)
     }
 
     /// Takes out one whose deadline has come.
     fn pop_due(&mut self, now: Tick) -> Option<Waiting> {
-        let next = self.waiting.first_entry()?;
-        (next.key().deadline <= now).then(|| next.remove())
+        let id = *self.waiting.first_key_value()?.0;
+        (id.deadline <= now).then(|| self.remove(id)).flatten()
+    }
+
+    fn uncount(&mut self, client: Key) {
+        if let Entry::Occupied(mut count) = self.by_client.entry(client) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    /// How many asks of a client wait.
+    fn of_client(&self, client: Key) -> u64 {
+        self.by_client.get(&client).copied().unwrap_or(0)
     }
 
     fn next_deadline(&self) -> Option<Tick> {
@@ -124,6 +144,12 @@ impl<R: Reactor> Shard<R> {
             text,
             question,
         } = asking;
+        // What the server asks of its own will is not the client's doing.
+        let is_clients = !text.is_empty();
+        if is_clients && self.sessions.asks.of_client(key) >= self.mesh.ask_share() {
+            self.metrics().asks_refused.add(1);
+            return Err(ErrorCode::TooManyRequests.into());
+        }
         let ticket = self.open_ticket(key, command)?;
         let Some(place) = self.mesh.ask_place(&question, text.len()) else {
             hit!(AskFull);

@@ -4,8 +4,8 @@ use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
 use myriad_shard::{
     Access, ApplicationClose, AskAnswer, ChannelOptions, ChannelProxies, ClientOptions,
-    ConnectGrant, ErrorCode, Namespaces, OptionOverrides, Payload, PublishGrant, Question,
-    RefreshGrant, Refreshed, Refusal, Right, SubscribeGrant, TokenFault, Tokens, Verdict,
+    ConnectGrant, ErrorCode, Namespaces, OptionOverrides, Payload, ProcessLimits, PublishGrant,
+    Question, RefreshGrant, Refreshed, Refusal, Right, SubscribeGrant, TokenFault, Tokens, Verdict,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -233,8 +233,8 @@ fn a_costly_token_is_verified_by_the_control_plane(driver: Driver) {
     );
     assert_eq!(client.close_code(), 3500);
     assert_eq!(
-        node.mesh().available().asks_max,
-        Options::default().asks_max
+        node.mesh().available().connect_asks_max,
+        ProcessLimits::default().connect_asks_max
     );
 }
 

@@ -1,8 +1,8 @@
 //! Commands that wait for the control plane.
 
-use super::client::Client;
+use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
-use myriad_shard::{ErrorCode, Payload, Question};
+use myriad_shard::{Access, AskAnswer, ErrorCode, Payload, Question};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ on_both_drivers!(
     the_control_plane_is_asked_and_its_answer_told,
     a_later_command_may_be_answered_first,
     as_many_commands_wait_as_may,
+    one_client_leaves_places_for_others,
+    a_crowd_that_connects_takes_no_places_of_commands,
     questions_count_against_the_buffered_bytes,
     a_command_is_answered_at_its_deadline,
     the_answer_to_a_client_that_has_gone_is_dropped,
@@ -100,6 +102,58 @@ fn as_many_commands_wait_as_may(driver: Driver) {
     node.answer(held, ErrorCode::NotAvailable);
     assert_eq!(waiting.read()["id"], 2);
     assert_eq!(refused(&node), 1);
+}
+
+fn one_client_leaves_places_for_others(driver: Driver) {
+    let options = Options {
+        asks_max: 32,
+        ..holding()
+    };
+    let node = Node::start(driver, options);
+    let (mut greedy, mut other) = (Client::open(&node), Client::open(&node));
+    let commands: Vec<String> = (0..9).map(|nth| rpc(10 + nth, "a").to_string()).collect();
+    greedy.send_text(commands.join("\n"));
+    let reply = greedy.read();
+    assert_eq!(
+        (&reply["id"], &reply["error"]["code"]),
+        (&json!(18), &json!(111))
+    );
+    let held: Vec<_> = (0..8).map(|_| node.asked()).collect();
+    other.send(&rpc(2, "b"));
+    node.answer(node.asked(), ErrorCode::NotAvailable);
+    assert_eq!(other.read()["id"], 2);
+    // An answer gives its client the place back.
+    for ask in held {
+        node.answer(ask, ErrorCode::NotAvailable);
+        assert_eq!(greedy.read()["error"]["code"], 108);
+    }
+    greedy.send(&rpc(30, "a"));
+    node.answer(node.asked(), ErrorCode::NotAvailable);
+    assert_eq!(greedy.read()["id"], 30);
+}
+
+fn a_crowd_that_connects_takes_no_places_of_commands(driver: Driver) {
+    let options = Options {
+        asks_max: 1,
+        access: Access {
+            connect_proxy: true,
+            ..Access::default()
+        },
+        ..holding()
+    };
+    let node = Node::start(driver, options);
+    let connect = json!({"id": 1, "connect": {}});
+    let mut client = Client(node.connect(PATH));
+    client.send(&connect);
+    node.grant(node.asked(), AskAnswer::Connect(Box::default()));
+    assert_eq!(client.read()["id"], 1);
+    let mut crowd: Vec<_> = (0..20).map(|_| Client(node.connect(PATH))).collect();
+    crowd.iter_mut().for_each(|client| client.send(&connect));
+    let waiting: Vec<_> = crowd.iter().map(|_| node.asked()).collect();
+    client.send(&rpc(2, "a"));
+    node.answer(node.asked(), ErrorCode::NotAvailable);
+    assert_eq!(client.read()["error"]["code"], 108);
+    drop(waiting);
 }
 
 fn questions_count_against_the_buffered_bytes(driver: Driver) {
@@ -204,9 +258,9 @@ fn answered_commands_leave_no_tickets(driver: Driver) {
     };
     let node = Node::start(driver, options);
     let mut client = Client::open(&node);
-    // As many as a client may have open, twice: the first ones are answered at their deadline.
-    for round in 0..2 {
-        let commands: Vec<String> = (0..256)
+    // More than a client may have open, in parts: each part is answered at its deadline.
+    for round in 0..3 {
+        let commands: Vec<String> = (0..100)
             .map(|nth| rpc(1_000 * (round + 1) + nth, "a").to_string())
             .collect();
         client.send_text(commands.join("\n"));

@@ -46,7 +46,7 @@ const CALLS: Group = Group {
             "calls_max",
             Count,
             "256",
-            "Calls under way; four times as many wait for a place.",
+            "Calls under way; four times as many wait for a place, and of connects 16,384.",
         ),
         Described::new(
             "answer_bytes_max",

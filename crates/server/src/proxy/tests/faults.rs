@@ -5,6 +5,7 @@ use crate::proxy::caller::{CallFault, Called, http_client};
 use crate::proxy::grants::{Against, read_connect, read_publish, read_rpc, read_subscribe};
 use crate::proxy::metrics::Outcome;
 use axum::http::StatusCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -14,8 +15,16 @@ fn proxy(settings: ProxySettings) -> Proxy {
     Proxy::new(settings, http_client(false).unwrap(), counts)
 }
 
+/// A call of a client of its own.
 async fn call(proxy: &Proxy) -> Result<Called, CallFault> {
-    proxy.call(HeaderMap::new(), b"{}".to_vec()).await
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let client = LAST.fetch_add(1, Ordering::Relaxed);
+    call_of(proxy, u128::from(client)).await
+}
+
+async fn call_of(proxy: &Proxy, client: u128) -> Result<Called, CallFault> {
+    let request = || (HeaderMap::new(), b"{}".to_vec());
+    proxy.call(ClientId(client.to_be_bytes()), request).await
 }
 
 /// An address where nobody listens.
@@ -330,6 +339,61 @@ fn calls_and_those_that_wait_are_bounded() {
 }
 
 #[test]
+fn one_client_holds_no_more_than_its_share_of_a_proxy() {
+    run(async {
+        let gate = Arc::new(Semaphore::new(0));
+        let app = App::always(Act::Gated(Arc::clone(&gate), "{}".into())).await;
+        let proxy = Arc::new(proxy(ProxySettings {
+            calls_max: 4,
+            ..settings(app.address)
+        }));
+        let spawned = |client| {
+            let proxy = Arc::clone(&proxy);
+            tokio::spawn(async move { call_of(&proxy, client).await })
+        };
+        let greedy: Vec<_> = (0..8).map(|_| spawned(1)).collect();
+        until(|| proxy.counts().waiting.get() == 4 && app.seen().len() == 4).await;
+        assert_eq!(call_of(&proxy, 1).await, Err(CallFault::Share));
+        // Another client's call goes before those that wait already, but for the first.
+        let other = spawned(2);
+        until(|| proxy.counts().waiting.get() == 5).await;
+        gate.add_permits(2);
+        until(|| app.seen().len() == 6).await;
+        assert_eq!(proxy.counts().waiting.get(), 3);
+        gate.add_permits(20);
+        for call in greedy.into_iter().chain([other]) {
+            assert!(call.await.unwrap().is_ok());
+        }
+    });
+}
+
+#[test]
+fn a_crowd_that_connects_waits() {
+    run(async {
+        let gate = Arc::new(Semaphore::new(0));
+        let app = App::always(Act::Gated(Arc::clone(&gate), "{}".into())).await;
+        let proxy = Arc::new(proxy(ProxySettings {
+            calls_max: 2,
+            asks: Asks::Connects,
+            // A place that is free only later than this is still in time.
+            timeout: Duration::from_millis(1_500),
+            ..settings(app.address)
+        }));
+        let calls: Vec<_> = (0..500)
+            .map(|_| {
+                let proxy = Arc::clone(&proxy);
+                tokio::spawn(async move { call(&proxy).await })
+            })
+            .collect();
+        until(|| proxy.counts().waiting.get() == 498).await;
+        gate.add_permits(500);
+        for call in calls {
+            assert!(call.await.unwrap().is_ok());
+        }
+    });
+}
+
+#[test]
 fn a_wait_for_a_place_has_an_end() {
     run(async {
         let app = App::always(Act::Silent).await;
@@ -420,7 +484,7 @@ fn a_call_that_was_given_up_frees_its_place() {
             ..settings(app.address)
         });
         tokio::select! {
-            _ = proxy.call(HeaderMap::new(), b"silent".to_vec()) => panic!("an answer"),
+            _ = proxy.call(ClientId([0; 16]), || (HeaderMap::new(), b"silent".to_vec())) => panic!("an answer"),
             () = until(|| app.seen().len() == 1) => {}
         }
         assert_eq!(proxy.counts().under_way.get(), 0);

@@ -5,7 +5,7 @@ mod faults;
 mod grants;
 
 use super::caller::Proxy;
-use super::{Application, ApplicationSettings, Methods, ProxyMetrics, ProxySettings};
+use super::{Application, ApplicationSettings, Asks, Methods, ProxyMetrics, ProxySettings};
 use crate::control::Answerer;
 use app::{Act, App};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -32,6 +32,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 fn settings(address: SocketAddr) -> ProxySettings {
     ProxySettings {
         name: "tried".into(),
+        asks: Asks::Commands,
         endpoint: format!("http://{address}/path?secret=1").parse().unwrap(),
         timeout: PATIENCE,
         calls_max: 4,
