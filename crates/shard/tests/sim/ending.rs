@@ -210,7 +210,9 @@ impl World {
         assert!(overloaded <= closes(CloseReason::Overloaded));
         let all: u64 = REFUSALS.iter().map(|label| refusals(label)).sum();
         let refused = all - late - full - draining - overloaded;
-        assert_eq!(refused, closes(CloseReason::Refused));
+        let closed = closes(CloseReason::Refused);
+        let is_exact = !self.scene.plan.limits_strangers;
+        assert!(refused == closed || !is_exact && refused < closed);
     }
 
     /// Connections ended so far, by reason.

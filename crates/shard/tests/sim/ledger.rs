@@ -6,7 +6,7 @@ use myriad_shard::{
     PublishRefused, RequestId,
 };
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The channel whose publications are too small to say which they are. A peer tells them by their size and order.
 pub(crate) const TINY: usize = 0;
@@ -55,29 +55,47 @@ type Answer = (RequestId, Option<Position>);
 
 /// What shards told the control plane, as it came.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Replies(Arc<Mutex<Vec<Answer>>>, Arc<Mutex<Vec<Ask>>>);
+pub(crate) struct Replies(Arc<Mutex<Told>>);
+
+#[derive(Debug, Default)]
+struct Told {
+    published: Vec<Answer>,
+    asks: Vec<Ask>,
+    answered: Vec<Answered>,
+}
+
+/// The answer to an inquiry or an order; none if its shard has ended.
+type Answered = (RequestId, Option<InquiryAnswer>);
 
 impl ControlPlane for Replies {
-    fn answered(&self, id: RequestId, _answer: Option<InquiryAnswer>) {
-        panic!("nothing was asked by {id:?}");
+    fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>) {
+        self.told().answered.push((id, answer));
     }
 
     fn published(&self, id: RequestId, position: Option<Position>) {
-        self.0.lock().expect("one thread").push((id, position));
+        self.told().published.push((id, position));
     }
 
     fn ask(&self, ask: Ask) {
-        self.1.lock().expect("one thread").push(ask);
+        self.told().asks.push(ask);
     }
 }
 
 impl Replies {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().expect("one thread")
+    }
+
     pub(crate) fn take(&self) -> Vec<Answer> {
-        std::mem::take(&mut *self.0.lock().expect("one thread"))
+        std::mem::take(&mut self.told().published)
     }
 
     pub(crate) fn take_asks(&self) -> Vec<Ask> {
-        std::mem::take(&mut *self.1.lock().expect("one thread"))
+        std::mem::take(&mut self.told().asks)
+    }
+
+    pub(crate) fn take_answers(&self) -> Vec<Answered> {
+        std::mem::take(&mut self.told().answered)
     }
 }
 

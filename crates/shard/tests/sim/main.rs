@@ -14,6 +14,7 @@
 //! `MYRIAD_SIM_SEEDS` is the number of seeds (1000 unless told) and `MYRIAD_SIM_FROM` the first (0). `make sim` runs
 //! 100,000 of them or an hour, and reports what they reached (see `reach`).
 
+mod access;
 mod batches;
 mod compression;
 mod control;
@@ -56,6 +57,7 @@ fn seeds() {
         "seeds that fail: {:?}",
         summary.failures
     );
+    println!("{}\n{}", summary.reach.lines().join("\n"), summary.work);
     if count >= SEEDS {
         summary.reach.check();
     }

@@ -50,6 +50,8 @@ pub(crate) struct Plan {
     pub(crate) has_offers: bool,
     /// Hundreds connect at once.
     pub(crate) has_storms: bool,
+    /// Some are refused who are no strangers to the limit of connections, and some are not even told so.
+    pub(crate) limits_strangers: bool,
     /// Nanoseconds since the process's epoch.
     pub(crate) start: u64,
 }
@@ -87,6 +89,7 @@ impl Plan {
             is_churning,
             has_offers: true,
             has_storms,
+            limits_strangers: false,
             shards: prng.between(1, 4),
             sockets_max: *prng.pick(&[600, 600, 600, 20]),
             payload_bytes_max: (budget + budget / 4).min(kernel_bytes * 16).min(80_000),
@@ -148,6 +151,7 @@ impl Plan {
             is_churning: false,
             has_offers: false,
             has_storms: false,
+            limits_strangers: false,
             start: 0,
         }
     }

@@ -38,13 +38,19 @@ pub(crate) fn run(seed: u64, is_printed: bool) -> Outcome {
         Some(drain) => world.drain(drain.over),
         None => world.leave(),
     }
+    let (mut trace, mut fingerprint) = (world.trace.hash(), world.net.fingerprint());
     let sessions = crate::sessions::run(&mut Prng::new(!seed).fork(), is_printed);
-    world.work.add(&sessions.work);
-    world.reach.merge(sessions.reach);
+    let access = crate::access::run(&mut Prng::new(seed.rotate_left(32) ^ 1).fork(), is_printed);
+    for other in [sessions, access] {
+        world.work.add(&other.work);
+        world.reach.merge(other.reach);
+        trace = trace.rotate_left(1) ^ other.trace.hash();
+        fingerprint = fingerprint.rotate_left(1) ^ other.net.fingerprint();
+    }
     world.work.seeds = 1;
     Outcome {
-        trace: world.trace.hash() ^ sessions.trace.hash().rotate_left(1),
-        fingerprint: world.net.fingerprint() ^ sessions.net.fingerprint().rotate_left(1),
+        trace,
+        fingerprint,
         work: world.work,
         reach: world.reach,
     }
