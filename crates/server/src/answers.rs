@@ -64,6 +64,12 @@ impl<T> Answers<T> {
         self.lock().settle(id, Some(answer));
     }
 
+    /// Nobody waits.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().requests.is_empty()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

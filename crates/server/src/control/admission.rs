@@ -5,6 +5,7 @@ use super::error::Refusal;
 use super::inbound::{Asked, Inbound};
 use super::metrics::{ConnectionCounts, RequestCounts};
 use super::places::{Newcomer, Places};
+use super::stream::Unsent;
 use super::{Rules, Stage};
 use axum::http::StatusCode;
 use std::net::{IpAddr, Ipv4Addr};
@@ -47,6 +48,7 @@ impl Admission {
                 rules,
                 stage,
                 counts: requests,
+                unsent: Unsent::default(),
             },
             places: Places::new(connections_max, connections),
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),

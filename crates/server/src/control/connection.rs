@@ -5,7 +5,7 @@ use super::inbound::{Fault, Inbound};
 use super::metrics::RequestCounts;
 use super::places::{Phase, Place};
 use super::requests::Requests;
-use super::stream::{End, HEAD_TIMEOUT, RequestStream, has_unread_input};
+use super::stream::{End, HEAD_TIMEOUT, RequestStream, Unsent, has_unread_input};
 use super::{Rules, Stage};
 use axum::http::StatusCode;
 use hyper::server::conn::http1;
@@ -33,6 +33,7 @@ pub(super) struct Service {
     pub(super) rules: Rules,
     pub(super) stage: watch::Receiver<Stage>,
     pub(super) counts: RequestCounts,
+    pub(super) unsent: Unsent,
 }
 
 type Connection = http1::Connection<TokioIo<RequestStream>, Requests>;
@@ -50,7 +51,13 @@ impl Service {
     pub(super) async fn serve(mut self, stream: TcpStream, inbound: Inbound, place: Place) {
         let place = Arc::new(place);
         let Rules { router, keys, .. } = self.rules.clone();
-        let stream = RequestStream::new(stream, inbound, Arc::clone(&place), keys);
+        let stream = RequestStream::new(
+            stream,
+            inbound,
+            Arc::clone(&place),
+            keys,
+            self.unsent.clone(),
+        );
         let mut connection = http1::Builder::new()
             .max_buf_size(READ_BUFFER_BYTES)
             .header_read_timeout(None)

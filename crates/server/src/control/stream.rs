@@ -15,6 +15,7 @@ use super::key::Keys;
 use super::places::{Phase, Place};
 use arc_swap::ArcSwap;
 use axum::http::StatusCode;
+use bytes::{Buf, BytesMut};
 use rustix::net::{RecvFlags, SendFlags};
 use std::future::poll_fn;
 use std::io;
@@ -25,6 +26,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Time for a request's head, from its first byte.
@@ -40,13 +42,32 @@ const UNREAD_INPUT_GRACE: Duration = Duration::from_secs(1);
 /// Bytes read from the socket at a time.
 const READ_BYTES: usize = 16 << 10;
 
+/// Bytes of answers that all clients together may leave unread; counted in steps, so that short answers cost nothing.
+const UNSENT_BYTES_MAX: usize = 256 << 20;
+const UNSENT_STEP_BYTES: usize = 64 << 10;
+
+/// The memory for answers that wait for their readers, in steps.
+#[derive(Clone, Debug)]
+pub(super) struct Unsent(Arc<Semaphore>);
+
+impl Default for Unsent {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(
+            UNSENT_BYTES_MAX / UNSENT_STEP_BYTES,
+        )))
+    }
+}
+
 /// A checked stream of requests, and of answers that are never lost.
 #[derive(Debug)]
 pub(super) struct RequestStream {
     stream: TcpStream,
     inbound: Inbound,
     /// What of an answer the socket has not taken.
-    outbound: Vec<u8>,
+    outbound: BytesMut,
+    /// Its share of the memory for such bytes.
+    share: Option<OwnedSemaphorePermit>,
+    unsent: Unsent,
     /// Told of each phase, so that it is known who can make room for others.
     place: Arc<Place>,
     keys: Arc<ArcSwap<Keys>>,
@@ -82,11 +103,14 @@ impl RequestStream {
         inbound: Inbound,
         place: Arc<Place>,
         keys: Arc<ArcSwap<Keys>>,
+        unsent: Unsent,
     ) -> Self {
         Self {
             stream,
             inbound,
-            outbound: Vec::new(),
+            outbound: BytesMut::new(),
+            share: None,
+            unsent,
             timer: Box::pin(sleep_until(deadline(&place))),
             place,
             keys,
@@ -141,10 +165,38 @@ impl RequestStream {
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outbound.is_empty() {
             let sent = ready!(Pin::new(&mut self.stream).poll_write(context, &self.outbound))?;
-            self.outbound.drain(..sent);
+            self.outbound.advance(sent);
         }
-        self.outbound = Vec::new();
+        self.forget_sent();
         Poll::Ready(Ok(()))
+    }
+
+    fn forget_sent(&mut self) {
+        self.outbound = BytesMut::new();
+        self.share = None;
+    }
+
+    /// Counts what the socket has not taken.
+    ///
+    /// # Errors
+    /// All clients together leave too much unread: this one is let go.
+    fn count_unsent(&mut self) -> io::Result<()> {
+        let held = self.share.as_ref().map_or(0, |share| share.num_permits());
+        let missing = (self.outbound.len() / UNSENT_STEP_BYTES).saturating_sub(held);
+        if missing == 0 {
+            return Ok(());
+        }
+        let missing = u32::try_from(missing).unwrap_or(u32::MAX);
+        let Ok(more) = Arc::clone(&self.unsent.0).try_acquire_many_owned(missing) else {
+            self.forget_sent();
+            self.end = Some(End::SlowReader);
+            return Err(io::Error::other("too many answers wait for their readers"));
+        };
+        match &mut self.share {
+            Some(share) => share.merge(more),
+            None => self.share = Some(more),
+        }
+        Ok(())
     }
 
     /// The same, for no longer than a client may take.
@@ -157,7 +209,7 @@ impl RequestStream {
         // The runtime may not know yet that the client has read on.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         if rustix::net::send(&self.stream, &self.outbound, flags) == Ok(self.outbound.len()) {
-            self.outbound = Vec::new();
+            self.forget_sent();
             return Poll::Ready(Ok(()));
         }
         self.end = Some(End::SlowReader);
@@ -315,10 +367,10 @@ impl AsyncWrite for RequestStream {
             return Poll::Ready(Ok(bytes.len()));
         }
         self.outbound.extend_from_slice(bytes);
-        match self.poll_send(context) {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            _ => Poll::Ready(Ok(bytes.len())),
+        if self.poll_send(context)?.is_pending() {
+            self.count_unsent()?;
         }
+        Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

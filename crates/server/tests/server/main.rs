@@ -3,6 +3,7 @@
 mod support;
 
 mod api;
+mod api_bounds;
 mod crowded;
 mod hand_over;
 mod hostile;

@@ -90,7 +90,7 @@ withSdk('a revoked token ends its connection and opens no other', CONFIG, async 
   const one = client({ token: shown });
   const id = await one.connect();
   const { connections } = await api(server, 'connections', { user: '42' });
-  assert.equal(connections[id].token.uid, jti);
+  assert.equal(connections[id].state.connection_token.uid, jti);
   await api(server, 'revoke_token', { uid: jti });
   assert.equal((await one.events.next('disconnected')).code, 3500);
   const other = client({ token: shown });

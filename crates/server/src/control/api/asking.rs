@@ -1,10 +1,12 @@
 //! Questions to shards: how many may be under way, and how long their answers may take.
+//!
+//! A request has one deadline, for its turn and for its answers together.
 
 use super::super::Control;
 use super::fault::Fault;
 use myriad_shard::{Inquiry, InquiryAnswer, Mesh, RequestId};
 use tokio::sync::SemaphorePermit;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 /// Questions under way that cost shards milliseconds, and the control plane as much memory as their answers take.
 pub(super) const QUESTIONS_MAX: usize = 8;
@@ -13,14 +15,17 @@ pub(super) const QUESTIONS_MAX: usize = 8;
 pub(super) type Turn<'c> = SemaphorePermit<'c>;
 
 /// Waits for a turn to ask.
-pub(super) async fn turn(control: &Control) -> Result<Turn<'_>, Fault> {
-    let deadline = Control::answers_deadline();
+pub(super) async fn turn(control: &Control, deadline: Instant) -> Result<Turn<'_>, Fault> {
     let turn = timeout_at(deadline, control.api.questions.acquire()).await;
     let Ok(Ok(turn)) = turn else {
         return Err(Fault::busy(
             "too many questions about channels and members are under way; ask less often",
         ));
     };
+    if Instant::now() >= deadline {
+        // Nobody would wait for the answers.
+        return Err(Fault::unanswered());
+    }
     Ok(turn)
 }
 
@@ -28,12 +33,13 @@ pub(super) async fn turn(control: &Control) -> Result<Turn<'_>, Fault> {
 pub(super) async fn every_shard(
     control: &Control,
     inquiry: &Inquiry,
+    deadline: Instant,
 ) -> Result<Vec<InquiryAnswer>, Fault> {
     let wait = control.api.inquiries.begin();
     for shard in 0..control.mesh.shard_count() {
         control.mesh.inquire(shard, wait.ask(), inquiry.clone());
     }
-    let answers = wait.until(Control::answers_deadline()).await;
+    let answers = wait.until(deadline).await;
     let answers: Option<Vec<_>> = answers.into_iter().collect();
     let answers = answers.ok_or_else(Fault::unanswered)?;
     Ok(answers.into_iter().flatten().collect())
@@ -42,11 +48,12 @@ pub(super) async fn every_shard(
 /// Asks the home of a channel.
 pub(super) async fn home(
     control: &Control,
+    deadline: Instant,
     ask: impl FnOnce(&Mesh, RequestId),
 ) -> Result<InquiryAnswer, Fault> {
     let wait = control.api.inquiries.begin();
     ask(&control.mesh, wait.ask());
-    let mut answers = wait.until(Control::answers_deadline()).await;
+    let mut answers = wait.until(deadline).await;
     let answer = answers.pop().flatten().ok_or_else(Fault::unanswered)?;
     answer.ok_or_else(Fault::draining)
 }

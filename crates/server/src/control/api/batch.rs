@@ -5,62 +5,203 @@
 
 use super::super::Control;
 use super::broadcast;
-use super::fault::Fault;
+use super::fault::{Code, Fault};
 use super::method::{Command, Method};
-use super::reply::{self, Reply};
+use super::reply::{self, Json, Reply};
 use super::sending::Sending;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use std::fmt;
+use std::time::Duration;
+use tokio::sync::SemaphorePermit;
+use tokio::time::Instant;
 
 /// Commands of one request.
 pub(super) const COMMANDS_MAX: usize = 10_000;
 /// Publications of one request, with those of its broadcasts.
 pub(super) const PUBLICATIONS_MAX: usize = 100_000;
 /// Commands other than publications that run side by side.
-const PARALLEL_MAX: usize = 32;
+const PARALLEL_MAX: usize = 8;
+/// After so long no further command begins: whoever has sent them has given up soon.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the results of one request, after which nothing long is read.
+const RESULTS_BYTES_MAX: usize = 64 << 20;
+/// Kibibytes of results of all such requests that may be in memory at a time.
+pub(super) const RESULTS_KIB_MAX: usize = 256 << 10;
 
 pub(super) const FORM: &str =
     r#"send {"commands": [{"publish": {"channel": "name", "data": any JSON}}, ..]}"#;
 
 /// The request, borrowed from its bytes.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Batch<'a> {
     #[serde(borrow)]
-    commands: Vec<Command<'a>>,
+    commands: Commands<'a>,
     #[serde(default)]
     parallel: Option<bool>,
 }
 
+/// Commands, as many as there may be. A command in memory is many times as long as the shortest text of one.
+#[derive(Debug)]
+struct Commands<'a> {
+    kept: Vec<Command<'a>>,
+    /// With those that were not kept.
+    count: usize,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Commands<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AsList;
+
+        impl<'de> Visitor<'de> for AsList {
+            type Value = Commands<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of commands")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Commands<'de>, A::Error> {
+                let mut kept = Vec::new();
+                while kept.len() < COMMANDS_MAX {
+                    match list.next_element()? {
+                        Some(command) => kept.push(command),
+                        None => break,
+                    }
+                }
+                let mut count = kept.len();
+                while count >= COMMANDS_MAX && list.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(Commands { kept, count })
+            }
+        }
+
+        deserializer.deserialize_seq(AsList)
+    }
+}
+
 /// A command's name and its answer.
-pub(super) type Answered = (Method, Reply);
+pub(super) type Answer = (Method, Reply);
+
+/// The answers to a request's commands, and their share of the memory for results.
+pub(super) struct Answered<'c> {
+    pub(super) replies: Vec<Answer>,
+    _share: Option<SemaphorePermit<'c>>,
+}
+
+/// What the commands of one request may still take.
+struct Allowance<'c> {
+    control: &'c Control,
+    ends_at: Instant,
+    bytes_left: usize,
+    share: Option<SemaphorePermit<'c>>,
+}
+
+impl<'c> Allowance<'c> {
+    fn new(control: &'c Control) -> Self {
+        Self {
+            control,
+            ends_at: Instant::now() + TIMEOUT,
+            bytes_left: RESULTS_BYTES_MAX,
+            share: None,
+        }
+    }
+
+    /// Whether another command may begin.
+    fn check(&self, command: &Command<'_>) -> Result<(), Fault> {
+        let over = |what: String| {
+            let detail =
+                format!("{what}; this command was not carried out: send it in another request");
+            Err(Fault::new(Code::LimitExceeded, detail))
+        };
+        if Instant::now() >= self.ends_at {
+            return over(format!(
+                "the commands before have taken {} s",
+                TIMEOUT.as_secs()
+            ));
+        }
+        if self.bytes_left == 0 && is_long(command.method()) {
+            return over(format!(
+                "the results before have more than {RESULTS_BYTES_MAX} bytes"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes an answer in, if there is memory for it.
+    fn keep(&mut self, (method, reply): Answer) -> Answer {
+        let Ok(Json(json)) = &reply else {
+            return (method, reply);
+        };
+        if !is_long(method) {
+            return (method, reply);
+        }
+        self.bytes_left = self.bytes_left.saturating_sub(json.len());
+        let kib = u32::try_from(json.len().div_ceil(1024)).expect("a few mebibytes");
+        match self.control.api.result_kib.try_acquire_many(kib) {
+            Ok(more) => match &mut self.share {
+                Some(share) => share.merge(more),
+                None => self.share = Some(more),
+            },
+            Err(_) => {
+                let fault = Fault::busy(
+                    "the results of all batches have too many bytes; send smaller batches, or retry later",
+                );
+                return (method, Err(fault));
+            }
+        }
+        (method, reply)
+    }
+
+    fn end(self, replies: Vec<Option<Answer>>) -> Answered<'c> {
+        Answered {
+            replies: replies.into_iter().flatten().collect(),
+            _share: self.share,
+        }
+    }
+}
+
+/// Methods whose results may be long.
+fn is_long(method: Method) -> bool {
+    matches!(
+        method,
+        Method::History | Method::Presence | Method::Channels | Method::Connections
+    )
+}
 
 impl<'a> Batch<'a> {
     /// What it asks for.
     pub(super) fn commands(&self) -> &[Command<'a>] {
-        &self.commands
+        &self.commands.kept
     }
 
     /// Carries it out. The answers are in the order of the commands.
-    pub(super) async fn answer(self, control: &Control) -> Result<Vec<Answered>, Fault> {
-        if self.commands.len() > COMMANDS_MAX {
+    pub(super) async fn answer(self, control: &Control) -> Result<Answered<'_>, Fault> {
+        let Commands { kept, count } = self.commands;
+        if count > COMMANDS_MAX {
             return Err(Fault::bad(format!(
-                "field \"commands\" has {} commands; send at most {COMMANDS_MAX}",
-                self.commands.len()
+                "field \"commands\" has {count} commands; send at most {COMMANDS_MAX}"
             )));
         }
-        let publications: usize = self.commands.iter().map(publications).sum();
-        if publications > PUBLICATIONS_MAX {
-            return Err(Fault::bad(format!(
-                "field \"commands\" has {publications} publications; send at most {PUBLICATIONS_MAX}"
-            )));
-        }
+        check_publications(&kept)
+            .map_err(|what| Fault::bad(format!("field \"commands\" has {what}")))?;
         Ok(if self.parallel.unwrap_or_default() {
-            side_by_side(control, self.commands).await
+            side_by_side(control, kept).await
         } else {
-            in_order(control, self.commands).await
+            in_order(control, kept).await
         })
+    }
+}
+
+/// What is wrong with commands that have too many publications together.
+pub(super) fn check_publications(commands: &[Command<'_>]) -> Result<(), String> {
+    match commands.iter().map(publications).sum() {
+        0..=PUBLICATIONS_MAX => Ok(()),
+        count => Err(format!(
+            "{count} publications; send at most {PUBLICATIONS_MAX}"
+        )),
     }
 }
 
@@ -122,7 +263,7 @@ impl<'c, 'a> Run<'c, 'a> {
     }
 
     /// Waits for all, and puts the answers in their places.
-    async fn finish(self, replies: &mut [Option<Answered>]) {
+    async fn finish(self, replies: &mut [Option<Answer>]) {
         let answers = self.sending.replies().await;
         let mut answers = answers.into_iter();
         for Part { index, kind } in self.commands {
@@ -146,10 +287,15 @@ fn publishes(command: &Command<'_>) -> bool {
 }
 
 /// Publications that follow each other are sent together: those of one channel keep their order.
-pub(super) async fn in_order(control: &Control, commands: Vec<Command<'_>>) -> Vec<Answered> {
+pub(super) async fn in_order<'c>(control: &'c Control, commands: Vec<Command<'_>>) -> Answered<'c> {
     let mut replies: Vec<_> = commands.iter().map(|_| None).collect();
-    let mut run = Vec::new();
+    let (mut allowance, mut run) = (Allowance::new(control), Vec::new());
     for (index, command) in commands.into_iter().enumerate() {
+        let method = command.method();
+        if let Err(fault) = allowance.check(&command) {
+            replies[index] = Some((method, Err(fault)));
+            continue;
+        }
         if publishes(&command) {
             run.push((index, command));
             continue;
@@ -158,17 +304,18 @@ pub(super) async fn in_order(control: &Control, commands: Vec<Command<'_>>) -> V
         if !before.is_empty() {
             Run::new(control, before).finish(&mut replies).await;
         }
-        let method = command.method();
-        replies[index] = Some((method, command.answer(control).await));
+        let reply = command.answer(control).await;
+        replies[index] = Some(allowance.keep((method, reply)));
     }
     if !run.is_empty() {
         Run::new(control, run).finish(&mut replies).await;
     }
-    replies.into_iter().flatten().collect()
+    allowance.end(replies)
 }
 
-async fn side_by_side(control: &Control, commands: Vec<Command<'_>>) -> Vec<Answered> {
+async fn side_by_side<'c>(control: &'c Control, commands: Vec<Command<'_>>) -> Answered<'c> {
     let mut replies: Vec<_> = commands.iter().map(|_| None).collect();
+    let mut allowance = Allowance::new(control);
     let (publishing, others): (Vec<_>, Vec<_>) = commands
         .into_iter()
         .enumerate()
@@ -178,29 +325,32 @@ async fn side_by_side(control: &Control, commands: Vec<Command<'_>>) -> Vec<Answ
     let mut under_way = FuturesUnordered::new();
     loop {
         while under_way.len() < PARALLEL_MAX
-            && let Some(command) = others.next()
+            && let Some((index, command)) = others.next()
         {
-            under_way.push(one(control, command));
+            match allowance.check(&command) {
+                Ok(()) => under_way.push(one(control, (index, command))),
+                Err(fault) => replies[index] = Some((command.method(), Err(fault))),
+            }
         }
         match under_way.next().await {
-            Some((index, answered)) => replies[index] = Some(answered),
+            Some((index, answer)) => replies[index] = Some(allowance.keep(answer)),
             None => break,
         }
     }
     run.finish(&mut replies).await;
-    replies.into_iter().flatten().collect()
+    allowance.end(replies)
 }
 
-async fn one(control: &Control, (index, command): (usize, Command<'_>)) -> (usize, Answered) {
+async fn one(control: &Control, (index, command): (usize, Command<'_>)) -> (usize, Answer) {
     let method = command.method();
     (index, (method, command.answer(control).await))
 }
 
 /// `{"replies": [..]}`: no `result` is around them.
-pub(super) fn body(answered: &[Answered]) -> String {
-    let mut body = String::with_capacity(16 + 64 * answered.len());
+pub(super) fn body(answers: &[Answer]) -> String {
+    let mut body = String::with_capacity(16 + 64 * answers.len());
     body.push_str("{\"replies\":[");
-    for (index, (method, reply)) in answered.iter().enumerate() {
+    for (index, (method, reply)) in answers.iter().enumerate() {
         if index > 0 {
             body.push(',');
         }

@@ -4,8 +4,8 @@ use super::super::error::Refusal;
 use super::super::stream::BODY_TIMEOUT;
 use super::super::{Control, Stage};
 use axum::body::Body;
-use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use bytes::BytesMut;
+use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use std::error::Error;
 use std::io;
@@ -13,6 +13,9 @@ use tokio::sync::SemaphorePermit;
 
 /// Kibibytes of request bodies that may be in memory at a time, so that many slow senders cannot fill it.
 pub(super) const BODIES_KIB_MAX: usize = 64 << 10;
+
+/// Bytes of a share of that memory. A body has as many shares as it has come to need: who only says that it will send much has none.
+const SHARE_BYTES: usize = 64 << 10;
 
 /// Bytes that a request may have.
 #[derive(Clone, Copy, Debug)]
@@ -43,10 +46,10 @@ impl Limit {
     }
 }
 
-/// A body, and its share of the memory for bodies until it is dropped.
+/// A body, and its shares of the memory for bodies until it is dropped.
 pub(super) struct Received<'c> {
-    bytes: Bytes,
-    _permit: SemaphorePermit<'c>,
+    bytes: BytesMut,
+    _share: Option<SemaphorePermit<'c>>,
 }
 
 impl std::ops::Deref for Received<'_> {
@@ -66,41 +69,61 @@ pub(super) async fn receive(
     if control.stage() != Stage::Serving {
         return Err(Refusal::draining());
     }
-    let permit = admit(control, &body, limit)?;
+    let mut share: Option<SemaphorePermit<'_>> = None;
+    let bytes = read(body, limit, |length| {
+        let held = share.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let missing = length.next_multiple_of(SHARE_BYTES) / 1024 - held;
+        if missing == 0 {
+            return Ok(());
+        }
+        let missing = u32::try_from(missing).expect("a few mebibytes");
+        let more = control.api.body_kib.try_acquire_many(missing);
+        let more = more.map_err(|_| {
+            Refusal::busy("too many requests are being received; send fewer at a time, or retry after a second")
+        })?;
+        match &mut share {
+            Some(share) => share.merge(more),
+            None => share = Some(more),
+        }
+        Ok(())
+    })
+    .await?;
     Ok(Received {
-        bytes: read(body, limit).await?,
-        _permit: permit,
+        bytes,
+        _share: share,
     })
 }
 
-async fn read(body: Body, limit: Limit) -> Result<Bytes, Refusal> {
-    match Limited::new(body, limit.bytes()).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(limit.refusal()),
-        Err(error) => Err(explain_broken(&*error)),
+/// `admit` is asked with each length that the body has come to.
+async fn read(
+    mut body: Body,
+    limit: Limit,
+    mut admit: impl FnMut(usize) -> Result<(), Refusal>,
+) -> Result<BytesMut, Refusal> {
+    if body.size_hint().lower() > limit.bytes() as u64 {
+        return Err(limit.refusal());
     }
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| explain_broken(&error))?;
+        // Trailers say nothing here.
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        let length = bytes.len() + data.len();
+        if length > limit.bytes() {
+            return Err(limit.refusal());
+        }
+        admit(length)?;
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
 }
 
 /// Reads the body of a request of one method.
 #[cfg(test)]
-pub(in super::super) async fn read_body(body: Body) -> Result<Bytes, Refusal> {
-    read(body, Limit::One).await
-}
-
-/// Room for the body: what its length says, or the most it can have.
-fn admit<'c>(
-    control: &'c Control,
-    body: &Body,
-    limit: Limit,
-) -> Result<SemaphorePermit<'c>, Refusal> {
-    let length = body.size_hint().exact().unwrap_or(limit.bytes() as u64);
-    if length > limit.bytes() as u64 {
-        return Err(limit.refusal());
-    }
-    let kib = u32::try_from(length.div_ceil(1024)).expect("a few mebibytes");
-    control.api.body_kib.try_acquire_many(kib).map_err(|_| {
-        Refusal::busy("too many publications are being received; send fewer at a time, or retry after a second")
-    })
+pub(in super::super) async fn read_body(body: Body) -> Result<BytesMut, Refusal> {
+    read(body, Limit::One, |_| Ok(())).await
 }
 
 /// The connection's own reason is deep inside of the library's.

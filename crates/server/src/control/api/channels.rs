@@ -48,8 +48,10 @@ impl<'a> Request<'a> for Channels<'a> {
             after: after.map(Into::into),
             channels_max,
         });
-        let _turn = asking::turn(control).await?;
-        let answers = asking::every_shard(control, &inquiry).await?.into_iter();
+        let deadline = Control::answers_deadline();
+        let _turn = asking::turn(control, deadline).await?;
+        let answers = asking::every_shard(control, &inquiry, deadline).await?;
+        let answers = answers.into_iter();
         let pages = answers.map(|answer| match answer {
             InquiryAnswer::Channels(page) => page,
             other => unreachable!("a shard was asked for channels, and answers {other:?}"),

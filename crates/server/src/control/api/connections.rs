@@ -8,8 +8,8 @@ use super::method::{Request, Scope};
 use super::orders::{self, Selection};
 use super::publication::options_of;
 use super::reply::{Json, Reply};
-use myriad_shard::{ConnectionQuestion, Deed, Described, MetaFilter};
-use myriad_wire::centrifuge::is_json;
+use myriad_shard::{ConnectionQuestion, Deed, Described, MetaFilter, TokenIdentity};
+use myriad_wire::centrifuge::{is_json, json_without_line_breaks};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -39,6 +39,9 @@ pub(super) struct Connections<'a> {
     limit: Option<i64>,
     #[serde(borrow, default)]
     cursor: Option<Cow<'a, str>>,
+    /// Centrifugo's libraries send it, also where nobody has written one.
+    #[serde(borrow, default)]
+    expression: Option<Cow<'a, str>>,
 }
 
 /// Where a page begins: a shard, and a session on it.
@@ -84,6 +87,11 @@ impl<'a> Request<'a> for Connections<'a> {
     }
 
     async fn answer(mut self, control: &Control) -> Reply {
+        if self.expression.is_some_and(|text| !text.is_empty()) {
+            return Err(Fault::bad(
+                "field \"expression\" cannot be used here; send \"meta\": {\"key\": value} for connections whose meta has this entry",
+            ));
+        }
         let max = page_size(self.limit.or(Some(CONNECTIONS_DEFAULT)), CONNECTIONS_MAX)?;
         let mut cursor = Cursor::read(self.cursor.as_deref().unwrap_or_default())?;
         let channel = self.channel.as_deref().filter(|name| !name.is_empty());
@@ -110,7 +118,8 @@ impl<'a> Request<'a> for Connections<'a> {
         };
         let channel: Option<Box<str>> =
             self.channel.filter(|name| !name.is_empty()).map(Into::into);
-        let _turn = asking::turn(control).await?;
+        let deadline = Control::answers_deadline();
+        let _turn = asking::turn(control, deadline).await?;
         let shards = control.mesh.shards_of(&whose);
         let mut found = Vec::new();
         for shard in shards.start.max(cursor.shard)..shards.end {
@@ -128,7 +137,8 @@ impl<'a> Request<'a> for Connections<'a> {
                 max: max - found.len(),
             };
             let deed = Deed::Describe(question);
-            let done = orders::order(control, whose.clone(), deed, shard..shard + 1).await?;
+            let done =
+                orders::order(control, whose.clone(), deed, shard..shard + 1, deadline).await?;
             for done in done {
                 found.extend(done.connections);
                 if let Some(from) = done.next {
@@ -170,41 +180,51 @@ fn push_connection(connection: &Described, json: &mut String) {
     push_string(connection.user.as_deref().unwrap_or_default(), json);
     write!(
         json,
-        r#","transport":"{}","protocol":"{}","open_ms":{},"num_channels":{},"channels":["#,
+        r#","transport":"{}","protocol":"{}","open_ms":{},"num_channels":{}"#,
         connection.transport,
         connection.protocol,
         connection.open_ms,
         connection.channels.len()
     )
     .expect("a String takes everything");
+    push_value("info", connection.info.as_deref(), json);
+    json.push_str(r#","state":{"channels":{"#);
     for (index, channel) in connection.channels.iter().take(CHANNELS_MAX).enumerate() {
         if index > 0 {
             json.push(',');
         }
         push_string(channel, json);
+        json.push_str(":{}");
     }
-    json.push(']');
-    for (name, value) in [("info", &connection.info), ("meta", &connection.meta)] {
-        match value.as_deref() {
-            Some(bytes) if is_json(bytes) => {
-                let text = String::from_utf8_lossy(bytes);
-                write!(json, r#","{name}":{text}"#).expect("a String takes everything");
-            }
-            Some(bytes) => push_named_bytes(name, bytes, json),
-            None => {}
-        }
-    }
+    json.push('}');
+    push_value("meta", connection.meta.as_deref(), json);
     if let Some(token) = connection.token.as_deref() {
-        json.push_str(r#","token":{"#);
-        if let Some(id) = &token.id {
-            json.push_str(r#""uid":"#);
-            push_string(id, json);
+        push_token(token, json);
+    }
+    json.push_str("}}");
+}
+
+/// What the application has said: JSON as it is, other bytes as base64.
+fn push_value(name: &str, value: Option<&[u8]>, json: &mut String) {
+    match value.map(|bytes| (bytes, str::from_utf8(bytes))) {
+        Some((bytes, Ok(text))) if is_json(bytes) => {
+            let text = json_without_line_breaks(text);
+            write!(json, r#","{name}":{text}"#).expect("a String takes everything");
         }
-        if let Some(at) = token.issued_at {
-            let comma = if token.id.is_some() { "," } else { "" };
-            write!(json, r#"{comma}"issued_at":{at}"#).expect("a String takes everything");
-        }
-        json.push('}');
+        Some((bytes, _)) => push_named_bytes(name, bytes, json),
+        None => {}
+    }
+}
+
+fn push_token(token: &TokenIdentity, json: &mut String) {
+    json.push_str(r#","connection_token":{"#);
+    if let Some(id) = &token.id {
+        json.push_str(r#""uid":"#);
+        push_string(id, json);
+    }
+    if let Some(at) = token.issued_at {
+        let comma = if token.id.is_some() { "," } else { "" };
+        write!(json, r#"{comma}"issued_at":{at}"#).expect("a String takes everything");
     }
     json.push('}');
 }

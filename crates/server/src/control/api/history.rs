@@ -7,7 +7,7 @@ use super::json::{push_client, push_named_bytes, push_string};
 use super::method::{Request, Scope};
 use super::publication::options_of;
 use super::reply::{Json, Reply};
-use myriad_shard::{Content, HistoryAnswer, HistoryWish, InquiryAnswer, Kept, Position};
+use myriad_shard::{Content, HistoryAnswer, HistoryWish, InquiryAnswer, Kept, Mesh, Position};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -91,8 +91,9 @@ impl<'a> Request<'a> for History<'a> {
             since,
             reverse,
         };
-        let _turn = asking::turn(control).await?;
-        match asking::home(control, |mesh, id| mesh.read_history(id, wish)).await? {
+        let deadline = Control::answers_deadline();
+        let _turn = asking::turn(control, deadline).await?;
+        match asking::home(control, deadline, |mesh, id| mesh.read_history(id, wish)).await? {
             InquiryAnswer::History(HistoryAnswer::Page {
                 position,
                 publications,
@@ -115,7 +116,10 @@ impl<'a> Request<'a> for HistoryRemove<'a> {
 
     async fn answer(self, control: &Control) -> Reply {
         check(control, &self.channel)?;
-        asking::home(control, |mesh, id| mesh.remove_history(id, &self.channel)).await?;
+        let deadline = Control::answers_deadline();
+        let _turn = asking::turn(control, deadline).await?;
+        let remove = |mesh: &Mesh, id| mesh.remove_history(id, &self.channel);
+        asking::home(control, deadline, remove).await?;
         Ok(Json::empty())
     }
 }

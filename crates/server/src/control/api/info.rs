@@ -13,6 +13,7 @@ use std::fmt::Write;
 use std::hash::RandomState;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
+use tokio::time::{Instant as Deadline, timeout_at};
 
 /// How old a result may be: shards walk over all their sessions for one.
 const AGE_MAX: Duration = Duration::from_secs(1);
@@ -47,23 +48,28 @@ impl<'a> Request<'a> for Info {
     }
 
     async fn answer(self, control: &Control) -> Reply {
-        // Whoever asks meanwhile waits for the same result.
-        let mut last = control.api.node.last.lock().await;
+        let deadline = Control::answers_deadline();
+        // Whoever asks meanwhile waits for the same result, but not for one attempt after the other.
+        let last = timeout_at(deadline, control.api.node.last.lock()).await;
+        let mut last = last.map_err(|_| Fault::unanswered())?;
+        if Deadline::now() >= deadline {
+            return Err(Fault::unanswered());
+        }
         if let Some((written_at, json)) = &*last
             && written_at.elapsed() < AGE_MAX
         {
             return Ok(json.clone());
         }
-        let json = result(control, &figures(control).await?);
+        let json = result(control, &figures(control, deadline).await?);
         *last = Some((Instant::now(), json.clone()));
         Ok(json)
     }
 }
 
 /// The figures of all shards, with each user once.
-async fn figures(control: &Control) -> Result<Figures, Fault> {
+async fn figures(control: &Control, deadline: Deadline) -> Result<Figures, Fault> {
     let hasher = RandomState::new();
-    let answers = asking::every_shard(control, &Inquiry::Figures { hasher }).await?;
+    let answers = asking::every_shard(control, &Inquiry::Figures { hasher }, deadline).await?;
     let (mut sum, mut users) = (Figures::default(), HashSet::new());
     for answer in answers {
         let InquiryAnswer::Figures(figures) = answer else {

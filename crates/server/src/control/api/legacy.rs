@@ -36,14 +36,17 @@ pub(super) fn commands(body: &[u8]) -> Result<(Ids<'_>, Vec<Command<'_>>), Refus
         ids.push(line.id);
         commands.push(line.into_command()?);
     }
+    batch::check_publications(&commands)
+        .map_err(|what| malformed(&format!("the body has {what}")))?;
     Ok((ids, commands))
 }
 
 /// Answers every command, in order: one line each.
 pub(super) async fn answer(control: &Control, ids: Ids<'_>, commands: Vec<Command<'_>>) -> String {
     let answered = batch::in_order(control, commands).await;
+    let answered = &answered.replies;
     let mut answers = String::new();
-    for (id, (_, reply)) in ids.into_iter().zip(&answered) {
+    for (id, (_, reply)) in ids.into_iter().zip(answered) {
         write(id, reply, &mut answers);
     }
     answers

@@ -28,6 +28,8 @@ mod reply;
 mod revoke;
 mod rpc;
 mod sending;
+#[cfg(test)]
+mod stuck;
 mod subscribe;
 mod trace;
 mod unsubscribe;
@@ -97,6 +99,8 @@ pub(crate) struct Api {
     is_transport: AtomicBool,
     /// Kibibytes of bodies that may be in memory.
     body_kib: Semaphore,
+    /// Kibibytes of results of batches that may be in memory.
+    result_kib: Semaphore,
     /// Turns to ask what costs shards milliseconds.
     questions: Semaphore,
     /// Traces that may begin.
@@ -114,6 +118,7 @@ impl Api {
             prefix,
             is_transport: AtomicBool::new(mode == ErrorMode::Transport),
             body_kib: Semaphore::new(BODIES_KIB_MAX),
+            result_kib: Semaphore::new(batch::RESULTS_KIB_MAX),
             questions: Semaphore::new(QUESTIONS_MAX),
             traces: Arc::new(Semaphore::new(trace::TRACES_MAX)),
             node: Node::new(),
@@ -220,7 +225,7 @@ async fn serve_batch(
     let batch: Batch<'_> = read(&body, batch::FORM, |json| Batch::deserialize(json))?;
     admit(&control, &caller, batch.commands())?;
     Ok(match batch.answer(&control).await {
-        Ok(answered) => reply::json(StatusCode::OK, batch::body(&answered)),
+        Ok(answered) => reply::json(StatusCode::OK, batch::body(&answered.replies)),
         Err(fault) => reply::response(&Err(fault), mode),
     })
 }

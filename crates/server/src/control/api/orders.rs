@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
 
 /// Bytes of a user's id.
 pub(super) const USER_BYTES_MAX: usize = 255;
@@ -82,7 +83,7 @@ pub(super) async fn carry_out(
     deed: Deed,
 ) -> Result<Vec<OrderDone>, Fault> {
     let shards = control.mesh.shards_of(&whose);
-    order(control, whose, deed, shards).await
+    order(control, whose, deed, shards, Control::answers_deadline()).await
 }
 
 /// As [`carry_out`], on these shards.
@@ -91,6 +92,7 @@ pub(super) async fn order(
     whose: Whose,
     deed: Deed,
     shards: std::ops::Range<usize>,
+    deadline: Instant,
 ) -> Result<Vec<OrderDone>, Fault> {
     let order = control.mesh.new_order(whose, deed);
     let order = order.map_err(|refused| match refused {
@@ -103,7 +105,7 @@ pub(super) async fn order(
     for shard in shards {
         control.mesh.order(shard, wait.ask(), Arc::clone(&order));
     }
-    let answers = wait.until(Control::answers_deadline()).await;
+    let answers = wait.until(deadline).await;
     let answers: Option<Vec<_>> = answers.into_iter().collect();
     let answers = answers.ok_or_else(Fault::unanswered)?.into_iter();
     // A shard that has ended has no connections.

@@ -1,7 +1,7 @@
 //! `presence` and `presence_stats`: who is in a channel.
 
 use super::super::Control;
-use super::asking::{self, page_size};
+use super::asking::{self, Turn, page_size};
 use super::fault::{Code, Fault};
 use super::json::push_client;
 use super::method::{Request, Scope};
@@ -46,15 +46,22 @@ fn check(control: &Control, channel: &str) -> Result<(), Fault> {
     ))
 }
 
-/// What each shard says of its members.
-async fn ask(control: &Control, inquiry: &Inquiry) -> Result<Vec<MembersPage>, Fault> {
-    let answers = asking::every_shard(control, inquiry).await?.into_iter();
-    Ok(answers
+/// What each shard says of its members, and the turn to ask for it.
+async fn ask<'c>(
+    control: &'c Control,
+    inquiry: &Inquiry,
+) -> Result<(Vec<MembersPage>, Turn<'c>), Fault> {
+    let deadline = Control::answers_deadline();
+    let turn = asking::turn(control, deadline).await?;
+    let answers = asking::every_shard(control, inquiry, deadline).await?;
+    let pages = answers
+        .into_iter()
         .map(|answer| match answer {
             InquiryAnswer::Members(page) => page,
             other => unreachable!("a shard was asked for members, and answers {other:?}"),
         })
-        .collect())
+        .collect();
+    Ok((pages, turn))
 }
 
 impl<'a> Request<'a> for Presence<'a> {
@@ -82,8 +89,7 @@ impl<'a> Request<'a> for Presence<'a> {
             after,
             members_max,
         };
-        let _turn = asking::turn(control).await?;
-        let pages = ask(control, &inquiry).await?;
+        let (pages, _turn) = ask(control, &inquiry).await?;
         members(pages, members_max, is_whole)
     }
 }
@@ -132,8 +138,7 @@ impl<'a> Request<'a> for PresenceStats<'a> {
             channel: self.channel.into(),
             hasher: RandomState::new(),
         };
-        let _turn = asking::turn(control).await?;
-        let pages = ask(control, &inquiry).await?;
+        let (pages, _turn) = ask(control, &inquiry).await?;
         let clients: u64 = pages.iter().map(|page| u64::from(page.clients)).sum();
         let users: HashSet<u64> = pages.into_iter().flat_map(|page| page.users).collect();
         Ok(Json(format!(

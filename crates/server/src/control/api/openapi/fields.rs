@@ -427,7 +427,7 @@ fn bounds_are_described() {
             connections::META_ENTRIES_MAX,
         ),
         (
-            "Connection/properties/channels/maxItems",
+            "Connection/properties/state/properties/channels/maxProperties",
             connections::CHANNELS_MAX,
         ),
         (
@@ -441,6 +441,46 @@ fn bounds_are_described() {
     ] {
         let found = document.pointer(&format!("/components/schemas/{place}"));
         assert_eq!(found, Some(&json!(bound)), "{place}");
+    }
+}
+
+#[test]
+fn the_page_for_people_has_every_field_and_the_same_errors() {
+    const PAGE: &str = include_str!("../../../../../../docs/api.md");
+    let document = document();
+    for method in Method::ALL {
+        let mut found = Fields::new();
+        fields(&document, request(&document, method.path()), "", &mut found);
+        let names = found.keys().filter_map(|path| path.rsplit_once('.'));
+        for (_, name) in names.filter(|(_, name)| !name.ends_with(['}', ']'])) {
+            let is_there = [format!("`{name}`"), format!("\"{name}\"")]
+                .iter()
+                .any(|word| PAGE.contains(word));
+            assert!(is_there, "{} {name}", method.name());
+        }
+        let row = PAGE
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("| `{}` |", method.name())));
+        let errors = row
+            .unwrap_or_else(|| panic!("no row of {}", method.name()))
+            .rsplit('|')
+            .nth(1)
+            .expect("a cell");
+        let of_method = errors.split(';').next().unwrap_or_default();
+        let listed: Vec<u32> = of_method
+            .split(',')
+            .filter_map(|code| code.trim().parse().ok())
+            .collect();
+        let described = &document["paths"][method.path()]["post"]["x-errors"];
+        let described = described
+            .as_array()
+            .expect("codes")
+            .iter()
+            .filter_map(Value::as_u64);
+        let described: Vec<_> = described
+            .filter(|code| ![100, 111].contains(code))
+            .collect();
+        assert_eq!(json!(listed), json!(described), "{}", method.name());
     }
 }
 
