@@ -107,6 +107,14 @@ def count_node(output):
     return Counts(number("pass"), number("fail") + number("cancelled"), number("skipped"))
 
 
+def count_go(output):
+    """`--- PASS: TestName (0.10s)`, one line per test with -v; subtests are indented."""
+    def number(verdict):
+        return len(re.findall(rf"^--- {verdict}: ", output, re.M))
+
+    return Counts(number("PASS"), number("FAIL"), number("SKIP"))
+
+
 def count_conformance(output):
     """`498 passed, 0 failed`, the harness's last line."""
     found = re.findall(r"^(\d+) passed, (\d+) failed$", output, re.M)
@@ -201,6 +209,12 @@ def suites():
         yield Suite(
             "node clients", [build, ["npm", "test"]], node, count_node, myriad, missing, installs=[install]
         )
+
+    go = ROOT / "tests" / "clients" / "go"
+    missing = "" if shutil.which("go") else "go is not installed"
+    download = ["go", "mod", "download"]
+    test = ["go", "test", "-count=1", "-v", "./..."]
+    yield Suite("go clients", [build, test], go, count_go, myriad, missing, installs=[download])
 
     for name, folder, prepare in [
         ("python clients", "clients/python", None),

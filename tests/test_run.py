@@ -38,6 +38,11 @@ class CountTest(unittest.TestCase):
         self.assertEqual(run.count_node(tap), Counts(4, 2, 0))
         self.assertEqual(run.count_node("ℹ tests 3\nℹ pass 3\nℹ fail 0\n"), Counts(3, 0, 0))
 
+    def test_go(self):
+        output = "=== RUN   TestA\n    --- PASS: TestA/one (0.00s)\n--- PASS: TestA (0.10s)\n--- FAIL: TestB (0.00s)\n--- SKIP: TestC (0.00s)\nFAIL\n"
+        self.assertEqual(run.count_go(output), Counts(1, 1, 1))
+        self.assertEqual(run.count_go("FAIL\tmyriad.test/clients [build failed]\n"), Counts())
+
     def test_conformance(self):
         output = "epoll: 249 cases: 248 OK, 1 FAILED; closes: 249 OK\n497 passed, 1 failed\n"
         self.assertEqual(run.count_conformance(output), Counts(497, 1, 0))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the clients, builds the server unless MYRIAD_BIN names one, and runs both suites.
+# Installs the clients, builds the server unless MYRIAD_BIN names one, and runs all suites.
 # The last line is "N passed, N failed"; the exit code says whether all passed.
 set -eu
 cd "$(dirname "$0")"
@@ -50,6 +50,10 @@ python3 -m venv .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 suite "PyPI websockets and centrifuge-python" .venv/bin/python -m pytest -q
 count "$(number '[0-9]+ passed')" "$(number '[0-9]+ (failed|errors?)')"
+
+cd "$here/go"
+suite "gocent" go test -count=1 -v ./...
+count "$(grep -c '^--- PASS: ' "$output" || true)" "$(grep -c '^--- FAIL: ' "$output" || true)"
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -41,6 +41,9 @@ pub(super) struct Batch<'a> {
     commands: Commands<'a>,
     #[serde(default)]
     parallel: Option<bool>,
+    /// Libraries may ask for what is done in any case.
+    #[serde(default, rename = "group_publications")]
+    _group_publications: Option<bool>,
 }
 
 /// Commands, as many as there may be. A command in memory is many times as long as the shortest text of one.

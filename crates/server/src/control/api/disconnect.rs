@@ -28,6 +28,12 @@ pub(super) struct Disconnect<'a> {
     all_users: Option<bool>,
     #[serde(borrow, default)]
     disconnect: Option<Told<'a>>,
+    /// So gocent 3 spells it, and always sends it.
+    #[serde(borrow, default, rename = "Disconnect")]
+    capital_disconnect: Option<Told<'a>>,
+    /// So gocent 3 calls the whitelist.
+    #[serde(borrow, default, rename = "ClientWhitelist")]
+    client_whitelist: Option<Vec<Cow<'a, str>>>,
 }
 
 /// What clients are told.
@@ -52,7 +58,10 @@ impl<'a> Request<'a> for Disconnect<'a> {
     }
 
     async fn answer(self, control: &Control) -> Reply {
-        let told = self.disconnect.as_ref();
+        let told = self
+            .disconnect
+            .as_ref()
+            .or(self.capital_disconnect.as_ref());
         let code = told.and_then(|told| told.code).filter(|code| *code != 0);
         let (code, reason) = match code {
             Some(code) => (code, told.and_then(|told| told.reason.as_deref())),
@@ -64,7 +73,7 @@ impl<'a> Request<'a> for Disconnect<'a> {
             user: self.user,
             client: self.client,
             session: self.session,
-            whitelist: self.whitelist,
+            whitelist: self.whitelist.or(self.client_whitelist),
             all_users: self.all_users,
         };
         if let Some(whose) = selection.whose()? {

@@ -35,8 +35,10 @@ impl Selection<'_> {
     pub(super) fn whose(self) -> Result<Option<Whose>, Fault> {
         let client = self.client.filter(|name| !name.is_empty());
         let session = self.session.filter(|name| !name.is_empty());
+        let is_for_all = self.all_users.unwrap_or_default();
         let users = match self.user.as_deref() {
-            _ if self.all_users.unwrap_or_default() => Users::All,
+            // Whoever names a user does not mean everybody.
+            None | Some("") if is_for_all => Users::All,
             Some("") => Users::Anonymous,
             Some(user) if user.len() > USER_BYTES_MAX => {
                 return Err(Fault::bad(format!(
@@ -188,16 +190,16 @@ pub(super) struct Overrides {
     force_recovery: Option<Switch>,
 }
 
-/// An option with a value.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// An option with a value. Some libraries leave a false one out.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct Switch {
-    value: bool,
+    value: Option<bool>,
 }
 
 impl From<Overrides> for OptionOverrides {
     fn from(overrides: Overrides) -> Self {
-        let value = |switch: Option<Switch>| switch.map(|switch| switch.value);
+        let value = |switch: Option<Switch>| switch.map(|switch| switch.value.unwrap_or_default());
         Self {
             presence: value(overrides.presence),
             join_leave: value(overrides.join_leave),
@@ -229,9 +231,14 @@ mod tests {
         assert_eq!(whose(user("")).unwrap().users, Users::Anonymous);
         let all = Selection {
             all_users: Some(true),
-            ..user("42")
+            ..user("")
         };
         assert_eq!(whose(all).unwrap(), Whose::default());
+        let named = Selection {
+            all_users: Some(true),
+            ..user("42")
+        };
+        assert_eq!(whose(named).unwrap().users, Users::One("42".into()));
         let one = Selection {
             client: Some(ID.into()),
             session: Some("".into()),

@@ -7,7 +7,7 @@ use super::method::{Request, Scope};
 use super::orders::{self, Overrides, Selection, information, payload, time_left};
 use super::publication::{KEY_BYTES_MAX, options_of};
 use super::reply::{Json, Reply};
-use myriad_shard::{Deed, ServerSubscribe, SubscribeGrant};
+use myriad_shard::{Deed, OptionOverrides, ServerSubscribe, SubscribeGrant};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -39,6 +39,30 @@ pub(super) struct Subscribe<'a> {
     recover_since: Option<Since<'a>>,
     #[serde(default)]
     r#override: Option<Overrides>,
+    /// Libraries from before `override` send these, if they are true.
+    #[serde(default)]
+    presence: Option<bool>,
+    #[serde(default)]
+    join_leave: Option<bool>,
+    #[serde(default)]
+    position: Option<bool>,
+    #[serde(default)]
+    recover: Option<bool>,
+}
+
+impl Subscribe<'_> {
+    /// What is otherwise for these subscriptions.
+    fn overrides(&self) -> OptionOverrides {
+        let overrides = OptionOverrides::from(self.r#override.unwrap_or_default());
+        let or = |value: Option<bool>, older: Option<bool>| value.or(older.filter(|on| *on));
+        OptionOverrides {
+            presence: or(overrides.presence, self.presence),
+            join_leave: or(overrides.join_leave, self.join_leave),
+            force_positioning: or(overrides.force_positioning, self.position),
+            force_recovery: or(overrides.force_recovery, self.recover),
+            ..overrides
+        }
+    }
 }
 
 impl<'a> Request<'a> for Subscribe<'a> {
@@ -50,6 +74,7 @@ impl<'a> Request<'a> for Subscribe<'a> {
 
     async fn answer(self, control: &Control) -> Reply {
         options_of(&control.namespaces.load(), &self.channel)?;
+        let overrides = self.overrides();
         let since = self.recover_since.map(myriad_shard::Since::from);
         let epoch_bytes = since.as_ref().map_or(0, |since| since.epoch.len());
         if epoch_bytes > KEY_BYTES_MAX {
@@ -63,7 +88,7 @@ impl<'a> Request<'a> for Subscribe<'a> {
                 expires_in: time_left(self.expire_at)?,
                 info: information(self.info, self.b64info.as_deref())?,
                 data: payload(self.data, self.b64data.as_deref())?,
-                overrides: self.r#override.unwrap_or_default().into(),
+                overrides,
             },
             since: since.map(|since| (since.offset, since.epoch)),
         };
