@@ -299,6 +299,10 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
         let control = Control::new(&config, mesh.clone(), key, driver, stage.subscribe())?;
         let control = Arc::new(control);
         let webhooks = Webhooks::start(&config.webhooks, mesh.clone(), control.metrics.webhooks())?;
+        if let Some(webhooks) = &webhooks {
+            // Nobody else sets it.
+            let _ = control.webhooks.set(webhooks.receivers());
+        }
         let launch = Launch {
             plan,
             address: held.address(),

@@ -310,7 +310,7 @@ impl Options {
             buffered_bytes_max: running.buffered_bytes_max,
             compression: running.compression,
             send_buffer_bytes: running.send_buffer_bytes,
-            webhooks: running.webhooks.clone(),
+            webhooks: WebhooksTable::with_fixed_of(self.webhooks, running.webhooks.as_ref()),
             log_format: running.log_format,
             http_api: HttpApiTable::with_fixed_of(self.http_api, running.http_api.as_ref()),
             ..self

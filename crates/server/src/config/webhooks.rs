@@ -55,7 +55,7 @@ pub struct Webhooks {
 }
 
 /// Somebody who is told.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookEndpoint {
     /// Its name in metrics and in the log.
     pub name: Arc<str>,
@@ -136,7 +136,7 @@ const SECRET_BYTES_ADVISED: usize = 32;
 
 impl Webhooks {
     /// What shards must note.
-    pub(super) fn notices(&self) -> NoticeSettings {
+    pub(crate) fn notices(&self) -> NoticeSettings {
         let wants = |kind: NoticeKind| {
             let mut endpoints = self.endpoints.iter();
             endpoints.any(|endpoint| endpoint.events[kind as usize])
@@ -150,6 +150,16 @@ impl Webhooks {
 }
 
 impl WebhooksTable {
+    /// What a reload takes of it: endpoints. Shards hold channels for `vacated_delay` as they did at the start.
+    pub(super) fn with_fixed_of(written: Option<Self>, running: Option<&Self>) -> Option<Self> {
+        let vacated_delay = running.and_then(|running| running.vacated_delay);
+        let endpoints = written.map(|written| written.endpoints).unwrap_or_default();
+        (vacated_delay.is_some() || !endpoints.is_empty()).then_some(Self {
+            vacated_delay,
+            endpoints,
+        })
+    }
+
     /// # Errors
     /// The first value that cannot be used.
     pub(crate) fn resolve(&self) -> Result<Webhooks, ConfigError> {

@@ -27,6 +27,7 @@ use crate::config::{ApiKey, Config};
 use crate::debug_log::{self, PublishLog};
 use crate::error::ServerError;
 use crate::proxy::Application;
+use crate::webhooks::Receivers;
 use api::Api;
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -38,7 +39,7 @@ use axum::routing::{any, get};
 use error::Refusal;
 use myriad_shard::{Mesh, Namespaces, Settings};
 use myriad_wire::http::{HeadLimits, OriginPattern};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
 /// How far the server's life has come.
@@ -72,6 +73,8 @@ pub(crate) struct Control {
     pub(crate) metrics: Registered,
     /// Who answers what sessions ask. A reload replaces it.
     pub(crate) application: ArcSwap<Application>,
+    /// Who is told what happens, once the server tells somebody.
+    pub(crate) webhooks: OnceLock<Arc<Receivers>>,
     /// Development: `/` shows a page, and there is an `/echo`.
     pub(crate) is_development: bool,
 }
@@ -107,6 +110,7 @@ impl Control {
             stage,
             metrics,
             application: ArcSwap::from_pointee(application),
+            webhooks: OnceLock::new(),
             is_development: settings.echo,
         })
     }
@@ -128,7 +132,19 @@ impl Control {
             Ok(application) => self.application.store(Arc::new(application)),
             Err(error) => tracing::error!("the application is called as before: {error}"),
         }
+        self.reload_webhooks(config);
         self.mesh.reload(&Arc::new(settings));
+    }
+
+    fn reload_webhooks(&self, config: &Config) {
+        let endpoints = &config.webhooks.endpoints;
+        match self.webhooks.get() {
+            Some(receivers) => receivers.replace(endpoints),
+            None if endpoints.is_empty() => {}
+            None => tracing::warn!(
+                "webhooks begin with a restart: the server was started without any, and shards note nothing for them"
+            ),
+        }
     }
 
     /// What shards are told, with what only a running server knows.

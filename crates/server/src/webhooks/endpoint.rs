@@ -7,10 +7,12 @@ use super::post::{Failure, Outcome, post};
 use super::queue::Queue;
 use crate::config::WebhookEndpoint;
 use crate::shards::random_bits;
+use arc_swap::ArcSwap;
 use myriad_shard::{Notice, NoticeKind};
 use myriad_units::counted;
 use myriad_units::option::Span;
 use reqwest::Client;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -25,14 +27,21 @@ const LAST_PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Somebody who is told.
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    config: WebhookEndpoint,
+    name: Arc<str>,
+    /// A reload may change it.
+    config: ArcSwap<WebhookEndpoint>,
     /// Names this run of the server.
     server: Arc<str>,
+    /// The number of the last batch. Shared with whoever has the same name later: a receiver takes a number that it has seen for a
+    /// batch that it has.
+    sequence: Arc<AtomicU64>,
     client: Client,
     counts: EndpointCounts,
     state: Mutex<State>,
     /// Events have come.
     arrived: Notify,
+    /// The configuration is another one.
+    changed: Notify,
 }
 
 #[derive(Debug)]
@@ -50,6 +59,7 @@ impl Endpoint {
     pub(super) fn new(
         config: WebhookEndpoint,
         server: Arc<str>,
+        sequence: Arc<AtomicU64>,
         client: Client,
         counts: EndpointCounts,
     ) -> Self {
@@ -60,17 +70,35 @@ impl Endpoint {
             is_full: false,
         };
         Self {
-            config,
+            name: Arc::clone(&config.name),
+            config: ArcSwap::from_pointee(config),
             server,
+            sequence,
             client,
             counts,
             state: Mutex::new(state),
             arrived: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.config.name
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Takes another configuration from now on; what waits is sent by it. True if it needs a task again, because it had answered
+    /// that it wants no more.
+    pub(super) fn reconfigure(&self, config: &WebhookEndpoint) -> bool {
+        if **self.config.load() == *config {
+            return false;
+        }
+        self.config.store(Arc::new(config.clone()));
+        let mut state = self.state();
+        let lost = state.queue.resize(config.queue_size);
+        self.counts.add_dropped(lost);
+        self.changed.notify_one();
+        self.arrived.notify_one();
+        std::mem::take(&mut state.is_gone)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -83,13 +111,14 @@ impl Endpoint {
         if state.is_gone {
             return;
         }
-        let kinds = dropped.iter().zip(self.config.events);
+        let config = self.config.load();
+        let kinds = dropped.iter().zip(config.events);
         let mut lost: u64 = kinds
             .filter(|(_, wants)| *wants)
             .map(|(count, _)| *count)
             .sum();
         state.queue.note_dropped(lost);
-        for event in events.iter().filter(|event| self.wants(&event.what)) {
+        for event in events.iter().filter(|event| wants(&config, &event.what)) {
             lost += state.queue.push(Arc::clone(event));
         }
         if lost > 0 {
@@ -106,17 +135,6 @@ impl Endpoint {
         if state.queue.has_news() {
             self.arrived.notify_one();
         }
-    }
-
-    fn wants(&self, notice: &Notice) -> bool {
-        let is_of_channel = || match notice {
-            Notice::Occupied(channel) | Notice::Vacated(channel) => {
-                let mut filters = self.config.channels.iter();
-                filters.any(|filter| filter.takes(channel))
-            }
-            Notice::Connected(_) | Notice::Disconnected(..) => true,
-        };
-        self.config.events[notice.kind() as usize] && is_of_channel()
     }
 
     /// Shows how many events wait, and how old the oldest is at `now_ms`.
@@ -145,10 +163,7 @@ impl Endpoint {
     /// Sends batch after batch, until it is closing and nothing is left, or the receiver wants no more.
     pub(super) async fn run(self: Arc<Self>, mut closing: watch::Receiver<bool>) {
         let mut retries = Retries::default();
-        for sequence in 1.. {
-            let Some(batch) = self.next_batch(sequence, &mut closing).await else {
-                return;
-            };
+        while let Some(batch) = self.next_batch(&mut closing).await {
             let end = self.deliver(&batch, &mut retries, &mut closing).await;
             self.counts.count_batch(end);
             let mut state = self.state();
@@ -171,24 +186,25 @@ impl Endpoint {
     }
 
     /// The next batch: when it is full, or its delay is over, or the server ends. None if it ends and nothing is left.
-    async fn next_batch(
-        &self,
-        sequence: u64,
-        closing: &mut watch::Receiver<bool>,
-    ) -> Option<Batch> {
+    async fn next_batch(&self, closing: &mut watch::Receiver<bool>) -> Option<Batch> {
         let mut deadline = None;
         loop {
             let arrived = self.arrived.notified();
+            let config = self.config.load_full();
             let is_closing = *closing.borrow_and_update();
             {
                 let mut state = self.state();
                 if state.queue.has_news() && deadline.is_none() {
-                    deadline = Some(Instant::now() + self.config.batch_delay);
+                    deadline = Some(Instant::now() + config.batch_delay);
                 }
                 let is_due = deadline.is_some_and(|deadline| deadline <= Instant::now());
-                if is_closing || is_due || state.queue.len() >= self.config.batch_size {
-                    let (max, server) = (self.config.batch_size, &self.server);
+                if is_closing || is_due || state.queue.len() >= config.batch_size {
+                    let sequence = self.sequence.load(Ordering::Relaxed) + 1;
+                    let (max, server) = (config.batch_size, &self.server);
                     let batch = Batch::take(&mut state.queue, max, server, sequence);
+                    if batch.is_some() {
+                        self.sequence.store(sequence, Ordering::Relaxed);
+                    }
                     state.under_way = batch.as_ref().map(|batch| (batch.count, batch.oldest_ms));
                     if batch.is_some() || is_closing {
                         return batch;
@@ -218,9 +234,11 @@ impl Endpoint {
         retries: &mut Retries,
         closing: &mut watch::Receiver<bool>,
     ) -> BatchEnd {
-        let deadline = Instant::now() + self.config.retry_for;
+        let begun = Instant::now();
         loop {
-            let failure = match post(&self.client, &self.config, batch).await {
+            let config = self.config.load_full();
+            let deadline = begun + config.retry_for;
+            let failure = match post(&self.client, &config, batch).await {
                 Outcome::Delivered => {
                     self.counts.count_request("delivered");
                     if let Some(failures) = retries.reset() {
@@ -235,7 +253,7 @@ impl Endpoint {
                 Outcome::Gone => {
                     self.counts.count_request("gone");
                     tracing::warn!(
-                        "webhook endpoint {}: it answers 410, so it is told nothing more until a restart",
+                        "webhook endpoint {}: it answers 410, so it is told nothing more until its configuration changes, or a restart",
                         self.name(),
                     );
                     return BatchEnd::Gone;
@@ -244,7 +262,7 @@ impl Endpoint {
             };
             self.counts.count_request(failure.label());
             if retries.failures == 0 {
-                self.report(&failure);
+                self.report(&failure, config.retry_for);
             }
             let mut pause = retries.next_pause(random_bits().unwrap_or(u64::MAX / 2));
             if *closing.borrow() {
@@ -255,23 +273,37 @@ impl Endpoint {
                     "webhook endpoint {}: batch {} is given up after {}: {failure}; its events are dropped",
                     self.name(),
                     batch.id,
-                    Span(self.config.retry_for),
+                    Span(config.retry_for),
                 );
                 // The next batch is tried at once otherwise, and the one after it.
                 pause_unless_closing(pause, closing).await;
                 return BatchEnd::GivenUp;
             }
-            pause_unless_closing(pause, closing).await;
+            tokio::select! {
+                () = pause_unless_closing(pause, closing) => {}
+                () = self.changed.notified() => {}
+            }
         }
     }
 
-    fn report(&self, failure: &Failure) {
+    fn report(&self, failure: &Failure, retry_for: Duration) {
         tracing::warn!(
             "webhook endpoint {}: a batch was not delivered: {failure}; it is tried again for {}",
             self.name(),
-            Span(self.config.retry_for),
+            Span(retry_for),
         );
     }
+}
+
+fn wants(config: &WebhookEndpoint, notice: &Notice) -> bool {
+    let is_of_channel = || match notice {
+        Notice::Occupied(channel) | Notice::Vacated(channel) => {
+            let mut filters = config.channels.iter();
+            filters.any(|filter| filter.takes(channel))
+        }
+        Notice::Connected(_) | Notice::Disconnected(..) => true,
+    };
+    config.events[notice.kind() as usize] && is_of_channel()
 }
 
 /// Waits, but no longer once the server begins to end.

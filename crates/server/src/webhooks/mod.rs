@@ -12,6 +12,7 @@
 //! | `signature.rs` | proves who sent it |
 //! | `post.rs` | one request, and what its answer means |
 //! | `endpoint.rs` | batches of one endpoint, in their order, with retries |
+//! | `receivers.rs` | all endpoints; a reload changes them |
 //! | `counts.rs` | metrics |
 
 mod batch;
@@ -21,24 +22,26 @@ mod post;
 mod queue;
 #[cfg(test)]
 mod receiver;
+mod receivers;
+#[cfg(test)]
+mod reload_tests;
 mod signature;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use counts::WebhookCounts;
+pub(crate) use receivers::Receivers;
 
 use crate::config::Webhooks as Config;
 use crate::error::ServerError;
 use crate::shards::{monotonic_now, random_bits};
-use endpoint::Endpoint;
 use myriad_shard::{Mesh, Notice, NoticeKind, Now};
-use myriad_units::counted;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::{oneshot, watch};
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// How often notices are taken from the mesh.
 const EVERY: Duration = Duration::from_millis(100);
@@ -54,12 +57,9 @@ struct Event {
 /// The webhooks of a running server.
 #[derive(Debug)]
 pub(crate) struct Webhooks {
-    endpoints: Vec<Arc<Endpoint>>,
+    receivers: Arc<Receivers>,
     collector: JoinHandle<()>,
     stop_collecting: oneshot::Sender<()>,
-    senders: JoinSet<()>,
-    /// True once no more events come.
-    closing: watch::Sender<bool>,
 }
 
 impl Webhooks {
@@ -80,61 +80,39 @@ impl Webhooks {
             source: io::Error::other(error),
         })?;
         let server: Arc<str> = format!("{:016x}", random_bits()?).into();
-        let closing = watch::Sender::new(false);
-        let (mut endpoints, mut senders) = (Vec::new(), JoinSet::new());
-        for config in &config.endpoints {
-            let endpoint = Endpoint::new(
-                config.clone(),
-                Arc::clone(&server),
-                client.clone(),
-                counts.of(&config.name),
-            );
-            let endpoint = Arc::new(endpoint);
-            senders.spawn(Arc::clone(&endpoint).run(closing.subscribe()));
-            endpoints.push(endpoint);
-        }
+        let receivers = Receivers::new(client, server, counts.clone(), config.notices());
+        receivers.replace(&config.endpoints);
+        let receivers = Arc::new(receivers);
         let collector = Collector {
             mesh,
-            endpoints: endpoints.clone(),
+            receivers: Arc::clone(&receivers),
             counts: counts.clone(),
         };
         let (stop_collecting, stopped) = oneshot::channel();
         Ok(Some(Self {
-            endpoints,
+            receivers,
             collector: tokio::spawn(collector.run(stopped)),
             stop_collecting,
-            senders,
-            closing,
         }))
     }
 
+    /// Those who are told, for a reload.
+    pub(crate) fn receivers(&self) -> Arc<Receivers> {
+        Arc::clone(&self.receivers)
+    }
+
     /// All shards have ended: sends what is left, until the deadline.
-    pub(crate) async fn finish(mut self, deadline: Instant) {
+    pub(crate) async fn finish(self, deadline: Instant) {
         let _ = self.stop_collecting.send(());
         let _ = self.collector.await;
-        self.closing.send_replace(true);
-        let all_sent = async { while self.senders.join_next().await.is_some() {} };
-        if timeout_at(deadline, all_sent).await.is_ok() {
-            return;
-        }
-        self.senders.shutdown().await;
-        for endpoint in self.endpoints {
-            let unsent = endpoint.abandon();
-            if unsent > 0 {
-                tracing::warn!(
-                    "webhook endpoint {}: {} not sent before the server ended",
-                    endpoint.name(),
-                    counted(unsent, "event"),
-                );
-            }
-        }
+        self.receivers.finish(deadline).await;
     }
 }
 
 /// Gives endpoints what shards note.
 struct Collector {
     mesh: Mesh,
-    endpoints: Vec<Arc<Endpoint>>,
+    receivers: Arc<Receivers>,
     counts: WebhookCounts,
 }
 
@@ -172,7 +150,7 @@ impl Collector {
         for event in &events {
             self.counts.count_event(event.what.kind());
         }
-        for endpoint in &self.endpoints {
+        for endpoint in self.receivers.told() {
             endpoint.take(&events, &dropped);
             endpoint.note_lag(clock.unix_ms);
         }

@@ -33,6 +33,10 @@ impl Queue {
     pub(super) fn push(&mut self, event: Arc<Event>) -> u64 {
         self.bytes += event.what.bytes();
         self.events.push_back(event);
+        self.drop_surplus()
+    }
+
+    fn drop_surplus(&mut self) -> u64 {
         let before = self.untold;
         while self.events.len() > self.events_max || self.bytes > self.bytes_max {
             if self.pop().is_none() {
@@ -41,6 +45,13 @@ impl Queue {
             self.untold += 1;
         }
         self.untold - before
+    }
+
+    /// Changes the bound. Returns how many of the oldest events were dropped for it.
+    pub(super) fn resize(&mut self, events_max: usize) -> u64 {
+        self.events_max = events_max;
+        self.bytes_max = events_max.saturating_mul(BYTES_OF_AN_EVENT);
+        self.drop_surplus()
     }
 
     /// Events were dropped before they came here, or after they were taken out.
@@ -103,6 +114,16 @@ mod tests {
         assert_eq!((queue.take_untold(), queue.take_untold()), (4, 0));
         assert_eq!(queue.pop(), Some(event("c")));
         assert!(!queue.has_news() && queue.bytes == 0);
+    }
+
+    #[test]
+    fn a_smaller_bound_drops_the_oldest() {
+        let mut queue = Queue::new(4);
+        for channel in ["a", "b", "c"] {
+            queue.push(event(channel));
+        }
+        assert_eq!((queue.resize(2), queue.resize(4)), (1, 0));
+        assert_eq!((queue.pop(), queue.take_untold()), (Some(event("b")), 1));
     }
 
     #[test]

@@ -45,7 +45,13 @@ impl Bench {
         let counts = WebhookCounts::registered(&mut registry);
         let client = post::client().expect("a client");
         let name = Arc::clone(&config.name);
-        let endpoint = Endpoint::new(config, "5eed".into(), client, counts.of(&name));
+        let endpoint = Endpoint::new(
+            config,
+            "5eed".into(),
+            Arc::default(),
+            client,
+            counts.of(&name),
+        );
         let endpoint = Arc::new(endpoint);
         let closing = watch::Sender::new(false);
         let task = runtime.spawn(Arc::clone(&endpoint).run(closing.subscribe()));
