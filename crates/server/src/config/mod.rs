@@ -14,6 +14,7 @@ mod namespaces;
 mod options;
 mod proxies;
 mod proxy_tables;
+mod proxy_tls;
 mod remarks;
 mod secrets;
 mod sources;

@@ -143,10 +143,15 @@ impl ProxyTable {
                 "choose 1KiB to 1MiB",
             ));
         }
+        let endpoint = parse_endpoint(key("endpoint"), endpoint)?;
         Ok(Some(ProxySettings {
             name: name.into(),
             asks: Asks::Commands,
-            endpoint: parse_endpoint(key("endpoint"), endpoint)?,
+            tls: self
+                .http
+                .tls
+                .settings(&format!("{path}.http.tls"), &endpoint)?,
+            endpoint,
             timeout: timeout.0,
             calls_max,
             answer_bytes_max,
@@ -431,7 +436,10 @@ mod tests {
         assert_eq!(proxies("chat:1").publish.as_deref(), Some("default"));
         assert_eq!(proxies("audit:1").subscribe.as_deref(), Some("strict"));
         assert_eq!(*proxies("news"), myriad_shard::ChannelProxies::default());
-        // The second example goes on where the first ends.
+        // The files of the second one are not on this machine.
+        let mistake = resolve(example()).unwrap_err().to_string();
+        assert!(mistake.contains("tls.server_ca_pem_file"), "{mistake}");
+        // The third example goes on where the first ends.
         let transforms = resolve(&format!("{first}{}", example())).unwrap();
         assert_eq!(transforms.application.connect.unwrap().transforms.len(), 2);
     }

@@ -6,6 +6,7 @@ use myriad_units::option::{Count, Size, Span};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 /// `[client.proxy]`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -103,6 +104,26 @@ pub struct ProxyHttpTable {
     pub static_headers: BTreeMap<String, String>,
     /// What statuses other than 200 mean.
     pub status_to_code_transforms: Vec<TransformTable>,
+    /// Certificates, with `https`.
+    pub tls: ProxyTlsTable,
+}
+
+/// `tls` of a proxy. Each text may be in the file, or in a file of its own.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProxyTlsTable {
+    /// Certificates of the CAs that sign for the application.
+    pub server_ca_pem: Option<String>,
+    /// The path of a file with them.
+    pub server_ca_pem_file: Option<PathBuf>,
+    /// Our certificate, and those between it and its CA.
+    pub cert_pem: Option<String>,
+    /// The path of a file with it.
+    pub cert_pem_file: Option<PathBuf>,
+    /// Its private key.
+    pub key_pem: Option<String>,
+    /// The path of a file with it.
+    pub key_pem_file: Option<PathBuf>,
 }
 
 /// One of `status_to_code_transforms`.

@@ -94,7 +94,7 @@ impl Control {
         let tokens = Authority::start(config.tokens.clone()).map(Arc::new);
         let tokens = tokens.map_err(ServerError::system("start a thread"))?;
         let metrics = Registered::new(mesh.clone(), Arc::clone(&tokens));
-        let application = Application::new(config, metrics.proxies())?;
+        let application = Application::new(config, metrics.proxies(), None)?;
         let keys = Keys::new(&config.api, key.as_deref());
         let settings = &config.settings;
         Ok(Self {
@@ -128,7 +128,8 @@ impl Control {
         self.reload_keys(config);
         let origins = Self::origins(&settings, !self.keys.load().is_open());
         self.allowed_origins.store(Arc::new(origins));
-        match Application::new(config, self.metrics.proxies()) {
+        let before = self.application.load_full();
+        match Application::new(config, self.metrics.proxies(), Some(&before)) {
             Ok(application) => self.application.store(Arc::new(application)),
             Err(error) => tracing::error!("the application is called as before: {error}"),
         }

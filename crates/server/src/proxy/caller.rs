@@ -8,9 +8,9 @@ use super::metrics::{Counted, Outcome, ProxyCounts};
 use super::names::{Names, ask_system};
 use super::places::{Bounds, NoPlace, Place, Places};
 use super::settings::{Asks, ProxySettings};
+use super::tls::{Tls, innermost};
 use axum::http::{HeaderMap, StatusCode};
 use myriad_shard::{ClientId, Refusal};
-use std::error::Error;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,16 +30,17 @@ const CONNECT_WAIT_MIN: Duration = Duration::from_millis(500);
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Idle connections to one host.
 const POOL_IDLE_MAX: usize = 256;
+/// How rustls says that nobody whom we trust has signed a certificate.
+const UNKNOWN_ISSUER: &str = "UnknownIssuer";
 /// One log line about failures of a proxy in so much time.
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
-/// The client of all proxies, with their pool of connections. Without TLS the machine needs no certificates.
-pub(super) fn http_client(has_tls: bool) -> reqwest::Result<reqwest::Client> {
+/// A client for all proxies with the same TLS, with their pool of connections. Without TLS the machine needs no certificates.
+pub(super) fn http_client(tls: Option<&Tls>) -> reqwest::Result<reqwest::Client> {
     let builder = reqwest::Client::builder();
-    let builder = if has_tls {
-        builder
-    } else {
-        builder.tls_certs_only([])
+    let builder = match tls {
+        Some(tls) => tls.apply(builder)?,
+        None => builder.tls_certs_only([]),
     };
     builder
         // A redirected call would send what clients told us to an address that nobody configured.
@@ -143,6 +144,7 @@ pub(super) struct Proxy {
 
 impl Proxy {
     pub(super) fn new(settings: ProxySettings, http: reqwest::Client, counts: ProxyCounts) -> Self {
+        counts.circuit.set(Circuit::default().figure());
         Self {
             places: Places::new(Bounds {
                 calls_max: settings.calls_max,
@@ -291,18 +293,16 @@ async fn read(mut response: reqwest::Response, bytes_max: usize) -> Result<Vec<u
     Ok(body)
 }
 
-/// Without the address, whose user and query may be secret.
+/// Without the address, whose user and query may be secret. The innermost cause is the one that says what happened.
 fn fault_of(error: &reqwest::Error) -> CallFault {
-    let mut cause: &dyn Error = error;
-    // The innermost cause is the one that says what happened.
-    while let Some(source) = cause.source() {
-        cause = source;
+    let mut cause = innermost(error);
+    if !error.is_connect() {
+        return CallFault::Broken(cause);
     }
-    if error.is_connect() {
-        CallFault::Unreachable(cause.to_string())
-    } else {
-        CallFault::Broken(cause.to_string())
+    if cause.contains(UNKNOWN_ISSUER) {
+        cause.push_str(": nobody whom we trust has signed it. If your own CA has, name it in http.tls.server_ca_pem_file of the proxy");
     }
+    CallFault::Unreachable(cause)
 }
 
 /// Lets one line through in [`LOG_EVERY`].

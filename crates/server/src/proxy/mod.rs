@@ -16,11 +16,13 @@ mod request;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub(crate) use answer::{Untellable, disconnect_refusal, error_refusal};
 pub(crate) use metrics::ProxyMetrics;
 pub(crate) use request::OWN_HEADERS;
 pub(crate) use settings::{ApplicationSettings, Asks, Methods, ProxySettings};
+pub(crate) use tls::{Tls, TlsFault};
 
 use crate::config::Config;
 use crate::control::Answerer;
@@ -52,6 +54,10 @@ pub(crate) struct Application {
     publish: ByName,
     sub_refresh: ByName,
     rpc: ByName,
+    /// All of them.
+    proxies: Vec<Arc<Proxy>>,
+    /// What calls are made with, for each TLS that proxies have.
+    clients: Vec<(Option<Tls>, reqwest::Client)>,
     methods: Methods,
     namespaces: Arc<Namespaces>,
     /// A client about which the application says nothing may be anonymous.
@@ -68,18 +74,63 @@ impl ByName {
     }
 }
 
+/// Makes proxies, or takes those that were the same before.
+struct Proxies<'a> {
+    metrics: &'a ProxyMetrics,
+    before: Option<&'a Application>,
+    clients: Vec<(Option<Tls>, reqwest::Client)>,
+    made: Vec<Arc<Proxy>>,
+}
+
+impl Proxies<'_> {
+    fn make(&mut self, settings: ProxySettings) -> reqwest::Result<Arc<Proxy>> {
+        let http = self.client(settings.tls.as_ref())?;
+        let before = self.before.iter().flat_map(|before| &before.proxies);
+        let same = before.clone().find(|proxy| *proxy.settings() == settings);
+        let proxy = match same {
+            Some(proxy) => Arc::clone(proxy),
+            None => {
+                let counts = self.metrics.of(&settings.name);
+                Arc::new(Proxy::new(settings, http, counts))
+            }
+        };
+        self.made.push(Arc::clone(&proxy));
+        Ok(proxy)
+    }
+
+    fn client(&mut self, tls: Option<&Tls>) -> reqwest::Result<reqwest::Client> {
+        let before = self.before.iter().flat_map(|before| &before.clients);
+        if let Some((_, client)) = self.clients.iter().find(|(with, _)| with.as_ref() == tls) {
+            return Ok(client.clone());
+        }
+        let same = before.clone().find(|(with, _)| with.as_ref() == tls);
+        let client = match same {
+            Some((_, client)) => client.clone(),
+            None => http_client(tls)?,
+        };
+        self.clients.push((tls.cloned(), client.clone()));
+        Ok(client)
+    }
+}
+
 impl Application {
-    /// The application that is configured.
+    /// The application that is configured. A proxy that was the same `before` a reload stays, with its circuit and the calls that
+    /// are under way or wait; and connections stay to whatever is reached in the same way.
     ///
     /// # Errors
     /// An address needs TLS, and the machine's certificates cannot be read.
-    pub(crate) fn new(config: &Config, metrics: &ProxyMetrics) -> Result<Self, ServerError> {
+    pub(crate) fn new(
+        config: &Config,
+        metrics: &ProxyMetrics,
+        before: Option<&Self>,
+    ) -> Result<Self, ServerError> {
         let client = &config.settings.client;
         Self::with(
             config.application.clone(),
             Arc::clone(&config.settings.namespaces),
             client.insecure || client.allow_anonymous_connect_without_token,
             metrics,
+            before,
         )
         .map_err(|error| {
             ServerError::system("prepare calls to the application")(io::Error::other(error))
@@ -91,32 +142,38 @@ impl Application {
         namespaces: Arc<Namespaces>,
         allows_anonymous: bool,
         metrics: &ProxyMetrics,
+        before: Option<&Self>,
     ) -> reqwest::Result<Self> {
-        let has_tls = settings
-            .proxies()
-            .any(|proxy| proxy.endpoint.scheme() == "https");
-        let http = http_client(has_tls)?;
-        let proxy = |settings: ProxySettings| {
-            let counts = metrics.of(&settings.name);
-            Arc::new(Proxy::new(settings, http.clone(), counts))
+        let mut proxies = Proxies {
+            metrics,
+            before,
+            clients: Vec::new(),
+            made: Vec::new(),
         };
-        let named: HashMap<Arc<str>, Arc<Proxy>> = settings
-            .named
-            .into_iter()
-            .map(|settings| (Arc::clone(&settings.name), proxy(settings)))
-            .collect();
-        let by_name = |unnamed: Option<ProxySettings>| {
-            let unnamed =
-                unnamed.map(|settings| (ApplicationSettings::DEFAULT_NAME.into(), proxy(settings)));
-            ByName(named.clone().into_iter().chain(unnamed).collect())
+        let mut named = HashMap::new();
+        for settings in settings.named {
+            named.insert(Arc::clone(&settings.name), proxies.make(settings)?);
+        }
+        let mut by_name = |unnamed: Option<ProxySettings>| {
+            let unnamed = unnamed.map(|settings| proxies.make(settings)).transpose()?;
+            let unnamed = unnamed.map(|proxy| (ApplicationSettings::DEFAULT_NAME.into(), proxy));
+            reqwest::Result::Ok(ByName(named.clone().into_iter().chain(unnamed).collect()))
         };
         Ok(Self {
-            connect: settings.connect.map(proxy),
-            refresh: settings.refresh.map(proxy),
-            subscribe: by_name(settings.subscribe),
-            publish: by_name(settings.publish),
-            sub_refresh: by_name(settings.sub_refresh),
-            rpc: by_name(settings.rpc),
+            subscribe: by_name(settings.subscribe)?,
+            publish: by_name(settings.publish)?,
+            sub_refresh: by_name(settings.sub_refresh)?,
+            rpc: by_name(settings.rpc)?,
+            connect: settings
+                .connect
+                .map(|proxy| proxies.make(proxy))
+                .transpose()?,
+            refresh: settings
+                .refresh
+                .map(|proxy| proxies.make(proxy))
+                .transpose()?,
+            clients: proxies.clients,
+            proxies: proxies.made,
             methods: settings.methods,
             namespaces,
             allows_anonymous,

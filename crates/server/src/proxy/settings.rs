@@ -1,5 +1,6 @@
 //! Where and how the application is called: checked values, made by `config`.
 
+use super::tls::Tls;
 use axum::http::{HeaderMap, HeaderName};
 use myriad_shard::{Access, Refusal};
 use reqwest::Url;
@@ -27,6 +28,8 @@ pub(crate) struct ProxySettings {
     pub(crate) asks: Asks,
     /// Where calls go.
     pub(crate) endpoint: Url,
+    /// How they are protected; none with `http`.
+    pub(crate) tls: Option<Tls>,
     /// Time for a place among the calls, and then time for the answer.
     pub(crate) timeout: Duration,
     /// Calls that may be under way.

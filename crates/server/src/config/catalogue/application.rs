@@ -131,6 +131,13 @@ pub(in super::super) const PROXY_HTTP: &[Group] = &[Group {
             "[]",
             "What a status other than 200 means: a list of { status_code, to_error or to_disconnect }.",
         ),
+        Described::new(
+            "tls",
+            Json,
+            "{}",
+            "Certificates, with https: server_ca_pem_file, cert_pem_file and key_pem_file, or the same without _file and with the PEM text.",
+        )
+        .secret(),
     ],
 }];
 

@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 /// A call as it came.
 #[derive(Clone, Debug)]
@@ -62,6 +64,21 @@ impl App {
         listener: TcpListener,
         act: impl Fn(&Seen) -> Act + Send + Sync + 'static,
     ) -> Self {
+        Self::accept(listener, None, act)
+    }
+
+    /// The same answer to every call over TLS.
+    pub(super) async fn with_tls(tls: ServerConfig, act: Act) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tls = TlsAcceptor::from(Arc::new(tls));
+        Self::accept(listener, Some(tls), move |_| act.clone())
+    }
+
+    fn accept(
+        listener: TcpListener,
+        tls: Option<TlsAcceptor>,
+        act: impl Fn(&Seen) -> Act + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let seen = Arc::<Mutex<Vec<Seen>>>::default();
         let connections = Arc::<AtomicUsize>::default();
@@ -69,7 +86,17 @@ impl App {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(serve(stream, Arc::clone(&act), Arc::clone(&log)));
+                let (act, log, tls) = (Arc::clone(&act), Arc::clone(&log), tls.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        None => serve(stream, act, log).await,
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, act, log).await;
+                            }
+                        }
+                    }
+                });
             }
         });
         Self {
@@ -98,7 +125,16 @@ impl App {
     }
 }
 
-async fn serve(mut stream: TcpStream, act: Arc<impl Fn(&Seen) -> Act>, log: Arc<Mutex<Vec<Seen>>>) {
+/// A connection, with or without TLS.
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+async fn serve(
+    mut stream: impl Stream,
+    act: Arc<impl Fn(&Seen) -> Act>,
+    log: Arc<Mutex<Vec<Seen>>>,
+) {
     while let Some(call) = read_call(&mut stream).await {
         let act = act(&call);
         log.lock().unwrap().push(call);
@@ -127,7 +163,7 @@ async fn serve(mut stream: TcpStream, act: Arc<impl Fn(&Seen) -> Act>, log: Arc<
     }
 }
 
-async fn read_call(stream: &mut TcpStream) -> Option<Seen> {
+async fn read_call(stream: &mut impl Stream) -> Option<Seen> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -152,7 +188,7 @@ async fn read_call(stream: &mut TcpStream) -> Option<Seen> {
 }
 
 /// False if the connection has gone.
-async fn answer(stream: &mut TcpStream, status: u16, body: &str) -> bool {
+async fn answer(stream: &mut impl Stream, status: u16, body: &str) -> bool {
     let length = body.len();
     let answer = format!(
         "HTTP/1.1 {status} x\r\nlocation: /other\r\ncontent-length: {length}\r\n\r\n{body}"

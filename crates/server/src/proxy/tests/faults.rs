@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-fn proxy(settings: ProxySettings) -> Proxy {
+pub(super) fn proxy(settings: ProxySettings) -> Proxy {
     let metrics = ProxyMetrics::registered(&mut Registry::default());
     let counts = metrics.of(&settings.name);
-    Proxy::new(settings, http_client(false).unwrap(), counts)
+    let http = http_client(settings.tls.as_ref()).unwrap();
+    Proxy::new(settings, http, counts)
 }
 
 /// A call of a client of its own.
-async fn call(proxy: &Proxy) -> Result<Called, CallFault> {
+pub(super) async fn call(proxy: &Proxy) -> Result<Called, CallFault> {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let client = LAST.fetch_add(1, Ordering::Relaxed);
     call_of(proxy, u128::from(client)).await
@@ -82,6 +83,7 @@ fn an_application_without_tls_is_not_called_in_clear() {
         let app = App::always(Act::Answer("{}".into())).await;
         let mut settings = settings(app.address);
         settings.endpoint = format!("https://{}/", app.address).parse().unwrap();
+        settings.timeout = Duration::from_millis(200);
         let answer = application(&settings).answer(&asker(), &subscribe()).await;
         assert!(matches!(answer, AskAnswer::Unavailable), "{answer:?}");
         assert!(app.seen().is_empty());
@@ -297,7 +299,7 @@ fn a_lie_is_counted_and_the_client_may_try_again() {
 }
 
 /// Polls a condition that other tasks of the runtime bring about.
-async fn until(mut holds: impl FnMut() -> bool) {
+pub(super) async fn until(mut holds: impl FnMut() -> bool) {
     while !holds() {
         tokio::task::yield_now().await;
     }

@@ -3,6 +3,8 @@
 mod app;
 mod faults;
 mod grants;
+mod reload;
+mod tls;
 
 use super::caller::Proxy;
 use super::{Application, ApplicationSettings, Asks, Methods, ProxyMetrics, ProxySettings};
@@ -34,6 +36,7 @@ fn settings(address: SocketAddr) -> ProxySettings {
         name: "tried".into(),
         asks: Asks::Commands,
         endpoint: format!("http://{address}/path?secret=1").parse().unwrap(),
+        tls: None,
         timeout: PATIENCE,
         calls_max: 4,
         answer_bytes_max: 64 << 10,
@@ -69,7 +72,7 @@ fn application(proxy: &ProxySettings) -> Application {
     let metrics = ProxyMetrics::registered(&mut Registry::default());
     let options = ChannelOptions::default;
     let namespaces = Namespaces::new(options(), [("chat".into(), options())]);
-    Application::with(settings, Arc::new(namespaces), false, &metrics).unwrap()
+    Application::with(settings, Arc::new(namespaces), false, &metrics, None).unwrap()
 }
 
 fn asker() -> AskingClient {
@@ -309,7 +312,7 @@ fn a_method_is_called_where_its_namespace_has_a_proxy() {
 fn without_any_proxy_nothing_is_available() {
     let metrics = ProxyMetrics::registered(&mut Registry::default());
     let settings = ApplicationSettings::default();
-    let application = Application::with(settings, Arc::default(), false, &metrics).unwrap();
+    let application = Application::with(settings, Arc::default(), false, &metrics, None).unwrap();
     for question in questions() {
         let answer = run(application.answer(&asker(), &question));
         assert_eq!(error_code(&answer), 108);
