@@ -52,6 +52,8 @@ pub struct ChannelsWish {
     pub after: Option<Box<str>>,
     /// Channels at most.
     pub channels_max: usize,
+    /// Names that a shard looks at in a turn, at most: the fewer, the more it costs to match one.
+    pub names_a_turn: usize,
 }
 
 /// What is read of a channel's history.
@@ -241,7 +243,7 @@ impl<R: Reactor> Shard<R> {
         found: &mut BinaryHeap<(Arc<str>, u32)>,
         has_more: &mut bool,
     ) -> Option<u32> {
-        for _ in 0..SLICE_RECORDS {
+        for _ in 0..wish.names_a_turn.clamp(1, SLICE_RECORDS) {
             let (name, members, next) = self.hub.channel_from(from)?;
             from = next;
             let after = wish.after.as_deref();

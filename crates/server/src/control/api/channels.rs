@@ -16,6 +16,11 @@ use std::fmt::Write;
 pub(super) const CHANNELS_MAX: usize = 50_000;
 /// Bytes of a pattern.
 const PATTERN_BYTES_MAX: usize = 255;
+/// Signs `*` of a pattern, and all signs that leave a choice: each makes every byte of every name cost more.
+const STARS_MAX: usize = 8;
+const CHOICES_MAX: usize = 64;
+/// Names that a shard looks at in a turn, if each costs nothing but a comparison.
+const NAMES_A_TURN: usize = 4_096;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,15 +43,16 @@ impl<'a> Request<'a> for Channels<'a> {
     async fn answer(self, control: &Control) -> Reply {
         let is_whole = self.limit.unwrap_or_default() == 0;
         let channels_max = page_size(self.limit, CHANNELS_MAX)?;
-        let pattern = match self.pattern.as_deref().unwrap_or_default() {
-            "" => None,
-            pattern => Some(compile(pattern)?),
+        let (pattern, choices) = match self.pattern.as_deref().unwrap_or_default() {
+            "" => (None, 0),
+            pattern => compile(pattern).map(|(pattern, choices)| (Some(pattern), choices))?,
         };
         let after = self.cursor.filter(|cursor| !cursor.is_empty());
         let inquiry = Inquiry::Channels(ChannelsWish {
             pattern,
             after: after.map(Into::into),
             channels_max,
+            names_a_turn: NAMES_A_TURN / (1 + choices),
         });
         let deadline = Control::answers_deadline();
         let _turn = asking::turn(control, deadline).await?;
@@ -99,8 +105,8 @@ fn merge(pages: impl Iterator<Item = ChannelsPage>, channels_max: usize, is_whol
 }
 
 /// A pattern of names: `*` for any text, `?` for a character, `[a-z]` and `[!a-z]` for one of some, `{a,b}` for one of two texts, and
-/// a `\` before a sign that stands for itself.
-fn compile(pattern: &str) -> Result<ChannelPattern, Fault> {
+/// a `\` before a sign that stands for itself. Returns also how many signs leave a choice.
+fn compile(pattern: &str) -> Result<(ChannelPattern, usize), Fault> {
     let bad = |what: &str| Fault::bad(format!("field \"pattern\" {what}"));
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(bad(&format!(
@@ -109,10 +115,17 @@ fn compile(pattern: &str) -> Result<ChannelPattern, Fault> {
         )));
     }
     let mut regex = String::from("(?s)^(?:");
-    let (mut braces, mut signs) = (0, pattern.chars());
+    let (mut braces, mut stars, mut choices) = (0, 0, 0);
+    let mut signs = pattern.chars();
     while let Some(sign) = signs.next() {
+        choices += usize::from("*?[{".contains(sign));
         match sign {
-            '*' => regex.push_str(".*"),
+            '*' => {
+                stars += 1;
+                regex.push_str(".*");
+                // Several mean the same as one.
+                signs = signs.as_str().trim_start_matches('*').chars();
+            }
             '?' => regex.push('.'),
             '[' => {
                 push_class(&mut signs, &mut regex).ok_or_else(|| bad("has a [ without its ]"))?
@@ -133,8 +146,18 @@ fn compile(pattern: &str) -> Result<ChannelPattern, Fault> {
     if braces > 0 {
         return Err(bad("has a { without its }"));
     }
+    for (count, most, what) in [
+        (stars, STARS_MAX, "*"),
+        (choices, CHOICES_MAX, "of the signs * ? [ {"),
+    ] {
+        if count > most {
+            return Err(bad(&format!("has {count} {what}; send at most {most}")));
+        }
+    }
     regex.push_str(")$");
-    ChannelPattern::new(&regex).map_err(|_| bad("is not valid, or too large; send a simpler one"))
+    let compiled = ChannelPattern::new(&regex);
+    let compiled = compiled.map_err(|_| bad("is not valid, or too large; send a simpler one"))?;
+    Ok((compiled, choices))
 }
 
 fn push_literal(sign: char, regex: &mut String) {
@@ -186,8 +209,9 @@ mod tests {
             (r"a\*", &["a*"], &["ab"]),
             ("a.c$|(b)", &["a.c$|(b)"], &["abc$|(b)"]),
             ("a}b,c", &["a}b,c"], &["ab"]),
+            (&*"*".repeat(255), &["", "a"], &[]),
         ] {
-            let compiled = compile(pattern).expect(pattern);
+            let (compiled, _) = compile(pattern).expect(pattern);
             for name in matching {
                 assert!(compiled.matches(name), "{pattern} {name}");
             }
@@ -201,6 +225,8 @@ mod tests {
             ("a\\", "ends in"),
             ("[z-a]", "not valid"),
             (&*"a".repeat(256), "256 bytes"),
+            (&*"*a".repeat(9), "has 9 *; send at most 8"),
+            (&*"?".repeat(65), "has 65 of the signs"),
         ] {
             let fault = compile(pattern).unwrap_err();
             assert!(fault.detail().contains(words), "{fault:?}");
