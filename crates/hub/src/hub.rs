@@ -3,6 +3,7 @@
 
 mod connections;
 mod deliveries;
+mod held;
 mod observers;
 mod outbound;
 mod pace;
@@ -45,6 +46,8 @@ pub struct Hub {
     pub(crate) sessions: Slab<Session>,
     pub(crate) users: UserIndex,
     pub(crate) outbounds: Slab<Outbound>,
+    /// What clients that connect are told later, by their connections.
+    held: HashMap<u32, held::Held>,
     pub(crate) channels: Slab<Channel>,
     pub(crate) names: HashMap<Arc<str>, u32>,
     /// Channels with a delivery under way, in turn.
@@ -97,6 +100,7 @@ impl Hub {
             sessions: Slab::new(),
             users: UserIndex::new(0),
             outbounds: Slab::new(),
+            held: HashMap::new(),
             channels: Slab::new(),
             names: HashMap::new(),
             delivering: VecDeque::new(),

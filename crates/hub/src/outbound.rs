@@ -97,6 +97,13 @@ impl Outbound {
         self.chunks.push_back(chunk);
     }
 
+    /// Appends another queue, which nothing was taken of.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        assert_eq!(other.taken, 0, "the peer has nothing of it");
+        self.cost += other.cost;
+        self.chunks.append(&mut other.chunks);
+    }
+
     /// Puts `chunk` in front, from `offset` on. Nothing queued may have been taken in part.
     pub(crate) fn push_front(&mut self, chunk: Chunk, offset: usize) {
         assert_eq!(self.taken, 0, "the peer has part of another chunk");

@@ -53,7 +53,8 @@ impl<R: Reactor> Shard<R> {
             "every partial input has an owner"
         );
         buffered_bytes += self.sessions.held_bytes();
-        let buffered_bytes = buffered_bytes as u64 + self.hub.filter_bytes();
+        let buffered_bytes =
+            buffered_bytes as u64 + self.hub.filter_bytes() + self.hub.held_bytes();
         assert_eq!(buffered_bytes, self.hub.buffered_bytes());
         assert_eq!(surplus, self.admission.surplus.len());
     }

@@ -81,6 +81,7 @@ impl Hub {
     /// Appends the names of channels that lost their last member here to `emptied_channels`.
     pub fn begin_closing(&mut self, index: u32, now: Now, emptied_channels: &mut Vec<Arc<str>>) {
         self.connections[index].phase = Phase::Closing;
+        self.drop_held(index);
         self.unsubscribe_all(index, emptied_channels);
         self.arm_linger(index, now);
     }
@@ -89,6 +90,7 @@ impl Hub {
     pub fn release(&mut self, index: u32, emptied_channels: &mut Vec<Arc<str>>) {
         self.unsubscribe_all(index, emptied_channels);
         self.drop_outbound(index);
+        self.drop_held(index);
         self.release_session(index);
         self.wheel.disarm(&mut self.connections, index);
         self.connections.remove(index);

@@ -236,7 +236,7 @@ impl Hub {
         }
         let flags = subscription.flags();
         if flags.has(SubscriptionFlags::WAITING) {
-            return;
+            return self.hold_delivery(member, delivery, had, overflown);
         }
         let connection = &self.connections[member.connection];
         if connection.phase != Phase::Open {
@@ -245,10 +245,7 @@ impl Hub {
         }
         subscription.set_last(last.max(delivery.offset()));
         let has_session = connection.has_session();
-        let is_exception = |publication: &Arc<Publication>| {
-            self.is_withheld(member, publication) || self.cannot_read(member, publication)
-        };
-        if had == Had::Part || has_session && delivery.publications().iter().any(is_exception) {
+        if had == Had::Part || has_session && self.has_exception(member, delivery) {
             self.deliver_in_part(member, delivery, last, overflown);
             return;
         }
@@ -299,9 +296,17 @@ impl Hub {
         }
     }
 
+    /// Whether a member with a session does not get a publication of a delivery, or cannot read it.
+    pub(super) fn has_exception(&self, member: Member, delivery: &Delivery) -> bool {
+        let mut publications = delivery.publications().iter();
+        publications.any(|publication| {
+            self.is_withheld(member, publication) || self.cannot_read(member, publication)
+        })
+    }
+
     /// Queues those publications of a delivery that the member, whose last offset was `last`, has not had and gets. Ends at one
     /// that it cannot read.
-    fn deliver_in_part(
+    pub(super) fn deliver_in_part(
         &mut self,
         member: Member,
         delivery: &Delivery,
@@ -342,7 +347,7 @@ impl Hub {
     }
 
     /// Notes whether a subscriber with deltas has the publication at its last offset.
-    fn note_base(&mut self, member: Member, has_base: bool) {
+    pub(super) fn note_base(&mut self, member: Member, has_base: bool) {
         let subscription = &mut self.subscriptions[member.subscription];
         let flags = subscription.flags();
         if flags.has(SubscriptionFlags::DELTA) {
@@ -418,7 +423,7 @@ impl Hub {
 }
 
 /// How a publication is told to a subscriber whose last offset is `last`.
-fn form_for(flags: SubscriptionFlags, last: u64, publication: &Publication) -> DataForm {
+pub(super) fn form_for(flags: SubscriptionFlags, last: u64, publication: &Publication) -> DataForm {
     if !flags.has(SubscriptionFlags::DELTA) {
         return DataForm::Plain;
     }

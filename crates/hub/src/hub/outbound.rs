@@ -61,7 +61,7 @@ impl Hub {
         Ok(self.outbound_made(index))
     }
 
-    fn try_reserve_outbound(&mut self, index: u32, cost: usize) -> Result<(), Overflow> {
+    pub(super) fn try_reserve_outbound(&mut self, index: u32, cost: usize) -> Result<(), Overflow> {
         if cost > self.outbound_room(index) {
             hit!(OverConnectionBudget);
             return Err(Overflow::Connection);
@@ -75,11 +75,11 @@ impl Hub {
     /// Bytes that a connection's own budget leaves.
     #[must_use]
     pub fn outbound_room(&self, index: u32) -> usize {
-        let queued = self.outbound(index).map_or(0, Outbound::cost);
+        let queued = self.outbound(index).map_or(0, Outbound::cost) + self.held_bytes_of(index);
         (self.outbound_bytes_max - queued.min(self.outbound_bytes_max)) as usize
     }
 
-    fn outbound_made(&mut self, index: u32) -> u32 {
+    pub(super) fn outbound_made(&mut self, index: u32) -> u32 {
         let connection = &mut self.connections[index];
         if connection.outbound == NONE {
             connection.outbound = self.outbounds.insert(Outbound::default()).index;

@@ -73,7 +73,7 @@ impl Hub {
             // At most one waits: each replaces the one before.
             self.drop_newest(member);
         }
-        if let Err(overflow) = self.enqueue(member.connection, chunk) {
+        if let Err(overflow) = self.enqueue_delivery(member.connection, chunk) {
             return Err(match policy {
                 SlowConsumer::GapThenRecover if has_session => self.make_gap(member),
                 _ => Overflown::Close {

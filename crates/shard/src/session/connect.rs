@@ -10,7 +10,7 @@ use crate::access::{ConnectGrant, SubscribeGrant};
 use crate::asks::Question;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
-use myriad_hub::{CloseReason, NameError, Now, SessionState, SubscriptionFlags};
+use myriad_hub::{CloseReason, NameError, Now, SessionState, SubscriptionFlags, SubscriptionId};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::centrifuge::{ConnectRequest, ConnectResult, SubscribeRequest};
@@ -340,11 +340,15 @@ impl<R: Reactor> Shard<R> {
     pub(super) fn note_server_side(
         &mut self,
         key: Key,
-        channel: Arc<str>,
+        subscription: SubscriptionId,
         outcome: Outcome,
         now: Now,
     ) {
+        let channel = Arc::clone(self.hub.channel_name(subscription));
         if let Some(connecting) = self.sessions.connecting.get_mut(&key.index) {
+            if connecting.waiting > 1 {
+                self.hub.hold(key.index, subscription);
+            }
             connecting.done.push((channel, outcome));
             self.end_wait(key, now);
         }
@@ -392,6 +396,10 @@ impl<R: Reactor> Shard<R> {
             self.reply(format, |writer| {
                 write_connect(writer, command, &result, format, connecting.done.iter());
             });
+        }
+        if self.hub.holds(key.index) {
+            self.finish_replies(key, now);
+            self.hub.release_held(key.index);
         }
         self.metrics().client_connects.add(1);
         self.end_older_connections(key);

@@ -144,7 +144,7 @@ impl<R: Reactor> Shard<R> {
     ) {
         let channel = Arc::clone(self.hub.channel_name(subscription));
         if self.hub.session(key.index).state != SessionState::Connected {
-            return self.note_server_side(key, channel, outcome, now);
+            return self.note_server_side(key, subscription, outcome, now);
         }
         if !self.push_subscribed(key, &channel, &outcome) {
             self.forget_recovered(subscription, &mut outcome);
