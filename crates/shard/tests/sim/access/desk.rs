@@ -45,8 +45,6 @@ pub(crate) struct Desk {
     /// Whether it holds asks back.
     pub(crate) holds: bool,
     drops: bool,
-    /// Subscriptions that it grants with a connection.
-    subs_max: usize,
     /// By the number of the command.
     said: HashMap<u32, Said>,
     /// Commands that were asked about.
@@ -92,14 +90,13 @@ fn channel_of(question: &Question) -> Option<usize> {
 }
 
 impl Desk {
-    pub(crate) fn new(replies: Replies, revoked: Revoked, subs_max: usize, drops: bool) -> Self {
+    pub(crate) fn new(replies: Replies, revoked: Revoked, drops: bool) -> Self {
         Self {
             replies,
             revoked,
             held: Vec::new(),
             holds: true,
             drops,
-            subs_max,
             said: HashMap::new(),
             asked: HashMap::new(),
             open: HashMap::new(),
@@ -249,7 +246,7 @@ impl Desk {
                 user: prng.below(USERS + 1),
                 ttl: *prng.pick(&[0, 0, 1, 2]),
                 subs: (prng.below(3 * ROOMS.len())..ROOMS.len())
-                    .take(self.subs_max)
+                    .take(*prng.pick(&[1, 2, 5]))
                     .collect(),
                 sub_ttl: *prng.pick(&[0, 0, 1, 2]),
                 ..Token::default()

@@ -157,9 +157,7 @@ impl Client {
             1000 => self.is_refused,
             3001 => facts.is_draining,
             3005 => self.may_be_expired(facts),
-            3006 => self.visits.iter().any(|(&room, visit)| {
-                visit.is_server_side && self.may_have_expired(room, visit.due, facts)
-            }),
+            3006 => self.may_lose_a_room(facts),
             3010 => self.asked.values().any(|asked| asked.what == What::Refresh),
             3013 => facts.fixed.commands > 0 && self.sent[0] > 2 * facts.fixed.commands,
             3500 => {
@@ -197,6 +195,22 @@ impl Client {
             4_600.. => "access: an order ends a connection",
             _ => return,
         });
+    }
+
+    /// Whether a subscription by the server may be over by now. A refresh that is not answered may have counted.
+    fn may_lose_a_room(&self, facts: &Facts) -> bool {
+        self.visits.iter().any(|(&room, visit)| {
+            let is_over = |asked: &Asked| {
+                let token = asked
+                    .token
+                    .as_ref()
+                    .filter(|_| asked.what == What::SubRefresh(room));
+                let due = token.and_then(|token| facts.due(asked.at, token.ttl, false));
+                due.is_some_and(|due| due.from <= facts.now + TICK_NS)
+            };
+            let is_over = self.asked.values().any(is_over);
+            visit.is_server_side && (is_over || self.may_have_expired(room, visit.due, facts))
+        })
     }
 
     fn may_be_revoked(&self, facts: &Facts) -> bool {

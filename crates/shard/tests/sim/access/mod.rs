@@ -6,9 +6,11 @@
 
 mod client;
 mod desk;
+mod ending;
 mod ends;
 mod facts;
 mod orders;
+mod quiet;
 mod rules;
 mod scenario;
 mod tokens;
@@ -17,7 +19,7 @@ mod told;
 pub(crate) use scenario::run;
 
 /// What the seeds of CI must come through.
-pub(crate) const MUST_HAPPEN: [&str; 22] = [
+pub(crate) const MUST_HAPPEN: [&str; 23] = [
     "access: a client has as many subscriptions as it may",
     "access: a client refreshes a subscription",
     "access: a client refreshes its connection",
@@ -30,6 +32,7 @@ pub(crate) const MUST_HAPPEN: [&str; 22] = [
     "access: a token grants a command",
     "access: a user has as many connections as it may, and no more",
     "access: a user has too many connections",
+    "access: an address has as many connections as it may, and no more",
     "access: an expired token leaves a subscription its time",
     "access: an order ends a connection",
     "access: other rules",

@@ -61,8 +61,6 @@ pub(crate) struct Fixed {
     pub(crate) refresh_proxy: bool,
     /// The application refreshes subscriptions of the namespace `s`.
     pub(crate) sub_refresh_proxy: bool,
-    /// Subscriptions that are granted with a connection.
-    pub(crate) subs_max: usize,
     /// Each user has a channel of its own.
     pub(crate) personal: bool,
     /// A user's new connection ends the older ones.
@@ -188,7 +186,6 @@ impl Fixed {
         Self {
             refresh_proxy: prng.one_in(3),
             sub_refresh_proxy: prng.one_in(2),
-            subs_max: usize::from(!personal),
             personal,
             single_connection: personal && prng.one_in(3),
             ask_timeout: Duration::from_millis(*prng.pick(&[200, 1_000])),

@@ -3,34 +3,30 @@
 use super::client::Client;
 use super::desk::Desk;
 use super::facts::Facts;
-use super::orders::{Wanted, draw};
-use super::rules::{Fixed, ROOMS, Rules, USERS};
-use super::tokens::{Revoked, Token, user_name};
-use crate::ending::DRAIN_SLACK_NS;
+use super::orders::draw;
+use super::rules::{Fixed, ROOMS, Rules};
+use super::tokens::Revoked;
 use crate::request;
-use crate::verdict::{TICK_NS, ns};
+use crate::verdict::ns;
 use crate::world::World;
 use myriad_reactor::sim::{Faults, Prng};
-use myriad_shard::{Payload, Users, Whose};
+use myriad_shard::Payload;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Clients at once.
 const CLIENTS_MAX: usize = 10;
+/// Last bytes of clients' addresses.
+const HOSTS: [u8; 3] = [1, 2, 3];
 /// Rounds without anything new after which it is quiet.
 const QUIET_ROUNDS: usize = 6;
-/// A shard of small slices has to be turned so often for what is left.
-const TURNS_AFTER_THE_END: usize = 50;
-/// What may come late: some ticks.
-const SLACK_NS: u64 = 4 * TICK_NS;
 
-struct Scenario {
-    world: World,
-    clients: Vec<Client>,
-    desk: Desk,
-    facts: Facts,
+pub(super) struct Scenario {
+    pub(super) world: World,
+    pub(super) clients: Vec<Client>,
+    pub(super) desk: Desk,
+    pub(super) facts: Facts,
 }
 
 /// One node from beginning to end.
@@ -60,7 +56,7 @@ impl Scenario {
         facts.is_tight = is_tight;
         let drops = prng.one_in(2);
         Self {
-            desk: Desk::new(world.ledger.replies.clone(), revoked, fixed.subs_max, drops),
+            desk: Desk::new(world.ledger.replies.clone(), revoked, drops),
             world,
             clients: Vec::new(),
             facts,
@@ -68,7 +64,7 @@ impl Scenario {
     }
 
     /// Some clients are there before anything else happens.
-    fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         for _ in 0..self.world.prng.between(1, 5) {
             self.add_client();
         }
@@ -81,7 +77,7 @@ impl Scenario {
         self.settle();
     }
 
-    fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         self.world.work.steps += 1;
         match self.world.prng.below(204) {
             kind @ 0..192 => self.happen(kind),
@@ -95,7 +91,7 @@ impl Scenario {
     }
 
     /// A step that takes no time.
-    fn happen(&mut self, kind: usize) {
+    pub(super) fn happen(&mut self, kind: usize) {
         match kind {
             0..70 => {
                 let shard = self.world.prng.below(self.world.seats.len());
@@ -113,12 +109,12 @@ impl Scenario {
         }
     }
 
-    fn advance(&mut self, duration: Duration) {
+    pub(super) fn advance(&mut self, duration: Duration) {
         self.world.advance(duration);
         self.facts.now = self.world.scene.now;
     }
 
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         let room = self.world.prng.below(ROOMS.len());
         let id = self.facts.issue(room, None);
         let data = Payload::Json(format!("{{\"n\":{id}}}").into());
@@ -128,7 +124,7 @@ impl Scenario {
     }
 
     /// Other rules, from now on: each shard takes them when it comes to it.
-    fn reload(&mut self) {
+    pub(super) fn reload(&mut self) {
         let world = &mut self.world;
         let rules = Rules::draw(&mut world.prng);
         let base = &world.scene.plan.settings;
@@ -139,7 +135,7 @@ impl Scenario {
         world.log(format_args!("{rules:?}"));
     }
 
-    fn order(&mut self) {
+    pub(super) fn order(&mut self) {
         let (whose, wanted) = draw(&self.clients, &self.facts, &mut self.world.prng);
         self.world
             .log(format_args!("order {wanted:?} for {whose:?}"));
@@ -148,7 +144,7 @@ impl Scenario {
     }
 
     /// The head of a client's request, behind the header of a proxy if there is one.
-    fn head(&mut self) -> Vec<u8> {
+    pub(super) fn head(&mut self) -> Vec<u8> {
         let mut head = Vec::new();
         if self.facts.fixed.proxy_protocol {
             head.extend_from_slice(if self.world.prng.one_in(6) {
@@ -161,19 +157,20 @@ impl Scenario {
         head
     }
 
-    fn come(&mut self) {
+    pub(super) fn come(&mut self) {
         if self.clients.len() < CLIENTS_MAX {
             self.add_client();
         }
     }
 
-    fn add_client(&mut self) -> usize {
+    pub(super) fn add_client(&mut self) -> usize {
         let head = self.head();
         let world = &mut self.world;
-        let source = SocketAddr::from(([10, 0, 0, *world.prng.pick(&[1, 2, 3])], 1_000));
+        let host = *world.prng.pick(&HOSTS);
+        let source = SocketAddr::from(([10, 0, 0, host], 1_000));
         let (id, number) = (world.net.connect_from(source), world.connected);
         world.connected += 1;
-        let mut client = Client::new(id, number, head);
+        let mut client = Client::new(id, number, host, head);
         client.write(&world.net, usize::MAX, &mut world.prng);
         world.log(format_args!("client {number} comes"));
         self.clients.push(client);
@@ -181,7 +178,7 @@ impl Scenario {
     }
 
     /// Some client does something.
-    fn act(&mut self) {
+    pub(super) fn act(&mut self) {
         if self.clients.is_empty() {
             return;
         }
@@ -230,7 +227,7 @@ impl Scenario {
     }
 
     /// Clients read, and write if `writes`. True when anything came or went.
-    fn exchange(&mut self, writes: bool) -> bool {
+    pub(super) fn exchange(&mut self, writes: bool) -> bool {
         let Self {
             world,
             clients,
@@ -254,7 +251,7 @@ impl Scenario {
     }
 
     /// Lets everything arrive, without time passing.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let faults = self.world.scene.plan.faults;
         self.world.net.set_faults(Faults {
             kernel_bytes: faults.kernel_bytes,
@@ -278,7 +275,7 @@ impl Scenario {
     }
 
     /// Moves time on from one deadline to the next, and lets each of them have its effect.
-    fn walk(&mut self, duration: Duration) {
+    pub(super) fn walk(&mut self, duration: Duration) {
         let end = self.world.scene.now + ns(duration);
         loop {
             self.settle();
@@ -291,247 +288,5 @@ impl Scenario {
         }
         self.world.scene.now = end;
         self.settle();
-    }
-
-    // Quiet.
-
-    /// Everybody reads all there is, and nothing waits; then all agree.
-    fn check_quiet(&mut self) {
-        for client in &mut self.clients {
-            self.world.net.resume(client.id);
-            client.is_stalled = false;
-        }
-        self.settle();
-        self.desk.holds = false;
-        self.desk
-            .clear(&self.world.mesh, self.world.now(), &mut self.world.prng);
-        // Longer than the deadline of what it has dropped, also of some that wait for each other.
-        let timeout = self.facts.fixed.ask_timeout;
-        self.walk(2 * timeout);
-        let is_waiting = |client: &Client| client.is_connected() && !client.asked.is_empty();
-        for _ in 0..40 {
-            if self.clients.iter().any(is_waiting) {
-                self.walk(timeout);
-            }
-        }
-        assert_eq!(self.world.mesh.publication_bytes(), 0, "all is delivered");
-        for client in &self.clients {
-            self.check_client(client);
-        }
-        self.check_users();
-        self.facts.check_orders(&self.clients);
-        self.check_described();
-        self.check_room_for_one_more();
-        self.desk.holds = true;
-        self.world.work.quiets += 1;
-        self.facts.note("access: a quiet moment");
-        self.world.log(format_args!("quiet"));
-    }
-
-    /// It has got everything, and nothing of it is overdue.
-    fn check_client(&self, client: &Client) {
-        if !client.is_connected() {
-            return;
-        }
-        let (number, now) = (client.number, self.facts.now);
-        assert!(
-            client.asked.is_empty(),
-            "client {number} waits: {:?}",
-            client.asked
-        );
-        let is_over = |due: &super::facts::Due| due.to.is_some_and(|to| to + SLACK_NS < now);
-        let is_overdue = client.due.as_ref().is_some_and(is_over);
-        assert!(
-            !is_overdue,
-            "client {number} has not expired: {:?}",
-            client.due
-        );
-        assert!(
-            !self.facts.revoked.contains(client.token_id),
-            "client {number} is revoked"
-        );
-        let name = client.name.clone().unwrap_or_default();
-        let renewal = |room| self.facts.renewals.get(&(name.clone(), room));
-        let is_forgotten = |room| {
-            let due = renewal(room).and_then(|renewal| renewal.due);
-            due.as_ref().is_some_and(is_over) && !self.facts.is_tight
-        };
-        assert!(
-            !is_forgotten(None),
-            "client {number}: nobody is asked about it"
-        );
-        for (&room, visit) in &client.visits {
-            let is_overdue = visit.due.as_ref().is_some_and(is_over);
-            assert!(!is_overdue, "client {number} {}: {visit:?}", ROOMS[room]);
-            assert!(
-                !is_forgotten(Some(room)),
-                "client {number}: nobody is asked about {room}"
-            );
-            for (id, issue) in self.facts.issues.iter().enumerate().skip(visit.since) {
-                let is_missing =
-                    issue.room == room && issue.is_accepted && !visit.received.contains(&id);
-                assert!(
-                    !is_missing,
-                    "client {number} has not got {id} of {}",
-                    ROOMS[room]
-                );
-            }
-        }
-    }
-
-    fn connected_of(&self, user: usize) -> usize {
-        let of_user = |client: &&Client| client.is_connected() && client.user == user;
-        self.clients.iter().filter(of_user).count()
-    }
-
-    /// No user has more connections than it may.
-    fn check_users(&self) {
-        let fixed = self.facts.fixed;
-        let most = match fixed.users_max {
-            _ if fixed.single_connection => 1,
-            0 => usize::MAX,
-            limit => limit as usize,
-        };
-        let users: Vec<usize> = (1..=USERS).map(|user| self.connected_of(user)).collect();
-        assert!(users.iter().all(|count| *count <= most), "{users:?}");
-    }
-
-    /// The application finds who is there, each user by himself, and all.
-    fn check_described(&mut self) {
-        let users = (0..=USERS).map(|user| user_name(user).map_or(Users::Anonymous, Users::One));
-        let whose = users.chain([Users::All]).map(|users| Whose {
-            users,
-            ..Whose::default()
-        });
-        let orders: Vec<usize> = whose
-            .filter_map(|whose| {
-                self.facts
-                    .order(&self.world.mesh, &self.clients, whose, Wanted::Describe)
-            })
-            .collect();
-        self.settle();
-        for number in orders {
-            self.facts.check_described(number, &self.clients);
-        }
-    }
-
-    /// A user who has fewer connections than the limit gets one more, and a user with as many gets none.
-    fn check_room_for_one_more(&mut self) {
-        let rules = *self.facts.rules();
-        let fixed = self.facts.fixed;
-        if fixed.users_max == 0
-            || fixed.single_connection
-            || !rules.tokens
-            || fixed.limits_connections()
-        {
-            return;
-        }
-        let user = self.world.prng.between(1, USERS);
-        let before = self.connected_of(user);
-        let number = self.add_client();
-        self.settle();
-        let serial = self.facts.serial();
-        let token = Token {
-            serial,
-            user,
-            ..Token::default()
-        };
-        let client = self
-            .clients
-            .iter_mut()
-            .find(|client| client.number == number);
-        let Some(client) = client.filter(|client| client.is_upgraded) else {
-            return;
-        };
-        client.connect_with(Some(token), &mut self.facts);
-        self.settle();
-        let client = self.clients.iter().find(|client| client.number == number);
-        let has_connected = client.is_some_and(Client::is_connected);
-        assert_eq!(
-            has_connected,
-            before < fixed.users_max as usize,
-            "one more than {before}"
-        );
-        self.facts
-            .note("access: a user has as many connections as it may, and no more");
-    }
-
-    // The end.
-
-    /// The node drains while clients go on. It comes to an end in time.
-    fn drain(&mut self) {
-        let over = Duration::from_millis(*self.world.prng.pick(&[0, 300, 3_000]));
-        self.world.log(format_args!("drains over {over:?}"));
-        self.world.mesh.drain(over);
-        self.world.scene.is_draining = true;
-        self.facts.is_draining = true;
-        self.facts.note("access: the node drains");
-        let linger = self.world.scene.plan.settings.linger_timeout;
-        let deadline = self.world.scene.now + ns(over) + ns(linger) + DRAIN_SLACK_NS;
-        while self.world.seats.iter().any(|seat| !seat.is_finished) {
-            assert!(self.world.scene.now <= deadline, "the drain does not end");
-            for _ in 0..self.world.prng.below(10) {
-                let kind = self.world.prng.below(190);
-                self.happen(kind);
-            }
-            for _ in 0..1_000 {
-                let mut is_awake = false;
-                for index in 0..self.world.seats.len() {
-                    is_awake |= self.world.turn(index);
-                }
-                self.exchange(false);
-                if !is_awake {
-                    break;
-                }
-            }
-            let pause = 20 + self.world.prng.below(30) as u64;
-            self.advance(Duration::from_millis(pause));
-        }
-        for client in &mut self.clients {
-            self.world.net.resume(client.id);
-        }
-        self.settle();
-        let is_accepted = self.world.net.backlog() == 0;
-        for client in &mut self.clients {
-            assert!(!is_accepted, "client {}: no end", client.number);
-            client.leave(&self.world.net, &mut self.world.prng);
-        }
-        self.exchange(false);
-        self.desk
-            .clear(&self.world.mesh, self.world.now(), &mut self.world.prng);
-        // Some was asked that nobody will answer.
-        self.advance(2 * self.facts.fixed.ask_timeout);
-        let now = self.world.now();
-        for _ in 0..TURNS_AFTER_THE_END {
-            for seat in &mut self.world.seats {
-                seat.shard.turn(now);
-            }
-        }
-        self.exchange(false);
-        self.check_end();
-    }
-
-    /// All leave; then nothing is left.
-    fn leave(&mut self) {
-        for client in &mut self.clients {
-            client.leave(&self.world.net, &mut self.world.prng);
-        }
-        let patience = Rc::clone(&self.world.scene.plan).settings.linger_timeout;
-        self.walk(patience + Duration::from_secs(1));
-        self.desk
-            .clear(&self.world.mesh, self.world.now(), &mut self.world.prng);
-        self.walk(2 * self.facts.fixed.ask_timeout);
-        assert!(self.clients.is_empty(), "somebody has seen no end");
-        self.check_end();
-    }
-
-    fn check_end(&mut self) {
-        let missing = self.facts.orders.iter().find(|order| !order.is_answered());
-        assert!(missing.is_none(), "nobody has answered {missing:?}");
-        for (what, count) in std::mem::take(&mut self.facts.reached) {
-            self.world.reach.add(what, count);
-        }
-        self.world.replies = self.world.sum(|metrics| &metrics.publications);
-        self.world.check_end();
     }
 }
