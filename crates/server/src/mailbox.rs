@@ -5,8 +5,9 @@
 //! eight stray bytes to a client. So shard threads use nothing of tokio's. They post events here, and then write a byte to
 //! the mailbox's own pipe, which is made before any thread unshares its table and kept in all tables.
 
+use crate::auth::Authority;
 use crate::error::ServerError;
-use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Position, RequestId};
+use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Mesh, Position, RequestId};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -96,20 +97,25 @@ impl Mailbox {
     }
 }
 
-/// The shards' way to the control plane: their threads only post to the mailbox.
-pub(crate) struct ThroughMailbox(pub(crate) Arc<Mailbox>);
+/// The shards' way to the control plane: their threads only post to the mailbox, or leave a token to the threads that verify.
+pub(crate) struct ThroughMailbox {
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) tokens: Arc<Authority>,
+}
 
 impl ControlPlane for ThroughMailbox {
     fn published(&self, id: RequestId, position: Option<Position>) {
-        self.0.post(ShardEvent::Published { id, position });
+        self.mailbox.post(ShardEvent::Published { id, position });
     }
 
     fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>) {
-        self.0.post(ShardEvent::Answered { id, answer });
+        self.mailbox.post(ShardEvent::Answered { id, answer });
     }
 
-    fn ask(&self, ask: Ask) {
-        self.0.post(ShardEvent::Asked(ask));
+    fn ask(&self, mesh: &Mesh, ask: Ask) {
+        if let Some(ask) = self.tokens.take(mesh, ask) {
+            self.mailbox.post(ShardEvent::Asked(ask));
+        }
     }
 }
 
@@ -137,6 +143,7 @@ impl ShardEvents {
 mod tests {
     use super::*;
     use crate::answers::Answers;
+    use crate::auth::TokenRules;
     use myriad_shard::Epoch;
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -158,7 +165,8 @@ mod tests {
         };
         let (answered, dropped) = (wait.ask(), wait.ask());
         std::thread::spawn(move || {
-            let shard = ThroughMailbox(mailbox);
+            let tokens = Arc::new(Authority::start(TokenRules::default()).unwrap());
+            let shard = ThroughMailbox { mailbox, tokens };
             shard.published(answered, Some(position));
             shard.published(dropped, None);
         })

@@ -1,6 +1,7 @@
 //! A running server, from start to drain.
 
 use crate::announce::announce;
+use crate::auth::Authority;
 use crate::config::Config;
 use crate::control::{self, Admission, Control, REFUSALS_MAX, Rules, Source, Stage};
 use crate::debug_log::DebugLog;
@@ -288,15 +289,28 @@ fn control_plane(assembly: Assembly, ready: SyncSender<()>) -> Result<(), Server
         let wakers = wakers(plan.shards)?;
         // Offsets start again with each process: clients see that by the epoch.
         let epoch = Epoch::new(shards::random_bits()?);
+        let tokens = Authority::start(config.tokens.clone())
+            .map(Arc::new)
+            .map_err(ServerError::system("start a thread"))?;
         let mesh = Mesh::new(
             wakers.clone(),
             config.limits,
             epoch,
             new_client_ids()?,
-            Box::new(ThroughMailbox(Arc::clone(&mailbox))),
+            Box::new(ThroughMailbox {
+                mailbox: Arc::clone(&mailbox),
+                tokens: Arc::clone(&tokens),
+            }),
         );
         let driver = driver_name(plan.driver);
-        let control = Control::new(&config, mesh.clone(), key, driver, stage.subscribe())?;
+        let control = Control::new(
+            &config,
+            mesh.clone(),
+            tokens,
+            key,
+            driver,
+            stage.subscribe(),
+        )?;
         let control = Arc::new(control);
         let webhooks = Webhooks::start(&config.webhooks, mesh.clone(), control.metrics.webhooks())?;
         if let Some(webhooks) = &webhooks {

@@ -35,8 +35,8 @@ pub trait ControlPlane: Send + Sync {
     fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>);
 
     /// A client's command asks; [`Mesh::answer`] answers it. An ask that is dropped is answered at its deadline. Called on the
-    /// thread of the client's shard.
-    fn ask(&self, ask: Ask);
+    /// thread of the client's shard, with the mesh that brings the answer back.
+    fn ask(&self, mesh: &Mesh, ask: Ask);
 }
 
 /// What a publisher wishes for its publication.
@@ -433,7 +433,7 @@ impl Mesh {
 
     /// Asks the control plane.
     pub(crate) fn ask(&self, ask: Ask) {
-        self.0.control_plane.ask(ask);
+        self.0.control_plane.ask(self, ask);
     }
 
     /// Begins draining: new streams get 503, connections are closed evenly over `over`, then each shard's turn

@@ -1,13 +1,19 @@
-//! Tokens that cost more than a shard has time for: the control plane's part.
+//! Tokens that cost more than a shard has time for.
+//!
+//! Where the key is configured, [`Authority::take`] hands the whole question to the threads of the pool, and they answer its shard:
+//! a task of the runtime for each token would cost a quarter as much as the signature itself. Where an endpoint publishes the keys,
+//! the control plane waits for the key in [`Authority::answer`], and leaves only the signature to the pool.
 
 use super::claims::Claims;
-use super::grants::Bearer;
 use super::jwks::KeyFault;
 use super::keys::{PublicKey, WRONG_SIGNATURE};
 use super::parts::Parts;
+use super::pool::Told;
 use super::rules::Rules;
 use super::{Authority, Kind, Signature, TokenRules, check_signature, grants, unix_now};
-use myriad_shard::{AskAnswer, AskingClient, Question, TokenFault};
+use crate::shards::monotonic_now;
+use myriad_shard::{Ask, AskAnswer, AskingClient, Mesh, Question, TokenFault};
+use std::sync::Arc;
 
 /// Why a token has no grant.
 enum Fault {
@@ -23,75 +29,111 @@ impl From<TokenFault> for Fault {
     }
 }
 
+/// The token that a question comes with.
+fn token_of(question: &Question) -> Option<(Kind, &str)> {
+    let (kind, token) = match question {
+        Question::Connect { token, .. } | Question::Refresh { token } => (Kind::Connection, token),
+        Question::Subscribe { token, .. } | Question::SubRefresh { token, .. } => {
+            (Kind::Subscription, token)
+        }
+        Question::Publish { .. } | Question::Rpc { .. } => return None,
+    };
+    token.as_deref().map(|token| (kind, token))
+}
+
 impl Authority {
+    /// Takes a question whose token the pool's threads can answer alone. They use nothing of the runtime: a shard calls this.
+    /// Gives it back if it has no token, if its key has to be fetched, or if too many wait.
+    pub(crate) fn take(self: &Arc<Self>, mesh: &Mesh, ask: Ask) -> Option<Ask> {
+        let Some((kind, _)) = token_of(ask.question()) else {
+            return Some(ask);
+        };
+        // One configuration for all of it, also when a reload comes between.
+        let rules = self.rules.load_full();
+        if rules.of(kind).endpoint.is_some() {
+            return Some(ask);
+        }
+        let (authority, mesh) = (Arc::clone(self), mesh.clone());
+        let taken = self.pool.run_with(ask, move |ask| {
+            // Its shard has answered the client at the deadline.
+            if ask.deadline() <= monotonic_now() {
+                return None;
+            }
+            let answer = authority.answer_now(&rules, ask.asker(), ask.question());
+            Some(Told { mesh, ask, answer })
+        });
+        taken.err()
+    }
+
+    /// Answers a question with a token whose key is configured.
+    fn answer_now(
+        &self,
+        rules: &TokenRules,
+        asker: &AskingClient,
+        question: &Question,
+    ) -> AskAnswer {
+        let Some((kind, token)) = token_of(question) else {
+            return AskAnswer::Unavailable;
+        };
+        let granted = Parts::read(token)
+            .map_err(TokenFault::Invalid)
+            .and_then(|parts| {
+                check_now(rules, kind, &parts)?;
+                self.grant(rules.of(kind), &parts, asker, question)
+            });
+        self.counts.count(kind, &granted);
+        granted.unwrap_or_else(AskAnswer::Token)
+    }
+
     /// Answers a question that comes with a token. None if it has no token: then it is the application's.
     pub(crate) async fn answer(
         &self,
         asker: &AskingClient,
         question: &Question,
     ) -> Option<AskAnswer> {
-        Some(match question {
-            Question::Connect {
-                token: Some(token), ..
-            }
-            | Question::Refresh { token: Some(token) } => {
-                let granted = self
-                    .verified(Kind::Connection, token, |rules, claims| {
-                        grants::connection(rules, claims, unix_now())
-                    })
-                    .await;
-                answered(granted, |grant| AskAnswer::Connect(Box::new(grant)))
-            }
-            Question::Subscribe {
-                channel,
-                token: Some(token),
-                ..
-            }
-            | Question::SubRefresh {
-                channel,
-                token: Some(token),
-                ..
-            } => {
-                let user = asker.user.as_deref().unwrap_or_default();
-                let client = asker.client.to_string();
-                let granted = self
-                    .verified(Kind::Subscription, token, |rules, claims| {
-                        grants::subscription(rules, claims, channel, user, &client, unix_now())
-                    })
-                    .await;
-                answered(granted, |grant| AskAnswer::Subscribe(Box::new(grant)))
-            }
-            Question::Connect { .. }
-            | Question::Refresh { .. }
-            | Question::Subscribe { .. }
-            | Question::SubRefresh { .. }
-            | Question::Publish { .. }
-            | Question::Rpc { .. } => return None,
-        })
-    }
-
-    /// What a token grants, if its signature is good, with the result counted.
-    async fn verified<T>(
-        &self,
-        kind: Kind,
-        token: &str,
-        read: impl FnOnce(&Rules, &str) -> Result<(Bearer, T), TokenFault>,
-    ) -> Result<T, Fault> {
+        let (kind, token) = token_of(question)?;
         // One configuration for all of it, also when a reload comes between.
         let rules = self.rules.load_full();
         let granted = match Parts::read(token) {
-            Ok(parts) => match self.check_public(&rules, kind, token, &parts).await {
-                Ok(()) => self.granted(rules.of(kind), &parts, read),
+            Ok(parts) => match self.check(&rules, kind, token, &parts).await {
+                Ok(()) => self.grant(rules.of(kind), &parts, asker, question),
                 Err(Fault::Token(fault)) => Err(fault),
                 Err(Fault::Unavailable) => {
                     self.counts.count_unavailable(kind);
-                    return Err(Fault::Unavailable);
+                    return Some(AskAnswer::Unavailable);
                 }
             },
             Err(cause) => Err(TokenFault::Invalid(cause)),
         };
         self.counts.count(kind, &granted);
-        granted.map_err(Fault::Token)
+        Some(granted.unwrap_or_else(AskAnswer::Token))
+    }
+
+    /// What a token grants whose signature is good.
+    fn grant(
+        &self,
+        rules: &Rules,
+        parts: &Parts<'_>,
+        asker: &AskingClient,
+        question: &Question,
+    ) -> Result<AskAnswer, TokenFault> {
+        let now = unix_now();
+        match question {
+            Question::Subscribe { channel, .. } | Question::SubRefresh { channel, .. } => {
+                let user = asker.user.as_deref().unwrap_or_default();
+                let client = asker.client.to_string();
+                let read = |rules: &Rules, claims: &str| {
+                    grants::subscription(rules, claims, channel, user, &client, now)
+                };
+                let grant = self.granted(rules, parts, read)?;
+                Ok(AskAnswer::Subscribe(Box::new(grant)))
+            }
+            _ => {
+                let read = |rules: &Rules, claims: &str| grants::connection(rules, claims, now);
+                let grant = self.granted(rules, parts, read)?;
+                Ok(AskAnswer::Connect(Box::new(grant)))
+            }
+        }
     }
 
     /// The key that a token asks for, from the configuration or from an endpoint.
@@ -119,7 +161,7 @@ impl Authority {
         }
     }
 
-    async fn check_public(
+    async fn check(
         &self,
         rules: &TokenRules,
         kind: Kind,
@@ -142,16 +184,22 @@ impl Authority {
     }
 }
 
+/// Checks a signature whose key is configured.
+fn check_now(rules: &TokenRules, kind: Kind, parts: &Parts<'_>) -> Result<(), TokenFault> {
+    let cause = match check_signature(rules, kind, parts, unix_now()) {
+        Signature::Good => return Ok(()),
+        Signature::Bad(cause) => cause,
+        Signature::Later => match rules.of(kind).keys.public(parts.algorithm) {
+            Some(key) if key.verifies(parts.signed, &parts.signature) => return Ok(()),
+            Some(_) => WRONG_SIGNATURE,
+            None => NO_KEY,
+        },
+    };
+    Err(TokenFault::Invalid(cause))
+}
+
 /// There is no key for a token's algorithm.
 pub(super) const NO_KEY: &str = "no key is configured for the algorithm of the token";
 /// A set of keys is no use without the name of one.
 pub(super) const NO_KEY_ID: &str =
     "the header names no key (kid), and keys come from jwks_public_endpoint";
-
-fn answered<T>(granted: Result<T, Fault>, answer: impl FnOnce(T) -> AskAnswer) -> AskAnswer {
-    match granted {
-        Ok(grant) => answer(grant),
-        Err(Fault::Token(fault)) => AskAnswer::Token(fault),
-        Err(Fault::Unavailable) => AskAnswer::Unavailable,
-    }
-}

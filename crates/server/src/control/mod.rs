@@ -87,12 +87,11 @@ impl Control {
     pub(crate) fn new(
         config: &Config,
         mesh: Mesh,
+        tokens: Arc<Authority>,
         key: Option<Arc<str>>,
         driver: &'static str,
         stage: watch::Receiver<Stage>,
     ) -> Result<Self, ServerError> {
-        let tokens = Authority::start(config.tokens.clone()).map(Arc::new);
-        let tokens = tokens.map_err(ServerError::system("start a thread"))?;
         let metrics = Registered::new(mesh.clone(), Arc::clone(&tokens));
         let application = Application::new(config, metrics.proxies(), None)?;
         let keys = Keys::new(&config.api, key.as_deref());

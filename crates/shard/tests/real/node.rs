@@ -101,7 +101,7 @@ impl ControlPlane for Answers {
         let _ = self.ordered.send((id, done));
     }
 
-    fn ask(&self, ask: Ask) {
+    fn ask(&self, _mesh: &Mesh, ask: Ask) {
         match self.mesh.get() {
             Some(mesh) => mesh.answer(ask, AskAnswer::Refused(ErrorCode::NotAvailable.into())),
             None => drop(self.asked.send(ask)),

@@ -1,7 +1,7 @@
 //! What was published, and the one order that everybody must have seen.
 
 use crate::plan::has_history;
-use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Position, RequestId};
+use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Mesh, Position, RequestId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +22,7 @@ impl ControlPlane for Replies {
         replies.push((id, position));
     }
 
-    fn ask(&self, ask: Ask) {
+    fn ask(&self, _mesh: &Mesh, ask: Ask) {
         panic!("{ask:?}: no client asks");
     }
 }

@@ -76,7 +76,7 @@ impl ControlPlane for Replies {
         self.told().published.push((id, position));
     }
 
-    fn ask(&self, ask: Ask) {
+    fn ask(&self, _mesh: &Mesh, ask: Ask) {
         self.told().asks.push(ask);
     }
 }

@@ -5,6 +5,7 @@ use super::asking::QUESTIONS_MAX;
 use super::batch::RESULTS_KIB_MAX;
 use super::body::BODIES_KIB_MAX;
 use super::{ANSWERS_TIMEOUT, Control};
+use crate::auth::{Authority, TokenRules};
 use crate::control::{Stage, router};
 use crate::{ChannelTable, Count, Machine, NamespaceTable, Options, Span};
 use axum::body::Body;
@@ -27,7 +28,7 @@ struct Nobody;
 impl ControlPlane for Nobody {
     fn published(&self, _: RequestId, _: Option<Position>) {}
     fn answered(&self, _: RequestId, _: Option<InquiryAnswer>) {}
-    fn ask(&self, _: Ask) {}
+    fn ask(&self, _: &Mesh, _: Ask) {}
 }
 
 fn control() -> Arc<Control> {
@@ -54,7 +55,8 @@ fn control() -> Arc<Control> {
         Box::new(Nobody),
     );
     let (_, stage) = watch::channel(Stage::Serving);
-    let control = Control::new(&config, mesh, None, "none", stage);
+    let tokens = Authority::start(TokenRules::default()).expect("threads");
+    let control = Control::new(&config, mesh, Arc::new(tokens), None, "none", stage);
     Arc::new(control.expect("a control plane"))
 }
 
