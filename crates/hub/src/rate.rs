@@ -186,6 +186,25 @@ mod tests {
     }
 
     proptest! {
+        /// Whoever asks for more than the rate all the time gets the rate, to 2%, also where time goes in the steps of a wheel.
+        #[test]
+        fn who_asks_for_more_gets_the_rate(count in 1_u64..20_000, steps in prop::collection::vec(1_u64..4, 400..800), surplus in 1_u64..4) {
+            const STEP_NS: u64 = 50_000_000;
+            let limit = limit(count, Duration::from_secs(1));
+            let mut bucket = TokenBucket::default();
+            let mut now = 11 * SECOND;
+            while bucket.take(limit, Now(now)) {}
+            let (begun, mut taken) = (now, 0);
+            for step in steps {
+                now += step * STEP_NS;
+                let attempts = (count * step).div_ceil(20) + surplus;
+                taken += (0..attempts).filter(|_| bucket.take(limit, Now(now))).count() as u64;
+            }
+            let due = u128::from(now - begun) * u128::from(count) / u128::from(SECOND);
+            let (due, taken) = (i128::try_from(due).unwrap(), i128::from(taken));
+            prop_assert!((taken - due).abs() <= due / 50 + 1, "{taken} of {due}");
+        }
+
         /// Against a list of all times: no window of a period has more than twice the count, and what is refused would have
         /// been too much for a bucket that is counted in whole tokens.
         #[test]

@@ -5,7 +5,7 @@ use myriad_server::{DriverChoice, Options};
 use socket2::{Domain, Socket, Type};
 use std::io::{BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tungstenite::protocol::{CloseFrame, Role};
 use tungstenite::{Message, WebSocket};
 
@@ -186,6 +186,24 @@ on_both_drivers! {
         assert_eq!(statuses, [101, 101, 503]);
         assert_eq!(limited(address, "connection_rate"), 1);
         assert_eq!(metric(address, "myriad_counted_addresses"), 0, "nobody looks at addresses");
+    }
+
+    fn connections_begin_no_faster_than_they_may(driver) {
+        const RATE: u64 = 400;
+        let server = start(with(driver, &format!("client.connection_rate_limit = \"{RATE}/s\"")));
+        let (address, begun) = (server.address(), Instant::now());
+        let (mut welcome, mut refused) = (0, 0);
+        while welcome < 2 * RATE {
+            match ask(address, 1, "").status() {
+                101 => welcome += 1,
+                503 => refused += 1,
+                status => panic!("status {status}"),
+            }
+        }
+        // As many as may begin at once, and then the rate. A machine that is busy only takes longer.
+        let most = RATE as f64 * (1.0 + 1.02 * begun.elapsed().as_secs_f64());
+        assert!(welcome as f64 <= most, "{welcome} of at most {most}");
+        assert_eq!(limited(address, "connection_rate"), refused);
     }
 
     fn a_proxy_names_its_clients_by_the_proxy_protocol(driver) {
