@@ -21,6 +21,8 @@ pub struct Access {
     pub headers: Arc<[Box<str>]>,
     /// Entries of the connect command's `headers` that it is sent, in lower case.
     pub emulated_headers: Arc<[Box<str>]>,
+    /// It is sent clients' addresses.
+    pub addresses: bool,
 }
 
 /// Verifies tokens on a shard's own thread, where that is cheap.

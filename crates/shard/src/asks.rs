@@ -21,7 +21,6 @@ pub struct Ask {
     pub(crate) ticket: Ticket,
     pub(crate) id: AskId,
     pub(crate) asker: AskingClient,
-    pub(crate) address: Option<IpAddr>,
     pub(crate) question: Question,
     /// Released when both sides have dropped theirs: the shard at the answer, the control plane with the question.
     pub(crate) _place: Arc<AskPlace>,
@@ -38,12 +37,6 @@ impl Ask {
     #[must_use]
     pub fn asker(&self) -> &AskingClient {
         &self.asker
-    }
-
-    /// The client's address, as far as it is known. Behind a proxy that is not trusted, it is the proxy's.
-    #[must_use]
-    pub fn address(&self) -> Option<IpAddr> {
-        self.address
     }
 
     /// When the shard stops waiting. An answer after it is dropped and counted.
@@ -64,6 +57,9 @@ pub struct AskingClient {
     pub transport: &'static str,
     /// `json` or `protobuf`.
     pub protocol: &'static str,
+    /// Its address, as far as it is known, if [`Access::addresses`](crate::Access::addresses) wants it. Behind a proxy that is not
+    /// trusted, it is the proxy's.
+    pub address: Option<IpAddr>,
     /// Headers of its upgrade request, those of [`Access::headers`](crate::Access::headers).
     pub headers: Option<Headers>,
     /// Headers in its connect command, those of [`Access::emulated_headers`](crate::Access::emulated_headers).

@@ -6,6 +6,7 @@
 use crate::access::{Refreshed, SubscribeGrant};
 use myriad_hub::{ApplicationClose, ClientId, Permit, TokenIdentity};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Orders of the process that are not carried out yet.
@@ -162,6 +163,8 @@ pub struct Described {
     pub transport: &'static str,
     /// `json` or `protobuf`.
     pub protocol: &'static str,
+    /// Its address, as far as it is known. Behind a proxy that is not trusted, it is the proxy's.
+    pub address: Option<IpAddr>,
     /// How long it has been open, in milliseconds, to a tick.
     pub open_ms: u64,
     /// What the application says of it, for other clients.

@@ -144,6 +144,8 @@ impl ProxyTable {
             ));
         }
         let endpoint = parse_endpoint(key("endpoint"), endpoint)?;
+        let address_header = self.address_header.as_deref();
+        let address_header = address_header.filter(|name| !name.is_empty());
         Ok(Some(ProxySettings {
             name: name.into(),
             asks: Asks::Commands,
@@ -157,6 +159,9 @@ impl ProxyTable {
             answer_bytes_max,
             http_headers: header_names(&key("http_headers"), &self.http_headers)?,
             emulated_headers: header_names(&key("emulated_headers"), &self.emulated_headers)?,
+            address_header: address_header
+                .map(|name| header_name(&key("address_header"), name))
+                .transpose()?,
             static_headers: self.http.headers(path)?,
             is_binary: self.binary_encoding,
             includes_meta: self.include_connection_meta,

@@ -1,6 +1,6 @@
 //! The tables of the config file for calls to the application, as written.
 //!
-//! Names are those of Centrifugo. `calls_max` and `answer_bytes_max` are our own.
+//! Names are those of Centrifugo. `address_header`, `calls_max` and `answer_bytes_max` are our own.
 
 use myriad_units::option::{Count, Size, Span};
 use serde::Deserialize;
@@ -79,6 +79,7 @@ pub struct ProxyTable {
     pub timeout: Option<Span>,
     pub http_headers: Vec<String>,
     pub emulated_headers: Vec<String>,
+    pub address_header: Option<String>,
     pub binary_encoding: bool,
     pub include_connection_meta: bool,
     pub calls_max: Option<Count>,

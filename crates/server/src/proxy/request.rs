@@ -130,6 +130,14 @@ pub(super) fn headers(proxy: &ProxySettings, asker: &AskingClient) -> HeaderMap 
             }
         }
     }
+    if let Some(name) = &proxy.address_header {
+        // Also without an address: what the client wrote there is not it.
+        headers.remove(name);
+        let address = asker.address.map(|address| address.to_string());
+        if let Some(value) = address.and_then(|address| HeaderValue::try_from(address).ok()) {
+            headers.insert(name, value);
+        }
+    }
     for (name, value) in &proxy.static_headers {
         headers.insert(name, value.clone());
     }

@@ -40,6 +40,8 @@ pub(crate) struct ProxySettings {
     pub(crate) http_headers: Vec<HeaderName>,
     /// Entries of the connect command's `headers` that are forwarded.
     pub(crate) emulated_headers: Vec<HeaderName>,
+    /// A header of every call with the client's address.
+    pub(crate) address_header: Option<HeaderName>,
     /// Headers of every call. They replace forwarded ones of the same name.
     pub(crate) static_headers: HeaderMap,
     /// Data is told in base64.
@@ -106,6 +108,7 @@ impl ApplicationSettings {
             refresh_proxy: self.refresh.is_some(),
             headers: names(self.proxies().flat_map(|proxy| &proxy.http_headers)),
             emulated_headers: names(self.proxies().flat_map(|proxy| &proxy.emulated_headers)),
+            addresses: self.proxies().any(|proxy| proxy.address_header.is_some()),
             ..access
         }
     }

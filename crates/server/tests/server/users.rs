@@ -351,7 +351,7 @@ on_both_drivers! {
         let mut one = answer["result"]["connections"][&clients[0].id].clone();
         assert!(one["open_ms"].take().is_u64(), "{answer}");
         assert_eq!(one, json!({"user": "42", "transport": "websocket", "protocol": "json", "open_ms": null,
-            "num_channels": 1, "state": {"channels": {"kept:a": {}}, "meta": {"n": 0, "device": "ios"},
+            "address": "127.0.0.1", "num_channels": 1, "state": {"channels": {"kept:a": {}}, "meta": {"n": 0, "device": "ios"},
             "connection_token": {"uid": "t", "issued_at": 7}}}));
     }
 

@@ -169,12 +169,10 @@ impl<R: Reactor> Shard<R> {
         let id = self.sessions.asks.insert(deadline, waiting);
         self.metrics().asks.add(1);
         let asker = self.asking_client(key);
-        let address = self.client_address(key);
         self.mesh.ask(Ask {
             ticket,
             id,
             asker,
-            address,
             question,
             _place: place,
         });
@@ -182,7 +180,9 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Who asks the control plane.
-    fn asking_client(&self, key: Key) -> AskingClient {
+    fn asking_client(&mut self, key: Key) -> AskingClient {
+        let wants_address = self.settings.access.addresses;
+        let address = wants_address.then(|| self.client_address(key)).flatten();
         let protocol = match format_of(self.hub.connection(key.index).transport()) {
             Format::Json => "json",
             Format::Protobuf => "protobuf",
@@ -194,6 +194,7 @@ impl<R: Reactor> Shard<R> {
             user: session.user.clone(),
             transport: "websocket",
             protocol,
+            address,
             headers: details.and_then(|details| details.headers.clone()),
             emulated_headers: details.and_then(|details| details.emulated_headers.clone()),
             meta: details.and_then(|details| details.meta.clone()),

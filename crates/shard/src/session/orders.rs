@@ -148,8 +148,11 @@ impl<R: Reactor> Shard<R> {
             }
             // Between two slices some may have gone.
             let found = order.found.iter().map(|(_, key)| *key);
-            let found = found.filter(|key| self.hub.contains(*key) && self.is_connected(key.index));
-            order.done.connections = found.map(|key| self.describe(key, now)).collect();
+            let found: Vec<Key> = found
+                .filter(|key| self.hub.contains(*key) && self.is_connected(key.index))
+                .collect();
+            let described = found.into_iter().map(|key| self.describe(key, now));
+            order.done.connections = described.collect();
             order.done.done = order.done.connections.len() as u64;
         }
         self.mesh
@@ -221,7 +224,8 @@ impl<R: Reactor> Shard<R> {
         meta.is_some_and(is_wanted)
     }
 
-    fn describe(&self, key: Key, now: Now) -> Described {
+    fn describe(&mut self, key: Key, now: Now) -> Described {
+        let address = self.client_address(key);
         let connection = self.hub.connection(key.index);
         let session = self.hub.session(key.index);
         let details = session.details.as_deref();
@@ -234,6 +238,7 @@ impl<R: Reactor> Shard<R> {
                 Format::Json => "json",
                 Format::Protobuf => "protobuf",
             },
+            address,
             open_ms: u64::from(ticks) * u64::from(TICK_MS),
             info: session.info().cloned(),
             meta: details.and_then(|details| details.meta.clone()),

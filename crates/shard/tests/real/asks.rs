@@ -31,7 +31,14 @@ fn holding() -> Options {
 }
 
 fn the_control_plane_is_asked_and_its_answer_told(driver: Driver) {
-    let node = Node::start(driver, holding());
+    let options = Options {
+        access: Access {
+            addresses: true,
+            ..Access::default()
+        },
+        ..holding()
+    };
+    let node = Node::start(driver, options);
     let mut client = Client::open(&node);
     client.send(&rpc(2, "sum"));
     let ask = node.asked();
@@ -39,7 +46,7 @@ fn the_control_plane_is_asked_and_its_answer_told(driver: Driver) {
         panic!("{:?}", ask.question());
     };
     assert_eq!(&**method, "sum");
-    assert_eq!(ask.address(), Some([127, 0, 0, 1].into()));
+    assert_eq!(ask.asker().address, Some([127, 0, 0, 1].into()));
     assert_eq!(*data, Payload::Json("{\"a\":1}".into()));
     node.answer(ask, ErrorCode::MethodNotFound);
     let error = json!({"code": 104, "message": "method not found"});

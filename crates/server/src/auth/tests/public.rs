@@ -53,6 +53,7 @@ pub(super) fn signed(algorithm: Theirs, key: &EncodingKey, claims: &Value) -> St
 
 fn asker(user: Option<&str>) -> AskingClient {
     AskingClient {
+        address: None,
         client: ClientId([1; 16]),
         user: user.map(Into::into),
         transport: "websocket",

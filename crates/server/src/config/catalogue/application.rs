@@ -67,6 +67,12 @@ const CALLS: Group = Group {
             "Headers in the client's connect command that are forwarded; those of its request win.",
         ),
         Described::new(
+            "address_header",
+            Text,
+            "",
+            "A header of calls with the client's address, such as X-Real-IP.",
+        ),
+        Described::new(
             "binary_encoding",
             Flag,
             "false",

@@ -187,6 +187,9 @@ fn push_connection(connection: &Described, json: &mut String) {
         connection.channels.len()
     )
     .expect("a String takes everything");
+    if let Some(address) = connection.address {
+        write!(json, r#","address":"{address}""#).expect("a String takes everything");
+    }
     push_value("info", connection.info.as_deref(), json);
     json.push_str(r#","state":{"channels":{"#);
     for (index, channel) in connection.channels.iter().take(CHANNELS_MAX).enumerate() {

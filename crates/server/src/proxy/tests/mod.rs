@@ -42,6 +42,7 @@ fn settings(address: SocketAddr) -> ProxySettings {
         answer_bytes_max: 64 << 10,
         http_headers: Vec::new(),
         emulated_headers: Vec::new(),
+        address_header: None,
         static_headers: HeaderMap::new(),
         is_binary: false,
         includes_meta: false,
@@ -82,6 +83,7 @@ fn asker() -> AskingClient {
         transport: "websocket",
         protocol: "json",
         headers: None,
+        address: Some([192, 0, 2, 7].into()),
         emulated_headers: None,
         meta: Some((*br#"{"a": 1}"#).into()),
     }
@@ -285,6 +287,34 @@ fn listed_headers_are_forwarded_and_the_real_ones_win() {
         assert_eq!(seen.header(name), values, "{name}");
     }
     assert!(seen.header("user-agent")[0].starts_with("myriad/"));
+}
+
+#[test]
+fn the_client_s_address_is_told_and_not_what_the_client_says_it_is() {
+    let name = HeaderName::from_static("x-real-ip");
+    for address in [Some([192, 0, 2, 7].into()), None] {
+        let seen = run(async {
+            let app = App::always(Act::Answer("{}".into())).await;
+            let mut proxy = settings(app.address);
+            proxy.http_headers = vec![name.clone()];
+            proxy.emulated_headers = vec![name.clone()];
+            proxy.address_header = Some(name.clone());
+            let asker = AskingClient {
+                address,
+                headers: kept(&[("x-real-ip", "198.51.100.1")]),
+                emulated_headers: kept(&[("x-real-ip", "198.51.100.2")]),
+                ..asker()
+            };
+            application(&proxy).answer(&asker, &refresh()).await;
+            app.last()
+        });
+        let expected: &[&str] = if address.is_some() {
+            &["192.0.2.7"]
+        } else {
+            &[]
+        };
+        assert_eq!(seen.header("x-real-ip"), expected);
+    }
 }
 
 #[test]
