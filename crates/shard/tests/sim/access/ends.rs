@@ -126,13 +126,13 @@ impl Client {
     /// As many as its rates allow since it has connected, and no more.
     pub(crate) fn check_rates(&self, facts: &Facts) {
         let fixed = facts.fixed;
-        let seconds = (facts.now - self.connected_at) / 1_000_000_000 + 1;
+        let elapsed = facts.now - self.connected_at;
         let limits = [fixed.commands, fixed.publishes, fixed.subscribes];
         for (taken, limit) in self.taken.iter().zip(limits) {
-            let most = limit * (seconds + 1);
+            let most = limit + limit * elapsed / 1_000_000_000 + 1;
             assert!(
                 limit == 0 || *taken <= most,
-                "{taken} in {seconds} s, and {limit} a second"
+                "{taken} in {elapsed} ns, and {limit} a second"
             );
         }
     }

@@ -68,6 +68,17 @@ impl Scenario {
             !self.facts.revoked.contains(client.token_id),
             "client {number} is revoked"
         );
+        let limits = self
+            .facts
+            .versions
+            .iter()
+            .map(|rules| rules.subscriptions_max);
+        let most = limits.max().unwrap_or_default() as usize;
+        assert!(
+            client.visits.len() <= most,
+            "client {number}: {:?}",
+            client.visits
+        );
         let name = client.name.clone().unwrap_or_default();
         let renewal = |room| self.facts.renewals.get(&(name.clone(), room));
         let is_forgotten = |room| {

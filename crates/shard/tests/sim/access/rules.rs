@@ -91,7 +91,7 @@ impl Rules {
             is_open: !prng.one_in(4),
             subscribe_proxy: !prng.one_in(4),
             publish_proxy: !prng.one_in(3),
-            subscriptions_max: *prng.pick(&[SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_MAX, 3]),
+            subscriptions_max: *prng.pick(&[SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_MAX, 2]),
         }
     }
 
