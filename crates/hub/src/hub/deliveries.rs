@@ -329,6 +329,9 @@ impl Hub {
             }
             is_queued = true;
             if has_session && self.cannot_read(member, publication) {
+                // The connection ends after the turn's batch. Until then nothing may follow: it would look like a gap.
+                let record = &mut self.subscriptions[member.subscription];
+                record.set_flags(record.flags().with(SubscriptionFlags::WAITING));
                 overflown.push(Overflown::Close {
                     connection: member.connection,
                     reason: CloseReason::InappropriateProtocol,
