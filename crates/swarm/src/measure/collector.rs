@@ -274,8 +274,10 @@ impl Collector {
             }
             account.tallies.retain(|key, tally| {
                 let Some(progress) = progress.get_mut(key) else {
-                    self.late += tally.received;
-                    return false;
+                    // One that was made since `open` was taken is no late one.
+                    let is_new = shared.ledger.is_open(*key);
+                    self.late += if is_new { 0 } else { tally.received };
+                    return is_new;
                 };
                 progress.received += tally.received;
                 progress.last = progress.last.max(tally.last);
@@ -555,6 +557,32 @@ mod tests {
         let mut finished = |now| collector.collect(&shared, &plan, &watch, now, false).len();
         assert_eq!(finished(at(60_050)), 0);
         assert_eq!(finished(at(65_000)), 1);
+    }
+
+    #[test]
+    fn a_push_that_is_made_while_threads_are_looked_at_is_not_late() {
+        let (shared, plan, mut collector) = crowd();
+        let watch = Watch::start(at(0), 1);
+        let key = plan.key_of_number(1);
+        let arrive = |count| {
+            let mut tally = Tally::new(at(0));
+            tally.record(at(1), count);
+            shared.account(0).tallies.insert(key, tally);
+        };
+        let roll = shared.call_roll(1, |_| true);
+        // What was open had been looked up before.
+        let open = shared.ledger.open();
+        shared.ledger.publish(key, 1, roll, at(0), at(0));
+        shared.ledger.answer(key, ACCEPTED);
+        arrive(u64::from(EXPECTED));
+        collector.progress(&shared, &open, 1);
+        let finished = collector.collect(&shared, &plan, &watch, at(2), false);
+        assert_eq!(finished[0].ended, Ended::Complete);
+        assert_eq!(collector.late, 0);
+
+        arrive(7);
+        collector.collect(&shared, &plan, &watch, at(3), false);
+        assert_eq!(collector.late, 7, "its measurement has ended");
     }
 
     #[test]

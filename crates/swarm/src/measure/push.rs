@@ -292,6 +292,11 @@ impl Ledger {
         !self.entries().open.is_empty()
     }
 
+    /// Whether this one is.
+    pub(crate) fn is_open(&self, key: PushKey) -> bool {
+        self.entries().open.contains_key(&key)
+    }
+
     /// Everything being measured, oldest first.
     pub(crate) fn open(&self) -> Vec<Entry> {
         let mut open: Vec<Entry> = self.entries().open.values().copied().collect();
