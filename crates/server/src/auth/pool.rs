@@ -14,9 +14,8 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Signatures that wait, at most: as many as the commands that may wait for the control plane. At 10,000 a second they wait for
-/// less than half a second.
-const WAITING_MAX: usize = 4096;
+/// Signatures that wait, at most: as many as the connects (16,384) and commands (4,096) that may wait for the control plane.
+const WAITING_MAX: usize = 16_384 + 4096;
 
 /// What a thread does, and whom it tells. Boxed: each is another closure.
 type Job = Box<dyn FnOnce() -> Option<Told> + Send>;
