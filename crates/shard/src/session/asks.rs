@@ -45,7 +45,8 @@ pub(super) struct Asks {
     by_client: HashMap<Key, u64>,
 }
 
-/// Commands that wait behind another one, as their client wrote them.
+/// Commands that wait behind another one, as their client wrote them. An empty one stands for the question whether the subscription
+/// goes on.
 type Behind = Vec<Box<[u8]>>;
 
 /// A command that waits.
@@ -201,10 +202,17 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// Whether a client's command about a channel waits.
-    pub(super) fn waits_about(&self, key: Key, channel: &str) -> bool {
-        let behind = &self.sessions.asks.behind;
-        !behind.is_empty() && behind.contains_key(&(key, channel.into()))
+    /// Has the application asked whether a subscription goes on as soon as the command that waits about its channel is answered. False
+    /// if none waits. The question stands before the client's commands: by sending more of them it could put its end off for ever.
+    pub(super) fn expires_behind(&mut self, key: Key, channel: &str) -> bool {
+        let behind = self.sessions.asks.behind.get_mut(&(key, channel.into()));
+        let Some(behind) = behind else {
+            return false;
+        };
+        if behind.first().is_none_or(|first| !first.is_empty()) {
+            behind.insert(0, Box::default());
+        }
+        true
     }
 
     /// Keeps a command about a channel until the one that waits before it is answered. False if none waits.
@@ -273,7 +281,8 @@ impl<R: Reactor> Shard<R> {
     /// A command does not wait any more. It is carried out, and then those that waited behind it. `key` is none if its client has
     /// gone.
     fn finish_ask(&mut self, key: Option<Key>, waiting: Waiting, answer: AskAnswer, now: Now) {
-        let behind = waiting.channel.clone().and_then(|channel| {
+        let channel = waiting.channel.clone();
+        let behind = channel.clone().and_then(|channel| {
             let name = (waiting.ticket.connection, channel);
             self.sessions.asks.behind.remove(&name)
         });
@@ -288,8 +297,12 @@ impl<R: Reactor> Shard<R> {
         for text in behind.into_iter().flatten() {
             self.sessions.asks.behind_bytes -= text.len();
             self.hub.release_buffered(text.len());
-            if let Some(key) = key {
-                self.handle_again(key, &text, now);
+            match (key, &channel) {
+                (Some(key), Some(channel)) if text.is_empty() => {
+                    self.ask_about_subscription(key, channel, now);
+                }
+                (Some(key), _) => self.handle_again(key, &text, now),
+                (None, _) => {}
             }
         }
         if let Some(key) = key {

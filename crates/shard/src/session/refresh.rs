@@ -8,7 +8,7 @@ use crate::access::{ConnectGrant, RefreshGrant, Refreshed, SubscribeGrant, Token
 use crate::asks::Question;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
-use myriad_hub::{CloseReason, NEVER, Now, SubscriptionFlags, SubscriptionId};
+use myriad_hub::{CloseReason, NEVER, Now, Phase, SubscriptionFlags, SubscriptionId};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, Tick};
 use myriad_wire::centrifuge::{
@@ -20,9 +20,6 @@ use std::time::Duration;
 
 /// How long something goes on that the application could not be asked about. Then it is asked again.
 const GRACE: Duration = Duration::from_secs(60);
-
-/// How long a subscription goes on that has expired while another command about its channel waits for the application.
-const SOON: Duration = Duration::from_secs(1);
 
 /// What a client is told that refreshes a subscription with a token that has expired: an error would end the subscription for good.
 /// It tries again with another token, and its time goes on meanwhile.
@@ -330,12 +327,19 @@ impl<R: Reactor> Shard<R> {
         self.send_message_to(key, &message, now);
     }
 
-    fn ask_about_subscription(&mut self, key: Key, channel: &str, now: Now) {
-        if self.waits_about(key, channel) {
-            return self.refresh_subscription_in(key, channel, SOON, now);
+    /// Asks the application whether a subscription goes on that has expired.
+    pub(super) fn ask_about_subscription(&mut self, key: Key, channel: &str, now: Now) {
+        // A command before it may have ended the connection or the subscription.
+        if self.hub.connection(key.index).phase != Phase::Open {
+            return;
         }
-        if let Some(subscription) = self.hub.find_subscription(key.index, channel) {
-            self.hub.details_mut(subscription).expires_at = None;
+        let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
+            return;
+        };
+        // The answer, or the end of the wait for it, sets another.
+        self.hub.details_mut(subscription).expires_at = None;
+        if self.expires_behind(key, channel) {
+            return;
         }
         let options = self.settings.namespaces.options_of(channel);
         let proxy = options.and_then(|options| options.proxies.sub_refresh.clone());
