@@ -367,16 +367,21 @@ impl<R: Reactor> Shard<R> {
 
     /// A ticket for a question to elsewhere; an error if the session has as many open as it may.
     fn open_ticket(&mut self, key: Key, command: u32) -> Result<Ticket, Failure> {
-        let session = self.hub.session_mut(key.index);
-        if session.tickets_open >= TICKETS_MAX {
+        if self.hub.session(key.index).tickets_open >= TICKETS_MAX {
             return Err(ErrorCode::TooManyRequests.into());
         }
-        session.tickets_open += 1;
-        Ok(Ticket {
+        Ok(self.open_own_ticket(key, command))
+    }
+
+    /// A ticket for a question that is not the client's: what it has open of its own does not count. A session has one such question
+    /// for itself and one for each of its subscriptions.
+    fn open_own_ticket(&mut self, key: Key, command: u32) -> Ticket {
+        self.hub.session_mut(key.index).tickets_open += 1;
+        Ticket {
             shard: u16::try_from(self.index).expect("at most 256 shards"),
             connection: key,
             command,
-        })
+        }
     }
 
     /// Takes a ticket back; the connection that it is for, if that is still there and open.

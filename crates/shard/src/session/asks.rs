@@ -151,7 +151,12 @@ impl<R: Reactor> Shard<R> {
             self.metrics().asks_refused.add(1);
             return Err(ErrorCode::TooManyRequests.into());
         }
-        let ticket = self.open_ticket(key, command)?;
+        // A client with as many tickets as it may have could not be asked about otherwise, and would never expire.
+        let ticket = if is_clients {
+            self.open_ticket(key, command)?
+        } else {
+            self.open_own_ticket(key, command)
+        };
         let Some(place) = self.mesh.ask_place(&question, text.len()) else {
             hit!(AskFull);
             self.close_ticket(ticket);

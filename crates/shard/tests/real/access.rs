@@ -3,7 +3,7 @@
 use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
 use myriad_shard::{
-    Access, ApplicationClose, AskAnswer, ChannelOptions, ChannelProxies, ClientOptions,
+    Access, ApplicationClose, Ask, AskAnswer, ChannelOptions, ChannelProxies, ClientOptions,
     ConnectGrant, ErrorCode, Namespaces, OptionOverrides, Payload, ProcessLimits, PublishGrant,
     Question, RefreshGrant, Refreshed, Refusal, Right, SubscribeGrant, TokenFault, Tokens, Verdict,
 };
@@ -28,6 +28,7 @@ on_both_drivers!(
     the_application_decides_about_subscriptions,
     commands_about_a_channel_keep_their_order,
     a_subscription_that_expires_waits_only_for_the_publication_under_way,
+    a_client_with_as_many_questions_as_it_may_have_expires,
     the_application_decides_about_publications,
     the_application_answers_a_method,
     the_application_disconnects_with_its_own_code,
@@ -523,6 +524,33 @@ fn the_application_is_asked_again_when_a_connection_expires(driver: Driver) {
     node.grant(node.asked(), AskAnswer::Unavailable);
     client.send(&json!({"id": 2, "refresh": {"token": "x"}}));
     assert_eq!(client.close_code(), 3501);
+}
+
+fn a_client_with_as_many_questions_as_it_may_have_expires(driver: Driver) {
+    let node = Node::start(
+        driver,
+        Options {
+            asks_max: 16 * 1024,
+            ..with_application(ChannelProxies::default())
+        },
+    );
+    let mut client = let_in(&node, &json!({"user": "9", "left_ms": 500}));
+    let call = |id: u32| json!({"id": id, "rpc": {"method": "m"}}).to_string();
+    let calls: Vec<String> = (2..=258).map(call).collect();
+    client.send_text(calls.join("\n"));
+    let asks: Vec<Ask> = (0..256).map(|_| node.asked()).collect();
+    let is_call = |ask: &Ask| matches!(ask.question(), Question::Rpc { .. });
+    assert!(asks.iter().all(is_call));
+    assert_eq!(client.read()["error"]["code"], 111, "one too many");
+    let ask = node.asked();
+    assert!(matches!(ask.question(), Question::Refresh { token: None }));
+    let expired = RefreshGrant {
+        refreshed: Refreshed::Expired,
+        info: None,
+        meta: None,
+    };
+    node.grant(ask, AskAnswer::Refresh(Box::new(expired)));
+    assert_eq!(client.close_code(), 3005);
 }
 
 fn proxies(subscribe: bool, publish: bool) -> ChannelProxies {
