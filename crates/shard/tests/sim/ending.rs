@@ -10,6 +10,10 @@ use std::time::Duration;
 
 /// What a drain may take beyond its window and the linger of its last close: some ticks.
 pub(crate) const DRAIN_SLACK_NS: u64 = 10 * TICK_NS;
+/// No channel pauses longer.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Turns after which shards that have ended should rest.
+const TURNS_MAX: usize = 200_000;
 
 impl World {
     /// The peers leave, each in its way; then the node must be as new.
@@ -109,21 +113,13 @@ impl World {
         self.check_drained();
     }
 
-    fn check_drained(&mut self) {
+    pub(crate) fn check_drained(&mut self) {
         self.log(format_args!("drained"));
         self.ledger.check_replies();
         self.control.borrow_mut().give_up(&self.net);
         // What shards sent to peers that had left already.
-        let now = self.now();
-        while let Some(seat) = self
-            .seats
-            .iter_mut()
-            .find(|seat| seat.shard.timeout(now) == Some(Duration::ZERO))
-        {
-            seat.shard.turn(now);
-        }
+        self.turn_until_nothing_is_due();
         self.replies += self.ledger.take_replies() as u64;
-        assert_eq!(self.mesh.publication_bytes(), 0);
         self.settle();
         // Only who does not read, or was never accepted, has not seen an end.
         let is_accepted = self.net.backlog() == 0;
@@ -138,7 +134,31 @@ impl World {
             break_off(peer, |peer| self.net.close(peer.id));
         }
         self.exchange(false);
+        self.turn_after_the_end();
+        assert_eq!(self.mesh.publication_bytes(), 0);
         self.check_end();
+    }
+
+    /// Shards that have ended do what is left, as if they had gone on. A shard ends once it has no connections. A channel that
+    /// paused when its last member left has deliveries to nobody then, and its home has not heard of the leave.
+    pub(crate) fn turn_after_the_end(&mut self) {
+        self.turn_until_nothing_is_due();
+        self.advance(PAUSE_MAX);
+        self.turn_until_nothing_is_due();
+    }
+
+    fn turn_until_nothing_is_due(&mut self) {
+        let now = self.now();
+        let mut turns = 0;
+        while let Some(seat) = self
+            .seats
+            .iter_mut()
+            .find(|seat| seat.shard.timeout(now) == Some(Duration::ZERO))
+        {
+            seat.shard.turn(now);
+            turns += 1;
+            assert!(turns < TURNS_MAX, "shards that have ended never rest");
+        }
     }
 
     /// Deliveries are what open peers have got; the others may have lost some of theirs on the way.
@@ -221,7 +241,7 @@ impl World {
     }
 }
 
-fn break_off(peer: &mut Peer, how: impl Fn(&Peer)) {
+pub(crate) fn break_off(peer: &mut Peer, how: impl Fn(&Peer)) {
     how(peer);
     peer.is_broken = true;
 }

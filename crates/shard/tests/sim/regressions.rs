@@ -1,5 +1,6 @@
 //! What the simulation has found, distilled.
 
+use crate::ending::break_off;
 use crate::peer::{Errand, Manners};
 use crate::plan::Plan;
 use crate::world::World;
@@ -122,4 +123,30 @@ fn a_drain_with_much_to_close_keeps_its_time() {
     (0..200).for_each(|_| world.connect_for(Errand::Stream, &[1]));
     world.settle();
     world.drain(Duration::from_millis(100));
+}
+
+/// The simulation gave a node that had ended no time. A channel that had paused when its last member left, and its record at its
+/// home, looked like leaks.
+#[test]
+fn a_channel_that_pauses_outlasts_a_drain() {
+    let mut plan = Plan::plain();
+    plan.settings.outbound_bytes_max = 65_536;
+    plan.faults.kernel_bytes = (300, 300);
+    let mut world = World::new(plan, Prng::new(1), false);
+    subscriber(&mut world);
+    let peer = world.peers.last_mut().expect("just connected");
+    peer.is_stalled = true;
+    world.net.stall(peer.id);
+    (0..60).for_each(|_| world.publish_to(1, 800));
+    world.settle();
+    assert!(world.mesh.publication_bytes() > 0, "the channel pauses");
+    let peer = world.peers.last_mut().expect("still there");
+    break_off(peer, |peer| world.net.reset(peer.id));
+    world.settle();
+    world.mesh.drain(Duration::ZERO);
+    world.scene.is_draining = true;
+    world.settle();
+    assert!(world.seats.iter().all(|seat| seat.is_finished));
+    assert!(world.mesh.publication_bytes() > 0, "it still does");
+    world.check_drained();
 }

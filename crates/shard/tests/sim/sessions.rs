@@ -449,19 +449,10 @@ impl Hall {
         self.exchange(false);
         self.desk.clear(&self.world.mesh, &mut self.world.prng);
         // What shards sent to homes that had ended already; and histories are kept after their clients have gone.
-        self.turn_after_the_end();
+        self.world.turn_after_the_end();
         self.world.advance(2 * META_TTL);
-        self.turn_after_the_end();
+        self.world.turn_after_the_end();
         self.check_end();
-    }
-
-    fn turn_after_the_end(&mut self) {
-        let now = self.world.now();
-        for _ in 0..QUIET_ROUNDS {
-            for seat in &mut self.world.seats {
-                seat.shard.turn(now);
-            }
-        }
     }
 
     fn turn_until_all_sleep(&mut self) {
