@@ -35,6 +35,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ID")]
     id: Option<String>,
 
+    /// Who signs it (iss) [default: the issuer of the configuration]
+    #[arg(long, value_name = "TEXT")]
+    issuer: Option<String>,
+
+    /// For whom it is (aud) [default: the audience of the configuration]
+    #[arg(long, value_name = "TEXT")]
+    audience: Option<String>,
+
     /// The secret to sign with [default: that of the configuration]
     #[arg(long, value_name = "SECRET")]
     secret: Option<String>,
@@ -65,6 +73,8 @@ fn make(arguments: Arguments) -> Result<String, TokenDraftError> {
         expires_in: Some(arguments.expires_in.0).filter(|time| !time.is_zero()),
         info: arguments.info,
         id: arguments.id,
+        issuer: arguments.issuer,
+        audience: arguments.audience,
     };
     match arguments.secret {
         Some(secret) => draft.sign(&secret),

@@ -23,6 +23,10 @@ pub struct TokenDraft {
     pub info: Option<String>,
     /// Its id (`jti`).
     pub id: Option<String>,
+    /// Who signs it (`iss`), instead of the issuer that the configuration demands.
+    pub issuer: Option<String>,
+    /// For whom it is (`aud`), instead of the audience that the configuration demands.
+    pub audience: Option<String>,
 }
 
 /// Why there is no token.
@@ -41,6 +45,24 @@ pub enum TokenDraftError {
         "there is no secret: write --secret, or --config FILE with hmac_secret_key in [{0}]; a token for a public key can only be signed by whoever has the private one"
     )]
     NoSecret(&'static str),
+    /// The configuration demands a claim by a pattern, and nobody said which text.
+    #[error(
+        "the configuration has {pattern}, which says no text to write: add {flag} TEXT that it matches"
+    )]
+    Pattern {
+        /// The key with the pattern.
+        pattern: &'static str,
+        /// The option that says a text.
+        flag: &'static str,
+    },
+    /// The text for such a claim is not one that the configuration takes.
+    #[error("{flag} {text}: the configuration takes another one only")]
+    Unmet {
+        /// The option.
+        flag: &'static str,
+        /// What it said.
+        text: String,
+    },
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -88,10 +110,13 @@ impl TokenDraft {
     fn claims(&self, rules: &Rules) -> Result<Map<String, Value>, TokenDraftError> {
         let now = unix_now();
         let mut claims = Map::new();
-        let text = |demand: &Option<Demand>| match demand {
-            Some(Demand::Text(text)) => Some(Value::from(&**text)),
-            _ => None,
-        };
+        let issuer = demanded(&self.issuer, &rules.issuer, "issuer_regex", "--issuer")?;
+        let audience = demanded(
+            &self.audience,
+            &rules.audience,
+            "audience_regex",
+            "--audience",
+        )?;
         let info = self.info.as_deref().map(|info| {
             serde_json::from_str(info).map_err(|source| TokenDraftError::Info {
                 info: info.into(),
@@ -109,14 +134,33 @@ impl TokenDraft {
             ("exp", expires.map(Value::from)),
             ("jti", self.id.as_deref().map(Value::from)),
             ("info", info.transpose()?),
-            ("iss", text(&rules.issuer)),
-            ("aud", text(&rules.audience)),
+            ("iss", issuer),
+            ("aud", audience),
         ] {
             if let Some(value) = value {
                 claims.insert(name.into(), value);
             }
         }
         Ok(claims)
+    }
+}
+
+/// The text of a claim that a configuration demands: what somebody said, or the only text that it takes.
+fn demanded(
+    said: &Option<String>,
+    demand: &Option<Demand>,
+    pattern: &'static str,
+    flag: &'static str,
+) -> Result<Option<Value>, TokenDraftError> {
+    match (said, demand) {
+        (Some(text), Some(demand)) if !demand.is_met(text) => Err(TokenDraftError::Unmet {
+            flag,
+            text: text.clone(),
+        }),
+        (Some(text), _) => Ok(Some(Value::from(&**text))),
+        (None, Some(Demand::Text(text))) => Ok(Some(Value::from(&**text))),
+        (None, Some(_)) => Err(TokenDraftError::Pattern { pattern, flag }),
+        (None, None) => Ok(None),
     }
 }
 
@@ -154,6 +198,25 @@ mod tests {
         let token = draft.sign_by(&options).unwrap();
         let verdict = authority.subscription(&token, "news", "42", "c");
         // This table has no user_id_claim: the user is in `sub`.
+        assert!(matches!(verdict, Verdict::Now(Ok(_))), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_pattern_needs_a_text_that_it_matches() {
+        let options = options(
+            "[client.token]\nhmac_secret_key = \"a\"\nissuer_regex = \"ada|bob\"\naudience_regex = \"m.*\"",
+        );
+        let rules = options.client.clone().unwrap().token_rules().unwrap();
+        let authority = Authority::start(rules).unwrap();
+        let mut draft = TokenDraft::default();
+        let refused = |draft: &TokenDraft| draft.sign_by(&options).unwrap_err().to_string();
+        assert!(refused(&draft).contains("add --issuer TEXT"));
+        draft.issuer = Some("eve".into());
+        assert!(refused(&draft).starts_with("--issuer eve: "));
+        draft.issuer = Some("bob".into());
+        assert!(refused(&draft).contains("add --audience TEXT"));
+        draft.audience = Some("me".into());
+        let verdict = authority.connection(&draft.sign_by(&options).unwrap());
         assert!(matches!(verdict, Verdict::Now(Ok(_))), "{verdict:?}");
     }
 
