@@ -155,15 +155,19 @@ impl Control {
         settings
     }
 
-    /// Takes other keys. The key that was made at the start comes back when the file has none again.
+    /// Takes other keys. The key that was made at the start comes back when the file has none again. Without one nobody has a key: an
+    /// API that was open, or a key that leaked, must not stay because nothing came instead.
     fn reload_keys(&self, config: &Config) {
         let lone = match &config.api.lone {
             ApiKey::Configured(key) => Some(&**key),
-            ApiKey::Generated if self.generated_key.is_none() => {
-                tracing::warn!("the API keeps its keys: a restart makes a new one");
-                return;
+            ApiKey::Generated => {
+                if self.generated_key.is_none() {
+                    tracing::warn!(
+                        "nobody has a key to the API now: write http_api.key, or start the server again, which makes one"
+                    );
+                }
+                self.generated_key.as_deref()
             }
-            ApiKey::Generated => self.generated_key.as_deref(),
             ApiKey::Open | ApiKey::None => None,
         };
         self.api.set_error_mode(config.api.error_mode);

@@ -369,4 +369,16 @@ on_both_drivers! {
         server.reloader().reload(file("second", "transport")).expect("a good file");
         assert_eq!((send("first"), send("second")), (401, 404));
     }
+
+    fn what_opened_the_api_is_gone_with_a_reload(driver) {
+        for before in ["insecure = true", "key = \"leaked\""] {
+            let server = start(from_text(&format!("[http_api]\n{before}"), driver));
+            let info = || request(server.address(), "POST", "/api/info", "X-API-Key: leaked\r\n", "{}").status;
+            assert_eq!(info(), 200, "{before}");
+            server.reloader().reload(from_text("", driver)).expect("a good file");
+            assert_eq!(info(), 401, "{before}");
+            server.reloader().reload(from_text(&format!("[http_api]\n{before}"), driver)).expect("a good file");
+            assert_eq!(info(), 200, "{before}");
+        }
+    }
 }
