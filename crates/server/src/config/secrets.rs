@@ -34,7 +34,9 @@ impl fmt::Debug for SecretText {
 }
 
 /// Keys whose values are secrets end like this, written with `-` or `_`.
-const SECRETS: [&str; 4] = ["secret_key", "api_key", "private_key", "secret"];
+const SECRETS: [&str; 5] = ["secret_key", "api_key", "private_key", "secret", "key_pem"];
+/// A table whose keys are the operator's, such as `Authorization`. All of them may be secrets.
+const STATIC_HEADERS: &str = "static_headers";
 
 /// An error of the TOML parser at a secret, without the line that it would repeat.
 pub(super) fn hidden(error: &toml::de::Error, text: &str, path: &Path) -> Option<ConfigError> {
@@ -51,15 +53,19 @@ pub(super) fn hidden(error: &toml::de::Error, text: &str, path: &Path) -> Option
         .filter(|(number, _)| *number <= before.matches('\n').count() + 1)
         .last()?;
     let name = key.replace('-', "_");
-    SECRETS
-        .iter()
-        .any(|secret| name.ends_with(secret) || name == "key")
-        .then(|| ConfigError::Key {
-            path: path.into(),
-            line: number,
-            key: key.into(),
-            advice: "write one text in quotes".into(),
-        })
+    let is_table = |line: &&str| line.starts_with('[');
+    let table = text[..end].lines().map(str::trim).rfind(is_table);
+    let is_header = |text: &str| text.contains(STATIC_HEADERS);
+    let is_secret = SECRETS.iter().any(|secret| name.ends_with(secret))
+        || name == "key"
+        || is_header(&name)
+        || table.is_some_and(is_header);
+    is_secret.then(|| ConfigError::Key {
+        path: path.into(),
+        line: number,
+        key: key.into(),
+        advice: "write one text in quotes".into(),
+    })
 }
 
 #[cfg(test)]
@@ -78,6 +84,10 @@ mod tests {
             "[client.token]\nhmac_secret_key = { sesame = 1 }",
             "api-key = sesame",
             "[[webhooks.endpoints]]\nsecret = sesame",
+            "[client.proxy.connect.http.static_headers]\nAuthorization = \"Bearer sesame",
+            "[client.proxy.connect.http]\nstatic_headers = { X = \"sesame }",
+            "[client.proxy.connect.http]\nstatic_headers.X = \"sesame",
+            "[client.proxy.connect.http.tls]\nkey_pem = \"sesame",
         ] {
             let error = Options::from_text(text, Path::new("f")).expect_err(text);
             let shown = format!("{error} {error:?}");
