@@ -174,7 +174,7 @@ pub struct PublishGrant {
 pub enum Refusal {
     /// An error in the reply.
     Error {
-        /// 0 to 399 are the protocol's, 400 to 1999 the application's.
+        /// 100 to 399 are the protocol's, 400 to 1999 the application's.
         code: u32,
         /// Never empty: some clients require one.
         message: Box<str>,

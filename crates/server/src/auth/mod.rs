@@ -197,7 +197,7 @@ impl Tokens for Authority {
     }
 }
 
-/// The time since 1970. Tokens have it, and nothing else in the server does.
+/// The time since 1970, as tokens count it.
 fn unix_now() -> Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)

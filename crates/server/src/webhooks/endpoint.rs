@@ -96,7 +96,8 @@ impl Endpoint {
         let mut state = self.state();
         let lost = state.queue.resize(config.queue_size);
         self.counts.add_dropped(lost);
-        self.changed.notify_one();
+        // A retry that waits begins at once. Nobody else does: a later one keeps its pause.
+        self.changed.notify_waiters();
         self.arrived.notify_one();
         std::mem::take(&mut state.is_gone)
     }

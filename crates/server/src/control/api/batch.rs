@@ -141,7 +141,7 @@ impl<'c> Allowance<'c> {
         if !is_long(method) {
             return (method, reply);
         }
-        self.bytes_left = self.bytes_left.saturating_sub(json.len());
+        let bytes = json.len();
         let kib = u32::try_from(json.len().div_ceil(1024)).expect("a few mebibytes");
         match self.control.api.result_kib.try_acquire_many(kib) {
             Ok(more) => match &mut self.share {
@@ -155,6 +155,7 @@ impl<'c> Allowance<'c> {
                 return (method, Err(fault));
             }
         }
+        self.bytes_left = self.bytes_left.saturating_sub(bytes);
         (method, reply)
     }
 
