@@ -199,6 +199,14 @@ impl Client {
 
     /// Whether a subscription by the server may be over by now. A refresh that is not answered may have counted.
     fn may_lose_a_room(&self, facts: &Facts) -> bool {
+        // One that came with the connection may end before the client has been told that it is connected.
+        let comes_with_rooms = |asked: &Asked| {
+            let token = asked.token.as_ref();
+            asked.what == What::Connect && token.is_none_or(|token| !token.subs.is_empty())
+        };
+        if self.name.is_none() && self.asked.values().any(comes_with_rooms) {
+            return true;
+        }
         self.visits.iter().any(|(&room, visit)| {
             let is_over = |asked: &Asked| {
                 let token = asked
