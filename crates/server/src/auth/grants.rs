@@ -5,7 +5,7 @@ use super::rules::Rules;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use myriad_shard::{
-    ConnectGrant, OptionOverrides, Payload, SubscribeGrant, TokenFault, TokenIdentity,
+    ConnectGrant, Mesh, OptionOverrides, Payload, SubscribeGrant, TokenFault, TokenIdentity,
 };
 use myriad_wire::centrifuge::is_json;
 use serde_json::value::RawValue;
@@ -45,23 +45,30 @@ fn read_connection(
             "the token has the claim channel: it is a subscription token, not a connection token",
         ));
     }
-    let subscriptions = match claims.subscriptions().map_err(TokenFault::Invalid)? {
-        Some(subs) => {
-            let mut subscriptions = subs
-                .into_iter()
-                .map(|(channel, options)| Ok((Arc::from(channel), options.grant()?)))
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(TokenFault::Invalid)?;
-            // The order of a table is random, and clients should be told the same each time.
-            subscriptions.sort_by(|(one, _), (other, _)| Arc::cmp(one, other));
-            subscriptions
-        }
-        None => {
-            let channels = claims.channels().map_err(TokenFault::Invalid)?;
-            let grant = |channel| (Arc::from(channel), SubscribeGrant::default());
-            channels.into_iter().map(grant).collect()
-        }
-    };
+    let subscriptions: Vec<(Arc<str>, SubscribeGrant)> =
+        match claims.subscriptions().map_err(TokenFault::Invalid)? {
+            Some(subs) => {
+                let mut subscriptions = subs
+                    .into_iter()
+                    .map(|(channel, options)| Ok((Arc::from(channel), options.grant()?)))
+                    .collect::<Result<Vec<_>, _>>()
+                    .map_err(TokenFault::Invalid)?;
+                // The order of a table is random, and clients should be told the same each time.
+                subscriptions.sort_by(|(one, _), (other, _)| Arc::cmp(one, other));
+                subscriptions
+            }
+            None => {
+                let channels = claims.channels().map_err(TokenFault::Invalid)?;
+                let grant = |channel| (Arc::from(channel), SubscribeGrant::default());
+                channels.into_iter().map(grant).collect()
+            }
+        };
+    let is_no_name = |channel: &str| !(1..=Mesh::CHANNEL_BYTES_MAX).contains(&channel.len());
+    if subscriptions.iter().any(|(channel, _)| is_no_name(channel)) {
+        return Err(TokenFault::Invalid(
+            "the claim channels or subs has a channel whose name is empty or longer than 255 bytes",
+        ));
+    }
     let b64info = claims.b64info().map_err(TokenFault::Invalid)?;
     Ok(ConnectGrant {
         user: Some(&*bearer.user)

@@ -9,6 +9,9 @@ use regex::Regex;
 use std::borrow::Cow;
 use std::time::Duration;
 
+/// Bytes of the id of a user or a token. The API takes no longer ones: whom a token names, it can also disconnect and revoke.
+const ID_BYTES_MAX: usize = 255;
+
 /// `[client.token]` or `[client.subscription_token]`, checked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
@@ -85,6 +88,12 @@ impl Rules {
         let id = claims.id().map_err(TokenFault::Invalid)?;
         self.check_source(claims)?;
         let user = self.user(claims, text)?;
+        if user.len() > ID_BYTES_MAX {
+            return Err(TokenFault::Invalid("the user's id has more than 255 bytes"));
+        }
+        if id.as_ref().is_some_and(|id| id.len() > ID_BYTES_MAX) {
+            return Err(TokenFault::Invalid("the claim jti has more than 255 bytes"));
+        }
         if expires.is_some_and(|time| time <= now) || begins.is_some_and(|time| time > now) {
             return Err(TokenFault::Expired);
         }

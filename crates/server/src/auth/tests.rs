@@ -106,6 +106,23 @@ fn a_token_without_a_user_is_anonymous_and_channels_are_a_list() {
 }
 
 #[test]
+fn names_that_the_api_could_not_name_are_refused() {
+    let (long, longest) = ("x".repeat(256), "x".repeat(255));
+    for claims in [
+        json!({"sub": long}),
+        json!({"jti": long}),
+        json!({"channels": [long]}),
+        json!({"channels": ["a", ""]}),
+        json!({"subs": {"": {}}}),
+    ] {
+        let refused = connect(&by_hmac(), &hs256(&claims));
+        assert!(matches!(refused, Err(TokenFault::Invalid(_))), "{claims}");
+    }
+    let claims = json!({"sub": longest, "jti": longest, "channels": [longest]});
+    assert!(connect(&by_hmac(), &hs256(&claims)).is_ok());
+}
+
+#[test]
 fn data_in_base64_that_is_json_is_json() {
     let claims = json!({"subs": {"a": {"b64data": "eyJhIjoxfQ=="}}, "b64info": "e30="});
     let grant = connect(&by_hmac(), &hs256(&claims)).unwrap();

@@ -20,6 +20,8 @@ const SUBSCRIPTIONS_MAX: usize = 1_000;
 const TAGS_MAX: usize = 64;
 /// Bytes of an idempotency key, and of a version's epoch.
 const KEY_BYTES_MAX: usize = 255;
+/// Bytes of a user's id. The API takes no longer ones.
+const USER_BYTES_MAX: usize = 255;
 /// The longest time until an expiry. A later one is taken as this.
 const EXPIRY_MAX: Duration = Duration::from_hours(365 * 24);
 
@@ -247,6 +249,13 @@ pub(super) fn read_connect(
             against,
         )?;
         let user = fields.user.filter(|user| !user.is_empty());
+        if user
+            .as_ref()
+            .is_some_and(|user| user.len() > USER_BYTES_MAX)
+        {
+            let cause = format!("has more than {USER_BYTES_MAX} bytes");
+            return Err(AnswerFault::new("user", cause));
+        }
         let expires_in = against.time_left(fields.expire_at);
         Ok(expires_in.and_then(|expires_in| {
             Ok(ConnectGrant {

@@ -331,13 +331,14 @@ on_both_drivers! {
             [[http_api.keys]]
             name = "chat"
             key = "k-chat"
-            methods = ["publish", "broadcast", "info"]
+            methods = ["publish", "broadcast", "info", "subscribe"]
             namespaces = ["chat"]
         "#;
         let server = start(from_text(file, driver));
         let address = server.address();
         assert_eq!(server.api_key(), None, "no key was made");
         let send = |key: &str, path: &str, body: &str| request(address, "POST", path, &format!("X-API-Key: {key}\r\n"), body);
+        assert_eq!(send("k-chat", "/api/subscribe", r#"{"channel": "chat:a", "user": "42", "all_users": true}"#).status, 200);
         for key in ["k-all", "k-chat"] {
             assert_eq!(send(key, "/api/publish", r#"{"channel": "chat:a", "data": 1}"#).status, 200);
         }
@@ -349,6 +350,8 @@ on_both_drivers! {
             ("/api/broadcast", r#"{"channels": ["chat:a", "other:b"], "data": 1}"#, "the namespace \\\"other\\\""),
             ("/api/presence", "not even JSON", "may not call presence"),
             ("/api/info", "{}", "the whole server"),
+            ("/api/subscribe", r#"{"channel": "chat:a", "all_users": true}"#, "the whole server"),
+            ("/api/subscribe", r#"{"channel": "chat:a", "all_users": true, "user": "", "client": ""}"#, "the whole server"),
             ("/api/batch", r#"{"commands": [{"publish": {"channel": "chat:a", "data": 1}}, {"history": {"channel": "chat:a"}}]}"#, "may not call history"),
             ("/api", r#"{"method": "history", "params": {"channel": "chat:a"}}"#, "may not call history"),
         ] {

@@ -283,6 +283,9 @@ on_both_drivers! {
         assert_eq!(client.read()["push"]["channel"], "a");
         done(&server, "unsubscribe", json!({"user": "42", "channel": ""}));
         assert_eq!(client.read()["push"]["unsubscribe"], ended);
+        // It reads only JSON: it is left out, and stays.
+        let bytes = json!({"user": "42", "channel": "b", "b64data": "/w=="});
+        assert_eq!(api_error(server.address(), "subscribe", &bytes.to_string())["code"], 106);
         assert!(client.is_alive());
     }
 

@@ -47,6 +47,10 @@ impl Connecting {
     }
 }
 
+/// Bytes of the headers of a connect command that are kept for the application, as long as the connection lasts. A request's head
+/// may have as many.
+const EMULATED_BYTES_MAX: usize = 8 * 1024;
+
 /// Who says that a client may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GrantedBy {
@@ -65,7 +69,7 @@ impl<R: Reactor> Shard<R> {
         text: &[u8],
         now: Now,
     ) -> Result<(), Failure> {
-        self.keep_emulated_headers(key, request);
+        self.keep_emulated_headers(key, request)?;
         if !request.token.is_empty() {
             return match self.verify_connection(&request.token)? {
                 Ok(grant) => self.begin_connect(key, id, request, grant, GrantedBy::Token, now),
@@ -131,10 +135,14 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Keeps those of the command's headers that the application is to be sent.
-    fn keep_emulated_headers(&mut self, key: Key, request: &ConnectRequest<'_>) {
+    fn keep_emulated_headers(
+        &mut self,
+        key: Key,
+        request: &ConnectRequest<'_>,
+    ) -> Result<(), Failure> {
         let wanted = Arc::clone(&self.settings.access.emulated_headers);
         if wanted.is_empty() || request.headers.is_empty() {
-            return;
+            return Ok(());
         }
         let kept: Vec<(Box<str>, Box<str>)> = request
             .headers
@@ -143,10 +151,26 @@ impl<R: Reactor> Shard<R> {
             .filter(|(name, _)| wanted.iter().any(|wanted| **wanted == **name))
             .map(|(name, value)| (name.into(), value.as_ref().into()))
             .collect();
+        let bytes: usize = kept
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        if bytes > EMULATED_BYTES_MAX {
+            return Err(bad_request(
+                "connect.headers: those that the application is sent have more than 8 KiB",
+            ));
+        }
+        let mut names = HashSet::new();
+        if !kept.iter().all(|(name, _)| names.insert(name)) {
+            return Err(bad_request(
+                "connect.headers: one name stands twice, in upper and lower case",
+            ));
+        }
         if !kept.is_empty() {
             let details = self.hub.session_mut(key.index).details_mut();
             details.emulated_headers = Some(kept.into());
         }
+        Ok(())
     }
 
     /// The control plane has verified the client's token, or the application has answered.

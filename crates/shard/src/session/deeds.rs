@@ -1,10 +1,10 @@
 //! What the application does to a connection: it ends it, subscribes and unsubscribes it, and refreshes it. The client is told by
 //! pushes. Changes `hub`, `sessions` and `turn_end`; sends by `mesh`.
 
+use super::TICKETS_MAX;
 use super::granted::{Outcome, Wish, overridden};
 use super::subscribe::Later;
 use super::verify::check_readable;
-use super::{Failure, TICKETS_MAX};
 use crate::access::Refreshed;
 use crate::orders::{Deed, RevokedTokens, ServerSubscribe};
 use crate::shard::Shard;
@@ -103,10 +103,8 @@ impl<R: Reactor> Shard<R> {
         };
         let options = overridden(options, wanted.grant.overrides);
         let format = format_of(self.hub.connection(key.index).transport());
-        if let Err(failure) = check_readable(format, wanted.grant.data.as_ref()) {
-            if let Failure::Close(reason, _) = failure {
-                self.close_behind_replies(key, reason, now);
-            }
+        // It is left out, and its connection left alone: who orders for many does not know what each client reads.
+        if check_readable(format, wanted.grant.data.as_ref()).is_err() {
             return Some(false);
         }
         let request = match &wanted.since {

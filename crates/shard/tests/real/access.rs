@@ -33,6 +33,7 @@ on_both_drivers!(
     the_application_answers_a_method,
     the_application_disconnects_with_its_own_code,
     the_application_gets_the_headers_that_are_listed,
+    headers_of_a_command_are_bounded_and_have_one_value,
 );
 
 /// Tokens as JSON: the fields say what they grant.
@@ -792,4 +793,20 @@ fn the_application_gets_the_headers_that_are_listed(driver: Driver) {
     // They stay with the connection.
     client.send(&json!({"id": 2, "rpc": {"method": "m"}}));
     assert_eq!(pairs(&node.asked().asker().headers).len(), 1);
+}
+
+fn headers_of_a_command_are_bounded_and_have_one_value(driver: Driver) {
+    let node = Node::start(driver, with_application(ChannelProxies::default()));
+    let close_code = |headers: Value| {
+        let mut client = Client(node.connect(PATH));
+        client.send(&json!({"id": 1, "connect": {"headers": headers}}));
+        client.close_code()
+    };
+    assert_eq!(close_code(json!({"Authorization": "x".repeat(8192)})), 3501);
+    let twice = json!({"Authorization": "one", "authorization": "other"});
+    assert_eq!(close_code(twice), 3501);
+    // Those that nobody wants are not kept.
+    let mut client = Client(node.connect(PATH));
+    client.send(&json!({"id": 1, "connect": {"headers": {"X-Big": "x".repeat(8192)}}}));
+    assert!(node.asked().asker().emulated_headers.is_none());
 }

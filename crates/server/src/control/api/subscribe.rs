@@ -69,7 +69,17 @@ impl<'a> Request<'a> for Subscribe<'a> {
     const FORM: &'static str = r#"send {"user": "id", "channel": "name"}"#;
 
     fn scope(&self) -> Scope<'_> {
-        Scope::channel(&self.channel)
+        let is_named =
+            |name: &Option<Cow<'_, str>>| name.as_ref().is_some_and(|name| !name.is_empty());
+        let names_somebody = [&self.user, &self.client, &self.session]
+            .into_iter()
+            .any(is_named);
+        // Everybody's clients are the server's: the users of other namespaces are among them.
+        if self.all_users.unwrap_or_default() && !names_somebody {
+            Scope::Server
+        } else {
+            Scope::channel(&self.channel)
+        }
     }
 
     async fn answer(self, control: &Control) -> Reply {
