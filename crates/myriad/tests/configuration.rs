@@ -106,7 +106,7 @@ fn a_hang_up_reloads_the_file() {
         "SIGHUP: channel.namespaces[\"new\"] is new",
         "SIGHUP: channel.namespaces[\"old\"] has gone",
         "SIGHUP: handshake-timeout: \"10s\" -> \"9s\"",
-        "SIGHUP: drain: \"10s\" -> \"1s\" needs a restart",
+        "SIGHUP: drain: \"10s\" -> \"1s\"; that needs a restart",
         "is in force: 3 changes",
     ] {
         server.wait_for_line(line);

@@ -95,7 +95,7 @@ impl Following {
                         needs_restart,
                     } = change;
                     if *needs_restart {
-                        tracing::warn!("SIGHUP: {sentence} needs a restart");
+                        tracing::warn!("SIGHUP: {sentence}; that needs a restart");
                     } else {
                         tracing::info!("SIGHUP: {sentence}");
                     }

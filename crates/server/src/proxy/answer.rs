@@ -125,7 +125,7 @@ pub(crate) fn error_refusal(
     temporary: bool,
 ) -> Result<Refusal, Untellable> {
     if !(100..=1_999).contains(&code) {
-        let advice = "choose 400 to 1999, which are for applications";
+        let advice = "choose 400 to 1999, which are for applications; 100 to 399 are the protocol's and may be sent, too";
         return Err(("code", format!("{code} is not allowed: {advice}")));
     }
     let message = message.unwrap_or_default();
