@@ -78,9 +78,15 @@ impl Client {
         self.read()
     }
 
-    /// The next message, which is one line.
+    /// The next message, which is one line. Pings are none: a slow machine may be in time for one.
     fn read(&mut self) -> Value {
-        serde_json::from_str(&next_text(&mut self.socket)).expect("one message")
+        loop {
+            let text = next_text(&mut self.socket);
+            let message: Value = serde_json::from_str(&text).expect("one message");
+            if message != json!({}) {
+                return message;
+            }
+        }
     }
 
     /// The close frame that comes next.
