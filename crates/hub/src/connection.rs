@@ -1,6 +1,6 @@
 //! The record of one connection: what an idle client costs.
 
-use crate::encoding::{Encoding, Protocol};
+use crate::encoding::{Encoding, Framing, Protocol};
 use myriad_wheel::{NONE, Tick, Timed, Timer};
 use myriad_wire::deflate::Window;
 
@@ -54,6 +54,18 @@ impl Transport {
             Self::CentrifugeJson => Some(Protocol::CentrifugeJson),
             Self::CentrifugeProtobuf => Some(Protocol::CentrifugeProtobuf),
             Self::Http | Self::Echo => None,
+        }
+    }
+
+    /// How messages travel to its clients.
+    #[must_use]
+    pub const fn framing(self) -> Framing {
+        match self {
+            Self::Http
+            | Self::Raw
+            | Self::Echo
+            | Self::CentrifugeJson
+            | Self::CentrifugeProtobuf => Framing::WebSocket,
         }
     }
 
@@ -138,15 +150,13 @@ impl Connection {
             self.transport_and_window & 0x0f | window.map_or(0, Window::bits) << 4;
     }
 
-    /// How publications are encoded for it. Only subscribers have an encoding.
-    pub(crate) fn encoding(&self) -> Encoding {
-        let protocol = match self.transport() {
-            Transport::CentrifugeJson => Protocol::CentrifugeJson,
-            Transport::CentrifugeProtobuf => Protocol::CentrifugeProtobuf,
-            Transport::Raw | Transport::Http | Transport::Echo => Protocol::Raw,
-        };
-        debug_assert_eq!(self.transport().protocol(), Some(protocol));
-        Encoding::new(protocol, self.window())
+    /// How publications, and other messages of their protocol, are encoded for it. Only subscribers have an encoding.
+    #[must_use]
+    pub fn encoding(&self) -> Encoding {
+        let transport = self.transport();
+        debug_assert!(transport.protocol().is_some());
+        let protocol = transport.protocol().unwrap_or(Protocol::Raw);
+        Encoding::new(protocol, self.window()).with_framing(transport.framing())
     }
 
     pub(crate) fn is(&self, flag: u8) -> bool {

@@ -2,9 +2,9 @@
 
 use crate::compression::Compressor;
 use crate::encoding::{DataForm, Encoding, Protocol};
-use crate::frames::{Encode, FrameCache, frame_of};
+use crate::frames::{Encode, FrameCache};
 use crate::outbound::CHUNK_BYTES;
-use crate::publication::{format_of, kind_of};
+use crate::publication::kind_of;
 use crate::{Announcement, Publication};
 use myriad_wire::deflate::Window;
 use myriad_wire::ws::Kind;
@@ -195,10 +195,11 @@ impl Encode for Batch {
     }
 
     fn message(&self, encoding: Encoding) -> (Kind, Cow<'_, [u8]>) {
-        let format = format_of(encoding.protocol()).expect("raw frames are made one by one");
+        let protocol = encoding.protocol();
+        let format = protocol.format().expect("raw frames are made one by one");
         let mut message = Vec::with_capacity(self.data_bytes + 128 * self.publications.len());
         for (publication, form) in self.publications.iter().zip(Self::forms(encoding.form())) {
-            publication.write(format, form, &mut message);
+            publication.write(protocol, form, &mut message);
         }
         (kind_of(format), Cow::Owned(message))
     }
@@ -206,7 +207,7 @@ impl Encode for Batch {
     fn make_frame(&self, encoding: Encoding) -> Vec<u8> {
         if encoding.protocol() != Protocol::Raw {
             let (kind, message) = self.message(encoding);
-            return frame_of(kind, &message);
+            return encoding.frame(kind, &message);
         }
         let frames = self.publications.iter();
         let frames: Vec<_> = frames
@@ -223,7 +224,7 @@ impl Encode for Batch {
     ) -> Option<Vec<u8>> {
         if encoding.protocol() != Protocol::Raw {
             let (kind, message) = self.message(encoding);
-            return compressor.compress(window, kind, &message);
+            return encoding.compressed_frame(window, kind, &message, compressor);
         }
         let mut frames = Vec::new();
         for publication in &self.publications {

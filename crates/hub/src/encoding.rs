@@ -1,23 +1,74 @@
 //! How a publication is encoded for a connection.
 
+use myriad_wire::centrifuge::{Encoding as Format, FrameWriter};
 use myriad_wire::deflate::Window;
 
 /// What a client reads publications as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Protocol {
-    /// `raw`: one publication is one WebSocket frame, text or binary.
+    /// `raw`: one publication is one message, text or binary.
     Raw,
-    /// The Centrifuge client protocol: a reply with a push, as JSON in a text frame.
+    /// The Centrifuge client protocol: replies with pushes in them, as lines of JSON.
     CentrifugeJson,
-    /// The same as protobuf in a binary frame.
+    /// The same as protobuf, each reply after its length.
     CentrifugeProtobuf,
+    /// The same for clients that send no commands: bare pushes, as lines of JSON. In WebSocket each has a frame of its own.
+    CentrifugePush,
 }
 
 impl Protocol {
     /// In the order of their numbers.
-    const ALL: [Self; 3] = [Self::Raw, Self::CentrifugeJson, Self::CentrifugeProtobuf];
+    const ALL: [Self; 4] = [
+        Self::Raw,
+        Self::CentrifugeJson,
+        Self::CentrifugeProtobuf,
+        Self::CentrifugePush,
+    ];
     pub(crate) const COUNT: usize = Self::ALL.len();
+
+    /// The format of its messages; none of `raw`.
+    #[must_use]
+    pub const fn format(self) -> Option<Format> {
+        match self {
+            Self::Raw => None,
+            Self::CentrifugeJson | Self::CentrifugePush => Some(Format::Json),
+            Self::CentrifugeProtobuf => Some(Format::Protobuf),
+        }
+    }
+
+    /// Writes what its clients are told to the end of `message`.
+    ///
+    /// # Panics
+    /// Clients of `raw` are told nothing but publications.
+    pub fn writer(self, message: &mut Vec<u8>) -> FrameWriter<'_> {
+        match self {
+            Self::CentrifugePush => FrameWriter::of_pushes(message),
+            Self::Raw | Self::CentrifugeJson | Self::CentrifugeProtobuf => {
+                let format = self.format().expect("raw has no messages of its own");
+                FrameWriter::new(format, message)
+            }
+        }
+    }
+}
+
+/// How messages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Framing {
+    /// In frames (RFC 6455, section 5).
+    WebSocket,
+    /// As the body of an HTTP response: each message is a chunk (RFC 9112, section 7.1). Behind text stands a line feed.
+    Chunk,
+    /// As an event stream, in chunks: each line of a message is an event.
+    Event,
+}
+
+impl Framing {
+    /// In the order of their numbers.
+    const ALL: [Self; 3] = [Self::WebSocket, Self::Chunk, Self::Event];
+    /// All but WebSocket.
+    pub(crate) const HTTP_COUNT: usize = Self::ALL.len() - 1;
 }
 
 /// How the data of a publication is told to a subscriber.
@@ -44,20 +95,23 @@ impl DataForm {
 /// it for each delivery.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Encoding(
-    /// The window's bits in the low four bits, or 0; the form of the data in the next four; the protocol in the high eight.
+    /// The window's bits in the low four bits, or 0; the form of the data in the next two, the framing in the two after them; the
+    /// protocol in the high eight.
     u16,
 );
 
 impl Encoding {
     const PROTOCOL_SHIFT: u32 = 8;
     const FORM_SHIFT: u32 = 4;
-    const FORM_MASK: u16 = 0x0f;
+    const FORM_MASK: u16 = 0b11;
+    const FRAMING_SHIFT: u32 = 6;
+    const FRAMING_MASK: u16 = 0b11;
     const WINDOW_MASK: u16 = 0x0f;
 
     /// For bytes that are no publication, such as a ping. Nothing is encoded by it.
     pub const NO_PUBLICATION: Self = Self(0);
 
-    /// Frames of `protocol`, compressed for peers with `window`.
+    /// WebSocket frames of `protocol`, compressed for peers with `window`.
     #[must_use]
     pub fn new(protocol: Protocol, window: Option<Window>) -> Self {
         let window = window.map_or(0, Window::bits);
@@ -68,6 +122,19 @@ impl Encoding {
     #[must_use]
     pub fn with_form(self, form: DataForm) -> Self {
         Self(self.0 & !(Self::FORM_MASK << Self::FORM_SHIFT) | (form as u16) << Self::FORM_SHIFT)
+    }
+
+    /// The same in this framing.
+    #[must_use]
+    pub fn with_framing(self, framing: Framing) -> Self {
+        let others = self.0 & !(Self::FRAMING_MASK << Self::FRAMING_SHIFT);
+        Self(others | (framing as u16) << Self::FRAMING_SHIFT)
+    }
+
+    /// How messages travel to the client.
+    #[must_use]
+    pub fn framing(self) -> Framing {
+        Framing::ALL[usize::from(self.0 >> Self::FRAMING_SHIFT & Self::FRAMING_MASK)]
     }
 
     /// How data is told to the client.
@@ -93,6 +160,7 @@ impl std::fmt::Debug for Encoding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Encoding")
             .field("protocol", &self.protocol())
+            .field("framing", &self.framing())
             .field("form", &self.form())
             .field("window", &self.window())
             .finish()
@@ -101,7 +169,7 @@ impl std::fmt::Debug for Encoding {
 
 #[cfg(test)]
 mod tests {
-    use super::{DataForm, Encoding, Protocol};
+    use super::{DataForm, Encoding, Framing, Protocol};
     use myriad_wire::deflate::Window;
 
     #[test]
@@ -112,11 +180,17 @@ mod tests {
             .into_iter()
             .flat_map(|protocol| windows().map(move |window| (protocol, window)))
         {
-            for form in DataForm::ALL {
-                let encoding = Encoding::new(protocol, window).with_form(form);
+            let forms = DataForm::ALL.into_iter();
+            for (form, framing) in
+                forms.flat_map(|form| Framing::ALL.map(move |framing| (form, framing)))
+            {
+                let encoding = Encoding::new(protocol, window)
+                    .with_form(form)
+                    .with_framing(framing);
                 let parts = (encoding.protocol(), encoding.window(), encoding.form());
                 assert_eq!(parts, (protocol, window, form));
-                assert_eq!(encoding.with_form(form), encoding);
+                assert_eq!(encoding.framing(), framing);
+                assert_eq!(encoding.with_form(form).with_framing(framing), encoding);
                 assert!(encodings.insert(encoding));
             }
         }

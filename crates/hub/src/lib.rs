@@ -53,7 +53,7 @@ pub use connection::{Connection, Phase, Transport};
 pub use content::{ClientInfo, Content, ContentParts};
 pub use delivery::{Batch, Delivery};
 pub use details::SubscriptionDetails;
-pub use encoding::{DataForm, Encoding, Protocol};
+pub use encoding::{DataForm, Encoding, Framing, Protocol};
 pub use home::{
     HistoryAnswer, Home, HomeEffect, HomeSettings, HomeStats, Kept, ReadHistory, Recover,
     Recovered, RequestId, ShardSet, Since, Submission,

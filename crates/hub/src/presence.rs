@@ -3,8 +3,8 @@
 use crate::ClientInfo;
 use crate::encoding::Encoding;
 use crate::frames::{Encode, FrameCache};
-use crate::publication::{format_of, kind_of};
-use myriad_wire::centrifuge::{FrameWriter, Push};
+use crate::publication::kind_of;
+use myriad_wire::centrifuge::Push;
 use myriad_wire::ws::Kind;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -72,7 +72,8 @@ impl Encode for Announcement {
     }
 
     fn message(&self, encoding: Encoding) -> (Kind, Cow<'_, [u8]>) {
-        let format = format_of(encoding.protocol()).expect("raw clients get no joins");
+        let protocol = encoding.protocol();
+        let format = protocol.format().expect("raw clients get no joins");
         let client = self.event.info.client.to_string();
         let info = self.event.info.fields(&client);
         let push = match self.event.change {
@@ -80,7 +81,9 @@ impl Encode for Announcement {
             PresenceChange::Left => Push::Leave(info),
         };
         let mut message = Vec::new();
-        FrameWriter::new(format, &mut message).push(&self.event.channel, &push);
+        protocol
+            .writer(&mut message)
+            .push(&self.event.channel, &push);
         (kind_of(format), Cow::Owned(message))
     }
 }

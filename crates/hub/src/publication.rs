@@ -1,10 +1,10 @@
 //! One message of a channel, encoded once for all its subscribers.
 
 use crate::compression::Compression;
-use crate::encoding::{DataForm, Encoding, Protocol};
+use crate::encoding::{DataForm, Encoding, Framing, Protocol};
 use crate::frames::{Encode, FrameCache};
 use crate::{Content, Now, Payload, Permit, Position, Ticket};
-use myriad_wire::centrifuge::{Encoding as Format, FrameWriter, Push};
+use myriad_wire::centrifuge::{Encoding as Format, Push};
 use myriad_wire::deflate::Window;
 use myriad_wire::ws::Kind;
 use std::borrow::Cow;
@@ -156,10 +156,14 @@ impl Publication {
 
     /// What a publication can come to hold, its permit's size: the data, and for each protocol its frame, with
     /// compression one more for each window that makes a difference. Frames with deltas count as one protocol more: a delta is
-    /// smaller than the data. Characters that have to be escaped are not counted, nor is the frame of a batch that a shard makes of
-    /// what waits.
+    /// smaller than the data. With `http_streams`, messages may travel over HTTP too, and to clients without commands. Characters that
+    /// have to be escaped are not counted, nor is the frame of a batch that a shard makes of what waits.
     #[must_use]
-    pub fn bytes_max(content: &Content, compression: Compression) -> u64 {
+    pub fn bytes_max(content: &Content, compression: Compression, http_streams: bool) -> u64 {
+        /// Protocols of clients that speak WebSocket in any case.
+        const PROTOCOLS: usize = 3;
+        /// JSON and pushes in both framings of HTTP, protobuf in one of them; and frames with deltas in both.
+        const OVER_HTTP: usize = 5 + Framing::HTTP_COUNT;
         /// Its record, the heads of its frames, its entries in inboxes.
         const OVERHEAD_BYTES: u64 = 256;
         let windows = match compression {
@@ -168,7 +172,10 @@ impl Publication {
                 .map_or(0, |largest| 1 + largest.index()),
             Compression::Off => 0,
         };
-        let frames = (Protocol::COUNT + 1) * (1 + windows);
+        let mut frames = (PROTOCOLS + 1) * (1 + windows);
+        if http_streams {
+            frames += (Protocol::COUNT - PROTOCOLS) * (1 + windows) + OVER_HTTP;
+        }
         let bytes = content.bytes() - size_of::<Content>();
         (1 + frames as u64) * bytes as u64 + OVERHEAD_BYTES
     }
@@ -180,7 +187,10 @@ impl Publication {
     }
 
     /// Appends it to a message of Centrifuge clients.
-    pub(crate) fn write(&self, format: Format, form: DataForm, message: &mut Vec<u8>) {
+    pub(crate) fn write(&self, protocol: Protocol, form: DataForm, message: &mut Vec<u8>) {
+        let format = protocol
+            .format()
+            .expect("raw publications are written as they are");
         let offset = if self.keeps_position {
             self.position.offset
         } else {
@@ -189,7 +199,7 @@ impl Publication {
         let base = self.delta_base.as_deref();
         let parts = self.content.parts(format, form, base);
         let push = Push::Publication(self.content.fields(&parts, offset));
-        FrameWriter::new(format, message).push(&self.channel, &push);
+        protocol.writer(message).push(&self.channel, &push);
     }
 
     /// Notes that one shard has submitted its last delivery; true for the last shard of all.
@@ -208,22 +218,14 @@ impl Encode for Publication {
     }
 
     fn message(&self, encoding: Encoding) -> (Kind, Cow<'_, [u8]>) {
-        let Some(format) = format_of(encoding.protocol()) else {
+        let protocol = encoding.protocol();
+        let Some(format) = protocol.format() else {
             let payload = &self.content.payload;
             return (raw_kind(payload), payload.raw());
         };
         let mut message = Vec::with_capacity(self.data_bytes() + 128);
-        self.write(format, encoding.form(), &mut message);
+        self.write(protocol, encoding.form(), &mut message);
         (kind_of(format), Cow::Owned(message))
-    }
-}
-
-/// The format of a protocol's messages; none of `raw`.
-pub(crate) fn format_of(protocol: Protocol) -> Option<Format> {
-    match protocol {
-        Protocol::Raw => None,
-        Protocol::CentrifugeJson => Some(Format::Json),
-        Protocol::CentrifugeProtobuf => Some(Format::Protobuf),
     }
 }
 
@@ -248,7 +250,7 @@ fn raw_kind(payload: &Payload) -> Kind {
 mod tests {
     use super::{Payload, Publication};
     use crate::compression::{Compression, Compressor};
-    use crate::encoding::{DataForm, Encoding, Protocol};
+    use crate::encoding::{DataForm, Encoding, Framing, Protocol};
     use crate::frames::Encode;
     use crate::{Content, Epoch, Now, Position};
     use myriad_wire::deflate::{Inflater, Window};
@@ -353,33 +355,48 @@ mod tests {
             let bytes = bytes / 2 * 2;
             let publication = publication(&"ab".repeat(bytes / 2));
             let mut compressor = Compressor::default();
-            let protocols = [
-                Protocol::Raw,
-                Protocol::CentrifugeJson,
-                Protocol::CentrifugeProtobuf,
-            ];
-            let plain = protocols.map(|protocol| Encoding::new(protocol, None));
-            let whole = Encoding::new(Protocol::CentrifugeJson, None).with_form(DataForm::Whole);
             for compression in [Compression::Off, Compression::Shared] {
                 let windows = windows()
                     .map(Some)
                     .filter(|_| compression != Compression::Off);
                 let windows: Vec<_> = windows.chain([None]).collect();
-                let frames: HashSet<*const u8> = plain
-                    .into_iter()
-                    .chain([whole])
-                    .flat_map(|encoding| windows.iter().map(move |window| (encoding, *window)))
-                    .map(|(encoding, window)| {
-                        let encoding =
-                            Encoding::new(encoding.protocol(), window).with_form(encoding.form());
-                        publication.frame(encoding, &mut compressor).as_ptr()
-                    })
-                    .collect();
-                let held = (1 + frames.len()) as u64 * bytes as u64;
-                let permit = Publication::bytes_max(publication.content(), compression);
-                assert_eq!(permit, held + 256, "{bytes}");
+                for http_streams in [false, true] {
+                    let frames: HashSet<*const u8> = encodings(http_streams, &windows)
+                        .into_iter()
+                        .map(|encoding| publication.frame(encoding, &mut compressor).as_ptr())
+                        .collect();
+                    let held = (1 + frames.len()) as u64 * bytes as u64;
+                    let content = publication.content();
+                    let permit = Publication::bytes_max(content, compression, http_streams);
+                    assert_eq!(permit, held + 256, "{bytes}");
+                }
             }
         }
+    }
+
+    /// Every encoding that there can be; of those with deltas one in each framing.
+    fn encodings(http_streams: bool, windows: &[Option<Window>]) -> Vec<Encoding> {
+        let (json, protobuf) = (Protocol::CentrifugeJson, Protocol::CentrifugeProtobuf);
+        let mut encodings = Vec::new();
+        for &window in windows {
+            let protocols = [Protocol::Raw, json, protobuf];
+            encodings.extend(protocols.map(|protocol| Encoding::new(protocol, window)));
+            encodings.push(Encoding::new(json, window).with_form(DataForm::Whole));
+            if http_streams {
+                encodings.push(Encoding::new(Protocol::CentrifugePush, window));
+            }
+        }
+        if http_streams {
+            let plain = |protocol| Encoding::new(protocol, None);
+            for framing in [Framing::Chunk, Framing::Event] {
+                let of_json = [json, Protocol::CentrifugePush].map(plain);
+                let whole = plain(json).with_form(DataForm::Whole);
+                let all = of_json.into_iter().chain([whole]);
+                encodings.extend(all.map(|encoding| encoding.with_framing(framing)));
+            }
+            encodings.push(plain(protobuf).with_framing(Framing::Chunk));
+        }
+        encodings
     }
 
     #[test]

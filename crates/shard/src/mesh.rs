@@ -283,7 +283,11 @@ impl Mesh {
         if self.0.draining.load(Ordering::Relaxed) {
             return Err(PublishRefused::Draining);
         }
-        let bytes = Publication::bytes_max(&content, self.0.limits.compression);
+        let bytes = Publication::bytes_max(
+            &content,
+            self.0.limits.compression,
+            self.0.limits.http_streams,
+        );
         let pool = &self.0.publications;
         let reserve = match asker {
             Some(Asker::Session(_)) => pool.size() / APPLICATION_DIVISOR,
@@ -526,6 +530,7 @@ impl Mesh {
             asks_max: self.0.asks.commands.available(),
             connect_asks_max: self.0.asks.connects.available(),
             compression: self.0.limits.compression,
+            http_streams: self.0.limits.http_streams,
         }
     }
 

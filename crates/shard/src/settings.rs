@@ -26,6 +26,8 @@ pub struct ProcessLimits {
     pub connect_asks_max: u64,
     /// As in [`Settings`]. With compression, a publication may hold several frames of the same data.
     pub compression: Compression,
+    /// Messages may also travel over HTTP, and to clients without commands. Then a publication may hold more frames.
+    pub http_streams: bool,
 }
 
 impl Default for ProcessLimits {
@@ -39,6 +41,7 @@ impl Default for ProcessLimits {
             // What an application that answers 4,000 a second can take within the time that connects wait.
             connect_asks_max: 16_384,
             compression: Compression::default(),
+            http_streams: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Parses and writes HTTP/1.1 heads, WebSocket frames and the messages of Centrifuge clients, without I/O.
 //!
-//! Six layers, each usable alone:
+//! Seven layers, each usable alone:
 //!
 //! * [`http`] finds and reads a request or response head, and writes short responses;
 //! * [`handshake`] checks whether a head is a WebSocket opening handshake (RFC 6455, section 4), for both ends;
@@ -8,6 +8,7 @@
 //!   (RFC 6455, sections 5 to 8);
 //! * [`deflate`] compresses and inflates messages (RFC 7692);
 //! * [`centrifuge`] reads and writes the messages of the Centrifuge client protocol;
+//! * [`sse`] writes event streams;
 //! * [`peer`] reads what proxies say of their clients.
 //!
 //! Nothing here reads a socket, a clock or a source of randomness. Bytes come in as slices, and masks and keys are
@@ -22,4 +23,5 @@ pub mod fuzzing;
 pub mod handshake;
 pub mod http;
 pub mod peer;
+pub mod sse;
 pub mod ws;

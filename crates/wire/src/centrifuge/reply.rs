@@ -181,6 +181,8 @@ impl From<ErrorCode> for ReplyError<'_> {
 pub struct FrameWriter<'a> {
     format: Format,
     frame: &'a mut Vec<u8>,
+    /// Its client sends no commands: pushes are not in replies.
+    is_bare: bool,
 }
 
 /// Appends one message. A macro, because closures cannot be generic over the writer.
@@ -201,16 +203,34 @@ macro_rules! append {
 impl<'a> FrameWriter<'a> {
     /// Appends to `frame`, which holds messages of this format only.
     pub fn new(format: Format, frame: &'a mut Vec<u8>) -> Self {
-        Self { format, frame }
+        Self {
+            format,
+            frame,
+            is_bare: false,
+        }
     }
 
-    /// A ping: an empty reply.
+    /// Appends bare pushes to `frame`, as JSON, for a client that sends no commands: pushes are not in replies, and the answer to
+    /// its connect request is a push too. Nothing else is written for such a client.
+    pub fn of_pushes(frame: &'a mut Vec<u8>) -> Self {
+        Self {
+            format: Format::Json,
+            frame,
+            is_bare: true,
+        }
+    }
+
+    /// A ping: an empty reply, or an empty push.
     pub fn ping(&mut self) {
         append!(self, _fields => ());
     }
 
     /// A push of a channel. `channel` is empty for pushes of none.
     pub fn push(&mut self, channel: &str, push: &Push<'_>) {
+        if self.is_bare {
+            append!(self, fields => push.write(channel, fields));
+            return;
+        }
         append!(self, fields => {
             fields.message(4, "push", |fields| push.write(channel, fields));
         });
@@ -218,6 +238,7 @@ impl<'a> FrameWriter<'a> {
 
     /// An error: an [`ErrorCode`], or an application's own.
     pub fn error<'e>(&mut self, id: u32, error: impl Into<ReplyError<'e>>) {
+        debug_assert!(!self.is_bare, "a client without commands is told no errors");
         let error = error.into();
         append!(self, fields => {
             fields.number(1, "id", u64::from(id));
@@ -236,6 +257,12 @@ impl<'a> FrameWriter<'a> {
         result: &ConnectResult<'_>,
         subs: impl ExactSizeIterator<Item = (&'s str, (SubscribeResult<'s>, P))>,
     ) {
+        if self.is_bare {
+            append!(self, fields => {
+                fields.message(10, "connect", |fields| result.write(fields, subs));
+            });
+            return;
+        }
         append!(self, fields => {
             fields.number(1, "id", u64::from(id));
             fields.message(5, "connect", |fields| result.write(fields, subs));

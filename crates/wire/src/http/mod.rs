@@ -1,13 +1,14 @@
 //! HTTP/1.1 heads (RFC 9112): the line and the headers before a body, and short plain-text responses.
 //!
 //! A head is parsed when it is complete. Until then the caller keeps the bytes and tries again with more;
-//! [`HeadLimits`] bounds them. [`BodyLength`] and [`ChunkedBody`] find the end of a body without decoding it, because
+//! [`HeadLimits`] bounds them. [`write_stream_head`] begins an answer in chunks, and [`encode_chunk`] goes on with it. [`BodyLength`] and [`ChunkedBody`] find the end of a body without decoding it, because
 //! every request that is not a WebSocket handshake goes to an ordinary HTTP server.
 //!
 //! [`parse_request`] judges the grammar alone; a server calls [`check_request`] before it acts on a request.
 
 mod body;
 mod check;
+mod chunk_writer;
 mod chunks;
 mod error;
 mod head;
@@ -19,13 +20,14 @@ mod reply;
 
 pub use body::BodyLength;
 pub use check::check_request;
+pub use chunk_writer::{LAST_CHUNK, encode_chunk};
 pub use chunks::{ChunkError, ChunkedBody};
 pub use error::{HeadError, Malformed};
 pub use head::{RequestHead, ResponseHead, parse_request, parse_response};
 pub use host::Host;
 pub use origin::{OriginPattern, OriginPatternError, OriginRefused, check_origin};
 pub use query::{QueryError, query_pairs};
-pub use reply::write_response;
+pub use reply::{write_response, write_stream_head};
 
 pub(crate) use headers::{is_token, list_has_token, list_tokens};
 pub(crate) use reply::push_field;

@@ -1,4 +1,4 @@
-//! Short responses that end a connection.
+//! Short responses that end a connection, and the heads of responses that go on.
 
 /// Appends a whole response: status line, `headers`, and a plain-text body with its length.
 ///
@@ -35,6 +35,18 @@ pub fn write_response(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)], 
     if !bodiless {
         out.extend_from_slice(body.as_bytes());
     }
+}
+
+/// Appends the head of a response whose body comes in chunks (RFC 9112, section 7.1): status line, `headers`, and
+/// `transfer-encoding: chunked`. For clients of HTTP/1.1 only. Of values, as [`write_response`].
+pub fn write_stream_head(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)]) {
+    let line = format!("HTTP/1.1 {status} {}\r\n", reason_phrase(status));
+    out.extend_from_slice(line.as_bytes());
+    for (name, value) in headers {
+        push_field(out, name, value);
+    }
+    push_field(out, "transfer-encoding", "chunked");
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends one header line. Control characters but the tab become spaces (RFC 9110, section 5.5).
@@ -144,6 +156,18 @@ mod tests {
             .unwrap();
         assert_eq!(head.header("set-cookie"), None);
         assert_eq!(head.header("x"), Some(&b"a  set-cookie: b"[..]));
+    }
+
+    #[test]
+    fn a_stream_begins_with_a_head_that_reads_back() {
+        let mut out = Vec::new();
+        write_stream_head(&mut out, 200, &[("content-type", "text/event-stream")]);
+        let head = parse_response(&out, HeadLimits::default())
+            .unwrap()
+            .unwrap();
+        assert_eq!((head.status(), head.head_bytes()), (200, out.len()));
+        assert_eq!(head.header("transfer-encoding"), Some(&b"chunked"[..]));
+        assert_eq!(head.header("content-length"), None);
     }
 
     #[test]

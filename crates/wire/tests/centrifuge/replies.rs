@@ -447,6 +447,30 @@ fn messages_of_a_frame_are_separate() {
 
 /// Lengths at the borders of their varints, of the message and of what is in it.
 #[test]
+fn a_client_without_commands_gets_bare_pushes() {
+    let mut text = Vec::new();
+    let mut frame = FrameWriter::of_pushes(&mut text);
+    let result = ConnectResult {
+        client: "id",
+        version: "v",
+        ping: 25,
+        ..ConnectResult::default()
+    };
+    frame.connect(1, &result, no_subs());
+    frame.push("c", &Push::Join(INFO));
+    frame.push("", &Push::Disconnect(DisconnectCode::Shutdown.into()));
+    frame.ping();
+    let lines = String::from_utf8(text).expect("UTF-8");
+    let expected = [
+        r#"{"connect":{"client":"id","version":"v","ping":25}}"#.to_owned(),
+        format!(r#"{{"channel":"c","join":{{"info":{INFO_JSON}}}}}"#),
+        r#"{"disconnect":{"code":3001,"reason":"shutdown"}}"#.to_owned(),
+        "{}".to_owned(),
+    ];
+    assert_eq!(lines.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn messages_of_any_length_have_the_right_length() {
     let lengths = (100..140)
         .chain(16_360..16_400)
