@@ -164,10 +164,10 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Joins and leaves have a bound of their own.
+    /// Joins and leaves have a bound of their own. A stream ends once.
     fn of(delivery: &Delivery) -> Self {
         match delivery {
-            Delivery::Presence(_) => Self::default(),
+            Delivery::Presence(_) | Delivery::StreamEnd(_) => Self::default(),
             Delivery::Publication(_) | Delivery::Batch(_) => Self {
                 publications: delivery.publications().len(),
                 bytes: delivery.bytes(),
@@ -276,7 +276,7 @@ impl Channel {
             .take_while(|delivery| {
                 bytes += delivery.bytes();
                 publications += delivery.publications().len();
-                !matches!(delivery, Delivery::Presence(_))
+                !delivery.publications().is_empty()
                     && bytes <= bytes_max
                     && publications <= MERGED_MAX
             })

@@ -5,7 +5,7 @@ use crate::encoding::{DataForm, Encoding, Protocol};
 use crate::frames::{Encode, FrameCache};
 use crate::outbound::CHUNK_BYTES;
 use crate::publication::kind_of;
-use crate::{Announcement, Publication};
+use crate::{Announcement, Publication, StreamEnd};
 use myriad_wire::deflate::Window;
 use myriad_wire::ws::Kind;
 use std::borrow::Cow;
@@ -20,6 +20,8 @@ pub enum Delivery {
     Batch(Arc<Batch>),
     /// A join or a leave.
     Presence(Arc<Announcement>),
+    /// The channel is a stream that has ended. It has no frame: `raw` and Centrifuge clients are not told.
+    StreamEnd(Arc<StreamEnd>),
 }
 
 impl Delivery {
@@ -30,16 +32,17 @@ impl Delivery {
             Self::Publication(publication) => publication.channel(),
             Self::Batch(batch) => batch.publications[0].channel(),
             Self::Presence(announcement) => &announcement.event().channel,
+            Self::StreamEnd(end) => &end.channel,
         }
     }
 
-    /// Its publications, in their order; none of a join or a leave.
+    /// Its publications, in their order; none of a join, a leave or an end.
     #[must_use]
     pub fn publications(&self) -> &[Arc<Publication>] {
         match self {
             Self::Publication(publication) => std::slice::from_ref(publication),
             Self::Batch(batch) => &batch.publications,
-            Self::Presence(_) => &[],
+            Self::Presence(_) | Self::StreamEnd(_) => &[],
         }
     }
 
@@ -49,7 +52,7 @@ impl Delivery {
         match self {
             Self::Publication(publication) => publication.offset(),
             Self::Batch(batch) => batch.last_offset,
-            Self::Presence(_) => 0,
+            Self::Presence(_) | Self::StreamEnd(_) => 0,
         }
     }
 
@@ -64,6 +67,7 @@ impl Delivery {
     pub fn bytes(&self) -> usize {
         let bytes = match self {
             Self::Presence(announcement) => announcement.event().bytes(),
+            Self::StreamEnd(_) => 0,
             Self::Publication(_) | Self::Batch(_) => {
                 let publications = self.publications().iter();
                 publications
@@ -77,7 +81,7 @@ impl Delivery {
     /// What a subscriber has had of it whose last offset is this.
     pub(crate) fn had_by(&self, last: u64) -> Had {
         match self {
-            Self::Presence(_) => Had::Nothing,
+            Self::Presence(_) | Self::StreamEnd(_) => Had::Nothing,
             Self::Publication(publication) if publication.is_had_by(last) => Had::All,
             Self::Publication(_) => Had::Nothing,
             // Offsets grow, so that the beginning tells nearly always.
@@ -94,19 +98,25 @@ impl Delivery {
     pub(crate) fn publications_after(&self, last: u64) -> &[Arc<Publication>] {
         match self {
             Self::Batch(batch) => &batch.publications[batch.had_count(last)..],
-            Self::Publication(_) | Self::Presence(_) => match self.had_by(last) {
-                Had::All => &[],
-                Had::Part | Had::Nothing => self.publications(),
-            },
+            Self::Publication(_) | Self::Presence(_) | Self::StreamEnd(_) => {
+                match self.had_by(last) {
+                    Had::All => &[],
+                    Had::Part | Had::Nothing => self.publications(),
+                }
+            }
         }
     }
 
     /// The frame in this encoding, compressed where that makes it smaller.
+    ///
+    /// # Panics
+    /// It is the end of a stream.
     pub fn frame(&self, encoding: Encoding, compressor: &mut Compressor) -> &Arc<[u8]> {
         match self {
             Self::Publication(publication) => publication.frame(encoding, compressor),
             Self::Batch(batch) => batch.frame(encoding, compressor),
             Self::Presence(announcement) => announcement.frame(encoding, compressor),
+            Self::StreamEnd(_) => unreachable!("nobody who reads frames is told"),
         }
     }
 
@@ -117,6 +127,7 @@ impl Delivery {
             Self::Publication(publication) => publication.saved_bytes(encoding, frame),
             Self::Batch(batch) => batch.saved_bytes(encoding, frame),
             Self::Presence(announcement) => announcement.saved_bytes(encoding, frame),
+            Self::StreamEnd(_) => 0,
         }
     }
 }

@@ -11,6 +11,7 @@ mod recent_keys;
 mod record;
 mod reload;
 mod shard_set;
+mod streams;
 mod time;
 mod user_counts;
 
@@ -18,6 +19,11 @@ pub use questions::{
     HistoryAnswer, HomeEffect, Kept, ReadHistory, Recover, Recovered, RequestId, Since, Submission,
 };
 pub use shard_set::ShardSet;
+pub use streams::{
+    AppendToStream, CreateStream, Producer, ProducerPosition, ReadFrom, ReadRefused, ReadStream,
+    StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind, StreamEntry, StreamExpiry,
+    StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,
+};
 
 use crate::{Asker, ChannelOptions, Epoch, Namespaces, Now, Position};
 use budget::Budget;
@@ -120,8 +126,10 @@ impl Home {
 
     /// A shard has its first subscriber of a channel, and asks for its publications. `serial` comes back in the answer.
     pub fn handle_join(&mut self, channel: Arc<str>, shard: usize, serial: u64, now: Now) {
-        let index = match self.names.get(&channel) {
-            Some(&index) => index,
+        let known = self.names.get(&channel).copied();
+        let known = known.and_then(|index| self.after_expiry(index, now));
+        let index = match known {
+            Some(index) => index,
             None => {
                 let options = self.options_of(&channel);
                 self.open(Arc::clone(&channel), options, now)
@@ -158,6 +166,7 @@ impl Home {
                 return;
             }
             self.adopt_all_options(index);
+            self.touch_stream(index, now);
         }
         self.finish(index, now);
     }

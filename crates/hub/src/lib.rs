@@ -55,8 +55,11 @@ pub use delivery::{Batch, Delivery};
 pub use details::SubscriptionDetails;
 pub use encoding::{DataForm, Encoding, Framing, Protocol};
 pub use home::{
-    HistoryAnswer, Home, HomeEffect, HomeSettings, HomeStats, Kept, ReadHistory, Recover,
-    Recovered, RequestId, ShardSet, Since, Submission,
+    AppendToStream, CreateStream, HistoryAnswer, Home, HomeEffect, HomeSettings, HomeStats, Kept,
+    Producer, ProducerPosition, ReadFrom, ReadHistory, ReadRefused, ReadStream, Recover, Recovered,
+    RequestId, ShardSet, Since, StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind,
+    StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused, StreamRequest, StreamState,
+    Submission,
 };
 pub use hub::{
     DeliverySlice, Hub, Joined, Overflown, SlowConsumerStats, Subscribed, SubscriptionId, Target,

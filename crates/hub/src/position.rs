@@ -1,5 +1,6 @@
 //! Where a publication is in its channel's order.
 
+use myriad_wire::streams::StreamOffset;
 use std::fmt;
 
 /// A name for one run of a channel's offsets: while it stays the same, offsets only grow. It changes when they may start
@@ -27,6 +28,12 @@ impl Epoch {
         let value = |letter: &u8| Self::ALPHABET.iter().position(|one| one == letter);
         let values = self.0.iter().rev().filter_map(value);
         values.fold(0, |bits, value| bits << 5 | value as u64)
+    }
+
+    /// Its letters.
+    #[must_use]
+    pub fn letters(self) -> [u8; Self::BYTES] {
+        self.0
     }
 
     /// Its letters, as clients read it.
@@ -57,6 +64,17 @@ pub struct Position {
     /// 3; a publication that history does not keep has 0, and so has a channel without publications. In other channels offsets
     /// may leave out numbers.
     pub offset: u64,
+}
+
+impl Position {
+    /// The position as clients of streams read it.
+    #[must_use]
+    pub fn stream_offset(self) -> StreamOffset {
+        StreamOffset {
+            epoch: self.epoch.letters(),
+            offset: self.offset,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use crate::auth::Authority;
 use crate::error::ServerError;
-use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Mesh, Position, RequestId};
+use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Mesh, NotPublished, Position, RequestId};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -17,12 +17,12 @@ use tokio::net::unix::pipe;
 /// Something that happened on a shard thread.
 #[derive(Debug)]
 pub(crate) enum ShardEvent {
-    /// A publication has its offset; none when the shard ended before it got one.
+    /// A publication has its offset, or will never have one.
     Published {
         /// The publisher's request.
         id: RequestId,
         /// Where the publication is in its channel's order.
-        position: Option<Position>,
+        position: Result<Position, NotPublished>,
     },
     /// An inquiry is answered; none when the shard ended before.
     Answered {
@@ -104,7 +104,7 @@ pub(crate) struct ThroughMailbox {
 }
 
 impl ControlPlane for ThroughMailbox {
-    fn published(&self, id: RequestId, position: Option<Position>) {
+    fn published(&self, id: RequestId, position: Result<Position, NotPublished>) {
         self.mailbox.post(ShardEvent::Published { id, position });
     }
 
@@ -167,8 +167,8 @@ mod tests {
         std::thread::spawn(move || {
             let tokens = Arc::new(Authority::start(TokenRules::default()).unwrap());
             let shard = ThroughMailbox { mailbox, tokens };
-            shard.published(answered, Some(position));
-            shard.published(dropped, None);
+            shard.published(answered, Ok(position));
+            shard.published(dropped, Err(NotPublished::Ended));
         })
         .join()
         .unwrap();
@@ -180,7 +180,10 @@ mod tests {
             }
             let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
             let answered = wait.until(deadline).await;
-            assert_eq!(answered, [Some(Some(position)), Some(None)]);
+            assert_eq!(
+                answered,
+                [Some(Ok(position)), Some(Err(NotPublished::Ended))]
+            );
         });
     }
 

@@ -4,7 +4,7 @@
 use crate::drain::Drain;
 use crate::inquiry::InquiryAnswer;
 use crate::marks::hit;
-use crate::mesh::{Answer, Message};
+use crate::mesh::{Answer, Message, NotPublished};
 use crate::notices::Notice;
 use crate::shard::Shard;
 use myriad_hub::{
@@ -84,6 +84,8 @@ impl<R: Reactor> Shard<R> {
                 self.home.handle_remove_history(&channel, asker, now);
             }
             Message::PresenceEvent(event) => self.home.handle_presence_event(*event),
+            Message::Stream(request) => self.home.handle_stream(*request, now),
+            Message::ReadStream(request) => self.home.handle_read_stream(&request, now),
             Message::Joined { .. }
             | Message::Deliver(_)
             | Message::Members(_)
@@ -112,8 +114,20 @@ impl<R: Reactor> Shard<R> {
         while let Some(effect) = self.home.poll_effect() {
             match effect {
                 HomeEffect::Published { asker, position } => match asker {
-                    Asker::Control(id) => self.mesh.published(id, position),
+                    Asker::Control(id) => self.mesh.published(id, Ok(position)),
                     Asker::Session(ticket) => self.send_answer(ticket, Answer::Published),
+                },
+                HomeEffect::PublishRefused { asker } => match asker {
+                    Asker::Control(id) => self.mesh.published(id, Err(NotPublished::Closed)),
+                    Asker::Session(ticket) => self.send_answer(ticket, Answer::NotPublished),
+                },
+                HomeEffect::Stream { asker, answer } => match asker {
+                    Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::Stream(answer)),
+                    Asker::Session(ticket) => self.send_answer(ticket, Answer::Stream(answer)),
+                },
+                HomeEffect::StreamRead { asker, answer } => match asker {
+                    Asker::Control(id) => self.mesh.answered(id, InquiryAnswer::StreamRead(answer)),
+                    Asker::Session(ticket) => self.send_answer(ticket, Answer::StreamRead(answer)),
                 },
                 HomeEffect::Recovered(recovered) => {
                     self.send_answer(recovered.ticket, Answer::Recovered(recovered));
@@ -162,8 +176,12 @@ impl<R: Reactor> Shard<R> {
     fn handle_answer(&mut self, ticket: Ticket, answer: Answer, now: Now) {
         match answer {
             Answer::Published => self.handle_published(ticket, now),
+            Answer::NotPublished => self.handle_not_published(ticket, now),
             Answer::Recovered(recovered) => self.handle_recovered(recovered, now),
             Answer::History(answer) => self.handle_history_answer(ticket, answer, now),
+            // No transport asks about streams yet.
+            Answer::Stream(answer) => drop(answer),
+            Answer::StreamRead(answer) => drop(answer),
             Answer::Asked(id, answer) => self.handle_ask_answer(ticket, id, answer, now),
         }
     }

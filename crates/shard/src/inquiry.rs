@@ -6,7 +6,9 @@
 use crate::orders::OrderDone;
 use crate::session::MembersPage;
 use crate::shard::Shard;
-use myriad_hub::{ChannelPattern, ClientId, HistoryAnswer, RequestId, Since};
+use myriad_hub::{
+    ChannelPattern, ClientId, HistoryAnswer, ReadFrom, RequestId, Since, StreamAnswer, StreamRead,
+};
 use myriad_reactor::Reactor;
 use std::collections::{BinaryHeap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -69,6 +71,19 @@ pub struct HistoryWish {
     pub reverse: bool,
 }
 
+/// What is read of a channel as a stream.
+#[derive(Clone, Debug)]
+pub struct StreamWish {
+    /// The channel.
+    pub channel: Box<str>,
+    /// From where.
+    pub from: ReadFrom,
+    /// Bytes at most; the first publication may be larger.
+    pub bytes_max: usize,
+    /// Publications at most.
+    pub publications_max: u32,
+}
+
 /// What a shard answers.
 #[derive(Debug)]
 pub enum InquiryAnswer {
@@ -82,6 +97,10 @@ pub enum InquiryAnswer {
     History(HistoryAnswer),
     /// A channel keeps nothing any more.
     HistoryRemoved,
+    /// What became of a stream.
+    Stream(Box<StreamAnswer>),
+    /// What a stream keeps.
+    StreamRead(Box<StreamRead>),
     /// An order is carried out.
     Ordered(OrderDone),
 }

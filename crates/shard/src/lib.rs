@@ -49,10 +49,12 @@ pub use events::{
     ClientPublication, ConnectionEvent, ConnectionName, Event, EventBudget, EventKind, Events,
     Refusals, RefusedCommand,
 };
-pub use inquiry::{ChannelsPage, ChannelsWish, Figures, HistoryWish, Inquiry, InquiryAnswer};
+pub use inquiry::{
+    ChannelsPage, ChannelsWish, Figures, HistoryWish, Inquiry, InquiryAnswer, StreamWish,
+};
 pub use limits::{Limit, Limits, TrustedProxies};
 pub use marks::take_reached;
-pub use mesh::{ControlPlane, Mesh, PublishOptions, PublishRefused};
+pub use mesh::{ControlPlane, Mesh, NotPublished, PublishOptions, PublishRefused};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use notices::{ClientEnd, Notice, NoticeKind, NoticeSettings, NoticedClient, Notices};
 pub use orders::{
@@ -67,11 +69,15 @@ pub use traces::{Noted, Trace, TraceEnd, Traced};
 
 pub use myriad_hub::RateLimit;
 pub use myriad_hub::{
-    ApplicationClose, ApplicationCloseError, ChannelOptions, ChannelPattern, ChannelProxies,
-    ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression, Content, DataFormat,
-    Epoch, Headers, HistoryAnswer, JoinLeaveBy, Kept, Namespaces, Now, Payload, PersonalChannel,
-    Position, RecoveryMode, RequestId, Right, Since, SlowConsumer, TokenIdentity,
+    AppendToStream, ApplicationClose, ApplicationCloseError, ChannelOptions, ChannelPattern,
+    ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression,
+    Content, CreateStream, DataFormat, Epoch, Headers, HistoryAnswer, JoinLeaveBy, Kept,
+    Namespaces, Now, Payload, PersonalChannel, Position, Producer, ProducerPosition, ReadFrom,
+    ReadRefused, RecoveryMode, RequestId, Right, Since, SlowConsumer, StreamAnswer, StreamCommand,
+    StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused, StreamState,
+    TokenIdentity,
 };
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};
 pub use myriad_wire::peer::{AddressHeader, AddressHeaderError, Network, NetworkError, Networks};
+pub use myriad_wire::streams::{MediaType, StreamOffset};

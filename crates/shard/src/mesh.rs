@@ -4,7 +4,7 @@ use crate::asks::{Ask, AskAnswer, AskId, AskPlace, AskPools, Question};
 use crate::events::{
     ConnectionEvent, ConnectionName, Event, EventKind, EventLog, Events, Refusals,
 };
-use crate::inquiry::{HistoryWish, Inquiry, InquiryAnswer};
+use crate::inquiry::{HistoryWish, Inquiry, InquiryAnswer, StreamWish};
 use crate::limits::Tallies;
 use crate::metrics::Metrics;
 use crate::notices::{Notice, Notices};
@@ -14,8 +14,9 @@ use crate::settings::{ProcessLimits, Settings};
 use crate::traces::{Trace, TraceEnd};
 use myriad_hub::{
     Asker, ClientId, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now,
-    Payload, Permit, Pool, Position, PresenceEvent, Publication, ReadHistory, Recover, Recovered,
-    RequestId, ShardSet, Submission, Ticket,
+    Payload, Permit, Pool, Position, PresenceEvent, Publication, ReadHistory, ReadStream, Recover,
+    Recovered, RequestId, ShardSet, StreamAnswer, StreamCommand, StreamEntry, StreamRead,
+    StreamRequest, Submission, Ticket,
 };
 use myriad_reactor::Waker;
 use myriad_wheel::Key;
@@ -26,12 +27,12 @@ use std::time::Duration;
 
 /// What shards tell the control plane. They call it on their own threads: it must not block.
 pub trait ControlPlane: Send + Sync {
-    /// A publication has its position; none when its home shard ended before it got one. Called once for each id that
+    /// A publication has its position, or will never have one. Called once for each id that
     /// [`Mesh::publish`] took, on the home shard's thread.
-    fn published(&self, id: RequestId, position: Option<Position>);
+    fn published(&self, id: RequestId, position: Result<Position, NotPublished>);
 
     /// An inquiry is answered; none when its shard ended before. Called once for each id that [`Mesh::inquire`],
-    /// [`Mesh::order`], [`Mesh::read_history`] and [`Mesh::remove_history`] were given, on a shard's thread or on the caller's.
+    /// [`Mesh::order`], [`Mesh::read_history`], [`Mesh::remove_history`], [`Mesh::ask_stream`] and [`Mesh::read_stream`] were given, on a shard's thread or on the caller's.
     fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>);
 
     /// A client's command asks; [`Mesh::answer`] answers it. An ask that is dropped is answered at its deadline. Called on the
@@ -75,6 +76,15 @@ pub enum PublishRefused {
     Draining,
 }
 
+/// Why a publication that was taken got no position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPublished {
+    /// Its home shard ended before.
+    Ended,
+    /// The channel is a stream that is closed.
+    Closed,
+}
+
 /// A message from one shard, or the control plane, to a shard. Messages of one sender arrive in order.
 pub(crate) enum Message {
     /// To the channel's home: give this an offset and deliver it.
@@ -97,6 +107,10 @@ pub(crate) enum Message {
     Recover(Box<Recover>),
     /// To the channel's home: somebody reads its history.
     ReadHistory(Box<ReadHistory>),
+    /// To the channel's home: somebody creates, changes or looks at it as a stream.
+    Stream(Box<StreamRequest>),
+    /// To the channel's home: somebody reads it as a stream.
+    ReadStream(Box<ReadStream>),
     /// To the channel's home: a client has joined or left.
     PresenceEvent(Box<PresenceEvent>),
     /// To every shard: who are the members of a channel?
@@ -130,8 +144,12 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Published,
+    /// The channel is a stream that is closed.
+    NotPublished,
     Recovered(Recovered),
     History(HistoryAnswer),
+    Stream(Box<StreamAnswer>),
+    StreamRead(Box<StreamRead>),
     Asked(AskId, AskAnswer),
 }
 
@@ -280,23 +298,7 @@ impl Mesh {
         if channel.is_empty() || channel.len() > Self::CHANNEL_BYTES_MAX {
             return Err(PublishRefused::Channel);
         }
-        if self.0.draining.load(Ordering::Relaxed) {
-            return Err(PublishRefused::Draining);
-        }
-        let bytes = Publication::bytes_max(
-            &content,
-            self.0.limits.compression,
-            self.0.limits.http_streams,
-        );
-        let pool = &self.0.publications;
-        let reserve = match asker {
-            Some(Asker::Session(_)) => pool.size() / APPLICATION_DIVISOR,
-            Some(Asker::Control(_)) | None => 0,
-        };
-        if bytes > pool.size() - reserve {
-            return Err(PublishRefused::TooLarge);
-        }
-        let permit = Permit::take(pool, bytes, reserve).ok_or(PublishRefused::Busy)?;
+        let permit = self.take_permit(&content, asker)?;
         let message = Message::Publish(Box::new(Submission {
             channel: channel.into(),
             content,
@@ -312,6 +314,32 @@ impl Mesh {
         // A shard ends only in a drain: this publisher has come a moment too late.
         self.try_send(self.home_of(channel), message)
             .map_err(|_| PublishRefused::Draining)
+    }
+
+    /// A publication's share of the limit of publication bytes. Clients leave a part of it to the application.
+    fn take_permit(
+        &self,
+        content: &Content,
+        asker: Option<Asker>,
+    ) -> Result<Permit, PublishRefused> {
+        if self.0.draining.load(Ordering::Relaxed) {
+            return Err(PublishRefused::Draining);
+        }
+        let ProcessLimits {
+            compression,
+            http_streams,
+            ..
+        } = self.0.limits;
+        let bytes = Publication::bytes_max(content, compression, http_streams);
+        let pool = &self.0.publications;
+        let reserve = match asker {
+            Some(Asker::Session(_)) => pool.size() / APPLICATION_DIVISOR,
+            Some(Asker::Control(_)) | None => 0,
+        };
+        if bytes > pool.size() - reserve {
+            return Err(PublishRefused::TooLarge);
+        }
+        Permit::take(pool, bytes, reserve).ok_or(PublishRefused::Busy)
     }
 
     /// Asks a shard. [`ControlPlane::answered`] is called once with the answer.
@@ -344,6 +372,40 @@ impl Mesh {
         let home = self.home_of(channel);
         let channel = channel.into();
         self.send_or_drop(home, Message::RemoveHistory { channel, id });
+    }
+
+    /// Data on its way into a stream, with its share of the limit of publication bytes.
+    ///
+    /// # Errors
+    /// The process has no room for it.
+    pub fn stream_entry(&self, content: Content) -> Result<StreamEntry, PublishRefused> {
+        let permit = self.take_permit(&content, None)?;
+        let content = Arc::new(content);
+        Ok(StreamEntry { content, permit })
+    }
+
+    /// Creates, changes or looks at a channel as a stream. [`ControlPlane::answered`] is called once with the answer.
+    pub fn ask_stream(&self, id: RequestId, channel: &str, command: StreamCommand) {
+        let home = self.home_of(channel);
+        let request = Box::new(StreamRequest {
+            channel: channel.into(),
+            asker: Asker::Control(id),
+            command,
+        });
+        self.send_or_drop(home, Message::Stream(request));
+    }
+
+    /// Reads a channel as a stream. [`ControlPlane::answered`] is called once with the answer.
+    pub fn read_stream(&self, id: RequestId, wish: StreamWish) {
+        let home = self.home_of(&wish.channel);
+        let read = Box::new(ReadStream {
+            channel: wish.channel,
+            asker: Asker::Control(id),
+            from: wish.from,
+            bytes_max: wish.bytes_max,
+            publications_max: wish.publications_max,
+        });
+        self.send_or_drop(home, Message::ReadStream(read));
     }
 
     /// Sends to a shard. Who waits for an answer of a shard that has ended is told so.
@@ -646,14 +708,13 @@ impl Mesh {
         match message {
             Message::Publish(submission) => {
                 if let Some(Asker::Control(id)) = submission.asker {
-                    self.0.control_plane.published(id, None);
+                    let ended = Err(NotPublished::Ended);
+                    self.0.control_plane.published(id, ended);
                 }
             }
-            Message::ReadHistory(read) => {
-                if let Asker::Control(id) = read.asker {
-                    self.0.control_plane.answered(id, None);
-                }
-            }
+            Message::ReadHistory(read) => self.drop_asker(read.asker),
+            Message::Stream(request) => self.drop_asker(request.asker),
+            Message::ReadStream(read) => self.drop_asker(read.asker),
             Message::Trace { trace, .. } => trace.end(TraceEnd::Gone),
             Message::Inquire { id, .. }
             | Message::RemoveHistory { id, .. }
@@ -664,9 +725,16 @@ impl Mesh {
         }
     }
 
+    /// There will be no answer.
+    fn drop_asker(&self, asker: Asker) {
+        if let Asker::Control(id) = asker {
+            self.0.control_plane.answered(id, None);
+        }
+    }
+
     /// Answers a publisher.
-    pub(crate) fn published(&self, id: RequestId, position: Position) {
-        self.0.control_plane.published(id, Some(position));
+    pub(crate) fn published(&self, id: RequestId, position: Result<Position, NotPublished>) {
+        self.0.control_plane.published(id, position);
     }
 
     /// Messages that wait in the shards' inboxes.

@@ -1,6 +1,6 @@
 //! Parses and writes HTTP/1.1 heads, WebSocket frames and the messages of Centrifuge clients, without I/O.
 //!
-//! Seven layers, each usable alone:
+//! Eight layers, each usable alone:
 //!
 //! * [`http`] finds and reads a request or response head, and writes short responses;
 //! * [`handshake`] checks whether a head is a WebSocket opening handshake (RFC 6455, section 4), for both ends;
@@ -9,7 +9,8 @@
 //! * [`deflate`] compresses and inflates messages (RFC 7692);
 //! * [`centrifuge`] reads and writes the messages of the Centrifuge client protocol;
 //! * [`sse`] writes event streams;
-//! * [`peer`] reads what proxies say of their clients.
+//! * [`peer`] reads what proxies say of their clients;
+//! * [`streams`] has words of the Durable Streams protocol.
 //!
 //! Nothing here reads a socket, a clock or a source of randomness. Bytes come in as slices, and masks and keys are
 //! arguments. So the same bytes always give the same result, wherever they are cut into pieces.
@@ -24,4 +25,5 @@ pub mod handshake;
 pub mod http;
 pub mod peer;
 pub mod sse;
+pub mod streams;
 pub mod ws;

@@ -51,6 +51,11 @@ impl Budget {
         self.held.bytes = self.held.bytes + after.bytes - before.bytes;
     }
 
+    /// What is known of a stream took `before` bytes, and takes `after`.
+    pub(super) fn note_stream(&mut self, before: u64, after: u64) {
+        self.held.bytes = self.held.bytes + after - before;
+    }
+
     /// The newest publication of all is this one.
     pub(super) fn note_kept(&mut self, record: Key, offset: u64) {
         self.order.push_back((record, offset));
@@ -154,7 +159,8 @@ impl Home {
 
     /// Takes a new record of a channel with history into account.
     pub(super) fn note_opened(&mut self, index: u32) {
-        self.budget.held.bytes += record_bytes(&self.channels[index]);
+        let record = &self.channels[index];
+        self.budget.held.bytes += record_bytes(record) + record.stream_bytes();
         self.budget.records += 1;
         self.note_idleness(index);
     }
@@ -166,7 +172,7 @@ impl Home {
         };
         let bytes = record_bytes(record);
         self.budget.note(history.holding(), Holding::default());
-        self.budget.held.bytes -= bytes;
+        self.budget.held.bytes -= bytes + record.stream_bytes();
         self.budget.records -= 1;
         if history.is_idle {
             self.budget.idle_bytes -= bytes;
@@ -201,7 +207,8 @@ impl Home {
             };
             records += 1;
             counted.publications += history.holding().publications;
-            counted.bytes += history.holding().bytes + record_bytes(record);
+            counted.bytes += history.holding().bytes;
+            counted.bytes += record_bytes(record) + record.stream_bytes();
             let key = self.channels.key_of(index).expect("in use");
             let is_idle = record.subscribed.is_empty() && history.is_empty();
             assert_eq!(history.is_idle, is_idle);

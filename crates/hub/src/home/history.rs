@@ -175,6 +175,22 @@ impl History {
         self.bytes = 0;
     }
 
+    /// Drops everything, for another stream of the same name.
+    pub(super) fn restart(&mut self) {
+        self.clear();
+        self.is_base_stale = false;
+        self.version = 0;
+        self.version_epoch = "".into();
+    }
+
+    /// What is kept after an offset that it reaches back to, without a search.
+    pub(super) fn kept_after(&self, offset: u64) -> impl Iterator<Item = Kept> + '_ {
+        let oldest = self.oldest_offset().unwrap_or(0);
+        let skipped = offset.saturating_add(1).saturating_sub(oldest);
+        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        self.kept().skip(skipped)
+    }
+
     /// What a subscriber missed that comes back; none if history no longer has all of it. `top` is the channel's last position.
     pub(super) fn recover(&self, top: Position, request: &Recover) -> Option<Vec<Kept>> {
         match request.mode {
@@ -226,10 +242,8 @@ impl History {
             skipped.take(limit).collect()
         } else {
             // A page of a long history begins where its offset says, without a search.
-            let oldest = self.oldest_offset().unwrap_or(0);
-            let next = since.map_or(0, |since| since.saturating_add(1));
-            let skipped = usize::try_from(next.saturating_sub(oldest)).unwrap_or(usize::MAX);
-            self.kept().skip(skipped).take(limit).collect()
+            let after = self.kept_after(since.unwrap_or(0));
+            after.take(limit).collect()
         };
         HistoryAnswer::Page {
             position: top,

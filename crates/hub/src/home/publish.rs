@@ -30,6 +30,15 @@ impl Home {
         }
         let index = self.find_or_open(&channel, now);
         if let Some(index) = index
+            && self.is_closed_stream(index)
+        {
+            if let Some(asker) = asker {
+                self.effects.push_back(HomeEffect::PublishRefused { asker });
+            }
+            self.finish(index, now);
+            return;
+        }
+        if let Some(index) = index
             && !skip_history
             && !self.note_version(index, version, version_epoch)
         {
@@ -86,7 +95,7 @@ impl Home {
     }
 
     /// Gives a publication its position, and keeps it. With what the one before it said, if it may be sent as a delta.
-    fn accept(
+    pub(super) fn accept(
         &mut self,
         index: u32,
         content: &Arc<Content>,
@@ -116,7 +125,7 @@ impl Home {
     }
 
     /// Delivers a publication, or lets it wait for others.
-    fn dispatch(&mut self, index: u32, accepted: Accepted, now: Now) {
+    pub(super) fn dispatch(&mut self, index: u32, accepted: Accepted, now: Now) {
         let record = &mut self.channels[index];
         let shards = record.subscribed;
         if record.options.batch_delay.is_zero() || shards.is_empty() {

@@ -1,6 +1,6 @@
 //! What a home is asked, and what it answers.
 
-use super::ShardSet;
+use super::{ShardSet, StreamAnswer, StreamRead};
 use crate::{Asker, Content, Delivery, Permit, Position, RecoveryMode, Ticket};
 use std::sync::Arc;
 
@@ -121,6 +121,25 @@ pub enum HomeEffect {
         asker: Asker,
         /// Where the publication is in its channel's order.
         position: Position,
+    },
+    /// Answer the publisher: the channel is a stream that is closed, so nothing was published.
+    PublishRefused {
+        /// The publisher.
+        asker: Asker,
+    },
+    /// Answer who created, changed or looked at a stream.
+    Stream {
+        /// Who asked.
+        asker: Asker,
+        /// What became of it.
+        answer: Box<StreamAnswer>,
+    },
+    /// Answer the reader of a stream.
+    StreamRead {
+        /// The reader.
+        asker: Asker,
+        /// What the stream keeps.
+        answer: Box<StreamRead>,
     },
     /// Answer a shard's join: it gets everything after `position`.
     Joined {

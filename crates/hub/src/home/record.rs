@@ -2,6 +2,7 @@
 
 use super::batch::WaitingBatch;
 use super::history::History;
+use super::streams::Stream;
 use super::user_counts::UserCounts;
 use super::{Home, ShardSet};
 use crate::{ChannelOptions, Epoch, Now, Position};
@@ -21,22 +22,31 @@ pub(super) struct HomeChannel {
     /// Publications that wait to leave together. None while nobody has subscribed.
     pub(super) batch: Option<Box<WaitingBatch>>,
     pub(super) users: UserCounts,
+    /// What is known of the channel as a stream beside its history. None: nothing yet.
+    pub(super) stream: Option<Box<Stream>>,
     timer: Timer,
 }
 
 impl HomeChannel {
     /// The record of the same channel with other options: with a history that keeps nothing yet, or without one.
     pub(super) fn with_options(self, options: Arc<ChannelOptions>, now: Now) -> Self {
-        let history = options
-            .has_history()
-            .then(|| Box::new(History::new(&options, now)));
+        let has_history = options.has_history();
+        let history = has_history.then(|| Box::new(History::new(&options, now)));
+        // What was published before is in no history: the stream begins with the next publication.
+        let stream = has_history.then(|| Box::new(Stream::published_after(self.last_offset)));
         Self {
             options,
             history,
+            stream,
             batch: None,
             timer: Timer::default(),
             ..self
         }
+    }
+
+    /// Bytes of what is known of its stream.
+    pub(super) fn stream_bytes(&self) -> u64 {
+        self.stream.as_ref().map_or(0, |stream| stream.bytes())
     }
 
     /// The position of its last publication.
@@ -59,6 +69,7 @@ impl Default for HomeChannel {
             history: None,
             batch: None,
             users: UserCounts::default(),
+            stream: None,
             timer: Timer::default(),
         }
     }
@@ -97,7 +108,9 @@ impl Home {
 
     /// A channel's record. None if it has no history and nobody has subscribed: then it needs none.
     pub(super) fn find_or_open(&mut self, channel: &str, now: Now) -> Option<u32> {
-        if let Some(&index) = self.names.get(channel) {
+        if let Some(&index) = self.names.get(channel)
+            && let Some(index) = self.after_expiry(index, now)
+        {
             return Some(index);
         }
         let options = self.options_of(channel);

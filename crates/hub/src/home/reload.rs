@@ -4,7 +4,7 @@
 //! next publication: offsets grow by one while a record lives, so they have no gap. A channel that loses its history keeps
 //! its epoch until nobody is subscribed.
 
-use super::Home;
+use super::{Home, StreamEndKind};
 use crate::{ChannelOptions, Namespaces, Now};
 use std::sync::Arc;
 
@@ -82,6 +82,9 @@ impl Home {
 
     /// Replaces a record by one with a history, or without. Its key is another one: queues of the budget name the old one.
     fn renew(&mut self, index: u32, options: Arc<ChannelOptions>, now: Now) {
+        if self.channels[index].history.is_some() {
+            self.tell_stream_end(index, StreamEndKind::Deleted);
+        }
         self.wheel.disarm(&mut self.channels, index);
         let record = self.channels.remove(index);
         self.note_forgotten(&record);

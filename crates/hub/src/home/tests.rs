@@ -2,6 +2,7 @@
 
 mod model;
 mod reload;
+mod streams;
 
 use super::{
     HistoryAnswer, Home, HomeEffect, HomeSettings, Kept, ReadHistory, Recover, RequestId, Since,

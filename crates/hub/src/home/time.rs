@@ -42,6 +42,9 @@ impl Home {
         {
             self.flush_batch(index);
         }
+        let Some(index) = self.after_expiry(index, now) else {
+            return;
+        };
         let record = &mut self.channels[index];
         if let Some(history) = &mut record.history {
             let before = history.holding();
@@ -77,6 +80,12 @@ impl Home {
         let expiry = history
             .filter(|_| record.subscribed.is_empty())
             .map(|history| history.record_expiry());
-        [batch, publication, expiry].into_iter().flatten().min()
+        let is_subscribed = !record.subscribed.is_empty();
+        let stream = record.stream.as_ref();
+        let stream = stream.and_then(|stream| stream.expiry(is_subscribed));
+        [batch, publication, expiry, stream]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

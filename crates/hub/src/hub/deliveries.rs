@@ -59,6 +59,10 @@ impl Hub {
         if matches!(delivery, Delivery::Presence(_)) && !self.takes_announcement(channel) {
             return false;
         }
+        // No transport here reads streams yet.
+        if matches!(delivery, Delivery::StreamEnd(_)) {
+            return false;
+        }
         let offset = delivery.offset();
         let record = &mut self.channels[channel];
         if delivery.had_by(record.last_offset) == Had::All {

@@ -1,7 +1,7 @@
 //! `publish`.
 
-use super::Failure;
 use super::asks::Asking;
+use super::{Asked, Failure};
 use crate::access::PublishGrant;
 use crate::asks::Question;
 use crate::mesh::{PublishOptions, PublishRefused};
@@ -138,6 +138,14 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn handle_published(&mut self, ticket: Ticket, now: Now) {
         if let Some(key) = self.close_ticket(ticket) {
             self.answer(key, now, |writer| writer.publish(ticket.command));
+        }
+    }
+
+    /// The home has not taken a client's publication: the channel is a stream that is closed.
+    pub(crate) fn handle_not_published(&mut self, ticket: Ticket, now: Now) {
+        if let Some(key) = self.close_ticket(ticket) {
+            let code = ErrorCode::NotAvailable;
+            self.answer_error(key, ticket, || Asked::command("publish", ""), code, now);
         }
     }
 }

@@ -3,8 +3,9 @@
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
     Access, Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Deed, Epoch,
-    ErrorCode, HandOver, InquiryAnswer, Mesh, Metrics, Namespaces, Now, Order, OrderDone, Payload,
-    Position, ProcessLimits, PublishRefused, RequestId, Settings, Shard, Turn, Whose,
+    ErrorCode, HandOver, InquiryAnswer, Mesh, Metrics, Namespaces, NotPublished, Now, Order,
+    OrderDone, Payload, Position, ProcessLimits, PublishRefused, RequestId, Settings, Shard, Turn,
+    Whose,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -87,9 +88,9 @@ struct Answers {
 }
 
 impl ControlPlane for Answers {
-    fn published(&self, id: RequestId, position: Option<Position>) {
+    fn published(&self, id: RequestId, position: Result<Position, NotPublished>) {
         // Shards may outlive the test.
-        let _ = self.published.send((id, position));
+        let _ = self.published.send((id, position.ok()));
     }
 
     fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>) {

@@ -1,7 +1,7 @@
 //! What was published, and the one order that everybody must have seen.
 
 use crate::plan::has_history;
-use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Mesh, Position, RequestId};
+use myriad_shard::{Ask, ControlPlane, InquiryAnswer, Mesh, NotPublished, Position, RequestId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -17,9 +17,9 @@ impl ControlPlane for Replies {
         panic!("nothing was asked by {id:?}");
     }
 
-    fn published(&self, id: RequestId, position: Option<Position>) {
+    fn published(&self, id: RequestId, position: Result<Position, NotPublished>) {
         let mut replies = self.0.lock().expect("one thread");
-        replies.push((id, position));
+        replies.push((id, position.ok()));
     }
 
     fn ask(&self, _mesh: &Mesh, ask: Ask) {

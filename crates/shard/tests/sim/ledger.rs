@@ -2,8 +2,8 @@
 
 use myriad_reactor::sim::Prng;
 use myriad_shard::{
-    Ask, Compression, ControlPlane, Epoch, InquiryAnswer, Mesh, Payload, Position, ProcessLimits,
-    PublishRefused, RequestId,
+    Ask, Compression, ControlPlane, Epoch, InquiryAnswer, Mesh, NotPublished, Payload, Position,
+    ProcessLimits, PublishRefused, RequestId,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -72,8 +72,8 @@ impl ControlPlane for Replies {
         self.told().answered.push((id, answer));
     }
 
-    fn published(&self, id: RequestId, position: Option<Position>) {
-        self.told().published.push((id, position));
+    fn published(&self, id: RequestId, position: Result<Position, NotPublished>) {
+        self.told().published.push((id, position.ok()));
     }
 
     fn ask(&self, _mesh: &Mesh, ask: Ask) {

@@ -2,7 +2,7 @@
 
 use super::super::error::Refusal;
 use axum::http::StatusCode;
-use myriad_shard::PublishRefused;
+use myriad_shard::{NotPublished, PublishRefused};
 use serde::Serialize;
 
 /// Codes of errors: those of Centrifugo's API, and of its client protocol where the API has none of its own.
@@ -153,6 +153,19 @@ impl Fault {
                 "publications arrive faster than they can be delivered; send fewer, or retry after a second",
             ),
             PublishRefused::Draining => Self::draining(),
+        }
+    }
+
+    /// A home took a publication, and did not publish it.
+    pub(super) fn not_published(why: NotPublished, channel: &str) -> Self {
+        match why {
+            NotPublished::Ended => Self::draining(),
+            NotPublished::Closed => Self::new(
+                Code::NotAvailable,
+                format!(
+                    "channel {channel:?} is a stream that is closed; publish in another one, or delete it first"
+                ),
+            ),
         }
     }
 

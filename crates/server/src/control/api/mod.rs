@@ -56,7 +56,7 @@ use axum::routing::post;
 use batch::Batch;
 use body::{BODIES_KIB_MAX, Limit};
 use info::Node;
-use myriad_shard::{InquiryAnswer, Position};
+use myriad_shard::{InquiryAnswer, NotPublished, Position};
 use reading::read;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ const fn paths() -> [&'static str; Method::ALL.len()] {
 #[derive(Debug)]
 pub(crate) struct Api {
     /// Requests that wait for the positions of publications; none where a home ended.
-    pub(crate) positions: Answers<Option<Position>>,
+    pub(crate) positions: Answers<Result<Position, NotPublished>>,
     /// Requests that wait for answers of shards; none where a shard ended.
     pub(crate) inquiries: Answers<Option<InquiryAnswer>>,
     /// Where the methods are.

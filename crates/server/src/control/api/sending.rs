@@ -8,7 +8,7 @@ use super::fault::Fault;
 use super::publication::Publication;
 use super::reply::{Json, Reply};
 use crate::answers::Wait;
-use myriad_shard::{Position, RequestId};
+use myriad_shard::{NotPublished, Position, RequestId};
 use std::borrow::Cow;
 use std::fmt::Write;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// Publications that were sent, by their places; waits for their positions.
 pub(super) struct Sending<'c, 'a> {
     control: &'c Control,
-    wait: Wait<'c, Option<Position>>,
+    wait: Wait<'c, Result<Position, NotPublished>>,
     sent: Vec<Sent<'a>>,
     deadline: Instant,
 }
@@ -102,11 +102,11 @@ impl<'c, 'a> Sending<'c, 'a> {
 }
 
 impl Sent<'_> {
-    /// `position` is none without an answer, and has none inside where the home ended.
-    fn reply(self, control: &Control, position: Option<Option<Position>>) -> Reply {
+    /// `position` is none without an answer.
+    fn reply(self, control: &Control, position: Option<Result<Position, NotPublished>>) -> Reply {
         let is_kept = self.is_kept?;
         let position = position.ok_or_else(Fault::unanswered)?;
-        let position = position.ok_or_else(Fault::draining)?;
+        let position = position.map_err(|not| Fault::not_published(not, &self.channel))?;
         let log = &control.publish_log;
         log.published(&self.channel, self.bytes_shown, &position);
         Ok(if is_kept {

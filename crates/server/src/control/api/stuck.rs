@@ -13,7 +13,9 @@ use axum::http::{Request, StatusCode};
 use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use myriad_reactor::Waker;
-use myriad_shard::{Ask, ClientIds, ControlPlane, Epoch, InquiryAnswer, Mesh, Position, RequestId};
+use myriad_shard::{
+    Ask, ClientIds, ControlPlane, Epoch, InquiryAnswer, Mesh, NotPublished, Position, RequestId,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +28,7 @@ const SHARDS: usize = 3;
 struct Nobody;
 
 impl ControlPlane for Nobody {
-    fn published(&self, _: RequestId, _: Option<Position>) {}
+    fn published(&self, _: RequestId, _: Result<Position, NotPublished>) {}
     fn answered(&self, _: RequestId, _: Option<InquiryAnswer>) {}
     fn ask(&self, _: &Mesh, _: Ask) {}
 }

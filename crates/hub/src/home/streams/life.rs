@@ -1,0 +1,301 @@
+//! The life of a stream: how it begins, how long it lasts, and how it ends.
+
+use super::producers::Producers;
+use super::{
+    CreateStream, Producer, StreamAnswer, StreamCommand, StreamDone, StreamEnd, StreamEndKind,
+    StreamRefused, StreamRequest, StreamState,
+};
+use crate::home::{Home, HomeEffect};
+use crate::{Delivery, Now, Position};
+use myriad_wheel::Tick;
+use myriad_wire::streams::MediaType;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When a stream ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamExpiry {
+    /// Never.
+    Never,
+    /// So many seconds after its last use. While somebody has subscribed it is in use.
+    Idle(u64),
+    /// At this time: milliseconds since 1970, UTC.
+    At(u64),
+}
+
+/// Who closed a stream.
+#[derive(Debug)]
+pub(super) enum Closed {
+    Not,
+    /// Without a producer.
+    Plainly,
+    /// A repeat of this request is recognised.
+    By(Producer),
+}
+
+/// What a channel's record does not know of the stream that it is.
+#[derive(Debug)]
+pub(in crate::home) struct Stream {
+    pub(super) content_type: MediaType,
+    /// Somebody created it. Otherwise it exists from its first publication on.
+    is_created: bool,
+    /// The offset of the last publication of an earlier stream of the same name.
+    begins_after: u64,
+    pub(super) expiry: StreamExpiry,
+    /// When it ends; of one that ends when it is idle, if it is not used before.
+    deadline: Option<Tick>,
+    pub(super) closed: Closed,
+    pub(super) producers: Producers,
+    pub(super) last_seq: Option<Box<str>>,
+}
+
+impl Stream {
+    /// What a channel is as a stream by being published to, after this offset.
+    pub(in crate::home) fn published_after(begins_after: u64) -> Self {
+        Self {
+            content_type: MediaType::json(),
+            is_created: false,
+            begins_after,
+            expiry: StreamExpiry::Never,
+            deadline: None,
+            closed: Closed::Not,
+            producers: Producers::default(),
+            last_seq: None,
+        }
+    }
+
+    /// Bytes that it takes.
+    pub(in crate::home) fn bytes(&self) -> u64 {
+        let closed_by = match &self.closed {
+            Closed::By(producer) => producer.id.len(),
+            Closed::Not | Closed::Plainly => 0,
+        };
+        let seq = self.last_seq.as_ref().map_or(0, |seq| seq.len());
+        let texts = self.content_type.as_str().len() + closed_by + seq;
+        (size_of::<Self>() + texts) as u64 + self.producers.bytes()
+    }
+
+    pub(in crate::home) fn is_closed(&self) -> bool {
+        !matches!(self.closed, Closed::Not)
+    }
+
+    /// When it ends, if nobody uses it until then.
+    pub(in crate::home) fn expiry(&self, is_subscribed: bool) -> Option<Tick> {
+        match self.expiry {
+            StreamExpiry::Never => None,
+            StreamExpiry::Idle(_) if is_subscribed => None,
+            StreamExpiry::Idle(_) | StreamExpiry::At(_) => self.deadline,
+        }
+    }
+
+    /// It is used.
+    pub(in crate::home) fn touch(&mut self, now: Now) {
+        if let StreamExpiry::Idle(seconds) = self.expiry {
+            self.deadline = Some(now.tick_after(Duration::from_secs(seconds)));
+        }
+    }
+}
+
+impl Home {
+    /// Somebody creates, changes or looks at a stream.
+    pub fn handle_stream(&mut self, request: StreamRequest, now: Now) {
+        let StreamRequest {
+            channel,
+            asker,
+            command,
+        } = request;
+        match command {
+            StreamCommand::Create(stream) => self.create_stream(&channel, asker, stream, now),
+            StreamCommand::Append(data) => self.append_to_stream(&channel, asker, data, now),
+            StreamCommand::Describe => {
+                let found = self.find_stream(&channel, now);
+                let state = found.map(|index| StreamDone::Described(self.stream_state(index)));
+                self.answer_stream(asker, state.ok_or(StreamRefused::NotFound));
+                self.keep_budget();
+            }
+            StreamCommand::Delete => {
+                let found = self.find_stream(&channel, now);
+                let answer = found.map(|_| StreamDone::Deleted);
+                self.answer_stream(asker, answer.ok_or(StreamRefused::NotFound));
+                if let Some(index) = found {
+                    self.delete_stream(index, now);
+                }
+            }
+        }
+    }
+
+    pub(super) fn answer_stream(&mut self, asker: crate::Asker, answer: StreamAnswer) {
+        let answer = Box::new(answer);
+        self.effects.push_back(HomeEffect::Stream { asker, answer });
+    }
+
+    fn create_stream(&mut self, channel: &str, asker: crate::Asker, wish: CreateStream, now: Now) {
+        if let Some(index) = self.find_stream(channel, now) {
+            let state = self.stream_state(index);
+            let is_same = state.content_type.matches(&wish.content_type)
+                && state.expiry == wish.expiry
+                && state.is_closed == wish.is_closed;
+            let answer = if is_same {
+                Ok(StreamDone::Existed(state))
+            } else {
+                Err(StreamRefused::Differs(state))
+            };
+            self.answer_stream(asker, answer);
+            self.finish(index, now);
+            return;
+        }
+        let index = self.find_or_open(channel, now);
+        let index = index.filter(|&index| self.channels[index].history.is_some());
+        let Some(index) = index else {
+            self.answer_stream(asker, Err(StreamRefused::NoHistory));
+            return;
+        };
+        let begins_after = self.channels[index].last_offset;
+        let mut stream = Stream {
+            content_type: wish.content_type,
+            is_created: true,
+            expiry: wish.expiry,
+            ..Stream::published_after(begins_after)
+        };
+        if let StreamExpiry::At(_) = wish.expiry {
+            stream.deadline = Some(now.tick_after(wish.expires_in));
+        }
+        if wish.is_closed {
+            stream.closed = Closed::Plainly;
+        }
+        stream.touch(now);
+        self.set_stream(index, Some(stream));
+        let accepted = self.accept_entries(index, wish.entries, now);
+        let state = self.stream_state(index);
+        self.answer_stream(asker, Ok(StreamDone::Created(state)));
+        self.dispatch_entries(index, accepted, now);
+        if wish.is_closed {
+            self.tell_stream_end(index, StreamEndKind::Closed);
+        }
+        self.finish(index, now);
+    }
+
+    /// The record of a channel that is a stream now.
+    pub(super) fn find_stream(&mut self, channel: &str, now: Now) -> Option<u32> {
+        let index = *self.names.get(channel)?;
+        let index = self.after_expiry(index, now)?;
+        self.is_stream(index).then_some(index)
+    }
+
+    fn is_stream(&self, index: u32) -> bool {
+        let record = &self.channels[index];
+        let (is_created, begins_after) = match &record.stream {
+            Some(stream) => (stream.is_created, stream.begins_after),
+            None => (false, 0),
+        };
+        record.history.is_some() && (is_created || record.last_offset > begins_after)
+    }
+
+    /// What a stream is.
+    pub(super) fn stream_state(&self, index: u32) -> StreamState {
+        let record = &self.channels[index];
+        let tail = record.position();
+        let oldest = record
+            .history
+            .as_ref()
+            .and_then(|history| history.oldest_offset());
+        let earliest = Position {
+            offset: oldest.map_or(tail.offset, |oldest| oldest - 1),
+            ..tail
+        };
+        let stream = record.stream.as_deref();
+        StreamState {
+            content_type: stream.map_or_else(MediaType::json, |one| one.content_type.clone()),
+            tail,
+            earliest,
+            expiry: stream.map_or(StreamExpiry::Never, |one| one.expiry),
+            is_closed: stream.is_some_and(Stream::is_closed),
+        }
+    }
+
+    /// Whether a record's stream is closed.
+    pub(in crate::home) fn is_closed_stream(&self, index: u32) -> bool {
+        let stream = self.channels[index].stream.as_deref();
+        stream.is_some_and(Stream::is_closed)
+    }
+
+    /// A record after what time has done to its stream; none if it has gone with it.
+    pub(in crate::home) fn after_expiry(&mut self, index: u32, now: Now) -> Option<u32> {
+        let record = &self.channels[index];
+        let is_subscribed = !record.subscribed.is_empty();
+        let stream = record.stream.as_deref();
+        let expiry = stream.and_then(|stream| stream.expiry(is_subscribed));
+        if expiry.is_none_or(|expiry| expiry > now.tick()) {
+            return Some(index);
+        }
+        self.delete_stream(index, now)
+    }
+
+    /// Ends a stream, with everything that it keeps. Returns its record, if others need it still.
+    fn delete_stream(&mut self, index: u32, now: Now) -> Option<u32> {
+        self.flush_batch(index);
+        self.tell_stream_end(index, StreamEndKind::Deleted);
+        if self.channels[index].subscribed.is_empty() {
+            self.forget(index);
+            return None;
+        }
+        let last_offset = self.channels[index].last_offset;
+        self.set_stream(index, Some(Stream::published_after(last_offset)));
+        if let Some(history) = &mut self.channels[index].history {
+            let before = history.holding();
+            history.restart();
+            self.budget.note(before, history.holding());
+        }
+        self.finish(index, now);
+        Some(index)
+    }
+
+    /// Replaces what is known of a stream.
+    pub(in crate::home) fn set_stream(&mut self, index: u32, stream: Option<Stream>) {
+        let before = self.channels[index].stream_bytes();
+        self.channels[index].stream = stream.map(Box::new);
+        self.budget
+            .note_stream(before, self.channels[index].stream_bytes());
+    }
+
+    /// Changes what is known of a stream.
+    pub(super) fn change_stream<T>(
+        &mut self,
+        index: u32,
+        change: impl FnOnce(&mut Stream) -> T,
+    ) -> T {
+        let record = &mut self.channels[index];
+        let before = record.stream_bytes();
+        let stream = record
+            .stream
+            .get_or_insert_with(|| Box::new(Stream::published_after(0)));
+        let changed = change(stream);
+        let after = record.stream_bytes();
+        self.budget.note_stream(before, after);
+        changed
+    }
+
+    /// A record's stream is used, if it has one that counts that.
+    pub(in crate::home) fn touch_stream(&mut self, index: u32, now: Now) {
+        if let Some(stream) = &mut self.channels[index].stream {
+            stream.touch(now);
+        }
+    }
+
+    /// Tells subscribers that a stream has ended, behind its last publication.
+    pub(in crate::home) fn tell_stream_end(&mut self, index: u32, kind: StreamEndKind) {
+        self.flush_batch(index);
+        let record = &self.channels[index];
+        let shards = record.subscribed;
+        if shards.is_empty() {
+            return;
+        }
+        let delivery = Delivery::StreamEnd(Arc::new(StreamEnd {
+            channel: Arc::clone(&record.name),
+            kind,
+            tail: record.position(),
+        }));
+        self.effects
+            .push_back(HomeEffect::Deliver { delivery, shards });
+    }
+}

@@ -1,0 +1,211 @@
+//! Producers of a stream: what each of them has appended, so that a repeat is recognised (`PROTOCOL.md`, "Idempotent Producers").
+
+use myriad_wheel::Tick;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Producers of a stream. Past it the one that has appended nothing for the longest time is forgotten.
+const PRODUCERS_MAX: usize = 1_000;
+/// Milliseconds that a producer is known after its last append: seven days, as the protocol recommends for memory.
+const KEPT_MS: u64 = 7 * 24 * 3_600_000;
+/// Bytes that a producer takes beside its id: its entries in both maps, and the counts of the shared id.
+const PRODUCER_BYTES: u64 = 160;
+
+/// A producer's request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Producer {
+    /// Its name.
+    pub id: Box<str>,
+    /// Which of its instances it is.
+    pub epoch: u64,
+    /// The request's number in the epoch, from 0 on.
+    pub seq: u64,
+}
+
+impl Producer {
+    /// Bytes of an id.
+    pub const ID_BYTES_MAX: usize = 255;
+    /// The greatest epoch and sequence number: 2^53 - 1, the greatest that JavaScript can count to.
+    pub const NUMBER_MAX: u64 = (1 << 53) - 1;
+
+    /// Its place.
+    #[must_use]
+    pub fn position(&self) -> ProducerPosition {
+        ProducerPosition {
+            epoch: self.epoch,
+            seq: self.seq,
+        }
+    }
+}
+
+/// How far a producer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerPosition {
+    /// Its latest epoch.
+    pub epoch: u64,
+    /// The last sequence number of that epoch that was taken.
+    pub seq: u64,
+}
+
+/// What a producer's request is, beside what came before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Next,
+    Repeat(ProducerPosition),
+    Stale { epoch: u64 },
+    NotAtBegin,
+    Gap { expected: u64 },
+}
+
+#[derive(Debug)]
+struct Known {
+    position: ProducerPosition,
+    /// Its key in the order of use.
+    used: u64,
+    used_at: Tick,
+}
+
+/// The producers of a stream.
+#[derive(Debug, Default)]
+pub(super) struct Producers {
+    known: HashMap<Arc<str>, Known>,
+    /// By their last use, the oldest first.
+    order: BTreeMap<u64, Arc<str>>,
+    uses: u64,
+    bytes: u64,
+}
+
+impl Producers {
+    /// Bytes that all of them take.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What a request is. Nothing is noted yet.
+    pub(super) fn judge(&mut self, producer: &Producer, now: Tick) -> Verdict {
+        self.forget_old(now);
+        let Some(known) = self.known.get(&*producer.id) else {
+            return match producer.seq {
+                0 => Verdict::Next,
+                // Nobody knows what came before: the producer was forgotten, or the stream is another one.
+                _ => Verdict::Gap { expected: 0 },
+            };
+        };
+        let ProducerPosition { epoch, seq } = known.position;
+        match producer.seq {
+            _ if producer.epoch < epoch => Verdict::Stale { epoch },
+            0 if producer.epoch > epoch => Verdict::Next,
+            _ if producer.epoch > epoch => Verdict::NotAtBegin,
+            received if received <= seq => Verdict::Repeat(known.position),
+            received if received == seq + 1 => Verdict::Next,
+            _ => Verdict::Gap { expected: seq + 1 },
+        }
+    }
+
+    /// Notes a request that was taken.
+    pub(super) fn note(&mut self, producer: &Producer, now: Tick) {
+        self.uses += 1;
+        let position = producer.position();
+        let id = if let Some(known) = self.known.get_mut(&*producer.id) {
+            let id = self.order.remove(&known.used);
+            (known.position, known.used, known.used_at) = (position, self.uses, now);
+            id.expect("a known producer is in the order")
+        } else {
+            let id: Arc<str> = producer.id.as_ref().into();
+            self.bytes += PRODUCER_BYTES + id.len() as u64;
+            let known = Known {
+                position,
+                used: self.uses,
+                used_at: now,
+            };
+            self.known.insert(Arc::clone(&id), known);
+            id
+        };
+        self.order.insert(self.uses, id);
+        if self.known.len() > PRODUCERS_MAX {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_old(&mut self, now: Tick) {
+        while let Some((_, id)) = self.order.first_key_value()
+            && self.known[id].used_at.plus_ms(KEPT_MS) <= now
+        {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, id)) = self.order.pop_first() {
+            self.known.remove(&id);
+            self.bytes -= PRODUCER_BYTES + id.len() as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(id: &str, epoch: u64, seq: u64) -> Producer {
+        let id = id.into();
+        Producer { id, epoch, seq }
+    }
+
+    #[test]
+    fn requests_are_judged_as_the_protocol_says() {
+        let mut producers = Producers::default();
+        let now = Tick(5);
+        for (epoch, seq, verdict) in [
+            (0, 1, Verdict::Gap { expected: 0 }),
+            (2, 0, Verdict::Next),
+            (2, 0, Verdict::Repeat(ProducerPosition { epoch: 2, seq: 0 })),
+            (2, 2, Verdict::Gap { expected: 1 }),
+            (2, 1, Verdict::Next),
+            (2, 0, Verdict::Repeat(ProducerPosition { epoch: 2, seq: 1 })),
+            (1, 7, Verdict::Stale { epoch: 2 }),
+            (3, 1, Verdict::NotAtBegin),
+            (3, 0, Verdict::Next),
+            (2, 2, Verdict::Stale { epoch: 3 }),
+        ] {
+            let request = request("a", epoch, seq);
+            assert_eq!(producers.judge(&request, now), verdict, "{epoch} {seq}");
+            if verdict == Verdict::Next {
+                producers.note(&request, now);
+            }
+        }
+        assert_eq!(producers.judge(&request("b", 0, 0), now), Verdict::Next);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a thousand producers take long")]
+    fn the_one_that_was_used_the_longest_ago_is_forgotten() {
+        let mut producers = Producers::default();
+        for n in 0..PRODUCERS_MAX {
+            producers.note(&request(&n.to_string(), 0, 0), Tick(0));
+        }
+        producers.note(&request("0", 0, 1), Tick(1));
+        producers.note(&request("new", 0, 0), Tick(1));
+        let now = Tick(2);
+        assert_eq!(producers.known.len(), PRODUCERS_MAX);
+        let again = producers.judge(&request("1", 0, 1), now);
+        assert_eq!(again, Verdict::Gap { expected: 0 });
+        assert_eq!(producers.judge(&request("0", 0, 2), now), Verdict::Next);
+        let ids = producers.known.keys().map(|id| id.len() as u64);
+        assert_eq!(
+            producers.bytes(),
+            ids.map(|len| len + PRODUCER_BYTES).sum::<u64>()
+        );
+    }
+
+    #[test]
+    fn a_producer_is_known_for_seven_days() {
+        let mut producers = Producers::default();
+        producers.note(&request("a", 4, 0), Tick(10));
+        let until = Tick(10).plus_ms(KEPT_MS);
+        let stale = producers.judge(&request("a", 0, 0), Tick(until.0 - 1));
+        assert_eq!(stale, Verdict::Stale { epoch: 4 });
+        assert_eq!(producers.judge(&request("a", 0, 0), until), Verdict::Next);
+        assert_eq!((producers.bytes(), producers.order.len()), (0, 0));
+    }
+}

@@ -1,0 +1,75 @@
+//! Reading a stream.
+
+use super::{ReadFrom, ReadRefused, ReadStream, StreamPage, StreamRead};
+use crate::home::{Home, HomeEffect, Kept};
+use crate::{Now, Position};
+
+impl Home {
+    /// Somebody reads a stream.
+    pub fn handle_read_stream(&mut self, request: &ReadStream, now: Now) {
+        let found = self.find_stream(&request.channel, now);
+        let answer = match found {
+            Some(index) => self.read_stream(index, request, now),
+            None => Err(ReadRefused::NotFound),
+        };
+        let asker = request.asker;
+        let answer = Box::new(answer);
+        self.effects
+            .push_back(HomeEffect::StreamRead { asker, answer });
+        self.finish_if_open(found, now);
+    }
+
+    fn read_stream(&mut self, index: u32, request: &ReadStream, now: Now) -> StreamRead {
+        self.touch_stream(index, now);
+        // What is too old goes first, so that the earliest position is told as it is now.
+        self.current_history(index, now);
+        let state = self.stream_state(index);
+        let (tail, earliest) = (state.tail, state.earliest);
+        let start = match request.from {
+            ReadFrom::Start => earliest,
+            ReadFrom::Now => tail,
+            ReadFrom::After(after) if after.epoch != tail.epoch.letters() => {
+                return Err(ReadRefused::Unrecoverable(state));
+            }
+            ReadFrom::After(after) if after.offset > tail.offset => {
+                return Err(ReadRefused::InvalidOffset);
+            }
+            ReadFrom::After(after) if after.offset < earliest.offset => {
+                return Err(ReadRefused::Unrecoverable(state));
+            }
+            ReadFrom::After(after) => Position {
+                offset: after.offset,
+                ..tail
+            },
+        };
+        let publications = self.kept_after(index, start.offset, request);
+        let next = publications.last().map_or(start.offset, |last| last.offset);
+        Ok(StreamPage {
+            start,
+            next: Position {
+                offset: next,
+                ..tail
+            },
+            publications,
+            state,
+        })
+    }
+
+    /// What is kept after an offset, which history reaches back to.
+    fn kept_after(&self, index: u32, offset: u64, request: &ReadStream) -> Vec<Kept> {
+        let Some(history) = &self.channels[index].history else {
+            return Vec::new();
+        };
+        let mut bytes = 0;
+        let is_within = |kept: &Kept| {
+            let is_first = bytes == 0;
+            bytes += kept.content.bytes();
+            is_first || bytes <= request.bytes_max
+        };
+        history
+            .kept_after(offset)
+            .take(request.publications_max as usize)
+            .take_while(is_within)
+            .collect()
+    }
+}
