@@ -13,6 +13,8 @@ pub struct SubscriptionDetails {
     pub filter: Option<Box<Filter>>,
     /// When the subscription expires; none if it does not.
     pub expires_at: Option<Tick>,
+    /// How often it went on since the application last answered whether it does.
+    pub extensions: u8,
     /// The client is in no member list of the channel.
     pub is_hidden: bool,
 }

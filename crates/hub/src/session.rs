@@ -76,6 +76,8 @@ pub struct Session {
     pub(crate) user_links: UserLinks,
     /// It stands for all sessions of its user.
     pub(crate) is_first_of_user: bool,
+    /// How often the connection went on since the application last answered whether it does.
+    pub extensions: u8,
 }
 
 const _: () = assert!(size_of::<Session>() == 56);
@@ -127,6 +129,7 @@ impl Default for Session {
             state: SessionState::New,
             user_links: UserLinks::NONE,
             is_first_of_user: false,
+            extensions: 0,
         }
     }
 }

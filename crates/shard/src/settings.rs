@@ -93,6 +93,8 @@ pub struct Settings {
     pub access: Access,
     /// Time for the control plane to answer a client's command. After it, the client gets error 100. SDKs wait 5 s.
     pub ask_timeout: Duration,
+    /// How long something goes on that has expired and that the application could not be asked about. Then it is asked again.
+    pub refresh_grace: Duration,
     /// What strangers may have and do.
     pub limits: Arc<Limits>,
     /// Proxies that say who their clients are.
@@ -149,6 +151,7 @@ impl Default for Settings {
             client: ClientOptions::default(),
             access: Access::default(),
             ask_timeout: Duration::from_secs(4),
+            refresh_grace: Duration::from_secs(60),
             limits: Arc::default(),
             proxies: Arc::default(),
             events: false,

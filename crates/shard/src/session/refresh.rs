@@ -18,8 +18,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long something goes on that the application could not be asked about. Then it is asked again.
-const GRACE: Duration = Duration::from_secs(60);
+/// How often something goes on in a row that has expired and that the application could not be asked about. Nothing that has expired goes on for ever, whatever keeps the application from answering.
+const EXTENSIONS_MAX: u8 = 10;
 
 /// What a client is told that refreshes a subscription with a token that has expired: an error would end the subscription for good.
 /// It tries again with another token, and its time goes on meanwhile.
@@ -149,15 +149,24 @@ impl<R: Reactor> Shard<R> {
             if self.ask_control_plane(key, asking, now).is_err() {
                 self.refresh_later(key, now);
             }
+            if self.hub.connection(index).phase != Phase::Open {
+                return;
+            }
         }
         if self.hub.session(index).subscription_expires_at <= now.tick() {
             self.end_expired_subscriptions(key, now);
         }
     }
 
-    /// The application could not be asked whether a connection goes on.
+    /// The application could not be asked whether a connection goes on, or has not answered.
     pub(super) fn refresh_later(&mut self, key: Key, now: Now) {
-        self.hub.set_expiry(key.index, now.tick_after(GRACE), now);
+        let extensions = &mut self.hub.session_mut(key.index).extensions;
+        if *extensions >= EXTENSIONS_MAX {
+            return self.close_stream(key, CloseReason::Expired, now);
+        }
+        *extensions += 1;
+        self.hub
+            .set_expiry(key.index, now.tick_after(self.settings.refresh_grace), now);
     }
 
     /// The application has said whether a connection goes on.
@@ -167,6 +176,7 @@ impl<R: Reactor> Shard<R> {
             Refreshed::For(left) => left,
         };
         let session = self.hub.session_mut(key.index);
+        session.extensions = 0;
         if let Some(info) = grant.info {
             session.details_mut().info = Some(info);
         }
@@ -308,6 +318,9 @@ impl<R: Reactor> Shard<R> {
         }
         self.hub.set_subscription_expiry(key.index, next, now);
         for (channel, flags) in expired {
+            if self.hub.connection(key.index).phase != Phase::Open {
+                return;
+            }
             if self.is_refreshed_by_server(&channel) {
                 self.ask_about_subscription(key, &channel, now);
             } else if flags.has(SubscriptionFlags::SERVER_SIDE) {
@@ -358,15 +371,33 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// The application could not be asked whether a subscription goes on.
+    /// The application could not be asked whether a subscription goes on, or has not answered.
     pub(super) fn refresh_subscription_later(&mut self, key: Key, channel: &str, now: Now) {
-        self.refresh_subscription_in(key, channel, GRACE, now);
+        let Some(subscription) = self.hub.find_subscription(key.index, channel) else {
+            return;
+        };
+        let extensions = &mut self.hub.details_mut(subscription).extensions;
+        if *extensions >= EXTENSIONS_MAX {
+            return self.expire_subscription(key, subscription, channel, now);
+        }
+        *extensions += 1;
+        let grace = self.settings.refresh_grace;
+        self.set_subscription_expiry(key, subscription, channel, Some(grace), now);
     }
 
-    fn refresh_subscription_in(&mut self, key: Key, channel: &str, left: Duration, now: Now) {
-        if let Some(subscription) = self.hub.find_subscription(key.index, channel) {
-            self.set_subscription_expiry(key, subscription, channel, Some(left), now);
+    /// The application says that a subscription is over, or has not said for too long that it goes on.
+    fn expire_subscription(
+        &mut self,
+        key: Key,
+        subscription: SubscriptionId,
+        channel: &str,
+        now: Now,
+    ) {
+        let flags = self.hub.subscription_flags(subscription);
+        if flags.has(SubscriptionFlags::SERVER_SIDE) {
+            return self.close_stream(key, CloseReason::SubscriptionExpired, now);
         }
+        self.end_expired_subscription(key, channel, now);
     }
 
     /// The application has said whether a subscription goes on.
@@ -382,16 +413,12 @@ impl<R: Reactor> Shard<R> {
         };
         let left = match grant.refreshed {
             Refreshed::For(left) => left,
-            Refreshed::Expired => {
-                let flags = self.hub.subscription_flags(subscription);
-                if flags.has(SubscriptionFlags::SERVER_SIDE) {
-                    return self.close_stream(key, CloseReason::SubscriptionExpired, now);
-                }
-                return self.end_expired_subscription(key, channel, now);
-            }
+            Refreshed::Expired => return self.expire_subscription(key, subscription, channel, now),
         };
+        let details = self.hub.details_mut(subscription);
+        details.extensions = 0;
         if grant.info.is_some() {
-            self.hub.details_mut(subscription).info = grant.info;
+            details.info = grant.info;
         }
         self.set_subscription_expiry(key, subscription, channel, left, now);
     }

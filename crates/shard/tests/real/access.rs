@@ -27,6 +27,7 @@ on_both_drivers!(
     the_application_is_asked_again_when_a_connection_expires,
     the_application_decides_about_subscriptions,
     commands_about_a_channel_keep_their_order,
+    what_has_expired_does_not_go_on_without_end,
     a_subscription_that_expires_waits_only_for_the_publication_under_way,
     a_client_with_as_many_questions_as_it_may_have_expires,
     the_application_decides_about_publications,
@@ -611,6 +612,61 @@ fn the_application_decides_about_subscriptions(driver: Driver) {
         client.read()["error"],
         json!({"code": 1001, "message": "not you"})
     );
+/// Calls to the application may fail for long, because it is down or because all places for calls are taken.
+fn what_has_expired_does_not_go_on_without_end(driver: Driver) {
+    let proxies = ChannelProxies {
+        subscribe: Some("default".into()),
+        sub_refresh: Some("default".into()),
+        ..ChannelProxies::default()
+    };
+    let options = Options {
+        refresh_grace: Duration::from_millis(1),
+        ..with_application(proxies)
+    };
+    let node = Node::start(driver, options);
+    let refreshed = || {
+        Box::new(RefreshGrant {
+            refreshed: Refreshed::For(Some(Duration::from_millis(1))),
+            info: None,
+            meta: None,
+        })
+    };
+    let fail_often = || {
+        for nth in 0..10 {
+            match nth % 2 {
+                0 => node.grant(node.asked(), AskAnswer::Unavailable),
+                _ => node.answer(node.asked(), ErrorCode::TooManyRequests),
+            }
+        }
+    };
+    let mut client = let_in(&node, &json!({"user": "9", "left_ms": 50}));
+    fail_often();
+    // An answer lets it begin anew.
+    node.grant(node.asked(), AskAnswer::Refresh(refreshed()));
+    fail_often();
+    node.grant(node.asked(), AskAnswer::Unavailable);
+    assert_eq!(client.close_code(), 3005);
+    // A subscription ends without its connection, if it is the client's own.
+    let mut client = let_in(&node, &json!({"user": "9"}));
+    client.send(&subscribe(2, "room"));
+    let granted = SubscribeGrant {
+        expires_in: Some(Duration::from_millis(50)),
+        ..SubscribeGrant::default()
+    };
+    node.grant(node.asked(), AskAnswer::Subscribe(Box::new(granted)));
+    assert!(client.read()["subscribe"].is_object());
+    fail_often();
+    node.grant(node.asked(), AskAnswer::SubRefresh(refreshed()));
+    fail_often();
+    node.grant(node.asked(), AskAnswer::Unavailable);
+    assert_eq!(client.read()["push"]["unsubscribe"]["code"], 2501);
+    let subs = json!({"room": {"left_ms": 50}});
+    let mut client = let_in(&node, &json!({"user": "9", "subs": subs}));
+    fail_often();
+    node.grant(node.asked(), AskAnswer::Unavailable);
+    assert_eq!(client.close_code(), 3006);
+}
+
     assert_eq!(node.sum(|shard| shard.application_errors.value()), 1);
 }
 

@@ -36,6 +36,7 @@ pub(crate) struct Options {
     pub(crate) buffered_bytes_max: u64,
     pub(crate) asks_max: u64,
     pub(crate) ask_timeout: Duration,
+    pub(crate) refresh_grace: Duration,
     pub(crate) slice_max: usize,
     pub(crate) access: Access,
     pub(crate) anonymous: bool,
@@ -59,6 +60,7 @@ impl Default for Options {
             buffered_bytes_max: ProcessLimits::default().buffered_bytes_max,
             asks_max: ProcessLimits::default().asks_max,
             ask_timeout: Settings::default().ask_timeout,
+            refresh_grace: Settings::default().refresh_grace,
             slice_max: Settings::default().slice_max,
             access: Access::default(),
             anonymous: true,
@@ -143,6 +145,7 @@ impl Node {
             namespaces: Arc::new(options.namespaces),
             client: options.client,
             ask_timeout: options.ask_timeout,
+            refresh_grace: options.refresh_grace,
             slice_max: options.slice_max,
             ..Settings::default()
         };
