@@ -38,6 +38,10 @@ pub trait Tokens: Send + Sync + fmt::Debug {
         user: &str,
         client: &str,
     ) -> Verdict<SubscribeGrant>;
+
+    /// Whether a token counts no more that was good when it was verified. `user` is the token's; empty for an anonymous client.
+    /// Shards ask it when an answer of the control plane comes: the token may have been revoked on the way.
+    fn is_revoked(&self, token: &TokenIdentity, user: &str) -> bool;
 }
 
 /// What is found out about a token.
@@ -111,6 +115,8 @@ pub struct SubscribeGrant {
     pub data: Option<Payload>,
     /// Options of the channel that are other ones for this subscription.
     pub overrides: OptionOverrides,
+    /// The token, if one was shown, so that it can be revoked.
+    pub token: Option<Arc<TokenIdentity>>,
 }
 
 /// Options of a channel that a token or the application sets for one subscription. None leaves the channel's own.

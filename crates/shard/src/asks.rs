@@ -160,6 +160,17 @@ impl Question {
         bytes as u64
     }
 
+    /// Whether it is about a token; otherwise it is the application's.
+    pub(crate) fn has_token(&self) -> bool {
+        match self {
+            Self::Connect { token, .. }
+            | Self::Refresh { token }
+            | Self::Subscribe { token, .. }
+            | Self::SubRefresh { token, .. } => token.is_some(),
+            Self::Publish { .. } | Self::Rpc { .. } => false,
+        }
+    }
+
     /// The command that asks, for the log.
     pub(crate) fn command(&self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@ use crate::inquiry::{HistoryWish, Inquiry, InquiryAnswer, StreamWish};
 use crate::limits::Tallies;
 use crate::metrics::Metrics;
 use crate::notices::{Notice, Notices};
-use crate::orders::{Deed, ORDERS_MAX, Order, OrderRefused, Whose};
+use crate::orders::{Deed, Instruction, ORDERS_MAX, Order, OrderRefused, Whose};
 use crate::session::{MembersPage, MembersQuestion, OnlyConnection};
 use crate::settings::{ProcessLimits, Settings};
 use crate::traces::{Trace, TraceEnd};
@@ -21,7 +21,7 @@ use myriad_hub::{
 use myriad_reactor::Waker;
 use myriad_wheel::Key;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -173,6 +173,8 @@ struct Inner {
     asks: AskPools,
     tallies: Tallies,
     orders: Pool,
+    /// Connect commands of users who are to have one connection only.
+    connects: AtomicU64,
     draining: AtomicBool,
     control_plane: Box<dyn ControlPlane>,
 }
@@ -242,6 +244,7 @@ impl Mesh {
             asks: AskPools::new(&limits),
             tallies: Tallies::default(),
             orders: Pool::new(ORDERS_MAX),
+            connects: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             control_plane,
         }))
@@ -442,10 +445,14 @@ impl Mesh {
         }
         let place = Permit::take(&self.0.orders, 1, 0).ok_or(OrderRefused::Busy)?;
         Ok(Arc::new(Order {
-            whose,
-            deed,
+            instruction: Arc::new(Instruction { whose, deed }),
             _place: place,
         }))
+    }
+
+    /// The number of a connect command, from 1: greater than those of all that came before it, on any shard.
+    pub(crate) fn next_connect(&self) -> u64 {
+        self.0.connects.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The shards that may have connections which an order is for.

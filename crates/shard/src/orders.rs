@@ -15,17 +15,24 @@ pub(crate) const ORDERS_MAX: u64 = 4_096;
 /// What is to be done, and to whom.
 #[derive(Debug)]
 pub struct Order {
-    pub(crate) whose: Whose,
-    pub(crate) deed: Deed,
+    /// Shards may remember it when the order is carried out: for commands that waited for an answer meanwhile.
+    pub(crate) instruction: Arc<Instruction>,
     /// Its place among the orders of the process.
     pub(crate) _place: Permit,
+}
+
+/// What an order says.
+#[derive(Debug)]
+pub(crate) struct Instruction {
+    pub(crate) whose: Whose,
+    pub(crate) deed: Deed,
 }
 
 impl Order {
     /// Which connections it is for.
     #[must_use]
     pub fn whose(&self) -> &Whose {
-        &self.whose
+        &self.instruction.whose
     }
 }
 
@@ -47,6 +54,18 @@ pub struct Whose {
     pub client: Option<ClientId>,
     /// All but these connections.
     pub kept: Vec<ClientId>,
+}
+
+impl Whose {
+    /// Whether a client of this user is meant; none is an anonymous one.
+    pub(crate) fn are(&self, user: Option<&str>, client: ClientId) -> bool {
+        let is_users = match &self.users {
+            Users::One(wanted) => user == Some(&**wanted),
+            Users::Anonymous => user.is_none(),
+            Users::All => true,
+        };
+        is_users && self.client.is_none_or(|one| one == client) && !self.kept.contains(&client)
+    }
 }
 
 /// Users whose connections an order is for.

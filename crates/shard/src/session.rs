@@ -17,6 +17,7 @@ mod members;
 mod orders;
 mod publish;
 mod questions;
+mod recent;
 mod recovery;
 mod refresh;
 mod refused;
@@ -47,7 +48,9 @@ use myriad_wire::centrifuge::{
 };
 use orders::Orders;
 use questions::Questions;
+use recent::Recent;
 use refused::{Asked, Failure, INVALID_TOKEN, bad_request};
+use single::Connects;
 use std::collections::HashMap;
 use std::sync::Arc;
 use subscribe::Pending;
@@ -83,6 +86,10 @@ pub(crate) struct Sessions {
     counts: Counts,
     /// What the application wants done.
     orders: Orders,
+    /// What it wanted done while commands waited.
+    recent: Recent,
+    /// When clients connected whose users are to have one connection only.
+    connects: Connects,
 }
 
 impl Sessions {
@@ -99,6 +106,8 @@ impl Sessions {
             leaves: Leaves::default(),
             counts: Counts::default(),
             orders: Orders::default(),
+            recent: Recent::default(),
+            connects: Connects::default(),
         }
     }
 

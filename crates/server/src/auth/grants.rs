@@ -123,6 +123,7 @@ pub(super) fn subscription(
     };
     let mut grant = options.grant().map_err(TokenFault::Invalid)?;
     grant.expires_in = expires_in(&claims, now)?;
+    grant.token = Some(Arc::new(bearer.identity.clone()));
     Ok((bearer, grant))
 }
 
@@ -133,6 +134,7 @@ impl Subscription<'_> {
             info: information(self.info, self.b64info.as_deref())?,
             data: payload(self.data, self.b64data.as_deref())?,
             overrides: self.r#override.unwrap_or_default().into(),
+            token: None,
         })
     }
 }

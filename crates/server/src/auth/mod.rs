@@ -43,7 +43,7 @@ use arc_swap::ArcSwap;
 use counts::Counts;
 use grants::Bearer;
 use jwks::KeySets;
-use myriad_shard::{ConnectGrant, SubscribeGrant, TokenFault, Tokens, Verdict};
+use myriad_shard::{ConnectGrant, SubscribeGrant, TokenFault, TokenIdentity, Tokens, Verdict};
 use parts::Parts;
 use pool::Pool;
 use std::io;
@@ -194,6 +194,10 @@ impl Tokens for Authority {
         self.verify(Kind::Subscription, token, now, |rules, claims| {
             grants::subscription(rules, claims, channel, user, client, now)
         })
+    }
+
+    fn is_revoked(&self, token: &TokenIdentity, user: &str) -> bool {
+        self.revocations.is_revoked(token, user)
     }
 }
 

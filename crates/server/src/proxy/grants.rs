@@ -336,6 +336,7 @@ fn subscribe_grant(
             force_recovery: value(overrides.force_recovery),
             cache_recover: fields.cache_recover,
         },
+        token: None,
     }))
 }
 

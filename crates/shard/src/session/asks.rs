@@ -6,6 +6,7 @@
 //!
 //! Changes `sessions`; sends by `mesh`.
 
+use super::recent::Moment;
 use super::{Asked, Failure};
 use crate::access::Refusal;
 use crate::asks::{Ask, AskAnswer, AskId, AskPlace, AskingClient, Question};
@@ -25,9 +26,12 @@ const FULL: &str = "internal server error: too many commands wait for the applic
 
 /// What a client is told at the deadline.
 const LATE: &str = "internal server error: the application did not answer in time";
+const TOKEN_LATE: &str = "internal server error: the token could not be verified in time";
 
 /// What a client is told when the application cannot be asked.
 const UNAVAILABLE: &str = "internal server error: the application is not available";
+/// What a client is told whose token cannot be verified now: its keys cannot be fetched, or too many signatures wait.
+const TOKEN_UNAVAILABLE: &str = "internal server error: the token cannot be verified now";
 
 /// Commands of a client about one channel that may wait behind another. Past it they are answered "too many requests".
 const BEHIND_MAX: usize = 64;
@@ -55,8 +59,12 @@ struct Waiting {
     ticket: Ticket,
     /// Its name, for the log.
     command: &'static str,
+    /// It is about a token: the application has nothing to do with it.
+    has_token: bool,
     /// The channel whose later commands wait behind it.
     channel: Option<Box<str>>,
+    /// When it was asked about, in the order of orders.
+    since: Moment,
     /// As the client wrote it, if that is needed again; empty for what the server asks of its own will.
     text: Box<[u8]>,
     _place: Arc<AskPlace>,
@@ -125,6 +133,11 @@ impl Asks {
         self.waiting.len()
     }
 
+    /// When they were asked about.
+    pub(super) fn moments(&self) -> impl Iterator<Item = Moment> {
+        self.waiting.values().map(|waiting| waiting.since)
+    }
+
     /// Bytes of commands that wait behind others, for checks.
     pub(super) fn behind_bytes(&self) -> usize {
         self.behind_bytes
@@ -168,7 +181,9 @@ impl<R: Reactor> Shard<R> {
         let waiting = Waiting {
             ticket,
             command: question.command(),
+            has_token: question.has_token(),
             channel: channel.map(Into::into),
+            since: self.sessions.recent.now(),
             text: text.into(),
             _place: Arc::clone(&place),
         };
@@ -271,7 +286,7 @@ impl<R: Reactor> Shard<R> {
             let key = self.close_ticket(waiting.ticket);
             let refusal = Refusal::Error {
                 code: ErrorCode::Internal.code(),
-                message: LATE.into(),
+                message: if waiting.has_token { TOKEN_LATE } else { LATE }.into(),
                 temporary: true,
             };
             self.finish_ask(key, waiting, AskAnswer::Refused(refusal), now);
@@ -292,11 +307,10 @@ impl<R: Reactor> Shard<R> {
             self.sessions.asks.behind.remove(&name)
         });
         if let Some(key) = key {
-            let (ticket, command) = (waiting.ticket, waiting.command);
             if waiting.text.is_empty() {
-                self.handle_own_answer(key, waiting.channel.as_deref(), answer, now);
+                self.handle_own_answer(key, &waiting, answer, now);
             } else {
-                self.carry_on(key, ticket, command, &waiting.text, answer, now);
+                self.carry_on(key, &waiting, answer, now);
             }
         }
         for text in behind.into_iter().flatten() {
@@ -313,30 +327,27 @@ impl<R: Reactor> Shard<R> {
         if let Some(key) = key {
             self.finish_replies(key, now);
         }
+        self.forget_orders();
     }
 
     /// Carries out a command with what the control plane has answered.
-    fn carry_on(
-        &mut self,
-        key: Key,
-        ticket: Ticket,
-        command: &'static str,
-        text: &[u8],
-        answer: AskAnswer,
-        now: Now,
-    ) {
+    fn carry_on(&mut self, key: Key, waiting: &Waiting, answer: AskAnswer, now: Now) {
+        let (ticket, command) = (waiting.ticket, waiting.command);
+        let unavailable = if waiting.has_token {
+            Failure::Explained(ErrorCode::Internal, TOKEN_UNAVAILABLE)
+        } else {
+            Failure::Explained(ErrorCode::Internal, UNAVAILABLE)
+        };
         let format = format_of(self.hub.connection(key.index).transport());
-        let Some(Ok(read)) = Decoder::new(format, text).next() else {
+        let Some(Ok(read)) = Decoder::new(format, &waiting.text).next() else {
             unreachable!("it was read before");
         };
         let channel = read.request.channel().to_owned();
-        let handled = match (read.request, answer) {
+        let handled = match (read.request, self.unrevoked(key, answer)) {
             (_, AskAnswer::Refused(refusal)) => {
                 return self.answer_refusal(key, ticket, command, &refusal, now);
             }
-            (_, AskAnswer::Unavailable) => {
-                Err(Failure::Explained(ErrorCode::Internal, UNAVAILABLE))
-            }
+            (_, AskAnswer::Unavailable) => Err(unavailable),
             (Request::Connect(request), AskAnswer::Connect(grant)) => {
                 self.connect_granted(key, read.id, &request, *grant, now)
             }
@@ -348,7 +359,12 @@ impl<R: Reactor> Shard<R> {
             }
             (Request::Refresh(_), AskAnswer::Token(fault)) => Err(super::refresh::failure(fault)),
             (Request::Subscribe(request), AskAnswer::Subscribe(grant)) => {
-                self.subscribe_granted(key, read.id, &request, *grant, now)
+                match self.is_unsubscribed_since(key, &channel, waiting.since) {
+                    Ok(false) => self.subscribe_granted(key, read.id, &request, *grant, now),
+                    // It has been told that it is unsubscribed.
+                    Ok(true) => Err(ErrorCode::PermissionDenied.into()),
+                    Err(forgotten) => Err(forgotten.into()),
+                }
             }
             (Request::Subscribe(_), AskAnswer::Token(fault)) => {
                 Err(super::verify::subscription_failure(fault))
@@ -363,7 +379,7 @@ impl<R: Reactor> Shard<R> {
                 self.publish_granted(key, read.id, &request, *grant, now)
             }
             (Request::Rpc(_), AskAnswer::Rpc(data)) => self.answer_rpc(key, read.id, &data),
-            _ => Err(Failure::Explained(ErrorCode::Internal, UNAVAILABLE)),
+            _ => Err(unavailable),
         };
         if let Err(failure) = handled {
             self.note_refused(key, || Asked::command(command, &channel), failure, now);
@@ -375,8 +391,10 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// What the server has asked of its own will is answered: whether a connection goes on, or a subscription.
-    fn handle_own_answer(&mut self, key: Key, channel: Option<&str>, answer: AskAnswer, now: Now) {
-        match (channel, answer) {
+    fn handle_own_answer(&mut self, key: Key, waiting: &Waiting, answer: AskAnswer, now: Now) {
+        match (waiting.channel.as_deref(), answer) {
+            // The application has said something newer, which counts.
+            (None, _) if self.is_refreshed_since(key, waiting.since) => {}
             (None, AskAnswer::Refresh(grant)) => self.handle_refreshed(key, *grant, now),
             (None, _) => self.refresh_later(key, now),
             (Some(channel), AskAnswer::SubRefresh(grant)) => {

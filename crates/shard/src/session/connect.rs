@@ -3,6 +3,7 @@
 use super::asks::Asking;
 use super::granted::{Outcome, Wish, overridden, write_connect};
 use super::publish::payload_of;
+use super::recent::Moment;
 use super::refresh::fingerprint;
 use super::verify::{Later, check_readable};
 use super::{Failure, bad_request};
@@ -28,6 +29,10 @@ const HELD_BYTES_MAX: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Connecting {
     command: u32,
+    /// When the command came, in the order of orders.
+    pub(super) since: Moment,
+    /// When it came, among all connects of the process; 0 where nobody asks.
+    serial: u64,
     /// What is not done yet: subscriptions that are not made, and the handling of the command itself.
     waiting: usize,
     /// The subscriptions that are made, with their channels.
@@ -128,10 +133,18 @@ impl<R: Reactor> Shard<R> {
         };
         self.ask_control_plane(key, asking, now)?;
         self.hub.session_mut(key.index).state = SessionState::Connecting;
-        self.sessions
-            .connecting
-            .insert(key.index, Connecting::default());
+        let connecting = self.begun();
+        self.sessions.connecting.insert(key.index, connecting);
         Ok(())
+    }
+
+    /// A connect command that has just come.
+    fn begun(&self) -> Connecting {
+        Connecting {
+            since: self.sessions.recent.now(),
+            serial: self.next_connect(),
+            ..Connecting::default()
+        }
     }
 
     /// Keeps those of the command's headers that the application is to be sent.
@@ -212,6 +225,12 @@ impl<R: Reactor> Shard<R> {
         let data = data.map(Cow::into_owned).unwrap_or_default();
         let (left, mut wanted) = (grant.expires_in, Vec::new());
         self.note_grant(key, grant, &mut wanted);
+        if let Some(connecting) = self.sessions.connecting.get(&key.index) {
+            let ordered = self.ordered_since(key, connecting.since)?;
+            if self.end_as_ordered(key, &ordered, now) {
+                return Ok(());
+            }
+        }
         let ttl = self.set_connection_expiry(key, left, now);
         self.add_own_subscriptions(key, request, by, &mut wanted)?;
         let limit = self.settings.subscriptions_max.min(u32::from(u8::MAX));
@@ -223,7 +242,8 @@ impl<R: Reactor> Shard<R> {
         }
         self.count_user(key, now)?;
         self.hub.session_mut(key.index).state = SessionState::Connecting;
-        let connecting = self.sessions.connecting.entry(key.index).or_default();
+        let begun = self.begun();
+        let connecting = self.sessions.connecting.entry(key.index).or_insert(begun);
         connecting.command = id;
         // The command itself counts as one, so that no subscription that is made at once answers it.
         connecting.waiting = 1;
@@ -392,6 +412,27 @@ impl<R: Reactor> Shard<R> {
             return;
         };
         self.hub.release_buffered(connecting.held_bytes);
+        let Ok(ordered) = self.ordered_since(key, connecting.since) else {
+            return self.end_forgotten(key, now);
+        };
+        if self.end_as_ordered(key, &ordered, now) {
+            return;
+        }
+        self.tell_connected(key, &mut connecting, now);
+        if !connecting.held.is_empty() {
+            self.finish_replies(key, now);
+        }
+        for message in connecting.held {
+            if self.hub.connection(key.index).phase == myriad_hub::Phase::Open {
+                self.handle_commands(key, &message, now);
+            }
+        }
+        self.carry_out_ordered(key, ordered, now);
+        self.forget_orders();
+    }
+
+    /// Answers a connect command, and tells others of the client.
+    fn tell_connected(&mut self, key: Key, connecting: &mut Connecting, now: Now) {
         self.hub.note_connected(key.index, now);
         self.note_connected(key, now);
         let ping = self.settings.ping_interval;
@@ -426,17 +467,9 @@ impl<R: Reactor> Shard<R> {
             self.hub.release_held(key.index);
         }
         self.metrics().client_connects.add(1);
-        self.end_older_connections(key);
+        self.end_older_connections(key, connecting.serial);
         for (channel, outcome) in &connecting.done {
             self.announce_join(key, channel, outcome.terms.is_announced);
-        }
-        if !connecting.held.is_empty() {
-            self.finish_replies(key, now);
-        }
-        for message in connecting.held {
-            if self.hub.connection(key.index).phase == myriad_hub::Phase::Open {
-                self.handle_commands(key, &message, now);
-            }
         }
     }
 

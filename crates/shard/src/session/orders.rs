@@ -59,6 +59,7 @@ impl Orders {
 
 impl<R: Reactor> Shard<R> {
     pub(crate) fn handle_order(&mut self, id: RequestId, order: Arc<Order>) {
+        self.remember(&order.instruction);
         self.sessions.orders.waiting.push_back((id, order));
     }
 
@@ -83,13 +84,16 @@ impl<R: Reactor> Shard<R> {
             return orders.under_way.take();
         }
         let (id, order) = orders.waiting.pop_front()?;
-        let next = match (&order.whose.client, &order.whose.users) {
+        let next = match (
+            &order.instruction.whose.client,
+            &order.instruction.whose.users,
+        ) {
             (Some(client), _) => Next::One(self.find_client(*client)),
             (None, Users::One(user)) => {
                 self.hub.begin_user_walk(user);
                 Next::OfUser
             }
-            (None, Users::Anonymous | Users::All) => Next::Any(match &order.deed {
+            (None, Users::Anonymous | Users::All) => Next::Any(match &order.instruction.deed {
                 Deed::Describe(question) => question.from,
                 _ => 0,
             }),
@@ -123,14 +127,14 @@ impl<R: Reactor> Shard<R> {
             if !self.is_for(&order, key) {
                 continue;
             }
-            if let Deed::Describe(question) = &order.deed {
+            if let Deed::Describe(question) = &order.instruction.deed {
                 if self.note_found(under_way, question, key) {
                     return true;
                 }
                 continue;
             }
             *budget = budget.saturating_sub(DEED_COST - 1);
-            match self.carry_out_deed(&order.deed, key, now) {
+            match self.carry_out_deed(&order.instruction.deed, key, now) {
                 Some(true) => under_way.done.done += 1,
                 Some(false) => under_way.done.failed += 1,
                 None => {}
@@ -140,7 +144,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn end_order(&mut self, mut order: UnderWay, now: Now) {
-        if let Deed::Describe(question) = &order.order.deed {
+        if let Deed::Describe(question) = &order.order.instruction.deed {
             order.found.sort_unstable_by_key(|(session, _)| *session);
             if order.found.len() > question.max {
                 order.done.next = Some(order.found[question.max].0);
@@ -165,19 +169,14 @@ impl<R: Reactor> Shard<R> {
             return false;
         }
         let session = self.hub.session(key.index);
-        let may = match (&order.deed, &order.whose.users) {
+        let may = match (&order.instruction.deed, &order.instruction.whose.users) {
             // A user who is to go goes although his connection is not made yet.
             (Deed::Disconnect(_), Users::One(_)) | (Deed::EndRevoked(_), _) => true,
+            (Deed::Disconnect(_), Users::All) => session.state != SessionState::New,
             _ => session.state == SessionState::Connected,
         };
         let user = session.user.as_deref();
-        let is_users = match &order.whose.users {
-            Users::One(wanted) => user == Some(&**wanted),
-            Users::Anonymous => user.is_none(),
-            Users::All => true,
-        };
-        let kept = &order.whose.kept;
-        may && is_users && (kept.is_empty() || !kept.contains(&self.client_id(key)))
+        may && order.instruction.whose.are(user, self.client_id(key))
     }
 
     /// The connection of a client of this shard, if it is there and has a session.

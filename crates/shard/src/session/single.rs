@@ -1,42 +1,78 @@
 //! `single_connection`: a user's newest connection ends the older ones.
+//!
+//! Connections are ordered by their connect commands, which the process counts. Times would not do: a client that comes back at once
+//! may come within the same tick of the clock.
 
 use crate::mesh::Message;
 use crate::shard::Shard;
 use myriad_hub::{CloseReason, Now, Phase, SessionState};
 use myriad_reactor::Reactor;
-use myriad_wheel::{Key, Tick};
+use myriad_wheel::Key;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A connection of a user who is to have one only.
 #[derive(Clone, Debug)]
 pub(crate) struct OnlyConnection {
     user: Arc<str>,
-    connection: Key,
-    age: Age,
+    shard: usize,
+    /// The number of its connect command: the newest connection has the greatest.
+    serial: u64,
 }
 
-/// Orders the connections of a user: the newest is the greatest. Of two that were accepted in one tick, the shard decides. On one
-/// shard, the later in the list of the user's connections is the newer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Age {
-    opened: Tick,
-    shard: usize,
+/// The numbers of connect commands of clients whose users are to have one connection only, by connection.
+#[derive(Debug, Default)]
+pub(super) struct Connects(HashMap<u32, u64>);
+
+impl Connects {
+    /// One that connected before `single_connection` came with a reload is older than those with a number.
+    fn serial_of(&self, index: u32) -> u64 {
+        self.0.get(&index).copied().unwrap_or(0)
+    }
+
+    /// The connection ends.
+    pub(super) fn forget(&mut self, index: u32) {
+        if !self.0.is_empty() {
+            self.0.remove(&index);
+        }
+    }
 }
 
 impl<R: Reactor> Shard<R> {
-    /// A client has connected: tells all shards, if its user is to have one connection only.
-    pub(super) fn end_older_connections(&mut self, key: Key) {
+    fn keeps_one(&self) -> bool {
         let personal = self.settings.client.personal_channel.as_ref();
-        if !personal.is_some_and(|personal| personal.single_connection) {
+        personal.is_some_and(|personal| personal.single_connection)
+    }
+
+    /// The number of a connect command that has just come; 0 if users may have several connections.
+    pub(super) fn next_connect(&self) -> u64 {
+        if self.keeps_one() {
+            self.mesh.next_connect()
+        } else {
+            0
+        }
+    }
+
+    /// A client has connected: tells all shards, if its user is to have one connection only. `serial` is the number of its connect
+    /// command, if it has one.
+    pub(super) fn end_older_connections(&mut self, key: Key, serial: u64) {
+        if !self.keeps_one() {
             return;
         }
         let Some(user) = self.hub.session(key.index).user.clone() else {
             return;
         };
+        // A reload may have come behind the command.
+        let serial = if serial == 0 {
+            self.next_connect()
+        } else {
+            serial
+        };
+        self.sessions.connects.0.insert(key.index, serial);
         let newcomer = OnlyConnection {
             user,
-            connection: key,
-            age: self.age_of(key.index),
+            shard: self.index,
+            serial,
         };
         for shard in 0..self.mesh.shard_count() {
             self.send_message(shard, Message::OnlyConnection(Box::new(newcomer.clone())));
@@ -52,21 +88,17 @@ impl<R: Reactor> Shard<R> {
             .filter(|&index| self.is_connected(index))
             .filter_map(|index| self.hub.key_of(index))
             .collect();
-        // Among those of its shard and its tick, the newer ones come before it.
-        let mut is_listed_later = false;
         for key in connected {
-            let age = self.age_of(key.index);
-            if age == other.age && key == other.connection {
-                is_listed_later = true;
-            } else if age < other.age || age == other.age && is_listed_later {
+            let serial = self.sessions.connects.serial_of(key.index);
+            if serial < other.serial {
                 self.close_stream(key, CloseReason::ConnectionLimit, now);
-            } else {
+            } else if serial > other.serial {
                 let newer = OnlyConnection {
                     user: Arc::clone(&other.user),
-                    connection: key,
-                    age,
+                    shard: self.index,
+                    serial,
                 };
-                self.send_message(other.age.shard, Message::OnlyConnection(Box::new(newer)));
+                self.send_message(other.shard, Message::OnlyConnection(Box::new(newer)));
             }
         }
     }
@@ -75,12 +107,5 @@ impl<R: Reactor> Shard<R> {
     pub(super) fn is_connected(&self, index: u32) -> bool {
         self.hub.connection(index).phase == Phase::Open
             && self.hub.session(index).state == SessionState::Connected
-    }
-
-    fn age_of(&self, index: u32) -> Age {
-        Age {
-            opened: self.hub.connection(index).opened,
-            shard: self.index,
-        }
     }
 }

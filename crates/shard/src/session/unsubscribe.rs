@@ -87,6 +87,7 @@ impl<R: Reactor> Shard<R> {
         }
         self.forget_connecting(key.index);
         self.forget_counts(key);
+        self.sessions.connects.forget(key.index);
         self.sessions.questions.forget(key);
         let subscriptions: Vec<_> = self
             .hub

@@ -2,6 +2,7 @@
 
 use super::{Failure, INVALID_TOKEN};
 use crate::access::{ConnectGrant, SubscribeGrant, TokenFault, Verdict};
+use crate::asks::AskAnswer;
 use crate::shard::Shard;
 use myriad_hub::{CloseReason, Payload};
 use myriad_reactor::Reactor;
@@ -94,6 +95,28 @@ impl<R: Reactor> Shard<R> {
         match tokens.subscription(token, channel, user.unwrap_or_default(), &client) {
             Verdict::Now(verified) => verified.map(Ok),
             Verdict::Later => Ok(Err(Later)),
+        }
+    }
+
+    /// The answer to a question with a token, unless the token was revoked after it was verified. A revocation is in force before
+    /// its order comes, so whoever connects behind the order is refused here, and whoever connects before it is ended by it.
+    pub(super) fn unrevoked(&self, key: Key, answer: AskAnswer) -> AskAnswer {
+        let Some(tokens) = &self.settings.access.tokens else {
+            return answer;
+        };
+        let (token, user) = match &answer {
+            AskAnswer::Connect(grant) => (&grant.token, grant.user.as_deref()),
+            AskAnswer::Subscribe(grant) => {
+                let session = self.hub.session(key.index);
+                (&grant.token, session.user.as_deref())
+            }
+            _ => return answer,
+        };
+        match token {
+            Some(token) if tokens.is_revoked(token, user.unwrap_or_default()) => {
+                AskAnswer::Token(TokenFault::Revoked)
+            }
+            _ => answer,
         }
     }
 }

@@ -4,17 +4,19 @@ use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
 use myriad_shard::{
     Access, ApplicationClose, Ask, AskAnswer, ChannelOptions, ChannelProxies, ClientOptions,
-    ConnectGrant, ErrorCode, Namespaces, OptionOverrides, Payload, ProcessLimits, PublishGrant,
-    Question, RefreshGrant, Refreshed, Refusal, Right, SubscribeGrant, TokenFault, Tokens, Verdict,
+    ConnectGrant, Deed, ErrorCode, Namespaces, OptionOverrides, Payload, ProcessLimits,
+    PublishGrant, Question, RefreshGrant, Refreshed, Refusal, RevokedTokens, Right, SubscribeGrant,
+    TokenFault, TokenIdentity, Tokens, Verdict, Whose,
 };
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 on_both_drivers!(
     a_token_says_who_a_client_is,
     a_token_at_fault_is_answered_with_its_code,
     a_costly_token_is_verified_by_the_control_plane,
+    a_token_that_is_revoked_after_it_was_verified_counts_no_more,
     what_follows_a_refused_connect_is_not_read,
     a_token_grants_subscriptions_with_options,
     channels_that_a_client_had_are_subscribed_if_it_may,
@@ -25,9 +27,9 @@ on_both_drivers!(
     a_subscription_expires_unless_it_is_refreshed,
     the_application_is_asked_who_connects,
     the_application_is_asked_again_when_a_connection_expires,
+    what_has_expired_does_not_go_on_without_end,
     the_application_decides_about_subscriptions,
     commands_about_a_channel_keep_their_order,
-    what_has_expired_does_not_go_on_without_end,
     a_subscription_that_expires_waits_only_for_the_publication_under_way,
     a_client_with_as_many_questions_as_it_may_have_expires,
     the_application_decides_about_publications,
@@ -74,6 +76,7 @@ fn subscription(value: &Value) -> SubscribeGrant {
             force_recovery: value["force_recovery"].as_bool(),
             ..OptionOverrides::default()
         },
+        token: None,
     }
 }
 
@@ -125,6 +128,29 @@ impl Tokens for PlainTokens {
         }
         verdict(token, subscription)
     }
+
+    fn is_revoked(&self, token: &TokenIdentity, user: &str) -> bool {
+        let ids = REVOKED.lock().expect("no test panics with it");
+        token
+            .id
+            .as_ref()
+            .is_some_and(|id| ids.contains(&(id.clone(), user.into())))
+    }
+}
+
+/// Tokens that are revoked, with their users.
+static REVOKED: Mutex<Vec<(Box<str>, Box<str>)>> = Mutex::new(Vec::new());
+
+fn revoke(id: &str, user: &str) {
+    let mut ids = REVOKED.lock().expect("no test panics with it");
+    ids.push((id.into(), user.into()));
+}
+
+fn identity(id: &str) -> Option<Arc<TokenIdentity>> {
+    Some(Arc::new(TokenIdentity {
+        id: Some(id.into()),
+        issued_at: None,
+    }))
 }
 
 fn with_tokens() -> Options {
@@ -239,6 +265,64 @@ fn a_costly_token_is_verified_by_the_control_plane(driver: Driver) {
         node.mesh().available().connect_asks_max,
         ProcessLimits::default().connect_asks_max
     );
+}
+
+/// The API's answer to a revocation comes when the shards have carried out its order. What was verified before comes after it.
+fn a_token_that_is_revoked_after_it_was_verified_counts_no_more(driver: Driver) {
+    let node = Node::start(driver, with_tokens());
+    let later = |id: u32, command: &str, channel: &str| {
+        let token = json!({"later": true, "channel": channel, "user": "42"}).to_string();
+        let mut fields = json!({"token": token});
+        if !channel.is_empty() {
+            fields["channel"] = channel.into();
+        }
+        json!({"id": id, command: fields})
+    };
+    let granted = |token: &str| {
+        AskAnswer::Connect(Box::new(ConnectGrant {
+            user: Some("42".into()),
+            token: identity(token),
+            ..ConnectGrant::default()
+        }))
+    };
+    let end_revoked = |token: &str| {
+        let deed = Deed::EndRevoked(RevokedTokens::Id(token.into()));
+        node.order(Whose::default(), deed);
+    };
+    // Ids of this driver's: both run side by side.
+    let name = |id: &str| format!("{id} {}", driver as u8);
+    let mut client = Client(node.connect(PATH));
+    client.send(&later(1, "connect", ""));
+    let ask = node.asked();
+    revoke(&name("a"), "42");
+    end_revoked(&name("a"));
+    node.grant(ask, granted(&name("a")));
+    assert_eq!(client.close_code(), 3500);
+    // One that is connected already keeps its connection, and what it shows meanwhile does not count.
+    let mut client = Client(node.connect(PATH));
+    client.send(&later(1, "connect", ""));
+    node.grant(node.asked(), granted(&name("b")));
+    assert_eq!(client.read()["id"], 1);
+    client.send(&later(2, "subscribe", "room"));
+    let ask = node.asked();
+    revoke(&name("c"), "42");
+    end_revoked(&name("c"));
+    let grant = SubscribeGrant {
+        token: identity(&name("c")),
+        ..SubscribeGrant::default()
+    };
+    node.grant(ask, AskAnswer::Subscribe(Box::new(grant)));
+    let reply = client.read();
+    assert_eq!(
+        (&reply["id"], &reply["error"]["code"]),
+        (&json!(2), &json!(103))
+    );
+    client.send(&later(3, "refresh", ""));
+    let ask = node.asked();
+    revoke(&name("d"), "42");
+    end_revoked(&name("d"));
+    node.grant(ask, granted(&name("d")));
+    assert_eq!(client.close_code(), 3500);
 }
 
 fn what_follows_a_refused_connect_is_not_read(driver: Driver) {
@@ -528,6 +612,61 @@ fn the_application_is_asked_again_when_a_connection_expires(driver: Driver) {
     assert_eq!(client.close_code(), 3501);
 }
 
+/// Calls to the application may fail for long, because it is down or because all places for calls are taken.
+fn what_has_expired_does_not_go_on_without_end(driver: Driver) {
+    let proxies = ChannelProxies {
+        subscribe: Some("default".into()),
+        sub_refresh: Some("default".into()),
+        ..ChannelProxies::default()
+    };
+    let options = Options {
+        refresh_grace: Duration::from_millis(1),
+        ..with_application(proxies)
+    };
+    let node = Node::start(driver, options);
+    let refreshed = || {
+        Box::new(RefreshGrant {
+            refreshed: Refreshed::For(Some(Duration::from_millis(1))),
+            info: None,
+            meta: None,
+        })
+    };
+    let fail_often = || {
+        for nth in 0..10 {
+            match nth % 2 {
+                0 => node.grant(node.asked(), AskAnswer::Unavailable),
+                _ => node.answer(node.asked(), ErrorCode::TooManyRequests),
+            }
+        }
+    };
+    let mut client = let_in(&node, &json!({"user": "9", "left_ms": 50}));
+    fail_often();
+    // An answer lets it begin anew.
+    node.grant(node.asked(), AskAnswer::Refresh(refreshed()));
+    fail_often();
+    node.grant(node.asked(), AskAnswer::Unavailable);
+    assert_eq!(client.close_code(), 3005);
+    // A subscription ends without its connection, if it is the client's own.
+    let mut client = let_in(&node, &json!({"user": "9"}));
+    client.send(&subscribe(2, "room"));
+    let granted = SubscribeGrant {
+        expires_in: Some(Duration::from_millis(50)),
+        ..SubscribeGrant::default()
+    };
+    node.grant(node.asked(), AskAnswer::Subscribe(Box::new(granted)));
+    assert!(client.read()["subscribe"].is_object());
+    fail_often();
+    node.grant(node.asked(), AskAnswer::SubRefresh(refreshed()));
+    fail_often();
+    node.grant(node.asked(), AskAnswer::Unavailable);
+    assert_eq!(client.read()["push"]["unsubscribe"]["code"], 2501);
+    let subs = json!({"room": {"left_ms": 50}});
+    let mut client = let_in(&node, &json!({"user": "9", "subs": subs}));
+    fail_often();
+    node.grant(node.asked(), AskAnswer::Unavailable);
+    assert_eq!(client.close_code(), 3006);
+}
+
 fn a_client_with_as_many_questions_as_it_may_have_expires(driver: Driver) {
     let node = Node::start(
         driver,
@@ -612,61 +751,6 @@ fn the_application_decides_about_subscriptions(driver: Driver) {
         client.read()["error"],
         json!({"code": 1001, "message": "not you"})
     );
-/// Calls to the application may fail for long, because it is down or because all places for calls are taken.
-fn what_has_expired_does_not_go_on_without_end(driver: Driver) {
-    let proxies = ChannelProxies {
-        subscribe: Some("default".into()),
-        sub_refresh: Some("default".into()),
-        ..ChannelProxies::default()
-    };
-    let options = Options {
-        refresh_grace: Duration::from_millis(1),
-        ..with_application(proxies)
-    };
-    let node = Node::start(driver, options);
-    let refreshed = || {
-        Box::new(RefreshGrant {
-            refreshed: Refreshed::For(Some(Duration::from_millis(1))),
-            info: None,
-            meta: None,
-        })
-    };
-    let fail_often = || {
-        for nth in 0..10 {
-            match nth % 2 {
-                0 => node.grant(node.asked(), AskAnswer::Unavailable),
-                _ => node.answer(node.asked(), ErrorCode::TooManyRequests),
-            }
-        }
-    };
-    let mut client = let_in(&node, &json!({"user": "9", "left_ms": 50}));
-    fail_often();
-    // An answer lets it begin anew.
-    node.grant(node.asked(), AskAnswer::Refresh(refreshed()));
-    fail_often();
-    node.grant(node.asked(), AskAnswer::Unavailable);
-    assert_eq!(client.close_code(), 3005);
-    // A subscription ends without its connection, if it is the client's own.
-    let mut client = let_in(&node, &json!({"user": "9"}));
-    client.send(&subscribe(2, "room"));
-    let granted = SubscribeGrant {
-        expires_in: Some(Duration::from_millis(50)),
-        ..SubscribeGrant::default()
-    };
-    node.grant(node.asked(), AskAnswer::Subscribe(Box::new(granted)));
-    assert!(client.read()["subscribe"].is_object());
-    fail_often();
-    node.grant(node.asked(), AskAnswer::SubRefresh(refreshed()));
-    fail_often();
-    node.grant(node.asked(), AskAnswer::Unavailable);
-    assert_eq!(client.read()["push"]["unsubscribe"]["code"], 2501);
-    let subs = json!({"room": {"left_ms": 50}});
-    let mut client = let_in(&node, &json!({"user": "9", "subs": subs}));
-    fail_often();
-    node.grant(node.asked(), AskAnswer::Unavailable);
-    assert_eq!(client.close_code(), 3006);
-}
-
     assert_eq!(node.sum(|shard| shard.application_errors.value()), 1);
 }
 

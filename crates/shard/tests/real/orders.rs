@@ -3,8 +3,9 @@
 use super::client::{Client, PATH};
 use super::node::{Driver, Node, Options};
 use myriad_shard::{
-    ApplicationClose, ChannelOptions, ClientId, ClientOptions, CloseReason, ConnectionQuestion,
-    Deed, Described, MetaFilter, Namespaces, OrderDone, Payload, PersonalChannel, Refreshed, Right,
+    Access, ApplicationClose, Ask, AskAnswer, ChannelOptions, ChannelProxies, ClientId,
+    ClientOptions, CloseReason, ConnectGrant, ConnectionQuestion, Deed, Described, MetaFilter,
+    Namespaces, OrderDone, Payload, PersonalChannel, Question, RefreshGrant, Refreshed, Right,
     ServerSubscribe, SubscribeGrant, Users, Whose,
 };
 use serde_json::{Value, json};
@@ -17,6 +18,10 @@ on_both_drivers!(
     one_client_goes_and_others_are_kept,
     anonymous_clients_are_found_by_looking_at_all,
     a_large_user_goes_in_slices_and_nothing_waits,
+    a_client_whose_connect_is_asked_about_goes_with_the_answer,
+    what_is_ordered_while_a_client_connects_is_done_when_it_has,
+    a_subscription_that_is_asked_about_does_not_outlast_an_order,
+    a_refresh_that_is_asked_about_does_not_replace_an_order,
     a_client_is_subscribed_and_unsubscribed,
     a_subscription_that_is_being_made_ends_behind_its_answer,
     what_was_missed_follows_the_push_of_a_subscription,
@@ -201,6 +206,200 @@ fn a_large_user_goes_in_slices_and_nothing_waits(driver: Driver) {
         assert_eq!(client.close_code(), 4000);
     }
     node.settle(|node| node.sum(|shard| shard.connections.value()) == 0);
+}
+
+/// The application says who connects, and answers when the test wants it to.
+fn asking() -> Options {
+    let proxies = ChannelProxies {
+        subscribe: Some("default".into()),
+        ..ChannelProxies::default()
+    };
+    let channel = ChannelOptions {
+        proxies,
+        ..ChannelOptions::default()
+    };
+    Options {
+        access: Access {
+            connect_proxy: true,
+            refresh_proxy: true,
+            ..Access::default()
+        },
+        namespaces: Namespaces::new(channel, []),
+        holds_asks: true,
+        ..Options::default()
+    }
+}
+
+/// A client whose connect command waits for the application.
+fn knock(node: &Node) -> (Client, Ask) {
+    let mut client = Client(node.connect(PATH));
+    client.send(&json!({"id": 1, "connect": {}}));
+    (client, node.asked())
+}
+
+fn let_in(node: &Node, ask: Ask, user: Option<&str>, channels: &[&str]) {
+    let subscriptions = channels.iter().map(|channel| {
+        let channel = Arc::<str>::from(*channel);
+        (channel, SubscribeGrant::default())
+    });
+    let grant = ConnectGrant {
+        user: user.map(Into::into),
+        subscriptions: subscriptions.collect(),
+        ..ConnectGrant::default()
+    };
+    node.grant(ask, AskAnswer::Connect(Box::new(grant)));
+}
+
+fn a_client_whose_connect_is_asked_about_goes_with_the_answer(driver: Driver) {
+    let node = Node::start(driver, asking());
+    let waiting: Vec<_> = (0..8).map(|_| knock(&node)).collect();
+    let kept = waiting[7].1.asker().client;
+    let orders = [
+        (whose("42"), 4001),
+        (
+            Whose {
+                users: Users::Anonymous,
+                ..Whose::default()
+            },
+            4002,
+        ),
+        (
+            Whose {
+                kept: vec![kept],
+                ..whose("43")
+            },
+            4003,
+        ),
+        (
+            Whose {
+                client: Some(waiting[4].1.asker().client),
+                ..whose("44")
+            },
+            4004,
+        ),
+    ];
+    for (whose, code) in orders {
+        assert_eq!(done(&node.order(whose, disconnect(code, ""))), (0, 0));
+    }
+    // Nobody needs to know the user of a client that is named, nor of all.
+    let one = Whose {
+        client: Some(waiting[6].1.asker().client),
+        ..Whose::default()
+    };
+    assert_eq!(done(&node.order(one, disconnect(4005, ""))), (1, 0));
+    let users = [
+        Some("42"),
+        None,
+        Some("43"),
+        Some("44"),
+        Some("44"),
+        Some("9"),
+        Some("9"),
+        Some("43"),
+    ];
+    let codes = [4001, 4002, 4003, 0, 4004, 0, 4005, 0];
+    let mut connected = Vec::new();
+    for ((mut client, ask), (user, code)) in waiting.into_iter().zip(users.into_iter().zip(codes)) {
+        let_in(&node, ask, user, &["room"]);
+        if code == 0 {
+            assert!(client.read()["connect"]["client"].is_string());
+            connected.push(client);
+        } else {
+            assert_eq!(client.close_code(), code);
+        }
+    }
+    // What was asked about after the order is the application's business.
+    let (mut client, ask) = knock(&node);
+    let_in(&node, ask, Some("42"), &[]);
+    assert!(client.read()["connect"]["client"].is_string());
+    let (mut client, _ask) = knock(&node);
+    assert_eq!(
+        done(&node.order(Whose::default(), disconnect(4006, ""))),
+        (5, 0)
+    );
+    assert_eq!(client.close_code(), 4006);
+}
+
+fn what_is_ordered_while_a_client_connects_is_done_when_it_has(driver: Driver) {
+    let node = Node::start(driver, asking());
+    let (mut client, ask) = knock(&node);
+    node.order(whose("42"), Deed::Unsubscribe(Some("a".into())));
+    node.order(whose("42"), Deed::Subscribe(Box::new(subscribe("c"))));
+    let refresh = |refreshed| Deed::Refresh {
+        refreshed,
+        info: None,
+    };
+    let hour = Refreshed::For(Some(Duration::from_secs(3600)));
+    node.order(whose("42"), refresh(hour));
+    node.order(whose("43"), refresh(Refreshed::Expired));
+    let_in(&node, ask, Some("42"), &["a", "b"]);
+    let subs = client.read()["connect"]["subs"].clone();
+    assert_eq!(subs, json!({"a": {}, "b": {}}));
+    let mut pushes: Vec<Value> = (0..3).map(|_| client.read()["push"].take()).collect();
+    pushes.sort_by_key(|push| push["channel"].as_str().map(str::to_owned));
+    assert!(pushes[0]["refresh"].is_object(), "{pushes:?}");
+    assert_eq!(pushes[1]["unsubscribe"]["code"], 2000, "{pushes:?}");
+    assert_eq!(pushes[2]["channel"], "c");
+    assert!(pushes[2]["subscribe"].is_object(), "{pushes:?}");
+    let (mut client, ask) = knock(&node);
+    node.order(whose("43"), refresh(Refreshed::Expired));
+    let_in(&node, ask, Some("43"), &[]);
+    assert_eq!(client.close_code(), 3005);
+}
+
+fn a_subscription_that_is_asked_about_does_not_outlast_an_order(driver: Driver) {
+    let node = Node::start(driver, asking());
+    let (mut client, ask) = knock(&node);
+    let_in(&node, ask, Some("42"), &[]);
+    assert_eq!(client.read()["id"], 1);
+    let mut ask_for = |id: u32, channel: &str, order: Option<Deed>| {
+        client.send(&json!({"id": id, "subscribe": {"channel": channel}}));
+        let ask = node.asked();
+        if let Some(deed) = order {
+            node.order(whose("42"), deed);
+        }
+        node.grant(ask, AskAnswer::Subscribe(Box::default()));
+        loop {
+            let told = client.read();
+            if told["id"] == id {
+                return told["error"]["code"].as_u64().unwrap_or(0);
+            }
+            assert_eq!(told["push"]["unsubscribe"]["code"], 2000, "{told}");
+        }
+    };
+    let unsubscribe = |channel: &str| Some(Deed::Unsubscribe(Some(channel.into())));
+    assert_eq!(ask_for(2, "a", unsubscribe("a")), 103);
+    assert_eq!(ask_for(3, "a", unsubscribe("b")), 0);
+    assert_eq!(ask_for(4, "b", Some(Deed::Unsubscribe(None))), 103);
+    assert_eq!(ask_for(5, "b", None), 0);
+}
+
+fn a_refresh_that_is_asked_about_does_not_replace_an_order(driver: Driver) {
+    let node = Node::start(driver, asking());
+    let (mut client, ask) = knock(&node);
+    let grant = ConnectGrant {
+        user: Some("42".into()),
+        expires_in: Some(Duration::from_millis(50)),
+        ..ConnectGrant::default()
+    };
+    node.grant(ask, AskAnswer::Connect(Box::new(grant)));
+    assert_eq!(client.read()["id"], 1);
+    let ask = node.asked();
+    let short = Refreshed::For(Some(Duration::from_millis(50)));
+    let deed = Deed::Refresh {
+        refreshed: short,
+        info: None,
+    };
+    node.order(whose("42"), deed);
+    let goes_on = RefreshGrant {
+        refreshed: Refreshed::For(None),
+        info: None,
+        meta: None,
+    };
+    node.grant(ask, AskAnswer::Refresh(Box::new(goes_on)));
+    assert!(client.read()["push"]["refresh"].is_object());
+    let ask = node.asked();
+    assert!(matches!(ask.question(), Question::Refresh { .. }));
 }
 
 fn a_client_is_subscribed_and_unsubscribed(driver: Driver) {

@@ -99,6 +99,7 @@ impl<'a> Request<'a> for Subscribe<'a> {
                 info: information(self.info, self.b64info.as_deref())?,
                 data: payload(self.data, self.b64data.as_deref())?,
                 overrides,
+                token: None,
             },
             since: since.map(|since| (since.offset, since.epoch)),
         };

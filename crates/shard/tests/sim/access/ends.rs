@@ -75,6 +75,9 @@ impl Client {
     /// Whether a right may be missing.
     fn may_be_denied(&self, asked: &Asked, said: Option<&Said>, facts: &mut Facts) -> bool {
         facts.note("access: a right is missing");
+        if self.may_have_changed(asked, facts) {
+            return true;
+        }
         match (asked.what, &asked.token) {
             // The rules have changed, or it was unsubscribed, while the control plane was asked.
             (What::SubRefresh(room), _) if !self.visits.contains_key(&room) => true,
@@ -96,6 +99,22 @@ impl Client {
             }),
             _ => false,
         }
+    }
+
+    /// Whether the application may have ended what a command asks for, or revoked its token, while the command waited.
+    fn may_have_changed(&self, asked: &Asked, facts: &Facts) -> bool {
+        let token = asked.token.as_ref();
+        let is_revoked = token.and_then(|token| facts.revoked_at.get(&token.id));
+        let may_be_revoked = is_revoked.is_some_and(|at| *at >= asked.at);
+        let What::Subscribe(room) = asked.what else {
+            return may_be_revoked;
+        };
+        let ends = |order: &Issued| {
+            let is_of_room =
+                matches!(order.wanted, Wanted::Unsubscribe(of) if of.is_none_or(|of| of == room));
+            is_of_room && order.at >= asked.at && order.may_be_for(self)
+        };
+        may_be_revoked || facts.orders.iter().any(ends)
     }
 
     /// Whether it may have a subscription, or may be about to get one.

@@ -45,7 +45,7 @@ pub(crate) struct Issued {
     pub(crate) wanted: Wanted,
     whose: Whose,
     /// When it was given.
-    at: u64,
+    pub(crate) at: u64,
     /// Who had connected by then.
     targets: Vec<Target>,
     /// Answers that are missing.
@@ -262,6 +262,11 @@ impl Facts {
             }
             let told = self.closes.get(&order.code()).copied().unwrap_or(0);
             assert!(told <= order.done, "{told} were told of {order:?}");
+        }
+        // Whoever was connecting with a token that was revoked meanwhile has not come in.
+        for client in clients.iter().filter(|client| client.is_connected()) {
+            let is_revoked = client.token_id > 0 && self.revoked.contains(client.token_id);
+            assert!(!is_revoked, "a revoked token counts: {client:?}");
         }
         self.refreshed_since = self.now;
     }

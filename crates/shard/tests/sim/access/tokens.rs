@@ -97,11 +97,16 @@ impl Token {
         }
     }
 
-    pub(crate) fn connect_grant(&self) -> ConnectGrant {
+    /// By which it can be revoked.
+    fn identity(&self) -> Option<Arc<TokenIdentity>> {
         let identity = TokenIdentity {
             id: Some(self.id.to_string().into()),
             issued_at: None,
         };
+        (self.id > 0).then(|| Arc::new(identity))
+    }
+
+    pub(crate) fn connect_grant(&self) -> ConnectGrant {
         let granted = |&room: &usize| {
             let grant = SubscribeGrant {
                 expires_in: time_left(self.sub_ttl),
@@ -117,7 +122,7 @@ impl Token {
             data: Some(json_of(self.serial)),
             subscriptions: self.subs.iter().map(granted).collect(),
             meta: None,
-            token: (self.id > 0).then(|| Arc::new(identity)),
+            token: self.identity(),
         }
     }
 
@@ -126,6 +131,7 @@ impl Token {
             expires_in: time_left(self.ttl),
             info: None,
             data: Some(json_of(self.serial)),
+            token: self.identity(),
             ..SubscribeGrant::default()
         }
     }
@@ -194,5 +200,10 @@ impl Tokens for Revoked {
         }
         let judged = self.judge_for(&token, channel, user);
         Verdict::Now(judged.map(|()| token.subscribe_grant()))
+    }
+
+    fn is_revoked(&self, token: &TokenIdentity, _user: &str) -> bool {
+        let id = token.id.as_deref().and_then(|id| id.parse().ok());
+        id.is_some_and(|id| self.contains(id))
     }
 }

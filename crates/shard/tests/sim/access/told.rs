@@ -53,7 +53,10 @@ impl Client {
                 Item::Frame { opcode: 8, payload } => {
                     let code = close_of(&payload).map_or(0, |(code, _)| code);
                     self.close = Some(code);
-                    *facts.closes.entry(code).or_default() += 1;
+                    // Who has not been told that it is connected may be ended behind the order, with the answer to its command.
+                    if self.name.is_some() {
+                        *facts.closes.entry(code).or_default() += 1;
+                    }
                 }
                 Item::Frame { opcode, .. } => panic!("a frame of opcode {opcode}"),
             }
