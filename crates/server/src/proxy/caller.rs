@@ -3,15 +3,16 @@
 //! A bounded number of calls is under way, and a bounded number waits for a place ([`Places`]). A proxy whose application fails again and
 //! again is left alone for a while ([`Circuit`]). What the application sends is bounded in time and in bytes.
 
-use super::circuit::{Change, Circuit};
+use super::circuit::{Change, Circuit, Sign, Who};
 use super::metrics::{Counted, Outcome, ProxyCounts};
 use super::names::{Names, ask_system};
 use super::places::{Bounds, NoPlace, Place, Places};
 use super::settings::{Asks, ProxySettings};
 use super::tls::{Tls, innermost};
 use axum::http::{HeaderMap, StatusCode};
-use myriad_shard::{ClientId, Refusal};
+use myriad_shard::{AskingClient, ClientId, Refusal};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -91,18 +92,19 @@ impl CallFault {
         }
     }
 
-    /// Whether it says that the application as a whole is not well. A client can provoke the other faults with what it sends, and
-    /// must not be able to cut off everybody else by it.
-    fn opens_circuit(&self) -> bool {
+    /// What it says of the application as a whole. A client can provoke all but one of the faults with what it sends, and must not
+    /// be able to cut off everybody else by it.
+    fn sign(&self) -> Sign {
         match self {
-            Self::Timeout(_) | Self::Unreachable(_) | Self::Broken(_) => true,
-            Self::Status(status) => matches!(
-                *status,
+            Self::Unreachable(_) => Sign::Down,
+            Self::Timeout(_) | Self::Broken(_) => Sign::Doubtful,
+            Self::Status(status) => match *status {
                 StatusCode::BAD_GATEWAY
-                    | StatusCode::SERVICE_UNAVAILABLE
-                    | StatusCode::GATEWAY_TIMEOUT
-            ),
-            Self::Busy | Self::Share | Self::CircuitOpen | Self::TooLarge(_) => false,
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::GATEWAY_TIMEOUT => Sign::Doubtful,
+                _ => Sign::Well,
+            },
+            Self::Busy | Self::Share | Self::CircuitOpen | Self::TooLarge(_) => Sign::Well,
         }
     }
 }
@@ -173,22 +175,28 @@ impl Proxy {
     /// fault is neither counted nor logged yet.
     pub(super) async fn call(
         &self,
-        client: ClientId,
+        asker: &AskingClient,
         request: impl FnOnce() -> (HeaderMap, Vec<u8>),
     ) -> Result<Called, CallFault> {
+        let who = who(asker);
         // Before the wait as well: nobody waits for what will fail at once.
-        if self.circuit.is_open(Instant::now()) {
+        if self.circuit.is_open(who, Instant::now()) {
             return Err(CallFault::CircuitOpen);
         }
-        let _place = self.place(client).await?;
+        let _place = self.place(asker.client).await?;
         let (headers, body) = request();
         // In a box of its own, because thousands of calls may wait for a place and need little memory until they have it.
-        Box::pin(self.attempt(headers, body)).await
+        Box::pin(self.attempt(who, headers, body)).await
     }
 
-    async fn attempt(&self, headers: HeaderMap, body: Vec<u8>) -> Result<Called, CallFault> {
+    async fn attempt(
+        &self,
+        who: Who,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<Called, CallFault> {
         let begun = Instant::now();
-        let attempt = self.circuit.begin(begun);
+        let attempt = self.circuit.begin(who, begun);
         let attempt = attempt.map_err(|_| CallFault::CircuitOpen)?;
         self.show_circuit();
         let _under_way = Counted::new(&self.counts.under_way);
@@ -202,8 +210,8 @@ impl Proxy {
             if called.is_ok() { "answered" } else { "failed" },
             begun.elapsed()
         );
-        let is_well = !matches!(&called, Err(fault) if fault.opens_circuit());
-        let change = attempt.end(is_well, Instant::now());
+        let sign = called.as_ref().map_or_else(CallFault::sign, |_| Sign::Well);
+        let change = attempt.end(sign, Instant::now());
         self.show_circuit();
         if let Some(change) = change {
             self.log_change(change, called.as_ref().err());
@@ -276,6 +284,16 @@ impl Proxy {
             tracing::warn!("{name}: {call} failed: {fault}{more}");
         }
     }
+}
+
+/// All clients of a user are one: he may have many.
+fn who(asker: &AskingClient) -> Who {
+    let mut hasher = DefaultHasher::new();
+    match &asker.user {
+        Some(user) => user.hash(&mut hasher),
+        None => asker.client.hash(&mut hasher),
+    }
+    Who(hasher.finish())
 }
 
 async fn read(mut response: reqwest::Response, bytes_max: usize) -> Result<Vec<u8>, CallFault> {

@@ -403,7 +403,7 @@ async fn call(
     // The client sent bytes, and the operator's application reads JSON.
     let fields = fields.map_err(|NotJson| refused(ErrorCode::BadRequest))?;
     let request = || (headers(proxy.settings(), asker), fields.body());
-    match proxy.call(asker.client, request).await {
+    match proxy.call(asker, request).await {
         Ok(Called::Body(body)) => Ok(body),
         Ok(Called::Refused(refusal)) => Err(counted_refusal(proxy, refusal)),
         Err(CallFault::Share) => {

@@ -25,7 +25,15 @@ pub(super) async fn call(proxy: &Proxy) -> Result<Called, CallFault> {
 
 async fn call_of(proxy: &Proxy, client: u128) -> Result<Called, CallFault> {
     let request = || (HeaderMap::new(), b"{}".to_vec());
-    proxy.call(ClientId(client.to_be_bytes()), request).await
+    proxy.call(&anonymous(client), request).await
+}
+
+fn anonymous(client: u128) -> AskingClient {
+    AskingClient {
+        client: ClientId(client.to_be_bytes()),
+        user: None,
+        ..asker()
+    }
 }
 
 /// An address where nobody listens.
@@ -465,6 +473,35 @@ fn what_a_client_can_provoke_opens_no_circuit() {
 }
 
 #[test]
+fn one_client_that_makes_an_application_slow_opens_no_circuit_for_others() {
+    run(async {
+        let app = App::start(|seen| match &*seen.body {
+            "slow" => Act::Silent,
+            _ => Act::Answer("{}".into()),
+        })
+        .await;
+        let proxy = proxy(ProxySettings {
+            timeout: Duration::from_millis(5),
+            ..settings(app.address)
+        });
+        let slow = || (HeaderMap::new(), b"slow".to_vec());
+        let client = |client, user: Option<&str>| AskingClient {
+            user: user.map(Into::into),
+            ..anonymous(client)
+        };
+        for nth in 0..30 {
+            // One that is nobody, and a user with many connections.
+            for asker in [client(1, None), client(100 + nth, Some("42"))] {
+                let called = proxy.call(&asker, slow).await;
+                assert!(matches!(called, Err(CallFault::Timeout(_))), "{called:?}");
+            }
+        }
+        assert_eq!(proxy.counts().circuit.get(), 0);
+        assert!(call(&proxy).await.is_ok());
+    });
+}
+
+#[test]
 fn a_gateway_without_application_opens_the_circuit() {
     run(async {
         let app = App::always(Act::Status(502)).await;
@@ -485,8 +522,9 @@ fn a_call_that_was_given_up_frees_its_place() {
             calls_max: 1,
             ..settings(app.address)
         });
+        let asker = anonymous(0);
         tokio::select! {
-            _ = proxy.call(ClientId([0; 16]), || (HeaderMap::new(), b"silent".to_vec())) => panic!("an answer"),
+            _ = proxy.call(&asker, || (HeaderMap::new(), b"silent".to_vec())) => panic!("an answer"),
             () = until(|| app.seen().len() == 1) => {}
         }
         assert_eq!(proxy.counts().under_way.get(), 0);
