@@ -136,12 +136,17 @@ impl Authority {
         }
     }
 
-    /// The key that a token asks for, from the configuration or from an endpoint.
-    async fn public_key(&self, rules: &Rules, parts: &Parts<'_>) -> Result<PublicKey, Fault> {
+    /// The key that a token asks for, from the configuration or from an endpoint: then with the URL of its set.
+    async fn public_key(
+        &self,
+        rules: &Rules,
+        parts: &Parts<'_>,
+    ) -> Result<(PublicKey, Option<String>), Fault> {
         let invalid = |cause| Fault::Token(TokenFault::Invalid(cause));
         let Some(endpoint) = &rules.endpoint else {
             let key = rules.keys.public(parts.algorithm).cloned();
-            return key.ok_or_else(|| invalid(NO_KEY));
+            let key = key.ok_or_else(|| invalid(NO_KEY));
+            return key.map(|key| (key, None));
         };
         let name = parts.key_id.as_deref().ok_or_else(|| invalid(NO_KEY_ID))?;
         let url = match endpoint.fixed() {
@@ -153,7 +158,7 @@ impl Authority {
             }
         };
         match self.key_sets.key(&url, name, parts.algorithm).await {
-            Ok(key) => Ok(key),
+            Ok(key) => Ok((key, Some(url))),
             Err(KeyFault::Unknown) => Err(invalid(
                 "jwks_public_endpoint has no key with the kid of the token for its algorithm",
             )),
@@ -174,10 +179,15 @@ impl Authority {
             Signature::Bad(cause) => return Err(TokenFault::Invalid(cause).into()),
             Signature::Later => {}
         }
-        let key = self.public_key(rules.of(kind), parts).await?;
+        let (key, url) = self.public_key(rules.of(kind), parts).await?;
         let verified = self.pool.verify(key, token, parts.signature.clone()).await;
         match verified {
-            Ok(true) => Ok(()),
+            Ok(true) => {
+                if let Some(url) = url {
+                    self.key_sets.verified(&url);
+                }
+                Ok(())
+            }
             Ok(false) => Err(TokenFault::Invalid(WRONG_SIGNATURE).into()),
             Err(_) => Err(Fault::Unavailable),
         }

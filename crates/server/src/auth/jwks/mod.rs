@@ -3,6 +3,9 @@
 //! A set is fetched when it is needed first and then once an hour. A token with a key that a set does not have makes the
 //! server fetch it again: that is how new keys come. However many tokens wait, there is one request for a set at a time, and
 //! some seconds between two. While an endpoint is down the last set stays for a day.
+//!
+//! Where the URL depends on the token, strangers can make URLs up. A set is *proven* when a token's signature was good by one of its
+//! keys. Sets that are not have places of their own, so whatever strangers present pushes out no proven one.
 
 mod endpoint;
 mod fetch;
@@ -30,10 +33,12 @@ const REFRESH_AFTER: Duration = Duration::from_mins(50);
 const KEPT: Duration = Duration::from_hours(24);
 /// Time between two requests for one set.
 const PAUSE: Duration = Duration::from_secs(3);
-/// Sets in memory. There are several only where the URL depends on the token.
-const SETS_MAX: usize = 16;
-/// A set that was not used for so long makes room for another one.
-const IDLE: Duration = Duration::from_hours(1);
+/// Sets in memory that have verified a token. There are several only where the URL depends on the token. The one that was not used
+/// for the longest time makes room for another.
+const PROVEN_MAX: usize = 64;
+/// Sets that have not verified a token, or that could not be fetched. Each stays for [`PAUSE`] at least, and is not fetched again
+/// meanwhile: strangers can make the server send so many requests in that time.
+const UNPROVEN_MAX: usize = 16;
 /// Tokens that wait for a request.
 const WAITING_MAX: usize = 256;
 
@@ -79,7 +84,10 @@ struct State {
     last: Option<(Instant, bool)>,
     /// Open as long as a request is on its way.
     flight: Option<watch::Receiver<()>>,
+    /// When it verified a token last, or when it was made.
     used_at: Instant,
+    /// It has verified a token, or the configuration names it.
+    is_proven: bool,
 }
 
 impl std::fmt::Debug for KeySets {
@@ -133,10 +141,39 @@ impl KeySets {
     /// Begins to fetch a set, so that it is there when the first token comes.
     pub(super) fn warm_up(&self, url: &str) {
         if let Some(cached) = self.cached(url, Instant::now()) {
+            self.prove(&cached);
             let mut state = locked(&cached.state);
             if state.set.is_none() {
                 drop(self.fly(&cached, &mut state));
             }
+        }
+    }
+
+    /// A token's signature was good by a key of the set at this URL.
+    pub(super) fn verified(&self, url: &str) {
+        let cached = locked(&self.sets).get(url).cloned();
+        if let Some(cached) = cached {
+            self.prove(&cached);
+        }
+    }
+
+    fn prove(&self, cached: &Arc<Cached>) {
+        let mut state = locked(&cached.state);
+        state.used_at = Instant::now();
+        let was_proven = std::mem::replace(&mut state.is_proven, true);
+        drop(state);
+        if was_proven {
+            return;
+        }
+        let mut sets = locked(&self.sets);
+        let proven = sets.values().filter(|one| locked(&one.state).is_proven);
+        if proven.clone().count() <= PROVEN_MAX {
+            return;
+        }
+        let others = proven.filter(|one| !Arc::ptr_eq(one, cached));
+        let oldest = others.min_by_key(|one| locked(&one.state).used_at);
+        if let Some(url) = oldest.map(|one| one.url.clone()) {
+            sets.remove(&url);
         }
     }
 
@@ -179,7 +216,6 @@ impl KeySets {
         now: Instant,
     ) -> Glance {
         let mut state = locked(&cached.state);
-        state.used_at = now;
         let has_just_failed =
             matches!(state.last, Some((at, false)) if now.duration_since(at) < PAUSE);
         let is_down = matches!(state.last, Some((_, false)));
@@ -221,22 +257,19 @@ impl KeySets {
         flight
     }
 
-    /// The set at a URL, perhaps without keys yet. None if there are too many.
+    /// The set at a URL, perhaps without keys yet. None if there are too many that nobody has proven.
     fn cached(&self, url: &str, now: Instant) -> Option<Arc<Cached>> {
         let mut sets = locked(&self.sets);
         if let Some(cached) = sets.get(url) {
             return Some(Arc::clone(cached));
         }
-        if sets.len() >= SETS_MAX {
-            // URLs that never brought a set were perhaps made up by strangers. They go first, though not at once, so that
-            // strangers cannot make the server send any number of requests. Sets in use never go.
-            let least = sets
-                .values()
-                .filter(|cached| cached.may_go(now))
-                .min_by_key(|cached| {
-                    let state = locked(&cached.state);
-                    (state.set.is_some(), state.used_at)
-                })?;
+        let unproven = sets.values().filter(|one| !locked(&one.state).is_proven);
+        if unproven.clone().count() >= UNPROVEN_MAX {
+            // First those that have no set: perhaps there is nothing at their URLs.
+            let least = unproven.filter(|one| one.may_go(now)).min_by_key(|one| {
+                let state = locked(&one.state);
+                (state.set.is_some(), state.used_at)
+            })?;
             let url = least.url.clone();
             sets.remove(&url);
         }
@@ -247,6 +280,7 @@ impl KeySets {
                 last: None,
                 flight: None,
                 used_at: now,
+                is_proven: false,
             }),
         });
         sets.insert(url.into(), Arc::clone(&cached));
@@ -255,14 +289,20 @@ impl KeySets {
 }
 
 impl Cached {
+    /// The URL for the log: its query, and a password, may be secret.
+    fn shown(&self) -> &str {
+        let end = self.url.find(['?', '#']).unwrap_or(self.url.len());
+        match &self.url[..end] {
+            url if url.contains('@') => "an endpoint with a password",
+            url => url,
+        }
+    }
+
+    /// Whether it may make room for another one: its request has ended, and not just now.
     fn may_go(&self, now: Instant) -> bool {
         let state = locked(&self.state);
-        let is_idle = now.duration_since(state.used_at) >= IDLE;
-        let has_failed = state.set.is_none()
-            && state
-                .last
-                .is_some_and(|(at, _)| now.duration_since(at) >= PAUSE);
-        state.flight.is_none() && (has_failed || is_idle)
+        let ended = state.last.map(|(at, _)| now.duration_since(at));
+        state.flight.is_none() && ended.is_some_and(|time| time >= PAUSE)
     }
 
     fn land(&self, fetched: Result<Set, fetch::FetchError>, counts: &Fetches) {
@@ -279,7 +319,7 @@ impl Cached {
                     .as_ref()
                     .is_none_or(|(old, _)| old.names() != set.names());
                 if is_new || !was_up {
-                    tracing::info!("keys for tokens from {}: {:?}", self.url, set.names());
+                    tracing::info!("keys for tokens from {}: {:?}", self.shown(), set.names());
                 }
                 state.set = Some((Arc::new(set), now));
             }
@@ -294,7 +334,7 @@ impl Cached {
                     };
                     tracing::warn!(
                         "cannot fetch keys for tokens from {}: {error}; {old}",
-                        self.url
+                        self.shown()
                     );
                 }
             }

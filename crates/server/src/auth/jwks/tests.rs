@@ -175,27 +175,69 @@ async fn a_request_goes_on_when_nobody_waits_any_more() {
     assert_eq!(plan.requests(), 1);
 }
 
+fn count(sets: &KeySets) -> usize {
+    locked(&sets.sets).len()
+}
+
 #[tokio::test(start_paused = true)]
-async fn made_up_urls_do_not_push_out_sets_in_use() {
+async fn made_up_urls_do_not_push_out_sets_that_are_proven() {
     let (sets, plan) = sets(Some(&["a"]));
     ask(&sets, "a").await.unwrap();
+    sets.verified(URL);
+    // Nobody uses it for hours, while strangers make up names; some of them bring sets.
+    for round in 0..100 {
+        plan.then((round % 2 == 0).then_some(&["a"]));
+        for nth in 0..2 * UNPROVEN_MAX {
+            let url = format!("https://keys.example/{round}/{nth}");
+            let _ = sets.key(&url, "a", Algorithm::Ed25519).await;
+            assert!(count(&sets) <= UNPROVEN_MAX + 1);
+        }
+        sleep(Duration::from_mins(2)).await;
+    }
+    let before = plan.requests();
     plan.then(None);
+    ask(&sets, "a").await.unwrap();
+    assert!(plan.requests() <= before + 1, "it was there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn made_up_urls_make_few_requests_and_leave_room_for_new_ones() {
+    let (sets, plan) = sets(None);
     let mut refused = 0;
-    for nth in 0..3 * SETS_MAX {
+    for nth in 0..3 * UNPROVEN_MAX {
         let url = format!("https://keys.example/{nth}");
         let before = plan.requests();
         let found = sets.key(&url, "a", Algorithm::Ed25519).await;
         assert_eq!(found.err(), Some(KeyFault::Unavailable));
         refused += usize::from(plan.requests() == before);
-        assert!(locked(&sets.sets).len() <= SETS_MAX);
     }
-    assert!(refused > SETS_MAX, "{refused}");
-    ask(&sets, "a").await.unwrap();
-    // Those that never brought a set make room after a while.
+    assert!(refused > UNPROVEN_MAX, "{refused}");
+    // One that has just failed is not asked again.
+    let before = plan.requests();
+    let again = sets.key("https://keys.example/0", "a", Algorithm::Ed25519);
+    assert!(again.await.is_err());
+    assert_eq!(plan.requests(), before);
     sleep(PAUSE).await;
     plan.then(Some(&["a"]));
     let found = sets.key("https://keys.example/new", "a", Algorithm::Ed25519);
     assert!(found.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_proven_sets_the_one_that_was_not_used_for_longest_makes_room() {
+    let (sets, _plan) = sets(Some(&["a"]));
+    sets.warm_up(URL);
+    for nth in 0..PROVEN_MAX {
+        sleep(PAUSE).await;
+        let url = format!("https://keys.example/{nth}");
+        sets.key(&url, "a", Algorithm::Ed25519).await.unwrap();
+        sets.verified(URL);
+        sets.verified(&url);
+    }
+    assert_eq!(count(&sets), PROVEN_MAX);
+    let is_there = |url: &str| locked(&sets.sets).contains_key(url);
+    assert!(is_there(URL) && !is_there("https://keys.example/0"));
+    assert!(is_there("https://keys.example/1"));
 }
 
 #[tokio::test(start_paused = true)]
