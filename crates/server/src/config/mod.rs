@@ -34,7 +34,7 @@ pub use proxy_tables::{
     ChannelProxyTable, ClientProxyTable, ProxyHttpTable, ProxyTable, RpcNamespaceTable,
     RpcPingTable, RpcTable, TransformDisconnectTable, TransformErrorTable, TransformTable,
 };
-pub use secrets::SecretText;
+pub use secrets::{SecretText, UrlText};
 pub use sources::Sources;
 pub use tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable};
 pub use tokens::TokenTable;

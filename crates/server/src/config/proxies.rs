@@ -4,6 +4,7 @@ use super::namespaces::is_namespace;
 use super::proxy_tables::{
     ProxyHttpTable, ProxyTable, RpcNamespaceTable, RpcTable, TransformTable,
 };
+use super::secrets::shown_url;
 use super::tables::{ChannelTable, ClientTable, NamespaceTable};
 use super::{ConfigError, Options, refuse};
 use crate::proxy::{
@@ -178,9 +179,7 @@ fn parse_endpoint(field: String, text: &str) -> Result<reqwest::Url, ConfigError
         }
         Ok(_) | Err(_) => "write an address that begins with http:// or https://",
     };
-    // What is before an @ may be a password.
-    let shown = if text.contains('@') { "(hidden)" } else { text };
-    Err(refuse(field, format!("{shown:?}"), advice))
+    Err(refuse(field, shown_url(text), advice))
 }
 
 fn header_name(field: &str, text: &str) -> Result<HeaderName, ConfigError> {

@@ -3,6 +3,7 @@
 use super::ConfigError;
 use serde::Deserialize;
 use std::fmt;
+use std::ops::Deref;
 use std::path::Path;
 
 /// A secret as written. Its `Debug` output says only whether there is one.
@@ -33,10 +34,54 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// Keys whose values are secrets end like this, written with `-` or `_`.
-const SECRETS: [&str; 5] = ["secret_key", "api_key", "private_key", "secret", "key_pem"];
+/// A URL as written. Its `Debug` output leaves out what may be secret.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct UrlText(String);
+
+impl From<String> for UrlText {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl Deref for UrlText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for UrlText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shown_url(self))
+    }
+}
+
+/// Keys whose values are secrets end like this, written with `-` or `_`. URLs may have a password or a secret in their query.
+const SECRETS: [&str; 7] = [
+    "secret_key",
+    "api_key",
+    "private_key",
+    "secret",
+    "key_pem",
+    "url",
+    "endpoint",
+];
 /// A table whose keys are the operator's, such as `Authorization`. All of them may be secrets.
 const STATIC_HEADERS: &str = "static_headers";
+
+/// A URL as an error may repeat it: without a password, and without what is behind `?` or `#`.
+pub(super) fn shown_url(text: &str) -> String {
+    if text.contains('@') {
+        return "(hidden)".into();
+    }
+    match text.find(['?', '#']) {
+        Some(end) => format!("\"{}...(hidden)\"", text[..=end].escape_debug()),
+        None => format!("{text:?}"),
+    }
+}
 
 /// An error of the TOML parser at a secret, without the line that it would repeat.
 pub(super) fn hidden(error: &toml::de::Error, text: &str, path: &Path) -> Option<ConfigError> {
@@ -70,7 +115,9 @@ pub(super) fn hidden(error: &toml::de::Error, text: &str, path: &Path) -> Option
 
 #[cfg(test)]
 mod tests {
-    use crate::Options;
+    use super::super::written::Written;
+    use super::shown_url;
+    use crate::{Machine, Options};
     use std::path::Path;
 
     #[test]
@@ -88,6 +135,9 @@ mod tests {
             "[client.proxy.connect.http]\nstatic_headers = { X = \"sesame }",
             "[client.proxy.connect.http]\nstatic_headers.X = \"sesame",
             "[client.proxy.connect.http.tls]\nkey_pem = \"sesame",
+            "[client.proxy.connect]\nendpoint = \"http://a/?sesame",
+            "[[webhooks.endpoints]]\nurl = \"http://a/?sesame",
+            "[client.token]\njwks_public_endpoint = \"http://a/?sesame",
         ] {
             let error = Options::from_text(text, Path::new("f")).expect_err(text);
             let shown = format!("{error} {error:?}");
@@ -97,13 +147,56 @@ mod tests {
     }
 
     #[test]
+    fn an_error_about_a_url_does_not_repeat_its_query() {
+        assert_eq!(shown_url("ftp://a/b"), "\"ftp://a/b\"");
+        assert_eq!(shown_url("ftp://me:sesame@a/b"), "(hidden)");
+        for text in [
+            "[[webhooks.endpoints]]\nname = \"a\"\nurl = \"ftp://a/?sesame\"",
+            "[[webhooks.endpoints]]\nname = \"a\"\nurl = \"https://a/?sesame#b\"",
+            "[client.proxy.connect]\nenabled = true\nendpoint = \"ftp://a/?sesame\"",
+            "[rpc.proxy]\nendpoint = \"a/#sesame\"",
+            "[client.token]\njwks_public_endpoint = \"a?sesame\"",
+            "[client.token]\nhmac_secret_key = \"a\"\njwks_public_endpoint = \"https://a/?sesame\"",
+        ] {
+            let options = Options::from_text(text, Path::new("f")).expect(text);
+            let error = options.resolve(&Machine::here()).expect_err(text);
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("sesame"), "{shown}");
+            assert!(shown.contains("(hidden)"), "{shown}");
+        }
+    }
+
+    #[test]
     fn a_secret_is_not_in_debug_output() {
-        let text = "[client.token]\nhmac_secret_key = \"sesame\"";
-        let options = Options::from_text(text, Path::new("f")).unwrap();
-        let shown = format!("{options:?}");
-        assert!(
-            !shown.contains("sesame") && shown.contains("(hidden)"),
-            "{shown}"
-        );
+        for text in [
+            "[client.token]\nhmac_secret_key = \"sesame\"",
+            "[client.token]\njwks_public_endpoint = \"https://a/?sesame\"",
+            "[[webhooks.endpoints]]\nname = \"a\"\nurl = \"https://a/?sesame\"",
+            "[client.proxy.connect]\nenabled = true\nendpoint = \"https://a/?sesame\"",
+        ] {
+            let text = format!("anonymous = true\n{text}");
+            let options = Options::from_text(&text, Path::new("f")).unwrap();
+            let shown = format!("{options:?}");
+            assert!(!shown.contains("sesame"), "{shown}");
+            let config = options.resolve(&Machine::here()).unwrap();
+            let shown = format!("{config:?}");
+            assert!(!shown.contains("sesame"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_reload_does_not_say_what_a_url_was() {
+        let written = |url: &str| {
+            let text = format!(
+                "[[webhooks.endpoints]]\nname = \"a\"\nurl = {url:?}\n[client.token]\njwks_public_endpoint = {url:?}\n\
+                 [client.proxy.connect]\nendpoint = {url:?}"
+            );
+            Written::from_text(&text, Path::new("f")).unwrap()
+        };
+        let changes = written("https://a/?new").changes_since(&written("https://a/?old"));
+        assert_eq!(changes.len(), 3);
+        for change in changes {
+            assert!(change.sentence.ends_with(" changed"), "{change:?}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! `[client.token]` and `[client.subscription_token]`: keys for tokens, and what tokens must say.
 
 use super::secrets::SecretText;
+use super::secrets::{UrlText, shown_url};
 use super::tables::ClientTable;
 use super::{ConfigError, refuse};
 use crate::auth::{Demand, Endpoint, Keys, Rules, Secret, TokenRules, pem};
@@ -33,7 +34,7 @@ pub struct TokenTable {
     /// The key of EdDSA (Ed25519), as PEM.
     pub eddsa_public_key: String,
     /// Where other keys are, instead of these: a JWK Set.
-    pub jwks_public_endpoint: String,
+    pub jwks_public_endpoint: UrlText,
     /// A text that `aud` must have.
     pub audience: String,
     /// A pattern that one of `aud` must match.
@@ -177,11 +178,11 @@ impl TokenTable {
         let field = format!("{path}.jwks_public_endpoint");
         if self.has_keys() {
             let advice = "replaces the keys in the file; remove it or them";
-            return Err(refuse(field, format!("{url:?}"), advice));
+            return Err(refuse(field, shown_url(url), advice));
         }
         Endpoint::new(url, issuer, audience)
             .map(Some)
-            .map_err(|advice| refuse(field, format!("{url:?}"), advice))
+            .map_err(|advice| refuse(field, shown_url(url), advice))
     }
 
     fn keys(&self, path: &str) -> Result<Keys, ConfigError> {

@@ -1,11 +1,13 @@
 //! `[webhooks]`: who is told what happens, as written and as meant.
 
+use super::secrets::{UrlText, shown_url};
 use super::{ConfigError, SPAN_MAX, SecretText, refuse};
 use myriad_shard::{NoticeKind, NoticeSettings};
 use myriad_units::option::{Count, Span};
 use reqwest::Url;
 use serde::Deserialize;
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ pub struct WebhookEndpointTable {
     /// Its name in metrics and in the log.
     pub name: String,
     /// Where batches are posted.
-    pub url: String,
+    pub url: UrlText,
     /// What batches are signed with.
     pub secret: SecretText,
     /// The events it is told.
@@ -55,7 +57,7 @@ pub struct Webhooks {
 }
 
 /// Somebody who is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct WebhookEndpoint {
     /// Its name in metrics and in the log.
     pub name: Arc<str>,
@@ -77,6 +79,15 @@ pub struct WebhookEndpoint {
     pub retry_for: Duration,
     /// Events that wait. Past it the oldest is dropped.
     pub queue_size: usize,
+}
+
+/// Without the URL, which may be secret.
+impl fmt::Debug for WebhookEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookEndpoint")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Names of channels: one name, or with `*` at the end all that begin with it.
@@ -259,7 +270,7 @@ impl WebhookEndpointTable {
     }
 
     fn url(&self, key: &str) -> Result<Url, ConfigError> {
-        let refused = |advice: &str| Err(refuse(key.to_owned(), quoted(&self.url), advice));
+        let refused = |advice: &str| Err(refuse(key.to_owned(), shown_url(&self.url), advice));
         let Ok(url) = Url::parse(&self.url) else {
             return refused("write a URL such as https://app.example.com/myriad-events");
         };

@@ -94,7 +94,7 @@ on_both_drivers! {
     fn keys_of_an_endpoint_verify_tokens(driver) {
         let (endpoint, keys) = endpoint();
         let table = TokenTable {
-            jwks_public_endpoint: endpoint,
+            jwks_public_endpoint: endpoint.into(),
             ..TokenTable::default()
         };
         let server = start(with_table(driver, table));

@@ -15,7 +15,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) enum FetchError {
     /// The endpoint could not be reached, or did not answer in time.
     #[error("no answer: {}", causes(.0))]
-    Request(#[from] reqwest::Error),
+    Request(reqwest::Error),
     /// It answered with another status. Redirects are not followed.
     #[error("status {0}")]
     Status(u16),
@@ -28,6 +28,13 @@ pub(super) enum FetchError {
     /// It has no key that can be used.
     #[error("the answer has no key with a kid for RS, ES or EdDSA signatures")]
     NoKeys,
+}
+
+/// Without the URL, whose query may be secret: whoever logs the error says what may be said of it.
+impl From<reqwest::Error> for FetchError {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Request(error.without_url())
+    }
 }
 
 /// The library's message names the innermost cause last, in a chain.
@@ -89,7 +96,7 @@ mod tests {
     /// What becomes of a request to a server that answers with these bytes and closes.
     fn answered(answer: impl Into<Vec<u8>>) -> Result<Set, FetchError> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/keys", listener.local_addr().unwrap());
+        let url = format!("http://{}/keys?sesame", listener.local_addr().unwrap());
         let answer = answer.into();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -108,7 +115,7 @@ mod tests {
             .build();
         let fetched = runtime.unwrap().block_on(fetch(&url));
         let head = server.join().unwrap();
-        assert!(head.starts_with("GET /keys HTTP/1.1\r\n"), "{head}");
+        assert!(head.starts_with("GET /keys?sesame HTTP/1.1\r\n"), "{head}");
         fetched
     }
 
@@ -147,6 +154,7 @@ mod tests {
         ] {
             let error = answered(answer).unwrap_err().to_string();
             assert!(error.contains(cause), "{error}");
+            assert!(!error.contains("sesame"), "{error}");
         }
     }
 }

@@ -59,7 +59,8 @@ pub(in super::super) const TOKEN: &[Group] = &[
                 Text,
                 "",
                 "A URL with public keys (JWK Set), instead of keys in the file.",
-            ),
+            )
+            .secret(),
         ],
     },
     Group {

@@ -39,7 +39,8 @@ pub(in super::super) const WEBHOOK_ENDPOINT: &[Group] = &[
                 "none: each endpoint needs one",
                 "https://app.example.com/myriad-events",
                 "Where batches are posted.",
-            ),
+            )
+            .secret(),
             Described::new(
                 "secret",
                 Text,
