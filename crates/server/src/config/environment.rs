@@ -29,15 +29,13 @@ fn is_of_others(rest: &str) -> bool {
 pub(super) type Variables = BTreeMap<String, String>;
 
 impl Written {
-    /// Puts variables of the environment over what is written.
-    ///
-    /// # Errors
-    /// All variables that cannot be read.
+    /// Puts variables of the environment over what is written. Adds those that cannot be read to `faults`.
     pub(super) fn with_environment(
         mut self,
         variables: &Variables,
         prefix: &str,
-    ) -> Result<Self, ConfigError> {
+        faults: &mut Vec<ConfigError>,
+    ) -> Self {
         let mut overlay = Overlay {
             variables,
             used: BTreeMap::new(),
@@ -48,10 +46,10 @@ impl Written {
         let Overlay {
             used,
             places,
-            faults,
+            faults: found,
             ..
         } = overlay;
-        ConfigError::several(faults)?;
+        faults.extend(found);
         self.places.extend(places);
         let begin = format!("{prefix}_");
         let unknown = variables.keys().filter(|name| {
@@ -60,7 +58,7 @@ impl Written {
         });
         self.remarks
             .extend(unknown.map(|name| format!("variable {name}: there is no such option")));
-        Ok(self)
+        self
     }
 }
 
@@ -200,7 +198,7 @@ fn name_of(table: &Value) -> Option<&str> {
 }
 
 /// A part of a variable's name.
-fn capitals(text: &str) -> String {
+pub(super) fn capitals(text: &str) -> String {
     let capital = |sign: char| match sign.to_ascii_uppercase() {
         sign if sign.is_ascii_alphanumeric() => sign,
         _ => '_',
@@ -240,7 +238,10 @@ mod tests {
         let written = Written::from_text(file, Path::new("a.toml"))?;
         let variables = variables.iter();
         let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        written.with_environment(&variables.collect(), PREFIX)
+        let mut faults = Vec::new();
+        let written = written.with_environment(&variables.collect(), PREFIX, &mut faults);
+        ConfigError::several(faults)?;
+        Ok(written)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::environment::{CENTRIFUGO_PREFIX, PREFIX, Variables};
 use super::written::Written;
-use super::{Config, ConfigError, Options};
+use super::{Config, ConfigError, LogFormat, Options};
 use crate::machine::Machine;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +31,18 @@ impl Sources {
     /// # Errors
     /// The file cannot be read, or something cannot be understood; the error says where, and names every key.
     pub fn read(&self) -> Result<Options, ConfigError> {
-        self.options(self.written()?)
+        let (written, faults) = self.written()?;
+        ConfigError::several(faults)?;
+        self.options(written)
+    }
+
+    /// How the log is to be written, as far as that can be known: also if the options cannot be used.
+    #[must_use]
+    pub fn log_format(&self) -> LogFormat {
+        let written = self.written().ok();
+        let options = written.and_then(|(written, _)| self.options(written).ok());
+        let format = options.map_or(self.flags.log_format, |options| options.log_format);
+        format.unwrap_or_default()
     }
 
     /// Checks everything that is written.
@@ -39,8 +50,7 @@ impl Sources {
     /// # Errors
     /// All values that cannot be used. Where one follows from another, only the first is sure to be named.
     pub fn resolve(&self, machine: &Machine) -> Result<Config, ConfigError> {
-        let mut written = self.written()?;
-        let mut mistakes = Vec::new();
+        let (mut written, mut mistakes) = self.written()?;
         loop {
             let error = match self.options(written.clone()) {
                 Ok(options) => match options.resolve(machine) {
@@ -68,27 +78,28 @@ impl Sources {
         Err(ConfigError::Several(mistakes))
     }
 
-    fn written(&self) -> Result<Written, ConfigError> {
-        let written = match &self.file {
-            None => Written::default(),
+    /// What is written, without what cannot be read, and the faults of that.
+    fn written(&self) -> Result<(Written, Vec<ConfigError>), ConfigError> {
+        let (written, mut faults) = match &self.file {
+            None => Default::default(),
             Some(path) => {
                 let text = std::fs::read_to_string(path).map_err(|source| ConfigError::File {
                     path: path.clone(),
                     source,
                 })?;
-                Written::from_text(&text, path)?
+                Written::read_text(&text, path)?
             }
         };
         let variables = self.variables.iter().cloned();
         let variables: Variables = variables.filter(|(_, value)| !value.is_empty()).collect();
         let written = if self.centrifugo {
-            written.with_environment(&variables, CENTRIFUGO_PREFIX)?
+            written.with_environment(&variables, CENTRIFUGO_PREFIX, &mut faults)
         } else {
             written
         };
-        let mut written = written.with_environment(&variables, PREFIX)?;
+        let mut written = written.with_environment(&variables, PREFIX, &mut faults);
         written.flags = self.flags_given.clone();
-        Ok(written)
+        Ok((written, faults))
     }
 
     fn options(&self, written: Written) -> Result<Options, ConfigError> {
@@ -166,6 +177,65 @@ mod tests {
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.starts_with(expected), "{found}");
         }
+    }
+
+    #[test]
+    fn a_key_that_does_not_exist_hides_no_other_mistake() {
+        let file = File::new(
+            "both",
+            "shards = 0\nmax-conections = 5\n[client]\nchannel_limit = 999\ninsecure = 3\n",
+        );
+        let variables = [("MYRIAD_DRAIN", "soon"), ("MYRIAD_SEND_BUFFER_BYTES", "1")];
+        let found = mistakes(&sources(Some(&file), &variables));
+        for expected in [
+            "config file FILE: line 2: max-conections: there is no such key",
+            "config file FILE: line 5: client.insecure: invalid type",
+            "variable MYRIAD_DRAIN = soon: ",
+            "config file FILE: line 1: shards = 0: choose 1 to 256",
+            "config file FILE: line 4: client.channel_limit = 999: choose 1 to 255",
+            "variable MYRIAD_SEND_BUFFER_BYTES = 1B: choose",
+        ] {
+            let is_named = found.iter().any(|found| found.starts_with(expected));
+            assert!(is_named, "{expected}: {found:#?}");
+        }
+        assert_eq!(found.len(), 6, "{found:#?}");
+    }
+
+    #[test]
+    fn a_value_that_is_missing_beside_variables_names_its_own_variable() {
+        for (variables, expected) in [
+            (
+                vec![
+                    ("MYRIAD_WEBHOOKS_ENDPOINTS", "app"),
+                    ("MYRIAD_WEBHOOKS_ENDPOINTS_APP_BATCH_SIZE", "5"),
+                ],
+                "variable MYRIAD_WEBHOOKS_ENDPOINTS_APP_URL = ",
+            ),
+            (
+                vec![
+                    ("MYRIAD_CHANNEL_NAMESPACES", "my-chat"),
+                    ("MYRIAD_CHANNEL_NAMESPACES_MY_CHAT_HISTORY_SIZE", "5"),
+                ],
+                "variable MYRIAD_CHANNEL_NAMESPACES_MY_CHAT_HISTORY_SIZE = 5: write history_ttl too",
+            ),
+        ] {
+            let found = mistakes(&sources(None, &variables));
+            assert!(found[0].starts_with(expected), "{found:#?}");
+        }
+    }
+
+    #[test]
+    fn the_format_of_the_log_is_known_although_options_cannot_be_used() {
+        let json = "log-format = \"json\"\nno-such-key = 1\nshards = 0";
+        let file = File::new("format", json);
+        assert_eq!(sources(Some(&file), &[]).log_format(), LogFormat::Json);
+        let variable = sources(None, &[("MYRIAD_LOG_FORMAT", "json"), ("MYRIAD_DEV", "?")]);
+        assert_eq!(variable.log_format(), LogFormat::Json);
+        let broken = File::new("broken", "log-format = ");
+        let mut sources = sources(Some(&broken), &[]);
+        assert_eq!(sources.log_format(), LogFormat::Text);
+        sources.flags.log_format = Some(LogFormat::Json);
+        assert_eq!(sources.log_format(), LogFormat::Json);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the config file and the environment say as one table, and where each value stands.
 
 use super::ConfigError;
+use super::environment::{PREFIX, capitals};
 use super::keys::{LISTS_OF_TABLES, Table, faults};
 use super::secrets::hidden;
 use std::collections::BTreeMap;
@@ -41,11 +42,14 @@ impl fmt::Debug for Written {
 }
 
 impl Written {
-    /// Reads the text of the file at `path`.
+    /// Reads the text of the file at `path`. Keys that do not exist or whose values cannot be read are left out, and named beside.
     ///
     /// # Errors
-    /// All keys that do not exist or whose values cannot be read; or where the text is no TOML.
-    pub(super) fn from_text(text: &str, path: &Path) -> Result<Self, ConfigError> {
+    /// Where the text is no TOML; or all faults of keys, if one of them cannot be left out.
+    pub(super) fn read_text(
+        text: &str,
+        path: &Path,
+    ) -> Result<(Self, Vec<ConfigError>), ConfigError> {
         let syntax = |source| {
             hidden(&source, text, path).unwrap_or_else(|| ConfigError::Syntax {
                 path: path.into(),
@@ -55,22 +59,41 @@ impl Written {
         let document = DeTable::parse(text).map_err(syntax)?;
         let values: toml::Table = toml::from_str(text).map_err(syntax)?;
         let lines = Lines::of(text);
-        let faults = faults(document.get_ref(), &values);
-        let faults = faults.into_iter().map(|fault| ConfigError::Key {
+        let found = faults(document.get_ref(), &values);
+        let paths: Vec<String> = found.iter().map(|fault| fault.path.clone()).collect();
+        let faults = found.into_iter().map(|fault| ConfigError::Key {
             path: path.into(),
             line: lines.at(fault.offset),
             key: fault.path,
             advice: fault.advice,
         });
-        ConfigError::several(faults.collect())?;
+        let faults: Vec<_> = faults.collect();
         let mut places = BTreeMap::new();
         note_places(document.get_ref(), "", &lines, &mut places);
-        Ok(Self {
+        let mut written = Self {
             values,
             places,
             file: path.into(),
             ..Self::default()
-        })
+        };
+        for fault in &paths {
+            match written.without(fault) {
+                Some(left) => written = left,
+                None => return Err(ConfigError::Several(faults)),
+            }
+        }
+        Ok((written, faults))
+    }
+
+    /// As [`Written::read_text`], where nothing may be at fault.
+    ///
+    /// # Errors
+    /// Also all keys that do not exist or whose values cannot be read.
+    #[cfg(test)]
+    pub(super) fn from_text(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let (written, faults) = Self::read_text(text, path)?;
+        ConfigError::several(faults)?;
+        Ok(written)
     }
 
     /// Adds to an error where the value stands that is at fault.
@@ -88,6 +111,14 @@ impl Written {
             let field = format!("--{path}").into();
             return ConfigError::Value {
                 field,
+                value,
+                advice,
+            };
+        }
+        if let Some(name) = self.variable_for(path) {
+            return ConfigError::Variable {
+                name,
+                field: field.into_owned(),
                 value,
                 advice,
             };
@@ -112,6 +143,37 @@ impl Written {
                 advice,
             },
         }
+    }
+
+    /// The variable that a value is missing in, of a table that was made by a variable: not the one that names the table.
+    fn variable_for(&self, path: &str) -> Option<String> {
+        if self.places.contains_key(path) {
+            return None;
+        }
+        let Some(Place::Variable(maker)) = self.nearest_place(path) else {
+            return None;
+        };
+        let prefix = maker.split('_').next().unwrap_or(PREFIX);
+        let (mut name, mut table) = (prefix.to_owned(), &self.values);
+        for part in path.split('.') {
+            let (key, index) = match part.split_once('[') {
+                Some((key, index)) => (key, index.strip_suffix(']')?.parse::<usize>().ok()),
+                None => (part, None),
+            };
+            name = format!("{name}_{}", capitals(key));
+            let value = table.get(key);
+            let inner = match index {
+                Some(index) => value.and_then(|value| value.as_array()?.get(index)?.as_table()),
+                None => value.and_then(toml::Value::as_table),
+            };
+            if let Some(inner) = inner {
+                if index.is_some() {
+                    name = format!("{name}_{}", capitals(inner.get("name")?.as_str()?));
+                }
+                table = inner;
+            }
+        }
+        Some(name)
     }
 
     /// Where a value stands, or the table that it is missing in.
