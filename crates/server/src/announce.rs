@@ -44,7 +44,7 @@ fn message(time: SystemTime) -> String {
 }
 
 /// UTC with milliseconds, as in RFC 3339.
-fn rfc3339(since_1970: Duration) -> String {
+pub(crate) fn rfc3339(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
     let (year, month, day) = date(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);

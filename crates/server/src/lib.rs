@@ -22,6 +22,7 @@ mod machine;
 mod mailbox;
 mod proxy;
 mod reload;
+mod said;
 mod server;
 mod shards;
 mod signals;
@@ -48,7 +49,6 @@ pub use server::{Server, Stop};
 
 use config::ApiKey as Key;
 use signals::Following;
-use std::io::Write;
 
 /// Serves until SIGTERM or SIGINT, then drains. SIGHUP reads `sources` again, from which `config` was resolved, and
 /// gives `log` its new filter. Says on stderr when it is ready, and the API's key if it made one.
@@ -58,6 +58,10 @@ use std::io::Write;
 pub fn run(config: Config, sources: Sources, log: SetLog) -> Result<(), ServerError> {
     let signals = signals::Blocked::block()?;
     let generated = config.api.lone == Key::Generated;
+    let format = config.options.log_format.unwrap_or_default();
+    if format == LogFormat::Json {
+        said::panics_as_json();
+    }
     let server = Server::start(config)?;
     signals.obey(
         server.stopper(),
@@ -67,15 +71,11 @@ pub fn run(config: Config, sources: Sources, log: SetLog) -> Result<(), ServerEr
             log,
         },
     )?;
-    // Said whatever the log level is: people and scripts wait for it. A closed stderr is no reason not to serve.
-    let mut stderr = std::io::stderr().lock();
+    // Said whatever the log level is: people and scripts wait for it.
     if let Some(key) = server.api_key().filter(|_| generated) {
-        let _ = writeln!(
-            stderr,
-            "API key for this run: {key} (set api-key to choose one)"
-        );
+        let words = format!("API key for this run: {key} (set api-key to choose one)");
+        said::say(format, &words);
     }
-    let _ = writeln!(stderr, "{}", server.ready_line());
-    drop(stderr);
+    said::say(format, &server.ready_line());
     server.wait()
 }

@@ -3,6 +3,7 @@
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
 use myriad_server::{Flags, LogFilter, LogFormat, LogLevel, Machine, ServerError, SetLog, Sources};
+use std::fmt::Display;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -67,10 +68,12 @@ const FILE_VARIABLE: &str = "MYRIAD_CONFIG";
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
-    match serve(arguments) {
+    let sources = arguments.places.sources(arguments.flags);
+    let format = sources.log_format();
+    match serve(sources, format) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            explain(&error);
+            explain(&error, format);
             ExitCode::from(if error.is_configuration() {
                 BAD_ARGUMENTS
             } else {
@@ -80,25 +83,26 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     }
 }
 
-/// A line for each mistake.
-fn explain(error: &ServerError) {
+/// A line for each mistake: where the log is JSON, one of the log.
+fn explain(error: &ServerError, format: LogFormat) {
+    let tell = |error: &dyn Display| match format {
+        LogFormat::Text => say(format_args!("error: {error}")),
+        LogFormat::Json => tracing::error!("{error}"),
+    };
     match error {
-        ServerError::Config(error) => {
-            for mistake in error.each() {
-                say(format_args!("error: {mistake}"));
-            }
-        }
-        error => say(format_args!("error: {error}")),
+        ServerError::Config(error) => error.each().iter().for_each(|mistake| tell(mistake)),
+        error => tell(error),
     }
 }
 
-fn serve(arguments: Arguments) -> Result<(), ServerError> {
-    let sources = arguments.places.sources(arguments.flags);
-    let options = sources.read()?;
-    let log = log_to_stderr(
-        &options.log.unwrap_or_default(),
-        options.log_format.unwrap_or_default(),
-    );
+fn serve(sources: Sources, format: LogFormat) -> Result<(), ServerError> {
+    let options = sources.read();
+    let filter = options
+        .as_ref()
+        .ok()
+        .and_then(|options| options.log.clone());
+    let log = log_to_stderr(&filter.unwrap_or_default(), format);
+    // It names more mistakes than the reading does.
     let config = sources.resolve(&Machine::here())?;
     myriad_server::run(config, sources, log)
 }

@@ -40,7 +40,8 @@ impl Server {
         let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let address = lines
             .find_map(|line| {
-                let rest = line.strip_prefix("listening on ")?;
+                // As text, or as a line of JSON.
+                let (_, rest) = line.split_once("listening on ")?;
                 Some(rest.split_whitespace().next()?.to_owned())
             })
             .expect("the server says where it listens");
