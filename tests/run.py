@@ -192,6 +192,16 @@ def suites():
         skipped=missing_for_conformance(),
     )
 
+    streams = ROOT / "tests" / "streams"
+    yield Suite(
+        "streams",
+        [build, [sys.executable, "run.py", "--myriad", myriad["MYRIAD"]]],
+        streams,
+        count_conformance,
+        skipped="" if shutil.which("npm") else "npm is not installed",
+        installs=[["npm", "ci", "--no-audit", "--no-fund"]],
+    )
+
     arena = ROOT / "arena"
     venv = arena / ".venv" / "bin" / "python"
     yield Suite(

@@ -14,9 +14,9 @@ use crate::settings::{ProcessLimits, Settings};
 use crate::traces::{Trace, TraceEnd};
 use myriad_hub::{
     Asker, ClientId, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now,
-    Payload, Permit, Pool, Position, PresenceEvent, Publication, ReadHistory, ReadStream, Recover,
-    Recovered, RequestId, ShardSet, StreamAnswer, StreamCommand, StreamEntry, StreamRead,
-    StreamRequest, Submission, Ticket,
+    Payload, Permit, Pool, Position, PresenceEvent, Publication, RateLimit, ReadHistory,
+    ReadStream, Recover, Recovered, RequestId, ShardSet, StreamAnswer, StreamCommand, StreamEntry,
+    StreamRead, StreamRequest, Submission, Ticket,
 };
 use myriad_reactor::Waker;
 use myriad_wheel::Key;
@@ -301,7 +301,8 @@ impl Mesh {
         if channel.is_empty() || channel.len() > Self::CHANNEL_BYTES_MAX {
             return Err(PublishRefused::Channel);
         }
-        let permit = self.take_permit(&content, asker)?;
+        let is_client = matches!(asker, Some(Asker::Session(_)));
+        let permit = self.take_permit(&content, is_client)?;
         let message = Message::Publish(Box::new(Submission {
             channel: channel.into(),
             content,
@@ -319,30 +320,38 @@ impl Mesh {
             .map_err(|_| PublishRefused::Draining)
     }
 
-    /// A publication's share of the limit of publication bytes. Clients leave a part of it to the application.
-    fn take_permit(
-        &self,
-        content: &Content,
-        asker: Option<Asker>,
-    ) -> Result<Permit, PublishRefused> {
+    /// A publication's share of the limit of publication bytes.
+    fn take_permit(&self, content: &Content, is_client: bool) -> Result<Permit, PublishRefused> {
         if self.0.draining.load(Ordering::Relaxed) {
             return Err(PublishRefused::Draining);
         }
+        let bytes = self.permit_bytes(content);
+        let (size, reserve) = self.publication_room(is_client);
+        if bytes > size - reserve {
+            return Err(PublishRefused::TooLarge);
+        }
+        Permit::take(&self.0.publications, bytes, reserve).ok_or(PublishRefused::Busy)
+    }
+
+    fn permit_bytes(&self, content: &Content) -> u64 {
         let ProcessLimits {
             compression,
             http_streams,
             ..
         } = self.0.limits;
-        let bytes = Publication::bytes_max(content, compression, http_streams);
-        let pool = &self.0.publications;
-        let reserve = match asker {
-            Some(Asker::Session(_)) => pool.size() / APPLICATION_DIVISOR,
-            Some(Asker::Control(_)) | None => 0,
+        Publication::bytes_max(content, compression, http_streams)
+    }
+
+    /// Bytes that all publications in flight may have, and how many of them are not for this publisher: clients leave a part to the
+    /// application.
+    fn publication_room(&self, is_client: bool) -> (u64, u64) {
+        let size = self.0.publications.size();
+        let reserve = if is_client {
+            size / APPLICATION_DIVISOR
+        } else {
+            0
         };
-        if bytes > pool.size() - reserve {
-            return Err(PublishRefused::TooLarge);
-        }
-        Permit::take(pool, bytes, reserve).ok_or(PublishRefused::Busy)
+        (size, reserve)
     }
 
     /// Asks a shard. [`ControlPlane::answered`] is called once with the answer.
@@ -377,14 +386,35 @@ impl Mesh {
         self.send_or_drop(home, Message::RemoveHistory { channel, id });
     }
 
-    /// Data on its way into a stream, with its share of the limit of publication bytes.
+    /// Data on its way into a stream, with its shares of the limit of publication bytes: all or nothing. Clients leave a part of it
+    /// to the application.
     ///
     /// # Errors
     /// The process has no room for it.
-    pub fn stream_entry(&self, content: Content) -> Result<StreamEntry, PublishRefused> {
-        let permit = self.take_permit(&content, None)?;
-        let content = Arc::new(content);
-        Ok(StreamEntry { content, permit })
+    pub fn stream_entries(
+        &self,
+        contents: Vec<Content>,
+        is_client: bool,
+    ) -> Result<Vec<StreamEntry>, PublishRefused> {
+        let (size, reserve) = self.publication_room(is_client);
+        let bytes = contents.iter().map(|content| self.permit_bytes(content));
+        if bytes.sum::<u64>() > size - reserve {
+            return Err(PublishRefused::TooLarge);
+        }
+        let entry = |content: Content| {
+            let permit = self.take_permit(&content, is_client)?;
+            let content = Arc::new(content);
+            Ok(StreamEntry { content, permit })
+        };
+        contents.into_iter().map(entry).collect()
+    }
+
+    /// Whether clients may publish to a channel now, by [`crate::Limits::publishes_per_channel`]. For those only that have the right
+    /// to: nobody else may use the channel's rate up.
+    #[must_use]
+    pub fn takes_client_publication(&self, channel: &str, limit: RateLimit, now: Now) -> bool {
+        let channels = &self.0.tallies.channels;
+        channels.spend(&channel.into(), limit, now)
     }
 
     /// Creates, changes or looks at a channel as a stream. [`ControlPlane::answered`] is called once with the answer.

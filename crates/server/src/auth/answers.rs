@@ -12,7 +12,7 @@ use super::pool::Told;
 use super::rules::Rules;
 use super::{Authority, Kind, Signature, TokenRules, check_signature, grants, unix_now};
 use crate::shards::monotonic_now;
-use myriad_shard::{Ask, AskAnswer, AskingClient, Mesh, Question, TokenFault};
+use myriad_shard::{Ask, AskAnswer, AskingClient, ConnectGrant, Mesh, Question, TokenFault};
 use std::sync::Arc;
 
 /// Why a token has no grant.
@@ -27,6 +27,15 @@ impl From<TokenFault> for Fault {
     fn from(fault: TokenFault) -> Self {
         Self::Token(fault)
     }
+}
+
+/// Why the token of a request grants nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BearerFault {
+    /// It is at fault.
+    Token(TokenFault),
+    /// It could not be verified now.
+    Unavailable,
 }
 
 /// The token that a question comes with.
@@ -107,6 +116,32 @@ impl Authority {
         };
         self.counts.count(kind, &granted);
         Some(granted.unwrap_or_else(AskAnswer::Token))
+    }
+
+    /// What the connection token of a request grants that comes by HTTP.
+    ///
+    /// # Errors
+    /// It is at fault, or could not be verified.
+    pub(crate) async fn bearer(&self, token: &str) -> Result<ConnectGrant, BearerFault> {
+        let kind = Kind::Connection;
+        let rules = self.rules.load_full();
+        let granted = match Parts::read(token) {
+            Ok(parts) => match self.check(&rules, kind, token, &parts).await {
+                Ok(()) => {
+                    let now = unix_now();
+                    let read = |rules: &Rules, claims: &str| grants::connection(rules, claims, now);
+                    self.granted(rules.of(kind), &parts, read)
+                }
+                Err(Fault::Token(fault)) => Err(fault),
+                Err(Fault::Unavailable) => {
+                    self.counts.count_unavailable(kind);
+                    return Err(BearerFault::Unavailable);
+                }
+            },
+            Err(cause) => Err(TokenFault::Invalid(cause)),
+        };
+        self.counts.count(kind, &granted);
+        granted.map_err(BearerFault::Token)
     }
 
     /// What a token grants whose signature is good.

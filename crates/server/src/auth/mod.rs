@@ -30,6 +30,7 @@ mod pool;
 mod revoked;
 mod rules;
 
+pub(crate) use answers::BearerFault;
 use counts::Kind;
 pub(crate) use counts::ShownTokens;
 pub use draft::{TokenDraft, TokenDraftError};

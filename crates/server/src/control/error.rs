@@ -32,6 +32,26 @@ pub(super) fn api_codes() -> Vec<&'static str> {
     codes.filter(|code| *code != "metrics").collect()
 }
 
+/// Codes of refusals about streams beside those, and beside the shards'; `docs/streams.md` lists them.
+const STREAM_CODES: [(&str, u16); 16] = [
+    ("header", 400),
+    ("offset", 400),
+    ("malformed_query", 400),
+    ("token", 401),
+    ("stale_producer", 403),
+    ("stream", 404),
+    ("history", 405),
+    ("differs", 409),
+    ("closed", 409),
+    ("content_type", 409),
+    ("stream_seq", 409),
+    ("producer_gap", 409),
+    ("gone", 410),
+    ("live", 421),
+    ("busy", 429),
+    ("unsupported", 501),
+];
+
 /// An answer other than success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -58,7 +78,9 @@ pub(crate) const RETRY_AFTER_S: &str = "1";
 impl Refusal {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         debug_assert!(
-            CODES.contains(&(code, status.as_u16())) || REFUSALS.contains(&code),
+            CODES.contains(&(code, status.as_u16()))
+                || STREAM_CODES.contains(&(code, status.as_u16()))
+                || REFUSALS.contains(&code),
             "{code} with {status} is not listed"
         );
         Self {
@@ -177,15 +199,24 @@ impl IntoResponse for Refusal {
 
 #[cfg(test)]
 mod tests {
-    use super::CODES;
+    use super::{CODES, STREAM_CODES};
 
     #[test]
     fn the_documentation_lists_every_code() {
         let page = include_str!("../../../../docs/serve.md");
+        // A page, not the API, answers with the code of the metrics.
+        let codes = CODES.into_iter().filter(|(code, _)| *code != "metrics");
+        assert_eq!(rows(page), codes.collect::<Vec<_>>());
+        let page = include_str!("../../../../docs/streams.md");
+        assert_eq!(rows(page), STREAM_CODES);
+    }
+
+    /// The table of codes of a page.
+    fn rows(page: &str) -> Vec<(&str, u16)> {
         let (_, table) = page
             .split_once("| code | status | when |\n")
             .expect("a table of codes");
-        let rows: Vec<_> = table
+        table
             .lines()
             .skip(1)
             .map_while(|line| line.strip_prefix("| `"))
@@ -195,12 +226,6 @@ mod tests {
                 let status: u16 = cells.next().unwrap_or_default().parse().expect(row);
                 (code, status)
             })
-            .collect();
-        // A page, not the API, answers with the code of the metrics.
-        let codes: Vec<_> = CODES
-            .into_iter()
-            .filter(|(code, _)| *code != "metrics")
-            .collect();
-        assert_eq!(rows, codes);
+            .collect()
     }
 }

@@ -6,7 +6,7 @@ use super::error::Refusal;
 use crate::config::{ApiAccess, ApiKey, NamedKey, digest_of};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::extract::{Request, State};
-use axum::http::HeaderValue;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 use myriad_shard::Namespaces;
@@ -102,6 +102,28 @@ impl Keys {
 pub(crate) struct Caller(Option<Arc<NamedKey>>);
 
 impl Caller {
+    /// Who presents a key, or anybody if the API is open. None: nobody has presented one.
+    ///
+    /// # Errors
+    /// It is no key of the API.
+    pub(super) fn of(
+        keys: &Keys,
+        headers: &HeaderMap,
+        query: Option<&str>,
+    ) -> Result<Option<Self>, Refusal> {
+        if keys.is_open() {
+            return Ok(Some(Self(None)));
+        }
+        let header = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+        let Some(presented) = presented(header, query) else {
+            return Ok(None);
+        };
+        let key = keys
+            .find(&presented)
+            .ok_or_else(|| Refusal::unauthorized(format!("this is not the API's key: {ADVICE}")))?;
+        Ok(Some(Self(Some(Arc::clone(key)))))
+    }
+
     /// What metrics call it.
     pub(super) fn name(&self) -> &str {
         self.0.as_ref().map_or("", |key| &key.name)
@@ -128,17 +150,32 @@ impl Caller {
         let Some(key) = &self.0 else {
             return Ok(());
         };
-        let Some(allowed) = &key.rights.namespaces else {
+        if key.rights.namespaces.is_none() {
             return Ok(());
-        };
-        let Scope::Channels(channels) = command.scope() else {
-            return Err(Refusal::forbidden(format!(
+        }
+        match command.scope() {
+            Scope::Channels(channels) => self.check_channels(channels),
+            Scope::Server => Err(Refusal::forbidden(format!(
                 "the key {:?} is for some namespaces, and {} is about the whole server; use a key without namespaces",
                 key.name,
                 command.method().name(),
-            )));
+            ))),
+        }
+    }
+
+    /// Whether it may use these channels.
+    pub(super) fn check_channels<'a>(
+        &self,
+        mut channels: impl Iterator<Item = &'a str>,
+    ) -> Result<(), Refusal> {
+        let Some(key) = &self.0 else {
+            return Ok(());
+        };
+        let Some(allowed) = &key.rights.namespaces else {
+            return Ok(());
         };
         let foreign = channels
+            .by_ref()
             .map(|channel| Namespaces::name_of(channel).unwrap_or_default())
             .find(|namespace| !allowed.iter().any(|allowed| **allowed == **namespace));
         match foreign {
@@ -161,22 +198,11 @@ pub(crate) async fn require(
     next: Next,
 ) -> Result<Response, Refusal> {
     let keys = control.keys.load();
-    let caller = if keys.is_open() {
-        Caller(None)
-    } else {
-        let headers = request.headers();
-        let header = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
-        let Some(presented) = presented(header, request.uri().query()) else {
-            return Err(Refusal::unauthorized(format!(
-                "the API needs its key: {ADVICE}"
-            )));
-        };
-        let Some(key) = keys.find(&presented) else {
-            return Err(Refusal::unauthorized(format!(
-                "this is not the API's key: {ADVICE}"
-            )));
-        };
-        Caller(Some(Arc::clone(key)))
+    let caller = Caller::of(&keys, request.headers(), request.uri().query())?;
+    let Some(caller) = caller else {
+        return Err(Refusal::unauthorized(format!(
+            "the API needs its key: {ADVICE}"
+        )));
     };
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)

@@ -15,6 +15,7 @@ mod origin;
 mod places;
 mod requests;
 mod stream;
+mod streams;
 
 pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
 pub(crate) use api::{ErrorMode, Method, Prefix};
@@ -62,6 +63,8 @@ pub(crate) struct Control {
     pub(crate) publish_log: Arc<PublishLog>,
     /// What publications must be, by their channels. A reload replaces it.
     pub(crate) namespaces: ArcSwap<Namespaces>,
+    /// What shards were told at last, for requests of clients. A reload replaces it.
+    pub(crate) settings: ArcSwap<Settings>,
     /// Who may call the API. A reload replaces it.
     pub(crate) keys: Arc<ArcSwap<Keys>>,
     /// The key that was made at the start, if one was.
@@ -102,6 +105,7 @@ impl Control {
             api: Api::new(config.api.prefix.clone(), config.api.error_mode),
             publish_log: Arc::new(PublishLog::default()),
             namespaces: ArcSwap::new(Arc::clone(&settings.namespaces)),
+            settings: ArcSwap::from_pointee(settings.clone()),
             allowed_origins: ArcSwap::from_pointee(Self::origins(settings, !keys.is_open())),
             keys: Arc::new(ArcSwap::from_pointee(keys)),
             generated_key: key.filter(|_| config.api.lone == ApiKey::Generated),
@@ -133,7 +137,9 @@ impl Control {
             Err(error) => tracing::error!("the application is called as before: {error}"),
         }
         self.reload_webhooks(config);
-        self.mesh.reload(&Arc::new(settings));
+        let settings = Arc::new(settings);
+        self.settings.store(Arc::clone(&settings));
+        self.mesh.reload(&settings);
     }
 
     fn reload_webhooks(&self, config: &Config) {
@@ -179,6 +185,15 @@ impl Control {
         settings.allowed_origins.clone().filter(|_| !has_key)
     }
 
+    /// Whether clients may publish to a channel now.
+    fn takes_publication(&self, channel: &str) -> bool {
+        let limit = self.settings.load().limits.publishes_per_channel;
+        limit.is_none_or(|limit| {
+            let now = crate::shards::monotonic_now();
+            self.mesh.takes_client_publication(channel, limit, now)
+        })
+    }
+
     pub(crate) fn stage(&self) -> Stage {
         *self.stage.borrow()
     }
@@ -209,7 +224,7 @@ fn paths(control: &Control) -> String {
     };
     let api = control.api.prefix().as_str();
     format!(
-        "{pages}POST {api}/METHOD such as {api}/publish, GET /healthz, GET /metrics, and WebSocket at {streams}"
+        "{pages}POST {api}/METHOD such as {api}/publish, streams at /v1/stream/CHANNEL, GET /healthz, GET /metrics, and WebSocket at {streams}"
     )
 }
 
@@ -226,6 +241,7 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
         .route_layer(keyed)
         .route_layer(origins)
         .merge(api::description(prefix));
+    router = router.merge(streams::router());
     for path in STREAMS {
         router = router.route(path, any(stream));
     }
@@ -262,6 +278,9 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
 
 fn known_route(control: &Control, path: &MatchedPath) -> &'static str {
     let mut others = ["/healthz", "/metrics", ECHO].into_iter().chain(STREAMS);
+    if path.as_str() == streams::ROUTE {
+        return "/v1/stream";
+    }
     let of_api = control.api.prefix().standard(path.as_str());
     of_api
         .or_else(|| others.find(|route| *route == path.as_str()))

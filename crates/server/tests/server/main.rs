@@ -13,6 +13,7 @@ mod metrics;
 mod publish;
 mod reload;
 mod routes;
+mod streams;
 mod tables;
 mod tokens;
 mod users;

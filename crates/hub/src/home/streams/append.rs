@@ -67,9 +67,12 @@ impl Home {
         }
         self.touch_stream(index, now);
         let accepted = self.accept_entries(index, entries, now);
-        let state = self.stream_state(index);
-        let producer = position;
-        self.answer_stream(asker, Ok(StreamDone::Appended { state, producer }));
+        let done = StreamDone::Appended {
+            state: self.stream_state(index),
+            producer: position,
+            count: accepted.len(),
+        };
+        self.answer_stream(asker, Ok(done));
         self.dispatch_entries(index, accepted, now);
         if closes {
             self.tell_stream_end(index, StreamEndKind::Closed);

@@ -100,6 +100,8 @@ pub enum StreamDone {
         state: StreamState,
         /// Where its producer is now, if one was named.
         producer: Option<ProducerPosition>,
+        /// Publications that are new.
+        count: usize,
     },
     /// It had the data, and the end, already.
     Repeated {

@@ -234,6 +234,7 @@ fn appends_are_publications_and_publications_are_appended() {
     let Ok(StreamDone::Appended {
         state,
         producer: None,
+        count: 3,
     }) = answer
     else {
         panic!("{answer:?}")
@@ -328,7 +329,12 @@ fn a_closed_stream_takes_nothing_and_its_close_can_be_repeated() {
         StreamCommand::Append(close(&["end"], by(0, 0))),
         now,
     );
-    let Ok(StreamDone::Appended { state, producer }) = first else {
+    let Ok(StreamDone::Appended {
+        state,
+        producer,
+        count: 1,
+    }) = first
+    else {
         panic!("{first:?}")
     };
     assert!(state.is_closed);

@@ -12,10 +12,13 @@ use tokio::time::{Instant, timeout_at};
 pub(super) const QUESTIONS_MAX: usize = 8;
 
 /// A turn to ask; dropped when the answer is written.
-pub(super) type Turn<'c> = SemaphorePermit<'c>;
+pub(in super::super) type Turn<'c> = SemaphorePermit<'c>;
 
 /// Waits for a turn to ask.
-pub(super) async fn turn(control: &Control, deadline: Instant) -> Result<Turn<'_>, Fault> {
+pub(in super::super) async fn turn(
+    control: &Control,
+    deadline: Instant,
+) -> Result<Turn<'_>, Fault> {
     let turn = timeout_at(deadline, control.api.questions.acquire()).await;
     let Ok(Ok(turn)) = turn else {
         return Err(Fault::busy(
@@ -46,7 +49,7 @@ pub(super) async fn every_shard(
 }
 
 /// Asks the home of a channel.
-pub(super) async fn home(
+pub(in super::super) async fn home(
     control: &Control,
     deadline: Instant,
     ask: impl FnOnce(&Mesh, RequestId),

@@ -19,7 +19,7 @@ const SHARE_BYTES: usize = 64 << 10;
 
 /// Bytes that a request may have.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Limit {
+pub(in super::super) enum Limit {
     /// Of one method.
     One,
     /// Of many commands.
@@ -47,7 +47,7 @@ impl Limit {
 }
 
 /// A body, and its shares of the memory for bodies until it is dropped.
-pub(super) struct Received<'c> {
+pub(in super::super) struct Received<'c> {
     bytes: BytesMut,
     _share: Option<SemaphorePermit<'c>>,
 }
@@ -61,7 +61,7 @@ impl std::ops::Deref for Received<'_> {
 }
 
 /// Receives a whole body. Its time is judged where it is received.
-pub(super) async fn receive(
+pub(in super::super) async fn receive(
     control: &Control,
     body: Body,
     limit: Limit,

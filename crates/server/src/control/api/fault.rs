@@ -185,7 +185,7 @@ impl Fault {
     }
 
     /// What a request of one method is answered, if the server's state is why.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
+    pub(in super::super) fn refusal(&self) -> Option<Refusal> {
         match self.server? {
             Server::Busy => Some(Refusal::busy(self.detail.clone())),
             Server::Draining => Some(Refusal::draining()),

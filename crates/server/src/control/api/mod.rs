@@ -3,9 +3,9 @@
 //! [`method`] is the table of methods. Each has a file with its request and what it does. A request is read whole, then carried out,
 //! then answered: `{"result": ..}` or `{"error": ..}` with status 200. Requests that are no such request have a status of their own.
 
-mod asking;
+pub(super) mod asking;
 mod batch;
-mod body;
+pub(super) mod body;
 mod broadcast;
 mod channels;
 mod connections;
@@ -36,10 +36,11 @@ mod unsubscribe;
 
 #[cfg(test)]
 pub(super) use body::read_body;
+pub(super) use fault::Fault;
 pub(crate) use method::{Command, Method, Scope};
 pub(super) use openapi::router as description;
 pub(crate) use prefix::Prefix;
-pub(super) use publication::Publication;
+pub(super) use publication::{Publication, options_of};
 pub(super) use publish::{Unusable, parse};
 pub(crate) use reply::ErrorMode;
 

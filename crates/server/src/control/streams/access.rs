@@ -1,0 +1,205 @@
+//! Who may do what to streams.
+//!
+//! A program with a key of the API may do what the key's rights to methods and namespaces say. A client with a token may do what its
+//! namespace's rights say, as over WebSocket. Anybody may do the same where anonymous clients are let in, and everything where the
+//! API is open.
+
+use super::super::Control;
+use super::super::api::Method;
+use super::super::error::Refusal;
+use super::super::key::Caller;
+use crate::auth::BearerFault;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use myriad_shard::{ChannelOptions, Namespaces, Settings};
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// Create, append, close.
+    Write,
+    /// End it, with what it keeps.
+    Delete,
+    /// Look at it.
+    Read,
+}
+
+impl Deed {
+    /// The API's method that does the same.
+    fn method(self) -> Method {
+        match self {
+            Self::Write => Method::Publish,
+            Self::Delete => Method::HistoryRemove,
+            Self::Read => Method::History,
+        }
+    }
+}
+
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// The application.
+    Application,
+    /// A client: limits on clients bind it.
+    Client,
+}
+
+/// Who asks, if he may.
+pub(super) async fn writer(
+    control: &Control,
+    head: &Parts,
+    channel: &str,
+    deed: Deed,
+    namespaces: &Namespaces,
+) -> Result<Writer, Refusal> {
+    let keys = control.keys.load();
+    let bearer = bearer(&head.headers);
+    // A token is looked at even where nobody needs one: whoever sends it wants to know whether it is good.
+    if let Some(token) = bearer {
+        let user = user_of(control, token).await?;
+        check_client(control, channel, deed, namespaces, user.is_none())?;
+        return Ok(Writer::Client);
+    }
+    let caller = Caller::of(&keys, &head.headers, head.uri.query())?;
+    if let Some(caller) = caller {
+        caller.check_method(deed.method())?;
+        caller.check_channels(std::iter::once(channel))?;
+        return Ok(Writer::Application);
+    }
+    let settings = control.settings.load();
+    if settings.anonymous || settings.client.allow_anonymous_connect_without_token {
+        check_client(control, channel, deed, namespaces, true)?;
+        return Ok(Writer::Client);
+    }
+    Err(Refusal::new(
+        StatusCode::UNAUTHORIZED,
+        "anonymous",
+        "streams need a key or a token: send X-API-Key: KEY, Authorization: apikey KEY or Authorization: Bearer TOKEN",
+    ))
+}
+
+/// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then_some(token.trim())
+}
+
+/// The user that a token names; none if it is anonymous.
+async fn user_of(control: &Control, token: &str) -> Result<Option<std::sync::Arc<str>>, Refusal> {
+    let invalid = |cause: &str| {
+        let sentence = format!("the token is not valid: {cause}; ask the application for another");
+        Refusal::new(StatusCode::UNAUTHORIZED, "token", sentence)
+    };
+    let grant = match control.tokens.bearer(token).await {
+        Ok(grant) => grant,
+        Err(BearerFault::Token(fault)) => return Err(invalid(fault.cause())),
+        Err(BearerFault::Unavailable) => {
+            return Err(Refusal::busy(
+                "the token cannot be verified now; retry after a second",
+            ));
+        }
+    };
+    let settings = control.settings.load();
+    if grant.user.is_none() && settings.access.disallow_anonymous_connection_tokens {
+        return Err(invalid("it names no user"));
+    }
+    Ok(grant.user)
+}
+
+/// Whether a client may, as over WebSocket.
+fn check_client(
+    control: &Control,
+    channel: &str,
+    deed: Deed,
+    namespaces: &Namespaces,
+    is_anonymous: bool,
+) -> Result<(), Refusal> {
+    let settings = control.settings.load();
+    let Some(options) = namespaces.options_of(channel) else {
+        return Ok(());
+    };
+    if may(&settings, options, deed, is_anonymous) {
+        return Ok(());
+    }
+    let who = if is_anonymous {
+        "an anonymous client"
+    } else {
+        "the token's user"
+    };
+    let advice = match deed {
+        Deed::Write | Deed::Delete if options.proxies.publish.is_some() => {
+            "the application decides who publishes there: publish by WebSocket, or with a key of the API"
+        }
+        Deed::Write | Deed::Delete => "allow_publish_for_client says who may",
+        Deed::Read => "allow_publish_for_client and allow_subscribe_for_client say who may",
+    };
+    Err(Refusal::new(
+        StatusCode::FORBIDDEN,
+        "permission",
+        format!("{who} may not do this to channel {channel:?}; {advice}"),
+    ))
+}
+
+fn may(settings: &Settings, options: &ChannelOptions, deed: Deed, is_anonymous: bool) -> bool {
+    // The application is asked about each publication: nobody asks it here.
+    let is_asked = options.proxies.publish.is_some();
+    let writes =
+        !is_asked && (settings.client.insecure || options.publish.allows(is_anonymous, false));
+    match deed {
+        Deed::Write | Deed::Delete => writes,
+        Deed::Read => writes || options.subscribe.allows(is_anonymous, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use myriad_shard::Right;
+
+    #[test]
+    fn clients_write_where_they_may_publish() {
+        let settings = Settings::default();
+        let right = |anonymous| Right {
+            client: true,
+            subscriber: false,
+            anonymous,
+        };
+        let options = |publish, subscribe| ChannelOptions {
+            publish,
+            subscribe,
+            ..ChannelOptions::default()
+        };
+        let none = Right::default();
+        for (options, is_anonymous, writes, reads) in [
+            (options(none, none), false, false, false),
+            (options(right(false), none), false, true, true),
+            (options(right(false), none), true, false, false),
+            (options(right(true), none), true, true, true),
+            (options(none, right(true)), true, false, true),
+        ] {
+            for (deed, expected) in [
+                (Deed::Write, writes),
+                (Deed::Delete, writes),
+                (Deed::Read, reads),
+            ] {
+                assert_eq!(may(&settings, &options, deed, is_anonymous), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_has_its_scheme() {
+        let of = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, value.parse().expect("a value"));
+            bearer(&headers).map(str::to_owned)
+        };
+        assert_eq!(of("Bearer a.b.c").as_deref(), Some("a.b.c"));
+        assert_eq!(of("bearer  a").as_deref(), Some("a"));
+        assert_eq!(of("apikey a"), None);
+        assert_eq!(of("Bearer"), None);
+    }
+}

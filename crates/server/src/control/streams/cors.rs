@@ -1,0 +1,116 @@
+//! Which web pages may write, and what every answer about streams says.
+//!
+//! A page may do with streams what it may do with WebSocket: the same list of origins counts, whoever asks. Answers need no cookie,
+//! so that one `Access-Control-Allow-Origin: *` does for all pages that may.
+
+use super::super::Control;
+use super::super::error::Refusal;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use myriad_wire::http::check_origin;
+
+/// What the server promises for what it has taken: it is in memory. It ends with the server, and earlier by the bounds of history.
+const DURABILITY: (HeaderName, HeaderValue) = (
+    HeaderName::from_static("stream-durability"),
+    HeaderValue::from_static("memory"),
+);
+
+const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
+/// Headers that pages may send.
+const SENT: &str = "authorization, content-type, if-none-match, last-event-id, producer-epoch, producer-id, producer-seq, \
+     stream-closed, stream-expires-at, stream-seq, stream-ttl, x-api-key";
+/// Headers that pages may read.
+const READ: &str = "etag, location, producer-epoch, producer-expected-seq, producer-received-seq, producer-seq, retry-after, \
+     stream-closed, stream-cursor, stream-durability, stream-expires-at, stream-next-offset, stream-ttl, \
+     stream-up-to-date";
+/// Seconds that a browser remembers what may be sent.
+const REMEMBERED_S: &str = "600";
+
+/// The page that a request comes from.
+pub(super) struct Origin {
+    refused: Option<Refusal>,
+}
+
+impl Origin {
+    /// Of a request with these headers.
+    pub(super) fn of(control: &Control, headers: &HeaderMap) -> Self {
+        let settings = control.settings.load();
+        let Some(allowed) = &settings.allowed_origins else {
+            return Self { refused: None };
+        };
+        let origins = headers.get_all(header::ORIGIN).into_iter();
+        let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+        let checked = check_origin(origins.map(HeaderValue::as_bytes), host, allowed);
+        Self {
+            refused: checked
+                .err()
+                .map(|refused| Refusal::new(StatusCode::FORBIDDEN, "origin", refused.sentence())),
+        }
+    }
+
+    /// # Errors
+    /// It is a page that may not.
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        self.refused.clone().map_or(Ok(()), Err)
+    }
+
+    /// Adds what every answer has.
+    pub(super) fn finish(&self, mut response: Response) -> Response {
+        let headers = response.headers_mut();
+        headers.extend([
+            DURABILITY,
+            fixed(header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            fixed(
+                HeaderName::from_static("cross-origin-resource-policy"),
+                "cross-origin",
+            ),
+        ]);
+        headers
+            .entry(header::CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-store"));
+        // The next request may be a read, which shards serve: it needs a new connection.
+        headers.extend([fixed(header::CONNECTION, "close")]);
+        if self.refused.is_none() {
+            headers.extend([
+                fixed(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
+                fixed(header::ACCESS_CONTROL_EXPOSE_HEADERS, READ),
+            ]);
+        }
+        response
+    }
+}
+
+fn fixed(name: HeaderName, value: &'static str) -> (HeaderName, HeaderValue) {
+    (name, HeaderValue::from_static(value))
+}
+
+/// The answer to a browser that asks what a page may send. Whether this page may is said by [`Origin::finish`].
+pub(super) fn preflight() -> Response {
+    let headers = [
+        (header::ALLOW, METHODS),
+        (header::ACCESS_CONTROL_ALLOW_METHODS, METHODS),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, SENT),
+        (header::ACCESS_CONTROL_MAX_AGE, REMEMBERED_S),
+    ];
+    (StatusCode::NO_CONTENT, headers).into_response()
+}
+
+/// Says where a new stream is: by the host and the scheme that the client used.
+pub(super) fn add_location(answer: &mut HeaderMap, request: &HeaderMap, uri: &Uri) {
+    let text = |name: &str| request.get(name).and_then(|value| value.to_str().ok());
+    let Some(host) = uri
+        .host()
+        .and_then(|_| uri.authority().map(|authority| authority.as_str()))
+        .or_else(|| text("host"))
+    else {
+        return;
+    };
+    // A proxy in front may end TLS; a client that says so itself misleads nobody else.
+    let is_https =
+        text("x-forwarded-proto").is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+    let scheme = if is_https { "https" } else { "http" };
+    let location = format!("{scheme}://{host}{}", uri.path());
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        answer.insert(header::LOCATION, location);
+    }
+}

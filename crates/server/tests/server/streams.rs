@@ -1,0 +1,184 @@
+//! Channels as streams of the Durable Streams protocol: writing.
+
+use crate::support::{
+    Answer, Http, api, api_error, head, next_text, on_both_drivers, options, publish_ok, request,
+    start, websocket,
+};
+use myriad_server::{DriverChoice, Options, TokenDraft};
+use std::net::SocketAddr;
+
+const SECRET: &str = "a secret of at least thirty-two bytes";
+const JSON: &str = "Content-Type: application/json\r\n";
+const TEXT: &str = "Content-Type: text/plain\r\n";
+
+fn from_text(text: &str, driver: DriverChoice) -> Options {
+    let file: Options = toml::from_str(text).expect("a config file");
+    file.over(Options {
+        dev: None,
+        ..options(driver)
+    })
+}
+
+fn ask(address: SocketAddr, method: &str, name: &str, headers: &str, body: &str) -> Answer {
+    request(
+        address,
+        method,
+        &format!("/v1/stream/{name}"),
+        headers,
+        body,
+    )
+}
+
+fn status(address: SocketAddr, method: &str, name: &str, headers: &str, body: &str) -> u16 {
+    ask(address, method, name, headers, body).status
+}
+
+/// The status of a HEAD, whose answer has no body whatever its length says.
+fn look(address: SocketAddr, name: &str) -> u16 {
+    let mut http = Http::connect(address);
+    http.send(head("HEAD", &format!("/v1/stream/{name}"), "").as_bytes());
+    let answer = http.all();
+    assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+    answer[9..12].parse().expect("a status")
+}
+
+on_both_drivers! {
+    fn appends_and_publications_have_one_order(driver) {
+        let server = start(options(driver));
+        let address = server.address();
+        let created = ask(address, "PUT", "a%2Fb/c", JSON, "");
+        assert_eq!(created.status, 201);
+        assert_eq!(created.header("location"), Some("http://localhost/v1/stream/a%2Fb/c"));
+        assert_eq!(created.header("stream-durability"), Some("memory"));
+        let mut client = websocket(address, "/raw?channel=a/b/c");
+        let first = ask(address, "POST", "a/b/c", JSON, r#"[{"n":1}, "two", [3]]"#);
+        assert_eq!(first.status, 204);
+        assert_eq!(publish_ok(address, r#"{"channel": "a/b/c", "data": 4}"#), 4);
+        assert_eq!(status(address, "POST", "a/b/c", JSON, "5"), 204);
+        let told = [(); 5].map(|()| next_text(&mut client));
+        assert_eq!(told, [r#"{"n":1}"#, "two", "[3]", "4", "5"]);
+        let read = ask(address, "GET", "a/b/c", "", "");
+        assert_eq!(read.body, r#"[{"n":1},"two",[3],4,5]"#);
+        let offset = first.header("stream-next-offset").expect("an offset");
+        let read = ask(address, "GET", &format!("a/b/c?offset={offset}"), "", "");
+        assert_eq!((&*read.body, read.header("stream-up-to-date")), ("[4,5]", Some("true")));
+        let history = api(address, "history", r#"{"channel": "a/b/c", "limit": 10}"#);
+        assert_eq!(history["result"]["offset"], 5);
+    }
+
+    fn what_was_published_is_a_stream(driver) {
+        let server = start(options(driver));
+        let address = server.address();
+        assert_eq!(look(address, "news"), 404);
+        publish_ok(address, r#"{"channel": "news", "data": "one"}"#);
+        let read = ask(address, "GET", "news", "", "");
+        assert_eq!((&*read.body, read.header("content-type")), (r#"["one"]"#, Some("application/json")));
+        assert_eq!(status(address, "POST", "news", TEXT, "two"), 409);
+        assert_eq!(status(address, "DELETE", "news", "", ""), 204);
+        assert_eq!(status(address, "GET", "news", "", ""), 404);
+    }
+
+    fn a_closed_stream_takes_no_publications(driver) {
+        let server = start(options(driver));
+        let address = server.address();
+        assert_eq!(status(address, "PUT", "s", TEXT, "a"), 201);
+        let closed = ask(address, "POST", "s", "Content-Type: text/plain\r\nStream-Closed: true\r\n", "b");
+        assert_eq!((closed.status, closed.header("stream-closed")), (204, Some("true")));
+        assert_eq!(status(address, "POST", "s", "Stream-Closed: true\r\n", ""), 204);
+        let refused = ask(address, "POST", "s", TEXT, "c");
+        assert_eq!((refused.status, refused.header("stream-next-offset")), (409, closed.header("stream-next-offset")));
+        assert_eq!(api_error(address, "publish", r#"{"channel": "s", "data": 1}"#)["code"], 108);
+        let mut client = websocket(address, "/connection/websocket");
+        for command in [r#"{"id":1,"connect":{}}"#, r#"{"id":2,"publish":{"channel":"s","data":1}}"#] {
+            client.send(tungstenite::Message::text(command)).expect("it is open");
+        }
+        next_text(&mut client);
+        let told = next_text(&mut client);
+        assert!(told.contains(r#""code":108"#), "{told}");
+        let read = ask(address, "GET", "s", "", "");
+        assert_eq!((&*read.body, read.header("stream-closed")), ("ab", Some("true")));
+    }
+
+    fn bodies_are_bounded_and_may_come_in_chunks(driver) {
+        let server = start(options(driver));
+        let address = server.address();
+        assert_eq!(status(address, "PUT", "s", TEXT, ""), 201);
+        let mut http = Http::connect(address);
+        http.send(head("POST", "/v1/stream/s", &format!("Transfer-Encoding: chunked\r\n{TEXT}")).as_bytes());
+        http.send(b"2\r\nab\r\n1\r\nc\r\n0\r\n\r\n");
+        assert_eq!(http.answer().status, 204);
+        assert_eq!(ask(address, "GET", "s", "", "").body, "abc");
+        assert_eq!(status(address, "POST", "s", TEXT, ""), 400);
+        assert_eq!(status(address, "POST", "s", "", "x"), 400);
+        assert_eq!(status(address, "POST", "s", TEXT, &"x".repeat((1 << 20) + 1)), 413);
+        assert_eq!(status(address, "POST", "s", JSON, "{"), 400);
+        assert_eq!(status(address, "PATCH", "s", "", ""), 405);
+        assert_eq!(status(address, "PUT", &"x".repeat(256), TEXT, ""), 400);
+    }
+
+    fn what_history_no_longer_holds_is_told(driver) {
+        let text = "[channel.without_namespace]\nhistory_size = 2\nhistory_ttl = \"1m\"\n[http_api]\ninsecure = true\n\
+            [[channel.namespaces]]\nname = \"plain\"";
+        let options = Options { anonymous: Some(true), ..from_text(text, driver) };
+        let server = start(options);
+        let address = server.address();
+        let begin = ask(address, "PUT", "s", JSON, "0");
+        let begin = begin.header("stream-next-offset").expect("an offset").to_owned();
+        assert_eq!(status(address, "POST", "s", JSON, "[1,2,3]"), 204);
+        let gone = ask(address, "GET", &format!("s?offset={begin}"), "", "");
+        let way_on = gone.header("stream-next-offset").expect("an offset");
+        assert_eq!(gone.status, 410);
+        assert_eq!(ask(address, "GET", &format!("s?offset={way_on}"), "", "").body, "[2,3]");
+        assert_eq!(status(address, "PUT", "plain:s", JSON, ""), 405);
+        assert_eq!(status(address, "PUT", "unknown:s", JSON, ""), 404);
+        assert_eq!(look(address, "s"), 200);
+    }
+
+    fn keys_and_tokens_say_who_may_write(driver) {
+        let text = format!(
+            "[client.token]\nhmac_secret_key = \"{SECRET}\"\n\
+            [channel.without_namespace]\nhistory_size = 9\nhistory_ttl = \"1m\"\n\
+            [[channel.namespaces]]\nname = \"open\"\nhistory_size = 9\nhistory_ttl = \"1m\"\n\
+            allow_publish_for_client = true\nallow_publish_for_anonymous = true\n\
+            [[channel.namespaces]]\nname = \"chat\"\nhistory_size = 9\nhistory_ttl = \"1m\"\nallow_publish_for_client = true\n\
+            [[http_api.keys]]\nname = \"all\"\nkey = \"k-all\"\n\
+            [[http_api.keys]]\nname = \"some\"\nkey = \"k-some\"\nmethods = [\"publish\"]\nnamespaces = [\"chat\"]\n\
+            [client.rate_limits]\npublishes_per_channel = \"2/h\""
+        );
+        let draft = TokenDraft { user: "42".into(), ..TokenDraft::default() };
+        let token = format!("Authorization: Bearer {}\r\n", draft.sign(SECRET).expect("a token"));
+        let bad = "Authorization: Bearer no.token.here\r\n";
+        let (all, some) = ("X-API-Key: k-all\r\n", "Authorization: apikey k-some\r\n");
+        for anonymous in [true, false] {
+            let options = Options { anonymous: Some(anonymous), ..from_text(&text, driver) };
+            let server = start(options);
+            let address = server.address();
+            let put = |who: &str, name: &str| status(address, "PUT", name, who, "");
+            assert_eq!([put(all, "a"), put(all, "chat:a"), put(all, "open:a")], [201; 3]);
+            assert_eq!([put(some, "a"), put(some, "chat:b")], [403, 201]);
+            assert_eq!(status(address, "DELETE", "chat:b", some, ""), 403);
+            assert_eq!(put("X-API-Key: k-other\r\n", "chat:c"), 401);
+            assert_eq!([put(&token, "a"), put(&token, "chat:d"), put(&token, "open:d")], [403, 201, 201]);
+            assert_eq!(put(bad, "chat:e"), 401);
+            let nobody = if anonymous { [403, 403, 201] } else { [401; 3] };
+            assert_eq!([put("", "a"), put("", "chat:f"), put("", "open:f")], nobody);
+            // Limits on clients bind clients.
+            let append = |who: &str| {
+                let headers = format!("Content-Type: application/octet-stream\r\n{who}");
+                status(address, "POST", "chat:d", &headers, "x")
+            };
+            assert_eq!([append(&token), append(&token), append(&token)], [204, 204, 429]);
+            assert_eq!(append(all), 204);
+        }
+    }
+
+    fn pages_of_other_hosts_stay_out_of_a_development_server(driver) {
+        let server = start(options(driver));
+        let address = server.address();
+        let from = |origin: &str| ask(address, "PUT", "s", &format!("Origin: {origin}\r\n"), "");
+        assert_eq!(from("https://evil.test").status, 403);
+        assert_eq!(from("http://localhost:3000").header("access-control-allow-origin"), Some("*"));
+        let preflight = ask(address, "OPTIONS", "s", "Origin: https://evil.test\r\n", "");
+        assert_eq!((preflight.status, preflight.header("access-control-allow-origin")), (204, None));
+    }
+}
