@@ -1,6 +1,6 @@
 //! Parses and writes HTTP/1.1 heads, WebSocket frames and the messages of Centrifuge clients, without I/O.
 //!
-//! Eight layers, each usable alone:
+//! Nine layers, each usable alone:
 //!
 //! * [`http`] finds and reads a request or response head, and writes short responses;
 //! * [`handshake`] checks whether a head is a WebSocket opening handshake (RFC 6455, section 4), for both ends;
@@ -8,7 +8,7 @@
 //!   (RFC 6455, sections 5 to 8);
 //! * [`deflate`] compresses and inflates messages (RFC 7692);
 //! * [`centrifuge`] reads and writes the messages of the Centrifuge client protocol;
-//! * [`sse`] writes event streams;
+//! * [`sse`] writes event streams, and [`event_stream`] reads them;
 //! * [`peer`] reads what proxies say of their clients;
 //! * [`streams`] has words of the Durable Streams protocol.
 //!
@@ -19,6 +19,7 @@
 
 pub mod centrifuge;
 pub mod deflate;
+pub mod event_stream;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod handshake;

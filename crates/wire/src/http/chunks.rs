@@ -8,9 +8,10 @@ const OVERHEAD_BYTES_MAX: u32 = 4096;
 /// Digits of a chunk's size: 16 of them fill 64 bits.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// Finds the end of a chunked body, and checks each byte that frames it. Does not decode: the data stays where it is.
+/// Finds the end of a chunked body, and checks each byte that frames it. The data stays where it is.
 ///
-/// Feed it the bytes after the head, in pieces of any size, until [`ChunkedBody::is_done`].
+/// Feed it the bytes after the head, in pieces of any size, until [`ChunkedBody::is_done`]: with [`ChunkedBody::advance`] to
+/// pass over the body, or with [`ChunkedBody::next_data`] to read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkedBody {
     state: State,
@@ -120,6 +121,37 @@ impl ChunkedBody {
             }
         }
         Ok(position)
+    }
+
+    /// The next piece of data at the front of `input`, which is moved behind it and behind what frames it. `None` when
+    /// the input is used up, or the body is complete.
+    ///
+    /// # Errors
+    /// The framing is broken. The error is final.
+    pub fn next_data<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, ChunkError> {
+        while !input.is_empty() && !self.is_done() {
+            if let State::Data { remaining } = &mut self.state {
+                let taken =
+                    usize::try_from(*remaining).map_or(input.len(), |most| most.min(input.len()));
+                let (data, rest) = input.split_at(taken);
+                *input = rest;
+                *remaining -= taken as u64;
+                if *remaining == 0 {
+                    self.state = State::DataCarriageReturn;
+                }
+                return Ok(Some(data));
+            }
+            self.state = self.next(input[0])?;
+            *input = &input[1..];
+        }
+        Ok(None)
+    }
+
+    /// Whether the next byte begins a chunk. A fresh reader would read on from here in the same way, but for the limit of
+    /// extensions.
+    #[must_use]
+    pub fn is_between_chunks(&self) -> bool {
+        self.state == State::NEXT_SIZE
     }
 
     fn next(&mut self, byte: u8) -> Result<State, ChunkError> {
@@ -263,6 +295,47 @@ mod tests {
             assert_eq!(length(body), Err(error), "{body:?}");
             assert!(error.sentence().contains(": ") && error.sentence().ends_with('.'));
         }
+    }
+
+    /// The data of a body in these pieces, and how many bytes are left behind it.
+    fn data(pieces: &[&[u8]]) -> (Vec<u8>, usize) {
+        let (mut chunked, mut data, mut left) = (ChunkedBody::default(), Vec::new(), 0);
+        for piece in pieces {
+            let mut input = *piece;
+            while let Some(piece) = chunked.next_data(&mut input).unwrap() {
+                data.extend_from_slice(piece);
+            }
+            left += input.len();
+        }
+        assert!(chunked.is_done());
+        (data, left)
+    }
+
+    #[test]
+    fn data_is_read_however_the_body_is_cut() {
+        let body = b"5\r\nhello\r\n1;a=b\r\n,\r\nc\r\n 0\r\n\r\n world\r\n0\r\na: b\r\n\r\nnext";
+        let expected = (b"hello, 0\r\n\r\n world".to_vec(), 4);
+        for cut in 0..=body.len() {
+            let (front, back) = body.split_at(cut);
+            assert_eq!(data(&[front, back]), expected, "cut at {cut}");
+        }
+        assert_eq!(data(&body.chunks(1).collect::<Vec<_>>()), expected);
+    }
+
+    #[test]
+    fn between_chunks_a_fresh_reader_goes_on() {
+        let mut chunked = ChunkedBody::default();
+        assert!(chunked.is_between_chunks());
+        let mut input = &b"1;x\r\na\r\n"[..];
+        assert_eq!(chunked.next_data(&mut input), Ok(Some(&b"a"[..])));
+        assert!(!chunked.is_between_chunks());
+        assert_eq!(chunked.next_data(&mut input), Ok(None));
+        assert!(chunked.is_between_chunks() && input.is_empty());
+        assert_eq!(
+            chunked.next_data(&mut &b"5\r\nab"[..]),
+            Ok(Some(&b"ab"[..]))
+        );
+        assert!(!chunked.is_between_chunks());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A head is parsed when it is complete. Until then the caller keeps the bytes and tries again with more;
 //! [`HeadLimits`] bounds them. [`write_stream_head`] begins an answer in chunks, and [`encode_chunk`] goes on with it. [`BodyLength`] and [`ChunkedBody`] find the end of a body without decoding it, because
-//! every request that is not a WebSocket handshake goes to an ordinary HTTP server.
+//! every request that is not a WebSocket handshake goes to an ordinary HTTP server. [`ResponseBody`] is the
+//! client's side: it reads a body.
 //!
 //! [`parse_request`] judges the grammar alone; a server calls [`check_request`] before it acts on a request.
 
@@ -17,6 +18,7 @@ mod host;
 mod origin;
 mod query;
 mod reply;
+mod response_body;
 
 pub use body::BodyLength;
 pub use check::check_request;
@@ -28,6 +30,7 @@ pub use host::Host;
 pub use origin::{OriginPattern, OriginPatternError, OriginRefused, check_origin};
 pub use query::{QueryError, query_pairs};
 pub use reply::{write_response, write_stream_head};
+pub use response_body::{ResponseBody, ResponseLength};
 
 pub(crate) use headers::{is_token, list_has_token, list_tokens};
 pub(crate) use reply::push_field;
