@@ -6,11 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+mod http;
 mod live;
 mod push;
 mod report;
 mod round_trip;
 
+pub use http::{HeldReport, HttpReport};
 pub use live::{Line, Phase, Progress, RoundTripProgress};
 pub use push::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
 pub use report::{

@@ -1,5 +1,6 @@
 //! The full report of a run, as `--json` writes it.
 
+use crate::http::HttpReport;
 use crate::push::{FanoutTimes, Origin, PushReport};
 use crate::round_trip::{ClientPublishReport, RoundTripReport};
 use serde::{Deserialize, Serialize};
@@ -48,7 +49,8 @@ pub struct Report {
     pub errors: BTreeMap<String, u64>,
     /// What the server said, the first of each kind of error: of an HTTP answer to an upgrade request its body, of an error or
     /// a push of the protocol its code, its text and its channel, of anything else the whole. `close_CODE` is the reason of a
-    /// close frame. At most 200 bytes, with what is not printable escaped.
+    /// close frame. At most 200 bytes, with what is not printable escaped. Of an answer to a client that speaks HTTP its head
+    /// and its body, at most 2 KiB.
     pub server_said: BTreeMap<String, String>,
     /// Close frames from the server by code; `none` without one.
     pub closes: BTreeMap<String, u64>,
@@ -62,6 +64,8 @@ pub struct Report {
     pub client_publish: Option<ClientPublishReport>,
     /// What the protocol's offsets and recoveries showed; absent where clients speak no protocol.
     pub session: Option<SessionReport>,
+    /// What clients asked and were told that speak HTTP; absent where they speak WebSocket.
+    pub http: Option<HttpReport>,
     /// Requests that were to be answered with what they carried; absent without `--request`.
     pub request: Option<RoundTripReport>,
     /// All publications of one origin together: those of this run or, if it made none, those of others.
@@ -82,7 +86,7 @@ pub struct Report {
 pub struct Settings {
     /// Target URLs.
     pub targets: Vec<String>,
-    /// What clients spoke: `raw`, `centrifuge-json` or `centrifuge-protobuf`.
+    /// What clients spoke: `raw`, `centrifuge-json`, `centrifuge-protobuf`, `long-poll`, `sse` or `http-stream`.
     pub protocol: String,
     /// Channels that clients were dealt out to; absent without `--channels`.
     pub channel_count: Option<u64>,
@@ -132,7 +136,8 @@ pub struct Settings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Setup {
-    /// Clients that connected and were upgraded.
+    /// Clients that connected and were upgraded. Of clients that speak HTTP those whose first poll was sent and not refused, or
+    /// whose stream began.
     pub connected: u64,
     /// Of those clients, the ones whose server agreed on compression; absent if it was not offered.
     pub compressed: Option<u64>,

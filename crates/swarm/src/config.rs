@@ -11,7 +11,7 @@ pub use load::{
 use crate::config_error::ConfigError;
 use crate::dealing::planned;
 use crate::engine::churn::SOCKETS_SPARE;
-use crate::engine::plan::Plan;
+use crate::engine::plan::{HttpPlan, Plan, PollPosition};
 use crate::engine::shared::Ending;
 use crate::engine::sources::{SourceChoice, Sources};
 use crate::engine::thread::{DESCRIPTORS_SPARE, Tables};
@@ -39,8 +39,8 @@ const RETRIES_MAX: u8 = 100;
 /// Largest message a client takes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// The same of a client with a session, which keeps the whole of it.
-const SESSION_MESSAGE_BYTES_MAX: u64 = 16 << 20;
+/// The same of a client with a session, or of a stream over HTTP: it keeps the whole of it.
+const KEPT_MESSAGE_BYTES_MAX: u64 = 16 << 20;
 
 /// Bytes of incomplete messages that the whole crowd keeps: a server that finishes none must not fill this machine's
 /// memory.
@@ -60,6 +60,9 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
 /// Largest message for the server to send back.
 pub(crate) const ECHO_BYTES_MAX: usize = 1 << 20;
+
+/// Largest body of a client's request: as much as goes out at once, or nearly so.
+pub(crate) const REQUEST_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Most messages a second, to send back or to answer.
 pub(crate) const LOAD_RATE_MAX: f64 = 10e6;
@@ -105,6 +108,12 @@ pub struct Config {
     pub headers: Vec<(String, String)>,
     /// Offer to take compressed messages (permessage-deflate), each compressed by itself.
     pub compression: bool,
+    /// Sent with each request of clients that speak HTTP, as a POST; none: they send GET.
+    pub request_body: Option<String>,
+    /// From where a poll goes on that was answered.
+    pub poll_position: PollPosition,
+    /// How long a poll without a delivery is to be held: the shortest and the longest time. None: it is not judged.
+    pub expect_held: Option<(Duration, Duration)>,
     /// Makes the crowd its own publisher.
     pub publish: Option<Publish>,
     /// Has clients send messages that the server sends back.
@@ -181,6 +190,9 @@ impl Config {
             churn_per_s: None,
             headers: Vec::new(),
             compression: false,
+            request_body: None,
+            poll_position: PollPosition::default(),
+            expect_held: None,
             publish: None,
             echo: None,
             client_publish: None,
@@ -219,7 +231,7 @@ impl Config {
         let [run_low, run_high, ..] = random::mix(seed).to_le_bytes();
         let message_bytes_max = match self.protocol {
             Protocol::Raw => MESSAGE_BYTES_MAX,
-            _ => SESSION_MESSAGE_BYTES_MAX,
+            _ => KEPT_MESSAGE_BYTES_MAX,
         };
         let plan = Plan {
             connections,
@@ -228,6 +240,7 @@ impl Config {
             destinations: self.targets.len() as u64,
             targets,
             session,
+            http: self.http(),
             sources,
             headers: self.headers.clone(),
             extension: if self.compression {
@@ -258,6 +271,16 @@ impl Config {
             driver,
             tables,
             notices,
+        })
+    }
+
+    /// What clients ask that speak HTTP.
+    fn http(&self) -> Option<HttpPlan> {
+        self.protocol.http().map(|kind| HttpPlan {
+            kind,
+            body: self.request_body.clone(),
+            position: self.poll_position.clone(),
+            expect_held: self.expect_held,
         })
     }
 
@@ -319,7 +342,8 @@ impl Config {
         let threads = self.threads.unwrap_or(default).clamp(1, most);
         let limit =
             descriptor_limit().map_err(|error| ConfigError::DescriptorLimit(error.to_string()))?;
-        let churn_spare = self.churn_per_s.map_or(0, |_| SOCKETS_SPARE as usize);
+        let replaces = self.churn_per_s.is_some() || self.protocol.http().is_some();
+        let churn_spare = if replaces { SOCKETS_SPARE as usize } else { 0 };
         let spare = DESCRIPTORS_SPARE + (4 + churn_spare) * threads as usize;
         if driver == Driver::IoUring || connections + spare <= limit {
             return Ok((threads, Tables::Shared));

@@ -1,6 +1,6 @@
 //! Why a run cannot be begun.
 
-use crate::config::{ECHO_BYTES_MAX, LOAD_RATE_MAX, PAYLOAD_BYTES_MAX};
+use crate::config::{ECHO_BYTES_MAX, LOAD_RATE_MAX, PAYLOAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX};
 use crate::echo_stamp::ECHO_STAMP_BYTES;
 use crate::engine::session::EPOCH_BYTES_MAX;
 use crate::engine::sources::SourceError;
@@ -27,6 +27,28 @@ pub enum ConfigError {
     /// An option for clients that speak none.
     #[error("{0} needs --protocol raw, because the server is to send each message back as it is")]
     NeedsRaw(&'static str),
+    /// An option, or a target, for clients that speak HTTP.
+    #[error(
+        "{0} is for clients that speak HTTP; give --protocol long-poll, sse or http-stream (the URL of a WebSocket server begins with ws://)"
+    )]
+    NeedsHttp(String),
+    /// Clients speak HTTP, and a target is a WebSocket server's: the protocol and the target.
+    #[error("--protocol {0} needs http:// targets; write {1} as http://HOST:PORT/PATH")]
+    NeedsHttpTarget(&'static str, String),
+    /// An option for clients that speak WebSocket.
+    #[error("{0} is for clients of WebSocket servers; leave it out")]
+    NeedsWebSocket(&'static str),
+    /// An option for clients whose requests are held.
+    #[error("{0} is about requests that are held; give --protocol long-poll, or leave it out")]
+    NeedsPolls(&'static str),
+    /// A request is larger than clients send.
+    #[error("--request-body has {0} bytes; {REQUEST_BODY_BYTES_MAX} is the most")]
+    RequestBody(usize),
+    /// The path has a place for one channel: the target, and how many channels its clients have.
+    #[error(
+        "{0} has a place for one channel, and {1} are given; give one --channel NAME (with --channels COUNT, each client has one of them)"
+    )]
+    ChannelPlace(String, usize),
     /// A channel without a name.
     #[error("--channel must not be empty; give a name such as news")]
     EmptyChannel,

@@ -1,6 +1,6 @@
 //! Which channels there are, and which clients get which.
 
-use crate::config::{Config, PublishBody, STREAMS_MAX, TARGETS_MAX};
+use crate::config::{Config, STREAMS_MAX, TARGETS_MAX};
 use crate::config_error::ConfigError;
 use crate::engine::plan::{PlannedTarget, SessionPlan, Subscription};
 use crate::protocol::Protocol;
@@ -41,7 +41,7 @@ impl Config {
         let Some(publish) = &self.publish else {
             return Ok(Vec::new());
         };
-        if publish.body == PublishBody::Plain {
+        if !publish.names_channels() {
             return Ok(vec![String::new()]);
         }
         let subscribed = || targets.iter().flat_map(|target| &target.channels);

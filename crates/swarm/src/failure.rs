@@ -51,6 +51,14 @@ pub enum Failure {
     Unsubscribed(u16),
     /// The server answered a command that nobody had sent, or answered one twice.
     ReplyUnknown,
+    /// A request of a client was answered with this status.
+    Answer(u16),
+    /// A request of a client was answered with something that is no HTTP, or no answer to it.
+    AnswerInvalid,
+    /// The head of a stream did not come within the handshake timeout.
+    AnswerTimeout,
+    /// The server ended the connection instead of answering a client's first request.
+    AnswerEnded,
     /// The server ended an open connection without a close frame.
     LostEnd,
     /// An open connection was reset.
@@ -111,6 +119,21 @@ impl Failure {
         }
     }
 
+    /// What a failure of an HTTP client's connection is called before its first answer.
+    pub(crate) fn of_first_answer(self) -> Self {
+        match self {
+            Self::LostEnd | Self::HandshakeEnded => Self::AnswerEnded,
+            Self::LostReset => Self::Reset,
+            Self::LostTimeout | Self::HandshakeTimeout => Self::AnswerTimeout,
+            other => other,
+        }
+    }
+
+    /// Whether the server ended or reset an open connection.
+    pub(crate) fn is_lost_connection(self) -> bool {
+        matches!(self, Self::LostEnd | Self::LostReset)
+    }
+
     /// Whether the server has answered commands of a session: it speaks the protocol, and does not take the client.
     pub(crate) fn is_session_answer(self) -> bool {
         matches!(
@@ -123,7 +146,8 @@ impl Failure {
     pub(crate) fn next_step_after(self, said: &[u8]) -> Option<&'static str> {
         // Myriad's own words: its refusal names the option.
         let anonymous = memchr::memmem::find(said, b"--anonymous").is_some();
-        if self == Self::HandshakeStatus(401) && anonymous {
+        let is_refused = matches!(self, Self::HandshakeStatus(401) | Self::Answer(401));
+        if is_refused && anonymous {
             return Some(
                 "start the server with --anonymous, which lets clients in without a token",
             );
@@ -145,6 +169,16 @@ impl Failure {
                 "the server accepts faster than it upgrades: lower --connect-rate, or raise --handshake-timeout"
             }
             Self::HandshakeStatus(status) => status_step(status),
+            Self::Answer(status) => answer_step(status),
+            Self::AnswerInvalid => {
+                "the answer is no HTTP, or not what --protocol expects: check the target's path and --protocol"
+            }
+            Self::AnswerTimeout => {
+                "the server accepts connections and does not answer: lower --connect-rate, raise --handshake-timeout, or is this a path that is held (--protocol long-poll)?"
+            }
+            Self::AnswerEnded => {
+                "the server ended the connection instead of answering: is this its HTTP port, and does it want TLS? Its log may say why"
+            }
             Self::HandshakeEnded => {
                 "the server ended the connection instead of answering: is this its WebSocket port, and does it want TLS? Its log may say why"
             }
@@ -271,6 +305,24 @@ fn status_step(status: u16) -> &'static str {
     }
 }
 
+/// What to do about an answer to an HTTP client that is an error.
+fn answer_step(status: u16) -> &'static str {
+    match status {
+        200..=299 => "--protocol expects another answer there: check the target's path",
+        300..=399 => {
+            "the server redirects, and clients do not follow: give the address in its Location as the target"
+        }
+        400 => "the server does not understand the request: check the target's path and query",
+        404 => {
+            "check the target's path. A stream has to be created before clients read it (PUT to its URL)"
+        }
+        405 => "that path takes no GET, or no POST: check the target's path, and --request-body",
+        410 => "the position is older than what the server keeps: begin with offset=now",
+        408 => "the request took too long to arrive: lower --connect-rate or --connecting-max",
+        status => status_step(status),
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -297,6 +349,10 @@ impl fmt::Display for Failure {
             Self::SubscribeError(code) => return write!(f, "subscribe_error_{code}"),
             Self::Unsubscribed(code) => return write!(f, "unsubscribed_{code}"),
             Self::ReplyUnknown => "reply_unknown",
+            Self::Answer(status) => return write!(f, "answer_{status}"),
+            Self::AnswerInvalid => "answer_invalid",
+            Self::AnswerTimeout => "answer_timeout",
+            Self::AnswerEnded => "answer_ended",
             Self::LostEnd => "lost_end",
             Self::LostReset => "lost_reset",
             Self::LostTimeout => "lost_timeout",
@@ -322,6 +378,7 @@ mod tests {
     fn every_status_has_a_next_step() {
         for status in 200..600 {
             assert!(Failure::HandshakeStatus(status).next_step().is_some());
+            assert!(Failure::Answer(status).next_step().is_some());
         }
     }
 

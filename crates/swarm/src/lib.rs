@@ -1,4 +1,4 @@
-//! A crowd of clients: simulates many clients of a WebSocket server, and tells the truth about what they saw.
+//! A crowd of clients: simulates many clients of a WebSocket or HTTP server, and tells the truth about what they saw.
 //!
 //! [`run`] does a whole run as a [`Config`] describes it and returns its [`Report`]:
 //!
@@ -50,16 +50,18 @@ pub use config::{
 };
 pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
+pub use engine::plan::PollPosition;
 pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
 pub use failure::Failure;
 pub use interrupt::Interrupt;
+pub use measure::http_metric::HttpMetric;
 pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Trip};
 pub use myriad_reactor::Driver;
 pub use myriad_report::EXIT_INTERRUPTED;
 pub use myriad_report::{
-    ClientPublishReport, DeliveryReport, Ended, FanoutTimes, Origin, Outcome, PublishAnswer,
-    PushReport, Report, RoundTripReport, RoundTripTimes, Verdict,
+    ClientPublishReport, DeliveryReport, Ended, FanoutTimes, HeldReport, HttpReport, Origin,
+    Outcome, PublishAnswer, PushReport, Report, RoundTripReport, RoundTripTimes, Verdict,
 };
 pub use protocol::Protocol;
 pub use report::output::Destination;

@@ -17,6 +17,7 @@ use crate::engine::shared::Shared;
 use crate::failure::Failure;
 use crate::measure::push::{Acceptance, PushKey};
 use crate::stamp::{SEQUENCE_MAX, Stamp};
+use crate::target::with_channel;
 use hyper::body::Body as _;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONTENT_TYPE, HOST};
@@ -293,10 +294,24 @@ impl Rounds {
                 )
             }
             PublishBody::Plain => (payload, "text/plain"),
+            PublishBody::Stream => {
+                let content_type = self.publish.content_type.as_str();
+                // The stamp and its filler need no escape, but for records.
+                let body = match content_type {
+                    "application/json" => serde_json::json!(payload).to_string(),
+                    _ => payload,
+                };
+                (body, content_type)
+            }
+        };
+        let channel = &self.channels[usize::from(stream)];
+        let path = match self.publish.body {
+            PublishBody::Stream => with_channel(&endpoint.path, channel),
+            PublishBody::Api | PublishBody::Plain => endpoint.path.clone(),
         };
         let mut request = Request::builder()
             .method(Method::POST)
-            .uri(&endpoint.path)
+            .uri(path)
             .header(HOST, &endpoint.host)
             .header(CONTENT_TYPE, content_type)
             // Then the status says whether it was published; otherwise errors are in the bodies of answers 200.

@@ -108,6 +108,9 @@ pub(crate) struct Run<'a> {
     next_watch: Nanos,
     pub message_rates: Option<Rates>,
     message_peak: Peak,
+    /// Of answers to polls.
+    pub poll_rates: Option<Rates>,
+    pub poll_peak: Peak,
     answer_peak: Peak,
     request_peak: Peak,
     pub setup_peak: Peak,
@@ -159,6 +162,8 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         next_watch: clock.now().plus(Duration::from_secs(1)),
         message_rates: None,
         message_peak: Peak::default(),
+        poll_rates: None,
+        poll_peak: Peak::default(),
         answer_peak: Peak::default(),
         request_peak: Peak::default(),
         setup_peak: Peak::default(),
@@ -231,7 +236,11 @@ impl Run<'_> {
             .config
             .held_for()
             .map(|duration| connected_at.plus(duration));
-        let passed = self.ticks_until(|run, _| {
+        let passed = self.ticks_until(|run, figures| {
+            // Polls count as connected until they are refused, which may be all of them.
+            if figures.totals.opened == 0 && figures.totals.given_up == run.config.connections {
+                return Some(Passed::Hopeless);
+            }
             let time_over = deadline.is_none_or(|deadline| run.clock.now() >= deadline);
             if !time_over {
                 return None;

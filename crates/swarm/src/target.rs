@@ -1,15 +1,20 @@
-//! Where clients connect to: a `ws://` address, and the channels it subscribes to.
+//! Where clients connect to: a `ws://` or `http://` address, and the channels it subscribes to.
 
 use crate::protocol::Protocol;
 use myriad_wire::http::query_pairs;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
+/// What in a target's path stands for the channel's name.
+const CHANNEL_PLACE: &str = "{channel}";
+
 /// One target of the crowd, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// As given.
     pub url: String,
+    /// Begins with `http://`, for clients that speak HTTP; else with `ws://`.
+    pub is_http: bool,
     /// The `Host` header.
     pub host: String,
     /// The request target: path and query.
@@ -183,12 +188,21 @@ fn split_authority(authority: &str) -> Result<(&str, u16), UrlProblem> {
 }
 
 impl Target {
-    /// Reads a `ws://` URL and resolves its host once, for the whole run.
+    /// Reads a `ws://` or `http://` URL and resolves its host once, for the whole run.
     ///
     /// # Errors
     /// The URL cannot be used, or its host does not resolve.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
-        let parts = UrlParts::parse(url, "ws", "wss")?;
+        let begins_with = |scheme: &str| {
+            let begin = url.get(..scheme.len());
+            begin.is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+        };
+        let is_http = begins_with("http:") || begins_with("https:");
+        let parts = if is_http {
+            UrlParts::parse(url, "http", "https")?
+        } else {
+            UrlParts::parse(url, "ws", "wss")?
+        };
         let address = parts.resolve(url)?;
         let channels = channels_of(&parts.path).map_err(|problem| UrlError {
             url: url.to_owned(),
@@ -196,6 +210,7 @@ impl Target {
         })?;
         Ok(Self {
             url: url.to_owned(),
+            is_http,
             host: parts.authority,
             path: parts.path,
             address,
@@ -216,10 +231,20 @@ impl Target {
         target
     }
 
+    /// Whether the channel's name has a place in the path: there can be only one.
+    pub(crate) fn has_channel_place(&self) -> bool {
+        has_channel_place(&self.path)
+    }
+
     /// The request target of clients that speak `protocol`. Without commands, the URL says what to listen to.
     pub(crate) fn path_for(&self, protocol: Protocol) -> String {
         let mut path = self.path.clone();
-        if protocol != Protocol::Raw {
+        if let [channel] = &self.channels[..]
+            && self.has_channel_place()
+        {
+            return with_channel(&path, channel);
+        }
+        if protocol.has_session() {
             return path;
         }
         let known = channels_of(&path).unwrap_or_default();
@@ -236,8 +261,35 @@ impl Target {
     }
 }
 
-/// A value of a query.
-fn percent_encoded(text: &str) -> String {
+/// Whether a channel's name has a place in a path.
+pub(crate) fn has_channel_place(path: &str) -> bool {
+    path.contains(CHANNEL_PLACE)
+}
+
+/// A path in which a channel's name takes its place.
+pub(crate) fn with_channel(path: &str, channel: &str) -> String {
+    path.replace(CHANNEL_PLACE, &percent_encoded(channel))
+}
+
+/// A path without the parameters of these names in its query.
+pub(crate) fn without_parameters(path: &str, names: &[&str]) -> String {
+    let Some((before, query)) = path.split_once('?') else {
+        return path.to_owned();
+    };
+    let is_kept = |pair: &&str| {
+        let name = pair.split_once('=').map_or(*pair, |(name, _)| name);
+        !names.contains(&name)
+    };
+    let kept: Vec<&str> = query.split('&').filter(is_kept).collect();
+    if kept.is_empty() {
+        before.to_owned()
+    } else {
+        format!("{before}?{}", kept.join("&"))
+    }
+}
+
+/// A value of a query, or a segment of a path.
+pub(crate) fn percent_encoded(text: &str) -> String {
     let encoded = text.bytes().map(|byte| {
         if byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte) {
             char::from(byte).to_string()
@@ -290,6 +342,26 @@ mod tests {
     }
 
     #[test]
+    fn a_channel_may_have_a_place_in_the_path() {
+        let target =
+            Target::parse("http://127.0.0.1/v1/stream/{channel}?offset=now&live=sse").unwrap();
+        assert!(target.is_http && target.has_channel_place());
+        let target = target.with_channels(&["a b".to_owned()]);
+        let path = "/v1/stream/a%20b?offset=now&live=sse";
+        assert_eq!(target.path_for(Protocol::Sse), path);
+        assert_eq!(target.path_for(Protocol::LongPoll), path);
+    }
+
+    #[test]
+    fn parameters_are_taken_out_of_a_query() {
+        let without = |path| without_parameters(path, &["offset", "cursor"]);
+        assert_eq!(without("/a"), "/a");
+        assert_eq!(without("/a?offset=1"), "/a");
+        assert_eq!(without("/a?x=1&offset=1&cursor&y"), "/a?x=1&y");
+        assert_eq!(without("/a?offsets=1"), "/a?offsets=1");
+    }
+
+    #[test]
     fn a_missing_path_and_port_have_defaults() {
         let target = Target::parse("ws://127.0.0.1?channel=a").unwrap();
         assert_eq!(
@@ -305,7 +377,9 @@ mod tests {
     #[test]
     fn a_bad_url_names_its_problem() {
         let problem = |url: &str| Target::parse(url).unwrap_err().problem;
-        assert_eq!(problem("http://127.0.0.1/"), UrlProblem::Scheme("ws"));
+        assert_eq!(problem("ftp://127.0.0.1/"), UrlProblem::Scheme("ws"));
+        assert_eq!(problem("https://127.0.0.1/"), UrlProblem::Tls("http"));
+        assert_eq!(problem("http:/"), UrlProblem::Scheme("http"));
         assert_eq!(problem("wss://127.0.0.1/"), UrlProblem::Tls("ws"));
         assert_eq!(problem("ws:///raw"), UrlProblem::NoHost);
         assert_eq!(problem("ws://127.0.0.1:0/"), UrlProblem::Port);

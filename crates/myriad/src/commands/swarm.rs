@@ -4,8 +4,8 @@ use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, ValueEnum};
 use myriad_swarm::{
     ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler,
-    Interrupt, LiveStyle, Outcome, Protocol, Publish, PublishBody, Report, Requests, RunError,
-    SourceChoice, SourceRanges, Target, Threshold,
+    Interrupt, LiveStyle, Outcome, PollPosition, Protocol, Publish, PublishBody, Report, Requests,
+    RunError, SourceChoice, SourceRanges, Target, Threshold,
 };
 use myriad_units::parse::{bytes, count, duration, rate, share_rate};
 use std::path::PathBuf;
@@ -15,16 +15,17 @@ use std::time::Duration;
 /// A threshold did not hold.
 const EXIT_THRESHOLD: u8 = 99;
 
-/// Opens a crowd of connections to a WebSocket server, and reports what they saw.
+/// Opens a crowd of connections to a WebSocket or HTTP server, and reports what they saw.
 #[derive(Args, Clone, Debug)]
 #[command(
     group = ArgGroup::new("load").multiple(true),
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=100%'\n\
-                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed.\n\
+                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; polls:rate, :timeouts; held:shortest, :mean, :p50, :p99, :longest, :early, :late; reopened; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
-    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news'; clients are spread over them in turn
+    /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news', or http://... for clients that speak HTTP; clients are spread
+    /// over them in turn
     #[arg(required = true, value_name = "URL", value_parser = Target::parse)]
     targets: Vec<Target>,
     /// Clients to connect
@@ -68,7 +69,7 @@ pub(crate) struct Arguments {
     /// Time a connection may take [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     connect_timeout: Option<Duration>,
-    /// Time the upgrade may take [default: 10s]
+    /// Time the upgrade, or the head of a stream, may take [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     handshake_timeout: Option<Duration>,
     /// Attempts after a failed one [default: 2]
@@ -80,12 +81,24 @@ pub(crate) struct Arguments {
     /// Share of the crowd that leaves and is replaced, such as 1%/m, once all are connected [default: nobody leaves]
     #[arg(long, value_name = "SHARE", value_parser = share_rate)]
     churn: Option<f64>,
-    /// A header of the upgrade request, as 'Name: value'; may be repeated [default: none]
+    /// A header of clients' requests, as 'Name: value'; may be repeated [default: none]
     #[arg(long, value_name = "HEADER", value_parser = header)]
     header: Vec<(String, String)>,
     /// Offer to take compressed messages (permessage-deflate, without context takeover) [default: off]
     #[arg(long)]
     compression: bool,
+    /// Body of clients' requests over HTTP, which are POST then [default: none, they are GET]
+    #[arg(long, value_name = "TEXT")]
+    request_body: Option<String>,
+    /// From where a poll goes on that was answered: a header of the answer becomes a parameter of the next request's query, as
+    /// HEADER=PARAMETER; may be repeated. `none`: each request is the same [default: offset and cursor of Durable Streams, or
+    /// else If-Modified-Since and If-None-Match]
+    #[arg(long, value_name = "POSITION")]
+    poll_position: Vec<String>,
+    /// How long a poll without a delivery is to be held, such as 60s or 30s..90s: those held for less are counted, and those
+    /// held for 100 ms more [default: not judged]
+    #[arg(long, value_name = "TIME", value_parser = time_range)]
+    expect_held: Option<TimeRange>,
     /// Send text messages at this rate over the whole crowd, such as 5k/s, until the duration is over; the server is to
     /// send each back. Times count from when a message was due [default: no echoes]
     #[arg(long, value_name = "RATE", value_parser = rate, group = "load")]
@@ -134,9 +147,17 @@ pub(crate) struct Arguments {
     /// What a push contains beside its stamp
     #[arg(long, value_enum, default_value = "dots", requires = "publish")]
     payload: Payload,
-    /// Form of the publish request: the API's JSON, or the payload itself
+    /// Form of the publish request: the API's JSON, the payload itself, or an append to a stream
     #[arg(long, value_enum, default_value = "api", requires = "publish")]
     publish_body: Body,
+    /// Content type of what is appended to a stream; application/json makes it a string
+    #[arg(
+        long,
+        value_name = "TYPE",
+        default_value = "text/plain",
+        requires = "publish"
+    )]
+    publish_type: String,
     /// Channel to publish to; may be repeated [default: those of the targets]
     #[arg(long, value_name = "NAME", requires = "publish")]
     publish_channel: Vec<String>,
@@ -177,6 +198,12 @@ pub(crate) enum ProtocolName {
     CentrifugeJson,
     /// The same in protobuf
     CentrifugeProtobuf,
+    /// HTTP requests that the server holds until there is something to say
+    LongPoll,
+    /// Server-sent events
+    Sse,
+    /// An HTTP answer without end, with a message on each line
+    HttpStream,
 }
 
 impl ProtocolName {
@@ -192,6 +219,9 @@ impl From<ProtocolName> for Protocol {
             ProtocolName::Raw => Self::Raw,
             ProtocolName::CentrifugeJson => Self::CentrifugeJson,
             ProtocolName::CentrifugeProtobuf => Self::CentrifugeProtobuf,
+            ProtocolName::LongPoll => Self::LongPoll,
+            ProtocolName::Sse => Self::Sse,
+            ProtocolName::HttpStream => Self::HttpStream,
         }
     }
 }
@@ -213,6 +243,8 @@ enum Body {
     Api,
     /// The payload itself
     Plain,
+    /// The payload itself, appended to a stream of the Durable Streams protocol; {channel} in the URL is the channel's name
+    Stream,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -241,6 +273,40 @@ enum CloseName {
     Reset,
     /// With a close frame and FIN
     Orderly,
+}
+
+/// The shortest and the longest of some times.
+#[derive(Clone, Copy, Debug)]
+struct TimeRange {
+    shortest: Duration,
+    longest: Duration,
+}
+
+fn time_range(text: &str) -> Result<TimeRange, String> {
+    let time = |text: &str| duration(text.trim()).map_err(|error| error.to_string());
+    let (shortest, longest) = text.split_once("..").unwrap_or((text, text));
+    let (shortest, longest) = (time(shortest)?, time(longest)?);
+    if shortest > longest {
+        return Err("the shorter time comes first, as in 30s..90s".to_owned());
+    }
+    Ok(TimeRange { shortest, longest })
+}
+
+/// Headers and the parameters that they become; a header alone gives its name to the parameter.
+fn poll_position(given: &[String]) -> PollPosition {
+    if given.is_empty() {
+        return PollPosition::Automatic;
+    }
+    let headers = given.iter().filter(|text| *text != "none").map(|text| {
+        let (header, parameter) = text.split_once('=').unwrap_or((text, text));
+        (header.trim().to_owned(), parameter.trim().to_owned())
+    });
+    let headers: Vec<(String, String)> = headers.collect();
+    if headers.is_empty() {
+        PollPosition::Same
+    } else {
+        PollPosition::Headers(headers)
+    }
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -341,8 +407,35 @@ impl Arguments {
         Some(requests)
     }
 
+    /// Pushes, where they are wanted.
+    fn wanted_publish(&self) -> Option<Publish> {
+        let mut endpoints = self.publish.iter().cloned();
+        let mut publish = Publish::new(endpoints.next()?, self.every);
+        publish.endpoints.extend(endpoints);
+        publish.is_spread = self.spread;
+        publish.pushes = self.pushes;
+        publish.channels.clone_from(&self.publish_channel);
+        publish.api_key.clone_from(&self.api_key);
+        publish.content_type.clone_from(&self.publish_type);
+        publish.body = match self.publish_body {
+            Body::Api => PublishBody::Api,
+            Body::Plain => PublishBody::Plain,
+            Body::Stream => PublishBody::Stream,
+        };
+        publish.filler = match self.payload {
+            Payload::Dots => Filler::Dots,
+            Payload::Json => Filler::Json,
+        };
+        publish.warmup = self.warmup.unwrap_or(publish.warmup);
+        if let Some(size) = self.payload_size {
+            publish.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
+        }
+        Some(publish)
+    }
+
     fn into_config(self) -> Config {
         let (echo, requests) = (self.wanted_echo(), self.wanted_requests());
+        let publish = self.wanted_publish();
         let client_publish = self.wanted_client_publish();
         let mut config = Config::new(self.targets, self.connections);
         config.protocol = self.protocol.into();
@@ -368,6 +461,11 @@ impl Arguments {
         config.churn_per_s = self.churn;
         config.headers = self.header;
         config.compression = self.compression;
+        config.request_body = self.request_body;
+        config.poll_position = poll_position(&self.poll_position);
+        config.expect_held = self
+            .expect_held
+            .map(|range| (range.shortest, range.longest));
         config.json = self.json.map(Destination::from);
         config.hgrm = self.hgrm.map(Destination::from);
         config.thresholds = self.threshold;
@@ -388,28 +486,7 @@ impl Arguments {
         config.handshake_timeout = self.handshake_timeout.unwrap_or(config.handshake_timeout);
         config.retries = self.retries.unwrap_or(config.retries);
         config.settle = self.settle.unwrap_or(config.settle);
-        let mut endpoints = self.publish.into_iter();
-        config.publish = endpoints.next().map(|endpoint| {
-            let mut publish = Publish::new(endpoint, self.every);
-            publish.endpoints.extend(endpoints);
-            publish.is_spread = self.spread;
-            publish.pushes = self.pushes;
-            publish.channels = self.publish_channel;
-            publish.api_key = self.api_key;
-            publish.body = match self.publish_body {
-                Body::Api => PublishBody::Api,
-                Body::Plain => PublishBody::Plain,
-            };
-            publish.filler = match self.payload {
-                Payload::Dots => Filler::Dots,
-                Payload::Json => Filler::Json,
-            };
-            publish.warmup = self.warmup.unwrap_or(publish.warmup);
-            if let Some(size) = self.payload_size {
-                publish.payload_bytes = usize::try_from(size).unwrap_or(usize::MAX);
-            }
-            publish
-        });
+        config.publish = publish;
         config
     }
 }

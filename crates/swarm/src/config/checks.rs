@@ -2,10 +2,12 @@
 
 use super::load::REQUEST_CONNECTIONS_MAX;
 use super::{
-    Config, ECHO_BYTES_MAX, LOAD_RATE_MAX, LiveStyle, PAYLOAD_BYTES_MAX, RETRIES_MAX, TARGETS_MAX,
+    Config, ECHO_BYTES_MAX, LOAD_RATE_MAX, LiveStyle, PAYLOAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX,
+    RETRIES_MAX, TARGETS_MAX,
 };
 use crate::config_error::ConfigError;
 use crate::echo_stamp::ECHO_STAMP_BYTES;
+use crate::engine::plan::PollPosition;
 use crate::engine::session::EPOCH_BYTES_MAX;
 use crate::measure::threshold::LoadOption;
 use crate::protocol::Protocol;
@@ -84,16 +86,17 @@ impl Config {
     }
 
     fn check_protocol(&self) -> Result<(), ConfigError> {
-        let is_raw = self.protocol == Protocol::Raw;
-        if is_raw && !self.tokens.is_empty() {
+        let has_session = self.protocol.has_session();
+        if !has_session && !self.tokens.is_empty() {
             return Err(ConfigError::NeedsSession("--token"));
         }
-        if !is_raw && self.echo.is_some() {
+        if self.protocol != Protocol::Raw && self.echo.is_some() {
             return Err(ConfigError::NeedsRaw("--echo"));
         }
-        if is_raw && self.client_publish.is_some() {
+        if !has_session && self.client_publish.is_some() {
             return Err(ConfigError::NeedsSession("--client-publish"));
         }
+        self.check_http()?;
         self.check_recovery()?;
         if self.channels.iter().any(String::is_empty) {
             return Err(ConfigError::EmptyChannel);
@@ -105,6 +108,61 @@ impl Config {
             Some(_) if self.channels.len() != 1 => Err(ConfigError::ChannelName),
             _ => Ok(()),
         }
+    }
+
+    /// What clients of HTTP have, and what they do not.
+    fn check_http(&self) -> Result<(), ConfigError> {
+        let protocol = self.protocol;
+        let is_http = protocol.http().is_some();
+        let other = |target: &&Target| target.is_http != is_http;
+        if let Some(target) = self.targets.iter().find(other) {
+            let (url, name) = (target.url.clone(), protocol.name());
+            return Err(if is_http {
+                ConfigError::NeedsHttpTarget(name, url)
+            } else {
+                ConfigError::NeedsHttp(url)
+            });
+        }
+        let used = |option, is_used: bool| is_used.then_some(option);
+        let of_websocket = [
+            used("--heartbeat", self.heartbeat.is_some()),
+            used("--compression", self.compression),
+        ];
+        if let Some(option) = of_websocket.into_iter().flatten().next()
+            && is_http
+        {
+            return Err(ConfigError::NeedsWebSocket(option));
+        }
+        let is_polling = protocol == Protocol::LongPoll;
+        let of_polls = used("--expect-held", self.expect_held.is_some());
+        if let Some(option) = of_polls.filter(|_| !is_polling) {
+            return Err(ConfigError::NeedsPolls(option));
+        }
+        let of_http = [
+            used("--request-body", self.request_body.is_some()),
+            used(
+                "--poll-position",
+                self.poll_position != PollPosition::default(),
+            ),
+        ];
+        if let Some(option) = of_http.into_iter().flatten().next()
+            && !is_http
+        {
+            return Err(ConfigError::NeedsHttp(option.to_owned()));
+        }
+        let body_bytes = self.request_body.as_ref().map_or(0, String::len);
+        if body_bytes > REQUEST_BODY_BYTES_MAX {
+            return Err(ConfigError::RequestBody(body_bytes));
+        }
+        if !self.targets.iter().any(Target::has_channel_place) {
+            return Ok(());
+        }
+        for target in self.dealt_targets()? {
+            if target.has_channel_place() && target.channels.len() != 1 {
+                return Err(ConfigError::ChannelPlace(target.url, target.channels.len()));
+            }
+        }
+        Ok(())
     }
 
     fn users_of_standard_output(&self) -> Vec<&'static str> {
@@ -128,7 +186,7 @@ impl Config {
         let Some((epoch, _)) = &self.recover_from else {
             return Ok(());
         };
-        if self.protocol == Protocol::Raw {
+        if !self.protocol.has_session() {
             return Err(ConfigError::NeedsSession("--recover-from"));
         }
         if !(1..=EPOCH_BYTES_MAX).contains(&epoch.len()) {
@@ -169,7 +227,10 @@ impl Config {
             LoadOption::Echo => self.echo.is_some(),
             LoadOption::ClientPublish => self.client_publish.is_some(),
             LoadOption::Request => self.requests.is_some(),
-            LoadOption::Session => self.protocol != Protocol::Raw,
+            LoadOption::Session => self.protocol.has_session(),
+            LoadOption::Http => self.protocol.http().is_some(),
+            LoadOption::Poll => self.protocol == Protocol::LongPoll,
+            LoadOption::ExpectHeld => self.expect_held.is_some(),
         };
         for threshold in &self.thresholds {
             let missing = threshold.load().filter(|load| !is_given(*load));

@@ -3,7 +3,7 @@
 use crate::echo_stamp::ECHO_BYTES_DEFAULT;
 use crate::engine::plan::{Answer, AnsweredPlan};
 use crate::stamp::{Filler, PAYLOAD_BYTES_DEFAULT};
-use crate::target::{UrlError, UrlParts, UrlProblem};
+use crate::target::{UrlError, UrlParts, UrlProblem, has_channel_place};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
 
 /// Time between the end of connecting and the first message or push.
 const WARMUP_DEFAULT: Duration = Duration::from_secs(2);
+
+/// Content type of what is appended to a stream.
+const CONTENT_TYPE_DEFAULT: &str = "text/plain";
 
 /// What to publish, how, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub struct Publish {
     pub filler: Filler,
     /// The request's body.
     pub body: PublishBody,
+    /// The content type of what is appended to a stream; of JSON the payload is made a string.
+    pub content_type: String,
     /// Channels to publish to; empty: those of the targets.
     pub channels: Vec<String>,
     /// Sent as `X-API-Key`.
@@ -180,6 +185,9 @@ pub enum PublishBody {
     Api,
     /// The payload itself, one request, for everybody.
     Plain,
+    /// The payload itself, appended to a stream of the Durable Streams protocol. Where the URL has a place for the channel's
+    /// name (`{channel}`), one request per channel.
+    Stream,
 }
 
 /// A publish URL, resolved.
@@ -193,6 +201,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    fn has_channel_place(&self) -> bool {
+        has_channel_place(&self.path)
+    }
+
     /// Reads an `http://` URL and resolves its host.
     ///
     /// # Errors
@@ -216,6 +228,15 @@ impl Endpoint {
 }
 
 impl Publish {
+    /// Whether a push goes to a channel that has a name.
+    pub(crate) fn names_channels(&self) -> bool {
+        match self.body {
+            PublishBody::Api => true,
+            PublishBody::Plain => false,
+            PublishBody::Stream => self.endpoints.iter().any(Endpoint::has_channel_place),
+        }
+    }
+
     /// Publishes to `endpoint` alone, every `every`, with defaults for the rest.
     #[must_use]
     pub fn new(endpoint: Endpoint, every: Duration) -> Self {
@@ -227,6 +248,7 @@ impl Publish {
             payload_bytes: PAYLOAD_BYTES_DEFAULT,
             filler: Filler::default(),
             body: PublishBody::default(),
+            content_type: CONTENT_TYPE_DEFAULT.to_owned(),
             channels: Vec::new(),
             api_key: None,
             warmup: WARMUP_DEFAULT,

@@ -27,6 +27,8 @@ pub(super) struct Notes {
     pub(super) setup_times: Vec<Duration>,
     pub(super) pong_times: Vec<Duration>,
     pub(super) answer_times: Vec<Duration>,
+    /// How long polls were held that ended without a delivery.
+    pub(super) held_times: Vec<Duration>,
     /// Deliveries of what terminals published, those that its replies promise, and those of what has no reply.
     pub(super) delivered: Vec<Delivered>,
     pub(super) deliveries_expected: u64,
@@ -88,6 +90,12 @@ impl World {
         for time in self.notes.pong_times.drain(..) {
             account
                 .pong_times
+                .record(as_micros(time))
+                .expect("a histogram that grows takes any value");
+        }
+        for time in self.notes.held_times.drain(..) {
+            account
+                .held_times
                 .record(as_micros(time))
                 .expect("a histogram that grows takes any value");
         }

@@ -140,7 +140,8 @@ impl MessageScan {
     }
 }
 
-fn key_of(stamp: Option<Stamp>, run: u16, hash: impl FnOnce() -> u64) -> PushKey {
+/// What a message is that carries this stamp, or else has this hash.
+pub(super) fn key_of(stamp: Option<Stamp>, run: u16, hash: impl FnOnce() -> u64) -> PushKey {
     match stamp {
         Some(stamp) if stamp.run == run && (1..=SEQUENCE_MAX).contains(&stamp.sequence) => {
             PushKey::Own {

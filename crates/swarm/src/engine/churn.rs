@@ -194,6 +194,10 @@ impl World {
 
     fn leave<R: Reactor>(&mut self, reactor: &mut R, index: usize, ending: Ending, now: Nanos) {
         match ending {
+            // HTTP has no farewell.
+            Ending::Orderly if self.http.is_some() => {
+                self.replace(reactor, index, Close::Orderly, now);
+            }
             Ending::Orderly => self.send_close(index, Phase::Leaving, now),
             Ending::Reset => self.replace(reactor, index, Close::Reset, now),
         }

@@ -91,11 +91,16 @@ impl World {
             let terminal = &self.terminals[index];
             let orderly = all.ending == Ending::Orderly && now < all.deadline;
             match terminal.phase {
+                Phase::Open if orderly && self.http.is_some() => {
+                    self.end(reactor, index, Close::Orderly);
+                }
                 Phase::Open if orderly => self.send_close(index, Phase::Closing, now),
                 // Its own deadline ends it, if its peer does not.
                 Phase::Closing | Phase::Leaving if orderly => {}
                 _ if terminal.holds_socket() => self.end(reactor, index, Close::Reset),
-                _ => {}
+                _ => {
+                    self.give_up_reopening(index);
+                }
             }
         }
         all.next = end;

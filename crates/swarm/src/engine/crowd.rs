@@ -11,6 +11,7 @@ use crate::engine::arrivals::{Arrivals, MessageScan};
 use crate::engine::churn::Churn;
 use crate::engine::closing::ClosingAll;
 use crate::engine::heartbeat::Heartbeat;
+use crate::engine::http::{Exchange, HttpTerminals};
 use crate::engine::opening::Opening;
 use crate::engine::outbox::{Broken, Outbox};
 use crate::engine::plan::{Part, Plan, PlannedTarget};
@@ -56,6 +57,8 @@ pub(super) struct World {
     pub(super) partial_bytes: usize,
     /// The sessions of terminals that have them.
     pub(super) sessions: Option<Box<Sessions>>,
+    /// What terminals keep that speak HTTP.
+    pub(super) http: Option<Box<HttpTerminals>>,
     pub(super) outbox: Outbox,
     pub(super) opening: Opening,
     /// Which refusals of the server have been kept, and by whom.
@@ -85,6 +88,8 @@ pub(super) enum Partial {
     Head(Vec<u8>),
     /// An incomplete message.
     Message(Box<PartialMessage>),
+    /// An incomplete answer, where terminals speak HTTP.
+    Exchange(Box<Exchange>),
 }
 
 /// An incomplete message.
@@ -145,6 +150,7 @@ impl<R: Reactor> Crowd<R> {
             partials: HashMap::new(),
             partial_bytes: 0,
             sessions: Sessions::new(&plan, part.count),
+            http: HttpTerminals::new(&plan, part.count),
             outbox: Outbox::default(),
             opening: Opening::new(&plan, part, now),
             refusals: Refusals::default(),
@@ -279,6 +285,9 @@ impl World {
             return;
         };
         match self.terminals[index].phase {
+            Phase::Open if self.http.is_some() => {
+                self.handle_http_end(reactor, index, Failure::LostEnd, now);
+            }
             Phase::Open => {
                 self.note_lost(Failure::LostEnd);
                 self.end(reactor, index, Close::Orderly);
@@ -296,6 +305,9 @@ impl World {
             return;
         };
         match self.terminals[index].phase {
+            Phase::Open if self.http.is_some() => {
+                self.handle_http_end(reactor, index, Failure::of_open(errno), now);
+            }
             Phase::Open => {
                 self.note_lost(Failure::of_open(errno));
                 self.end(reactor, index, Close::Reset);
@@ -384,6 +396,9 @@ impl World {
         if let Some(sessions) = &mut self.sessions {
             sessions.forget(token.index);
         }
+        if let Some(http) = &mut self.http {
+            http.forget_connection(index);
+        }
     }
 
     /// A terminal's incomplete input, which is no longer kept.
@@ -392,9 +407,11 @@ impl World {
             return None;
         }
         let partial = self.partials.remove(&index)?;
-        if let Partial::Message(message) = &partial {
-            self.partial_bytes -= message.body.bytes();
-        }
+        self.partial_bytes -= match &partial {
+            Partial::Message(message) => message.body.bytes(),
+            Partial::Exchange(exchange) => exchange.bytes(),
+            Partial::Head(_) => 0,
+        };
         Some(partial)
     }
 
@@ -408,6 +425,7 @@ impl World {
     /// Ends a terminal that was open, for good.
     pub(super) fn end<R: Reactor>(&mut self, reactor: &mut R, index: usize, how: Close) {
         self.release(reactor, index, how);
+        self.give_up_reopening(index);
         self.terminals[index].phase = Phase::Ended;
     }
 
@@ -464,7 +482,8 @@ impl World {
         } else {
             Sequence::NONE
         };
-        let goes_on = self.sessions.is_some();
+        let http = self.http.as_ref();
+        let goes_on = self.sessions.is_some() || http.is_some_and(|http| http.has_position(index));
         let stride = self.more_sequences.len() / self.part.count as usize;
         let more = &mut self.more_sequences[index * stride..(index + 1) * stride];
         for sequence in std::iter::once(&mut self.terminals[index].sequence).chain(more) {

@@ -7,6 +7,7 @@ pub(crate) mod churn;
 pub(crate) mod closing;
 pub(crate) mod crowd;
 pub(crate) mod heartbeat;
+pub(crate) mod http;
 pub(crate) mod opening;
 pub(crate) mod outbox;
 pub(crate) mod pacing;

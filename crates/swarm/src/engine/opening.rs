@@ -45,6 +45,8 @@ pub(crate) struct Opening {
     /// Attempts in the order in which they began to wait. Finished ones are dropped when they reach the front.
     connecting: VecDeque<(Ticks, Token)>,
     upgrading: VecDeque<(Ticks, Token)>,
+    /// Of the retries and the attempts under way, those of terminals that are open and go on over another connection.
+    reopening: usize,
     stopped: bool,
 }
 
@@ -74,6 +76,7 @@ impl Opening {
             failed: HashMap::new(),
             connecting: VecDeque::new(),
             upgrading: VecDeque::new(),
+            reopening: 0,
             stopped: false,
         }
     }
@@ -91,6 +94,35 @@ impl Opening {
     /// Connects a terminal again as soon as the window has room.
     pub(super) fn open_again(&mut self, index: u32, now: Nanos) {
         self.retries.push(Reverse((now, index)));
+    }
+
+    /// The same for a terminal that counts as open meanwhile.
+    pub(super) fn reopen(&mut self, index: u32, due: Nanos) {
+        self.reopening += 1;
+        self.retries.push(Reverse((due, index)));
+    }
+
+    /// Notes that such a terminal has its connection.
+    pub(super) fn note_reopened(&mut self, index: u32) {
+        self.note_reopening_ended();
+        self.note_ended();
+        self.window.note_success();
+        self.forget_failures(index);
+    }
+
+    /// Notes that such a terminal has its connection, or is given up.
+    pub(super) fn note_reopening_ended(&mut self) {
+        self.reopening -= 1;
+    }
+
+    /// A terminal's next failure is the first in a row.
+    pub(super) fn forget_failures(&mut self, index: u32) {
+        self.failed.remove(&index);
+    }
+
+    /// An attempt that has its connection waits for an answer from now on.
+    pub(super) fn await_answer(&mut self, token: Token, now: Nanos) {
+        self.upgrading.push_back((now.ticks(), token));
     }
 
     /// Connections that may begin beside those being established or waiting for a retry.
@@ -116,7 +148,8 @@ impl Opening {
 
     /// Whether every terminal is open or has given up.
     pub(crate) fn is_finished(&self, part: Part) -> bool {
-        self.begun == part.count && self.under_way == 0 && self.retries.is_empty()
+        let pending = self.under_way as usize + self.retries.len();
+        self.begun == part.count && pending == self.reopening
     }
 
     /// Time until connecting needs attention.
@@ -219,13 +252,16 @@ impl World {
         let Some(index) = self.current(token) else {
             return;
         };
+        if self.terminals[index].phase != Phase::Connecting {
+            return;
+        }
+        if self.http.is_some() {
+            return self.begin_exchange(reactor, token, now);
+        }
         let number = self.plan.number(self.part, token.index);
         let key = self.plan.key(number, token.generation);
         let target = self.target_index(token.index);
         let terminal = &mut self.terminals[index];
-        if terminal.phase != Phase::Connecting {
-            return;
-        }
         terminal.phase = Phase::Upgrading;
         self.totals.tcp_connected += 1;
         let plan = &self.plan;
@@ -247,7 +283,7 @@ impl World {
             myriad_wire::handshake::write_request(out, &target.host, &target.path, &key, &headers);
         });
         reactor.register(terminal.socket(), token);
-        self.opening.upgrading.push_back((now.ticks(), token));
+        self.opening.await_answer(token, now);
     }
 
     pub(super) fn handle_connect_failed(&mut self, token: Token, errno: i32, now: Nanos) {
@@ -269,7 +305,11 @@ impl World {
         let index = u32::try_from(index).expect("terminals are at most 2^32");
         self.opening.note_ended();
         self.opening.window.note_success();
-        let failed = self.opening.failed.remove(&index);
+        let failed = match self.is_polling() {
+            // A poll is open before its server has answered: failures in a row go on until then.
+            true => self.opening.failed.get(&index).copied(),
+            false => self.opening.failed.remove(&index),
+        };
         let since = failed.map_or(last_attempt, |failed| failed.since);
         let setup_time = now.ticks().since(since);
         self.note_open(index, true);
@@ -316,7 +356,9 @@ impl World {
         if failed.times > self.plan.retries || self.opening.stopped {
             terminal.phase = Phase::Ended;
             self.opening.failed.remove(&index);
-            if self.is_replacing() {
+            if self.give_up_reopening(index as usize) {
+                self.totals.lost += 1;
+            } else if self.is_replacing() {
                 self.totals.replacements_given_up += 1;
             } else {
                 self.totals.given_up += 1;

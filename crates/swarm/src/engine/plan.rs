@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub destinations: u64,
     /// What terminals say after the upgrade; none where they only listen.
     pub session: Option<SessionPlan>,
+    /// What terminals ask that speak HTTP; none where they speak WebSocket.
+    pub http: Option<HttpPlan>,
     pub sources: Sources,
     /// Sent with every upgrade request, after the protocol's own.
     pub headers: Vec<(String, String)>,
@@ -47,6 +49,40 @@ pub(crate) struct Plan {
     /// Identifies the run in stamps and seeds what is random in it.
     pub run: u16,
     pub seed: u64,
+}
+
+/// How a terminal of HTTP gets its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HttpKind {
+    /// By requests that are held, one after the other.
+    LongPoll,
+    /// By server-sent events.
+    EventStream,
+    /// By a body without end, with a message on each line.
+    Lines,
+}
+
+/// What a poll's answer says about the next request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PollPosition {
+    /// Offset and cursor of Durable Streams where the answer has them, else its time and tag.
+    #[default]
+    Automatic,
+    /// Each of these headers becomes a parameter of the query: `(header, parameter)`.
+    Headers(Vec<(String, String)>),
+    /// Nothing: each request is the same.
+    Same,
+}
+
+/// What terminals of HTTP ask.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpPlan {
+    pub kind: HttpKind,
+    /// Makes each request a POST.
+    pub body: Option<String>,
+    pub position: PollPosition,
+    /// How long a poll without a delivery is to be held: the shortest and the longest time.
+    pub expect_held: Option<(Duration, Duration)>,
 }
 
 /// What answers a message.
@@ -184,7 +220,7 @@ impl Plan {
 
     /// Sockets the thread of a part may have at once.
     pub(crate) fn sockets_max(&self, part: Part) -> usize {
-        let spare = if self.churn_per_s.is_some() {
+        let spare = if self.churn_per_s.is_some() || self.http.is_some() {
             SOCKETS_SPARE.min(part.count)
         } else {
             0

@@ -27,7 +27,11 @@ impl World {
         let Some(index) = self.current(token) else {
             return;
         };
-        match self.terminals[index].phase {
+        let phase = self.terminals[index].phase;
+        if self.http.is_some() && matches!(phase, Phase::Open | Phase::Upgrading) {
+            return self.handle_http(reactor, token, bytes, now);
+        }
+        match phase {
             Phase::Open | Phase::Joining => self.handle_frames(reactor, token, bytes, now),
             Phase::Upgrading => self.handle_answer(reactor, token, bytes, now),
             // After a close frame of ours, nothing but the peer's end is of interest.

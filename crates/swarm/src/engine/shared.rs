@@ -103,6 +103,8 @@ pub(crate) struct Totals {
     pub recoveries: u64,
     pub recoveries_failed: u64,
     pub recovered: u64,
+    /// Of terminals that speak HTTP.
+    pub http: HttpTotals,
     /// Largest lateness of the connect schedule that is this side's fault, and the server's (a full window). Merged by
     /// maximum.
     pub schedule_late: Duration,
@@ -154,6 +156,7 @@ impl Totals {
         self.recoveries += other.recoveries;
         self.recoveries_failed += other.recoveries_failed;
         self.recovered += other.recovered;
+        self.http.merge(&other.http);
         self.schedule_late = self.schedule_late.max(other.schedule_late);
         self.window_late = self.window_late.max(other.window_late);
         self.turn_max = self.turn_max.max(other.turn_max);
@@ -162,6 +165,35 @@ impl Totals {
             .flatten()
             .min();
         self.last_opened = self.last_opened.max(other.last_opened);
+    }
+}
+
+/// What terminals that speak HTTP asked and were told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HttpTotals {
+    /// Requests that were written.
+    pub requests: u64,
+    /// Polls that were answered, and of these the ones without a delivery.
+    pub answers: u64,
+    pub timeouts: u64,
+    /// Of those, the ones that were held for less, or for longer, than was expected.
+    pub held_early: u64,
+    pub held_late: u64,
+    /// Comments, blank lines and empty messages of streams.
+    pub heartbeats: u64,
+    /// Connections that were replaced because the server ended them behind an answer, or ended their stream.
+    pub reopened: u64,
+}
+
+impl HttpTotals {
+    fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.answers += other.answers;
+        self.timeouts += other.timeouts;
+        self.held_early += other.held_early;
+        self.held_late += other.held_late;
+        self.heartbeats += other.heartbeats;
+        self.reopened += other.reopened;
     }
 }
 
@@ -189,6 +221,8 @@ pub(crate) struct Account {
     pub setup_times: Histogram<u64>,
     /// From an own heartbeat to its pong, in microseconds.
     pub pong_times: Histogram<u64>,
+    /// How long polls were held that ended without a delivery, in microseconds.
+    pub held_times: Histogram<u64>,
     pub tallies: HashMap<PushKey, Tally>,
     pub answered: RoundTrips,
     /// The schedule of answered messages is over, and no answer is awaited.
@@ -216,6 +250,7 @@ impl Account {
             open_by_target: vec![0; target_count],
             setup_times: microseconds(),
             pong_times: microseconds(),
+            held_times: microseconds(),
             tallies: HashMap::new(),
             answered: RoundTrips::default(),
             answered_ended: false,

@@ -26,7 +26,7 @@ pub(crate) struct Refusals(BTreeMap<Failure, Token>);
 
 impl Refusals {
     /// Whether this connection's answer is the one to keep: the first of its kind.
-    fn is_kept(&mut self, failure: Failure, token: Token) -> bool {
+    pub(super) fn is_kept(&mut self, failure: Failure, token: Token) -> bool {
         if self.0.len() >= KINDS_MAX && !self.0.contains_key(&failure) {
             return false;
         }
@@ -118,6 +118,9 @@ impl World {
         failure: Failure,
         now: Nanos,
     ) {
+        if self.http.is_some() {
+            return self.fail_stream(reactor, index, failure, now);
+        }
         let number = u32::try_from(index).expect("terminals are at most 2^32");
         let token = self.terminals[index].token(number);
         let mut failure = failure;

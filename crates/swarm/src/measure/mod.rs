@@ -2,6 +2,7 @@
 
 pub(crate) mod collector;
 pub(crate) mod deliveries;
+pub(crate) mod http_metric;
 pub(crate) mod process;
 pub(crate) mod push;
 pub(crate) mod rates;

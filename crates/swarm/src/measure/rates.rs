@@ -92,7 +92,8 @@ impl Peak {
         let (since, counted) = self.samples[0];
         let elapsed = now.since(since);
         if elapsed >= Duration::from_secs(1) {
-            self.latest = per_second(count - counted, elapsed);
+            // Polls that are refused are taken back from those that connected.
+            self.latest = per_second(count.saturating_sub(counted), elapsed);
             self.best = self.best.max(self.latest);
         }
     }

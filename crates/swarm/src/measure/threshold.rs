@@ -1,5 +1,6 @@
 //! Conditions that decide the exit code: `fanout:last<5s`, `reach>=1`, `errors<=0`.
 
+use crate::measure::http_metric::HttpMetric;
 use crate::report::float;
 use myriad_report::{
     DeliveryReport, Report, RoundTripReport, RoundTripTimes, SessionReport, Unit, Verdict,
@@ -79,6 +80,8 @@ pub enum Metric {
     Delivery(Trip),
     /// A figure of requests beside the crowd.
     Request(Trip),
+    /// A figure of clients that speak HTTP.
+    Http(HttpMetric),
 }
 
 /// A figure of messages or requests that are to be answered.
@@ -231,6 +234,13 @@ const METRICS: [(&str, Metric); 67] = [
     ("request:unsent", Metric::Request(Trip::Unsent)),
 ];
 
+/// All metrics, by name.
+fn metrics() -> impl Iterator<Item = (&'static str, Metric)> {
+    let http = HttpMetric::ALL.into_iter();
+    let http = http.map(|(name, metric)| (name, Metric::Http(metric)));
+    METRICS.iter().copied().chain(http)
+}
+
 impl Metric {
     fn unit(self) -> Unit {
         match self {
@@ -248,6 +258,7 @@ impl Metric {
             | Self::ClientPublish(trip)
             | Self::Delivery(trip)
             | Self::Request(trip) => trip.unit(),
+            Self::Http(metric) => metric.unit(),
             Self::SetupConnected
             | Self::Errors
             | Self::Closes
@@ -272,6 +283,7 @@ impl Metric {
             Self::Echo(_) => Some(LoadOption::Echo),
             Self::ClientPublish(_) | Self::Delivery(_) => Some(LoadOption::ClientPublish),
             Self::Request(_) => Some(LoadOption::Request),
+            Self::Http(metric) => Some(metric.load()),
             // What others publish has a reach and times, but no publish request of this run.
             Self::Accepted => Some(LoadOption::Publish),
             Self::SessionGaps
@@ -318,6 +330,7 @@ impl Metric {
             Self::SessionUnrecovered => of_session(report, |session| session.unrecovered),
             Self::Messages => Some(float(report.messages.count)),
             Self::MessagesRate => Some(report.messages.mean_per_s),
+            Self::Http(metric) => metric.of(report),
             Self::Request(trip) => report.request.as_ref().and_then(|trips| trip.of(trips)),
             Self::Echo(trip) => report.echo.as_ref().and_then(|trips| trip.of(trips)),
             Self::ClientPublish(trip) => {
@@ -341,6 +354,11 @@ pub(crate) enum LoadOption {
     Request,
     /// Of clients that speak a protocol.
     Session,
+    /// Of clients that speak HTTP.
+    Http,
+    /// Of clients whose requests are held.
+    Poll,
+    ExpectHeld,
 }
 
 impl LoadOption {
@@ -352,6 +370,9 @@ impl LoadOption {
             Self::ClientPublish => "--client-publish",
             Self::Request => "--request",
             Self::Session => "--protocol centrifuge-json or centrifuge-protobuf",
+            Self::Http => "--protocol long-poll, sse or http-stream",
+            Self::Poll => "--protocol long-poll",
+            Self::ExpectHeld => "--expect-held",
         }
     }
 }
@@ -412,7 +433,7 @@ impl fmt::Display for ThresholdError {
         match &self.problem {
             ThresholdProblem::Metric(name) => {
                 write!(f, "there is no metric `{name}`; known are ")?;
-                let names: Vec<&str> = METRICS.iter().map(|&(name, _)| name).collect();
+                let names: Vec<&str> = metrics().map(|(name, _)| name).collect();
                 f.write_str(&names.join(", "))
             }
             ThresholdProblem::Comparison => {
@@ -441,9 +462,8 @@ impl Threshold {
         };
         let split = expression.find(['<', '>', '=']);
         let name = expression[..split.unwrap_or(expression.len())].trim();
-        let metric = METRICS
-            .iter()
-            .find_map(|&(known, metric)| (known == name).then_some(metric))
+        let metric = metrics()
+            .find_map(|(known, metric)| (known == name).then_some(metric))
             .ok_or_else(|| error(0, ThresholdProblem::Metric(name.to_owned())))?;
         let split = split.ok_or_else(|| error(expression.len(), ThresholdProblem::Comparison))?;
         let (sign, comparison) = COMPARISONS
@@ -552,7 +572,7 @@ mod tests {
 
     #[test]
     fn every_metric_can_be_named() {
-        for (name, metric) in METRICS {
+        for (name, metric) in metrics() {
             let value = match metric.unit() {
                 Unit::Milliseconds => "1ms",
                 _ => "1",

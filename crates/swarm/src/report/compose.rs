@@ -1,9 +1,10 @@
 //! From a finished run to its report.
 
 use crate::clock::Nanos;
+use crate::engine::plan::HttpKind;
 use crate::engine::thread::Tables;
 use crate::measure::collector::{Series, as_millis, micros_as_millis, times_of};
-use crate::measure::rates::per_second;
+use crate::measure::rates::{Rates, per_second};
 use crate::measure::round_trip::RoundTrips;
 use crate::report::warnings::server_said;
 use crate::report::{
@@ -12,7 +13,9 @@ use crate::report::{
 use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
-use myriad_report::{ClientPublishReport, Origin, PushReport, RoundTripReport, SessionReport};
+use myriad_report::{
+    ClientPublishReport, HeldReport, HttpReport, Origin, PushReport, RoundTripReport, SessionReport,
+};
 use std::time::Duration;
 
 impl Run<'_> {
@@ -44,6 +47,7 @@ impl Run<'_> {
             echo: self.echo(times),
             client_publish: self.client_publish(figures, times),
             session: self.session(figures),
+            http: self.http(figures, times),
             request: self.request(),
             fanout: self.fanout(),
             pushes: self.pushes(),
@@ -203,6 +207,34 @@ impl Run<'_> {
             recovered: totals.recoveries,
             unrecovered: totals.recoveries_failed,
             recovered_publications: totals.recovered,
+        })
+    }
+
+    fn http(&self, figures: &Figures, times: &Times) -> Option<HttpReport> {
+        let plan = self.plan.http.as_ref()?;
+        let totals = &figures.totals.http;
+        let is_polling = plan.kind == HttpKind::LongPoll;
+        let expected = plan.expect_held;
+        let (held, judged) = (&times.held, |count: u64| expected.map(|_| count));
+        Some(HttpReport {
+            requests: totals.requests,
+            answers: totals.answers,
+            answers_per_s: self.poll_rates.as_ref().map_or(0.0, Rates::mean),
+            peak_answers_per_s: self.poll_peak.best(),
+            timeouts: totals.timeouts,
+            heartbeats: totals.heartbeats,
+            reopened: totals.reopened,
+            held: is_polling.then(|| HeldReport {
+                shortest_ms: (!held.is_empty()).then(|| micros_as_millis(held.min())),
+                mean_ms: (!held.is_empty()).then(|| held.mean() / 1000.0),
+                p50_ms: quantile(held, 0.5),
+                p99_ms: quantile(held, 0.99),
+                longest_ms: quantile(held, 1.0),
+                expected_ms: expected
+                    .map(|(shortest, longest)| (as_millis(shortest), as_millis(longest))),
+                early: judged(totals.held_early),
+                late: judged(totals.held_late),
+            }),
         })
     }
 

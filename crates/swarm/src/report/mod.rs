@@ -2,6 +2,7 @@
 
 mod compose;
 pub(crate) mod hgrm;
+mod http;
 pub(crate) mod live;
 pub(crate) mod output;
 mod summary;
@@ -93,6 +94,7 @@ mod tests {
             pings: Pings::default(),
             echo: None,
             client_publish: None,
+            http: None,
             request: None,
             fanout: Some(Fanout {
                 origin: Origin::Own,

@@ -47,12 +47,19 @@ fn nobody(report: &Report) -> String {
     let statuses: Vec<String> = report
         .errors
         .keys()
-        .filter_map(|kind| kind.strip_prefix("handshake_"))
+        .filter_map(|kind| {
+            let status = kind.strip_prefix("handshake_");
+            status.or_else(|| kind.strip_prefix("answer_"))
+        })
         .filter(|kind| kind.bytes().all(|byte| byte.is_ascii_digit()))
         .map(str::to_owned)
         .collect();
     if let Some(statuses) = listed(&statuses) {
-        return format!("{whose}: the server answered the upgrade with {statuses}.");
+        let asked = match report.http {
+            Some(_) => "the request",
+            None => "the upgrade",
+        };
+        return format!("{whose}: the server answered {asked} with {statuses}.");
     }
     if let Some(answers) = session_answers(report) {
         return format!("{whose}: the server {answers}.");
@@ -62,6 +69,10 @@ fn nobody(report: &Report) -> String {
         // Each client may have tried several times.
         attempts if report.session.is_some() => format!(
             "{} connected, none has its session: is this a Centrifuge endpoint?",
+            count(attempts.min(wanted))
+        ),
+        attempts if report.http.is_some() => format!(
+            "{} connected, none was answered: is this an HTTP server?",
             count(attempts.min(wanted))
         ),
         attempts => format!(

@@ -27,6 +27,7 @@ pub(crate) fn render(report: &Report, columns: usize) -> String {
     write_setup(report, &mut page);
     write_messages(report, &mut page);
     write_session(report, &mut page);
+    super::http::write(report, &mut page);
     write_round_trips(("echo", "came back"), report.echo.as_ref(), &mut page);
     if let Some(published) = &report.client_publish {
         write_client_publish(published, &mut page);
@@ -55,14 +56,14 @@ pub(crate) fn render(report: &Report, columns: usize) -> String {
 }
 
 /// Text under way.
-struct Page {
+pub(super) struct Page {
     text: String,
     columns: usize,
 }
 
 impl Page {
     /// A label and what belongs to it; further lines stand below its text.
-    fn line(&mut self, label: &str, text: &str) {
+    pub(super) fn line(&mut self, label: &str, text: &str) {
         for (index, line) in wrapped(text, self.columns - LABEL_COLUMNS)
             .into_iter()
             .enumerate()
@@ -142,6 +143,8 @@ fn write_setup(report: &Report, page: &mut Page) {
     );
     let label = if report.session.is_some() {
         "joined in"
+    } else if report.http.is_some() {
+        "opened in"
     } else {
         "upgraded in"
     };

@@ -10,6 +10,9 @@ use crate::run::{Figures, Run, name_of_close};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Bytes of what a server said that a sentence quotes.
+const SAID_BYTES_MAX: usize = 400;
+
 impl Run<'_> {
     /// What makes the figures less trustworthy, and what to do about failures.
     pub(super) fn warnings(&self, figures: &Figures) -> Vec<String> {
@@ -48,6 +51,7 @@ impl Run<'_> {
                 .keys()
                 .filter_map(|failure| advice(*failure, figures)),
         );
+        self.warn_of_reopened(figures, &mut warnings);
         if self.plan.session.is_none() {
             let closed = |code| {
                 figures
@@ -103,11 +107,27 @@ impl Run<'_> {
         }
     }
 
+    /// A client that connects again asks the server for more than one that is held.
+    fn warn_of_reopened(&self, figures: &Figures, warnings: &mut Vec<String>) {
+        let http = &figures.totals.http;
+        if http.reopened == 0 {
+            return;
+        }
+        let reopened = text::counted(http.reopened, "connection");
+        let what = if http.answers > 0 {
+            "behind an answer: every request then pays for a connection"
+        } else {
+            "of a stream: what was published meanwhile reached its client late, or not at all if the server tells no position"
+        };
+        warnings.push(format!("the server ended {reopened} {what}"));
+    }
+
     fn handshakes_timed_out(figures: &Figures) -> bool {
         let timeouts = [
             Failure::ConnectTimeout,
             Failure::HandshakeTimeout,
             Failure::SessionTimeout,
+            Failure::AnswerTimeout,
         ];
         timeouts
             .iter()
@@ -214,11 +234,13 @@ fn warnings_of_urls(
 /// What to do about a failure, and what the server said to it.
 fn advice(failure: Failure, figures: &Figures) -> Option<String> {
     let said = figures.answers.get(&failure);
+    // The whole is in `server_said`.
+    let said = said.map(|said| &said[..said.len().min(SAID_BYTES_MAX)]);
     let step = match failure {
         Failure::HandshakeTimeout if figures.totals.opened == 0 => Some(
             "the server accepts connections and answers no upgrade: is this its WebSocket port?",
         ),
-        _ => failure.next_step_after(said.map_or(b"", |said| said)),
+        _ => failure.next_step_after(said.unwrap_or_default()),
     };
     match (step, said) {
         (Some(step), Some(said)) => {

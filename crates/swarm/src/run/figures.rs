@@ -69,6 +69,7 @@ impl Figures {
 pub(crate) struct Times {
     pub setup: Histogram<u64>,
     pub pong: Histogram<u64>,
+    pub held: Histogram<u64>,
     /// With their counts.
     pub answered: RoundTrips,
     pub deliveries: Deliveries,
@@ -79,6 +80,7 @@ impl Times {
         let mut times = Self {
             setup: microseconds(),
             pong: microseconds(),
+            held: microseconds(),
             answered: RoundTrips::default(),
             deliveries: Deliveries::default(),
         };
@@ -86,6 +88,7 @@ impl Times {
         for account in shared.accounts() {
             times.setup.add(&account.setup_times).expect(grows);
             times.pong.add(&account.pong_times).expect(grows);
+            times.held.add(&account.held_times).expect(grows);
             times.answered.merge(&account.answered);
             times.deliveries.merge(&account.deliveries);
         }

@@ -31,7 +31,10 @@ impl Run<'_> {
                 .message_rates
                 .get_or_insert_with(|| Rates::start(now, 0));
             rates.sample(now, totals.messages);
+            let polls = self.poll_rates.get_or_insert_with(|| Rates::start(now, 0));
+            polls.sample(now, totals.http.answers);
         }
+        self.poll_peak.sample(now, totals.http.answers);
         if now >= self.next_watch {
             let thread_times = self.shared.accounts().map(|account| account.cpu_time);
             self.watch.sample(now, thread_times.collect());
@@ -64,6 +67,9 @@ impl Run<'_> {
             Some(_) => format!(
                 "{connected} connected, none has its session yet: is this a Centrifuge endpoint?"
             ),
+            None if self.plan.http.is_some() => {
+                format!("{connected} connected, none is answered yet: is this an HTTP server?")
+            }
             None => {
                 format!("{connected} connected, none upgraded yet: is this a WebSocket server?")
             }

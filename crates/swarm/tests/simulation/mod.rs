@@ -6,6 +6,7 @@
 
 mod echoes;
 mod ends;
+mod http;
 mod sessions;
 mod window;
 

@@ -6,6 +6,8 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+pub(crate) mod http;
+
 use myriad_swarm::{
     Config, Driver, Endpoint, Interrupt, LiveStyle, Publish, PublishBody, Report, Target,
 };

@@ -1,0 +1,270 @@
+//! What a terminal does with the bytes that came, and with the end of its connection.
+
+use super::exchange::{Exchange, Trouble};
+use super::memory::Memory;
+use super::reader::{Heard, Progress, Reader, refusal_so_far};
+use super::{Flags, HttpTerminals};
+use crate::clock::Nanos;
+use crate::engine::crowd::{Partial, World};
+use crate::engine::terminal::Phase;
+use crate::failure::Failure;
+use myriad_reactor::{Close, Reactor, Token};
+use std::sync::Arc;
+
+impl World {
+    /// Takes bytes that a terminal of a run that speaks HTTP received.
+    pub(in crate::engine) fn handle_http<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        token: Token,
+        bytes: &[u8],
+        now: Nanos,
+    ) {
+        let index = token.index as usize;
+        let is_open = self.terminals[index].phase == Phase::Open;
+        let was_at_rest = is_open && !self.partials.contains_key(&token.index);
+        let is_chunked = self.http_mut().has(index, Flags::CHUNKED);
+        if was_at_rest
+            && let Some((heard, progress)) = self.http_mut().memory.recall(bytes, is_chunked)
+        {
+            self.hear_answer_of_http(token, &heard);
+            let is_nothing = heard.messages.is_empty();
+            self.http_mut().memory.give_back(heard);
+            if let Progress::Done { keeps } = progress {
+                self.end_answer(reactor, index, is_nothing, keeps, now);
+            }
+            return;
+        }
+        let mut exchange = self.take_exchange(index, is_open);
+        let (mut input, mut heard) = (bytes, Heard::default());
+        match self.read_answer(&mut exchange, &mut input, &mut heard) {
+            Err(trouble) => {
+                self.drop_heard(&heard);
+                self.fail_exchange(reactor, index, trouble, now);
+            }
+            Ok(progress) => {
+                if !is_open && exchange_has_begun(&exchange, progress) {
+                    self.http_mut()
+                        .set(index, Flags::CHUNKED, exchange.is_chunked());
+                    self.note_stream_opened(index, now);
+                }
+                self.hear_answer_of_http(token, &heard);
+                let is_nothing = heard.messages.is_empty();
+                let is_unasked = self.is_polling() && !input.is_empty();
+                let at_rest = exchange.is_at_rest() || matches!(progress, Progress::Done { .. });
+                if was_at_rest && at_rest && input.is_empty() && Memory::fits(bytes) {
+                    let piece = (bytes, is_chunked);
+                    let http = self.http_mut();
+                    let positions = &mut http.positions;
+                    http.memory.remember(piece, heard, progress, positions);
+                } else {
+                    self.drop_heard(&heard);
+                }
+                if is_unasked {
+                    let trouble = Trouble::invalid("more than the answer to one request");
+                    return self.fail_exchange(reactor, index, trouble, now);
+                }
+                match progress {
+                    Progress::Under => self.keep_exchange(reactor, index, exchange, now),
+                    Progress::Done { keeps } => {
+                        self.end_answer(reactor, index, is_nothing, keeps, now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_answer(
+        &mut self,
+        exchange: &mut Exchange,
+        input: &mut &[u8],
+        heard: &mut Heard,
+    ) -> Result<Progress, Trouble> {
+        let plan = Arc::clone(&self.plan);
+        self.reader(&plan).read(exchange, input, heard)
+    }
+
+    fn reader<'a>(&'a mut self, plan: &'a crate::engine::plan::Plan) -> Reader<'a> {
+        let limit = plan.limits.message_bytes_max;
+        Reader {
+            plan: plan.http.as_ref().expect("the run speaks HTTP"),
+            run: plan.run,
+            message_bytes_max: usize::try_from(limit).unwrap_or(usize::MAX),
+            positions: &mut self.http.as_mut().expect("the run speaks HTTP").positions,
+        }
+    }
+
+    /// Counts what an answer said at one terminal.
+    fn hear_answer_of_http(&mut self, token: Token, heard: &Heard) {
+        for &(key, bytes) in &heard.messages {
+            self.note_message(token, key, bytes);
+        }
+        self.totals.http.heartbeats += heard.heartbeats;
+        let http = self.http_mut();
+        if let Some(position) = heard.position {
+            http.move_to(token.index as usize, position);
+        }
+        http.retry = heard.retry.or(http.retry);
+    }
+
+    /// Gives up the hold on a position that nobody remembers.
+    fn drop_heard(&mut self, heard: &Heard) {
+        if let Some(position) = heard.position {
+            self.http_mut().positions.release(position);
+        }
+    }
+
+    /// Keeps an answer of which more is to come, unless nothing of it is incomplete.
+    fn keep_exchange<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        index: usize,
+        exchange: Box<Exchange>,
+        now: Nanos,
+    ) {
+        let number = u32::try_from(index).expect("terminals are at most 2^32");
+        if exchange.is_at_rest() || exchange.is_fresh() {
+            return;
+        }
+        self.partial_bytes += exchange.bytes();
+        self.partials.insert(number, Partial::Exchange(exchange));
+        if self.partial_bytes > self.plan.partial_bytes_max {
+            let trouble = Trouble {
+                failure: Failure::Unfinished,
+                said: Vec::new(),
+            };
+            self.fail_exchange(reactor, index, trouble, now);
+        }
+    }
+
+    /// A poll was answered, or a stream has ended.
+    fn end_answer<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        index: usize,
+        is_nothing: bool,
+        keeps: bool,
+        now: Nanos,
+    ) {
+        if self.is_polling() {
+            self.totals.http.answers += 1;
+            if is_nothing {
+                self.note_time_out(index, now);
+            }
+            self.confirm(index);
+        }
+        if self.closing_all.is_some() {
+            return;
+        }
+        if keeps {
+            self.http_mut().set(index, Flags::ANSWERED, true);
+            self.send_request(index, now);
+        } else {
+            self.reopen(reactor, index, now);
+        }
+    }
+
+    /// The server ended or broke the connection of an open terminal.
+    pub(in crate::engine) fn handle_http_end<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        index: usize,
+        failure: Failure,
+        now: Nanos,
+    ) {
+        let is_polling = self.is_polling();
+        let is_end = failure == Failure::LostEnd;
+        let mut exchange = self.take_exchange(index, true);
+        if is_end && exchange.lasts_until_end() {
+            let (plan, mut heard) = (Arc::clone(&self.plan), Heard::default());
+            let finished = self.reader(&plan).finish(&mut exchange, &mut heard);
+            let number = u32::try_from(index).expect("terminals are at most 2^32");
+            let token = self.terminals[index].token(number);
+            self.hear_answer_of_http(token, &heard);
+            self.drop_heard(&heard);
+            return match finished {
+                Err(trouble) => self.fail_exchange(reactor, index, trouble, now),
+                Ok(_) => {
+                    self.end_answer(reactor, index, heard.messages.is_empty(), false, now);
+                }
+            };
+        }
+        if let Some(trouble) = refusal_so_far(&mut exchange) {
+            return self.fail_exchange(reactor, index, trouble, now);
+        }
+        let was_answered = self.http_mut().has(index, Flags::ANSWERED);
+        // A server may end a connection that it was answering on just when the next request is on its way (RFC 9112, section
+        // 9.3.1): clients ask again. And a stream that ends is opened again, as browsers do.
+        let asks_again = match is_polling {
+            true => was_answered && exchange.is_fresh() && failure.is_lost_connection(),
+            false => is_end,
+        };
+        if asks_again && self.closing_all.is_none() {
+            return self.reopen(reactor, index, now);
+        }
+        let trouble = Trouble {
+            failure,
+            said: Vec::new(),
+        };
+        self.fail_exchange(reactor, index, trouble, now);
+    }
+
+    /// Ends a terminal's connection because of an answer. A poll that was counted as connected and is refused has not
+    /// connected after all.
+    fn fail_exchange<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        index: usize,
+        trouble: Trouble,
+        now: Nanos,
+    ) {
+        let number = u32::try_from(index).expect("terminals are at most 2^32");
+        let token = self.terminals[index].token(number);
+        let Trouble { failure, said } = trouble;
+        if !said.is_empty() && self.refusals.is_kept(failure, token) {
+            self.notes.answers.push((failure, said));
+        }
+        let is_unconfirmed = self.http_mut().has(index, Flags::UNCONFIRMED);
+        if is_unconfirmed {
+            self.http_mut().set(index, Flags::UNCONFIRMED, false);
+            self.totals.opened -= 1;
+        }
+        if is_unconfirmed || self.terminals[index].phase != Phase::Open {
+            self.fail_attempt(reactor, index, failure.of_first_answer(), now);
+        } else {
+            self.note_lost(failure);
+            self.end(reactor, index, Close::Reset);
+        }
+    }
+
+    /// Ends an attempt to open a stream, whose head is incomplete or did not come.
+    pub(in crate::engine) fn fail_stream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        index: usize,
+        failure: Failure,
+        now: Nanos,
+    ) {
+        let mut exchange = self.take_exchange(index, false);
+        let trouble = refusal_so_far(&mut exchange).unwrap_or(Trouble {
+            failure: failure.of_first_answer(),
+            said: Vec::new(),
+        });
+        self.fail_exchange(reactor, index, trouble, now);
+    }
+}
+
+/// Whether a stream has its head: its terminal is open.
+fn exchange_has_begun(exchange: &Exchange, progress: Progress) -> bool {
+    let is_refusal = exchange.is_refusal();
+    matches!(progress, Progress::Done { .. }) || (exchange.answer.is_some() && !is_refusal)
+}
+
+impl HttpTerminals {
+    /// Forgets what was known of a connection that ended.
+    pub(in crate::engine) fn forget_connection(&mut self, index: usize) {
+        let is_reopening = self.is_reopening(index);
+        self.flags[index] = Flags::default();
+        self.set(index, Flags::REOPENING, is_reopening);
+    }
+}
