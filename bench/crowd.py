@@ -58,7 +58,8 @@ class Bench:
         ]
 
     def crowd_command(self, connections, ports, report, path, *options):
-        target = f"ws://127.0.0.1:{ports[0]}{path}"
+        """`path` is that of a WebSocket server, or an http:// URL with PORT for the port."""
+        target = path.replace("PORT", str(ports[0])) if "://" in path else f"ws://127.0.0.1:{ports[0]}{path}"
         return [
             self.myriad, "swarm", target, "--connections", connections, "--live", "json", "--json", report, *options,
         ]

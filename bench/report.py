@@ -225,6 +225,8 @@ def session_notes(run):
         notes.append(f"{question}: {asked['requests']:,} answers of {size}, {rows.times(times['p50'], times['p99'])}")
     if load := run["report"].get("client_publish"):
         notes += _client_publish_notes(load)
+    if http := run["report"].get("http"):
+        notes.append(_http_note(http))
     if "application" in run:
         asked = run["application"]
         before, peak = quantity.size(asked["rss_bytes_before"]), quantity.size(asked["rss_bytes_peak"])
@@ -232,6 +234,16 @@ def session_notes(run):
     if "others" in run:
         notes.append(f"{run['others']['received']:,} of {run['others']['expected']:,} to the channel's other members")
     return notes
+
+
+def _http_note(http):
+    note = f"{http['requests']:,} requests, {http['reopened']:,} connections replaced"
+    if held := http.get("held"):
+        note += f", {http['answers']:,} polls answered, best second {rows.per_second(http['peak_answers_per_s'] or 0)}"
+        if held.get("mean_ms") is not None:
+            low, high = (held[name] / 1000 for name in ("shortest_ms", "longest_ms"))
+            note += f", {http['timeouts']:,} timed out after {low:.2f} to {high:.2f} s, mean {held['mean_ms'] / 1000:.3f} s"
+    return note
 
 
 def _client_publish_notes(load):

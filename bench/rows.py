@@ -237,6 +237,31 @@ def probe_p99_ms(run):
     return fanout["overall"]["p99_ms"] if all_came else math.inf
 
 
+def poll_failures(runs):
+    """Errors of any kind, and clients that were never connected or were lost."""
+    errors = [sum(run["report"]["errors"].values()) for run in runs]
+    return [more + absent for more, absent in zip(errors, not_held(runs), strict=True)]
+
+
+def mistimed(run):
+    """Polls that were not held as long as they were to be; all of them if none was answered."""
+    held = run["report"]["http"]["held"]
+    return held["early"] + held["late"] if run["report"]["http"]["timeouts"] else math.inf
+
+
+def held_shift_ms(run):
+    """How far the mean is from the middle of the range, whose times are spread evenly."""
+    held = run["report"]["http"]["held"]
+    return abs(held["mean_ms"] - sum(held["expected_ms"]) / 2) if held["mean_ms"] is not None else math.inf
+
+
+def poll_rate(run):
+    """Answers in the best second; 0 if a client did not get all that was published, or had an error."""
+    report = run["report"]
+    failed = report["messages"]["missed"] + sum(report["errors"].values()) + report["churn"]["lost"]
+    return 0 if failed or not whole(run) else report["http"]["peak_answers_per_s"] or 0
+
+
 def byte_count(value):
     return f"{value:.0f} B"
 
@@ -352,6 +377,30 @@ ROWS = [
         "15,000/s", figure("single", api_rate), 15_000, at_least=True, shown=per_second),
     Row("api-publish-batch", "api-publish", "publish by the API, a hundred in a request, both ends here",
         "50,000/s", figure("batch", api_rate), 50_000, at_least=True, shown=per_second),
+    Row("parked-100k-long-poll", "held-100k", "user space per parked long-poll, one channel, at 100k",
+        "150 B (200 B at most)", figure("long-poll", user_bytes), 150, shown=byte_count, tolerated=200),
+    Row("parked-100k-sse", "held-100k", "user space per stream of server-sent events, one channel, at 100k",
+        "150 B (200 B at most)", figure("sse", user_bytes), 150, shown=byte_count, tolerated=200),
+    Row("polls-broadcast-100k", "held-100k",
+        "broadcast to 100k parked polls, each answered and asked again, publish to last client, against `raw`",
+        "at most 1.5", ratio("long-poll", last_ms, against="raw"), 1.5),
+    Row("sse-broadcast-100k", "held-100k",
+        "broadcast to 100k streams of server-sent events, publish to last client, against `raw`",
+        "at most 1.1", ratio("sse", last_ms, against="raw"), 1.1),
+    Row("polls-1m-errors", "polls-1m",
+        "1M polls, each held for a random 30 to 90 s and asked again, for 5 minutes: errors, and clients not connected or lost",
+        "none", poll_failures, 0, shown="{:,.0f}".format),
+    Row("polls-1m-timers", "polls-1m", "of these polls, held for less than 30 s, or for more than 90.1 s",
+        "none", lambda runs: [mistimed(run) for run in runs], 0, shown="{:,.0f}".format),
+    Row("polls-1m-shift", "polls-1m", "mean time that these polls were held, from the 60 s in the middle",
+        "within 100 ms", lambda runs: [held_shift_ms(run) for run in runs], 100, shown=milliseconds),
+    Row("polls-1m-cpu", "polls-1m", "server's share of one core with these polls",
+        "at most 60%", figure("io_uring", lambda run: run["server_cpu_share"]), 0.6, shown=share),
+    Row("polls-rate-parked", "polls-rate",
+        "10k polls parked and answered by a publication, again and again, best second, both ends here",
+        "100,000/s", every("parked", poll_rate), 100_000, at_least=True, shown=per_second),
+    Row("polls-rate-read", "polls-rate", "10k clients that read what is there, again and again, best second",
+        "100,000/s", every("read", poll_rate), 100_000, at_least=True, shown=per_second),
     Row("history-100", "history-100", "history: 100 publications of a channel, command to answer, p99",
         "5 ms", figure("io_uring", answer_p99_ms("history")), 5, shown=milliseconds),
     Row("recovery-10k", "recovery-10k", "10k JSON clients come back at once, 50 publications missed each: all whole",
