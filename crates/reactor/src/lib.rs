@@ -4,7 +4,7 @@
 //! reactor names each socket with a [`Socket`]. Calls fall into three families:
 //!
 //! * **in**: [`Reactor::accept`], [`Reactor::connect`], [`Reactor::register`],
-//!   [`Reactor::notify_writable`] ask for completions;
+//!   [`Reactor::notify_writable`] ask for completions; [`Reactor::adopt`] takes in what another owner had;
 //! * **through**: [`Reactor::send_batch`] and [`Reactor::peer_addresses`] act before they return, so that nothing
 //!   borrowed outlives them;
 //! * **out**: [`Reactor::wait`] fills a [`Completions`] with what happened.
@@ -85,6 +85,15 @@ impl<'a> SendOp<'a> {
     }
 }
 
+/// A connection that [`Reactor::adopt`] did not take.
+#[derive(Debug)]
+pub struct NotAdopted<H> {
+    /// The connection, as it was given.
+    pub handle: H,
+    /// Why.
+    pub error: io::Error,
+}
+
 /// How to close a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
@@ -96,7 +105,8 @@ pub enum Close {
 
 /// One thread's sockets. See the crate's documentation for the contract.
 pub trait Reactor {
-    /// A connection that [`Reactor::transfer`] gave away: a descriptor, or a virtual peer.
+    /// A connection between two owners: a descriptor, or a virtual peer. [`Reactor::transfer`] gives one, and
+    /// [`Reactor::adopt`] takes one.
     type Handle;
 
     /// Turns accepting from this reactor's listener on or off. Off at the start.
@@ -143,6 +153,28 @@ pub trait Reactor {
     /// # Errors
     /// No descriptor could be installed; the socket is closed.
     fn transfer(&mut self, socket: Socket, token: Token) -> io::Result<Self::Handle>;
+
+    /// Takes in an established connection that somebody else has owned so far: the other direction of
+    /// [`Reactor::transfer`], from any thread and any process.
+    ///
+    /// The socket that it returns is like one that [`Completion::Accepted`] reported. Give it a record and call
+    /// [`Reactor::register`], or close it. What the kernel holds of the peer's input then arrives, and its end too if
+    /// that has come already.
+    ///
+    /// * The handle must be the only one. Nobody else may read from the socket, write to it or watch it: a copy of the
+    ///   descriptor would also keep the connection open after a close.
+    /// * Options of the socket stay as they are. Those that accepted sockets inherit from the listener are the former
+    ///   owner's business.
+    /// * It acts before it returns, whether this reactor accepts or not. It counts as one of [`Reactor::capacity`], like
+    ///   an accepted connection.
+    /// * A real driver keeps no ordinary descriptor beyond what an accepted socket has: io_uring puts the socket into a
+    ///   ring's table and closes the descriptor; with epoll the descriptor itself goes on. So it must be a descriptor of
+    ///   this thread's table.
+    ///
+    /// # Errors
+    /// The reactor is full (`EMFILE`), or the kernel refused. The connection comes back as it was, so that its peer can
+    /// be told.
+    fn adopt(&mut self, handle: Self::Handle) -> Result<Socket, NotAdopted<Self::Handle>>;
 
     /// Submits pending requests, waits for a completion for at most `timeout` (`None`: without limit), and replaces
     /// the content of `completions`.

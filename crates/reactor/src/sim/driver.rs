@@ -5,7 +5,7 @@ use super::events::{LateCompletion, LateCompletionKind};
 use super::net::{Dialed, Owner, World};
 use super::table::{Phase, Table};
 use super::{PeerId, SimHandle};
-use crate::{Close, Completions, Reactor, SendOp, Sent, Socket, Token};
+use crate::{Close, Completions, NotAdopted, Reactor, SendOp, Sent, Socket, Token};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -187,6 +187,30 @@ impl Reactor for Sim {
             return Err(io::Error::from_raw_os_error(errno::EMFILE));
         }
         Ok(world.transfer(entry.peer))
+    }
+
+    fn adopt(&mut self, handle: SimHandle) -> Result<Socket, NotAdopted<SimHandle>> {
+        let world = self.world.clone();
+        let mut world = world.borrow_mut();
+        let world = &mut *world;
+        let peer = handle.peer;
+        let is_refused = world.faults.transfer_failure.happens(&mut world.prng);
+        let socket = (!is_refused)
+            .then(|| self.table.open(peer, Phase::Accepted, &mut world.prng))
+            .flatten();
+        world.record("adopted", [self.shard, peer.0]);
+        let Some(socket) = socket else {
+            let error = io::Error::from_raw_os_error(errno::EMFILE);
+            return Err(NotAdopted { handle, error });
+        };
+        world.adopt(
+            handle,
+            Owner::Socket {
+                shard: self.shard,
+                slot: socket.slot(),
+            },
+        );
+        Ok(socket)
     }
 
     /// Never blocks, whatever the timeout: time belongs to the test.

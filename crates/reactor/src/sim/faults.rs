@@ -37,7 +37,7 @@ pub struct Faults {
     pub wake: Chance,
     /// An outgoing connection is refused, or times out.
     pub connect_failure: Chance,
-    /// A transfer fails for want of a descriptor.
+    /// A transfer, or an adoption, fails for want of a descriptor.
     pub transfer_failure: Chance,
     /// Size of a connection's kernel buffers, ours and the peer's together: smallest and largest, in bytes.
     pub kernel_bytes: (usize, usize),

@@ -155,6 +155,18 @@ impl World {
         }
     }
 
+    /// A socket takes the connection over from its handle.
+    pub(super) fn adopt(&mut self, handle: SimHandle, owner: Owner) {
+        let peer = handle.peer;
+        let link = self.link(peer);
+        assert!(
+            matches!(link.owner, Owner::Handle(_)),
+            "{peer:?}: adopted, but its handle is not its owner"
+        );
+        link.owner = owner;
+        self.transferred.remove(&peer);
+    }
+
     pub(super) fn establish(&mut self, peer: PeerId) {
         let dialed = self.link(peer).dialed.expect("an outgoing connection");
         self.dialed.push(dialed);
@@ -253,6 +265,14 @@ impl SimNet {
         let peer = self.connect();
         self.world().link(peer).source = Some(source);
         peer
+    }
+
+    /// A client connects to somebody who has no reactor, and may have its connection adopted by one.
+    pub fn connect_elsewhere(&self) -> (PeerId, SimHandle) {
+        let mut world = self.world();
+        let peer = world.new_link(Owner::Nobody);
+        let handle = world.transfer(peer);
+        (peer, handle)
     }
 
     /// The peer sends. False if the bytes are lost: the peer can no longer send, or the server's side is closed.

@@ -222,6 +222,56 @@ fn a_transfer_keeps_unread_bytes_and_a_dropped_handle_closes() {
 }
 
 #[test]
+fn an_adopted_connection_brings_its_bytes_and_its_end() {
+    let mut fixture = Fixture::calm();
+    let mut other = fixture.net.reactor(1);
+    let handle = fixture.sim.transfer(fixture.socket, TOKEN).unwrap();
+    fixture.net.write(fixture.peer, b"for another");
+    fixture.net.fin(fixture.peer);
+    let socket = other.adopt(handle).unwrap();
+    assert_eq!(
+        (fixture.net.open_sockets(), fixture.net.open_handles()),
+        (1, 0)
+    );
+    other.register(socket, token(9));
+    other.wait(None, &mut fixture.completions).unwrap();
+    assert_eq!(
+        fixture.completions.list,
+        [
+            Completion::Received {
+                token: token(9),
+                range: 0..11
+            },
+            Completion::Finished { token: token(9) },
+        ]
+    );
+    other.close(socket, token(9), Close::Orderly);
+    assert_eq!(fixture.net.end(fixture.peer), Some(PeerEnd::Fin));
+    assert_eq!(fixture.net.leaked(), []);
+}
+
+#[test]
+fn a_full_table_gives_an_adopted_connection_back() {
+    let mut fixture = Fixture::calm();
+    let mut other = fixture.net.reactor(1);
+    let peers = [fixture.peer, fixture.net.connect()];
+    let [Completion::Accepted { socket }] = *fixture.wait() else {
+        panic!("{:?}", fixture.completions.list)
+    };
+    fixture.sim.register(socket, token(1));
+    let first = fixture.sim.transfer(fixture.socket, TOKEN).unwrap();
+    let second = fixture.sim.transfer(socket, token(1)).unwrap();
+    other.adopt(first).unwrap();
+    let refused = other.adopt(second).unwrap_err();
+    assert_eq!(refused.error.raw_os_error(), Some(24));
+    assert_eq!(refused.handle.peer(), peers[1]);
+    fixture.net.handle_write(&refused.handle, b"full");
+    drop(refused);
+    assert_eq!(fixture.net.open_handles(), 0);
+    assert_eq!(fixture.net.read(peers[1]), b"full");
+}
+
+#[test]
 fn a_full_table_pauses_accepting_until_a_socket_is_free() {
     let net = SimNet::new(1, Faults::NONE);
     let mut sim = net.reactor(1);

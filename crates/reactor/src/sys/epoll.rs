@@ -9,7 +9,9 @@ use super::readable::ReadableQueue;
 use super::slots::{SlotFlag, SlotTable};
 use super::tag::{EventKind, Tag};
 use super::{Setup, Waker, backlog, descriptor_limit, table};
-use crate::{Close, Completion, Completions, Parts, Reactor, SendOp, Sent, Socket, Token};
+use crate::{
+    Close, Completion, Completions, NotAdopted, Parts, Reactor, SendOp, Sent, Socket, Token,
+};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, sockopt};
@@ -75,12 +77,18 @@ impl Epoll {
     }
 
     /// Adds a descriptor to the slots.
-    fn insert(&mut self, fd: OwnedFd) -> io::Result<Socket> {
+    ///
+    /// # Errors
+    /// A descriptor above a million has no slot.
+    fn insert(&mut self, fd: OwnedFd) -> Result<Socket, NotAdopted<OwnedFd>> {
         let Some(slot) = u32::try_from(fd.as_raw_fd())
             .ok()
             .filter(|&slot| (slot as usize) < Socket::SLOTS_MAX)
         else {
-            return Err(Errno::MFILE.into());
+            return Err(NotAdopted {
+                handle: fd,
+                error: Errno::MFILE.into(),
+            });
         };
         let _ = fd.into_raw_fd();
         self.slots.open(slot);
@@ -170,7 +178,7 @@ impl Epoll {
             match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(fd) => {
                     self.throttle.accepted();
-                    // A descriptor above a million has no slot: the connection is dropped here.
+                    // Without a slot the connection is dropped here.
                     if let Ok(socket) = self.insert(fd) {
                         list.push(Completion::Accepted { socket });
                     }
@@ -317,7 +325,7 @@ impl Reactor for Epoll {
         }
         outgoing::check_families(source, target)?;
         let fd = outgoing::open(source, target)?;
-        let socket = self.insert(fd)?;
+        let socket = self.insert(fd).map_err(|refused| refused.error)?;
         let slot = socket.slot();
         let started = outgoing::connect(borrow(slot), target).and_then(|started| {
             if matches!(started, ConnectStart::InProgress) {
@@ -417,6 +425,16 @@ impl Reactor for Epoll {
             epoll::delete(&self.epoll, &fd)?;
         }
         Ok(fd)
+    }
+
+    fn adopt(&mut self, handle: OwnedFd) -> Result<Socket, NotAdopted<OwnedFd>> {
+        if self.open_count >= self.capacity {
+            return Err(NotAdopted {
+                handle,
+                error: Errno::MFILE.into(),
+            });
+        }
+        self.insert(handle)
     }
 
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Completions) -> io::Result<()> {

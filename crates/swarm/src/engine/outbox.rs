@@ -172,7 +172,7 @@ impl Outbox {
 mod tests {
     use super::*;
     use crate::clock::Nanos;
-    use myriad_reactor::{Close, Completions, Parts, Socket, Token};
+    use myriad_reactor::{Close, Completions, NotAdopted, Parts, Socket, Token};
     use std::io;
     use std::net::SocketAddr;
     use std::time::Duration;
@@ -220,6 +220,9 @@ mod tests {
         fn close(&mut self, _: Socket, _: Token, _: Close) {}
         fn transfer(&mut self, _: Socket, _: Token) -> io::Result<()> {
             unreachable!("nothing is transferred here")
+        }
+        fn adopt(&mut self, (): ()) -> Result<Socket, NotAdopted<()>> {
+            unreachable!("nothing is adopted here")
         }
         fn wait(&mut self, _: Option<Duration>, _: &mut Completions) -> io::Result<()> {
             unreachable!("nobody waits here")

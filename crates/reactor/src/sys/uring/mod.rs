@@ -12,6 +12,7 @@
 //! chosen by the kernel, a full table would end a multishot accept with ENFILE and drop that client without an answer.
 
 mod accept;
+mod adopt;
 mod close;
 mod connect;
 mod operations;
@@ -31,7 +32,7 @@ use self::send::Headers;
 use self::state::State;
 use super::slots::SlotFlag;
 use super::{Setup, WAKE, Waker, descriptor_limit, table};
-use crate::{Close, Completion, Completions, Reactor, SendOp, Socket, Token};
+use crate::{Close, Completion, Completions, NotAdopted, Reactor, SendOp, Socket, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
@@ -348,6 +349,13 @@ impl Reactor for Uring {
 
     fn transfer(&mut self, socket: Socket, token: Token) -> io::Result<OwnedFd> {
         self.transfer_socket(socket, token)
+    }
+
+    fn adopt(&mut self, handle: OwnedFd) -> Result<Socket, NotAdopted<OwnedFd>> {
+        match self.adopt_descriptor(&handle) {
+            Ok(socket) => Ok(socket),
+            Err(error) => Err(NotAdopted { handle, error }),
+        }
     }
 
     fn wait(&mut self, timeout: Option<Duration>, completions: &mut Completions) -> io::Result<()> {

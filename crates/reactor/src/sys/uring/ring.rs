@@ -193,6 +193,17 @@ impl Ring {
         Ok(())
     }
 
+    /// Submits everything, entries that did not fit the queue too.
+    pub(super) fn submit_all(&mut self, state: &mut State) -> Result<(), Errno> {
+        loop {
+            self.push_backlog();
+            self.submit(state)?;
+            if self.backlog.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
     fn enter(&mut self, flags: EnterFlags) -> Result<usize, Errno> {
         if self.poisoned {
             return Err(Errno::IO);
