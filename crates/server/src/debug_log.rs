@@ -135,6 +135,7 @@ fn write_refusal(shard: usize, name: Option<ConnectionName>, event: ConnectionEv
             tracing::info!(target: "myriad::refusals", "{name}: {what}");
         }
         ConnectionEvent::Accepted
+        | ConnectionEvent::HandedBack
         | ConnectionEvent::Upgraded { .. }
         | ConnectionEvent::Closed(_) => unreachable!("no refusals"),
     }
@@ -148,6 +149,9 @@ fn write_event(shard: usize, name: Option<ConnectionName>, event: ConnectionEven
     match event {
         ConnectionEvent::Accepted => {
             tracing::debug!(target: "myriad::connections", "{name} accepted");
+        }
+        ConnectionEvent::HandedBack => {
+            tracing::debug!(target: "myriad::connections", "{name} handed back");
         }
         ConnectionEvent::Upgraded {
             path,

@@ -1,32 +1,49 @@
-//! Connections on their way from a shard to the control plane.
+//! Connections on their way from a shard to the control plane, and back.
 //!
 //! A shard may have a descriptor table of its own, so a descriptor's number means nothing to another thread. Each shard
-//! has a socket pair; a connection travels over it as SCM_RIGHTS, together with the bytes already read from it.
+//! has a socket pair; a connection travels over it as SCM_RIGHTS, together with the bytes already read from it and what is known
+//! of where it comes from.
+//!
+//! A connection that the pair has taken is answered. A shard that ends stops its end's receiving first: a later connection is
+//! refused to the sender. Then it answers those that wait.
 
-use myriad_shard::HandOver;
+use myriad_shard::{HandOver, HandedBack, Mesh, Origin, TurnedAway};
 use myriad_wire::http::write_response;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
-    sendmsg, socketpair,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+    recvmsg, sendmsg, shutdown, socketpair,
 };
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
+use tokio::time::{Instant, timeout_at};
 
 /// Bytes already read that can travel with a connection: a request head at its limit and what came with it.
 pub(crate) const RECEIVED_BYTES_MAX: usize = 32 << 10;
 
-/// Bytes of connections on their way.
+/// Bytes of connections on their way in one direction.
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 
-/// The first byte of each message: a message without a byte would look like the end of the socket.
-const KIND_CONNECTION: u8 = 1;
+/// Time for a shard to make room for a connection that goes back.
+const HAND_BACK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What is in front of the received bytes of each message: flags, then an address, as IPv6. A message without a byte would look
+/// like the end of the socket.
+const HEADER_BYTES: usize = 17;
+/// A flag: the address was named by the PROXY protocol. Otherwise it means nothing.
+const IS_NAMED: u8 = 1;
+/// A flag: [`Origin::is_counted`].
+const IS_COUNTED: u8 = 2;
 
 /// A connection that arrived.
 #[derive(Debug)]
@@ -35,20 +52,39 @@ pub(crate) struct Arrival {
     pub(crate) descriptor: OwnedFd,
     /// What was read from it before.
     pub(crate) received: Vec<u8>,
+    /// What its shard knows beside that.
+    pub(crate) origin: Origin,
 }
 
 /// The shard's end.
 #[derive(Debug)]
 pub(crate) struct Sender {
     socket: Arc<OwnedFd>,
+    /// For what comes back; empty until something does.
+    buffer: Vec<u8>,
 }
 
 /// The control plane's end.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     /// A sequenced-packet socket; the runtime's type for datagrams only watches it for us.
-    socket: UnixDatagram,
+    socket: Arc<UnixDatagram>,
     buffer: Vec<u8>,
+}
+
+/// The way of connections from the control plane back to the shards.
+#[derive(Clone)]
+pub(crate) struct WayBack {
+    ends: Arc<[ShardEnd]>,
+    mesh: Mesh,
+}
+
+/// The way to one shard.
+#[derive(Debug)]
+struct ShardEnd {
+    socket: Arc<UnixDatagram>,
+    /// Connections that it was sent.
+    sent: AtomicU64,
 }
 
 /// Both ends of one shard's pair.
@@ -57,13 +93,116 @@ pub(crate) fn pair() -> io::Result<(Sender, OwnedFd)> {
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     // As many connections on their way as the kernel allows: a burst of strangers must not turn a probe away. The
     // kernel cuts it to net.core.wmem_max.
-    set_socket_send_buffer_size(&near, SEND_BUFFER_BYTES)?;
+    for end in [&near, &far] {
+        set_socket_send_buffer_size(end, SEND_BUFFER_BYTES)?;
+    }
     Ok((
         Sender {
             socket: Arc::new(near),
+            buffer: Vec::new(),
         },
         far,
     ))
+}
+
+fn header(origin: Origin) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    if let Some(address) = origin.named {
+        header[0] |= IS_NAMED;
+        let address = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        header[1..].copy_from_slice(&address.octets());
+    }
+    if origin.is_counted {
+        header[0] |= IS_COUNTED;
+    }
+    header
+}
+
+fn read_header(header: [u8; HEADER_BYTES]) -> Origin {
+    let [flags, address @ ..] = header;
+    let address = IpAddr::from(Ipv6Addr::from(address)).to_canonical();
+    Origin {
+        named: (flags & IS_NAMED != 0).then_some(address),
+        is_counted: flags & IS_COUNTED != 0,
+    }
+}
+
+fn send_message(
+    socket: BorrowedFd<'_>,
+    descriptor: BorrowedFd<'_>,
+    received: &[u8],
+    origin: Origin,
+) -> io::Result<()> {
+    if received.len() > RECEIVED_BYTES_MAX {
+        return Err(Errno::MSGSIZE.into());
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let rights = [descriptor];
+    let fits = ancillary.push(SendAncillaryMessage::ScmRights(&rights));
+    assert!(fits, "the space is made for one descriptor");
+    let header = header(origin);
+    let parts = [IoSlice::new(&header), IoSlice::new(received)];
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(socket, &parts, &mut ancillary, flags)?;
+    Ok(())
+}
+
+enum Message {
+    Arrived(Arrival),
+    /// No descriptor was left for it: its client sees a reset.
+    Lost,
+    End,
+}
+
+/// Receives one message into a buffer of [`HEADER_BYTES`] and [`RECEIVED_BYTES_MAX`].
+fn receive_message(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Message> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(buffer)],
+        &mut ancillary,
+        flags,
+    )?;
+    if received.bytes == 0 {
+        return Ok(Message::End);
+    }
+    assert!(
+        !received.flags.contains(ReturnFlags::TRUNC),
+        "the sender bounds its messages by our buffer"
+    );
+    let descriptor = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    let Some(descriptor) = descriptor else {
+        return Ok(Message::Lost);
+    };
+    let (header, content) = buffer[..received.bytes]
+        .split_first_chunk()
+        .expect("the sender begins with a header");
+    Ok(Message::Arrived(Arrival {
+        descriptor,
+        received: content.to_vec(),
+        origin: read_header(*header),
+    }))
+}
+
+fn buffer() -> Vec<u8> {
+    vec![0; HEADER_BYTES + RECEIVED_BYTES_MAX]
+}
+
+/// Answers 503, as far as the socket takes it at once: an answer this short fits any socket that has been read so far.
+fn turn_away(handle: &OwnedFd, sentence: &str) {
+    let mut response = Vec::with_capacity(256);
+    write_response(&mut response, 503, &[("retry-after", "1")], sentence);
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let _ = rustix::net::send(handle, &response, flags);
 }
 
 impl Sender {
@@ -77,41 +216,59 @@ impl Sender {
         Arc::clone(&self.socket)
     }
 
-    fn send(&self, descriptor: BorrowedFd<'_>, received: &[u8]) -> io::Result<()> {
-        if received.len() > RECEIVED_BYTES_MAX {
-            return Err(Errno::MSGSIZE.into());
+    fn receive(&mut self) -> io::Result<Message> {
+        if self.buffer.is_empty() {
+            self.buffer = buffer();
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let rights = [descriptor];
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(&rights));
-        assert!(fits, "the space is made for one descriptor");
-        let parts = [IoSlice::new(&[KIND_CONNECTION]), IoSlice::new(received)];
-        sendmsg(
-            &self.socket,
-            &parts,
-            &mut ancillary,
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        )?;
-        Ok(())
+        receive_message(self.socket.as_fd(), &mut self.buffer)
     }
-}
-
-fn busy() -> Vec<u8> {
-    let mut response = Vec::with_capacity(256);
-    let sentence = "The server has more requests than it keeps up with: try again after a pause.";
-    write_response(&mut response, 503, &[("retry-after", "1")], sentence);
-    response
 }
 
 impl HandOver<OwnedFd> for Sender {
     /// A full socket refuses: hundreds of connections wait for the control plane already, and a shard never waits. The
     /// client is answered 503.
-    fn hand_over(&mut self, handle: OwnedFd, received: &[u8]) -> io::Result<()> {
-        self.send(handle.as_fd(), received).inspect_err(|_| {
-            // Best effort: an answer this short fits any socket that has been read so far.
-            let _ = rustix::net::send(&handle, &busy(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    fn hand_over(&mut self, handle: OwnedFd, received: &[u8], origin: Origin) -> io::Result<()> {
+        let sent = send_message(self.socket.as_fd(), handle.as_fd(), received, origin);
+        sent.inspect_err(|_| {
+            let sentence =
+                "The server has more requests than it keeps up with: try again after a pause.";
+            turn_away(&handle, sentence);
         })
+    }
+
+    fn take_back(&mut self) -> Option<HandedBack<OwnedFd>> {
+        match self.receive() {
+            Ok(Message::Arrived(arrival)) => Some(HandedBack {
+                handle: arrival.descriptor,
+                received: arrival.received,
+                origin: arrival.origin,
+            }),
+            Ok(Message::Lost | Message::End) | Err(_) => None,
+        }
+    }
+
+    fn turn_away(&mut self, handle: OwnedFd, why: TurnedAway) {
+        turn_away(&handle, why.sentence());
+    }
+}
+
+impl Drop for Sender {
+    /// Answers what the control plane has handed back and the shard has not taken.
+    fn drop(&mut self) {
+        // It fails if the other end is gone, and then nothing waits.
+        let _ = shutdown(&self.socket, Shutdown::Read);
+        while let Ok(message) = self.receive() {
+            match message {
+                Message::Arrived(arrival) => {
+                    turn_away(
+                        &arrival.descriptor,
+                        "The server is shutting down: reconnect.",
+                    );
+                }
+                Message::Lost => {}
+                Message::End => return,
+            }
+        }
     }
 }
 
@@ -120,8 +277,8 @@ impl Receiver {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         let socket = UnixDatagram::from_std(std::os::unix::net::UnixDatagram::from(socket))?;
         Ok(Self {
-            socket,
-            buffer: vec![0; 1 + RECEIVED_BYTES_MAX],
+            socket: Arc::new(socket),
+            buffer: buffer(),
         })
     }
 
@@ -153,42 +310,87 @@ impl Receiver {
     }
 }
 
-enum Message {
-    Arrived(Arrival),
-    Lost,
-    End,
+impl WayBack {
+    /// The way to the shards of `mesh` at the other ends, in their order.
+    pub(crate) fn new(receivers: &[Receiver], mesh: Mesh) -> Self {
+        let end = |receiver: &Receiver| ShardEnd {
+            socket: Arc::clone(&receiver.socket),
+            sent: AtomicU64::new(0),
+        };
+        Self {
+            ends: receivers.iter().map(end).collect(),
+            mesh,
+        }
+    }
+
+    /// Hands a connection to the shard that has the most room. What takes it, answers it.
+    ///
+    /// # Errors
+    /// No shard takes it: all have ended, or are far behind.
+    pub(crate) async fn hand_back(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        received: &[u8],
+        origin: Origin,
+    ) -> io::Result<()> {
+        let deadline = Instant::now() + HAND_BACK_TIMEOUT;
+        loop {
+            let mut full = None;
+            for shard in self.by_load() {
+                let end = &self.ends[shard];
+                match end.try_send(descriptor, received, origin) {
+                    Ok(()) => {
+                        end.sent.fetch_add(1, Relaxed);
+                        self.mesh.hand_back(shard);
+                        return Ok(());
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        full = full.or(Some(end));
+                    }
+                    // This shard has ended.
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let full = full.ok_or(io::ErrorKind::BrokenPipe)?;
+            timeout_at(deadline, full.socket.writable()).await??;
+        }
+    }
+
+    /// The shards, the one with the fewest connections first. All have the same number of slots.
+    fn by_load(&self) -> Vec<usize> {
+        let load = |shard: usize| {
+            let metrics = &self.mesh.metrics()[shard];
+            let taken = metrics.handed_back.value() + metrics.hand_backs_refused.value();
+            let under_way = self.ends[shard].sent.load(Relaxed).saturating_sub(taken);
+            metrics.connections.value() + under_way
+        };
+        let mut shards: Vec<usize> = (0..self.ends.len()).collect();
+        shards.sort_by_cached_key(|shard| load(*shard));
+        shards
+    }
 }
 
-fn receive_message(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Message> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(buffer)],
-        &mut ancillary,
-        flags,
-    )?;
-    if received.bytes == 0 {
-        return Ok(Message::End);
+impl fmt::Debug for WayBack {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("WayBack")
+            .field("ends", &self.ends)
+            .finish_non_exhaustive()
     }
-    assert!(
-        !received.flags.contains(ReturnFlags::TRUNC),
-        "the sender bounds its messages by our buffer"
-    );
-    let descriptor = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    let content = &buffer[..received.bytes];
-    debug_assert_eq!(content[0], KIND_CONNECTION);
-    Ok(match descriptor {
-        Some(descriptor) => Message::Arrived(Arrival {
-            descriptor,
-            received: content[1..].to_vec(),
-        }),
-        None => Message::Lost,
-    })
+}
+
+impl ShardEnd {
+    fn try_send(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        received: &[u8],
+        origin: Origin,
+    ) -> io::Result<()> {
+        self.socket.try_io(Interest::WRITABLE, || {
+            send_message(self.socket.as_fd(), descriptor, received, origin)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -219,7 +421,9 @@ mod tests {
             &[7; RECEIVED_BYTES_MAX],
         ] {
             let (mut client, accepted) = connection();
-            sender.hand_over(accepted.into(), received).unwrap();
+            sender
+                .hand_over(accepted.into(), received, Origin::default())
+                .unwrap();
             client.write_all(b"rest").unwrap();
             let arrival = runtime().block_on(async {
                 Receiver::new(far.try_clone().unwrap())
@@ -245,7 +449,10 @@ mod tests {
         loop {
             let (client, accepted) = connection();
             clients.push(client);
-            if sender.hand_over(accepted.into(), &[0; 4096]).is_err() {
+            if sender
+                .hand_over(accepted.into(), &[0; 4096], Origin::default())
+                .is_err()
+            {
                 break;
             }
             assert!(clients.len() < 10_000, "a socket that is never full");
@@ -263,9 +470,122 @@ mod tests {
         let (mut sender, _far) = pair().unwrap();
         let (_client, accepted) = connection();
         let error = sender
-            .hand_over(accepted.into(), &[0; RECEIVED_BYTES_MAX + 1])
+            .hand_over(
+                accepted.into(),
+                &[0; RECEIVED_BYTES_MAX + 1],
+                Origin::default(),
+            )
             .unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::MSGSIZE.raw_os_error()));
+    }
+
+    fn mesh() -> Mesh {
+        struct Nobody;
+        impl myriad_shard::ControlPlane for Nobody {
+            fn published(
+                &self,
+                _: myriad_shard::RequestId,
+                _: Result<myriad_shard::Position, myriad_shard::NotPublished>,
+            ) {
+            }
+            fn answered(&self, _: myriad_shard::RequestId, _: Option<myriad_shard::InquiryAnswer>) {
+            }
+            fn ask(&self, _: &Mesh, _: myriad_shard::Ask) {}
+        }
+        let wakers = vec![myriad_reactor::Waker::silent(); 2];
+        let (limits, epoch) = (
+            myriad_shard::ProcessLimits::default(),
+            myriad_shard::Epoch::new(1),
+        );
+        let ids = myriad_shard::ClientIds::new(7);
+        Mesh::new(wakers, limits, epoch, ids, Box::new(Nobody))
+    }
+
+    #[test]
+    fn a_connection_goes_back_with_all_that_is_known_to_the_shard_with_the_most_room() {
+        let (mut first, far) = pair().unwrap();
+        let (mut second, other_far) = pair().unwrap();
+        let mesh = mesh();
+        let origins = [
+            Origin::default(),
+            Origin {
+                named: Some("192.0.2.1".parse().unwrap()),
+                is_counted: true,
+            },
+            Origin {
+                named: Some("2001:db8::1".parse().unwrap()),
+                is_counted: false,
+            },
+        ];
+        runtime().block_on(async {
+            let receivers = [far, other_far].map(|far| Receiver::new(far).unwrap());
+            let way = WayBack::new(&receivers, mesh.clone());
+            for origin in origins {
+                let (_client, socket) = connection();
+                way.hand_back(socket.as_fd(), b"GET /raw", origin)
+                    .await
+                    .unwrap();
+            }
+        });
+        // Those that are under way count as connections of the shard.
+        let mut seen: Vec<_> = std::iter::from_fn(|| first.take_back()).collect();
+        assert_eq!(seen.len(), 2);
+        seen.extend(std::iter::from_fn(|| second.take_back()));
+        assert!(
+            origins
+                .iter()
+                .all(|origin| seen.iter().any(|back| back.origin == *origin))
+        );
+        assert!(seen.iter().all(|back| back.received == b"GET /raw"));
+        assert!(mesh.has_messages(0) && mesh.has_messages(1));
+    }
+
+    #[test]
+    fn a_shard_that_ends_answers_what_it_was_sent_and_takes_nothing_more() {
+        let (shard, far) = pair().unwrap();
+        let (mut client, socket) = connection();
+        let (mut late, late_socket) = connection();
+        let _near = shard.socket();
+        let error = runtime().block_on(async {
+            let receiver = Receiver::new(far).unwrap();
+            let way = WayBack::new(&[receiver], mesh());
+            let origin = Origin::default();
+            way.hand_back(socket.as_fd(), b"", origin).await.unwrap();
+            drop((socket, shard));
+            way.hand_back(late_socket.as_fd(), b"", origin)
+                .await
+                .unwrap_err()
+        });
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        drop(late_socket);
+        assert_eq!(late.read(&mut [0]).unwrap(), 0, "nobody has kept it");
+    }
+
+    #[test]
+    fn a_shard_that_is_far_behind_gets_no_more_until_it_takes_some() {
+        let (mut shard, far) = pair().unwrap();
+        let (_client, socket) = connection();
+        let sent = runtime().block_on(async {
+            tokio::time::pause();
+            let way = WayBack::new(&[Receiver::new(far).unwrap()], mesh());
+            let origin = Origin::default();
+            let mut sent = 0;
+            let error = loop {
+                match way.hand_back(socket.as_fd(), &[0; 4096], origin).await {
+                    Ok(()) => sent += 1,
+                    Err(error) => break error,
+                }
+                assert!(sent < 10_000, "a socket that is never full");
+            };
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            while shard.take_back().is_some() {}
+            way.hand_back(socket.as_fd(), b"", origin).await.unwrap();
+            sent
+        });
+        assert!(sent > 10, "{sent}");
     }
 
     #[test]

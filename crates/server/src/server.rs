@@ -3,10 +3,10 @@
 use crate::announce::announce;
 use crate::auth::Authority;
 use crate::config::Config;
-use crate::control::{self, Admission, Control, REFUSALS_MAX, Rules, Source, Stage};
+use crate::control::{self, Admission, Control, REFUSALS_MAX, Rules, Shards, Source, Stage};
 use crate::debug_log::DebugLog;
 use crate::error::ServerError;
-use crate::handover::Receiver;
+use crate::handover::{Arrival, Receiver, WayBack};
 use crate::mailbox::{ShardEvent, ShardEvents, ThroughMailbox, mailbox};
 use crate::reload::{self, Reloader, Reloads};
 use crate::shards::{
@@ -15,7 +15,7 @@ use crate::shards::{
 };
 use crate::webhooks::Webhooks;
 use myriad_reactor::{Driver, Waker, descriptor_limit};
-use myriad_shard::{ClientIds, Epoch, Mesh};
+use myriad_shard::{ClientIds, Epoch, Mesh, ShardRequests};
 use myriad_units::{count, counted};
 use myriad_wire::http::HeadLimits;
 use std::io;
@@ -442,15 +442,29 @@ impl Supervisor {
             },
             keys: Arc::clone(&self.control.keys),
         };
+        let receivers = threads.hand_overs.drain(..).map(Receiver::new);
+        let receivers: Vec<Receiver> =
+            receivers
+                .collect::<io::Result<_>>()
+                .map_err(ServerError::system(
+                    "watch the sockets between shards and control plane",
+                ))?;
+        let shards = Shards {
+            requests: ShardRequests {
+                echo: settings.echo,
+            },
+            way: WayBack::new(&receivers, self.control.mesh.clone()),
+        };
         let admission = Admission::new(
             rules,
             self.stage.subscribe(),
             self.control.metrics.requests().clone(),
             self.control.metrics.connections().clone(),
             CONNECTIONS_MAX,
+            Some(shards),
         );
-        for socket in threads.hand_overs.drain(..) {
-            tokio::spawn(receive(socket, admission.clone()));
+        for receiver in receivers {
+            tokio::spawn(receive(receiver, admission.clone()));
         }
         if let Some(listener) = self.internal.take() {
             let listener = tokio::net::TcpListener::from_std(listener)
@@ -557,36 +571,32 @@ const PAUSE: Duration = Duration::from_millis(100);
 const ARRIVALS_AT_A_TIME: usize = LEAVING_MAX / 2;
 
 /// Takes in what one shard hands over, until the shard is gone.
-async fn receive(socket: OwnedFd, admission: Admission) {
-    let received = async {
-        let mut receiver = Receiver::new(socket)?;
-        let mut arrivals: usize = 0;
-        loop {
-            // What goes wrong with one connection (no memory, no epoll watch left) must not cut its shard off.
-            let admitted = match receiver.receive().await {
-                Ok(Some(arrival)) => registered(arrival.descriptor).map(|stream| {
-                    admission.admit(stream, Source::Shard(arrival.received));
-                }),
-                Ok(None) => return io::Result::Ok(()),
-                Err(error) => {
-                    tokio::time::sleep(PAUSE).await;
-                    Err(error)
-                }
-            };
-            if let Err(error) = admitted {
-                tracing::warn!("a connection from a shard was dropped: {error}");
+async fn receive(mut receiver: Receiver, admission: Admission) {
+    let mut arrivals: usize = 0;
+    loop {
+        // What goes wrong with one connection (no memory, no epoll watch left) must not cut its shard off.
+        let admitted = match receiver.receive().await {
+            Ok(Some(Arrival {
+                descriptor,
+                received,
+                origin,
+            })) => registered(descriptor).map(|stream| {
+                admission.admit(stream, Source::Shard { received, origin });
+            }),
+            Ok(None) => return,
+            Err(error) => {
+                tokio::time::sleep(PAUSE).await;
+                Err(error)
             }
-            arrivals += 1;
-            if arrivals.is_multiple_of(ARRIVALS_AT_A_TIME) {
-                // Whoever made room leaves now. Yielding more often would let the shards' queue fill up.
-                tokio::task::yield_now().await;
-            }
+        };
+        if let Err(error) = admitted {
+            tracing::warn!("a connection from a shard was dropped: {error}");
         }
-    };
-    if let Err(error) = received.await {
-        tracing::error!(
-            "the hand-over socket of a shard failed; its API requests are lost until a restart: {error}"
-        );
+        arrivals += 1;
+        if arrivals.is_multiple_of(ARRIVALS_AT_A_TIME) {
+            // Whoever made room leaves now. Yielding more often would let the shards' queue fill up.
+            tokio::task::yield_now().await;
+        }
     }
 }
 

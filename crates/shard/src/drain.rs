@@ -43,6 +43,11 @@ impl Drain {
         self.closed < self.due(now)
     }
 
+    /// True when the window is over, and only those that are being closed are left.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.accepting
+    }
+
     fn ends(&self) -> Now {
         Now(self
             .began

@@ -83,6 +83,8 @@ pub struct ClientPublication {
 pub enum ConnectionEvent {
     /// It was accepted.
     Accepted,
+    /// The control plane had it, and its next request is for a shard.
+    HandedBack,
     /// It is a stream now.
     Upgraded {
         /// The path of its transport.
@@ -130,6 +132,7 @@ impl ConnectionEvent {
     pub fn kind(&self) -> EventKind {
         match self {
             Self::Accepted => ("accepted", ""),
+            Self::HandedBack => ("handed back", ""),
             Self::Upgraded { path, .. } => ("upgraded", path),
             Self::Refused { label, .. } => ("refused", label),
             Self::CommandRefused(refused) => ("command refused", refused.command),

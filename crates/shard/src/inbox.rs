@@ -51,6 +51,7 @@ impl<R: Reactor> Shard<R> {
             Message::Settings(settings) => self.handle_settings(&settings),
             Message::Order { id, order } => self.handle_order(id, order),
             Message::Trace { connection, trace } => self.handle_trace(connection, trace),
+            Message::HandedBack => self.take_back(now),
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
@@ -95,6 +96,7 @@ impl<R: Reactor> Shard<R> {
             | Message::Answer { .. }
             | Message::Order { .. }
             | Message::Trace { .. }
+            | Message::HandedBack
             | Message::Settings(_)
             | Message::Drain { .. } => unreachable!("for the shard"),
         }

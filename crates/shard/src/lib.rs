@@ -63,9 +63,10 @@ pub use orders::{
 };
 pub use session::MembersPage;
 pub use settings::{ProcessLimits, Settings};
-pub use shard::{HandOver, Holdings, Shard, Turn};
+pub use shard::{HandOver, HandedBack, Holdings, Origin, Shard, Turn, TurnedAway};
 pub use thinned::Thinned;
 pub use traces::{Noted, Trace, TraceEnd, Traced};
+pub use transport::ShardRequests;
 
 pub use myriad_hub::RateLimit;
 pub use myriad_hub::{

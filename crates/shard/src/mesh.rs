@@ -136,6 +136,8 @@ pub(crate) enum Message {
     Trace { connection: Key, trace: Arc<Trace> },
     /// Do something to some connections.
     Order { id: RequestId, order: Arc<Order> },
+    /// From the control plane: a connection waits to be taken back.
+    HandedBack,
     /// To every shard: end all connections, evenly over this time.
     Drain { over: Duration },
 }
@@ -181,7 +183,7 @@ struct Inner {
 
 /// Has no bound of its own, so a push never fails, and a shard never blocks on another. What it holds is bounded by its senders.
 /// A publication holds a permit, a client's question a ticket, and the control plane's answer the question's place. A shard sends
-/// a channel's home one join, and one leave for it. Clients that come and go are announced as fast as shards read their commands.
+/// a channel's home one join, and one leave for it. Connections that are handed back wait in a socket, which has a size. Clients that come and go are announced as fast as shards read their commands.
 struct Inbox {
     messages: Mutex<Messages>,
     /// True from a wake until the shard calls [`Mesh::receive`]: others need not wake it again.
@@ -456,6 +458,14 @@ impl Mesh {
     /// Answers the control plane.
     pub(crate) fn answered(&self, id: RequestId, answer: InquiryAnswer) {
         self.0.control_plane.answered(id, Some(answer));
+    }
+
+    /// Tells a shard that the control plane has handed a connection back: [`HandOver::take_back`] gives it. A shard that has ended
+    /// does not hear it.
+    ///
+    /// [`HandOver::take_back`]: crate::HandOver::take_back
+    pub fn hand_back(&self, shard: usize) {
+        self.send_or_drop(shard, Message::HandedBack);
     }
 
     /// Answers a client's command. The answer to a client that has gone, or after the deadline, is dropped.

@@ -86,6 +86,10 @@ pub struct Metrics {
     pub handed_over: Count,
     /// Requests not handed over, because the control plane was too busy or no descriptor was free.
     pub hand_overs_refused: Count,
+    /// Connections that the control plane handed back, because their next request was for a shard.
+    pub handed_back: Count,
+    /// Connections that it handed back in vain: no descriptor was free, or the drain was over.
+    pub hand_backs_refused: Count,
     /// Publications that got an offset from this shard, the home of their channels.
     pub publications: Count,
     /// Deliveries of one publication to one subscriber, sent or queued.

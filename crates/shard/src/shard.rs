@@ -11,22 +11,69 @@ use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::surplus::Surplus;
 use crate::traces::Traces;
-use crate::transport::{Judged, Peers};
+use crate::transport::{Judged, Peer, Peers};
 use myriad_hub::{CloseReason, Home, Hub, Lease, Now, Phase, marks};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Socket, Token};
 use myriad_wheel::{Key, TICK_MS};
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a shard puts connections that belong to the control plane.
+/// The way from a shard to the control plane and back. None of its methods blocks.
 pub trait HandOver<H> {
-    /// Takes a connection with the bytes already read from it. Never blocks.
+    /// Takes a connection with the bytes already read from it.
     ///
     /// # Errors
     /// It could not be passed on; the connection is closed by dropping the handle.
-    fn hand_over(&mut self, handle: H, received: &[u8]) -> io::Result<()>;
+    fn hand_over(&mut self, handle: H, received: &[u8], origin: Origin) -> io::Result<()>;
+
+    /// The next connection that the control plane hands back: one for each [`Mesh::hand_back`]. None if it was lost on the way.
+    fn take_back(&mut self) -> Option<HandedBack<H>>;
+
+    /// Tells the client of a connection why no shard serves it, and closes the connection.
+    fn turn_away(&mut self, handle: H, why: TurnedAway);
+}
+
+/// Why a shard does not take a connection back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnedAway {
+    /// It has no slot for one more.
+    Full,
+    /// Its drain is over.
+    Draining,
+}
+
+impl TurnedAway {
+    /// The sentence for the client, whose answer has the status 503.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Full => "The server is full: reconnect after a pause.",
+            Self::Draining => "The server is shutting down: reconnect.",
+        }
+    }
+}
+
+/// A connection that the control plane hands back to a shard.
+#[derive(Debug)]
+pub struct HandedBack<H> {
+    /// The connection.
+    pub handle: H,
+    /// What was read from it, and not answered.
+    pub received: Vec<u8>,
+    /// As it was handed over.
+    pub origin: Origin,
+}
+
+/// What is known of the client of a connection that changes hands, beside what its socket says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The address that a header of the PROXY protocol named. That header comes once in the life of a connection.
+    pub named: Option<IpAddr>,
+    /// It has been counted against the rate of its address, which is for connections that begin.
+    pub is_counted: bool,
 }
 
 /// What a turn asks of its owner.
@@ -312,6 +359,13 @@ impl<R: Reactor> Shard<R> {
         let Judged::Kept(peer) = self.judge_arrival(now) else {
             return self.reset_unopened(socket, CloseReason::Refused, now);
         };
+        if let Some(key) = self.open(socket, peer, now) {
+            self.note_event(Some(key), now, |_| ConnectionEvent::Accepted);
+        }
+    }
+
+    /// Gives a new connection a record; none if there are too many even for an answer.
+    pub(crate) fn open(&mut self, socket: Socket, peer: Option<Peer>, now: Now) -> Option<Key> {
         // Whom a limit refuses takes no place of others.
         let is_refused = peer.is_some_and(|peer| peer.refusal().is_some());
         let surplus = is_refused || !self.admission.credits.spend(1);
@@ -320,18 +374,19 @@ impl<R: Reactor> Shard<R> {
             if let Some(peer) = peer {
                 self.drop_peer(peer);
             }
-            return self.reset_unopened(socket, CloseReason::Full, now);
+            self.reset_unopened(socket, CloseReason::Full, now);
+            return None;
         }
         let key = self.hub.open(socket.to_bits(), now);
         if let Some(peer) = peer {
             self.keep_peer(key, peer);
         }
-        self.note_event(Some(key), now, |_| ConnectionEvent::Accepted);
         if surplus {
             hit!(Surplus);
             self.add_surplus(key);
         }
         self.reactor.register(socket, token_of(key));
+        Some(key)
     }
 
     /// Resets a connection that gets no record.
@@ -345,7 +400,7 @@ impl<R: Reactor> Shard<R> {
         self.reactor.close(socket, nobody, Close::Reset);
     }
 
-    fn handle_received(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+    pub(crate) fn handle_received(&mut self, key: Key, bytes: &mut [u8], now: Now) {
         self.hub.note_input(key.index, now);
         match self.hub.connection(key.index).phase {
             Phase::Handshake => self.handle_head_bytes(key, bytes, now),

@@ -16,8 +16,9 @@ mod refusals;
 mod routing;
 mod websocket;
 
-pub(crate) use peers::{Judged, Peers};
+pub(crate) use peers::{Judged, Peer, Peers};
 pub(crate) use refusals::Refused;
+pub use routing::ShardRequests;
 
 use crate::shard::Shard;
 use myriad_hub::{ApplicationClose, CloseReason, Now, Transport};

@@ -1,13 +1,15 @@
 //! The way in to the control plane: from the shards, and from its own listener.
 
-use super::connection::{Service, linger};
+use super::connection::{Return, Service, linger};
 use super::error::Refusal;
 use super::inbound::{Asked, Inbound};
 use super::metrics::{ConnectionCounts, RequestCounts};
 use super::places::{Newcomer, Places};
 use super::stream::Unsent;
 use super::{Rules, Stage};
+use crate::handover::WayBack;
 use axum::http::StatusCode;
+use myriad_shard::{Origin, ShardRequests};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -19,10 +21,25 @@ pub(crate) const REFUSALS_MAX: usize = 64;
 /// Where a connection came from, and so what it has already said.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// From a shard, with the bytes of its first request.
-    Shard(Vec<u8>),
-    /// From the control plane's own listener.
+    /// From a shard, with the bytes of its first request. It goes back when a later one is for a shard.
+    Shard { received: Vec<u8>, origin: Origin },
+    /// From the control plane's own listener, where there are no streams.
     Listener,
+}
+
+#[cfg(test)]
+impl Source {
+    pub(super) fn of_shard(received: Vec<u8>) -> Self {
+        let origin = Origin::default();
+        Self::Shard { received, origin }
+    }
+}
+
+/// Where requests for shards go.
+#[derive(Clone, Debug)]
+pub(crate) struct Shards {
+    pub(crate) requests: ShardRequests,
+    pub(crate) way: WayBack,
 }
 
 /// Admits connections to the router, a bounded number at a time.
@@ -33,6 +50,7 @@ pub(crate) struct Admission {
     service: Service,
     places: Places,
     refusals: Arc<Semaphore>,
+    shards: Option<Shards>,
 }
 
 impl Admission {
@@ -42,6 +60,7 @@ impl Admission {
         requests: RequestCounts,
         connections: ConnectionCounts,
         connections_max: usize,
+        shards: Option<Shards>,
     ) -> Self {
         Self {
             service: Service {
@@ -52,17 +71,22 @@ impl Admission {
             },
             places: Places::new(connections_max, connections),
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            shards,
         }
     }
 
     /// Serves the connection in a task of its own, or tells it that there are too many.
     pub(crate) fn admit(&self, stream: TcpStream, source: Source) {
-        let received = match source {
-            Source::Shard(received) => received,
-            Source::Listener => Vec::new(),
+        let (received, back) = match source {
+            Source::Shard { received, origin } => {
+                let shards = self.shards.clone();
+                (received, shards.map(|shards| Return { shards, origin }))
+            }
+            Source::Listener => (Vec::new(), None),
         };
         let Rules { limits, keys, .. } = &self.service.rules;
-        let mut inbound = Inbound::new(received, *limits);
+        let for_shards = back.as_ref().map(|back| back.shards.requests);
+        let mut inbound = Inbound::new(received, *limits).stopping_for(for_shards);
         let mut asked = None;
         // A fault is found again by whoever answers it.
         let _ = inbound.next(|head| asked = Some(Asked::of(head, &keys.load())));
@@ -75,7 +99,7 @@ impl Admission {
             has_whole_request: inbound.holds_whole_request(),
         });
         if let Some(place) = place {
-            tokio::spawn(self.service.clone().serve(stream, inbound, place));
+            tokio::spawn(self.service.clone().serve(stream, inbound, place, back));
         } else if let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() {
             tokio::spawn(self.clone().turn_away(stream, permit));
         } else {

@@ -6,11 +6,13 @@ use super::metrics::RequestCounts;
 use super::places::{Phase, Place};
 use super::requests::Requests;
 use super::stream::{End, HEAD_TIMEOUT, RequestStream, Unsent, has_unread_input};
-use super::{Rules, Stage};
+use super::{Rules, Shards, Stage};
 use axum::http::StatusCode;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
+use myriad_shard::Origin;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -36,6 +38,13 @@ pub(super) struct Service {
     pub(super) unsent: Unsent,
 }
 
+/// How a connection that came from a shard can go back to one.
+#[derive(Clone, Debug)]
+pub(super) struct Return {
+    pub(super) shards: Shards,
+    pub(super) origin: Origin,
+}
+
 type Connection = http1::Connection<TokioIo<RequestStream>, Requests>;
 
 /// How the library's part of a connection ended.
@@ -47,8 +56,14 @@ enum Served {
 }
 
 impl Service {
-    /// Serves a connection until its end. `inbound` has what was read from it before.
-    pub(super) async fn serve(mut self, stream: TcpStream, inbound: Inbound, place: Place) {
+    /// Serves a connection until its end, or until a request is for a shard. `inbound` has what was read from it before.
+    pub(super) async fn serve(
+        mut self,
+        stream: TcpStream,
+        inbound: Inbound,
+        place: Place,
+        back: Option<Return>,
+    ) {
         let place = Arc::new(place);
         let Rules { router, keys, .. } = self.rules.clone();
         let stream = RequestStream::new(
@@ -75,8 +90,19 @@ impl Service {
             tracing::debug!("control connection: the answer was not taken: {error}");
             return;
         }
+        let is_for_shard = stream.end() == Some(End::ForShard);
+        let (mut socket, received) = stream.into_parts();
+        let refusal = match back.filter(|_| is_for_shard) {
+            Some(back) => match back.hand_back(socket, &received).await {
+                Ok(()) => return,
+                Err(Stays { stream, why }) => {
+                    socket = stream;
+                    Some(why)
+                }
+            },
+            None => refusal,
+        };
         place.set_phase(Phase::Lingering);
-        let mut socket = stream.into_socket();
         let farewell = async {
             if let Some(refusal) = refusal {
                 self.refuse(&mut socket, &refusal).await;
@@ -125,6 +151,42 @@ impl Service {
         let response = refusal.whole_response();
         // A client that does not take it ends the same way.
         let _ = timeout(REFUSAL_TIMEOUT, stream.write_all(response.as_bytes())).await;
+    }
+}
+
+/// A connection that no shard takes.
+struct Stays {
+    stream: TcpStream,
+    why: Refusal,
+}
+
+impl Return {
+    /// Hands the connection to a shard, which answers the request that has begun.
+    async fn hand_back(self, stream: TcpStream, received: &[u8]) -> Result<(), Stays> {
+        // Only one may watch it. This fails if the runtime does not know the socket, which has no further use then.
+        let Ok(socket) = stream.into_std() else {
+            return Ok(());
+        };
+        let sent = self
+            .shards
+            .way
+            .hand_back(socket.as_fd(), received, self.origin);
+        let Err(error) = sent.await else {
+            return Ok(());
+        };
+        tracing::debug!("control connection: no shard takes it: {error}");
+        let why = if error.kind() == io::ErrorKind::BrokenPipe {
+            "the server is shutting down; reconnect"
+        } else {
+            "the server has more new connections than it keeps up with; reconnect after a pause"
+        };
+        match TcpStream::from_std(socket) {
+            Ok(stream) => Err(Stays {
+                stream,
+                why: Refusal::busy(why),
+            }),
+            Err(_) => Ok(()),
+        }
     }
 }
 
@@ -232,6 +294,7 @@ mod tests {
             RequestCounts::default(),
             ConnectionCounts::default(),
             1 + PROBE_PLACES,
+            None,
         );
         (admission, stage)
     }
@@ -260,7 +323,7 @@ mod tests {
             let (admission, _stage) = admission();
             let begin = Instant::now();
             let stream = TcpStream::from_std(stream).expect("a socket");
-            admission.admit(stream, Source::Shard(received));
+            admission.admit(stream, Source::of_shard(received));
             admission.emptied().await;
             begin.elapsed()
         });
@@ -384,7 +447,7 @@ mod tests {
                 let request = "GET /long HTTP/1.1\r\nHost: here\r\nUpgrade: h2c\r\n";
                 let requests = format!("{request}\r\n{request}Connection: close\r\n\r\n");
                 let stream = TcpStream::from_std(stream).expect("a socket");
-                admission.admit(stream, Source::Shard(requests.into_bytes()));
+                admission.admit(stream, Source::of_shard(requests.into_bytes()));
                 admission.emptied().await;
             });
         let received = reader.join().expect("a reader without panic");
@@ -399,7 +462,7 @@ mod tests {
             let begin = Instant::now();
             let request = "GET /long HTTP/1.1\r\nHost: here\r\n\r\n";
             let stream = TcpStream::from_std(stream).expect("a socket");
-            admission.admit(stream, Source::Shard(request.into()));
+            admission.admit(stream, Source::of_shard(request.into()));
             admission.emptied().await;
             begin.elapsed()
         });
@@ -415,7 +478,7 @@ mod tests {
         runtime().block_on(async move {
             let (admission, _stage) = admission();
             let stream = TcpStream::from_std(stream).expect("a socket");
-            admission.admit(stream, Source::Shard(head.into()));
+            admission.admit(stream, Source::of_shard(head.into()));
             tokio::task::yield_now().await;
             // The runtime learns of neither before it sleeps again: the clock jumps, and the body is in the socket.
             client.write_all(b"0123456789").expect("an open connection");

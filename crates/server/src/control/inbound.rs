@@ -5,6 +5,7 @@
 //! whole and checked, a body as far as its framing is checked, and the next request when the library asks for one.
 
 use super::key::{self, Keys};
+use myriad_shard::ShardRequests;
 use myriad_wire::http::{
     BodyLength, ChunkError, ChunkedBody, HeadError, HeadLimits, RequestHead, parse_request,
 };
@@ -17,6 +18,10 @@ pub(super) struct Inbound {
     checked: usize,
     stage: Stage,
     limits: HeadLimits,
+    /// Requests that are not for the library; none if all are.
+    for_shards: Option<ShardRequests>,
+    /// No request was served before this one.
+    is_first: bool,
 }
 
 #[derive(Debug)]
@@ -27,6 +32,8 @@ enum Stage {
     Body(Body),
     /// The request was received to its end.
     Whole,
+    /// The head of a request for a shard is here.
+    ForShard,
 }
 
 #[derive(Debug)]
@@ -44,6 +51,8 @@ pub(super) enum Next {
     Missing,
     /// All of the request was taken. [`Inbound::begin_next`] goes on to the next one.
     Whole,
+    /// Nothing any more: the next request is for a shard. [`Inbound::into_received`] has its head, and what came with it.
+    ForShard,
 }
 
 /// What the head of a request says about its sender.
@@ -70,7 +79,20 @@ impl Inbound {
             checked: 0,
             stage: Stage::Head,
             limits,
+            for_shards: None,
+            is_first: true,
         }
+    }
+
+    /// Stops at a request that is for a shard. The first one is not: its shard has decided that.
+    pub(super) fn stopping_for(mut self, for_shards: Option<ShardRequests>) -> Self {
+        self.for_shards = for_shards;
+        self
+    }
+
+    /// What the library has not taken.
+    pub(super) fn into_received(self) -> Vec<u8> {
+        self.received
     }
 
     /// More was received.
@@ -96,7 +118,7 @@ impl Inbound {
     pub(super) fn is_taken(&self) -> bool {
         self.checked == 0
             && match &self.stage {
-                Stage::Head => false,
+                Stage::Head | Stage::ForShard => false,
                 Stage::Body(body) => body.is_done(),
                 Stage::Whole => true,
             }
@@ -116,7 +138,15 @@ impl Inbound {
                 let Some(head) = head else {
                     return Ok(Next::Missing);
                 };
-                let body = match check(&head)? {
+                myriad_wire::http::check_request(&head).map_err(Fault::Head)?;
+                let is_for_shard = self
+                    .for_shards
+                    .is_some_and(|for_shards| for_shards.contain(&head));
+                if is_for_shard && !self.is_first {
+                    self.stage = Stage::ForShard;
+                    return Ok(Next::ForShard);
+                }
+                let body = match body_length(&head)? {
                     BodyLength::Bytes(count) => Body::Bytes(count),
                     BodyLength::Chunked => Body::Chunked(ChunkedBody::default()),
                 };
@@ -130,6 +160,7 @@ impl Inbound {
             }
             Stage::Body(body) => self.checked = body.advance(&self.received)?,
             Stage::Whole => return Ok(Next::Whole),
+            Stage::ForShard => return Ok(Next::ForShard),
         }
         Ok(match self.checked {
             0 => Next::Missing,
@@ -156,6 +187,7 @@ impl Inbound {
             "the request has been received to its end"
         );
         self.stage = Stage::Head;
+        self.is_first = false;
     }
 }
 
@@ -181,8 +213,7 @@ impl Body {
     }
 }
 
-fn check(head: &RequestHead<'_>) -> Result<BodyLength, Fault> {
-    myriad_wire::http::check_request(head).map_err(Fault::Head)?;
+fn body_length(head: &RequestHead<'_>) -> Result<BodyLength, Fault> {
     BodyLength::of(head).ok_or(Fault::Head(HeadError::Framing))
 }
 
@@ -210,7 +241,8 @@ mod tests {
 
     /// Everything that is let through, request by request, and how it ends.
     fn requests(pieces: &[&[u8]]) -> (Vec<String>, Result<Next, Fault>) {
-        let mut inbound = Inbound::new(Vec::new(), LIMITS);
+        let for_shards = Some(ShardRequests { echo: false });
+        let mut inbound = Inbound::new(Vec::new(), LIMITS).stopping_for(for_shards);
         let (mut requests, mut pieces) = (vec![String::new()], pieces.iter());
         loop {
             match inbound.next(|_| {}) {
@@ -226,9 +258,61 @@ mod tests {
                     Some(piece) => inbound.extend(piece),
                     None => return (requests, Ok(Next::Missing)),
                 },
+                Ok(Next::ForShard) => {
+                    // The shard gets the rest from the socket.
+                    let mut rest = inbound.into_received();
+                    rest.extend(pieces.copied().flatten());
+                    requests.push(String::from_utf8(rest).expect("text"));
+                    return (requests, Ok(Next::ForShard));
+                }
                 Err(fault) => return (requests, Err(fault)),
             }
         }
+    }
+
+    #[test]
+    fn a_request_for_a_shard_is_kept_whole_however_it_is_cut() {
+        let sent = [
+            "GET /raw HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nGET /",
+            "",
+            "GET /raw?channel=c HTTP/1.1\r\nHost: a\r\n\r\nframes",
+        ];
+        let all = sent.concat();
+        let expected: Vec<String> = sent.iter().map(|text| (*text).to_owned()).collect();
+        for cut in 0..all.len() {
+            let (front, back) = all.as_bytes().split_at(cut);
+            let seen = requests(&[front, back]);
+            assert_eq!(seen, (expected.clone(), Ok(Next::ForShard)), "cut at {cut}");
+        }
+        let bytes: Vec<&[u8]> = all.as_bytes().chunks(1).collect();
+        assert_eq!(requests(&bytes), (expected, Ok(Next::ForShard)));
+    }
+
+    #[test]
+    fn a_wish_for_a_websocket_is_for_a_shard_and_echo_only_if_there_is_one() {
+        let next = |head: &str| {
+            let for_shards = Some(ShardRequests { echo: false });
+            let first = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+            let received = format!("{first}{head}\r\nHost: a\r\n\r\n").into_bytes();
+            let mut inbound = Inbound::new(received, LIMITS).stopping_for(for_shards);
+            inbound.next(|_| {}).expect("the first head");
+            inbound.take(first.len(), |_| {});
+            inbound.next(|_| {}).expect("the first request");
+            inbound.begin_next();
+            inbound.next(|_| {})
+        };
+        for head in [
+            "GET /any HTTP/1.1\r\nUpgrade: WebSocket",
+            "POST /connection/websocket HTTP/1.1\r\nContent-Length: 3",
+        ] {
+            assert_eq!(next(head), Ok(Next::ForShard), "{head}");
+        }
+        for head in ["GET /echo HTTP/1.1", "GET /any HTTP/1.1\r\nUpgrade: h2c"] {
+            assert!(matches!(next(head), Ok(Next::Bytes(_))), "{head}");
+        }
+        let malformed = "GET /raw HTTP/1.1\r\nHost: b";
+        assert!(matches!(next(malformed), Err(Fault::Head(_))));
     }
 
     #[test]

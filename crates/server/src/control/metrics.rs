@@ -263,7 +263,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 26] = [
+const COUNTERS: [(Description, Field); 28] = [
     (("accepts", None, "Connections accepted"), |shard| {
         &shard.accepts
     }),
@@ -302,6 +302,22 @@ const COUNTERS: [(Description, Field); 26] = [
             "Requests that could not be handed over: the control plane was too busy, or no descriptor was free",
         ),
         |shard| &shard.hand_overs_refused,
+    ),
+    (
+        (
+            "hand_backs",
+            None,
+            "Connections handed back from the control plane to shards",
+        ),
+        |shard| &shard.handed_back,
+    ),
+    (
+        (
+            "hand_backs_refused",
+            None,
+            "Connections that could not be handed back: no descriptor was free, or the drain was over",
+        ),
+        |shard| &shard.hand_backs_refused,
     ),
     (
         (

@@ -17,7 +17,7 @@ mod requests;
 mod stream;
 mod streams;
 
-pub(crate) use admission::{Admission, REFUSALS_MAX, Source};
+pub(crate) use admission::{Admission, REFUSALS_MAX, Shards, Source};
 pub(crate) use api::{ErrorMode, Method, Prefix};
 pub(crate) use asks::{Answerer, WithTokens, answer};
 pub(crate) use key::{Keys, Rights, decide as decide_key};
@@ -228,7 +228,7 @@ fn paths(control: &Control) -> String {
     )
 }
 
-/// Paths of streams. The shards serve them; without an upgrade, and on the control plane's own address, requests come here.
+/// Paths of streams. The shards serve them; requests to the control plane's own address come here.
 const STREAMS: [&str; 2] = ["/connection/websocket", "/raw"];
 /// The same, in development only.
 const ECHO: &str = "/echo";
@@ -257,7 +257,8 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
         .with_state(control)
 }
 
-/// Counts every request by route and status, and turns away upgrades, which only a shard can serve.
+/// Counts every request by route and status, and turns away upgrades on the control plane's own address. On the clients' address
+/// they go to a shard.
 async fn count(State(control): State<Arc<Control>>, request: Request, next: Next) -> Response {
     // A path that is no route must not become a label: anybody could make any number of them.
     let route = request
@@ -267,7 +268,7 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
     let response = if asks_for_websocket(request.headers()) {
         axum::response::IntoResponse::into_response(Refusal::bad_request(
             "connection",
-            "a WebSocket needs a new connection to the address that clients use; this one already belongs to the HTTP API",
+            "this address serves the HTTP API and no WebSocket; connect to the address that clients use",
         ))
     } else {
         next.run(request).await
@@ -295,10 +296,10 @@ fn asks_for_websocket(headers: &HeaderMap) -> bool {
     protocols.any(|protocol| protocol.trim().eq_ignore_ascii_case("websocket"))
 }
 
-/// A stream's path without an upgrade, on a connection that came here for something else.
+/// A stream's path without an upgrade, on the control plane's own address.
 async fn stream() -> Refusal {
     Refusal::upgrade_required(
-        "this path serves WebSocket only; connect to it with a WebSocket client",
+        "this path serves WebSocket only; connect to it with a WebSocket client, at the address that clients use",
     )
 }
 

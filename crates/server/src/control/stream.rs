@@ -1,6 +1,6 @@
 //! A connection's stream as the HTTP library sees it.
 //!
-//! It stands between the library and the socket for four reasons:
+//! It stands between the library and the socket for five reasons:
 //!
 //! * **Input is checked first.** The library gets one request at a time, and only what [`Inbound`] has checked.
 //! * **Answers are never lost.** The library may call a connection done while its answer is still in its own buffer (it
@@ -9,6 +9,8 @@
 //! * **Input comes before time.** A deadline is judged only after the socket itself has said that nothing is there. After a
 //!   pause of the process (SIGSTOP, a suspended machine) every deadline has passed and every answer is in the socket.
 //! * **The library's own answers are withheld.** They have no body, and a client deserves a sentence.
+//! * **Requests for shards are withheld.** The library sees the end of its input between two requests, and the connection goes
+//!   back to a shard with the head that it never saw.
 
 use super::inbound::{Asked, Fault, Inbound, Next};
 use super::key::Keys;
@@ -94,6 +96,8 @@ pub(super) enum End {
     SlowReader,
     /// A request broke the rules.
     Fault(Fault),
+    /// The next request is for a shard.
+    ForShard,
 }
 
 impl RequestStream {
@@ -138,6 +142,11 @@ impl RequestStream {
     /// The socket, for a last answer or none.
     pub(super) fn into_socket(self) -> TcpStream {
         self.stream
+    }
+
+    /// The socket, and what was read from it and is for a shard.
+    pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.inbound.into_received())
     }
 
     /// Waits until the client has taken everything.
@@ -348,6 +357,8 @@ impl AsyncRead for RequestStream {
                     let has_begun = self.inbound.has_begun();
                     self.enter(if has_begun { Phase::Head } else { Phase::Idle });
                 }
+                // To the library it looks as if the client had ended a kept connection: it gives it up without an error.
+                Ok(Next::ForShard) => self.end = Some(End::ForShard),
                 Err(fault) => self.end = Some(End::Fault(fault)),
             }
         }

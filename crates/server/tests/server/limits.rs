@@ -12,6 +12,7 @@ use tungstenite::{Message, WebSocket};
 /// A test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PATH: &str = "/raw?channel=c";
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn with(driver: DriverChoice, text: &str) -> Options {
     let written: Options = toml::from_str(text).expect("a good file");
@@ -265,6 +266,84 @@ on_both_drivers! {
         drop(held);
         until("its place is free", || from(2, "192.0.2.1").status() == 101);
         drop((other, unnamed, direct));
+    }
+
+    fn a_connection_that_comes_back_from_the_api_counts_once(driver) {
+        let text = "[client]\nconnection_limit_per_address = 2\nconnection_rate_limit_per_address = \"3/h\"";
+        let server = start(with(driver, text));
+        let address = server.address();
+        let kept = |host: u8| {
+            let stream = connect(address, host);
+            let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+            (&stream).write_all(HEALTH).expect("an open connection");
+            assert_eq!(Answer::read(&mut reader).status, 200);
+            assert!(reader.buffer().is_empty());
+            stream
+        };
+        let back = |stream: TcpStream| say(stream, upgrade(PATH, "").as_bytes());
+        // Connections of the API are not open ones of an address, but they have begun.
+        let [one, two, three] = [kept(2), kept(2), kept(2)];
+        let one = back(one).welcome();
+        let two = back(two).welcome();
+        let refused = back(three);
+        assert_eq!(refused.status(), 429, "two are open");
+        drop(one);
+        until("a place is free, and the rate is spent", || {
+            ask(address, 2, "");
+            limited(address, "connection_rate_per_address") > 0 && metric(address, "myriad_connections") == 1
+        });
+        // Whoever was over the rate has not paid for it by a request to the API.
+        assert_eq!(back(kept(2)).status(), 429);
+        drop(two);
+        until("nothing is left open", || metric(address, "myriad_connections") == 0);
+    }
+
+    fn a_proxy_that_reuses_connections_names_the_client_of_each_request(driver) {
+        let text = "trusted-proxies = [\"127.0.0.2\"]\n[client]\nconnection_limit_per_address = 1";
+        let server = start(with(driver, text));
+        let address = server.address();
+        let from = |client: &str| {
+            let mut stream = connect(address, 2);
+            let health = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n";
+            let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+            stream.write_all(health).expect("an open connection");
+            assert_eq!(Answer::read(&mut reader).status, 200);
+            say(stream, upgrade(PATH, &format!("X-Forwarded-For: {client}\r\n")).as_bytes())
+        };
+        let held = [from("192.0.2.1").welcome(), from("192.0.2.2").welcome()];
+        assert_eq!(from("192.0.2.2").status(), 429);
+        assert_eq!(ask(address, 2, "X-Forwarded-For: 192.0.2.1\r\n").status(), 429);
+        drop(held);
+        until("its place is free", || from("192.0.2.2").status() == 101);
+    }
+
+    fn a_connection_that_comes_back_keeps_the_address_of_the_proxy_protocol(driver) {
+        let text = "trusted-proxies = [\"127.0.0.2\"]\nproxy-protocol = true\n\
+                    [client]\nconnection_limit_per_address = 1";
+        let server = start(with(driver, text));
+        let address = server.address();
+        let from = |line: &str| {
+            let mut stream = connect(address, 2);
+            let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+            stream.write_all(&[line.as_bytes(), HEALTH].concat()).expect("an open connection");
+            assert_eq!(Answer::read(&mut reader).status, 200);
+            say(stream, upgrade(PATH, "").as_bytes())
+        };
+        let one = "PROXY TCP4 192.0.2.1 127.0.0.1 5 80\r\n";
+        let held = from(one).welcome();
+        let refused = from(one);
+        let Said::Refused(answer) = refused else {
+            panic!("an answer expected, not {refused:?}");
+        };
+        assert_eq!(answer.status, 429);
+        let others = [
+            from("PROXY TCP6 2001:db8::1 ::1 5 80\r\n").welcome(),
+            from("PROXY UNKNOWN\r\n").welcome(),
+            from("PROXY UNKNOWN\r\n").welcome(),
+        ];
+        assert_eq!(from("PROXY TCP6 2001:db8::2 ::1 5 80\r\n").status(), 429, "one network");
+        drop((held, others));
+        until("its place is free", || from(one).status() == 101);
     }
 
     fn a_user_may_have_so_many_connections(driver) {

@@ -219,6 +219,24 @@ impl Http {
         text
     }
 
+    /// The next bytes, so many.
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.reader.read_exact(&mut bytes).expect("so many bytes");
+        bytes
+    }
+
+    /// Opens a WebSocket on it; all answers must have been read.
+    pub(crate) fn upgrade(self, path: &str) -> WebSocket<TcpStream> {
+        assert!(self.reader.buffer().is_empty(), "an answer is unread");
+        let stream = self.reader.into_inner();
+        let address = stream.peer_addr().expect("an open connection");
+        let (socket, response) =
+            tungstenite::client(format!("ws://{address}{path}"), stream).expect("an upgrade");
+        assert_eq!(response.status(), 101);
+        socket
+    }
+
     /// True when the server has ended its side, with nothing more to say.
     pub(crate) fn ended(&mut self) -> bool {
         self.reader

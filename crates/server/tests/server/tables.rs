@@ -1,6 +1,6 @@
 //! More connections than one descriptor table holds, under epoll: each shard has a table of its own.
 
-use crate::support::{get, metric, next_text, options, publish_ok, start, websocket};
+use crate::support::{Http, get, head, metric, next_text, options, publish_ok, start, websocket};
 use myriad_reactor::descriptor_limit;
 use myriad_server::{Count, DriverChoice, Options};
 
@@ -21,9 +21,19 @@ fn shards_with_tables_of_their_own_serve_as_one() {
     });
     assert!(server.shards() >= 3, "{}", server.shards());
     let address = server.address();
+    // Every second one comes back from the control plane, from one table into another.
     let mut clients: Vec<_> = (0..CLIENTS)
-        .map(|_| websocket(address, "/raw?channel=c"))
+        .map(|number| {
+            if number % 2 == 0 {
+                return websocket(address, "/raw?channel=c");
+            }
+            let mut http = Http::connect(address);
+            http.send(head("GET", "/healthz", "").as_bytes());
+            assert_eq!(http.answer().status, 200);
+            http.upgrade("/raw?channel=c")
+        })
         .collect();
+    assert_eq!(metric(address, "myriad_hand_backs_total"), CLIENTS / 2);
     let offsets: Vec<u64> = (0..PUBLICATIONS)
         .map(|number| publish_ok(address, &format!(r#"{{"channel": "c", "data": {number}}}"#)))
         .collect();

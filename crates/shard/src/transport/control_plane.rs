@@ -1,8 +1,12 @@
-//! Requests that are no streams. They go to the control plane, with all their bytes that were read. Changes `hub` and
-//! `turn_end`; gives sockets of `reactor` to `hand_over`.
+//! Requests that are no streams. They go to the control plane, with all their bytes that were read, and so does the connection.
+//! When a later request on it is for a shard, the connection comes back: then it goes on as if it had just been accepted.
+//!
+//! Changes `hub`, `peers`, `admission` and `turn_end`; gives sockets of `reactor` to `hand_over`, and takes them back.
 
+use crate::drain::Drain;
+use crate::events::ConnectionEvent;
 use crate::marks::hit;
-use crate::shard::{Shard, token_of};
+use crate::shard::{HandedBack, Shard, TurnedAway, token_of};
 use myriad_hub::{CloseReason, Now};
 use myriad_reactor::{Reactor, Socket};
 use myriad_wheel::Key;
@@ -33,10 +37,12 @@ impl<R: Reactor> Shard<R> {
         for (key, received) in std::mem::take(&mut self.turn_end.pending_handovers) {
             let socket = Socket::from_bits(self.hub.connection(key.index).socket);
             let handle = self.reactor.transfer(socket, token_of(key));
+            let origin = self.origin(key);
             self.release(key);
             hit!(TransferFailed if handle.is_err());
             let is_transferred = handle.is_ok();
-            let taken = handle.and_then(|handle| self.hand_over.hand_over(handle, &received));
+            let taken =
+                handle.and_then(|handle| self.hand_over.hand_over(handle, &received, origin));
             if taken.is_ok() {
                 self.metrics().handed_over.add(1);
                 hit!(HandedOver);
@@ -45,5 +51,50 @@ impl<R: Reactor> Shard<R> {
             }
             hit!(HandOverRefused if is_transferred && taken.is_err());
         }
+    }
+
+    /// Takes in a connection that the control plane hands back, and what was read of its request.
+    ///
+    /// The descriptor has a place in the tables like an accepted one. If even those for answers of 503 are taken, the client is
+    /// told so without a record.
+    pub(crate) fn take_back(&mut self, now: Now) {
+        let Some(returned) = self.hand_over.take_back() else {
+            self.metrics().hand_backs_refused.add(1);
+            return;
+        };
+        let HandedBack {
+            handle,
+            mut received,
+            origin,
+        } = returned;
+        if self.admission.drain.as_ref().is_some_and(Drain::is_over) {
+            // Nobody may make the drain wait for one more linger.
+            hit!(HandedBackTooLate);
+            self.metrics().hand_backs_refused.add(1);
+            return self.hand_over.turn_away(handle, TurnedAway::Draining);
+        }
+        let socket = match self.reactor.adopt(handle) {
+            Ok(socket) => socket,
+            Err(refused) => {
+                hit!(AdoptFailed);
+                self.metrics().hand_backs_refused.add(1);
+                let why = TurnedAway::Full;
+                return self.hand_over.turn_away(refused.handle, why);
+            }
+        };
+        self.metrics().handed_back.add(1);
+        let peer = self.judge_returned(socket, origin, now);
+        let Some(key) = self.open(socket, peer, now) else {
+            return;
+        };
+        hit!(HandedBack);
+        hit!(HandedBackWhileDraining if self.admission.drain.is_some());
+        self.note_event(Some(key), now, |_| ConnectionEvent::HandedBack);
+        if !received.is_empty() {
+            self.metrics().received_bytes.add(received.len() as u64);
+            self.handle_received(key, &mut received, now);
+        }
+        // Both planes agree about requests, but nothing here depends on it.
+        self.run_pending_handovers();
     }
 }

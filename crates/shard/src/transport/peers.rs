@@ -1,11 +1,12 @@
 //! Where clients come from. Changes `peers` and `inputs`; counts addresses in `mesh`.
 //!
 //! Nobody looks at addresses unless a limit or a proxy needs them. Then a connection is judged at one of three moments: when it
-//! is accepted, when the header of the PROXY protocol is whole, or when its request says who is behind a trusted proxy.
+//! is accepted, when the header of the PROXY protocol is whole, or when its request says who is behind a trusted proxy. One that
+//! comes back from the control plane is judged again, but does not count as one that begins.
 
 use super::refusals::Refused;
 use crate::limits::Limit;
-use crate::shard::Shard;
+use crate::shard::{Origin, Shard};
 use myriad_hub::{AddressKey, Arrival, Excess, Now};
 use myriad_reactor::{Completion, Reactor, Socket};
 use myriad_wheel::Key;
@@ -35,6 +36,8 @@ impl Peers {
 pub(crate) struct Peer {
     /// The client's; that of a proxy until it has said who its client is.
     address: IpAddr,
+    /// A header of the PROXY protocol named the address. A connection that changes hands keeps it.
+    is_named: bool,
     standing: Standing,
 }
 
@@ -53,6 +56,14 @@ enum Standing {
 }
 
 impl Peer {
+    fn new(address: IpAddr, standing: Standing) -> Self {
+        Self {
+            address,
+            is_named: false,
+            standing,
+        }
+    }
+
     /// Why it is to be refused.
     pub(crate) fn refusal(self) -> Option<Limit> {
         match self.standing {
@@ -81,8 +92,7 @@ pub(crate) enum Judged {
 impl<R: Reactor> Shard<R> {
     /// Asks for the addresses of the sockets that were accepted, if somebody needs them.
     pub(crate) fn note_arrivals(&mut self, completions: &[Completion]) {
-        let limits = &self.settings.limits;
-        if limits.of_address().is_unlimited() && self.settings.proxies.networks.is_empty() {
+        if self.looks_at_no_address() {
             return;
         }
         let accepted = completions
@@ -103,40 +113,80 @@ impl<R: Reactor> Shard<R> {
             .extend(addresses.map(|address| address.map(|address| address.ip().to_canonical())));
     }
 
+    fn looks_at_no_address(&self) -> bool {
+        let allowance = self.settings.limits.of_address();
+        allowance.is_unlimited() && self.settings.proxies.networks.is_empty()
+    }
+
     /// Judges the next of the connections that were accepted.
     pub(crate) fn judge_arrival(&mut self, now: Now) -> Judged {
         let Some(address) = self.peers.arrivals.pop_front().flatten() else {
             return Judged::Kept(None);
         };
         let proxies = &self.settings.proxies;
+        let kept = |standing| Judged::Kept(Some(Peer::new(address, standing)));
         if proxies.networks.contains(address) {
-            let standing = if proxies.proxy_protocol {
+            return kept(if proxies.proxy_protocol {
                 Standing::AwaitsHeader
             } else {
                 Standing::Proxy
-            };
-            return Judged::Kept(Some(Peer { address, standing }));
+            });
         }
-        match self.count(address, now) {
+        match self.count(address, false, now) {
             None => Judged::Kept(None),
-            Some(Arrival::Admitted) => Judged::Kept(Some(Peer {
-                address,
-                standing: Standing::Counted,
-            })),
-            Some(Arrival::Refused(excess)) => Judged::Kept(Some(Peer {
-                address,
-                standing: Standing::Refused(excess),
-            })),
+            Some(Arrival::Admitted) => kept(Standing::Counted),
+            Some(Arrival::Refused(excess)) => kept(Standing::Refused(excess)),
             Some(Arrival::Ignored(_)) => Judged::Ignored,
         }
     }
 
-    /// Counts one more connection of an address; none if nobody counts those.
-    fn count(&self, address: IpAddr, now: Now) -> Option<Arrival> {
+    /// What a connection takes along when it goes to the control plane.
+    pub(super) fn origin(&self, key: Key) -> Origin {
+        let Some(peer) = self.peer(key) else {
+            return Origin::default();
+        };
+        Origin {
+            named: peer.is_named.then_some(peer.address),
+            is_counted: peer.standing == Standing::Counted,
+        }
+    }
+
+    /// Judges a connection that comes back from the control plane. Its address is that of the socket, or the one that the PROXY
+    /// protocol has named. A proxy without that protocol may send another client's request next, so its request is looked at
+    /// again.
+    pub(super) fn judge_returned(
+        &mut self,
+        socket: Socket,
+        origin: Origin,
+        now: Now,
+    ) -> Option<Peer> {
+        if self.looks_at_no_address() {
+            return None;
+        }
+        let address = match origin.named {
+            Some(address) => address,
+            None => self.address_of(socket)?,
+        };
+        let is_of_proxy = self.settings.proxies.networks.contains(address);
+        let judged = if is_of_proxy {
+            Peer::new(address, Standing::Proxy)
+        } else {
+            self.judge_client(address, origin.is_counted, now)
+        };
+        let is_named = origin.named.is_some();
+        let is_worth_keeping = is_named || judged.standing != Standing::Free;
+        is_worth_keeping.then_some(Peer { is_named, ..judged })
+    }
+
+    /// Counts one more connection of an address; none if nobody counts those. With `is_again` it has begun before.
+    fn count(&self, address: IpAddr, is_again: bool, now: Now) -> Option<Arrival> {
         let limits = &self.settings.limits;
-        let allowance = limits.of_address();
+        let mut allowance = limits.of_address();
         if allowance.is_unlimited() || limits.unlimited_addresses.contains(address) {
             return None;
+        }
+        if is_again {
+            allowance.rate = None;
         }
         let tallies = self.mesh.tallies();
         let arrival = tallies.addresses.arrive(&address.into(), allowance, now);
@@ -147,13 +197,13 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// What is known of a client that a proxy has named. It is told why it is refused, however often: the proxy takes the answers.
-    fn judge_client(&self, address: IpAddr, now: Now) -> Peer {
-        let standing = match self.count(address, now) {
+    fn judge_client(&self, address: IpAddr, is_again: bool, now: Now) -> Peer {
+        let standing = match self.count(address, is_again, now) {
             None => Standing::Free,
             Some(Arrival::Admitted) => Standing::Counted,
             Some(Arrival::Refused(excess) | Arrival::Ignored(excess)) => Standing::Refused(excess),
         };
-        Peer { address, standing }
+        Peer::new(address, standing)
     }
 
     /// Keeps what is known of a connection.
@@ -189,7 +239,10 @@ impl<R: Reactor> Shard<R> {
         if let Some(peer) = self.peer(key) {
             return Some(peer.address);
         }
-        let socket = Socket::from_bits(self.hub.connection(key.index).socket);
+        self.address_of(Socket::from_bits(self.hub.connection(key.index).socket))
+    }
+
+    fn address_of(&mut self, socket: Socket) -> Option<IpAddr> {
         let mut addresses = Vec::with_capacity(1);
         self.reactor.peer_addresses(&[socket], &mut addresses);
         addresses
@@ -225,13 +278,13 @@ impl<R: Reactor> Shard<R> {
                 standing: Standing::Free,
                 ..peer
             },
-            Some(address) if self.settings.proxies.networks.contains(address) => Peer {
-                address,
-                standing: Standing::Proxy,
-            },
-            Some(address) => self.judge_client(address, now),
+            Some(address) if self.settings.proxies.networks.contains(address) => {
+                Peer::new(address, Standing::Proxy)
+            }
+            Some(address) => self.judge_client(address, false, now),
         };
-        self.keep_peer(key, known);
+        let is_named = true;
+        self.keep_peer(key, Peer { is_named, ..known });
         // The client has not sent anything, if nothing follows.
         (header.bytes < bytes.len()).then_some(header.bytes)
     }
@@ -247,7 +300,7 @@ impl<R: Reactor> Shard<R> {
         }
         let proxies = &self.settings.proxies;
         if let Some(address) = forwarded_address(head, proxies.header, &proxies.networks) {
-            let known = self.judge_client(address, now);
+            let known = self.judge_client(address, false, now);
             self.keep_peer(key, known);
         }
     }

@@ -27,6 +27,38 @@ enum Path {
     Centrifuge,
 }
 
+/// Which requests are for shards; all others are for the control plane.
+///
+/// A shard asks it of the first request of a connection, and the control plane of each later one. So both send a request to the
+/// same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardRequests {
+    /// There is an echo: [`Settings::echo`].
+    ///
+    /// [`Settings::echo`]: crate::Settings::echo
+    pub echo: bool,
+}
+
+impl ShardRequests {
+    /// Whether a shard answers this request.
+    ///
+    /// That is any request to the path of a stream, and any wish for a WebSocket: the control plane has no answer for one.
+    #[must_use]
+    pub fn contain(self, head: &RequestHead<'_>) -> bool {
+        self.path(head).is_some() || asks_for_websocket(head)
+    }
+
+    /// The stream that it asks for, if it is one's path.
+    fn path(self, head: &RequestHead<'_>) -> Option<Path> {
+        match head.path() {
+            "/raw" => Some(Path::Raw),
+            "/echo" if self.echo => Some(Path::Echo),
+            "/connection/websocket" => Some(Path::Centrifuge),
+            _ => None,
+        }
+    }
+}
+
 /// What a request head asks for.
 enum Route {
     Stream {
@@ -114,11 +146,14 @@ impl<R: Reactor> Shard<R> {
 
     fn route(&self, key: Key, head: &RequestHead<'_>, now: Now) -> Result<Route, Refused> {
         check_request(head)?;
-        let path = match head.path() {
-            "/raw" => Path::Raw,
-            "/echo" if self.settings.echo => Path::Echo,
-            "/connection/websocket" => Path::Centrifuge,
-            path => return self.route_elsewhere(head, path),
+        let for_shards = ShardRequests {
+            echo: self.settings.echo,
+        };
+        if !for_shards.contain(head) && self.settings.hands_over {
+            return Ok(Route::ControlPlane);
+        }
+        let Some(path) = for_shards.path(head) else {
+            return Err(self.no_stream(head));
         };
         let upgrade = check_upgrade(head)?;
         let query = head.query().unwrap_or_default();
@@ -202,23 +237,20 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// A path that is no stream's. The control plane has no answer for a WebSocket, so its client is told where streams are.
-    fn route_elsewhere(&self, head: &RequestHead<'_>, path: &str) -> Result<Route, Refused> {
-        if asks_for_websocket(head) {
-            let shown: String = path.chars().take(SHOWN_PATH_CHARS).collect();
+    /// The answer to a path that is no stream's.
+    fn no_stream(&self, head: &RequestHead<'_>) -> Refused {
+        let sentence = if asks_for_websocket(head) {
+            let shown: String = head.path().chars().take(SHOWN_PATH_CHARS).collect();
             let streams = if self.settings.echo {
                 "/connection/websocket, /raw?channel=NAME or /echo"
             } else {
                 "/connection/websocket or /raw?channel=NAME (/echo needs --dev)"
             };
-            let sentence = format!("No WebSocket is at {shown}: connect to {streams}.");
-            return Err(Refused::new(404, "path", sentence));
-        }
-        if self.settings.hands_over {
-            return Ok(Route::ControlPlane);
-        }
-        let sentence = "Nothing is here: streams are at /connection/websocket and /raw?channel=NAME. The API has an address of its own.";
-        Err(Refused::new(404, "path", sentence))
+            format!("No WebSocket is at {shown}: connect to {streams}.")
+        } else {
+            "Nothing is here: streams are at /connection/websocket and /raw?channel=NAME. The API has an address of its own.".to_owned()
+        };
+        Refused::new(404, "path", sentence)
     }
 
     fn channels_of(&self, query: &str) -> Result<Vec<String>, Refused> {

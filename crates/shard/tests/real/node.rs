@@ -3,9 +3,9 @@
 use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
     Access, Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Deed, Epoch,
-    ErrorCode, HandOver, InquiryAnswer, Mesh, Metrics, Namespaces, NotPublished, Now, Order,
-    OrderDone, Payload, Position, ProcessLimits, PublishRefused, RequestId, Settings, Shard, Turn,
-    Whose,
+    ErrorCode, HandOver, HandedBack, InquiryAnswer, Mesh, Metrics, Namespaces, NotPublished, Now,
+    Order, OrderDone, Origin, Payload, Position, ProcessLimits, PublishRefused, RequestId,
+    Settings, Shard, Turn, TurnedAway, Whose,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -73,10 +73,18 @@ impl Default for Options {
 struct Passer(Sender<(TcpStream, Vec<u8>)>);
 
 impl HandOver<OwnedFd> for Passer {
-    fn hand_over(&mut self, handle: OwnedFd, received: &[u8]) -> io::Result<()> {
+    fn hand_over(&mut self, handle: OwnedFd, received: &[u8], _: Origin) -> io::Result<()> {
         self.0
             .send((handle.into(), received.to_vec()))
             .map_err(io::Error::other)
+    }
+
+    fn take_back(&mut self) -> Option<HandedBack<OwnedFd>> {
+        None
+    }
+
+    fn turn_away(&mut self, handle: OwnedFd, _: TurnedAway) {
+        drop(handle);
     }
 }
 

@@ -8,8 +8,8 @@ use crate::plan::{CHANNELS, KINDS, Plan, TAG, has_history};
 use myriad_reactor::Waker;
 use myriad_reactor::sim::{Faults, Prng, Sim, SimHandle, SimNet};
 use myriad_shard::{
-    ClientIds, Content, Epoch, HandOver, Mesh, Now, Payload, ProcessLimits, PublishOptions,
-    RequestId, Shard,
+    ClientIds, Content, Epoch, HandOver, HandedBack, Mesh, Now, Origin, Payload, ProcessLimits,
+    PublishOptions, RequestId, Shard, TurnedAway,
 };
 use std::collections::BTreeSet;
 use std::io;
@@ -49,8 +49,16 @@ const MS: u64 = 1_000_000;
 struct NoDoor;
 
 impl HandOver<SimHandle> for NoDoor {
-    fn hand_over(&mut self, _: SimHandle, _: &[u8]) -> io::Result<()> {
+    fn hand_over(&mut self, _: SimHandle, _: &[u8], _: Origin) -> io::Result<()> {
         Err(io::Error::other("nobody is there"))
+    }
+
+    fn take_back(&mut self) -> Option<HandedBack<SimHandle>> {
+        None
+    }
+
+    fn turn_away(&mut self, handle: SimHandle, _: TurnedAway) {
+        drop(handle);
     }
 }
 

@@ -1,8 +1,11 @@
-//! A control plane of a few lines: takes what shards hand over, reads the request whole, answers.
+//! A control plane of a few lines: takes what shards hand over, reads the request whole, answers. Some connections it hands back
+//! instead, at any moment.
 
 use myriad_reactor::sim::{PeerId, Prng, SimHandle, SimNet};
-use myriad_shard::HandOver;
+use myriad_shard::{HandOver, HandedBack, Mesh, Origin, TurnedAway};
+use myriad_wire::http::write_response;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
@@ -11,19 +14,29 @@ pub(crate) const ANSWER_BYTES_MAX: u64 = 200;
 
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
+    net: SimNet,
     held: Vec<(SimHandle, Vec<u8>)>,
+    /// Connections whose request is for a shard, and what was read of it.
+    leaving: Vec<(SimHandle, Vec<u8>)>,
+    /// By shard: what it has not taken back yet. None once the shard has ended.
+    returned: Vec<Option<VecDeque<HandedBack<SimHandle>>>>,
     pub(crate) taken: u64,
+    /// Connections that no shard took.
+    pub(crate) turned_away: u64,
     /// It is sometimes full.
     prng: Prng,
     pub(crate) refuses: bool,
 }
 
 /// A shard's way to it.
-pub(crate) struct Door(pub(crate) Rc<RefCell<ControlPlane>>);
+pub(crate) struct Door {
+    pub(crate) plane: Rc<RefCell<ControlPlane>>,
+    pub(crate) shard: usize,
+}
 
 impl HandOver<SimHandle> for Door {
-    fn hand_over(&mut self, handle: SimHandle, received: &[u8]) -> io::Result<()> {
-        let mut plane = self.0.borrow_mut();
+    fn hand_over(&mut self, handle: SimHandle, received: &[u8], _: Origin) -> io::Result<()> {
+        let mut plane = self.plane.borrow_mut();
         if plane.refuses && plane.prng.one_in(8) {
             return Err(io::Error::other("full"));
         }
@@ -31,16 +44,83 @@ impl HandOver<SimHandle> for Door {
         plane.held.push((handle, received.to_vec()));
         Ok(())
     }
+
+    fn take_back(&mut self) -> Option<HandedBack<SimHandle>> {
+        let mut plane = self.plane.borrow_mut();
+        plane.returned[self.shard].as_mut()?.pop_front()
+    }
+
+    fn turn_away(&mut self, handle: SimHandle, why: TurnedAway) {
+        self.plane.borrow_mut().turn_away(&handle, why);
+    }
 }
 
 impl ControlPlane {
-    pub(crate) fn new(mut prng: Prng) -> Self {
+    pub(crate) fn new(net: SimNet, shards: usize, mut prng: Prng) -> Self {
         Self {
+            net,
             held: Vec::new(),
+            leaving: Vec::new(),
+            returned: (0..shards).map(|_| Some(VecDeque::new())).collect(),
             taken: 0,
+            turned_away: 0,
             refuses: prng.one_in(4),
             prng,
         }
+    }
+
+    /// Takes a connection whose request is for a shard: it has answered others on it.
+    pub(crate) fn keep(&mut self, handle: SimHandle) {
+        self.leaving.push((handle, Vec::new()));
+    }
+
+    fn turn_away(&mut self, handle: &SimHandle, why: TurnedAway) {
+        self.turned_away += 1;
+        let mut answer = Vec::new();
+        write_response(&mut answer, 503, &[("retry-after", "1")], why.sentence());
+        self.net.handle_write(handle, &answer);
+    }
+
+    /// Hands some connections back, each with what has come of its request so far. True while any are left.
+    pub(crate) fn hand_back(&mut self, mesh: &Mesh) -> bool {
+        for (handle, mut received) in std::mem::take(&mut self.leaving) {
+            if self.prng.one_in(2) {
+                received.extend(self.net.handle_read(&handle));
+            }
+            if self.prng.one_in(2) {
+                self.leaving.push((handle, received));
+                continue;
+            }
+            let open = (0..self.returned.len()).filter(|shard| self.returned[*shard].is_some());
+            let open: Vec<usize> = open.collect();
+            if open.is_empty() {
+                self.turn_away(&handle, TurnedAway::Draining);
+                continue;
+            }
+            let shard = *self.prng.pick(&open);
+            let origin = Origin::default();
+            let queue = self.returned[shard].as_mut().expect("it has not ended");
+            queue.push_back(HandedBack {
+                handle,
+                received,
+                origin,
+            });
+            mesh.hand_back(shard);
+        }
+        !self.leaving.is_empty()
+    }
+
+    /// A shard has ended: what it has not taken back is answered in its place.
+    pub(crate) fn end_shard(&mut self, shard: usize) {
+        for returned in self.returned[shard].take().into_iter().flatten() {
+            self.turn_away(&returned.handle, TurnedAway::Draining);
+        }
+    }
+
+    /// Handles that are on their way back.
+    fn returning(&self) -> usize {
+        let waiting: usize = self.returned.iter().flatten().map(VecDeque::len).sum();
+        waiting + self.leaving.len()
     }
 
     /// Reads on. A request that is what `request_of` says its peer sends is answered. True when anything came.
@@ -73,13 +153,16 @@ impl ControlPlane {
             *received != request
         });
         // Asking makes the net notice which handles have been dropped.
-        assert_eq!(net.open_handles(), self.held.len());
+        assert_eq!(net.open_handles(), self.held.len() + self.returning());
         has_come || self.held.len() != held
     }
 
     /// Drops what never became whole.
     pub(crate) fn give_up(&mut self, net: &SimNet) {
         self.held.clear();
+        for (handle, _) in std::mem::take(&mut self.leaving) {
+            self.turn_away(&handle, TurnedAway::Draining);
+        }
         assert_eq!(net.open_handles(), 0);
     }
 }

@@ -200,7 +200,7 @@ impl World {
     }
 
     fn check_figures(&self) {
-        assert_eq!(self.sum(|metrics| &metrics.accepts), self.closes());
+        assert_eq!(self.came(), self.closes());
         assert_eq!(self.sum(|metrics| &metrics.connections), 0);
         assert_eq!(self.sum(|metrics| &metrics.buffered_bytes), 0);
         assert_eq!(self.sum(|metrics| &metrics.publications), self.replies);
@@ -209,7 +209,8 @@ impl World {
         assert!(self.former_peers.pings <= self.sum(|metrics| &metrics.pings));
         let taken = self.control.borrow().taken;
         let from_shards = self.sum(|metrics| &metrics.sent_bytes);
-        assert!(self.former_peers.received_bytes <= from_shards + taken * ANSWER_BYTES_MAX);
+        let answers = taken + self.control.borrow().turned_away;
+        assert!(self.former_peers.received_bytes <= from_shards + answers * ANSWER_BYTES_MAX);
         assert_eq!(self.sum(|metrics| &metrics.handed_over), taken);
         let closes = |reason: CloseReason| self.sum(|metrics| &metrics.closes[reason as usize]);
         assert!(taken <= closes(CloseReason::HandedOver));

@@ -81,6 +81,8 @@ pub(crate) struct Peer {
     pub(crate) request: Vec<u8>,
     /// What it offers of compression.
     pub(crate) offer: Option<Offer>,
+    /// Its connection comes to a shard from the control plane.
+    pub(crate) is_handed_back: bool,
     /// It came when every shard was draining.
     pub(crate) is_too_late: bool,
     /// Sends much behind its request.
@@ -128,6 +130,7 @@ impl Peer {
             outbox: request.iter().copied().collect(),
             request,
             offer: None,
+            is_handed_back: false,
             is_too_late: false,
             is_eager: false,
             status: None,

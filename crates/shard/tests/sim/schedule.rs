@@ -259,7 +259,14 @@ impl World {
             ends_its_side: !self.prng.one_in(6),
             is_slow_writer: self.prng.one_in(12),
         };
-        let id = self.net.connect();
+        let is_handed_back = self.prng.one_in(8);
+        let id = if is_handed_back {
+            let (id, handle) = self.net.connect_elsewhere();
+            self.control.borrow_mut().keep(handle);
+            id
+        } else {
+            self.net.connect()
+        };
         let number = self.connected;
         self.connected += 1;
         self.log(format_args!(
@@ -267,6 +274,7 @@ impl World {
         ));
         let is_stream = matches!(errand, Errand::Stream);
         let mut peer = Peer::new(id, number, errand, manners, request, self.scene.now);
+        peer.is_handed_back = is_handed_back;
         peer.is_too_late = self.is_drain_known();
         peer.offer = offer;
         if is_stream {

@@ -101,7 +101,8 @@ impl Peer {
             // Whatever it has sent of its request so far.
             scene.is_draining
         } else if sentence.contains("full") {
-            asks_for_stream && plan.limits.connections_max < 1000
+            // A connection that finds no slot when it comes back is told so, whatever it asks for.
+            self.is_handed_back || asks_for_stream && plan.limits.connections_max < 1000
         } else if sentence.contains("no memory") {
             plan.is_tight()
         } else if sentence.contains("too busy") {
@@ -218,7 +219,11 @@ impl Peer {
             && !(has_spoken && self.unread_bytes(ledger) + CLOSE_BYTES > budget);
         // While it has not seen the 101, it may still be in its handshake.
         let may_be_reset_mid_frame = self.status.is_none()
-            && (scene.is_draining || self.is_sent_to_api(plan) || plan.has_storms);
+            && (scene.is_draining
+                || self.is_sent_to_api(plan)
+                // Told that there is no slot, while something of what it has sent is unread.
+                || self.is_handed_back
+                || plan.has_storms);
         has_lingered || plan.is_tight() || may_be_reset_mid_frame || !final_chunk_fits
     }
 

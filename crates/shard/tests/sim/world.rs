@@ -137,14 +137,18 @@ impl World {
             ClientIds::new(7),
             Box::new(replies.clone()),
         );
-        let control = Rc::new(RefCell::new(ControlPlane::new(prng.fork())));
+        let control = ControlPlane::new(net.clone(), plan.shards, prng.fork());
+        let control = Rc::new(RefCell::new(control));
         let seat = |index| {
             let shard = Shard::new(
                 index,
                 net.reactor(plan.sockets_max),
                 mesh.clone(),
                 plan.settings.clone(),
-                Box::new(Door(Rc::clone(&control))),
+                Box::new(Door {
+                    plane: Rc::clone(&control),
+                    shard: index,
+                }),
                 (prng.bits() >> u32::BITS) as u32,
                 Now(plan.start),
             );
@@ -206,6 +210,11 @@ impl World {
             .sum()
     }
 
+    /// Connections that came to shards: accepted, or handed back.
+    pub(crate) fn came(&self) -> u64 {
+        self.sum(|metrics| &metrics.accepts) + self.sum(|metrics| &metrics.handed_back)
+    }
+
     /// Connections that count against the limit.
     fn counted_connections(&self) -> usize {
         let counted = |seat: &Seat| seat.shard.connection_count() - seat.shard.holdings().surplus;
@@ -249,17 +258,20 @@ impl World {
         let now = self.now();
         let counted = self.counted_connections();
         let surplus = self.seats[index].shard.holdings().surplus;
-        let accepts = self.sum(|metrics| &metrics.accepts);
+        let accepts = self.came();
         let turn = self.seats[index].shard.turn(now);
         self.work.turns += 1;
         self.seats[index].is_finished = turn == Turn::Finished;
+        if turn == Turn::Finished {
+            self.control.borrow_mut().end_shard(index);
+        }
         self.seats[index].sleep(now);
         self.log(format_args!("shard {index}: {turn:?}"));
         self.replies += self.ledger.take_replies() as u64;
         self.check_turn(index);
         self.application.read(&self.mesh, index);
         self.note_limits(index);
-        let accepted = self.sum(|metrics| &metrics.accepts) - accepts;
+        let accepted = self.came() - accepts;
         let is_more = self.seats[index].shard.holdings().surplus > surplus;
         if is_more && !self.scene.plan.limits_strangers {
             assert!(
@@ -278,9 +290,7 @@ impl World {
         assert!(self.sum(|metrics| &metrics.buffered_bytes) <= limits.buffered_bytes_max);
         assert!(self.mesh.publication_bytes() <= limits.publication_bytes_max);
         assert!(self.counted_connections() as u64 <= limits.connections_max);
-        let open = self
-            .sum(|metrics| &metrics.accepts)
-            .checked_sub(self.closes());
+        let open = self.came().checked_sub(self.closes());
         let open = open.expect("each connection is closed once");
         assert!(open <= self.sum(|metrics| &metrics.connections));
     }
@@ -302,7 +312,9 @@ impl World {
             let peer = peers.iter().find(|peer| peer.id == id && !peer.is_gone())?;
             Some(peer.request.clone())
         };
-        self.control.borrow_mut().attend(&self.net, request_of)
+        let mut control = self.control.borrow_mut();
+        let is_handing_back = control.hand_back(&self.mesh);
+        control.attend(&self.net, request_of) || is_handing_back
     }
 
     /// Peers read, and write if `writes`. True when anything came or went.
