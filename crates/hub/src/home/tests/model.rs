@@ -1,9 +1,13 @@
 //! Random operations against a naive model, and against shards that follow what the home sends.
 
+mod streams;
+
+use super::streams::{append, ask, entries, plain, read_at_most};
 use super::{TICKET, drain, home, namespaces, pass, recover, submission, text, tick};
 use crate::home::{HistoryAnswer, Home, HomeEffect, Kept, ReadHistory, Submission};
 use crate::{
-    Asker, ChannelOptions, Delivery, Epoch, Namespaces, Payload, Position, RecoveryMode, RequestId,
+    AppendToStream, Asker, ChannelOptions, CreateStream, Delivery, Epoch, Namespaces, Payload,
+    Position, ReadFrom, RecoveryMode, RequestId, StreamCommand,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -44,6 +48,25 @@ enum Op {
     Pass {
         ticks: u64,
     },
+    Create {
+        channel: usize,
+        count: usize,
+        is_closed: bool,
+    },
+    Append {
+        channel: usize,
+        count: usize,
+        closes: bool,
+    },
+    Delete {
+        channel: usize,
+    },
+    /// From so far before the top; none: from the start.
+    ReadStream {
+        channel: usize,
+        behind: Option<u64>,
+        max: u32,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -63,6 +86,15 @@ fn op() -> impl Strategy<Value = Op> {
         1 => channel().prop_map(|channel| Op::Remove { channel }),
         6 => prop_oneof![3 => 0..6_u64, 2 => 0..120_u64, 1 => 900..1200_u64]
             .prop_map(|ticks| Op::Pass { ticks }),
+        2 => (channel(), 0..3_usize, prop::bool::weighted(0.1)).prop_map(|(channel, count, is_closed)| {
+            Op::Create { channel, count, is_closed }
+        }),
+        4 => (channel(), 0..6_usize, prop::bool::weighted(0.1)).prop_map(|(channel, count, closes)| {
+            Op::Append { channel, count, closes: closes || count == 0 }
+        }),
+        1 => channel().prop_map(|channel| Op::Delete { channel }),
+        3 => (channel(), prop::option::of(0..6_u64), 1..4_u32)
+            .prop_map(|(channel, behind, max)| Op::ReadStream { channel, behind, max }),
     ]
 }
 
@@ -77,11 +109,25 @@ struct Life {
     removed: u64,
     subscribed: BTreeSet<usize>,
     last_used: u64,
+    stream: StreamLife,
+}
+
+/// What a life is as a stream.
+#[derive(Debug, Default)]
+struct StreamLife {
+    /// By PUT, as text; otherwise it is JSON.
+    is_created: bool,
+    is_closed: bool,
+    begins_after: u64,
 }
 
 impl Life {
     fn top(&self) -> u64 {
         self.published.len() as u64
+    }
+
+    fn is_stream(&self) -> bool {
+        self.stream.is_created || self.top() > self.stream.begins_after
     }
 
     /// Offsets and numbers of what is kept.
@@ -215,6 +261,22 @@ impl Test {
             Op::Pass { ticks } => {
                 self.now += ticks;
             }
+            Op::Create {
+                channel,
+                count,
+                is_closed,
+            } => self.create(channel, count, is_closed),
+            Op::Append {
+                channel,
+                count,
+                closes,
+            } => self.append(channel, count, closes),
+            Op::Delete { channel } => self.delete(channel),
+            Op::ReadStream {
+                channel,
+                behind,
+                max,
+            } => self.read_stream(channel, behind, max),
         }
         // A shard that sleeps until the next deadline wakes in every tick that has one.
         pass(&mut self.home, tick(self.now));
@@ -222,6 +284,11 @@ impl Test {
         for effect in drain(&mut self.home) {
             self.follow(effect);
         }
+        self.check_stats();
+    }
+
+    /// The home's figures are those of the model.
+    fn check_stats(&self) {
         let kept: usize = CHANNELS
             .iter()
             .enumerate()
@@ -252,7 +319,17 @@ impl Test {
             },
             tick(self.now),
         );
-        let Some(HomeEffect::Published { asker, position }) = self.home.poll_effect() else {
+        let answer = self.home.poll_effect();
+        if known.is_none()
+            && self
+                .life_of(channel)
+                .is_some_and(|life| life.stream.is_closed)
+        {
+            assert!(matches!(answer, Some(HomeEffect::PublishRefused { .. })));
+            self.touch(channel);
+            return;
+        }
+        let Some(HomeEffect::Published { asker, position }) = answer else {
             panic!("the publisher is answered first")
         };
         assert_eq!(asker, Asker::Control(RequestId(number)));
@@ -275,6 +352,10 @@ impl Test {
         let expected = if skip_history { 0 } else { life.top() };
         assert_eq!(position.offset, expected);
         self.learn(channel, position.epoch);
+    }
+
+    fn life_of(&self, channel: usize) -> Option<&Life> {
+        self.lives.get(&channel)
     }
 
     /// Every life has an epoch that no other has.
@@ -395,6 +476,15 @@ impl Test {
             assert!(matches!(effect, HomeEffect::HistoryRemoved { .. }));
             return;
         };
+        if let Delivery::StreamEnd(end) = &delivery {
+            // It comes behind everything that the stream had.
+            let channel = CHANNELS.iter().position(|name| *name == &*end.channel);
+            for shard in shards.iter() {
+                let view = &self.views[&(channel.expect("one of ours"), shard)];
+                assert_eq!(view.last, end.tail);
+            }
+            return;
+        }
         let is_batch = matches!(delivery, Delivery::Batch(_));
         let publications = delivery.publications();
         assert!(!publications.is_empty(), "nobody joined");
@@ -488,6 +578,26 @@ proptest! {
                 Op::Pass { ticks } => {
                     now += ticks;
                     pass(&mut home, tick(now));
+                }
+                Op::Create { channel, count, is_closed } => {
+                    let text = "x".repeat(size);
+                    let entries = entries(&vec![&*text; count]);
+                    let wish = CreateStream { is_closed, entries, ..plain() };
+                    let _ = ask(&mut home, CHANNELS[channel], StreamCommand::Create(wish), tick(now));
+                }
+                Op::Append { channel, count, closes } => {
+                    let text = "x".repeat(size);
+                    let id = size.to_string().into();
+                    let producer = Some(crate::Producer { id, epoch: now, seq: 0 });
+                    let entries = entries(&vec![&*text; count]);
+                    let data = AppendToStream { entries, closes, producer, ..append(&[]) };
+                    let _ = ask(&mut home, CHANNELS[channel], StreamCommand::Append(data), tick(now));
+                }
+                Op::Delete { channel } => {
+                    let _ = ask(&mut home, CHANNELS[channel], StreamCommand::Delete, tick(now));
+                }
+                Op::ReadStream { channel, max, .. } => {
+                    let _ = read_at_most(&mut home, CHANNELS[channel], ReadFrom::Start, max, tick(now));
                 }
             }
             drain(&mut home);
