@@ -48,7 +48,7 @@ pub enum CloseReason {
     InvalidToken,
     /// The user has connected anew and may have one connection only, or has as many as it may.
     ConnectionLimit,
-    /// A publication is not JSON, and the client reads only JSON.
+    /// A publication, or what the application answers, is not JSON, and the client reads only JSON.
     InappropriateProtocol,
     /// The client used something that the server does not offer.
     NotAvailable,
@@ -187,7 +187,7 @@ impl CloseReason {
             Self::Stale => "stale: send the connect command in time",
             Self::InvalidToken => "invalid token",
             Self::ConnectionLimit => "connection limit: this user has too many connections",
-            Self::InappropriateProtocol => "a publication is not JSON: use protobuf",
+            Self::InappropriateProtocol => "data that is not JSON: use protobuf",
             Self::NotAvailable => "not available",
             Self::InsufficientState => "insufficient state: publications were missed; reconnect",
             Self::TooManyRequests => "too many requests: send fewer commands",

@@ -171,6 +171,13 @@ pub struct ChannelProxies {
 }
 
 impl ChannelOptions {
+    /// The list of users in a channel's name; none where names have none.
+    #[must_use]
+    pub fn users_of<'a>(&self, channel: &'a str) -> Option<&'a str> {
+        let parts = channel.rsplit_once(Namespaces::USER_BOUNDARY)?;
+        self.allow_user_limited_channels.then_some(parts.1)
+    }
+
     /// Whether publications are kept.
     #[must_use]
     pub fn has_history(&self) -> bool {
@@ -353,13 +360,8 @@ impl Namespaces {
         if !has_token && channel.starts_with(Self::PRIVATE_PREFIX) {
             return Err(NameError::Private);
         }
-        let users = options
-            .allow_user_limited_channels
-            .then(|| channel.rsplit_once(Self::USER_BOUNDARY))
-            .flatten();
-        let names_user = users.is_some_and(|(_, users)| {
-            !user.is_empty() && users.split(Self::USER_SEPARATOR).any(|one| one == user)
-        });
+        let users = options.users_of(channel);
+        let names_user = users.is_some_and(|users| Self::names(users, user));
         if users.is_some() && !names_user && !has_token {
             return Err(NameError::OtherUsers);
         }
@@ -367,6 +369,12 @@ impl Namespaces {
             options,
             names_user,
         })
+    }
+
+    /// Whether a list of users in a channel's name has this one, who is empty if anonymous.
+    #[must_use]
+    pub fn names(users: &str, user: &str) -> bool {
+        !user.is_empty() && users.split(Self::USER_SEPARATOR).any(|one| one == user)
     }
 
     /// What the patterns of names see: a channel's name without its namespace and without a `$` at the start.

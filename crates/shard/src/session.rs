@@ -149,6 +149,16 @@ impl Sessions {
     }
 }
 
+/// The channel that a command reads about: such commands need no other check before they wait their turn.
+fn read_channel<'a>(request: &'a Request<'_>) -> Option<&'a str> {
+    match request {
+        Request::History(request) => Some(&request.channel),
+        Request::Presence(request) => Some(&request.channel),
+        Request::PresenceStats(request) => Some(&request.channel),
+        _ => None,
+    }
+}
+
 impl<R: Reactor> Shard<R> {
     /// Handles the commands of one message.
     pub(crate) fn handle_commands(&mut self, key: Key, message: &[u8], now: Now) {
@@ -290,6 +300,11 @@ impl<R: Reactor> Shard<R> {
         text: &[u8],
         now: Now,
     ) -> Result<(), Failure> {
+        if let Some(channel) = read_channel(&request)
+            && self.waits_behind(key, channel, text)?
+        {
+            return Ok(());
+        }
         match request {
             Request::Subscribe(request) => self.handle_subscribe(key, id, &request, text, now),
             Request::Unsubscribe(request) => {

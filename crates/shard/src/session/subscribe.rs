@@ -11,8 +11,8 @@ use crate::asks::Question as AskQuestion;
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
 use myriad_hub::{
-    ChannelOptions, Kept, Now, Position, Recover, Subscribable, Subscribed, SubscriptionFlags,
-    SubscriptionId,
+    ChannelOptions, Kept, Namespaces, Now, Position, Recover, Subscribable, Subscribed,
+    SubscriptionFlags, SubscriptionId,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
@@ -204,13 +204,16 @@ impl<R: Reactor> Shard<R> {
         self.begin_subscribe(key, id, channel, wish, now)
     }
 
-    /// Whether a channel is the personal one of another user. Where names may list users, that list decides.
+    /// Whether a channel is the personal one of another user. Where names may list users, it belongs to all whom its list has.
     pub(super) fn is_anothers(&self, key: Key, channel: &str, options: &ChannelOptions) -> bool {
-        let personal = self.settings.client.personal_channel.as_ref();
+        let Some(personal) = &self.settings.client.personal_channel else {
+            return false;
+        };
         let user = self.hub.session(key.index).user.as_deref();
-        !options.allow_user_limited_channels
-            && personal
-                .is_some_and(|personal| personal.is_of_another(channel, user.unwrap_or_default()))
+        let user = user.unwrap_or_default();
+        let users = options.users_of(channel);
+        personal.is_of_another(channel, user)
+            && !users.is_some_and(|users| Namespaces::names(users, user))
     }
 
     /// Whether a client has a right that an option gives.

@@ -30,6 +30,7 @@ on_both_drivers!(
     what_has_expired_does_not_go_on_without_end,
     the_application_decides_about_subscriptions,
     commands_about_a_channel_keep_their_order,
+    reads_of_a_channel_wait_for_the_application_too,
     a_subscription_that_expires_waits_only_for_the_publication_under_way,
     a_client_with_as_many_questions_as_it_may_have_expires,
     the_application_decides_about_publications,
@@ -800,6 +801,43 @@ fn commands_about_a_channel_keep_their_order(driver: Driver) {
     node.settle(|node| node.sum(|shard| shard.connections.value()) == 0);
     node.grant(ask, grant());
     node.settle(|node| node.sum(|shard| shard.buffered_bytes.value()) == 0);
+}
+
+fn reads_of_a_channel_wait_for_the_application_too(driver: Driver) {
+    let mut options = with_application(proxies(true, false));
+    options.namespaces = one_namespace(ChannelOptions {
+        proxies: proxies(true, false),
+        history_size: 10,
+        history_ttl: Duration::from_secs(60),
+        history_meta_ttl: Duration::from_secs(60),
+        presence: true,
+        history_read: Right {
+            subscriber: true,
+            ..Right::default()
+        },
+        presence_read: Right {
+            subscriber: true,
+            ..Right::default()
+        },
+        ..ChannelOptions::default()
+    });
+    let node = Node::start(driver, options);
+    let mut client = let_in(&node, &json!({"user": "9"}));
+    let reads = ["history", "presence", "presence_stats"];
+    let read =
+        |(id, name): (usize, &&str)| json!({"id": 3 + id, *name: {"channel": "a"}}).to_string();
+    let reads: Vec<String> = reads.iter().enumerate().map(read).collect();
+    client.send_text(format!("{}\n{}", subscribe(2, "a"), reads.join("\n")));
+    node.grant(node.asked(), AskAnswer::Subscribe(Box::default()));
+    let mut replies = Vec::new();
+    while replies.len() < 4 {
+        replies.extend(client.read_lines());
+    }
+    assert_eq!(replies[0]["id"], 2, "{replies:?}");
+    assert!(
+        replies.iter().all(|reply| reply.get("error").is_none()),
+        "{replies:?}"
+    );
 }
 
 fn a_subscription_that_expires_waits_only_for_the_publication_under_way(driver: Driver) {

@@ -454,7 +454,24 @@ fn joins_and_leaves_reach_those_who_wish_them(driver: Driver) {
 }
 
 fn a_user_gets_his_personal_channel(driver: Driver) {
+    for names_list_users in [false, true] {
+        personal_channel_belongs_to_its_user(driver, names_list_users);
+    }
+}
+
+fn personal_channel_belongs_to_its_user(driver: Driver, names_list_users: bool) {
+    let development = Namespaces::development();
+    let open = development
+        .options_of("")
+        .expect("channels without a namespace");
     let options = Options {
+        namespaces: Namespaces::new(
+            ChannelOptions {
+                allow_user_limited_channels: names_list_users,
+                ..ChannelOptions::clone(open)
+            },
+            [],
+        ),
         client: ClientOptions {
             user_id_http_header: Some("x-user".into()),
             personal_channel: Some(PersonalChannel {
