@@ -73,6 +73,28 @@ impl ClientIds {
         Self { secret }
     }
 
+    /// Names of sessions, which only their own clients know. Another client knows this one's id, for example from a list of members: by
+    /// that it must not be able to speak for this one. So they are made with another secret.
+    #[must_use]
+    pub fn of_sessions(self) -> Self {
+        Self {
+            secret: (self.derived(b"sessions 0"), self.derived(b"sessions 1")),
+        }
+    }
+
+    /// Names the process, in 16 hexadecimal digits.
+    #[must_use]
+    pub fn node(self) -> String {
+        format!("{:016x}", self.derived(b"node"))
+    }
+
+    /// A number that says nothing of the secret.
+    fn derived(self, purpose: &[u8]) -> u64 {
+        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
+        hasher.write(purpose);
+        hasher.finish()
+    }
+
     fn round(self, half: u64, round: u8) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
         hasher.write_u64(half);

@@ -66,11 +66,13 @@ pub enum CloseReason {
     PermissionDenied,
     /// The client sends more than it may, and goes on when it is refused.
     TooManyRequests,
+    /// The connect request of a client without commands failed by no fault of its own.
+    ConnectFailed,
 }
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -99,6 +101,7 @@ impl CloseReason {
         Self::ChannelLimit,
         Self::PermissionDenied,
         Self::TooManyRequests,
+        Self::ConnectFailed,
     ];
 
     /// The value of the metric's `reason` label.
@@ -133,6 +136,7 @@ impl CloseReason {
             Self::ChannelLimit => "channel_limit",
             Self::PermissionDenied => "permission_denied",
             Self::TooManyRequests => "too_many_requests",
+            Self::ConnectFailed => "connect_failed",
         }
     }
 
@@ -162,6 +166,7 @@ impl CloseReason {
             Self::ChannelLimit => DisconnectCode::ChannelLimit.code(),
             Self::PermissionDenied => DisconnectCode::PermissionDenied.code(),
             Self::TooManyRequests => DisconnectCode::TooManyRequests.code(),
+            Self::ConnectFailed => DisconnectCode::ServerError.code(),
         }
     }
 
@@ -191,6 +196,7 @@ impl CloseReason {
             Self::NotAvailable => "not available",
             Self::InsufficientState => "insufficient state: publications were missed; reconnect",
             Self::TooManyRequests => "too many requests: send fewer commands",
+            Self::ConnectFailed => "internal server error: reconnect",
             Self::Application => "force disconnect",
             Self::Expired => "connection expired: reconnect with a new token",
             Self::SubscriptionExpired => "subscription expired: reconnect with a new token",

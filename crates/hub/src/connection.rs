@@ -34,16 +34,34 @@ pub enum Transport {
     CentrifugeJson,
     /// The Centrifuge client protocol as protobuf, over WebSocket.
     CentrifugeProtobuf,
+    /// The Centrifuge client protocol as JSON, in an HTTP response that goes on. Commands come in requests of their own.
+    HttpStreamJson,
+    /// The same as protobuf.
+    HttpStreamProtobuf,
+    /// The Centrifuge client protocol as an event stream. Commands come in requests of their own.
+    Sse,
+    /// Bare pushes over WebSocket, for a client that sends its connect request and no commands.
+    UniWebSocket,
+    /// The same as an event stream.
+    UniSse,
+    /// The same as lines of an HTTP response that goes on.
+    UniHttpStream,
 }
 
 impl Transport {
     /// In the order of their numbers.
-    const ALL: [Self; 5] = [
+    pub const ALL: [Self; 11] = [
         Self::Http,
         Self::Raw,
         Self::Echo,
         Self::CentrifugeJson,
         Self::CentrifugeProtobuf,
+        Self::HttpStreamJson,
+        Self::HttpStreamProtobuf,
+        Self::Sse,
+        Self::UniWebSocket,
+        Self::UniSse,
+        Self::UniHttpStream,
     ];
 
     /// What its clients read publications as; `None` where they get none, and so cannot subscribe.
@@ -51,8 +69,15 @@ impl Transport {
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
             Self::Raw => Some(Protocol::Raw),
-            Self::CentrifugeJson => Some(Protocol::CentrifugeJson),
-            Self::CentrifugeProtobuf => Some(Protocol::CentrifugeProtobuf),
+            Self::CentrifugeJson | Self::HttpStreamJson | Self::Sse => {
+                Some(Protocol::CentrifugeJson)
+            }
+            Self::CentrifugeProtobuf | Self::HttpStreamProtobuf => {
+                Some(Protocol::CentrifugeProtobuf)
+            }
+            Self::UniWebSocket | Self::UniSse | Self::UniHttpStream => {
+                Some(Protocol::CentrifugePush)
+            }
             Self::Http | Self::Echo => None,
         }
     }
@@ -65,14 +90,82 @@ impl Transport {
             | Self::Raw
             | Self::Echo
             | Self::CentrifugeJson
-            | Self::CentrifugeProtobuf => Framing::WebSocket,
+            | Self::CentrifugeProtobuf
+            | Self::UniWebSocket => Framing::WebSocket,
+            Self::HttpStreamJson | Self::HttpStreamProtobuf | Self::UniHttpStream => Framing::Chunk,
+            Self::Sse | Self::UniSse => Framing::Event,
         }
+    }
+
+    /// What applications, logs and metrics call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Raw => "raw",
+            Self::Echo => "echo",
+            Self::CentrifugeJson | Self::CentrifugeProtobuf => "websocket",
+            Self::HttpStreamJson | Self::HttpStreamProtobuf => "http_stream",
+            Self::Sse => "sse",
+            Self::UniWebSocket => "uni_websocket",
+            Self::UniSse => "uni_sse",
+            Self::UniHttpStream => "uni_http_stream",
+        }
+    }
+
+    /// The path of its requests.
+    #[must_use]
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Http => "",
+            Self::Raw => "/raw",
+            Self::Echo => "/echo",
+            Self::CentrifugeJson | Self::CentrifugeProtobuf => "/connection/websocket",
+            Self::HttpStreamJson | Self::HttpStreamProtobuf => "/connection/http_stream",
+            Self::Sse => "/connection/sse",
+            Self::UniWebSocket => "/connection/uni_websocket",
+            Self::UniSse => "/connection/uni_sse",
+            Self::UniHttpStream => "/connection/uni_http_stream",
+        }
+    }
+
+    /// Whether its clients send their commands in requests of their own, because their connection takes replies only.
+    #[must_use]
+    pub const fn is_emulated(self) -> bool {
+        matches!(
+            self,
+            Self::HttpStreamJson | Self::HttpStreamProtobuf | Self::Sse
+        )
+    }
+
+    /// Whether its clients send a connect request and no commands.
+    #[must_use]
+    pub const fn is_unidirectional(self) -> bool {
+        matches!(
+            self,
+            Self::UniWebSocket | Self::UniSse | Self::UniHttpStream
+        )
+    }
+
+    /// Whether something comes back after a ping. Where nothing can, silence says nothing.
+    #[must_use]
+    pub const fn answers_pings(self) -> bool {
+        !matches!(self, Self::UniSse | Self::UniHttpStream)
+    }
+
+    /// Whether its clients have a session and read nothing but JSON.
+    #[must_use]
+    pub const fn reads_only_json(self) -> bool {
+        matches!(
+            self.protocol(),
+            Some(Protocol::CentrifugeJson | Protocol::CentrifugePush)
+        )
     }
 
     /// Whether its clients have a session: they say who they are, and what they want, by commands.
     #[must_use]
     pub const fn has_sessions(self) -> bool {
-        matches!(self, Self::CentrifugeJson | Self::CentrifugeProtobuf)
+        !matches!(self, Self::Http | Self::Raw | Self::Echo)
     }
 }
 

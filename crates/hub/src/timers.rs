@@ -240,7 +240,8 @@ impl Hub {
         let timing = self.timing;
         let connection = &self.connections[index];
         let ping = (timing.ping_interval > 0).then_some(connection.ping_at);
-        let idle = (timing.idle > 0).then(|| after(connection.last_input, timing.idle));
+        let may_be_idle = timing.idle > 0 && connection.transport().answers_pings();
+        let idle = may_be_idle.then(|| after(connection.last_input, timing.idle));
         let expiry = connection
             .session()
             .map(|session| self.sessions[session].next_expiry())
@@ -295,7 +296,8 @@ impl Hub {
         let timing = self.timing;
         let last_input = self.connections[index].last_input;
         let idle_at = after(last_input, timing.idle);
-        if timing.idle > 0 && idle_at <= now {
+        let answers_pings = self.connections[index].transport().answers_pings();
+        if answers_pings && timing.idle > 0 && idle_at <= now {
             return self.is_late(index, idle_at, now).then(|| {
                 hit!(IdleTimeout);
                 Due::Idle
@@ -318,8 +320,13 @@ impl Hub {
                 connection.ping_at = after(pinged_at, timing.ping_interval.max(timing.pong + 1));
             } else {
                 let connection = &mut self.connections[index];
-                connection.set(Connection::AWAITS_PONG, true);
-                connection.ping_at = after(now, timing.pong);
+                connection.set(Connection::AWAITS_PONG, answers_pings);
+                let next = if answers_pings {
+                    timing.pong
+                } else {
+                    timing.ping_interval
+                };
+                connection.ping_at = after(now, next);
                 hit!(Ping);
                 due = Some(Due::Ping);
                 self.note_ping(index);

@@ -38,8 +38,8 @@ pub use config::{
     DriverChoice, Flags, HttpApiTable, LogFilter, LogFilterError, LogFormat, LogLevel,
     NamespaceTable, Options, PersonalChannelTable, ProxyHttpTable, ProxyTable, RateLimitTable,
     RpcNamespaceTable, RpcPingTable, RpcTable, SecretText, SetLog, Sources, TokenTable,
-    TransformDisconnectTable, TransformErrorTable, TransformTable, UrlText, WebhookEndpoint,
-    WebhookEndpointTable, Webhooks, WebhooksTable, Written, default_file,
+    TransformDisconnectTable, TransformErrorTable, TransformTable, TransportTable, UrlText,
+    WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable, Written, default_file,
 };
 pub use error::ServerError;
 pub use machine::Machine;

@@ -434,8 +434,14 @@ impl Supervisor {
     /// Takes in connections from the shards and from the control plane's own listener.
     fn open(&mut self, threads: &mut Threads) -> Result<Admission, ServerError> {
         let settings = &self.config.settings;
+        let router = control::router(Arc::clone(&self.control));
+        let router_of_shards = match self.internal {
+            Some(_) => control::router_of_clients(Arc::clone(&self.control)),
+            None => router.clone(),
+        };
         let rules = Rules {
-            router: control::router(Arc::clone(&self.control)),
+            router,
+            router_of_shards,
             limits: HeadLimits {
                 bytes_max: settings.head_bytes_max,
                 headers_max: settings.headers_max,
@@ -452,6 +458,7 @@ impl Supervisor {
         let shards = Shards {
             requests: ShardRequests {
                 echo: settings.echo,
+                transports: settings.transports,
             },
             way: WayBack::new(&receivers, self.control.mesh.clone()),
         };

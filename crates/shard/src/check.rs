@@ -68,7 +68,7 @@ impl<R: Reactor> Shard<R> {
             kept => self.inputs.at(kept),
         };
         let allowed = match connection.phase {
-            Phase::Handshake => matches!(input, Input::None | Input::Head(_)),
+            Phase::Handshake => matches!(input, Input::None | Input::Head(_) | Input::Body(_)),
             Phase::Joining => matches!(input, Input::Joining { .. }),
             Phase::Open => matches!(input, Input::None | Input::Frames(_)),
             Phase::Closing => matches!(input, Input::None),
@@ -81,7 +81,7 @@ impl<R: Reactor> Shard<R> {
         );
         let lasts = connection.phase == Phase::Open
             && self.settings.ping_interval.is_zero()
-            && self.settings.idle_timeout.is_zero();
+            && (self.settings.idle_timeout.is_zero() || !connection.transport().answers_pings());
         let is_armed = connection.timer().is_armed();
         if !connection.has_session() {
             assert_eq!(is_armed, !lasts, "{:?}", connection.phase);

@@ -91,6 +91,10 @@ impl<R: Reactor> Shard<R> {
             return false;
         }
         self.metrics().count_close(reason);
+        if self.hub.connection(key.index).phase == Phase::Open {
+            let transport = self.hub.connection(key.index).transport();
+            self.metrics().streams_ended[transport as usize].add(1);
+        }
         if !self.traces.is_empty() {
             self.trace_closed(key.index, reason, now);
         }

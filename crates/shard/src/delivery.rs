@@ -226,7 +226,11 @@ impl<R: Reactor> Shard<R> {
                 Due::PongTimeout => self.close_index(index, CloseReason::PongTimeout, now),
                 Due::Idle => self.close_index(index, CloseReason::Idle, now),
                 Due::HandshakeTimeout => {
-                    self.refuse_index(index, Refused::handshake_timeout(), now)
+                    let refused = match self.awaits_body(index) {
+                        true => Refused::body_timeout(),
+                        false => Refused::handshake_timeout(),
+                    };
+                    self.refuse_index(index, refused, now);
                 }
                 Due::JoinTimeout => self.refuse_index(index, Refused::join_timeout(), now),
                 Due::LingerTimeout => self.close_reset(index),

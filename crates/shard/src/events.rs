@@ -9,7 +9,7 @@
 
 use crate::shard::Shard;
 use crate::thinned::Thinned;
-use myriad_hub::{ClientId, CloseReason, Now, Publication, Transport};
+use myriad_hub::{ClientId, CloseReason, Now, Publication};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use std::collections::BTreeMap;
@@ -288,14 +288,7 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn upgraded(&self, key: Key) -> ConnectionEvent {
         let connection = self.hub.connection(key.index);
         ConnectionEvent::Upgraded {
-            path: match connection.transport() {
-                Transport::Raw => "/raw",
-                Transport::Echo => "/echo",
-                Transport::CentrifugeJson | Transport::CentrifugeProtobuf => {
-                    "/connection/websocket"
-                }
-                Transport::Http => unreachable!("a connection opens with a transport"),
-            },
+            path: connection.transport().path(),
             channels: self.hub.channel_count_of(key.index),
             compressed: connection.window().is_some(),
         }

@@ -50,7 +50,8 @@ impl<R: Reactor> Shard<R> {
             Message::Answer { ticket, answer } => self.handle_answer(ticket, *answer, now),
             Message::Settings(settings) => self.handle_settings(&settings),
             Message::Order { id, order } => self.handle_order(id, order),
-            Message::Trace { connection, trace } => self.handle_trace(connection, trace),
+            Message::Trace { connection, trace } => self.handle_trace(connection, trace, now),
+            Message::Emulated(emulated) => self.handle_emulated(&emulated, now),
             Message::HandedBack => self.take_back(now),
             Message::Drain { over } => {
                 if self.admission.drain.is_none() {
@@ -97,6 +98,7 @@ impl<R: Reactor> Shard<R> {
             | Message::Order { .. }
             | Message::Trace { .. }
             | Message::HandedBack
+            | Message::Emulated(_)
             | Message::Settings(_)
             | Message::Drain { .. } => unreachable!("for the shard"),
         }

@@ -3,6 +3,7 @@
 use myriad_hub::Hub;
 use myriad_wheel::{NONE, Slab};
 use myriad_wire::deflate::Inflater;
+use myriad_wire::http::RequestBody;
 use myriad_wire::ws::Decoder;
 
 /// The partial input of a connection.
@@ -12,6 +13,8 @@ pub(crate) enum Input {
     None,
     /// The beginning of a request head.
     Head(Vec<u8>),
+    /// The beginning of a request's body.
+    Body(Box<PartialRequest>),
     /// A request that is accepted when its channels' homes have confirmed.
     Joining {
         /// The 101.
@@ -21,6 +24,14 @@ pub(crate) enum Input {
     },
     /// The middle of a message.
     Frames(Box<PartialMessage>),
+}
+
+/// A request for a stream whose body, the client's first message, has begun.
+#[derive(Debug)]
+pub(crate) struct PartialRequest {
+    pub(crate) body: RequestBody,
+    /// The head of its answer, and what stands before the first message.
+    pub(crate) response: Box<[u8]>,
 }
 
 /// A message that has begun.
@@ -37,6 +48,9 @@ impl Input {
         match self {
             Self::None => 0,
             Self::Head(bytes) => bytes.len(),
+            Self::Body(partial) => {
+                size_of::<PartialRequest>() + partial.response.len() + partial.body.bytes().len()
+            }
             Self::Joining { response, early } => response.len() + early.len(),
             Self::Frames(partial) => size_of::<PartialMessage>() + partial.message.len(),
         }

@@ -54,7 +54,7 @@ pub use inquiry::{
 };
 pub use limits::{Limit, Limits, TrustedProxies};
 pub use marks::take_reached;
-pub use mesh::{ControlPlane, Mesh, NotPublished, PublishOptions, PublishRefused};
+pub use mesh::{ControlPlane, EmulatedRefused, Mesh, NotPublished, PublishOptions, PublishRefused};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};
 pub use notices::{ClientEnd, Notice, NoticeKind, NoticeSettings, NoticedClient, Notices};
 pub use orders::{
@@ -62,21 +62,21 @@ pub use orders::{
     RevokedTokens, ServerSubscribe, Users, Whose,
 };
 pub use session::MembersPage;
-pub use settings::{ProcessLimits, Settings};
+pub use settings::{ProcessLimits, Settings, Transports};
 pub use shard::{HandOver, HandedBack, Holdings, Origin, Shard, Turn, TurnedAway};
 pub use thinned::Thinned;
 pub use traces::{Noted, Trace, TraceEnd, Traced};
-pub use transport::ShardRequests;
+pub use transport::{EMULATION, ShardRequests};
 
 pub use myriad_hub::RateLimit;
 pub use myriad_hub::{
     AppendToStream, ApplicationClose, ApplicationCloseError, ChannelOptions, ChannelPattern,
     ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression,
-    Content, CreateStream, DataFormat, Epoch, Headers, HistoryAnswer, JoinLeaveBy, Kept,
+    Content, CreateStream, DataFormat, Epoch, Framing, Headers, HistoryAnswer, JoinLeaveBy, Kept,
     Namespaces, Now, Payload, PersonalChannel, Position, Producer, ProducerPosition, ReadFrom,
     ReadRefused, RecoveryMode, RequestId, Right, Since, SlowConsumer, StreamAnswer, StreamCommand,
     StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused, StreamState,
-    TokenIdentity,
+    TokenIdentity, Transport,
 };
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};

@@ -37,6 +37,8 @@ myriad_hub::marks! {
         SurplusEvicted = "a connection beyond the limit is reset for a newcomer",
         SurplusReset = "a connection beyond the limit is reset at once",
         HeadInPieces = "a request head comes in pieces",
+        BodyInPieces = "a request body comes in pieces",
+        BytesBehindRequest = "something comes behind a request whose answer goes on",
         MessageInPieces = "a message comes in pieces",
         MessageFragmented = "a message comes in fragments",
         EarlyBytes = "frames come before the 101",

@@ -132,6 +132,8 @@ pub(crate) enum Message {
     Answer { ticket: Ticket, answer: Box<Answer> },
     /// To every shard: other settings.
     Settings(Arc<Settings>),
+    /// From the control plane: commands of a client of this shard.
+    Emulated(Box<Emulated>),
     /// Note what this connection says and hears.
     Trace { connection: Key, trace: Arc<Trace> },
     /// Do something to some connections.
@@ -140,6 +142,30 @@ pub(crate) enum Message {
     HandedBack,
     /// To every shard: end all connections, evenly over this time.
     Drain { over: Duration },
+}
+
+/// Commands that came in a request of their own.
+#[derive(Debug)]
+pub(crate) struct Emulated {
+    pub(crate) connection: Key,
+    /// A frame of the session's encoding.
+    pub(crate) data: Box<[u8]>,
+    pub(crate) _permit: Permit,
+}
+
+/// Bytes of commands that may be on their way to their shards. A turn takes them all, so that they are few unless a shard hangs.
+const EMULATED_BYTES_MAX: u64 = 16 << 20;
+
+/// What commands on their way hold beside their bytes.
+const EMULATED_OVERHEAD_BYTES: u64 = 128;
+
+/// Why commands that came in a request of their own are not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmulatedRefused {
+    /// They are for another process, or for an earlier one.
+    UnknownNode,
+    /// As many as may be are on their way.
+    Busy,
 }
 
 /// What a home, or the control plane, answers to a client's command.
@@ -169,6 +195,9 @@ struct Inner {
     limits: ProcessLimits,
     epoch: Epoch,
     client_ids: ClientIds,
+    session_ids: ClientIds,
+    node: String,
+    emulated: Pool,
     connections: Pool,
     buffered: Pool,
     publications: Pool,
@@ -240,6 +269,9 @@ impl Mesh {
             limits,
             epoch,
             client_ids,
+            session_ids: client_ids.of_sessions(),
+            node: client_ids.node(),
+            emulated: Pool::new(EMULATED_BYTES_MAX),
             connections: Pool::new(limits.connections_max),
             buffered: Pool::new(limits.buffered_bytes_max),
             publications: Pool::new(limits.publication_bytes_max),
@@ -507,6 +539,43 @@ impl Mesh {
                 _ => 0..0,
             },
         }
+    }
+
+    /// Names this process to clients that send commands apart from their connection.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.0.node
+    }
+
+    pub(crate) fn session_ids(&self) -> ClientIds {
+        self.0.session_ids
+    }
+
+    /// Brings commands of a client to its shard. `node` and `session` are what the answer to its connect command named; `data` is a
+    /// frame of the session's encoding. Commands of a session that has gone, or never was, are dropped without a word: who made a name
+    /// up does not learn whether it exists.
+    ///
+    /// # Errors
+    /// The commands go nowhere.
+    pub fn emulate(&self, node: &str, session: &str, data: &[u8]) -> Result<(), EmulatedRefused> {
+        if node != self.node() {
+            return Err(EmulatedRefused::UnknownNode);
+        }
+        let place = ClientId::parse(session).and_then(|id| self.0.session_ids.place_of(id));
+        let Some((shard, connection)) =
+            place.filter(|(shard, _)| usize::from(*shard) < self.shard_count())
+        else {
+            return Ok(());
+        };
+        let bytes = data.len() as u64 + EMULATED_OVERHEAD_BYTES;
+        let permit = Permit::take(&self.0.emulated, bytes, 0).ok_or(EmulatedRefused::Busy)?;
+        let emulated = Emulated {
+            connection,
+            data: data.into(),
+            _permit: permit,
+        };
+        self.send(shard.into(), Message::Emulated(Box::new(emulated)));
+        Ok(())
     }
 
     /// Begins to note what a client says and hears. The trace goes on until it is dropped, or says that it has ended.

@@ -1,7 +1,7 @@
 //! What a shard counts. One writer, the shard; readers sum over shards.
 
 use crate::limits::Limit;
-use myriad_hub::CloseReason;
+use myriad_hub::{CloseReason, Transport};
 use myriad_wire::centrifuge::ErrorCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -76,6 +76,12 @@ pub struct Metrics {
     pub accept_pauses: Count,
     /// WebSocket upgrades answered with 101.
     pub upgrades: Count,
+    /// Streams opened, by [`Transport::ALL`]: WebSocket upgrades, and requests over HTTP whose answers go on.
+    pub streams: [Count; Transport::ALL.len()],
+    /// Of those streams, the ones that have ended.
+    pub streams_ended: [Count; Transport::ALL.len()],
+    /// Messages with commands for sessions that had gone, or never were.
+    pub emulated_dropped: Count,
     /// Of those upgrades, the ones that agreed on compression.
     pub compressed_upgrades: Count,
     /// Requests that the shard answered with an error, by [`REFUSALS`].
@@ -153,7 +159,7 @@ pub struct Metrics {
 }
 
 /// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
-pub const REFUSALS: [&str; 29] = [
+pub const REFUSALS: [&str; 31] = [
     "head_too_long",
     "too_many_headers",
     "malformed_head",
@@ -183,6 +189,8 @@ pub const REFUSALS: [&str; 29] = [
     "connections_per_address",
     "connection_rate_per_address",
     "connection_rate",
+    "body_too_large",
+    "connect_request",
 ];
 
 impl Metrics {
@@ -217,7 +225,7 @@ impl Metrics {
 mod tests {
     use super::{Distribution, REFUSALS};
     use myriad_wire::handshake::Refusal;
-    use myriad_wire::http::{HeadError, OriginRefused, QueryError};
+    use myriad_wire::http::{BodyError, ChunkError, HeadError, OriginRefused, QueryError};
 
     #[test]
     fn every_refusal_of_wire_is_listed() {
@@ -230,6 +238,8 @@ mod tests {
             HeadError::Framing.label(),
             OriginRefused.label(),
             QueryError.label(),
+            BodyError::TooLarge.label(),
+            BodyError::Chunk(ChunkError::Size).label(),
         ];
         for label in wire.into_iter().chain(heads) {
             assert!(REFUSALS.contains(&label), "{label}");

@@ -11,6 +11,7 @@
 //! [`Mesh`]: crate::Mesh
 
 use crate::shard::Shard;
+use crate::transport::centrifuge::names_of;
 use crate::transport::told;
 use myriad_hub::{ApplicationClose, ClientId, CloseReason, Now, Phase, SessionState, Transport};
 use myriad_reactor::Reactor;
@@ -197,16 +198,16 @@ impl<R: Reactor> Shard<R> {
     /// The client of a connection, while it is connected.
     fn noticed_client(&self, key: Key) -> Option<NoticedClient> {
         let connection = self.hub.connection(key.index);
-        let (protocol, user) = match connection.transport() {
-            Transport::Raw if connection.phase == Phase::Open => ("raw", None),
-            Transport::CentrifugeJson => ("json", self.user_of_connected(key)?),
-            Transport::CentrifugeProtobuf => ("protobuf", self.user_of_connected(key)?),
-            Transport::Raw | Transport::Http | Transport::Echo => return None,
+        let transport = connection.transport();
+        let ((transport, protocol), user) = match transport {
+            Transport::Raw if connection.phase == Phase::Open => (("websocket", "raw"), None),
+            _ if transport.has_sessions() => (names_of(transport), self.user_of_connected(key)?),
+            _ => return None,
         };
         Some(NoticedClient {
             client: self.client_id(key),
             user,
-            transport: "websocket",
+            transport,
             protocol,
         })
     }

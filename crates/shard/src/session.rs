@@ -9,7 +9,9 @@
 mod announce;
 mod asks;
 mod connect;
+mod connect_request;
 mod deeds;
+mod emulated;
 mod granted;
 mod history;
 mod limited;
@@ -32,7 +34,7 @@ pub(crate) use members::{Gather, MembersQuestion};
 pub(crate) use single::OnlyConnection;
 
 use crate::shard::Shard;
-use crate::transport::centrifuge::{format_of, message_frame};
+use crate::transport::centrifuge::{format_of, protocol_of};
 use announce::Leaves;
 use asks::Asks;
 use connect::Connecting;
@@ -43,9 +45,7 @@ use myriad_hub::{
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{
-    Command, CommandError, Decoder, Encoding as Format, ErrorCode, FrameWriter, Request,
-};
+use myriad_wire::centrifuge::{Command, CommandError, Decoder, ErrorCode, FrameWriter, Request};
 use orders::Orders;
 use questions::Questions;
 use recent::Recent;
@@ -330,16 +330,16 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Appends to the replies to the message that is being handled.
-    fn reply(&mut self, format: Format, write: impl FnOnce(&mut FrameWriter<'_>)) {
-        write(&mut FrameWriter::new(format, &mut self.sessions.replies));
+    fn reply(&mut self, key: Key, write: impl FnOnce(&mut FrameWriter<'_>)) {
+        let protocol = protocol_of(self.hub.connection(key.index).transport());
+        write(&mut protocol.writer(&mut self.sessions.replies));
     }
 
     /// Appends a reply that may be large. False if it has no room in the client's queue: then nothing is appended. Without room
     /// the connection would end, and its client would come back and ask the same again.
     fn reply_if_it_fits(&mut self, key: Key, write: impl FnOnce(&mut FrameWriter<'_>)) -> bool {
-        let format = format_of(self.hub.connection(key.index).transport());
         let before = self.sessions.replies.len();
-        self.reply(format, write);
+        self.reply(key, write);
         let fits = self.sessions.replies.len() + REST_BYTES <= self.hub.outbound_room(key.index);
         if !fits {
             self.sessions.replies.truncate(before);
@@ -372,20 +372,20 @@ impl<R: Reactor> Shard<R> {
     /// Queues a message of the protocol, compressed where that was agreed to and makes it smaller.
     pub(super) fn send_message_to(&mut self, key: Key, message: &[u8], now: Now) {
         let connection = self.hub.connection(key.index);
-        let format = format_of(connection.transport());
-        let window = connection.window();
+        let encoding = connection.encoding();
+        let kind = myriad_hub::kind_of(format_of(connection.transport()));
+        let window = encoding.window();
         let window = window.and_then(|window| window.worthwhile(message.len()));
-        let kind = myriad_hub::kind_of(format);
-        let compressed =
-            window.and_then(|window| self.hub.compressor_mut().compress(window, kind, message));
-        let frame = compressed.unwrap_or_else(|| message_frame(format, message));
+        let compressed = window.and_then(|window| {
+            encoding.compressed_frame(window, kind, message, self.hub.compressor_mut())
+        });
+        let frame = compressed.unwrap_or_else(|| encoding.frame(kind, message));
         self.queue(key, frame, now);
     }
 
     /// Answers a command whose answer has come from elsewhere.
     fn answer(&mut self, key: Key, now: Now, write: impl FnOnce(&mut FrameWriter<'_>)) {
-        let format = format_of(self.hub.connection(key.index).transport());
-        self.reply(format, write);
+        self.reply(key, write);
         self.finish_replies(key, now);
     }
 

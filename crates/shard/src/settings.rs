@@ -46,6 +46,44 @@ impl Default for ProcessLimits {
     }
 }
 
+/// Which transports of the Centrifuge protocol are served beside `/connection/websocket`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transports {
+    /// `/connection/http_stream`, with commands by `/emulation`.
+    pub http_stream: bool,
+    /// `/connection/sse`, with commands by `/emulation`.
+    pub sse: bool,
+    /// `/connection/uni_websocket`.
+    pub uni_websocket: bool,
+    /// `/connection/uni_sse`.
+    pub uni_sse: bool,
+    /// `/connection/uni_http_stream`.
+    pub uni_http_stream: bool,
+}
+
+impl Transports {
+    /// All of them.
+    pub const ALL: Self = Self {
+        http_stream: true,
+        sse: true,
+        uni_websocket: true,
+        uni_sse: true,
+        uni_http_stream: true,
+    };
+
+    /// Whether any is served.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self != Self::default()
+    }
+
+    /// Whether commands may come by `/emulation`.
+    #[must_use]
+    pub fn emulates(self) -> bool {
+        self.http_stream || self.sse
+    }
+}
+
 /// Settings of one shard, the same for all shards of a process.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -58,7 +96,10 @@ pub struct Settings {
     pub allowed_origins: Option<Arc<[OriginPattern]>>,
     /// The compression to agree on when a client offers it.
     pub compression: Compression,
-    /// Hands requests other than streams over to the control plane; otherwise they get 404.
+    /// Transports of the Centrifuge protocol beside WebSocket.
+    pub transports: Transports,
+    /// Hands requests other than streams over to the control plane; otherwise they get 404. Requests with clients' commands, and
+    /// questions of browsers before they send any, are handed over in any case.
     pub hands_over: bool,
     /// Time for a request head. After it, the connection gets 408.
     pub handshake_timeout: Duration,
@@ -114,6 +155,7 @@ impl Settings {
         Self {
             echo: running.echo,
             compression: running.compression,
+            transports: running.transports,
             hands_over: running.hands_over,
             ping_interval: running.ping_interval,
             pong_timeout: running.pong_timeout,
@@ -134,6 +176,7 @@ impl Default for Settings {
             anonymous: false,
             allowed_origins: None,
             compression: Compression::default(),
+            transports: Transports::default(),
             hands_over: true,
             handshake_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(25),

@@ -5,7 +5,7 @@
 //! ends: part of a stream could not be read.
 
 use crate::shard::Shard;
-use myriad_hub::{CloseReason, Now};
+use myriad_hub::{CloseReason, Now, Transport};
 use myriad_reactor::{GATHER_PARTS_MAX, Reactor};
 use myriad_wheel::Key;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,8 +38,10 @@ pub struct Noted {
 pub enum Traced {
     /// A message from the client, uncompressed.
     Said(Vec<u8>),
-    /// Bytes that the kernel took for it: WebSocket frames, from a frame's first byte on.
+    /// Bytes that the kernel took for it: its messages in their framing, from the first byte of a frame on.
     Heard(Vec<u8>),
+    /// What it speaks. The first record of all.
+    Speaks(Transport),
     /// It ends, for this reason. A close frame may follow.
     Closed(CloseReason),
 }
@@ -79,7 +81,7 @@ impl Trace {
         noted.bytes += RECORD_BYTES;
         noted.bytes += match &traced {
             Traced::Said(bytes) | Traced::Heard(bytes) => bytes.len(),
-            Traced::Closed(_) => 0,
+            Traced::Closed(_) | Traced::Speaks(_) => 0,
         };
         if noted.bytes > WAITING_BYTES_MAX {
             noted.end = Some(TraceEnd::TooFast);
@@ -144,7 +146,7 @@ impl Drop for Traces {
 
 impl<R: Reactor> Shard<R> {
     /// Begins a trace.
-    pub(crate) fn handle_trace(&mut self, connection: Key, trace: Arc<Trace>) {
+    pub(crate) fn handle_trace(&mut self, connection: Key, trace: Arc<Trace>, now: Now) {
         let is_there =
             self.hub.contains(connection) && self.hub.connection(connection.index).has_session();
         if !is_there {
@@ -157,7 +159,9 @@ impl<R: Reactor> Shard<R> {
         if is_traced || self.traces.0.len() == TRACES_MAX {
             return trace.end(TraceEnd::TooMany);
         }
-        let waits = self.hub.connection(connection.index).has_outbound();
+        let record = self.hub.connection(connection.index);
+        let waits = record.has_outbound();
+        trace.note(now, Traced::Speaks(record.transport()));
         self.traces.0.push(Tracing {
             connection,
             trace,

@@ -1,8 +1,8 @@
 //! What connections speak: the request head first, then one transport each.
 //!
 //! [`Methods::of`] chooses what an open connection's transport does. Each transport has a file that says what it does: `raw.rs`,
-//! `echo.rs`, `centrifuge.rs`. What these share of WebSocket is in `websocket.rs`, `frames.rs` and `compressed.rs`. How publications are
-//! encoded for a transport is [`Transport::protocol`], because the hub delivers them. Changes what the transport's file changes.
+//! `echo.rs`, `centrifuge.rs`, `uni_websocket.rs`; those over HTTP differ so little that all of them are in `over_http.rs`. What the
+//! others share of WebSocket is in `websocket.rs`, `frames.rs` and `compressed.rs`. How publications are encoded for a transport is [`Transport::protocol`], because the hub delivers them. Changes what the transport's file changes.
 
 mod admission;
 pub(crate) mod centrifuge;
@@ -10,15 +10,17 @@ mod compressed;
 mod control_plane;
 mod echo;
 mod frames;
+mod over_http;
 mod peers;
 mod raw;
 mod refusals;
 mod routing;
+mod uni_websocket;
 mod websocket;
 
 pub(crate) use peers::{Judged, Peer, Peers};
 pub(crate) use refusals::Refused;
-pub use routing::ShardRequests;
+pub use routing::{EMULATION, ShardRequests};
 
 use crate::shard::Shard;
 use myriad_hub::{ApplicationClose, CloseReason, Now, Transport};
@@ -45,6 +47,12 @@ impl<R: Reactor> Methods<R> {
             Transport::Echo => Self::ECHO,
             Transport::CentrifugeJson => Self::CENTRIFUGE_JSON,
             Transport::CentrifugeProtobuf => Self::CENTRIFUGE_PROTOBUF,
+            Transport::HttpStreamJson => Self::HTTP_STREAM_JSON,
+            Transport::HttpStreamProtobuf => Self::HTTP_STREAM_PROTOBUF,
+            Transport::Sse => Self::SSE,
+            Transport::UniWebSocket => Self::UNI_WEBSOCKET,
+            Transport::UniSse => Self::UNI_SSE,
+            Transport::UniHttpStream => Self::UNI_HTTP_STREAM,
             Transport::Http => unreachable!("a connection opens with a transport"),
         }
     }

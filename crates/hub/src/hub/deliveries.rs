@@ -3,7 +3,7 @@
 use super::Hub;
 use crate::channel::{Backlog, Member, Membership, SubscriptionFlags};
 use crate::compression::Compressor;
-use crate::connection::{Connection, Phase, Transport};
+use crate::connection::{Connection, Phase};
 use crate::delivery::{Delivery, Had};
 use crate::encoding::{DataForm, Encoding};
 use crate::marks::hit;
@@ -368,8 +368,10 @@ impl Hub {
 
     /// Whether a member with a session reads only JSON, and a publication is something else.
     fn cannot_read(&self, member: Member, publication: &Publication) -> bool {
-        self.connections[member.connection].transport() == Transport::CentrifugeJson
-            && !publication.is_json()
+        !publication.is_json()
+            && self.connections[member.connection]
+                .transport()
+                .reads_only_json()
     }
 
     /// Whether a member with a session does not get a publication that has its turn.

@@ -19,7 +19,7 @@ pub(super) use application::{
 };
 pub(super) use channel::{CHANNEL, NAMESPACE};
 pub(super) use client::{CLIENT, PERSONAL_CHANNEL, RATE_LIMITS};
-pub(super) use server::SERVER;
+pub(super) use server::{SERVER, TRANSPORT};
 pub(super) use token::TOKEN;
 pub(super) use webhooks::{WEBHOOK_ENDPOINT, WEBHOOKS};
 

@@ -11,7 +11,7 @@ use super::proxy_tables::{
     RpcPingTable, RpcTable,
 };
 use super::tables::{
-    ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable,
+    ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable, TransportTable,
 };
 use super::tokens::TokenTable;
 use super::webhooks::{WebhookEndpointTable, WebhooksTable};
@@ -56,6 +56,8 @@ pub(super) enum Table {
     Rpc,
     RpcNamespace,
     RpcPing,
+    /// One of the transports of the Centrifuge protocol.
+    Transport,
     HttpApi,
     ApiKey,
 }
@@ -82,6 +84,7 @@ impl Table {
             Self::Rpc => fields_of::<RpcTable>(),
             Self::RpcNamespace => fields_of::<RpcNamespaceTable>(),
             Self::RpcPing => fields_of::<RpcPingTable>(),
+            Self::Transport => fields_of::<TransportTable>(),
             Self::HttpApi => fields_of::<HttpApiTable>(),
             Self::ApiKey => fields_of::<ApiKeyTable>(),
         }
@@ -108,6 +111,7 @@ impl Table {
             Self::Rpc => catalogue::RPC,
             Self::RpcNamespace => catalogue::RPC_NAMESPACE,
             Self::RpcPing => catalogue::RPC_PING,
+            Self::Transport => catalogue::TRANSPORT,
             Self::HttpApi => catalogue::HTTP_API,
             Self::ApiKey => catalogue::API_KEY,
         }
@@ -134,6 +138,7 @@ impl Table {
             Self::Rpc => table.try_into::<RpcTable>().err(),
             Self::RpcNamespace => table.try_into::<RpcNamespaceTable>().err(),
             Self::RpcPing => table.try_into::<RpcPingTable>().err(),
+            Self::Transport => table.try_into::<TransportTable>().err(),
             Self::HttpApi => table.try_into::<HttpApiTable>().err(),
             Self::ApiKey => table.try_into::<ApiKeyTable>().err(),
         };
@@ -156,6 +161,10 @@ impl Table {
             (Self::SwitchedProxy | Self::Proxy | Self::NamedProxy, "http") => Some(Self::ProxyHttp),
             (Self::Rpc, "without_namespace" | "namespaces") => Some(Self::RpcNamespace),
             (Self::Rpc, "ping") => Some(Self::RpcPing),
+            (
+                Self::Top,
+                "sse" | "http_stream" | "uni_websocket" | "uni_sse" | "uni_http_stream",
+            ) => Some(Self::Transport),
             (Self::Top, "http_api") => Some(Self::HttpApi),
             (Self::HttpApi, "keys") => Some(Self::ApiKey),
             (Self::Channel, "without_namespace" | "namespaces") => Some(Self::Namespace),
@@ -207,8 +216,7 @@ impl Table {
             )
             | (
                 Self::Top,
-                "websocket" | "sse" | "http_stream" | "uni_websocket" | "uni_sse"
-                | "uni_http_stream" | "http_server" | "admin" | "engine" | "broker"
+                "websocket" | "uni_grpc" | "http_server" | "admin" | "engine" | "broker"
                 | "presence_manager" | "emulation" | "health" | "prometheus" | "consumers",
             ) => Some("this key of Centrifugo's is not supported yet"),
             (
@@ -424,6 +432,7 @@ pub(super) fn of_tables() -> impl Iterator<Item = &'static str> {
         Table::Rpc,
         Table::RpcNamespace,
         Table::RpcPing,
+        Table::Transport,
     ];
     tables
         .into_iter()

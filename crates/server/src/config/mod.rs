@@ -36,7 +36,9 @@ pub use proxy_tables::{
 };
 pub use secrets::{SecretText, UrlText};
 pub use sources::Sources;
-pub use tables::{ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable};
+pub use tables::{
+    ChannelTable, ClientTable, NamespaceTable, PersonalChannelTable, RateLimitTable, TransportTable,
+};
 pub use tokens::TokenTable;
 pub(crate) use webhooks::event_name;
 pub use webhooks::{ChannelFilter, WebhookEndpoint, WebhookEndpointTable, Webhooks, WebhooksTable};
@@ -46,7 +48,7 @@ use crate::auth::TokenRules;
 use crate::machine::Machine;
 use crate::proxy::ApplicationSettings;
 use myriad_doctor::{Budget, LISTENING_PORT, startup};
-use myriad_shard::{Mesh, Namespaces, OriginPattern, ProcessLimits, Settings};
+use myriad_shard::{Mesh, Namespaces, OriginPattern, ProcessLimits, Settings, Transports};
 use myriad_units::count;
 use myriad_units::option::{Count, Size, Span};
 use std::borrow::Cow;
@@ -391,6 +393,7 @@ impl Options {
             publication_bytes_max,
             history_bytes_max: self.history_bytes_max(available)?,
             compression: self.compression.unwrap_or_default().into(),
+            http_streams: self.transports().any(),
             ..ProcessLimits::default()
         })
     }
@@ -428,6 +431,22 @@ impl Options {
         }
     }
 
+    /// Which transports are served beside WebSocket: what is written, and otherwise all in development.
+    fn transports(&self) -> Transports {
+        let dev = self.dev.unwrap_or(false);
+        let is_served = |table: Option<TransportTable>| {
+            let written = table.and_then(|table| table.enabled);
+            written.unwrap_or(dev)
+        };
+        Transports {
+            http_stream: is_served(self.http_stream),
+            sse: is_served(self.sse),
+            uni_websocket: is_served(self.uni_websocket),
+            uni_sse: is_served(self.uni_sse),
+            uni_http_stream: is_served(self.uni_http_stream),
+        }
+    }
+
     /// In development anybody may publish and listen, so pages of other hosts are kept out unless they are listed.
     fn allowed_origins(&self) -> Option<Arc<[OriginPattern]>> {
         match &self.allowed_origins {
@@ -456,29 +475,37 @@ impl Options {
         }
     }
 
-    fn settings(
+    fn outbound_bytes_max(
         &self,
         limits: &ProcessLimits,
-        application: &ApplicationSettings,
-    ) -> Result<Settings, ConfigError> {
-        let defaults = Settings::default();
+        defaults: &Settings,
+    ) -> Result<u32, ConfigError> {
         let outbound = self
             .outbound_bytes_max
             .unwrap_or(Size(u64::from(defaults.outbound_bytes_max)));
-        let outbound_bytes_max = match u32::try_from(outbound.0) {
+        match u32::try_from(outbound.0) {
             Ok(bytes)
                 if outbound.0 >= OUTBOUND_BYTES_MIN && outbound.0 <= limits.buffered_bytes_max =>
             {
-                bytes
+                Ok(bytes)
             }
             _ => {
                 let most = Size(limits.buffered_bytes_max.min(u64::from(u32::MAX)));
                 let advice = format!(
                     "choose 1KiB to {most} (buffered-bytes-max bounds all connections together)"
                 );
-                return Err(refuse("outbound-bytes-max", outbound, advice));
+                Err(refuse("outbound-bytes-max", outbound, advice))
             }
-        };
+        }
+    }
+
+    fn settings(
+        &self,
+        limits: &ProcessLimits,
+        application: &ApplicationSettings,
+    ) -> Result<Settings, ConfigError> {
+        let defaults = Settings::default();
+        let outbound_bytes_max = self.outbound_bytes_max(limits, &defaults)?;
         let message = self
             .message_bytes_max
             .unwrap_or(Size(defaults.message_bytes_max));
@@ -511,6 +538,7 @@ impl Options {
             proxies: Arc::new(self.proxies()?),
             hands_over: self.internal_listen.is_none(),
             compression: limits.compression,
+            transports: self.transports(),
             handshake_timeout: positive(
                 "handshake-timeout",
                 self.handshake_timeout,

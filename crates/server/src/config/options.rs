@@ -3,7 +3,7 @@
 use super::api::HttpApiTable;
 use super::log::{LogFilter, LogFormat};
 use super::proxy_tables::{ProxyTable, RpcTable};
-use super::tables::{ChannelTable, ClientTable, parsed_option_list};
+use super::tables::{ChannelTable, ClientTable, TransportTable, parsed_option_list};
 use super::webhooks::WebhooksTable;
 use super::written::Written;
 use super::{ConfigError, address, refuse};
@@ -148,6 +148,30 @@ pub struct Options {
     #[arg(skip)]
     pub client: Option<ClientTable>,
 
+    /// The Centrifuge protocol in responses that go on; only in the file.
+    #[arg(skip)]
+    #[serde(rename = "http_stream")]
+    pub http_stream: Option<TransportTable>,
+
+    /// The Centrifuge protocol as an event stream; only in the file.
+    #[arg(skip)]
+    pub sse: Option<TransportTable>,
+
+    /// Pushes over WebSocket; only in the file.
+    #[arg(skip)]
+    #[serde(rename = "uni_websocket")]
+    pub uni_websocket: Option<TransportTable>,
+
+    /// Pushes as an event stream; only in the file.
+    #[arg(skip)]
+    #[serde(rename = "uni_sse")]
+    pub uni_sse: Option<TransportTable>,
+
+    /// Pushes in responses that go on; only in the file.
+    #[arg(skip)]
+    #[serde(rename = "uni_http_stream")]
+    pub uni_http_stream: Option<TransportTable>,
+
     /// Methods that clients may call; only in the file.
     #[arg(skip)]
     pub rpc: Option<RpcTable>,
@@ -279,6 +303,11 @@ impl Options {
             http_api: self.http_api.or(other.http_api),
             channel: self.channel.or(other.channel),
             client: self.client.or(other.client),
+            http_stream: self.http_stream.or(other.http_stream),
+            sse: self.sse.or(other.sse),
+            uni_websocket: self.uni_websocket.or(other.uni_websocket),
+            uni_sse: self.uni_sse.or(other.uni_sse),
+            uni_http_stream: self.uni_http_stream.or(other.uni_http_stream),
             rpc: self.rpc.or(other.rpc),
             proxies: self.proxies.or(other.proxies),
             written: other.written,
@@ -312,6 +341,11 @@ impl Options {
             send_buffer_bytes: running.send_buffer_bytes,
             webhooks: WebhooksTable::with_fixed_of(self.webhooks, running.webhooks.as_ref()),
             log_format: running.log_format,
+            http_stream: running.http_stream,
+            sse: running.sse,
+            uni_websocket: running.uni_websocket,
+            uni_sse: running.uni_sse,
+            uni_http_stream: running.uni_http_stream,
             http_api: HttpApiTable::with_fixed_of(self.http_api, running.http_api.as_ref()),
             ..self
         }

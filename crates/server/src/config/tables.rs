@@ -133,6 +133,14 @@ impl Default for NamespaceTable {
     }
 }
 
+/// `[sse]` and the other transports of the Centrifuge protocol.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TransportTable {
+    /// Whether it is served.
+    pub enabled: Option<bool>,
+}
+
 /// `[client]`. [`myriad_shard::ClientOptions`] says what each key means.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -77,8 +77,11 @@ impl Admission {
 
     /// Serves the connection in a task of its own, or tells it that there are too many.
     pub(crate) fn admit(&self, stream: TcpStream, source: Source) {
+        let mut service = self.service.clone();
         let (received, back) = match source {
             Source::Shard { received, origin } => {
+                let rules = &mut service.rules;
+                rules.router = rules.router_of_shards.clone();
                 let shards = self.shards.clone();
                 (received, shards.map(|shards| Return { shards, origin }))
             }
@@ -99,7 +102,7 @@ impl Admission {
             has_whole_request: inbound.holds_whole_request(),
         });
         if let Some(place) = place {
-            tokio::spawn(self.service.clone().serve(stream, inbound, place, back));
+            tokio::spawn(service.serve(stream, inbound, place, back));
         } else if let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() {
             tokio::spawn(self.clone().turn_away(stream, permit));
         } else {

@@ -275,15 +275,17 @@ mod tests {
             Ok(_) => "read".into_response(),
             Err(refusal) => refusal.into_response(),
         };
+        let router = Router::new()
+            .route("/", get(async || "hello"))
+            .route("/body", post(body))
+            .route(
+                "/unread",
+                post(async || (StatusCode::UNAUTHORIZED, "unread")),
+            )
+            .route("/long", get(async || "x".repeat(8 << 20)));
         let rules = Rules {
-            router: Router::new()
-                .route("/", get(async || "hello"))
-                .route("/body", post(body))
-                .route(
-                    "/unread",
-                    post(async || (StatusCode::UNAUTHORIZED, "unread")),
-                )
-                .route("/long", get(async || "x".repeat(8 << 20))),
+            router_of_shards: router.clone(),
+            router,
             limits: HeadLimits::default(),
             keys: Arc::new(ArcSwap::from_pointee(Keys::lone("k"))),
         };

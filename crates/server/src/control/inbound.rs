@@ -241,7 +241,10 @@ mod tests {
 
     /// Everything that is let through, request by request, and how it ends.
     fn requests(pieces: &[&[u8]]) -> (Vec<String>, Result<Next, Fault>) {
-        let for_shards = Some(ShardRequests { echo: false });
+        let for_shards = Some(ShardRequests {
+            echo: false,
+            transports: myriad_shard::Transports::default(),
+        });
         let mut inbound = Inbound::new(Vec::new(), LIMITS).stopping_for(for_shards);
         let (mut requests, mut pieces) = (vec![String::new()], pieces.iter());
         loop {
@@ -292,7 +295,10 @@ mod tests {
     #[test]
     fn a_wish_for_a_websocket_is_for_a_shard_and_echo_only_if_there_is_one() {
         let next = |head: &str| {
-            let for_shards = Some(ShardRequests { echo: false });
+            let for_shards = Some(ShardRequests {
+                echo: false,
+                transports: myriad_shard::Transports::default(),
+            });
             let first = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
             let received = format!("{first}{head}\r\nHost: a\r\n\r\n").into_bytes();
             let mut inbound = Inbound::new(received, LIMITS).stopping_for(for_shards);

@@ -13,7 +13,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use myriad_shard::{CLOSE_REASONS, Count, Distribution, Limit, Mesh, Metrics, REFUSALS};
+use myriad_shard::{CLOSE_REASONS, Count, Distribution, Limit, Mesh, Metrics, REFUSALS, Transport};
 use myriad_wire::centrifuge::ErrorCode;
 use process::OwnProcess;
 use prometheus_client::collector::Collector;
@@ -263,7 +263,7 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 28] = [
+const COUNTERS: [(Description, Field); 29] = [
     (("accepts", None, "Connections accepted"), |shard| {
         &shard.accepts
     }),
@@ -278,6 +278,14 @@ const COUNTERS: [(Description, Field); 28] = [
     (
         ("upgrades", None, "WebSocket upgrades answered with 101"),
         |shard| &shard.upgrades,
+    ),
+    (
+        (
+            "emulated_dropped",
+            None,
+            "Messages to /emulation for sessions that had gone, or never were",
+        ),
+        |shard| &shard.emulated_dropped,
     ),
     (
         (
@@ -563,6 +571,39 @@ impl Shards {
             .encode_counter::<NoLabels, _, u64>(&forgotten, None)
     }
 
+    /// Streams by transport. Transports that share a name differ in their format only.
+    fn encode_transports(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let mut by_name: Vec<(&str, u64, u64)> = Vec::new();
+        for transport in Transport::ALL {
+            let index = transport as usize;
+            let shards = self.mesh.metrics().iter();
+            // The end first: it was counted after the begin.
+            let ended: u64 = shards
+                .clone()
+                .map(|shard| shard.streams_ended[index].value())
+                .sum();
+            let opened: u64 = shards.map(|shard| shard.streams[index].value()).sum();
+            match by_name.iter_mut().find(|known| known.0 == transport.name()) {
+                Some(known) => (known.1, known.2) = (known.1 + opened, known.2 + ended),
+                None if transport == Transport::Http => {}
+                None => by_name.push((transport.name(), opened, ended)),
+            }
+        }
+        let open = ("streams", None, "Streams open now, by transport");
+        let mut family = describe(encoder, &open, MetricType::Gauge)?;
+        for (name, opened, ended) in &by_name {
+            family
+                .encode_family(&[("transport", *name)])?
+                .encode_gauge(&opened.saturating_sub(*ended))?;
+        }
+        let opened = ("streams_opened", None, "Streams opened, by transport");
+        let mut family = describe(encoder, &opened, MetricType::Counter)?;
+        for (name, opened, _) in &by_name {
+            labelled_by(&mut family, "transport", name, *opened)?;
+        }
+        Ok(())
+    }
+
     fn encode_rest(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let shards = self.mesh.metrics();
         let waiting = (
@@ -572,6 +613,7 @@ impl Shards {
         );
         describe(encoder, &waiting, MetricType::Gauge)?
             .encode_gauge(&i64::try_from(self.mesh.waiting_messages()).unwrap_or(i64::MAX))?;
+        self.encode_transports(encoder)?;
         let closes = ("closes", None, "Connections ended, by reason");
         let mut family = describe(encoder, &closes, MetricType::Counter)?;
         for (index, reason) in CLOSE_REASONS.iter().enumerate() {

@@ -5,6 +5,7 @@ mod api;
 mod asks;
 mod connection;
 mod dev_page;
+mod emulation;
 mod error;
 pub mod fuzzing;
 mod health;
@@ -37,8 +38,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, get};
+use emulation::ClientRules;
 use error::Refusal;
-use myriad_shard::{Mesh, Namespaces, Settings};
+use myriad_shard::{EMULATION, Mesh, Namespaces, Settings, Transports};
 use myriad_wire::http::{HeadLimits, OriginPattern};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
@@ -71,6 +73,10 @@ pub(crate) struct Control {
     pub(crate) generated_key: Option<Arc<str>>,
     /// Web pages that may use the API beside those of this server's host; none lets every page use it. A reload replaces it.
     pub(crate) allowed_origins: ArcSwap<Option<Arc<[OriginPattern]>>>,
+    /// What clients may do whose commands come here. A reload replaces it.
+    pub(crate) client_rules: ArcSwap<ClientRules>,
+    /// Which transports there are.
+    pub(crate) transports: Transports,
     pub(crate) driver: &'static str,
     pub(crate) stage: watch::Receiver<Stage>,
     pub(crate) metrics: Registered,
@@ -107,6 +113,8 @@ impl Control {
             namespaces: ArcSwap::new(Arc::clone(&settings.namespaces)),
             settings: ArcSwap::from_pointee(settings.clone()),
             allowed_origins: ArcSwap::from_pointee(Self::origins(settings, !keys.is_open())),
+            client_rules: ArcSwap::from_pointee(ClientRules::from(settings)),
+            transports: settings.transports,
             keys: Arc::new(ArcSwap::from_pointee(keys)),
             generated_key: key.filter(|_| config.api.lone == ApiKey::Generated),
             driver,
@@ -131,6 +139,8 @@ impl Control {
         self.reload_keys(config);
         let origins = Self::origins(&settings, !self.keys.load().is_open());
         self.allowed_origins.store(Arc::new(origins));
+        self.client_rules
+            .store(Arc::new(ClientRules::from(&settings)));
         let before = self.application.load_full();
         match Application::new(config, self.metrics.proxies(), Some(&before)) {
             Ok(application) => self.application.store(Arc::new(application)),
@@ -203,6 +213,8 @@ impl Control {
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) router: Router,
+    /// The same for connections that come from shards: where the API has an address of its own, they may not use it.
+    pub(crate) router_of_shards: Router,
     /// The shards' limits of a request head: both planes give the same verdict.
     pub(crate) limits: HeadLimits,
     /// Who may call the API.
@@ -249,10 +261,19 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
         router = router.route(ECHO, any(stream)).merge(dev_page::router());
     }
     router
+        .merge(emulation::router(&control))
         .route("/healthz", get(health::health))
         .route("/metrics", get(metrics::metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(&control), count))
+        .with_state(control)
+}
+
+/// What clients need where the API has an address of its own.
+pub(crate) fn router_of_clients(control: Arc<Control>) -> Router {
+    emulation::router(&control)
+        .fallback(unknown_path)
         .layer(middleware::from_fn_with_state(Arc::clone(&control), count))
         .with_state(control)
 }
@@ -278,10 +299,13 @@ async fn count(State(control): State<Arc<Control>>, request: Request, next: Next
 }
 
 fn known_route(control: &Control, path: &MatchedPath) -> &'static str {
-    let mut others = ["/healthz", "/metrics", ECHO].into_iter().chain(STREAMS);
     if path.as_str() == streams::ROUTE {
         return "/v1/stream";
     }
+    let mut others = ["/healthz", "/metrics", ECHO, EMULATION]
+        .into_iter()
+        .chain(STREAMS)
+        .chain(emulation::stream_paths(control.transports));
     let of_api = control.api.prefix().standard(path.as_str());
     of_api
         .or_else(|| others.find(|route| *route == path.as_str()))
@@ -304,11 +328,17 @@ async fn stream() -> Refusal {
 }
 
 async fn unknown_path(State(control): State<Arc<Control>>, request: Request) -> Refusal {
-    let message = format!(
+    let path = request.uri().path();
+    let mut message = format!(
         "path {} does not exist; the paths are {}",
-        shown(request.uri().path()),
+        shown(path),
         paths(&control)
     );
+    if path.starts_with("/connection/") {
+        message.push_str(
+            "; other transports are served where their option says so, such as sse.enabled",
+        );
+    }
     Refusal::new(StatusCode::NOT_FOUND, "path", message)
 }
 

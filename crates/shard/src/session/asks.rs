@@ -12,11 +12,11 @@ use crate::access::Refusal;
 use crate::asks::{Ask, AskAnswer, AskId, AskPlace, AskingClient, Question};
 use crate::marks::hit;
 use crate::shard::Shard;
-use crate::transport::centrifuge::format_of;
+use crate::transport::centrifuge::{format_of, names_of};
 use myriad_hub::{Now, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, Tick};
-use myriad_wire::centrifuge::{Decoder, Encoding as Format, ErrorCode, ReplyError, Request};
+use myriad_wire::centrifuge::{Decoder, ErrorCode, ReplyError, Request};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -204,16 +204,13 @@ impl<R: Reactor> Shard<R> {
     fn asking_client(&mut self, key: Key) -> AskingClient {
         let wants_address = self.settings.access.addresses;
         let address = wants_address.then(|| self.client_address(key)).flatten();
-        let protocol = match format_of(self.hub.connection(key.index).transport()) {
-            Format::Json => "json",
-            Format::Protobuf => "protobuf",
-        };
+        let (transport, protocol) = names_of(self.hub.connection(key.index).transport());
         let session = self.hub.session(key.index);
         let details = session.details.as_deref();
         AskingClient {
             client: self.client_id(key),
             user: session.user.clone(),
-            transport: "websocket",
+            transport,
             protocol,
             address,
             headers: details.and_then(|details| details.headers.clone()),
@@ -420,6 +417,9 @@ impl<R: Reactor> Shard<R> {
                 temporary,
             } => {
                 self.metrics().count_command_error(*code);
+                if self.is_unidirectional(key) {
+                    return self.end_connect_request(key, *code, now);
+                }
                 let error = ReplyError {
                     code: *code,
                     message,

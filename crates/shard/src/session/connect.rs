@@ -437,14 +437,21 @@ impl<R: Reactor> Shard<R> {
         self.note_connected(key, now);
         let ping = self.settings.ping_interval;
         let client = self.client_id(key).to_string();
+        let transport = self.hub.connection(key.index).transport();
+        let session = transport
+            .is_emulated()
+            .then(|| self.session_id(key).to_string());
+        let mesh = self.mesh.clone();
         let result = ConnectResult {
             client: &client,
             version: VERSION,
             // Whole seconds, rounded up: a client that is told too few would give up too early.
             ping: u32::try_from(ping.as_millis().div_ceil(1000)).unwrap_or(u32::MAX),
-            pong: !ping.is_zero(),
+            pong: !ping.is_zero() && !transport.is_unidirectional(),
             ttl: connecting.ttl,
             data: &connecting.data,
+            session: session.as_deref().unwrap_or_default(),
+            node: if session.is_some() { mesh.node() } else { "" },
             ..ConnectResult::default()
         };
         let format = format_of(self.hub.connection(key.index).transport());
@@ -458,7 +465,7 @@ impl<R: Reactor> Shard<R> {
                     self.forget_recovered(subscription, outcome);
                 }
             }
-            self.reply(format, |writer| {
+            self.reply(key, |writer| {
                 write_connect(writer, command, &result, format, connecting.done.iter());
             });
         }

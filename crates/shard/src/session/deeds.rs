@@ -79,9 +79,8 @@ impl<R: Reactor> Shard<R> {
 
     /// Appends the push of a subscription that has ended to what its client is told next.
     pub(super) fn push_unsubscribed(&mut self, key: Key, channel: &str, code: UnsubscribeCode) {
-        let format = format_of(self.hub.connection(key.index).transport());
         let push = Push::Unsubscribe(code.into());
-        self.reply(format, |writer| writer.push(channel, &push));
+        self.reply(key, |writer| writer.push(channel, &push));
     }
 
     fn subscribe_by_server(
@@ -165,7 +164,7 @@ impl<R: Reactor> Shard<R> {
             data: result.data,
         });
         if outcome.recovered.is_none() {
-            self.reply(format, |writer| writer.push(channel, &push));
+            self.reply(key, |writer| writer.push(channel, &push));
             return true;
         }
         let parts = outcome.missed().parts(format);
@@ -194,7 +193,6 @@ impl<R: Reactor> Shard<R> {
             details.info = Some(Arc::clone(info));
         }
         let ttl = self.set_connection_expiry(key, left, now);
-        let format = format_of(self.hub.connection(key.index).transport());
-        self.reply(format, |writer| writer.push("", &Push::Refresh(ttl)));
+        self.reply(key, |writer| writer.push("", &Push::Refresh(ttl)));
     }
 }

@@ -3,11 +3,10 @@
 use crate::inquiry::InquiryAnswer;
 use crate::orders::{Deed, Described, MetaFilter, Order, OrderDone, Question, Users};
 use crate::shard::Shard;
-use crate::transport::centrifuge::format_of;
+use crate::transport::centrifuge::names_of;
 use myriad_hub::{ClientId, Now, Phase, RequestId, SessionState};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, TICK_MS};
-use myriad_wire::centrifuge::Encoding as Format;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -226,17 +225,15 @@ impl<R: Reactor> Shard<R> {
     fn describe(&mut self, key: Key, now: Now) -> Described {
         let address = self.client_address(key);
         let connection = self.hub.connection(key.index);
+        let (transport, protocol) = names_of(connection.transport());
         let session = self.hub.session(key.index);
         let details = session.details.as_deref();
         let ticks = now.tick().0.saturating_sub(connection.opened.0);
         Described {
             client: self.client_id(key),
             user: session.user.clone(),
-            transport: "websocket",
-            protocol: match format_of(connection.transport()) {
-                Format::Json => "json",
-                Format::Protobuf => "protobuf",
-            },
+            transport,
+            protocol,
             address,
             open_ms: u64::from(ticks) * u64::from(TICK_MS),
             info: session.info().cloned(),

@@ -4,7 +4,6 @@ use super::Asked;
 use super::granted::Outcome;
 use super::subscribe::Pending;
 use crate::shard::Shard;
-use crate::transport::centrifuge::format_of;
 use myriad_hub::{
     Content, ContentParts, DataForm, Kept, Now, Recovered, SubscriptionFlags, SubscriptionId,
 };
@@ -86,7 +85,6 @@ impl<R: Reactor> Shard<R> {
         let channel = Arc::clone(self.hub.channel_name(subscription));
         let emptied = &mut self.turn_end.emptied_channels;
         self.hub.unsubscribe(key.index, &channel, emptied);
-        let format = format_of(self.hub.connection(key.index).transport());
         let code = ErrorCode::UnrecoverablePosition;
         self.note_refused(
             key,
@@ -95,7 +93,7 @@ impl<R: Reactor> Shard<R> {
             now,
         );
         self.metrics().command_errors[code.index()].add(1);
-        self.reply(format, |writer| writer.error(pending.command, code));
+        self.reply(key, |writer| writer.error(pending.command, code));
         self.carry_out(key, &channel, pending.later, now);
     }
 }

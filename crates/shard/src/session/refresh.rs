@@ -7,12 +7,12 @@ use super::{Failure, bad_request};
 use crate::access::{ConnectGrant, RefreshGrant, Refreshed, SubscribeGrant, TokenFault};
 use crate::asks::Question;
 use crate::shard::Shard;
-use crate::transport::centrifuge::format_of;
+use crate::transport::centrifuge::protocol_of;
 use myriad_hub::{CloseReason, NEVER, Now, Phase, SubscriptionFlags, SubscriptionId};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, Tick};
 use myriad_wire::centrifuge::{
-    ErrorCode, FrameWriter, Push, RefreshRequest, SubRefreshRequest, UnsubscribeCode,
+    ErrorCode, Push, RefreshRequest, SubRefreshRequest, UnsubscribeCode,
 };
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -107,8 +107,7 @@ impl<R: Reactor> Shard<R> {
             details.token = grant.token;
         }
         let ttl = self.set_connection_expiry(key, grant.expires_in, now);
-        let format = format_of(self.hub.connection(key.index).transport());
-        self.reply(format, |writer| writer.refresh(id, ttl));
+        self.reply(key, |writer| writer.refresh(id, ttl));
         Ok(())
     }
 
@@ -250,8 +249,7 @@ impl<R: Reactor> Shard<R> {
             self.hub.details_mut(subscription).info = grant.info;
         }
         let ttl = self.set_subscription_expiry(key, subscription, channel, grant.expires_in, now);
-        let format = format_of(self.hub.connection(key.index).transport());
-        self.reply(format, |writer| writer.sub_refresh(id, ttl));
+        self.reply(key, |writer| writer.sub_refresh(id, ttl));
         Ok(())
     }
 
@@ -265,8 +263,7 @@ impl<R: Reactor> Shard<R> {
     ) -> Result<(), Failure> {
         match fault {
             TokenFault::Expired if self.hub.find_subscription(key.index, channel).is_some() => {
-                let format = format_of(self.hub.connection(key.index).transport());
-                self.reply(format, |writer| writer.sub_refresh(id, Some(TRY_AGAIN_TTL)));
+                self.reply(key, |writer| writer.sub_refresh(id, Some(TRY_AGAIN_TTL)));
                 Ok(())
             }
             TokenFault::Invalid(_) | TokenFault::Revoked => {
@@ -333,10 +330,10 @@ impl<R: Reactor> Shard<R> {
 
     fn end_expired_subscription(&mut self, key: Key, channel: &str, now: Now) {
         self.end_subscription(key, channel, now);
-        let format = format_of(self.hub.connection(key.index).transport());
+        let protocol = protocol_of(self.hub.connection(key.index).transport());
         let mut message = Vec::new();
         let push = Push::Unsubscribe(UnsubscribeCode::Expired.into());
-        FrameWriter::new(format, &mut message).push(channel, &push);
+        protocol.writer(&mut message).push(channel, &push);
         self.send_message_to(key, &message, now);
     }
 

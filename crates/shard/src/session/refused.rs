@@ -3,12 +3,11 @@
 use crate::events::{ConnectionEvent, RefusedCommand};
 use crate::mesh::Mesh;
 use crate::shard::Shard;
-use crate::transport::centrifuge::format_of;
 use crate::transport::close_frame_of;
-use myriad_hub::{CloseReason, Kept, NameError, Now, Phase, Ticket, Transport};
+use myriad_hub::{CloseReason, Kept, NameError, Now, Phase, Ticket};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{Command, CommandError, Encoding as Format, ErrorCode, ReplyError};
+use myriad_wire::centrifuge::{Command, CommandError, ErrorCode, ReplyError};
 use std::time::Duration;
 
 /// A command that is not carried out. The client erred, or lacks a right, or the server cannot for now.
@@ -108,14 +107,17 @@ impl<R: Reactor> Shard<R> {
         self.note_refusal(key, event, now);
     }
 
-    /// Tells a client why its command is not carried out.
+    /// Tells a client why its command is not carried out. A client without commands is told by the end of its connection.
     pub(super) fn tell_failure(&mut self, key: Key, id: u32, failure: Failure, now: Now) {
-        let format = format_of(self.hub.connection(key.index).transport());
-        match failure {
-            Failure::Reply(code) => self.reply_error(format, id, code, code.text()),
-            Failure::Explained(code, sentence) => self.reply_error(format, id, code, sentence),
-            Failure::Close(reason, _) => self.close_behind_replies(key, reason, now),
+        let (code, sentence) = match failure {
+            Failure::Reply(code) => (code, code.text()),
+            Failure::Explained(code, sentence) => (code, sentence),
+            Failure::Close(reason, _) => return self.close_behind_replies(key, reason, now),
+        };
+        if self.is_unidirectional(key) {
+            return self.end_connect_request(key, code.code(), now);
         }
+        self.reply_error(key, id, code, sentence);
     }
 
     /// A client may not connect, and has been told why. What it sends from now on is not read: behind the connect command there may
@@ -145,7 +147,8 @@ impl<R: Reactor> Shard<R> {
         asked: impl FnOnce() -> Asked,
         now: Now,
     ) -> bool {
-        let reads_all = self.hub.connection(key.index).transport() != Transport::CentrifugeJson
+        let transport = self.hub.connection(key.index).transport();
+        let reads_all = !transport.reads_only_json()
             || publications
                 .iter()
                 .all(|kept| kept.content.payload.is_json());
@@ -159,19 +162,13 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Appends an error to the replies to the message that is being handled.
-    pub(super) fn reply_error(
-        &mut self,
-        format: Format,
-        command: u32,
-        code: ErrorCode,
-        message: &str,
-    ) {
+    pub(super) fn reply_error(&mut self, key: Key, command: u32, code: ErrorCode, message: &str) {
         self.metrics().command_errors[code.index()].add(1);
         let error = ReplyError {
             message,
             ..ReplyError::from(code)
         };
-        self.reply(format, |writer| writer.error(command, error));
+        self.reply(key, |writer| writer.error(command, error));
     }
 
     /// Answers a command with an error that has come from elsewhere.
@@ -197,8 +194,7 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) {
         self.note_refused(key, asked, Failure::Explained(code, sentence), now);
-        let format = format_of(self.hub.connection(key.index).transport());
-        self.reply_error(format, ticket.command, code, sentence);
+        self.reply_error(key, ticket.command, code, sentence);
         self.finish_replies(key, now);
     }
 }

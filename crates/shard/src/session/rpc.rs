@@ -38,7 +38,7 @@ impl<R: Reactor> Shard<R> {
         let format = format_of(self.hub.connection(key.index).transport());
         check_readable(format, Some(data))?;
         let data = data.told(format).unwrap_or_default();
-        self.reply(format, |writer| writer.rpc(id, &data));
+        self.reply(key, |writer| writer.rpc(id, &data));
         Ok(())
     }
 }

@@ -333,13 +333,12 @@ impl<R: Reactor> Shard<R> {
 
     /// Carries out the commands that waited for a subscription.
     pub(super) fn carry_out(&mut self, key: Key, channel: &Arc<str>, later: Vec<Later>, now: Now) {
-        let format = format_of(self.hub.connection(key.index).transport());
         let mut later = later.into_iter();
         while let Some(next) = later.next() {
             match next {
                 Later::Unsubscribe(command) => {
                     self.end_subscription(key, channel, now);
-                    self.reply(format, |writer| writer.unsubscribe(command));
+                    self.reply(key, |writer| writer.unsubscribe(command));
                 }
                 Later::End => {
                     self.drop_subscription(key, channel);
@@ -349,7 +348,7 @@ impl<R: Reactor> Shard<R> {
                     let command = granted.command;
                     let made = self.make_subscription(key, channel, *granted, now);
                     if let Err(code) = made {
-                        self.reply_error(format, command, code, code.text());
+                        self.reply_error(key, command, code, code.text());
                         continue;
                     }
                     let subscription = self.hub.find_subscription(key.index, channel);
@@ -423,7 +422,6 @@ impl<R: Reactor> Shard<R> {
             let flags = flags.with(SubscriptionFlags::HAS_BASE);
             self.hub.set_subscription_flags(subscription, flags);
         }
-        let format = format_of(self.hub.connection(key.index).transport());
         let (ttl, data) = match pending.grant.take() {
             Some(grant) => self.apply_grant(key, subscription, &channel, *grant, now),
             None => (None, Vec::new()),
@@ -444,7 +442,7 @@ impl<R: Reactor> Shard<R> {
             }
             self.forget_recovered(subscription, &mut outcome);
             let result = outcome.result();
-            self.reply(format, |writer| {
+            self.reply(key, |writer| {
                 writer.subscribe(pending.command, &result, std::iter::empty());
             });
         }

@@ -3,11 +3,11 @@
 use super::subscribe::Later;
 use super::{Failure, TICKETS_MAX, bad_request};
 use crate::shard::Shard;
-use crate::transport::centrifuge::format_of;
+use crate::transport::centrifuge::protocol_of;
 use myriad_hub::{CloseReason, Now, SubscriptionFlags};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{ErrorCode, FrameWriter, Push, UnsubscribeCode};
+use myriad_wire::centrifuge::{ErrorCode, Push, UnsubscribeCode};
 
 impl<R: Reactor> Shard<R> {
     pub(super) fn handle_unsubscribe(
@@ -35,8 +35,7 @@ impl<R: Reactor> Shard<R> {
             return Ok(());
         }
         self.end_subscription(key, channel, now);
-        let format = format_of(self.hub.connection(key.index).transport());
-        self.reply(format, |writer| writer.unsubscribe(id));
+        self.reply(key, |writer| writer.unsubscribe(id));
         Ok(())
     }
 
@@ -73,10 +72,10 @@ impl<R: Reactor> Shard<R> {
             return self.close_stream(key, CloseReason::InsufficientState, now);
         }
         self.end_subscription(key, channel, now);
-        let format = format_of(self.hub.connection(index).transport());
+        let protocol = protocol_of(self.hub.connection(index).transport());
         let mut message = Vec::new();
         let push = Push::Unsubscribe(UnsubscribeCode::InsufficientState.into());
-        FrameWriter::new(format, &mut message).push(channel, &push);
+        protocol.writer(&mut message).push(channel, &push);
         self.send_message_to(key, &message, now);
     }
 

@@ -5,7 +5,7 @@ use crate::input::Input;
 use crate::marks::{Happening, hit};
 use crate::mesh::Message;
 use crate::shard::Shard;
-use myriad_hub::{Chunk, Now, Subscribed};
+use myriad_hub::{Chunk, Framing, Now, Subscribed};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use std::sync::Arc;
@@ -96,18 +96,21 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// Opens a connection: queues the 101, and handles what came early. The request has chosen its transport.
+    /// Opens a connection: queues the answer, and handles what came early. The request has chosen its transport.
     pub(super) fn admit(&mut self, key: Key, response: Vec<u8>, early: &mut [u8], now: Now) {
         self.hub.admit(key.index, now);
         self.note_connected(key, now);
+        let transport = self.hub.connection(key.index).transport();
+        self.metrics().streams[transport as usize].add(1);
         let compresses = self.hub.connection(key.index).window().is_some();
         let response = Chunk::Response(response.into());
         if self.hub.enqueue(key.index, response).is_err() {
-            // No 101: a close frame would be no answer to a request.
+            // No answer: a close frame would be no answer to a request.
             hit!(ResponseTooMuch);
             return self.refuse(key, Refused::overloaded(), now);
         }
-        self.metrics().upgrades.add(1);
+        let is_upgrade = transport.framing() == Framing::WebSocket;
+        self.metrics().upgrades.add(u64::from(is_upgrade));
         self.metrics()
             .compressed_upgrades
             .add(u64::from(compresses));

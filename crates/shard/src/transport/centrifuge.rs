@@ -3,11 +3,11 @@
 
 use super::{Methods, websocket};
 use crate::shard::Shard;
-use myriad_hub::{CloseReason, Now, Transport};
+use myriad_hub::{CloseReason, Encoding, Now, Protocol, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::centrifuge::{DisconnectCode, Encoding as Format, FrameWriter};
-use myriad_wire::ws::{CloseCode, Kind, encode_close, encode_frame};
+use myriad_wire::centrifuge::{DisconnectCode, Encoding as Format, EndReason, FrameWriter, Push};
+use myriad_wire::ws::{CloseCode, Kind, encode_close};
 
 /// The code and the reason of Centrifuge for a server that goes away: clients reconnect at once, to another one.
 pub(super) const SHUTDOWN: DisconnectCode = DisconnectCode::Shutdown;
@@ -15,13 +15,13 @@ pub(super) const SHUTDOWN: DisconnectCode = DisconnectCode::Shutdown;
 impl<R: Reactor> Methods<R> {
     pub(super) const CENTRIFUGE_JSON: Self = Self {
         handle_input: Shard::handle_centrifuge_input,
-        ping: || ping_frame(Format::Json),
+        ping: || ping_frame(Transport::CentrifugeJson),
         close: close_frame,
         application_close: websocket::application_close_frame,
     };
     pub(super) const CENTRIFUGE_PROTOBUF: Self = Self {
         handle_input: Shard::handle_centrifuge_input,
-        ping: || ping_frame(Format::Protobuf),
+        ping: || ping_frame(Transport::CentrifugeProtobuf),
         close: close_frame,
         application_close: websocket::application_close_frame,
     };
@@ -29,13 +29,23 @@ impl<R: Reactor> Methods<R> {
 
 /// The format of a transport that speaks Centrifuge.
 pub(crate) fn format_of(transport: Transport) -> Format {
-    match transport {
-        Transport::CentrifugeJson => Format::Json,
-        Transport::CentrifugeProtobuf => Format::Protobuf,
-        Transport::Http | Transport::Raw | Transport::Echo => {
-            unreachable!("no transport with sessions")
-        }
-    }
+    let format = protocol_of(transport).format();
+    format.expect("a transport with sessions")
+}
+
+/// What clients of a transport with sessions read.
+pub(crate) fn protocol_of(transport: Transport) -> Protocol {
+    let protocol = transport.protocol();
+    protocol.expect("a transport with sessions")
+}
+
+/// What applications call a transport with sessions, and its format.
+pub(crate) fn names_of(transport: Transport) -> (&'static str, &'static str) {
+    let format = match format_of(transport) {
+        Format::Json => "json",
+        Format::Protobuf => "protobuf",
+    };
+    (transport.name(), format)
 }
 
 /// The transport that a client asks for: protobuf by its subprotocol or in the query, otherwise JSON. With it, the
@@ -59,21 +69,34 @@ pub(super) fn transport_of<'a>(
     }
 }
 
-/// The frame of a message that a server sends.
-pub(crate) fn message_frame(format: Format, message: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(message.len() + 10);
-    let kind = myriad_hub::kind_of(format);
-    encode_frame(&mut frame, kind.into(), true, None, message);
-    frame
+/// A message to clients of a transport with sessions, as it travels there.
+pub(super) fn framed(transport: Transport, write: impl FnOnce(&mut FrameWriter<'_>)) -> Vec<u8> {
+    let protocol = protocol_of(transport);
+    let mut message = Vec::new();
+    write(&mut protocol.writer(&mut message));
+    let kind = myriad_hub::kind_of(format_of(transport));
+    let encoding = Encoding::new(protocol, None).with_framing(transport.framing());
+    encoding.frame(kind, &message)
 }
 
-fn ping_frame(format: Format) -> Vec<u8> {
-    let mut message = Vec::with_capacity(2);
-    FrameWriter::new(format, &mut message).ping();
-    message_frame(format, &message)
+/// A ping of the protocol: an empty reply, or an empty push.
+pub(super) fn ping_frame(transport: Transport) -> Vec<u8> {
+    framed(transport, |writer| writer.ping())
 }
 
-fn close_frame(reason: CloseReason) -> Vec<u8> {
+/// What a client is told last that has no close frame to read. Empty where nobody is told.
+pub(super) fn disconnect_push(transport: Transport, code: u16, reason: &str) -> Vec<u8> {
+    if reason.is_empty() {
+        return Vec::new();
+    }
+    let push = Push::Disconnect(EndReason {
+        code: code.into(),
+        text: reason,
+    });
+    framed(transport, |writer| writer.push("", &push))
+}
+
+pub(super) fn close_frame(reason: CloseReason) -> Vec<u8> {
     if reason != CloseReason::Drain {
         return websocket::close_frame(reason);
     }
@@ -90,17 +113,30 @@ impl<R: Reactor> Shard<R> {
 
     /// Text or binary, it does not matter: the format was agreed to.
     fn centrifuge_message(&mut self, key: Key, _kind: Kind, message: &[u8], now: Now) {
+        self.handle_message_of(key, message, now);
+    }
+
+    /// A message of a client with a session, however it came: its connect request if it sends no commands, otherwise commands.
+    pub(crate) fn handle_message_of(&mut self, key: Key, message: &[u8], now: Now) {
         if !self.traces.is_empty() {
             self.trace_said(key.index, message, now);
         }
-        self.handle_commands(key, message, now);
+        if self
+            .hub
+            .connection(key.index)
+            .transport()
+            .is_unidirectional()
+        {
+            self.handle_connect_request(key, message, now);
+        } else {
+            self.handle_commands(key, message, now);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Transport, ping_frame, transport_of};
-    use myriad_wire::centrifuge::Encoding as Format;
 
     #[test]
     fn the_subprotocol_chooses_before_the_query() {
@@ -128,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_ping_is_an_empty_reply() {
-        assert_eq!(ping_frame(Format::Json), [0x81, 2, b'{', b'}']);
-        assert_eq!(ping_frame(Format::Protobuf), [0x82, 1, 0]);
+        assert_eq!(ping_frame(Transport::CentrifugeJson), [0x81, 2, b'{', b'}']);
+        assert_eq!(ping_frame(Transport::CentrifugeProtobuf), [0x82, 1, 0]);
     }
 }

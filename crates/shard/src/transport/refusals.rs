@@ -8,7 +8,7 @@ use myriad_hub::{CloseReason, Now};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::handshake::Refusal;
-use myriad_wire::http::{HeadError, OriginRefused, QueryError, write_response};
+use myriad_wire::http::{BodyError, HeadError, OriginRefused, QueryError, write_response};
 use myriad_wire::peer::ProxyHeaderError;
 
 /// Seconds a client is asked to stay away when there is no room.
@@ -36,6 +36,17 @@ impl Refused {
         }
     }
 
+    /// The path takes other methods than this one.
+    pub(super) fn method(allowed: &'static str) -> Self {
+        let sentence = format!("The method is not allowed here: send {allowed}.");
+        Self::new(405, "method", sentence).with("allow", allowed)
+    }
+
+    fn with(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
     fn unavailable(label: &'static str, reason: CloseReason, sentence: &str) -> Self {
         Self {
             headers: vec![("retry-after", RETRY_AFTER_S)],
@@ -50,6 +61,14 @@ impl Refused {
         Self {
             reason: CloseReason::HandshakeTimeout,
             ..Self::new(408, "handshake_timeout", sentence)
+        }
+    }
+
+    pub(crate) fn body_timeout() -> Self {
+        let sentence = "The body did not come in time: send it whole right behind the head, and check that Content-Length is right.";
+        Self {
+            sentence: sentence.into(),
+            ..Self::handshake_timeout()
         }
     }
 
@@ -109,6 +128,12 @@ impl Refused {
 
 impl From<HeadError> for Refused {
     fn from(error: HeadError) -> Self {
+        Self::new(error.status(), error.label(), error.sentence())
+    }
+}
+
+impl From<BodyError> for Refused {
+    fn from(error: BodyError) -> Self {
         Self::new(error.status(), error.label(), error.sentence())
     }
 }

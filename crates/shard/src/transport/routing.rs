@@ -1,30 +1,36 @@
 //! The request head: which transport it asks for, or what is wrong with it. Changes `inputs`, `peers` and `hub`.
 
 use super::centrifuge;
+use super::over_http::{HttpPath, connect_parameter};
 use super::refusals::Refused;
-use crate::input::Input;
+use crate::input::{Input, PartialRequest};
 use crate::limits::Limit;
 use crate::marks::{Happening, hit};
 use crate::mesh::Mesh;
+use crate::settings::Transports;
 use crate::shard::Shard;
-use myriad_hub::{Compression, Headers, Namespaces, Now, Transport};
+use myriad_hub::{Compression, Headers, Namespaces, Now, Phase, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::deflate::Window;
 use myriad_wire::handshake::{asks_for_websocket, check_upgrade};
 use myriad_wire::http::{
-    HeadLimits, RequestHead, check_origin, check_request, parse_request, query_pairs,
+    HeadLimits, RequestBody, RequestHead, check_origin, check_request, parse_request, query_pairs,
 };
 use std::sync::Arc;
+
+/// Where commands of clients come whose connection takes replies only.
+pub const EMULATION: &str = "/emulation";
 
 /// Characters of a path that an answer repeats.
 const SHOWN_PATH_CHARS: usize = 100;
 
-/// Where streams are.
+/// Where streams over WebSocket are.
 enum Path {
     Raw,
     Echo,
     Centrifuge,
+    UniWebSocket,
 }
 
 /// Which requests are for shards; all others are for the control plane.
@@ -37,6 +43,10 @@ pub struct ShardRequests {
     ///
     /// [`Settings::echo`]: crate::Settings::echo
     pub echo: bool,
+    /// Transports beside WebSocket: [`Settings::transports`].
+    ///
+    /// [`Settings::transports`]: crate::Settings::transports
+    pub transports: Transports,
 }
 
 impl ShardRequests {
@@ -45,7 +55,7 @@ impl ShardRequests {
     /// That is any request to the path of a stream, and any wish for a WebSocket: the control plane has no answer for one.
     #[must_use]
     pub fn contain(self, head: &RequestHead<'_>) -> bool {
-        self.path(head).is_some() || asks_for_websocket(head)
+        self.path(head).is_some() || self.http_path(head).is_some() || asks_for_websocket(head)
     }
 
     /// The stream that it asks for, if it is one's path.
@@ -54,26 +64,56 @@ impl ShardRequests {
             "/raw" => Some(Path::Raw),
             "/echo" if self.echo => Some(Path::Echo),
             "/connection/websocket" => Some(Path::Centrifuge),
+            "/connection/uni_websocket" if self.transports.uni_websocket => {
+                Some(Path::UniWebSocket)
+            }
             _ => None,
         }
+    }
+
+    /// The path whose answers go on, if it asks for one. What a browser asks before (`OPTIONS`) is for the control plane.
+    fn http_path(self, head: &RequestHead<'_>) -> Option<HttpPath> {
+        let path = HttpPath::at(head.path(), self.transports);
+        path.filter(|_| head.method() != "OPTIONS")
+    }
+
+    /// Whether the control plane answers it for clients, also where the API has an address of its own.
+    fn leave_to_clients_plane(self, head: &RequestHead<'_>) -> bool {
+        head.path() == EMULATION && self.transports.emulates()
+            || HttpPath::at(head.path(), self.transports).is_some()
     }
 }
 
 /// What a request head asks for.
-enum Route {
-    Stream {
-        transport: Transport,
-        /// What to subscribe to; none on a transport without publications.
-        channels: Option<Vec<String>>,
-        response: Vec<u8>,
-        /// What was agreed to of compression.
-        window: Option<Window>,
-        /// The user whom a trusted proxy names; only on transports with sessions.
-        user: Option<Arc<str>>,
-        /// Headers that the application is sent.
-        headers: Option<Headers>,
-    },
+pub(super) enum Route {
+    Stream(Box<Stream>),
     ControlPlane,
+}
+
+/// A stream that a request asks for and may have.
+pub(super) struct Stream {
+    pub(super) transport: Transport,
+    pub(super) opening: Opening,
+    /// The head of the answer, and what stands before the first message.
+    pub(super) response: Vec<u8>,
+    /// What was agreed to of compression.
+    pub(super) window: Option<Window>,
+    /// The user whom a trusted proxy names; only on transports with sessions.
+    pub(super) user: Option<Arc<str>>,
+    /// Headers that the application is sent.
+    pub(super) headers: Option<Headers>,
+}
+
+/// How a stream begins.
+pub(super) enum Opening {
+    /// With subscriptions to these channels.
+    Channels(Vec<String>),
+    /// With the answer. The client says what it wants on its connection.
+    Answer,
+    /// With this message of the client, which its request has in the query.
+    Message(Vec<u8>),
+    /// With a message of the client in the body of the request.
+    Body(RequestBody),
 }
 
 impl<R: Reactor> Shard<R> {
@@ -84,6 +124,10 @@ impl<R: Reactor> Shard<R> {
                 hit!(HeadInPieces);
                 head.extend_from_slice(bytes);
                 self.handle_request(key, &mut head, now);
+            }
+            Input::Body(partial) => {
+                hit!(BodyInPieces);
+                self.handle_body(key, partial, bytes, now);
             }
             _ => self.handle_request(key, bytes, now),
         }
@@ -107,31 +151,54 @@ impl<R: Reactor> Shard<R> {
             Err(error) => return self.refuse(key, error.into(), now),
         };
         match route {
-            Ok(Route::Stream {
-                transport,
-                channels,
-                response,
-                window,
-                user,
-                headers,
-            }) => {
-                let connection = self.hub.connection_mut(key.index);
-                connection.set_transport(transport);
-                connection.set_window(window);
-                if transport.has_sessions() {
-                    self.hub.open_session(key.index, user);
-                    if headers.is_some() {
-                        self.hub.session_mut(key.index).details_mut().headers = headers;
-                    }
-                }
-                let early = &mut bytes[head_bytes..];
-                match channels {
-                    Some(channels) => self.join(key, response, &channels, early, now),
-                    None => self.admit(key, response, early, now),
-                }
+            Ok(Route::Stream(stream)) => {
+                self.begin_stream(key, *stream, &mut bytes[head_bytes..], now);
             }
             Ok(Route::ControlPlane) => self.begin_handover(key, bytes, now),
             Err(refused) => self.refuse(key, refused, now),
+        }
+    }
+
+    /// Begins a stream. `early` is what came behind the head.
+    fn begin_stream(&mut self, key: Key, stream: Stream, early: &mut [u8], now: Now) {
+        let connection = self.hub.connection_mut(key.index);
+        connection.set_transport(stream.transport);
+        connection.set_window(stream.window);
+        if stream.transport.has_sessions() {
+            self.hub.open_session(key.index, stream.user);
+            if stream.headers.is_some() {
+                self.hub.session_mut(key.index).details_mut().headers = stream.headers;
+            }
+        }
+        match stream.opening {
+            Opening::Channels(channels) => self.join(key, stream.response, &channels, early, now),
+            Opening::Answer => self.admit(key, stream.response, early, now),
+            Opening::Message(message) => {
+                self.admit_with(key, stream.response, &message, early, now);
+            }
+            Opening::Body(body) => {
+                let response = stream.response.into();
+                let partial = Box::new(PartialRequest { body, response });
+                self.handle_body(key, partial, early, now);
+            }
+        }
+    }
+
+    /// Opens a connection whose first message has come with its request.
+    pub(super) fn admit_with(
+        &mut self,
+        key: Key,
+        response: Vec<u8>,
+        message: &[u8],
+        early: &mut [u8],
+        now: Now,
+    ) {
+        self.admit(key, response, &mut [], now);
+        if self.hub.connection(key.index).phase == Phase::Open {
+            self.handle_message_of(key, message, now);
+        }
+        if !early.is_empty() && self.hub.connection(key.index).phase == Phase::Open {
+            self.handle_input(key, early, now);
         }
     }
 
@@ -148,9 +215,15 @@ impl<R: Reactor> Shard<R> {
         check_request(head)?;
         let for_shards = ShardRequests {
             echo: self.settings.echo,
+            transports: self.settings.transports,
         };
-        if !for_shards.contain(head) && self.settings.hands_over {
+        if !for_shards.contain(head)
+            && (self.settings.hands_over || for_shards.leave_to_clients_plane(head))
+        {
             return Ok(Route::ControlPlane);
+        }
+        if let Some(path) = for_shards.http_path(head) {
+            return self.route_over_http(key, head, path, now);
         }
         let Some(path) = for_shards.path(head) else {
             return Err(self.no_stream(head));
@@ -161,28 +234,21 @@ impl<R: Reactor> Shard<R> {
             Path::Raw => (Transport::Raw, None),
             Path::Echo => (Transport::Echo, None),
             Path::Centrifuge => centrifuge::transport_of(upgrade.protocols(), query),
+            Path::UniWebSocket => (Transport::UniWebSocket, None),
         };
-        if let Some(allowed) = &self.settings.allowed_origins {
-            check_origin(head.headers("origin"), head.header("host"), allowed)?;
-        }
-        if self.admission.drain.is_some() {
-            return Err(Refused::draining());
-        }
-        self.check_admission(key)?;
+        self.check_visitor(key, head)?;
         // A client with a session says who it is by its first command.
         if !self.settings.anonymous && !transport.has_sessions() {
             return Err(Refused::anonymous());
         }
-        let channels = match transport {
-            Transport::Raw => Some(self.channels_of(query)?),
-            _ => None,
+        let opening = match transport {
+            Transport::Raw => Opening::Channels(self.channels_of(query)?),
+            Transport::UniWebSocket => match connect_parameter(query)? {
+                Some(request) => Opening::Message(request),
+                None => Opening::Answer,
+            },
+            _ => Opening::Answer,
         };
-        let user_header = self.settings.client.user_id_http_header.as_deref();
-        let user = user_header
-            .filter(|_| transport.has_sessions())
-            .and_then(|name| head.header(name))
-            .and_then(|value| str::from_utf8(value).ok())
-            .filter(|user| !user.is_empty());
         let deflate = match self.settings.compression {
             Compression::Off => None,
             Compression::Shared => upgrade.deflate(),
@@ -191,18 +257,41 @@ impl<R: Reactor> Shard<R> {
         self.take_connection(now)?;
         let mut response = Vec::with_capacity(256);
         upgrade.write_response(subprotocol, deflate.as_ref(), &mut response);
-        Ok(Route::Stream {
+        Ok(Route::Stream(Box::new(Stream {
             transport,
-            channels,
+            opening,
             response,
             window: deflate.map(|deflate| deflate.window()),
-            user: user.map(Into::into),
+            user: self.user_of(head, transport),
             headers: self.headers_of(head, transport),
-        })
+        })))
+    }
+
+    /// Whether a visitor may have a stream at all, whatever it asks for.
+    pub(super) fn check_visitor(&self, key: Key, head: &RequestHead<'_>) -> Result<(), Refused> {
+        if let Some(allowed) = &self.settings.allowed_origins {
+            check_origin(head.headers("origin"), head.header("host"), allowed)?;
+        }
+        if self.admission.drain.is_some() {
+            return Err(Refused::draining());
+        }
+        self.check_admission(key)
+    }
+
+    /// The user whom a trusted proxy names in a header.
+    pub(super) fn user_of(&self, head: &RequestHead<'_>, transport: Transport) -> Option<Arc<str>> {
+        let name = self.settings.client.user_id_http_header.as_deref();
+        let value = head.header(name.filter(|_| transport.has_sessions())?)?;
+        let user = str::from_utf8(value).ok()?;
+        (!user.is_empty()).then(|| user.into())
     }
 
     /// Those of a request's headers that the application is to be sent. The first of a name counts.
-    fn headers_of(&self, head: &RequestHead<'_>, transport: Transport) -> Option<Headers> {
+    pub(super) fn headers_of(
+        &self,
+        head: &RequestHead<'_>,
+        transport: Transport,
+    ) -> Option<Headers> {
         let wanted = &self.settings.access.headers;
         if wanted.is_empty() || !transport.has_sessions() {
             return None;
@@ -227,7 +316,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Counts a client that connects against the rate of all.
-    fn take_connection(&self, now: Now) -> Result<(), Refused> {
+    pub(super) fn take_connection(&self, now: Now) -> Result<(), Refused> {
         match self.settings.limits.connection_rate {
             Some(limit) if !self.mesh.tallies().take_connection(limit, now) => {
                 self.metrics().count_limited(Limit::ConnectionRate);

@@ -15,6 +15,8 @@ mod deliveries;
 mod node;
 mod orders;
 mod sessions;
+mod streams;
+mod unidirectional;
 
 use myriad_shard::{
     ChannelOptions, ClientOptions, CloseReason, Namespaces, Payload, PersonalChannel,

@@ -5,7 +5,7 @@ use myriad_shard::{
     Access, Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Deed, Epoch,
     ErrorCode, HandOver, HandedBack, InquiryAnswer, Mesh, Metrics, Namespaces, NotPublished, Now,
     Order, OrderDone, Origin, Payload, Position, ProcessLimits, PublishRefused, RequestId,
-    Settings, Shard, Turn, TurnedAway, Whose,
+    Settings, Shard, Transports, Turn, TurnedAway, Whose,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -29,6 +29,7 @@ pub(crate) struct Options {
     pub(crate) hands_over: bool,
     pub(crate) ping_interval: Duration,
     pub(crate) pong_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
     pub(crate) handshake_timeout: Duration,
     pub(crate) subscriptions_max: u32,
     pub(crate) namespaces: Namespaces,
@@ -53,6 +54,7 @@ impl Default for Options {
             hands_over: true,
             ping_interval: Duration::ZERO,
             pong_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::ZERO,
             handshake_timeout: Duration::from_secs(10),
             subscriptions_max: 128,
             namespaces: Namespaces::development(),
@@ -142,6 +144,7 @@ impl Node {
         }
         let settings = Settings {
             echo: true,
+            transports: Transports::ALL,
             anonymous: options.anonymous,
             access: options.access,
             hands_over: options.hands_over,
@@ -155,6 +158,7 @@ impl Node {
             ask_timeout: options.ask_timeout,
             refresh_grace: options.refresh_grace,
             slice_max: options.slice_max,
+            idle_timeout: options.idle_timeout,
             ..Settings::default()
         };
         let (sender, handed_over) = channel();
@@ -365,6 +369,7 @@ fn mesh_of(options: &Options, wakers: &[Waker], answering: &Arc<OnceLock<Mesh>>)
         connections_max: options.connections_max,
         buffered_bytes_max: options.buffered_bytes_max,
         asks_max: options.asks_max,
+        http_streams: true,
         ..ProcessLimits::default()
     };
     let (published, positions) = channel();

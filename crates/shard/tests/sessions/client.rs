@@ -3,9 +3,10 @@
 use crate::Counts;
 use crate::ledger::Ledger;
 use crate::plan::{CACHED, CHANNELS, KINDS, PATIENCE, Plan, TAG, has_history};
-use crate::socket::{Event, Socket};
+use crate::socket::{Event, Socket, Way};
 use crate::subscription::{ELSEWHERE, LeftOut, Subscription, check_recovery};
 use myriad_reactor::sim::{Prng, SimNet};
+use myriad_shard::Mesh;
 use myriad_wire::centrifuge::Encoding;
 use myriad_wire::centrifuge::client::{
     CommandWriter, Outcome, Recovery, ServerEvent, ServerMessage, ServerMessages, Subscribed,
@@ -32,6 +33,9 @@ enum Asked {
 pub(crate) struct Client {
     id: usize,
     encoding: Encoding,
+    way: Way,
+    /// The names of node and session, where messages go apart.
+    address: Option<(String, String)>,
     pub(crate) socket: Option<Socket>,
     /// Counts its connections.
     connection: u64,
@@ -54,9 +58,16 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(id: usize, prng: &mut Prng) -> Self {
+        let encoding = *prng.pick(&[Encoding::Json, Encoding::Protobuf]);
+        let way = match encoding {
+            Encoding::Json => *prng.pick(&[Way::WebSocket, Way::HttpStream, Way::Sse]),
+            Encoding::Protobuf => *prng.pick(&[Way::WebSocket, Way::HttpStream]),
+        };
         Self {
             id,
-            encoding: *prng.pick(&[Encoding::Json, Encoding::Protobuf]),
+            encoding,
+            way,
+            address: None,
             socket: None,
             connection: 0,
             name: String::new(),
@@ -114,8 +125,9 @@ impl Client {
     }
 
     fn open(&mut self, net: &SimNet) {
-        self.socket = Some(Socket::open(net, self.encoding));
+        self.socket = Some(Socket::open(net, self.encoding, self.way));
         self.connection += 1;
+        self.address = None;
         self.has_sent_nonsense = false;
         self.was_stalled = false;
         let id = self.command(Asked::Connect);
@@ -242,6 +254,18 @@ impl Client {
         self.subscriptions.clear();
     }
 
+    /// Takes messages that go in requests of their own to the server.
+    pub(crate) fn send_apart(&self, mesh: &Mesh, counts: &mut Counts) {
+        let (Some(socket), Some((node, session))) = (&self.socket, &self.address) else {
+            return;
+        };
+        for message in socket.take_apart() {
+            let taken = mesh.emulate(node, session, &message);
+            taken.expect("there is room");
+            *counts.entry("commands come apart").or_default() += 1;
+        }
+    }
+
     // What it sees.
 
     /// Reads what has come; true if anything did.
@@ -260,7 +284,12 @@ impl Client {
         let end = socket.end(net);
         for event in events {
             match event {
-                Event::Message(message) => self.read(net, plan, ledger, counts, &message),
+                Event::Message(message) => {
+                    self.read(net, plan, ledger, counts, &message);
+                    if self.socket.is_none() {
+                        return true;
+                    }
+                }
                 Event::Close(code) => {
                     self.check_close(code, plan, counts);
                     self.leave(net, false);
@@ -329,6 +358,15 @@ impl Client {
                         }
                     }
                 }
+                ServerMessage::Push {
+                    event: ServerEvent::Disconnected(end),
+                    ..
+                } => {
+                    assert_ne!(self.way, Way::WebSocket, "it has close frames");
+                    let code = u16::try_from(end.code).expect("a code");
+                    self.check_close(code, plan, counts);
+                    return self.leave(net, false);
+                }
                 ServerMessage::Push { channel, event, .. } => {
                     let channel = CHANNELS.iter().position(|one| *one == channel);
                     let channel = channel.expect("one of ours");
@@ -352,6 +390,9 @@ impl Client {
     ) {
         match (asked, outcome) {
             (Asked::Connect, Outcome::Connected(connected)) => {
+                assert_eq!(connected.session.is_empty(), self.way == Way::WebSocket);
+                let names = (connected.node.into_owned(), connected.session.into_owned());
+                self.address = Some(names).filter(|_| self.way != Way::WebSocket);
                 self.name = connected.client.into_owned();
                 self.is_connected = true;
             }

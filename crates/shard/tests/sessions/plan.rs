@@ -2,7 +2,7 @@
 
 use myriad_hub::{ChannelOptions, ClientOptions, Namespaces, RecoveryMode, Right, SlowConsumer};
 use myriad_reactor::sim::{Faults, Prng};
-use myriad_shard::{Compression, NoticeSettings, Settings};
+use myriad_shard::{Compression, NoticeSettings, Settings, Transports};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +83,7 @@ impl Plan {
                 anonymous: true,
                 client,
                 compression: Compression::Off,
+                transports: Transports::ALL,
                 namespaces: Arc::new(Namespaces::new(ChannelOptions::default(), namespaces)),
                 ping_interval,
                 pong_timeout,

@@ -1,7 +1,17 @@
-//! A client's WebSocket over the simulated network.
+//! A client's connection over the simulated network: a WebSocket, or a response over HTTP that goes on.
 
 use myriad_reactor::sim::{PeerEnd, PeerId, SimNet};
 use myriad_wire::centrifuge::Encoding;
+use myriad_wire::http::ChunkedBody;
+use std::cell::RefCell;
+
+/// How a client's messages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    WebSocket,
+    HttpStream,
+    Sse,
+}
 
 /// What came.
 #[derive(Debug)]
@@ -14,14 +24,41 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct Socket {
     peer: PeerId,
+    encoding: Encoding,
+    way: Way,
     received: Vec<u8>,
     is_upgraded: bool,
     pub(crate) is_stalled: bool,
+    /// Over HTTP: whether the first message was sent, which is the request's body.
+    has_sent: RefCell<bool>,
+    /// Over HTTP: messages that go in requests of their own.
+    apart: RefCell<Vec<Vec<u8>>>,
+    chunks: ChunkedBody,
+    /// Data of chunks that is no whole message yet.
+    data: Vec<u8>,
 }
 
 impl Socket {
-    pub(crate) fn open(net: &SimNet, encoding: Encoding) -> Self {
+    pub(crate) fn open(net: &SimNet, encoding: Encoding, way: Way) -> Self {
         let peer = net.connect();
+        if way == Way::WebSocket {
+            Self::upgrade(net, peer, encoding);
+        }
+        Self {
+            peer,
+            encoding,
+            way,
+            received: Vec::new(),
+            is_upgraded: false,
+            is_stalled: false,
+            has_sent: RefCell::new(false),
+            apart: RefCell::default(),
+            chunks: ChunkedBody::default(),
+            data: Vec::new(),
+        }
+    }
+
+    fn upgrade(net: &SimNet, peer: PeerId, encoding: Encoding) {
         let query = match encoding {
             Encoding::Json => "",
             Encoding::Protobuf => "?cf_protocol=protobuf",
@@ -30,16 +67,42 @@ impl Socket {
             "GET /connection/websocket{query} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
         );
         net.write(peer, request.as_bytes());
-        Self {
-            peer,
-            received: Vec::new(),
-            is_upgraded: false,
-            is_stalled: false,
+    }
+
+    /// Sends the first message as the body of the request, and keeps the others until somebody takes them to the server. A part of
+    /// a request never arrives as commands.
+    fn send_over_http(&self, net: &SimNet, encoding: Encoding, message: &[u8], bytes: usize) {
+        if self.has_sent.replace(true) {
+            if bytes >= message.len() {
+                self.apart.borrow_mut().push(message.to_vec());
+            }
+            return;
         }
+        let path = match self.way {
+            Way::Sse => "sse",
+            Way::HttpStream | Way::WebSocket => "http_stream",
+        };
+        let content_type = match encoding {
+            Encoding::Json => "application/json",
+            Encoding::Protobuf => "application/octet-stream",
+        };
+        let length = message.len();
+        let head = format!(
+            "POST /connection/{path} HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        net.write(self.peer, &[head.as_bytes(), message].concat());
+    }
+
+    /// The messages that go in requests of their own.
+    pub(crate) fn take_apart(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.apart.borrow_mut())
     }
 
     /// Sends a message in a masked frame, or only its first `bytes`.
     pub(crate) fn send(&self, net: &SimNet, encoding: Encoding, message: &[u8], bytes: usize) {
+        if self.way != Way::WebSocket {
+            return self.send_over_http(net, encoding, message, bytes);
+        }
         let opcode = match encoding {
             Encoding::Json => 0x81,
             Encoding::Protobuf => 0x82,
@@ -73,15 +136,69 @@ impl Socket {
             let Some(end) = head else {
                 return !bytes.is_empty();
             };
-            assert!(self.received.starts_with(b"HTTP/1.1 101 "), "upgraded");
+            let status = self.received.get(9..12).map(<[u8]>::to_vec);
+            match (self.way, status.as_deref()) {
+                (Way::WebSocket, Some(b"101")) | (Way::HttpStream | Way::Sse, Some(b"200")) => {}
+                // Time may leap while the body is under way.
+                (Way::HttpStream | Way::Sse, Some(b"408")) => {
+                    events.push(Event::Close(408));
+                    return true;
+                }
+                (way, status) => panic!("{way:?} is answered {status:?}"),
+            }
             self.received.drain(..end + 4);
             self.is_upgraded = true;
+        }
+        if self.way != Way::WebSocket {
+            self.read_chunks(events);
+            return !bytes.is_empty();
         }
         while let Some((event, length)) = next_frame(&self.received) {
             self.received.drain(..length);
             events.push(event);
         }
         !bytes.is_empty()
+    }
+
+    /// Takes messages out of the chunks that have come.
+    fn read_chunks(&mut self, events: &mut Vec<Event>) {
+        let received = std::mem::take(&mut self.received);
+        let taken = self.chunks.decode(&received, &mut self.data, usize::MAX);
+        let taken = taken.expect("chunks").expect("without a limit");
+        assert_eq!(taken, received.len(), "nothing comes behind the last chunk");
+        while let Some((message, length)) = self.next_message() {
+            self.data.drain(..length);
+            if !message.is_empty() {
+                events.push(Event::Message(message));
+            }
+        }
+        assert!(
+            !self.chunks.is_done() || self.data.is_empty(),
+            "messages come whole"
+        );
+    }
+
+    /// The first whole message and its length, with what stands behind it.
+    fn next_message(&self) -> Option<(Vec<u8>, usize)> {
+        if self.encoding == Encoding::Protobuf {
+            // Protobuf: its length, then as many bytes.
+            let mut length = 0;
+            for (index, byte) in self.data.iter().enumerate() {
+                length |= usize::from(byte & 0x7f) << (7 * index);
+                if byte & 0x80 == 0 {
+                    let end = index + 1 + length;
+                    return Some((self.data.get(..end)?.to_vec(), end));
+                }
+            }
+            return None;
+        }
+        let end = self.data.iter().position(|byte| *byte == b'\n')?;
+        let line = self.data[..end].trim_ascii_end();
+        let line = match self.way {
+            Way::Sse if !line.is_empty() => line.strip_prefix(b"data: ").expect("data"),
+            _ => line,
+        };
+        Some((line.to_vec(), end + 1))
     }
 
     pub(crate) fn end(&self, net: &SimNet) -> Option<PeerEnd> {

@@ -99,6 +99,7 @@ impl World {
             (0..plan.shards).map(|_| Waker::silent()).collect(),
             ProcessLimits {
                 compression: plan.settings.compression,
+                http_streams: true,
                 ..ProcessLimits::default()
             },
             Epoch::new(seed),
@@ -145,6 +146,7 @@ impl World {
                 let index = self.prng.below(self.clients.len());
                 let client = &mut self.clients[index];
                 client.act(&self.net, &self.plan, &mut self.ledger, &mut self.prng);
+                client.send_apart(&self.mesh, &mut self.counts);
             }
             280..=299 => {
                 let ms = *self.prng.pick(&[1, 30, 60, 300, 2_000]);
@@ -197,6 +199,7 @@ impl World {
         let mut is_moving = false;
         for client in &mut self.clients {
             is_moving |= client.receive(&self.net, &self.plan, &mut self.ledger, &mut self.counts);
+            client.send_apart(&self.mesh, &mut self.counts);
         }
         is_moving
     }
@@ -261,6 +264,7 @@ impl World {
         if let Some(asker) = asker {
             self.clients[asker].ask_presence(&self.net, channel);
             self.clients[asker].publish_in_quiet(&self.net, channel, &mut self.ledger);
+            self.clients[asker].send_apart(&self.mesh, &mut self.counts);
             self.settle();
             self.clients[asker].end_quiet();
             if self.clients[asker].is_connected {
@@ -322,6 +326,7 @@ impl World {
         assert!(self.net.leaked().is_empty());
         let limits = ProcessLimits {
             compression: self.plan.settings.compression,
+            http_streams: true,
             ..ProcessLimits::default()
         };
         assert_eq!(self.mesh.available(), limits, "all was given back");

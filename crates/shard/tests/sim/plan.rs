@@ -2,7 +2,7 @@
 
 use crate::ledger::CHANNELS;
 use myriad_reactor::sim::{Faults, Prng};
-use myriad_shard::{Compression, NoticeSettings, ProcessLimits, Settings};
+use myriad_shard::{Compression, NoticeSettings, ProcessLimits, Settings, Transports};
 use std::time::Duration;
 
 /// How time passes.
@@ -197,6 +197,7 @@ fn settings(prng: &mut Prng) -> Settings {
             clients: true,
             vacated_delay: Some(*prng.pick(&[Duration::ZERO, ms(100), ms(3_000)])),
         },
+        transports: Transports::ALL,
         ..Settings::default()
     }
 }

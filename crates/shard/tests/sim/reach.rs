@@ -15,9 +15,15 @@ const RARE: [&str; 6] = [
     "a connection over its budget keeps the unsent tail of a frame",
 ];
 
+/// What needs a response that goes on, which these peers do not ask for: `tests/sessions` and `tests/real` do.
+const ELSEWHERE: [&str; 2] = [
+    "close: ConnectFailed",
+    "something comes behind a request whose answer goes on",
+];
+
 /// What clients may read as the status of an answer.
-const STATUSES: [u16; 13] = [
-    101, 200, 400, 401, 403, 404, 405, 408, 426, 431, 501, 503, 505,
+const STATUSES: [u16; 14] = [
+    101, 200, 400, 401, 403, 404, 405, 408, 413, 426, 431, 501, 503, 505,
 ];
 /// What a close frame may say: nothing, our reasons, and the codes that clients have sent.
 const CODES: [u16; 11] = [
@@ -79,8 +85,12 @@ impl Reach {
 
     /// How many there are to see, and those that were not.
     pub(crate) fn missed(&self) -> (usize, Vec<&str>) {
-        let missed = self.0.iter().filter(|(_, count)| **count == 0);
-        (self.0.len(), missed.map(|(what, _)| &**what).collect())
+        let here = self
+            .0
+            .iter()
+            .filter(|(what, _)| !ELSEWHERE.contains(&what.as_str()));
+        let missed = here.clone().filter(|(_, count)| **count == 0);
+        (here.count(), missed.map(|(what, _)| &**what).collect())
     }
 
     /// Asserts that as many seeds as CI runs have seen everything that is not known to be rare.

@@ -32,11 +32,9 @@ pub(crate) struct BadRequest {
 
 /// One of the ways to get a request wrong.
 pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
-    let early = |status, text: String| BadRequest {
-        bytes: text.into_bytes(),
-        status,
-        is_found_late: false,
-    };
+    if prng.one_in(10) {
+        return bad_body(prng);
+    }
     let late_with = |status, target: &str| BadRequest {
         bytes: handshake(target),
         status,
@@ -100,6 +98,28 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
             }
             late(&target)
         }
+    }
+}
+
+/// A request that is refused whatever room and rights there are.
+fn early(status: u16, text: String) -> BadRequest {
+    BadRequest {
+        bytes: text.into_bytes(),
+        status,
+        is_found_late: false,
+    }
+}
+
+/// A request for a response that goes on, whose body is not taken.
+fn bad_body(prng: &mut Prng) -> BadRequest {
+    let (status, length, body) = *prng.pick(&[(413, 1_u64 << 40, ""), (400, 7, "no JSON")]);
+    let head = format!(
+        "POST /connection/uni_http_stream HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+    );
+    BadRequest {
+        bytes: (head + body).into_bytes(),
+        status,
+        is_found_late: true,
     }
 }
 

@@ -33,6 +33,10 @@ message! {
         ping_s: 7 "ping" => u32,
         /// Whether pings have to be answered.
         pong: 8 "pong" => bool,
+        /// Names the session, where commands go apart from their connection.
+        session: 9 "session" => Cow<'a, str>,
+        /// Names the server, for the same.
+        node: 10 "node" => Cow<'a, str>,
     }
 
     /// The subscription that began.

@@ -1,6 +1,7 @@
 //! The client protocol of Centrifuge, version 2, in JSON and in protobuf.
 //!
 //! * [`Decoder`] turns a client's frame into [`Command`]s that borrow from it;
+//! * [`EmulationRequest`] has commands that come apart from their connection;
 //! * [`client`] is the other side: it writes commands and reads replies;
 //! * [`FrameWriter`] writes replies and pushes, [`make_delta`] and [`make_text_delta`] Fossil deltas;
 //! * [`Filter`] says which publications pass a client's tags filter;
@@ -12,6 +13,7 @@ pub mod client;
 mod codes;
 mod command;
 mod delta;
+mod emulation;
 mod error;
 mod filter;
 mod frame;
@@ -30,6 +32,7 @@ pub use command::{
     UnsubscribeRequest,
 };
 pub use delta::{Delta, apply_delta, make_delta, make_text_delta};
+pub use emulation::EmulationRequest;
 pub use error::CommandError;
 pub use filter::{Filter, FilterError};
 pub use json::{is_json, is_nested_too_deep, json_without_line_breaks};

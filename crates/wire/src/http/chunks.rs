@@ -147,6 +147,27 @@ impl ChunkedBody {
         Ok(None)
     }
 
+    /// As [`ChunkedBody::advance`], and appends the data to `out`. None once it would have more than `bytes_max` bytes: that is final,
+    /// as an error is.
+    ///
+    /// # Errors
+    /// The framing is broken. The error is final.
+    pub fn decode(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        bytes_max: usize,
+    ) -> Result<Option<usize>, ChunkError> {
+        let mut rest = bytes;
+        while let Some(data) = self.next_data(&mut rest)? {
+            if data.len() > bytes_max - out.len().min(bytes_max) {
+                return Ok(None);
+            }
+            out.extend_from_slice(data);
+        }
+        Ok(Some(bytes.len() - rest.len()))
+    }
+
     /// Whether the next byte begins a chunk. A fresh reader would read on from here in the same way, but for the limit of
     /// extensions.
     #[must_use]

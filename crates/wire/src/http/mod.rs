@@ -18,6 +18,7 @@ mod host;
 mod origin;
 mod query;
 mod reply;
+mod request_body;
 mod response_body;
 
 pub use body::BodyLength;
@@ -30,6 +31,7 @@ pub use host::Host;
 pub use origin::{OriginPattern, OriginPatternError, OriginRefused, check_origin};
 pub use query::{QueryError, query_pairs};
 pub use reply::{write_response, write_stream_head};
+pub use request_body::{BodyError, RequestBody};
 pub use response_body::{ResponseBody, ResponseLength};
 
 pub(crate) use headers::{is_token, list_has_token, list_tokens};

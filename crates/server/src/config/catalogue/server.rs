@@ -215,6 +215,11 @@ pub(in super::super) const SERVER: &[Group] = &[
         options: &[
             Described::table("channel", "What channels may do and keep."),
             Described::table("client", "What clients may do."),
+            Described::table("http_stream", "/connection/http_stream: the Centrifuge protocol in HTTP responses that go on; commands come to /emulation."),
+            Described::table("sse", "/connection/sse: the Centrifuge protocol as an event stream; commands come to /emulation."),
+            Described::table("uni_websocket", "/connection/uni_websocket: pushes over WebSocket, for clients without commands."),
+            Described::table("uni_sse", "/connection/uni_sse: pushes as an event stream, for clients without commands."),
+            Described::table("uni_http_stream", "/connection/uni_http_stream: pushes as lines of an HTTP response, for clients without commands."),
             Described::table("webhooks", "Who is told which channels are occupied and which clients are connected."),
             Described::table("rpc", "Methods of the application that clients may call."),
             Described::table(
@@ -225,3 +230,11 @@ pub(in super::super) const SERVER: &[Group] = &[
         ],
     },
 ];
+
+/// `[sse]`, `[http_stream]`, `[uni_websocket]`, `[uni_sse]` and `[uni_http_stream]`.
+pub(in super::super) const TRANSPORT: &[Group] = &[Group {
+    heading: "A transport beside WebSocket",
+    options: &[
+        Described::depends("enabled", Flag, "as dev", "true", "Whether it is served.").fixed(),
+    ],
+}];

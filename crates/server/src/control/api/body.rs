@@ -24,6 +24,8 @@ pub(in super::super) enum Limit {
     One,
     /// Of many commands.
     Many,
+    /// Of a client's commands: so many bytes.
+    Commands(usize),
 }
 
 impl Limit {
@@ -31,6 +33,7 @@ impl Limit {
         match self {
             Self::One => 1 << 20,
             Self::Many => 8 << 20,
+            Self::Commands(bytes) => bytes,
         }
     }
 
@@ -40,6 +43,7 @@ impl Limit {
             match self {
                 Self::One => "one method",
                 Self::Many => "many commands",
+                Self::Commands(_) => "a client",
             },
             self.bytes()
         ))

@@ -11,6 +11,7 @@ mod channels;
 mod connections;
 mod disconnect;
 mod fault;
+mod heard;
 mod history;
 mod info;
 mod json;

@@ -2,6 +2,7 @@
 
 use super::super::{Control, Stage};
 use super::fault::{Code, Fault};
+use super::heard::Heard;
 use super::method::{Request, Scope};
 use super::reply::Reply;
 use axum::body::Body;
@@ -11,7 +12,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures_util::stream;
-use myriad_shard::{ClientId, Noted, Now, Trace as Source, TraceEnd, Traced};
+use myriad_shard::{ClientId, Framing, Noted, Now, Trace as Source, TraceEnd, Traced};
 use myriad_wire::centrifuge::is_json;
 use myriad_wire::deflate::Inflater;
 use myriad_wire::ws::{Decoder, Event, Extension, Kind, Limits, Role};
@@ -176,6 +177,8 @@ struct Reader {
     decoder: Decoder,
     inflater: Inflater,
     message: Vec<u8>,
+    /// Instead of frames, where the connection has HTTP chunks.
+    heard: Option<Heard>,
 }
 
 impl Default for Reader {
@@ -184,6 +187,7 @@ impl Default for Reader {
             decoder: Decoder::with_extension(Role::Client, Extension::Deflate),
             inflater: Inflater::default(),
             message: Vec::new(),
+            heard: None,
         }
     }
 }
@@ -195,7 +199,25 @@ impl Reader {
             Traced::Closed(reason) => {
                 push(text, &json!({ "at_ms": at_ms, "closed": reason.label() }));
             }
-            Traced::Heard(mut bytes) => return self.read_frames(at_ms, &mut bytes, text),
+            Traced::Speaks(transport) => {
+                let is_chunked = transport.framing() != Framing::WebSocket;
+                self.heard = is_chunked.then(|| Heard::new(transport));
+            }
+            Traced::Heard(mut bytes) => match &mut self.heard {
+                None => return self.read_frames(at_ms, &mut bytes, text),
+                Some(heard) => {
+                    let bytes_max = usize::try_from(MESSAGE_BYTES_MAX).unwrap_or(usize::MAX);
+                    let read = heard.read(&bytes, bytes_max);
+                    let (messages, ended) = read.ok_or(Unreadable)?;
+                    for message in messages {
+                        push_messages(at_ms, "server", &message, text);
+                    }
+                    if ended {
+                        let end = json!({ "at_ms": at_ms, "from": "server", "frame": "end" });
+                        push(text, &end);
+                    }
+                }
+            },
         }
         Ok(())
     }
