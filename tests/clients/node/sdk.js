@@ -151,7 +151,7 @@ export class SdkSubscription {
 }
 
 // Events of an emitter, to wait for in their order.
-class Events {
+export class Events {
   #queues = new Map();
 
   constructor(emitter, names) {

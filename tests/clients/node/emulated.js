@@ -1,0 +1,119 @@
+// The SDK over HTTP: replies in a response that goes on, commands in requests of their own.
+
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import { Centrifuge as JsonCentrifuge } from 'centrifuge';
+import { Centrifuge as ProtobufCentrifuge } from 'centrifuge/build/protobuf';
+import { EventSource } from 'eventsource';
+import { Events, SdkSubscription } from './sdk.js';
+import { onBothDrivers } from './server.js';
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+const kinds = [
+  { transport: 'http_stream', Centrifuge: JsonCentrifuge, encode: (value) => value, decode: (data) => data },
+  {
+    transport: 'http_stream',
+    name: 'protobuf',
+    Centrifuge: ProtobufCentrifuge,
+    encode: (value) => encoder.encode(JSON.stringify(value)),
+    decode: (data) => JSON.parse(decoder.decode(data)),
+  },
+  { transport: 'sse', Centrifuge: JsonCentrifuge, encode: (value) => value, decode: (data) => data },
+];
+
+// A way to the server that a test can cut.
+class Wire {
+  #sockets = new Set();
+
+  static async to(address) {
+    const [host, port] = address.split(':');
+    const wire = new Wire();
+    wire.server = createServer((client) => {
+      const server = connect(Number(port), host);
+      for (const [socket, other] of [[client, server], [server, client]]) {
+        wire.#sockets.add(socket);
+        socket.pipe(other);
+        socket.on('error', () => {});
+        socket.on('close', () => {
+          wire.#sockets.delete(socket);
+          other.destroy();
+        });
+      }
+    });
+    wire.server.listen(0, '127.0.0.1');
+    await once(wire.server, 'listening');
+    wire.address = `127.0.0.1:${wire.server.address().port}`;
+    return wire;
+  }
+
+  cut() {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  end() {
+    this.server.close();
+    this.cut();
+  }
+}
+
+// One test on each driver for each kind of emulated client. `client(options)` makes one that has a way to the server of its own.
+export function emulated(name, flags, body) {
+  for (const kind of kinds) {
+    const title = `${kind.transport}${kind.name ? `, ${kind.name}` : ''}: ${name}`;
+    onBothDrivers(title, flags, async (server) => {
+      const clients = [];
+      const client = async (options) => {
+        clients.push(await EmulatedClient.open(server, kind, options));
+        return clients.at(-1);
+      };
+      try {
+        await body({ server, client, kind });
+      } finally {
+        for (const made of clients) made.end();
+      }
+    });
+  }
+}
+
+class EmulatedClient {
+  static async open(server, kind, options) {
+    const client = new EmulatedClient();
+    client.wire = await Wire.to(server.address);
+    client.encoding = kind;
+    const base = `http://${client.wire.address}`;
+    client.centrifuge = new kind.Centrifuge(
+      [{ transport: kind.transport, endpoint: `${base}/connection/${kind.transport}` }],
+      {
+        emulationEndpoint: `${base}/emulation`,
+        fetch,
+        readableStream: ReadableStream,
+        eventsource: EventSource,
+        minReconnectDelay: 1,
+        maxReconnectDelay: 50,
+        ...options,
+      },
+    );
+    client.events = new Events(client.centrifuge, ['connecting', 'connected', 'disconnected', 'error', 'publication']);
+    return client;
+  }
+
+  async connect() {
+    this.centrifuge.connect();
+    return this.events.next('connected');
+  }
+
+  async subscribe(channel, options) {
+    const sdk = this.centrifuge.newSubscription(channel, { minResubscribeDelay: 1, maxResubscribeDelay: 50, ...options });
+    const subscription = new SdkSubscription(sdk, this.encoding);
+    sdk.subscribe();
+    subscription.context = await subscription.events.next('subscribed');
+    return subscription;
+  }
+
+  end() {
+    this.centrifuge.disconnect();
+    this.wire.end();
+  }
+}
