@@ -11,6 +11,15 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
+/// A time, or a range of times: `30s`, `30s..90s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanRange {
+    /// The shortest.
+    pub min: Span,
+    /// The longest; not less than the shortest.
+    pub max: Span,
+}
+
 /// A number of bytes: a bare number, or one with `B`, `KB`, `MB`, `GB` (thousands) or `KiB`, `MiB`, `GiB` (1024s).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
@@ -56,6 +65,28 @@ impl FromStr for Span {
         })
     }
 }
+
+impl FromStr for SpanRange {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let (min, max) = text.split_once("..").unwrap_or((text, text));
+        let (min, max) = (min.trim().parse()?, max.trim().parse()?);
+        if min <= max {
+            return Ok(Self { min, max });
+        }
+        Err(QuantityError {
+            text: text.to_owned(),
+            column: 1,
+            problem: Problem::NoNumber,
+            expected: SPAN_RANGE,
+        })
+    }
+}
+
+/// What a [`SpanRange`] looks like.
+const SPAN_RANGE: &str =
+    "a time such as 30s, or a range with the shorter time first, such as 30s..90s";
 
 impl FromStr for Size {
     type Err = QuantityError;
@@ -108,6 +139,15 @@ impl fmt::Display for Span {
             }
         }
         write!(f, "{ms}")
+    }
+}
+
+impl fmt::Display for SpanRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.min == self.max {
+            return self.min.fmt(f);
+        }
+        write!(f, "{}..{}", self.min, self.max)
     }
 }
 
@@ -201,6 +241,16 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
+impl<'de> Deserialize<'de> for SpanRange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let visitor = QuantityVisitor {
+            examples: SPAN_RANGE,
+            from_integer: |_| None,
+        };
+        deserializer.deserialize_any(visitor)
+    }
+}
+
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let visitor = QuantityVisitor {
@@ -259,6 +309,22 @@ mod tests {
             assert_eq!(problem(text), Problem::NoNumber, "{text}");
         }
         assert_eq!(problem("1.0005s"), Problem::NotWhole);
+    }
+
+    #[test]
+    fn a_range_of_times_has_the_shorter_one_first() {
+        for (text, shown) in [
+            ("30s", "30s"),
+            ("30s..90s", "30s..90s"),
+            ("1s .. 1m", "1s..1m"),
+        ] {
+            let range: SpanRange = text.parse().unwrap();
+            assert_eq!(range.to_string(), shown);
+            assert_eq!(shown.parse(), Ok(range));
+        }
+        for text in ["90s..30s", "30s..", "..", "30..90s"] {
+            assert!(text.parse::<SpanRange>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! * [`centrifuge`] reads and writes the messages of the Centrifuge client protocol;
 //! * [`sse`] writes event streams, and [`event_stream`] reads them;
 //! * [`peer`] reads what proxies say of their clients;
+//! * [`reads`] reads requests for a channel as a Durable Stream, and writes their answers;
 //! * [`streams`] has words of the Durable Streams protocol.
 //!
 //! Nothing here reads a socket, a clock or a source of randomness. Bytes come in as slices, and masks and keys are
@@ -25,6 +26,7 @@ pub mod fuzzing;
 pub mod handshake;
 pub mod http;
 pub mod peer;
+pub mod reads;
 pub mod sse;
 pub mod streams;
 pub mod ws;

@@ -35,7 +35,7 @@ pub use request_body::{BodyError, RequestBody};
 pub use response_body::{ResponseBody, ResponseLength};
 
 pub(crate) use headers::{is_token, list_has_token, list_tokens};
-pub(crate) use reply::push_field;
+pub(crate) use reply::{push_field, write_status_line};
 
 /// Headers a head can hold at most, whatever [`HeadLimits::headers_max`] says: the size of its storage.
 pub const HEADERS_MAX: usize = 64;

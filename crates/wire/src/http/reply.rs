@@ -14,11 +14,7 @@ pub fn write_response(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)], 
     };
     let bodiless = matches!(status, 100..=199 | 204 | 304);
 
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(status.to_string().as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(reason_phrase(status).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    write_status_line(out, status);
     for (name, value) in headers {
         push_field(out, name, value);
     }
@@ -40,12 +36,20 @@ pub fn write_response(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)], 
 /// Appends the head of a response whose body comes in chunks (RFC 9112, section 7.1): status line, `headers`, and
 /// `transfer-encoding: chunked`. For clients of HTTP/1.1 only. Of values, as [`write_response`].
 pub fn write_stream_head(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)]) {
-    let line = format!("HTTP/1.1 {status} {}\r\n", reason_phrase(status));
-    out.extend_from_slice(line.as_bytes());
+    write_status_line(out, status);
     for (name, value) in headers {
         push_field(out, name, value);
     }
     push_field(out, "transfer-encoding", "chunked");
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a status line.
+pub(crate) fn write_status_line(out: &mut Vec<u8>, status: u16) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.to_string().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(reason_phrase(status).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
@@ -83,6 +87,7 @@ fn reason_phrase(status: u16) -> &'static str {
         406 => "Not Acceptable",
         408 => "Request Timeout",
         409 => "Conflict",
+        410 => "Gone",
         411 => "Length Required",
         413 => "Content Too Large",
         414 => "URI Too Long",
