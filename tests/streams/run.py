@@ -29,8 +29,6 @@ RUN_SECONDS_MAX = 10 * 60
 EXCLUDED = {
     r"^Fork - ": "forks are not supported: PUT with Stream-Forked-From is answered 501",
     r"^Reserved subscription APIs": "the suite itself leaves them out unless it is asked for them; ours are webhooks",
-    # Until shards serve live reads.
-    r"SSE|sse-|[Ll]ong-[Pp]oll|longpoll": "live reads are not served yet",
 }
 
 

@@ -2,8 +2,9 @@
 
 use crate::hub::Pace;
 use crate::marks::hit;
+use crate::streams::StreamSide;
 use crate::{Batch, Delivery, Epoch, SlowConsumer};
-use myriad_wheel::{Key, NONE};
+use myriad_wheel::{Key, NONE, Tick};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -224,6 +225,10 @@ pub(crate) struct Channel {
     /// Next member for the first delivery.
     pub(crate) cursor: usize,
     pub(crate) pace: Pace,
+    /// What is known of it as a stream, once somebody has read it as one.
+    pub(crate) stream: Option<Box<StreamSide>>,
+    /// Without members, it is kept until then.
+    pub(crate) lingers_until: Option<Tick>,
 }
 
 impl Default for Channel {
@@ -248,6 +253,8 @@ impl Channel {
             taken: Backlog::default(),
             cursor: 0,
             pace: Pace::default(),
+            stream: None,
+            lingers_until: None,
         }
     }
 
@@ -293,6 +300,14 @@ impl Channel {
         }
         self.backlog.add(&batch);
         self.deliveries.push_front(batch);
+    }
+
+    /// The epoch of a channel whose home has confirmed it.
+    pub(crate) fn epoch(&self) -> Epoch {
+        match self.membership {
+            Membership::Joined { epoch } => epoch,
+            Membership::Joining { .. } => unreachable!("its home has not confirmed it"),
+        }
     }
 
     pub(crate) fn has_members(&self) -> bool {

@@ -136,7 +136,9 @@ impl Hub {
             channel.tombstones
         );
         assert!(
-            !connections.is_empty() || !channel.deliveries.is_empty(),
+            !connections.is_empty()
+                || !channel.deliveries.is_empty()
+                || channel.lingers_until.is_some(),
             "an empty channel is removed"
         );
         assert!(channel.cursor <= channel.members.len().max(channel.observers.len()));

@@ -68,11 +68,13 @@ pub enum CloseReason {
     TooManyRequests,
     /// The connect request of a client without commands failed by no fault of its own.
     ConnectFailed,
+    /// Its request was answered, and it takes no other one.
+    Answered,
 }
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -102,6 +104,7 @@ impl CloseReason {
         Self::PermissionDenied,
         Self::TooManyRequests,
         Self::ConnectFailed,
+        Self::Answered,
     ];
 
     /// The value of the metric's `reason` label.
@@ -137,6 +140,7 @@ impl CloseReason {
             Self::PermissionDenied => "permission_denied",
             Self::TooManyRequests => "too_many_requests",
             Self::ConnectFailed => "connect_failed",
+            Self::Answered => "answered",
         }
     }
 
@@ -145,7 +149,9 @@ impl CloseReason {
     #[must_use]
     pub fn code(self) -> u16 {
         match self {
-            Self::Client | Self::Reset | Self::HandedOver | Self::Refused => CloseCode::NORMAL.0,
+            Self::Client | Self::Reset | Self::HandedOver | Self::Refused | Self::Answered => {
+                CloseCode::NORMAL.0
+            }
             Self::SlowConsumer => DisconnectCode::Slow.code(),
             Self::Overloaded | Self::Full => CloseCode::TRY_AGAIN.0,
             Self::Protocol => CloseCode::PROTOCOL_ERROR.0,
@@ -174,7 +180,7 @@ impl CloseReason {
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::Client | Self::Reset | Self::HandedOver | Self::Refused => "",
+            Self::Client | Self::Reset | Self::HandedOver | Self::Refused | Self::Answered => "",
             Self::SlowConsumer => {
                 "slow consumer: read faster, or subscribe to less; then reconnect"
             }

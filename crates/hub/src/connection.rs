@@ -1,6 +1,7 @@
 //! The record of one connection: what an idle client costs.
 
 use crate::encoding::{Encoding, Framing, Protocol};
+use crate::streams::Variant;
 use myriad_wheel::{NONE, Tick, Timed, Timer};
 use myriad_wire::deflate::Window;
 
@@ -46,11 +47,15 @@ pub enum Transport {
     UniSse,
     /// The same as lines of an HTTP response that goes on.
     UniHttpStream,
+    /// A request that reads a stream, and is held until something is there or its time is over.
+    LongPoll,
+    /// A stream as server-sent events.
+    Events,
 }
 
 impl Transport {
     /// In the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Http,
         Self::Raw,
         Self::Echo,
@@ -62,6 +67,8 @@ impl Transport {
         Self::UniWebSocket,
         Self::UniSse,
         Self::UniHttpStream,
+        Self::LongPoll,
+        Self::Events,
     ];
 
     /// What its clients read publications as; `None` where they get none, and so cannot subscribe.
@@ -78,6 +85,8 @@ impl Transport {
             Self::UniWebSocket | Self::UniSse | Self::UniHttpStream => {
                 Some(Protocol::CentrifugePush)
             }
+            Self::LongPoll => Some(Protocol::Answer),
+            Self::Events => Some(Protocol::Events),
             Self::Http | Self::Echo => None,
         }
     }
@@ -91,7 +100,9 @@ impl Transport {
             | Self::Echo
             | Self::CentrifugeJson
             | Self::CentrifugeProtobuf
-            | Self::UniWebSocket => Framing::WebSocket,
+            | Self::UniWebSocket
+            | Self::LongPoll
+            | Self::Events => Framing::WebSocket,
             Self::HttpStreamJson | Self::HttpStreamProtobuf | Self::UniHttpStream => Framing::Chunk,
             Self::Sse | Self::UniSse => Framing::Event,
         }
@@ -110,6 +121,8 @@ impl Transport {
             Self::UniWebSocket => "uni_websocket",
             Self::UniSse => "uni_sse",
             Self::UniHttpStream => "uni_http_stream",
+            Self::LongPoll => "long_poll",
+            Self::Events => "events",
         }
     }
 
@@ -126,6 +139,7 @@ impl Transport {
             Self::UniWebSocket => "/connection/uni_websocket",
             Self::UniSse => "/connection/uni_sse",
             Self::UniHttpStream => "/connection/uni_http_stream",
+            Self::LongPoll | Self::Events => "/v1/stream",
         }
     }
 
@@ -162,6 +176,12 @@ impl Transport {
         )
     }
 
+    /// Whether its clients read a stream: what they are given is HTTP, made for a whole channel.
+    #[must_use]
+    pub const fn reads_streams(self) -> bool {
+        matches!(self, Self::LongPoll | Self::Events)
+    }
+
     /// Whether its clients have a session: they say who they are, and what they want, by commands.
     #[must_use]
     pub const fn has_sessions(self) -> bool {
@@ -190,7 +210,8 @@ pub struct Connection {
     pub input: u32,
     /// Where it is in its life.
     pub phase: Phase,
-    /// Its transport in the low four bits; in the high four the window it takes compressed messages with, or 0.
+    /// Its transport in the low four bits. In the high four the window it takes compressed messages with, or 0; of a transport that
+    /// reads streams, how its answers differ.
     transport_and_window: u8,
     pub(crate) flags: u8,
     /// Channels whose home has not confirmed yet.
@@ -210,6 +231,9 @@ impl Connection {
     /// its queue.
     pub(crate) const IN_BATCH: u8 = 64;
     const SURPLUS: u8 = 128;
+    /// In the handshake: an earlier request was answered, and `ping_at` is when the next one must be whole. The same bit as
+    /// `AWAITS_PONG`, which is of open connections only.
+    pub(crate) const KEPT_ALIVE: u8 = Self::AWAITS_PONG;
 
     pub(crate) fn new(socket: u32, now: Tick) -> Self {
         Self {
@@ -234,7 +258,35 @@ impl Connection {
     /// The window it takes compressed messages with (RFC 7692); none where it takes none.
     #[must_use]
     pub fn window(&self) -> Option<Window> {
+        if self.transport().reads_streams() {
+            return None;
+        }
         Window::new(self.transport_and_window >> 4)
+    }
+
+    /// How the answers of a reader of a stream differ from those of others.
+    pub(crate) fn variant(&self) -> Variant {
+        debug_assert!(self.transport().reads_streams());
+        Variant::from_bits(self.transport_and_window >> 4)
+    }
+
+    /// Makes it a reader of a stream.
+    pub(crate) fn set_reader(&mut self, transport: Transport, variant: Variant) {
+        debug_assert!(transport.reads_streams());
+        self.transport_and_window = transport as u8 | variant.bits() << 4;
+    }
+
+    /// Makes it a connection without a transport again: its request was answered.
+    pub(crate) fn set_answered(&mut self) {
+        self.transport_and_window = Transport::Http as u8;
+        self.set(Self::KEPT_ALIVE, true);
+        self.phase = Phase::Handshake;
+    }
+
+    /// Whether an earlier request of it was answered, and the next one has not come whole.
+    #[must_use]
+    pub fn is_kept_alive(&self) -> bool {
+        self.phase == Phase::Handshake && self.is(Self::KEPT_ALIVE)
     }
 
     /// Sets what was negotiated of compression.
@@ -247,6 +299,9 @@ impl Connection {
     #[must_use]
     pub fn encoding(&self) -> Encoding {
         let transport = self.transport();
+        if transport.reads_streams() {
+            return Encoding::of_reader(transport, self.variant());
+        }
         debug_assert!(transport.protocol().is_some());
         let protocol = transport.protocol().unwrap_or(Protocol::Raw);
         Encoding::new(protocol, self.window()).with_framing(transport.framing())
@@ -305,6 +360,12 @@ impl Connection {
     #[must_use]
     pub fn has_outbound(&self) -> bool {
         self.outbound != NONE
+    }
+
+    /// Whether the shard keeps input of it.
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        self.input != NONE
     }
 
     /// The socket was full: nothing is sent until the reactor says that it takes bytes again.
@@ -401,6 +462,9 @@ mod tests {
         );
         for (number, transport) in Transport::ALL.into_iter().enumerate() {
             assert_eq!(transport as usize, number);
+            if transport.reads_streams() {
+                continue;
+            }
             for window in (9..=15).map(Window::new).chain([None]) {
                 connection.set_window(window);
                 connection.set_transport(transport);

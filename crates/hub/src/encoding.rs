@@ -1,5 +1,7 @@
 //! How a publication is encoded for a connection.
 
+use crate::connection::Transport;
+use crate::streams::Variant;
 use myriad_wire::centrifuge::{Encoding as Format, FrameWriter};
 use myriad_wire::deflate::Window;
 
@@ -15,23 +17,36 @@ pub enum Protocol {
     CentrifugeProtobuf,
     /// The same for clients that send no commands: bare pushes, as lines of JSON. In WebSocket each has a frame of its own.
     CentrifugePush,
+    /// A whole HTTP answer to a held request.
+    Answer,
+    /// Server-sent events.
+    Events,
 }
 
 impl Protocol {
     /// In the order of their numbers.
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 6] = [
         Self::Raw,
         Self::CentrifugeJson,
         Self::CentrifugeProtobuf,
         Self::CentrifugePush,
+        Self::Answer,
+        Self::Events,
     ];
-    pub(crate) const COUNT: usize = Self::ALL.len();
+    /// The first of them: their frames depend on the delivery alone, and all shards share them.
+    pub(crate) const COUNT: usize = 4;
 
-    /// The format of its messages; none of `raw`.
+    /// Whether its clients read a stream. What they get depends on the time too, so each shard makes it for its own.
+    #[must_use]
+    pub const fn reads_streams(self) -> bool {
+        matches!(self, Self::Answer | Self::Events)
+    }
+
+    /// The format of its messages; none of `raw`, and of those that read streams.
     #[must_use]
     pub const fn format(self) -> Option<Format> {
         match self {
-            Self::Raw => None,
+            Self::Raw | Self::Answer | Self::Events => None,
             Self::CentrifugeJson | Self::CentrifugePush => Some(Format::Json),
             Self::CentrifugeProtobuf => Some(Format::Protobuf),
         }
@@ -40,12 +55,14 @@ impl Protocol {
     /// Writes what its clients are told to the end of `message`.
     ///
     /// # Panics
-    /// Clients of `raw` are told nothing but publications.
+    /// Clients of `raw`, and readers of streams, are told nothing but publications.
     pub fn writer(self, message: &mut Vec<u8>) -> FrameWriter<'_> {
         match self {
             Self::CentrifugePush => FrameWriter::of_pushes(message),
-            Self::Raw | Self::CentrifugeJson | Self::CentrifugeProtobuf => {
-                let format = self.format().expect("raw has no messages of its own");
+            _ => {
+                let format = self
+                    .format()
+                    .expect("its clients are told publications only");
                 FrameWriter::new(format, message)
             }
         }
@@ -95,8 +112,8 @@ impl DataForm {
 /// it for each delivery.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Encoding(
-    /// The window's bits in the low four bits, or 0; the form of the data in the next two, the framing in the two after them; the
-    /// protocol in the high eight.
+    /// The window's bits in the low four bits, or 0; of readers of streams their variant. The form of the data in the next two, the
+    /// framing in the two after them; the protocol in the high eight.
     u16,
 );
 
@@ -116,6 +133,21 @@ impl Encoding {
     pub fn new(protocol: Protocol, window: Option<Window>) -> Self {
         let window = window.map_or(0, Window::bits);
         Self((protocol as u16) << Self::PROTOCOL_SHIFT | u16::from(window))
+    }
+
+    /// What readers of streams get whose answers differ in this way.
+    pub(crate) fn of_reader(transport: Transport, variant: Variant) -> Self {
+        let protocol = match transport {
+            Transport::LongPoll => Protocol::Answer,
+            _ => Protocol::Events,
+        };
+        Self((protocol as u16) << Self::PROTOCOL_SHIFT | u16::from(variant.bits()))
+    }
+
+    /// How the answers of a reader of a stream differ.
+    pub(crate) fn variant(self) -> Variant {
+        debug_assert!(self.protocol().reads_streams());
+        Variant::from_bits((self.0 & Self::WINDOW_MASK) as u8)
     }
 
     /// The same with the data in this form.
@@ -152,6 +184,9 @@ impl Encoding {
     /// The window it takes compressed messages with (RFC 7692); none where it takes none.
     #[must_use]
     pub fn window(self) -> Option<Window> {
+        if self.protocol().reads_streams() {
+            return None;
+        }
         Window::new((self.0 & Self::WINDOW_MASK) as u8)
     }
 }
@@ -176,8 +211,9 @@ mod tests {
     fn an_encoding_keeps_its_parts_and_differs_by_each() {
         let windows = || (9..=15).map(Window::new).chain([None]);
         let mut encodings = std::collections::HashSet::new();
-        for (protocol, window) in Protocol::ALL
-            .into_iter()
+        for (protocol, window) in Protocol::ALL[..Protocol::COUNT]
+            .iter()
+            .copied()
             .flat_map(|protocol| windows().map(move |window| (protocol, window)))
         {
             let forms = DataForm::ALL.into_iter();

@@ -7,6 +7,7 @@ mod held;
 mod observers;
 mod outbound;
 mod pace;
+mod readers;
 mod reload;
 mod sessions;
 mod slow_consumers;
@@ -15,6 +16,7 @@ mod subscriptions;
 pub(crate) use pace::Pace;
 
 pub use deliveries::{DeliverySlice, Target};
+pub use readers::{KnownStream, Reader};
 pub use slow_consumers::{Overflown, SlowConsumerStats};
 pub use subscriptions::{Joined, Subscribed, SubscriptionId};
 
@@ -25,6 +27,7 @@ use crate::details::SubscriptionDetails;
 use crate::limits::Lease;
 use crate::outbound::Outbound;
 use crate::session::Session;
+use crate::streams::ReaderSettings;
 use crate::timers::{InputBacklog, Timing};
 use crate::users::UserIndex;
 use crate::{Namespaces, Now};
@@ -76,6 +79,7 @@ pub struct Hub {
     reloaded_to: Option<u32>,
     /// The number of its shard.
     pub(crate) shard: u16,
+    pub(crate) readers: readers::Readers,
 }
 
 impl Hub {
@@ -121,6 +125,7 @@ impl Hub {
             namespaces: Arc::default(),
             reloaded_to: None,
             shard: 0,
+            readers: readers::Readers::default(),
         }
     }
 
@@ -134,6 +139,13 @@ impl Hub {
     #[must_use]
     pub fn with_user_seed(mut self, seed: u64) -> Self {
         self.users = UserIndex::new(seed);
+        self
+    }
+
+    /// Says how long readers of streams are held, and how they are answered.
+    #[must_use]
+    pub fn with_readers(mut self, settings: ReaderSettings) -> Self {
+        self.readers.settings = settings;
         self
     }
 

@@ -8,6 +8,7 @@
 //! * channels: [`Hub::subscribe`], [`Hub::handle_joined`], [`Hub::unsubscribe`];
 //! * deliveries: [`Hub::deliver`], [`Hub::poll_delivery`], [`Hub::end_batch`];
 //! * outbound queues: [`Hub::enqueue`], [`Hub::outbound`], [`Hub::advance_outbound`];
+//! * readers of streams: [`Hub::park`], [`Hub::open_events`], [`Hub::take_answered`], [`Hub::end_answer`];
 //! * time: [`Hub::poll_due`], [`Hub::next_deadline`].
 //!
 //! A channel's order and its history are kept by its *home*, a [`Home`] on one shard of the process.
@@ -38,6 +39,7 @@ mod presence;
 mod publication;
 mod rate;
 mod session;
+mod streams;
 mod tally;
 mod time;
 mod timers;
@@ -62,7 +64,8 @@ pub use home::{
     Submission,
 };
 pub use hub::{
-    DeliverySlice, Hub, Joined, Overflown, SlowConsumerStats, Subscribed, SubscriptionId, Target,
+    DeliverySlice, Hub, Joined, KnownStream, Overflown, Reader, SlowConsumerStats, Subscribed,
+    SubscriptionId, Target,
 };
 pub use limits::{Lease, Permit, Pool};
 pub use options::{
@@ -76,6 +79,7 @@ pub use presence::{Announcement, PresenceChange, PresenceEvent};
 pub use publication::{Publication, kind_of};
 pub use rate::{Charge, RateLimit, TokenBucket};
 pub use session::{Headers, NEVER, Session, SessionDetails, SessionState, TokenIdentity};
+pub use streams::{ReaderSettings, StreamPart, Variant};
 pub use tally::{AddressKey, Allowance, Arrival, Excess, Tally};
 pub use time::Now;
 pub use timers::{Due, Timing};

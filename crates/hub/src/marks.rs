@@ -37,7 +37,7 @@ impl Set {
     #[cfg(any(test, feature = "marks"))]
     const COUNT: usize = 3;
     /// Marks that a list may have.
-    pub const MARKS_MAX: usize = 64;
+    pub const MARKS_MAX: usize = 96;
 }
 
 /// Declares an enum of marks, each with the sentence that reports show.
@@ -173,6 +173,13 @@ crate::marks! {
         LateDespiteBacklog = "a peer is late although input is left unread",
         IdleTimeout = "nothing came for the idle timeout",
         LingerTimeout = "a peer does not end its side",
+        DeliverWhileLingering = "a publication finds a channel that is kept without members",
+        DeliverPartToReader = "a reader of a stream gets a part of a delivery",
+        ReaderHasOwnCursor = "a reader of a stream needs a cursor of its own",
+        ChannelLingers = "a channel that was read is kept without members",
+        PollOver = "a held request has waited for as long as it may",
+        EventsOver = "a stream of events has lasted for as long as it may",
+        KeepAliveOver = "no other request comes on a connection",
         DueInSlices = "more timers are due than one turn handles",
     }
 }

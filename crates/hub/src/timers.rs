@@ -1,6 +1,6 @@
 //! Timers: each connection has one, armed for the earliest of its deadlines.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Transport};
 use crate::marks::hit;
 use crate::time::ticks;
 use crate::{Hub, NEVER, Now, Phase, SessionState};
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// The intervals of a shard's connections, in ticks; zero means never.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    handshake: u32,
-    ping_interval: u32,
+    pub(crate) handshake: u32,
+    pub(crate) ping_interval: u32,
     pong: u32,
     idle: u32,
     linger: u32,
@@ -47,7 +47,7 @@ impl Timing {
 const NEIGHBOURS: u32 = 256;
 
 /// 2^32 divided by the golden ratio.
-const GOLDEN_SECTION: u32 = 0x9e37_79b9;
+pub(crate) const GOLDEN_SECTION: u32 = 0x9e37_79b9;
 
 /// How long past its deadline a silent peer is kept while the shard has a backlog of unread input. Bounded, so that dead
 /// peers are closed on a shard that never catches up, too.
@@ -98,13 +98,19 @@ pub enum Due {
     Idle,
     /// The peer did not end its side of a closed connection in time.
     LingerTimeout,
+    /// A held request has waited for as long as it may: it is answered without data.
+    PollOver,
+    /// A stream of events has lasted for as long as it may.
+    EventsOver,
+    /// No other request came on a connection whose last one was answered.
+    KeepAliveOver,
     /// The client did not send its connect command in time. Or it was refused, and has had the time to read that.
     Stale,
     /// The connection, or one of its subscriptions, has expired. It is due again in each tick until that is later.
     Expired,
 }
 
-fn after(tick: Tick, ticks: u32) -> Tick {
+pub(crate) fn after(tick: Tick, ticks: u32) -> Tick {
     Tick(tick.0.saturating_add(ticks))
 }
 
@@ -143,7 +149,7 @@ impl Hub {
 
     /// Whether a peer is late that sent nothing we read by `deadline`. While a backlog leaves that open, its timer is armed
     /// for the next tick.
-    fn is_late(&mut self, index: u32, deadline: Tick, now: Tick) -> bool {
+    pub(crate) fn is_late(&mut self, index: u32, deadline: Tick, now: Tick) -> bool {
         let doubted = self.input_backlog.doubts(deadline, now);
         if doubted {
             hit!(LateDoubted);
@@ -157,7 +163,11 @@ impl Hub {
     /// The earliest tick at which [`Hub::poll_due`] or [`Hub::begin_deliveries`] may have something, or a tick before it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Tick> {
-        let deadlines = [self.wheel.next_deadline(), self.next_resumption()];
+        let deadlines = [
+            self.wheel.next_deadline(),
+            self.next_resumption(),
+            self.next_linger_end(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
@@ -239,6 +249,9 @@ impl Hub {
     fn rearm_open(&mut self, index: u32, now: Tick) {
         let timing = self.timing;
         let connection = &self.connections[index];
+        if connection.transport() == Transport::Events {
+            return self.rearm_events(index, now);
+        }
         let ping = (timing.ping_interval > 0).then_some(connection.ping_at);
         let may_be_idle = timing.idle > 0 && connection.transport().answers_pings();
         let idle = may_be_idle.then(|| after(connection.last_input, timing.idle));
@@ -257,6 +270,9 @@ impl Hub {
 
     fn handle_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
         match self.connections[index].phase {
+            Phase::Handshake if self.connections[index].is_kept_alive() => {
+                self.handle_kept_alive_deadline(index, now)
+            }
             Phase::Handshake => {
                 let deadline = after(self.connections[index].opened, self.timing.handshake);
                 self.is_late(index, deadline, now).then(|| {
@@ -284,6 +300,9 @@ impl Hub {
 
     /// Input only notes its tick. Its effect on the deadlines is computed here, when the timer fires.
     fn handle_open_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
+        if self.connections[index].transport().reads_streams() {
+            return self.handle_reader_deadline(index, now);
+        }
         if self.is_stranger(index) {
             let deadline = self.connections[index].ping_at;
             return self.is_late(index, deadline, now).then_some(Due::Stale);

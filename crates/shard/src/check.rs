@@ -2,7 +2,7 @@
 
 use crate::input::Input;
 use crate::shard::Shard;
-use myriad_hub::{Phase, SessionState};
+use myriad_hub::{Phase, SessionState, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::{NONE, Timed};
 use std::collections::HashSet;
@@ -69,7 +69,13 @@ impl<R: Reactor> Shard<R> {
         };
         let allowed = match connection.phase {
             Phase::Handshake => matches!(input, Input::None | Input::Head(_) | Input::Body(_)),
+            Phase::Joining if self.reads.is_reading(index) => {
+                matches!(input, Input::None | Input::Head(_))
+            }
             Phase::Joining => matches!(input, Input::Joining { .. }),
+            Phase::Open if connection.transport() == Transport::LongPoll => {
+                matches!(input, Input::None | Input::Head(_))
+            }
             Phase::Open => matches!(input, Input::None | Input::Frames(_)),
             Phase::Closing => matches!(input, Input::None),
         };
@@ -83,6 +89,13 @@ impl<R: Reactor> Shard<R> {
             && self.settings.ping_interval.is_zero()
             && (self.settings.idle_timeout.is_zero() || !connection.transport().answers_pings());
         let is_armed = connection.timer().is_armed();
+        if connection.phase == Phase::Open && connection.transport().reads_streams() {
+            let lasts = connection.transport() == Transport::Events
+                && self.settings.ping_interval.is_zero()
+                && self.settings.readers.events_max.is_zero();
+            assert_eq!(is_armed, !lasts, "{:?}", connection.transport());
+            return;
+        }
         if !connection.has_session() {
             assert_eq!(is_armed, !lasts, "{:?}", connection.phase);
             return;

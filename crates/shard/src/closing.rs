@@ -12,6 +12,14 @@ use myriad_hub::{ApplicationClose, CloseReason, Now, Phase};
 use myriad_reactor::{Close, Reactor, Socket};
 use myriad_wheel::Key;
 
+/// What a connection is sent last.
+pub(crate) enum Last {
+    /// An answer, a close frame, the end of a body.
+    Bytes(Vec<u8>),
+    /// The client has had everything.
+    Nothing,
+}
+
 impl<R: Reactor> Shard<R> {
     /// Ends a connection with a final chunk of its transport (an answer or a close frame), after what is queued.
     pub(crate) fn close_gracefully(
@@ -45,8 +53,24 @@ impl<R: Reactor> Shard<R> {
             Phase::Handshake | Phase::Joining => return self.reset(key, reason, now),
         }
         self.hub.drop_untouched_outbound(key.index);
-        let methods = Methods::<R>::of(self.hub.connection(key.index).transport());
-        self.close_gracefully(key, reason, (methods.close)(reason), now);
+        let transport = self.hub.connection(key.index).transport();
+        let last = if transport.reads_streams() {
+            self.last_of_reader(key, now)
+        } else {
+            Last::Bytes((Methods::<R>::of(transport).close)(reason))
+        };
+        match last {
+            Last::Bytes(bytes) => self.close_gracefully(key, reason, bytes, now),
+            Last::Nothing => self.close_after_queue(key, reason, now),
+        }
+    }
+
+    /// Ends a connection once what is queued has left.
+    pub(crate) fn close_after_queue(&mut self, key: Key, reason: CloseReason, now: Now) {
+        if self.note_closed(key, reason, now) {
+            self.hub.connection_mut(key.index).want_fin();
+            self.hub.list_for_flush(key.index);
+        }
     }
 
     /// Ends an open connection as the application wishes, behind the replies that were gathered and what is queued.
@@ -101,6 +125,7 @@ impl<R: Reactor> Shard<R> {
         self.note_disconnected(key, reason, told, now);
         self.note_event(Some(key), now, |_| ConnectionEvent::Closed(reason));
         self.inputs.take(&mut self.hub, key.index);
+        self.reads.forget(key.index);
         self.end_session(key);
         self.hub
             .begin_closing(key.index, now, &mut self.turn_end.emptied_channels);
@@ -111,7 +136,11 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn handle_finished(&mut self, key: Key, now: Now) {
         let connection = self.hub.connection_mut(key.index);
         connection.note_fin_received();
-        if connection.phase != Phase::Closing {
+        if connection.is_kept_alive() && connection.has_outbound() {
+            // It has sent all its requests, and still reads the answers.
+            hit!(FinBeforeAnswerLeft);
+            self.close_after_queue(key, CloseReason::Client, now);
+        } else if connection.phase != Phase::Closing {
             // No close frame: the peer has ended the connection without one (RFC 6455, section 7.1.5).
             self.note_closed(key, CloseReason::Client, now);
             self.close_at_turn_end(key, Close::Orderly);

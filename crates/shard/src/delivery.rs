@@ -74,6 +74,43 @@ impl<R: Reactor> Shard<R> {
         for delivery in finished {
             self.note_submitted(&delivery);
         }
+        self.finish_readers(now);
+    }
+
+    /// Ends the requests that this turn's deliveries have answered, and the readers whose stream has ended.
+    fn finish_readers(&mut self, now: Now) {
+        let answered = self.hub.take_answered();
+        self.metrics().poll_answers.add(answered.len() as u64);
+        for index in answered {
+            self.finish_answer(index, now);
+        }
+        let ended = self.hub.take_ended();
+        self.end_readers(ended, now);
+    }
+
+    /// Sends several connections the same bytes, behind what is queued for them.
+    pub(crate) fn send_alike(&mut self, alike: &[u32], bytes: &Arc<[u8]>, now: Now) {
+        let mut targets = Vec::with_capacity(alike.len());
+        for &index in alike {
+            let connection = self.hub.connection(index);
+            if !connection.has_outbound() {
+                targets.push(Target {
+                    connection: index,
+                    subscription: Target::NO_SUBSCRIPTION,
+                    socket: connection.socket,
+                    encoding: Encoding::NO_PUBLICATION,
+                });
+            } else if let Err(overflow) = self.hub.enqueue(index, Chunk::Shared(Arc::clone(bytes)))
+            {
+                self.close_index(index, overflow.into(), now);
+            }
+        }
+        let run = Run {
+            targets: 0..targets.len(),
+            frame: Arc::clone(bytes),
+            publications: 0,
+        };
+        self.send_runs(&targets, &[run], now);
     }
 
     /// The targets from `from` on, which get the same delivery, as runs of those that get the same frame.
@@ -219,9 +256,21 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn handle_timers(&mut self, now: Now) {
         let mut due = Vec::new();
         self.hub.poll_due(now, self.settings.slice_max, &mut due);
-        let mut pings = Vec::new();
+        let (mut pings, mut polls, mut events) = (Vec::new(), Vec::new(), Vec::new());
+        self.hub
+            .end_lingering(now, false, &mut self.turn_end.emptied_channels);
         for (index, what) in due {
             match what {
+                Due::Ping if self.hub.connection(index).transport() == Transport::Events => {
+                    events.push(index);
+                }
+                Due::PollOver => polls.push(index),
+                Due::EventsOver => self.close_index(index, CloseReason::Answered, now),
+                Due::KeepAliveOver => {
+                    if let Some(key) = self.hub.key_of(index) {
+                        self.close_after_queue(key, CloseReason::Idle, now);
+                    }
+                }
                 Due::Ping => pings.push((self.hub.connection(index).transport(), index)),
                 Due::PongTimeout => self.close_index(index, CloseReason::PongTimeout, now),
                 Due::Idle => self.close_index(index, CloseReason::Idle, now),
@@ -237,6 +286,12 @@ impl<R: Reactor> Shard<R> {
                 Due::Stale => self.close_stranger(index, now),
                 Due::Expired => self.handle_expired(index, now),
             }
+        }
+        if !polls.is_empty() {
+            self.end_polls(polls, now);
+        }
+        if !events.is_empty() {
+            self.ping_events(events, now);
         }
         // One batch for each transport. Where all have the same, this is one look at each.
         pings.sort_by_key(|(transport, _)| *transport as u8);
@@ -261,26 +316,7 @@ impl<R: Reactor> Shard<R> {
         let methods = Methods::<R>::of(due[0].0);
         let frame: Arc<[u8]> = (methods.ping)().into();
         self.metrics().pings.add(due.len() as u64);
-        let mut targets = Vec::with_capacity(due.len());
-        for &(_, index) in due {
-            let connection = self.hub.connection(index);
-            if !connection.has_outbound() {
-                targets.push(Target {
-                    connection: index,
-                    subscription: Target::NO_SUBSCRIPTION,
-                    socket: connection.socket,
-                    encoding: Encoding::NO_PUBLICATION,
-                });
-            } else if let Err(overflow) = self.hub.enqueue(index, Chunk::Shared(Arc::clone(&frame)))
-            {
-                self.close_index(index, overflow.into(), now);
-            }
-        }
-        let run = Run {
-            targets: 0..targets.len(),
-            frame,
-            publications: 0,
-        };
-        self.send_runs(&targets, &[run], now);
+        let due: Vec<u32> = due.iter().map(|&(_, index)| index).collect();
+        self.send_alike(&due, &frame, now);
     }
 }

@@ -62,6 +62,8 @@ impl<R: Reactor> Shard<R> {
         let Some(mut drain) = self.admission.drain.take() else {
             return false;
         };
+        self.hub
+            .end_lingering(now, true, &mut self.turn_end.emptied_channels);
         let due = drain.due(now).min(drain.closed + self.settings.slice_max);
         for nth in drain.closed..due {
             let index = drain.indices[nth];
@@ -99,11 +101,22 @@ impl<R: Reactor> Shard<R> {
         self.note_happening(index, Happening::Drained);
         match self.hub.connection(index).phase {
             Phase::Open => self.close_index(index, CloseReason::Drain, now),
+            Phase::Handshake if self.is_between_requests(index) => {
+                if let Some(key) = self.hub.key_of(index) {
+                    self.close_after_queue(key, CloseReason::Drain, now);
+                }
+            }
             Phase::Handshake | Phase::Joining => {
                 self.refuse_index(index, Refused::draining(), now);
             }
             Phase::Closing => {}
         }
+    }
+
+    /// Whether a connection has had its answer, and has not begun another request: there is nothing to answer.
+    fn is_between_requests(&self, index: u32) -> bool {
+        let connection = self.hub.connection(index);
+        connection.is_kept_alive() && !connection.has_input()
     }
 
     /// True when no shard has a connection: there is nobody to wait for, and nobody to say 503 to.

@@ -183,9 +183,9 @@ impl<R: Reactor> Shard<R> {
             Answer::NotPublished => self.handle_not_published(ticket, now),
             Answer::Recovered(recovered) => self.handle_recovered(recovered, now),
             Answer::History(answer) => self.handle_history_answer(ticket, answer, now),
-            // No transport asks about streams yet.
+            Answer::StreamRead(answer) => self.handle_stream_read(ticket, *answer, now),
+            // Clients that write are the control plane's.
             Answer::Stream(answer) => drop(answer),
-            Answer::StreamRead(answer) => drop(answer),
             Answer::Asked(id, answer) => self.handle_ask_answer(ticket, id, answer, now),
         }
     }
@@ -229,7 +229,9 @@ impl<R: Reactor> Shard<R> {
         {
             // A connection is answered once all of its channels have joined.
             let connection = self.hub.connection(key.index);
-            if connection.phase == Phase::Joining && connection.joins_pending() == 0 {
+            if self.reads.is_reading(key.index) {
+                self.handle_reader_joined(key, now);
+            } else if connection.phase == Phase::Joining && connection.joins_pending() == 0 {
                 self.admit_joined(key, now);
             } else if connection.has_session() {
                 self.handle_session_joined(key, subscription, position, now);

@@ -31,6 +31,7 @@ mod metrics;
 mod notices;
 mod orders;
 mod outbound;
+mod reading;
 mod reload;
 mod session;
 mod settings;
@@ -74,9 +75,9 @@ pub use myriad_hub::{
     ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression,
     Content, CreateStream, DataFormat, Epoch, Framing, Headers, HistoryAnswer, JoinLeaveBy, Kept,
     Namespaces, Now, Payload, PersonalChannel, Position, Producer, ProducerPosition, ReadFrom,
-    ReadRefused, RecoveryMode, RequestId, Right, Since, SlowConsumer, StreamAnswer, StreamCommand,
-    StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused, StreamState,
-    TokenIdentity, Transport,
+    ReadRefused, ReaderSettings, RecoveryMode, RequestId, Right, Since, SlowConsumer, StreamAnswer,
+    StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused,
+    StreamState, TokenIdentity, Transport,
 };
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};

@@ -79,6 +79,21 @@ myriad_hub::marks! {
         DrainGone = "a drain finds that a connection has gone",
         DrainLate = "a drain's end finds newcomers",
         DrainEmpty = "a drain begins with nobody",
+        RequestBehind = "a request comes before the one before it is answered",
+        TooMuchBehind = "too much comes behind a request that is not answered",
+        IgnoredBehindEvents = "something comes behind the request for a stream of events",
+        NextRequest = "a request begins that waited for an answer to leave",
+        NextGone = "a connection goes before its next request begins",
+        ReadKnown = "a shard knows all that a reader asks for",
+        ReadRefused = "a home refuses a reader",
+        ReaderGone = "a home answers a reader that has gone",
+        Park = "a request is held",
+        EventsBehind = "a stream of events needs more than one page to catch up",
+        AnswerTooMuch = "not even an answer fits the budget",
+        AnswerFailed = "the answer to a held request fails",
+        PollOfDeleted = "a stream is deleted while a request for it is held",
+        ReaderOfClosed = "a stream is closed while somebody waits for more",
+        FinBeforeAnswerLeft = "a client ends its side before its answer has left",
         RefusedFull = "a newcomer is told that there is no room",
         RefusedDraining = "a newcomer is told that the server drains",
     }
@@ -143,7 +158,8 @@ pub fn take_reached() -> impl Iterator<Item = (String, u64)> {
     own.chain(phases)
 }
 
-/// Nothing is sent before the answer to the request, and frames only to open connections.
+/// Nothing is sent before the answer to a request, which may leave while the next one is awaited. Frames go only to open
+/// connections.
 fn may_happen(happening: Happening, phase: Phase) -> bool {
     use Happening::{
         BatchFailed, BatchRefused, BatchShort, BatchTaken, Drained, Failed, Finished, Overloaded,
@@ -153,6 +169,6 @@ fn may_happen(happening: Happening, phase: Phase) -> bool {
         Received | Finished | Failed | Drained => true,
         Overloaded => phase != Phase::Closing,
         BatchTaken | BatchShort | BatchRefused | BatchFailed => phase == Phase::Open,
-        _ => matches!(phase, Phase::Open | Phase::Closing),
+        _ => phase != Phase::Joining,
     }
 }

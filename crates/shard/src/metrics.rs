@@ -85,7 +85,7 @@ pub struct Metrics {
     /// Of those upgrades, the ones that agreed on compression.
     pub compressed_upgrades: Count,
     /// Requests that the shard answered with an error, by [`REFUSALS`].
-    pub refusals: [Count; REFUSALS.len()],
+    pub refusals: Refusals,
     /// Connections and commands beyond a limit on strangers, by [`Limit::ALL`].
     pub limited: [Count; Limit::ALL.len()],
     /// Requests handed over to the control plane.
@@ -100,6 +100,20 @@ pub struct Metrics {
     pub publications: Count,
     /// Deliveries of one publication to one subscriber, sent or queued.
     pub deliveries: Count,
+    /// Gauge: requests that are held until something comes.
+    pub parked_polls: Count,
+    /// Held requests, and others like them that found something at once, answered with data or with the end of their stream.
+    pub poll_answers: Count,
+    /// Held requests whose time was over, answered without data.
+    pub poll_timeouts: Count,
+    /// Requests that read what a stream keeps, answered.
+    pub stream_reads: Count,
+    /// Questions to homes about what a stream keeps.
+    pub stream_questions: Count,
+    /// Gauge: streams of events.
+    pub event_streams: Count,
+    /// Streams of events that were opened.
+    pub event_streams_opened: Count,
     /// Publications dropped from the queues of slow consumers, for one subscriber each.
     pub dropped_publications: Count,
     /// Subscriptions of slow consumers ended, so that they recover.
@@ -158,8 +172,26 @@ pub struct Metrics {
     pub publish_to_last_submit: Distribution,
 }
 
+/// A count for each of [`REFUSALS`].
+#[derive(Debug)]
+pub struct Refusals([Count; REFUSALS.len()]);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Count::default()))
+    }
+}
+
+impl std::ops::Deref for Refusals {
+    type Target = [Count];
+
+    fn deref(&self) -> &[Count] {
+        &self.0
+    }
+}
+
 /// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
-pub const REFUSALS: [&str; 31] = [
+pub const REFUSALS: [&str; 37] = [
     "head_too_long",
     "too_many_headers",
     "malformed_head",
@@ -191,6 +223,12 @@ pub const REFUSALS: [&str; 31] = [
     "connection_rate",
     "body_too_large",
     "connect_request",
+    "offset",
+    "live",
+    "stream",
+    "gone",
+    "token",
+    "pipelined",
 ];
 
 impl Metrics {

@@ -201,6 +201,7 @@ impl<R: Reactor> Shard<R> {
         let transport = connection.transport();
         let ((transport, protocol), user) = match transport {
             Transport::Raw if connection.phase == Phase::Open => (("websocket", "raw"), None),
+            Transport::Events if connection.phase == Phase::Open => (("sse", "stream"), None),
             _ if transport.has_sessions() => (names_of(transport), self.user_of_connected(key)?),
             _ => return None,
         };

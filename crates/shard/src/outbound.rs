@@ -108,6 +108,9 @@ impl<R: Reactor> Shard<R> {
             if !self.traces.is_empty() && !self.hub.connection(index).has_outbound() {
                 self.trace_boundary(index);
             }
+            if !self.hub.connection(index).has_outbound() {
+                self.note_queue_left(index);
+            }
             if sent != Sent::All {
                 unfinished.push((index, sent));
             } else if self.hub.connection(index).has_outbound() {

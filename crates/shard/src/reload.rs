@@ -28,6 +28,7 @@ impl<R: Reactor> Shard<R> {
         let settings = settings.clone().over(&self.settings);
         self.hub
             .reload(settings.timing(), Arc::clone(&settings.namespaces));
+        self.hub.set_reader_settings(settings.readers);
         self.home
             .handle_namespaces(Arc::clone(&settings.namespaces));
         self.settings = settings;

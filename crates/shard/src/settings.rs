@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::limits::{Limits, TrustedProxies};
 use crate::notices::NoticeSettings;
-use myriad_hub::{ClientOptions, Compression, Namespaces};
+use myriad_hub::{ClientOptions, Compression, Namespaces, ReaderSettings};
 use myriad_wire::http::OriginPattern;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +128,8 @@ pub struct Settings {
     pub slice_max: usize,
     /// Options of channels, by namespace.
     pub namespaces: Arc<Namespaces>,
+    /// How long readers of streams are held, and how they are answered.
+    pub readers: ReaderSettings,
     /// Options of clients of the Centrifuge protocol.
     pub client: ClientOptions,
     /// How clients prove who they are, and what the application is asked.
@@ -191,6 +193,7 @@ impl Default for Settings {
             subscriptions_max: 128,
             slice_max: 1024,
             namespaces: Arc::default(),
+            readers: ReaderSettings::default(),
             client: ClientOptions::default(),
             access: Access::default(),
             ask_timeout: Duration::from_secs(4),

@@ -7,6 +7,7 @@ use crate::inquiry::Inquiries;
 use crate::marks::{Happening, hit, hit_in_phase};
 use crate::mesh::{Mesh, Message};
 use crate::metrics::Metrics;
+use crate::reading::Reads;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::surplus::Surplus;
@@ -102,6 +103,7 @@ pub struct Shard<R: Reactor> {
     /// The order of the channels at home here.
     pub(crate) home: Home,
     pub(crate) inputs: Inputs,
+    pub(crate) reads: Reads,
     pub(crate) peers: Peers,
     pub(crate) sessions: Sessions,
     pub(crate) traces: Traces,
@@ -173,9 +175,11 @@ impl<R: Reactor> Shard<R> {
             )
             .of_shard(number)
             .with_user_seed(mesh.client_ids().user_seed(number))
-            .with_namespaces(Arc::clone(&settings.namespaces)),
+            .with_namespaces(Arc::clone(&settings.namespaces))
+            .with_readers(settings.readers),
             home: Home::new(mesh.home_settings(index, &settings), now),
             inputs: Inputs::new(),
+            reads: Reads::default(),
             peers: Peers::default(),
             traces: Traces::default(),
             sessions: Sessions::new(mesh.client_ids()),
@@ -238,6 +242,7 @@ impl<R: Reactor> Shard<R> {
             || self.sessions.has_orders()
             || self.is_reloading()
             || self.inquiries.is_walking()
+            || self.reads.has_next()
             || self.mesh.has_messages(self.index);
         if busy {
             return Some(Duration::ZERO);
@@ -274,6 +279,7 @@ impl<R: Reactor> Shard<R> {
         completions.list.clear();
         self.hub.note_input_backlog(completions.input_pending, now);
         self.completions = completions;
+        self.begin_next(now);
         self.run_pending_handovers();
         self.handle_home_time(now);
         self.ask_questions();
@@ -422,6 +428,8 @@ impl<R: Reactor> Shard<R> {
         metrics.history_evictions.set(home.evicted);
         metrics.asks_waiting.set(self.sessions.asks() as u64);
         metrics.deliveries.set(self.hub.delivery_count());
+        metrics.parked_polls.set(self.hub.parked_count());
+        metrics.event_streams.set(self.hub.events_count());
         let slow = self.hub.slow_consumer_stats();
         metrics.dropped_publications.set(slow.dropped);
         metrics.subscription_gaps.set(slow.gaps);
@@ -445,6 +453,7 @@ impl<R: Reactor> Shard<R> {
     pub fn holdings(&self) -> Holdings {
         Holdings {
             inputs: self.inputs.len(),
+            reads: self.reads.len(),
             subscriptions: self.hub.subscription_count(),
             channels: self.hub.channel_count(),
             home_channels: self.home.len(),
@@ -489,6 +498,8 @@ impl<R: Reactor> Drop for Shard<R> {
 pub struct Holdings {
     /// Partial inputs.
     pub inputs: usize,
+    /// Requests that read streams and are not answered.
+    pub reads: usize,
     /// Subscriptions.
     pub subscriptions: usize,
     /// Channels with members or deliveries here.

@@ -13,8 +13,10 @@ mod frames;
 mod over_http;
 mod peers;
 mod raw;
+mod readers;
 mod refusals;
 mod routing;
+mod streams;
 mod uni_websocket;
 mod websocket;
 
@@ -53,6 +55,8 @@ impl<R: Reactor> Methods<R> {
             Transport::UniWebSocket => Self::UNI_WEBSOCKET,
             Transport::UniSse => Self::UNI_SSE,
             Transport::UniHttpStream => Self::UNI_HTTP_STREAM,
+            Transport::LongPoll => Self::LONG_POLL,
+            Transport::Events => Self::EVENTS,
             Transport::Http => unreachable!("a connection opens with a transport"),
         }
     }

@@ -80,6 +80,7 @@ impl Hub {
     /// Begins the end of a connection: no more deliveries. What is queued may still be sent until the linger deadline.
     /// Appends the names of channels that lost their last member here to `emptied_channels`.
     pub fn begin_closing(&mut self, index: u32, now: Now, emptied_channels: &mut Vec<Arc<str>>) {
+        self.forget_reader(index);
         self.connections[index].phase = Phase::Closing;
         self.drop_held(index);
         self.unsubscribe_all(index, emptied_channels);
@@ -89,6 +90,7 @@ impl Hub {
     /// Frees the record and everything it holds. The next connection may get its index.
     pub fn release(&mut self, index: u32, emptied_channels: &mut Vec<Arc<str>>) {
         self.unsubscribe_all(index, emptied_channels);
+        self.forget_reader(index);
         self.drop_outbound(index);
         self.drop_held(index);
         self.release_session(index);

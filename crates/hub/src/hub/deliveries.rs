@@ -3,7 +3,7 @@
 use super::Hub;
 use crate::channel::{Backlog, Member, Membership, SubscriptionFlags};
 use crate::compression::Compressor;
-use crate::connection::{Connection, Phase};
+use crate::connection::{Connection, Phase, Transport};
 use crate::delivery::{Delivery, Had};
 use crate::encoding::{DataForm, Encoding};
 use crate::marks::hit;
@@ -59,8 +59,7 @@ impl Hub {
         if matches!(delivery, Delivery::Presence(_)) && !self.takes_announcement(channel) {
             return false;
         }
-        // No transport here reads streams yet.
-        if matches!(delivery, Delivery::StreamEnd(_)) {
+        if matches!(delivery, Delivery::StreamEnd(_)) && self.channels[channel].stream.is_none() {
             return false;
         }
         let offset = delivery.offset();
@@ -74,6 +73,11 @@ impl Hub {
             return false;
         }
         record.last_offset = record.last_offset.max(offset);
+        if !record.has_members() && record.deliveries.is_empty() {
+            hit!(DeliverWhileLingering);
+            self.note_stream_end(channel, &delivery);
+            return false;
+        }
         let is_first = record.deliveries.is_empty();
         hit!(DeliverBehindAnother if !is_first);
         record.backlog.add(&delivery);
@@ -146,6 +150,9 @@ impl Hub {
         encoding: Encoding,
         targets: usize,
     ) -> Arc<[u8]> {
+        if encoding.protocol().reads_streams() {
+            return self.reader_frame(delivery, encoding);
+        }
         let frame = delivery.frame(encoding, &mut self.compressor);
         self.saved_bytes += delivery.saved_bytes(encoding, frame) * targets as u64;
         Arc::clone(frame)
@@ -247,6 +254,12 @@ impl Hub {
             hit!(DeliverBeforeAdmission);
             return;
         }
+        if connection.transport().reads_streams() {
+            return self.deliver_to_reader(member, delivery, (last, had), targets, overflown);
+        }
+        if matches!(delivery, Delivery::StreamEnd(_)) {
+            return;
+        }
         subscription.set_last(last.max(delivery.offset()));
         let has_session = connection.has_session();
         if had == Had::Part || has_session && self.has_exception(member, delivery) {
@@ -262,7 +275,7 @@ impl Hub {
     }
 
     /// Sends a delivery now if nothing is queued for the member; otherwise queues it.
-    fn send_to_member(
+    pub(super) fn send_to_member(
         &mut self,
         member: Member,
         delivery: &Delivery,
@@ -272,9 +285,10 @@ impl Hub {
     ) {
         let connection = &mut self.connections[member.connection];
         if connection.outbound == NONE && !connection.is(Connection::IN_BATCH) {
-            // No policy for slow consumers drops a join or a leave.
+            // No policy for slow consumers drops a join or a leave, or an answer.
             let is_presence = matches!(delivery, Delivery::Presence(_));
-            let subscription = if is_presence {
+            let is_answer = connection.transport() == Transport::LongPoll;
+            let subscription = if is_presence || is_answer {
                 Target::NO_SUBSCRIPTION
             } else {
                 member.subscription
@@ -398,6 +412,8 @@ impl Hub {
         let finished = finished.expect("a delivery was under way");
         let bytes = record.backlog.remove(&finished);
         record.cursor = 0;
+        self.note_stream_end(channel, &finished);
+        let record = &mut self.channels[channel];
         // No cursor is active here, so compact the list. A busy channel always has another publication waiting: without
         // this it would keep the entry of every member that ever left.
         if record.tombstones > 0 {
@@ -419,7 +435,7 @@ impl Hub {
             self.list_delivering(channel);
         } else if !record.has_members() {
             hit!(LastLeavesInDelivery);
-            emptied_channels.push(self.remove_channel(channel));
+            self.note_empty(channel, emptied_channels);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Hub;
 use crate::channel::{Member, SubscriptionFlags};
-use crate::encoding::DataForm;
+use crate::encoding::{DataForm, Protocol};
 use crate::marks::hit;
 use crate::outbound::Chunk;
 use crate::{CloseReason, Delivery, SlowConsumer};
@@ -59,10 +59,15 @@ impl Hub {
         let connection = &self.connections[member.connection];
         let encoding = connection.encoding().with_form(form);
         let has_session = connection.has_session();
-        let frame = Arc::clone(delivery.frame(encoding, &mut self.compressor));
+        let frame = if encoding.protocol().reads_streams() {
+            self.reader_frame(delivery, encoding)
+        } else {
+            Arc::clone(delivery.frame(encoding, &mut self.compressor))
+        };
         let saved_bytes = delivery.saved_bytes(encoding, &frame);
         let is_presence = matches!(delivery, Delivery::Presence(_));
-        let chunk = if is_presence {
+        let is_answer = encoding.protocol() == Protocol::Answer;
+        let chunk = if is_presence || is_answer {
             Chunk::Shared(frame)
         } else {
             self.publication_chunk(frame, member.subscription, delivery.publication_count())

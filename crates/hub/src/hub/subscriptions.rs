@@ -379,7 +379,7 @@ impl Hub {
         }
         let record = &self.channels[subscription.channel];
         if !record.has_members() && record.deliveries.is_empty() {
-            emptied_channels.push(self.remove_channel(subscription.channel));
+            self.note_empty(subscription.channel, emptied_channels);
         }
         subscription.next
     }

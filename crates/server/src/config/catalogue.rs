@@ -36,6 +36,8 @@ pub(super) enum Form {
     Size,
     /// `25s`.
     Time,
+    /// `30s..90s`.
+    TimeRange,
     /// `20/s`.
     Rate,
     /// `127.0.0.1:8000`.
@@ -59,7 +61,7 @@ impl Form {
             Self::Flag => "true|false",
             Self::Count => "COUNT",
             Self::Size => "SIZE",
-            Self::Time => "TIME",
+            Self::Time | Self::TimeRange => "TIME",
             Self::Rate => "RATE",
             Self::Address => "ADDRESS:PORT",
             Self::Text => "TEXT",
@@ -77,6 +79,7 @@ impl Form {
             Self::Count => "a count, such as 1024 or 50k".into(),
             Self::Size => "a size, such as 64KiB".into(),
             Self::Time => "a time, such as 10s or 250ms".into(),
+            Self::TimeRange => "a time, such as 30s, or a range, such as 30s..90s".into(),
             Self::Rate => "a rate, such as 20/s or 300/m; 0 for no limit".into(),
             Self::Address => "an address and a port".into(),
             Self::Text => "text".into(),
@@ -93,9 +96,13 @@ impl Form {
     /// A value in TOML.
     pub(super) fn toml(self, value: &str) -> String {
         match self {
-            Self::Size | Self::Time | Self::Rate | Self::Address | Self::Text | Self::Word(_) => {
-                toml::Value::from(value).to_string()
-            }
+            Self::Size
+            | Self::Time
+            | Self::TimeRange
+            | Self::Rate
+            | Self::Address
+            | Self::Text
+            | Self::Word(_) => toml::Value::from(value).to_string(),
             Self::Count if value.parse::<u64>().is_err() => toml::Value::from(value).to_string(),
             Self::Flag | Self::Count | Self::List | Self::Json | Self::Table => value.into(),
         }

@@ -223,9 +223,13 @@ fn parse(form: Form, text: &str) -> Result<Value, String> {
         Form::Count => Ok(text
             .parse::<i64>()
             .map_or_else(|_| text.into(), Value::from)),
-        Form::Size | Form::Time | Form::Rate | Form::Address | Form::Text | Form::Word(_) => {
-            Ok(text.into())
-        }
+        Form::Size
+        | Form::Time
+        | Form::TimeRange
+        | Form::Rate
+        | Form::Address
+        | Form::Text
+        | Form::Word(_) => Ok(text.into()),
     }
 }
 

@@ -48,7 +48,9 @@ use crate::auth::TokenRules;
 use crate::machine::Machine;
 use crate::proxy::ApplicationSettings;
 use myriad_doctor::{Budget, LISTENING_PORT, startup};
-use myriad_shard::{Mesh, Namespaces, OriginPattern, ProcessLimits, Settings, Transports};
+use myriad_shard::{
+    Mesh, Namespaces, OriginPattern, ProcessLimits, ReaderSettings, Settings, Transports,
+};
 use myriad_units::count;
 use myriad_units::option::{Count, Size, Span};
 use std::borrow::Cow;
@@ -57,7 +59,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
 /// A configuration that cannot be used. Whoever wrote it erred; nothing was started.
@@ -550,17 +552,50 @@ impl Options {
                 Span(defaults.ping_interval),
             )?,
             pong_timeout: positive("pong-timeout", self.pong_timeout, defaults.pong_timeout)?,
-            idle_timeout: span(
-                "idle-timeout",
-                self.idle_timeout,
-                Span(defaults.idle_timeout),
-            )?,
+            idle_timeout: self.idle(defaults.idle_timeout)?,
+            readers: self.readers(anonymous)?,
             message_bytes_max: message.0,
             fragments_max: self.fragments_max(defaults.fragments_max)?,
             outbound_bytes_max,
             ..defaults
         })
     }
+}
+
+impl Options {
+    fn idle(&self, default: Duration) -> Result<Duration, ConfigError> {
+        span("idle-timeout", self.idle_timeout, Span(default))
+    }
+
+    /// How readers of streams are held and answered.
+    fn readers(&self, anonymous: bool) -> Result<ReaderSettings, ConfigError> {
+        let defaults = ReaderSettings::default();
+        let poll = self.poll_timeout;
+        let (min, max) = (poll.map(|poll| poll.min), poll.map(|poll| poll.max));
+        Ok(ReaderSettings {
+            poll_min: positive("poll-timeout", min, defaults.poll_min)?,
+            poll_max: positive("poll-timeout", max, defaults.poll_max)?,
+            keep_alive: positive(
+                "keep-alive-timeout",
+                self.keep_alive_timeout,
+                defaults.keep_alive,
+            )?,
+            events_max: span(
+                "events-timeout",
+                self.events_timeout,
+                Span(defaults.events_max),
+            )?,
+            is_public: anonymous,
+            unix_offset_s: unix_offset_s(),
+        })
+    }
+}
+
+/// The Unix time at which the monotonic clock was zero, s.
+fn unix_offset_s() -> u64 {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH);
+    let unix_s = unix.map_or(0, |unix| unix.as_secs());
+    unix_s.saturating_sub(crate::shards::monotonic_now().0 / 1_000_000_000)
 }
 
 /// A time that may be zero.

@@ -8,7 +8,7 @@ use super::webhooks::WebhooksTable;
 use super::written::Written;
 use super::{ConfigError, address, refuse};
 use myriad_shard::{AddressHeader, AddressHeaderError, Compression, Mesh, Network, OriginPattern};
-use myriad_units::option::{Count, Size, Span};
+use myriad_units::option::{Count, Size, Span, SpanRange};
 use myriad_units::parse::QuantityError;
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
@@ -94,6 +94,18 @@ pub struct Options {
     /// Close a connection that sends nothing for this long; 0 for never
     #[arg(long, value_name = "TIME")]
     pub idle_timeout: Option<Span>,
+
+    /// Answer a held request for a stream after this time if nothing comes, or after a time in a range such as 30s..90s
+    #[arg(long, value_name = "TIME")]
+    pub poll_timeout: Option<SpanRange>,
+
+    /// Close a connection that sends no other request for a stream for this long
+    #[arg(long, value_name = "TIME")]
+    pub keep_alive_timeout: Option<Span>,
+
+    /// End a stream of events after this time, so that its client comes back; 0 for never
+    #[arg(long, value_name = "TIME")]
+    pub events_timeout: Option<Span>,
 
     /// Time a client has for its request head
     #[arg(long, value_name = "TIME")]
@@ -290,6 +302,9 @@ impl Options {
             ping_interval: self.ping_interval.or(other.ping_interval),
             pong_timeout: self.pong_timeout.or(other.pong_timeout),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
+            poll_timeout: self.poll_timeout.or(other.poll_timeout),
+            keep_alive_timeout: self.keep_alive_timeout.or(other.keep_alive_timeout),
+            events_timeout: self.events_timeout.or(other.events_timeout),
             handshake_timeout: self.handshake_timeout.or(other.handshake_timeout),
             drain: self.drain.or(other.drain),
             outbound_bytes_max: self.outbound_bytes_max.or(other.outbound_bytes_max),

@@ -263,7 +263,43 @@ type Description = (&'static str, Option<Unit>, &'static str);
 /// Reads it from a shard's figures.
 type Field = fn(&Metrics) -> &Count;
 
-const COUNTERS: [(Description, Field); 29] = [
+const COUNTERS: [(Description, Field); 34] = [
+    (
+        (
+            "poll_answers",
+            None,
+            "Long polls answered with data, or with the end of their stream",
+        ),
+        |shard| &shard.poll_answers,
+    ),
+    (
+        (
+            "poll_timeouts",
+            None,
+            "Long polls answered without data, because their time was over",
+        ),
+        |shard| &shard.poll_timeouts,
+    ),
+    (
+        (
+            "stream_reads",
+            None,
+            "Requests answered that read what a stream keeps",
+        ),
+        |shard| &shard.stream_reads,
+    ),
+    (
+        (
+            "stream_questions",
+            None,
+            "Questions to homes of channels about what a stream keeps",
+        ),
+        |shard| &shard.stream_questions,
+    ),
+    (
+        ("event_streams_opened", None, "Streams of events opened"),
+        |shard| &shard.event_streams_opened,
+    ),
     (("accepts", None, "Connections accepted"), |shard| {
         &shard.accepts
     }),
@@ -474,7 +510,18 @@ const COUNTERS: [(Description, Field); 29] = [
     (("pings", None, "Pings sent"), |shard| &shard.pings),
 ];
 
-const GAUGES: [(Description, Field); 6] = [
+const GAUGES: [(Description, Field); 8] = [
+    (
+        (
+            "parked_polls",
+            None,
+            "Requests for streams that are held until something comes",
+        ),
+        |shard| &shard.parked_polls,
+    ),
+    (("event_streams", None, "Streams of events open"), |shard| {
+        &shard.event_streams
+    }),
     (
         (
             "connections",

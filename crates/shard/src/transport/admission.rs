@@ -62,6 +62,10 @@ impl<R: Reactor> Shard<R> {
 
     /// Bytes that come behind the request, before the 101 has left.
     pub(crate) fn handle_early_bytes(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        if self.reads.is_reading(key.index) {
+            hit!(RequestBehind);
+            return self.keep_behind(key, bytes, now);
+        }
         let (response, mut early) = self.take_joining(key);
         if early.len() + bytes.len() > EARLY_BYTES_MAX {
             hit!(EarlyTooMuch);

@@ -23,6 +23,8 @@ pub(crate) struct Refused {
     headers: Vec<(&'static str, &'static str)>,
     sentence: String,
     reason: CloseReason,
+    /// Where a reader of a stream can go on.
+    next_offset: Option<String>,
 }
 
 impl Refused {
@@ -33,6 +35,21 @@ impl Refused {
             headers: Vec::new(),
             sentence: sentence.into(),
             reason: CloseReason::Refused,
+            next_offset: None,
+        }
+    }
+
+    /// The same with more headers.
+    pub(super) fn with_headers(mut self, headers: &[(&'static str, &'static str)]) -> Self {
+        self.headers.extend_from_slice(headers);
+        self
+    }
+
+    /// The same with the offset from which a reader of a stream can go on.
+    pub(super) fn with_next_offset(self, offset: String) -> Self {
+        Self {
+            next_offset: Some(offset),
+            ..self
         }
     }
 
@@ -120,7 +137,7 @@ impl Refused {
     }
 
     /// The budget of what is buffered for all is spent.
-    pub(super) fn overloaded() -> Self {
+    pub(crate) fn overloaded() -> Self {
         let sentence = "The server has no memory to spare: reconnect after a pause.";
         Self::unavailable("overloaded", CloseReason::Overloaded, sentence)
     }
@@ -182,12 +199,11 @@ impl<R: Reactor> Shard<R> {
         hit!(RefusedFull if reason == CloseReason::Full);
         hit!(RefusedDraining if reason == CloseReason::Drain);
         let mut response = Vec::with_capacity(256);
-        write_response(
-            &mut response,
-            refused.status,
-            &refused.headers,
-            &refused.sentence,
-        );
+        let mut headers: Vec<(&str, &str)> = refused.headers.clone();
+        if let Some(offset) = &refused.next_offset {
+            headers.push(("stream-next-offset", offset));
+        }
+        write_response(&mut response, refused.status, &headers, &refused.sentence);
         self.close_gracefully(key, refused.reason, response, now);
     }
 }

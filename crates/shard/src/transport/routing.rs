@@ -7,6 +7,7 @@ use crate::input::{Input, PartialRequest};
 use crate::limits::Limit;
 use crate::marks::{Happening, hit};
 use crate::mesh::Mesh;
+use crate::reading::Reading;
 use crate::settings::Transports;
 use crate::shard::Shard;
 use myriad_hub::{Compression, Headers, Namespaces, Now, Phase, Transport};
@@ -87,6 +88,8 @@ impl ShardRequests {
 /// What a request head asks for.
 pub(super) enum Route {
     Stream(Box<Stream>),
+    /// A channel as a stream over HTTP.
+    Read(Box<Reading>),
     ControlPlane,
 }
 
@@ -119,6 +122,10 @@ pub(super) enum Opening {
 impl<R: Reactor> Shard<R> {
     /// Bytes of a connection whose request head is not whole.
     pub(crate) fn handle_head_bytes(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+        let connection = self.hub.connection(key.index);
+        if connection.is_kept_alive() && connection.has_outbound() {
+            return self.keep_behind(key, bytes, now);
+        }
         match self.inputs.take(&mut self.hub, key.index) {
             Input::Head(mut head) => {
                 hit!(HeadInPieces);
@@ -133,7 +140,7 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    fn handle_request(&mut self, key: Key, bytes: &mut [u8], now: Now) {
+    pub(crate) fn handle_request(&mut self, key: Key, bytes: &mut [u8], now: Now) {
         let Some(header_bytes) = self.take_proxy_header(key, bytes, now) else {
             return;
         };
@@ -150,7 +157,13 @@ impl<R: Reactor> Shard<R> {
             Ok(None) => return self.keep_head(key, bytes, now),
             Err(error) => return self.refuse(key, error.into(), now),
         };
+        let is_read = matches!(route, Ok(Route::Read(_)));
+        self.hub.end_keep_alive(key.index);
+        if !is_read {
+            self.leave_streams(key);
+        }
         match route {
+            Ok(Route::Read(reading)) => self.begin_read(key, reading, &bytes[head_bytes..], now),
             Ok(Route::Stream(stream)) => {
                 self.begin_stream(key, *stream, &mut bytes[head_bytes..], now);
             }
@@ -204,6 +217,9 @@ impl<R: Reactor> Shard<R> {
 
     /// Keeps the beginning of a head until more of it comes.
     pub(super) fn keep_head(&mut self, key: Key, bytes: &[u8], now: Now) {
+        if self.hub.connection(key.index).is_kept_alive() {
+            self.hub.begin_next_head(key.index, now);
+        }
         let head = Input::Head(bytes.to_vec());
         if !self.inputs.keep(&mut self.hub, key.index, head) {
             self.note_happening(key.index, Happening::Overloaded);
@@ -213,6 +229,10 @@ impl<R: Reactor> Shard<R> {
 
     fn route(&self, key: Key, head: &RequestHead<'_>, now: Now) -> Result<Route, Refused> {
         check_request(head)?;
+        if Self::reads_stream(head) {
+            let reading = self.route_read(key, head, now)?;
+            return Ok(reading.map_or(Route::ControlPlane, Route::Read));
+        }
         let for_shards = ShardRequests {
             echo: self.settings.echo,
             transports: self.settings.transports,
@@ -305,7 +325,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Whether the client's address, and the server, may have one more connection.
-    fn check_admission(&self, key: Key) -> Result<(), Refused> {
+    pub(super) fn check_admission(&self, key: Key) -> Result<(), Refused> {
         if let Some(refused) = self.refused_address(key) {
             return Err(refused);
         }
@@ -388,7 +408,7 @@ impl<R: Reactor> Shard<R> {
 
     /// Whether everybody may listen to a channel, as far as its name is concerned. A client of `/raw` has no user and no token,
     /// so the names that ask for one are refused. The other rights of a namespace bind clients with a session only.
-    fn check_open(&self, channel: &str) -> Result<(), Refused> {
+    pub(super) fn check_open(&self, channel: &str) -> Result<(), Refused> {
         let Some(options) = self.settings.namespaces.options_of(channel) else {
             let namespace = Namespaces::name_of(channel).unwrap_or_default();
             let sentence = format!(

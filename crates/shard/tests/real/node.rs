@@ -4,8 +4,8 @@ use myriad_reactor::{Epoll, Reactor, Setup, Uring, Waker, listen};
 use myriad_shard::{
     Access, Ask, AskAnswer, ClientIds, ClientOptions, CloseReason, ControlPlane, Deed, Epoch,
     ErrorCode, HandOver, HandedBack, InquiryAnswer, Mesh, Metrics, Namespaces, NotPublished, Now,
-    Order, OrderDone, Origin, Payload, Position, ProcessLimits, PublishRefused, RequestId,
-    Settings, Shard, Transports, Turn, TurnedAway, Whose,
+    Order, OrderDone, Origin, Payload, Position, ProcessLimits, PublishRefused, ReaderSettings,
+    RequestId, Settings, Shard, Transports, Turn, TurnedAway, Whose,
 };
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -41,6 +41,7 @@ pub(crate) struct Options {
     pub(crate) slice_max: usize,
     pub(crate) access: Access,
     pub(crate) anonymous: bool,
+    pub(crate) readers: ReaderSettings,
     /// The test answers what sessions ask; otherwise it is not available.
     pub(crate) holds_asks: bool,
 }
@@ -66,6 +67,7 @@ impl Default for Options {
             slice_max: Settings::default().slice_max,
             access: Access::default(),
             anonymous: true,
+            readers: ReaderSettings::default(),
             holds_asks: false,
         }
     }
@@ -146,6 +148,7 @@ impl Node {
             echo: true,
             transports: Transports::ALL,
             anonymous: options.anonymous,
+            readers: options.readers,
             access: options.access,
             hands_over: options.hands_over,
             handshake_timeout: options.handshake_timeout,

@@ -21,6 +21,45 @@ const ELSEWHERE: [&str; 2] = [
     "something comes behind a request whose answer goes on",
 ];
 
+/// Only readers of streams come here. The simulation has none yet: `tests/real/readers.rs` has them.
+const OF_READERS: [&str; 35] = [
+    "a publication finds a channel that is kept without members",
+    "a reader of a stream gets a part of a delivery",
+    "a reader of a stream needs a cursor of its own",
+    "a channel that was read is kept without members",
+    "a held request has waited for as long as it may",
+    "a stream of events has lasted for as long as it may",
+    "no other request comes on a connection",
+    "a request comes before the one before it is answered",
+    "too much comes behind a request that is not answered",
+    "something comes behind the request for a stream of events",
+    "a request begins that waited for an answer to leave",
+    "a connection goes before its next request begins",
+    "a shard knows all that a reader asks for",
+    "a home refuses a reader",
+    "a home answers a reader that has gone",
+    "a request is held",
+    "a stream of events needs more than one page to catch up",
+    "not even an answer fits the budget",
+    "the answer to a held request fails",
+    "a stream is deleted while a request for it is held",
+    "a stream is closed while somebody waits for more",
+    "a client ends its side before its answer has left",
+    "Handshake: the queue is taken whole",
+    "Handshake: the queue is taken in part",
+    "Handshake: nothing of the queue is taken",
+    "Handshake: a send of the queue fails",
+    "Handshake: more is queued than one gathered send takes",
+    "Handshake: the socket takes bytes again",
+    "refusal: offset",
+    "refusal: live",
+    "refusal: stream",
+    "refusal: gone",
+    "refusal: token",
+    "refusal: pipelined",
+    "close: Answered",
+];
+
 /// What clients may read as the status of an answer.
 const STATUSES: [u16; 14] = [
     101, 200, 400, 401, 403, 404, 405, 408, 413, 426, 431, 501, 503, 505,
@@ -96,7 +135,10 @@ impl Reach {
     /// Asserts that as many seeds as CI runs have seen everything that is not known to be rare.
     pub(crate) fn check(&self) {
         let (_, missed) = self.missed();
-        let tame: Vec<_> = missed.iter().filter(|what| !RARE.contains(what)).collect();
+        let tame: Vec<_> = missed
+            .iter()
+            .filter(|what| !RARE.contains(what) && !OF_READERS.contains(what))
+            .collect();
         assert!(tame.is_empty(), "the schedules miss: {tame:#?}");
         let unknown = RARE.iter().find(|what| !self.0.contains_key(**what));
         assert_eq!(unknown, None, "rare, and nothing is called so");

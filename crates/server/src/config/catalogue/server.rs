@@ -1,6 +1,6 @@
 //! Options at the top of the file, each of which is a flag too, and the tables below them.
 
-use super::Form::{Address, Count, Flag, List, Size, Text, Time, Word};
+use super::Form::{Address, Count, Flag, List, Size, Text, Time, TimeRange, Word};
 use super::{Described, Group};
 
 /// The top of the file.
@@ -137,6 +137,24 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "Closes a connection with 1001 that sends nothing for this long; 0 for never.",
             )
             .fixed(),
+            Described::new(
+                "poll-timeout",
+                TimeRange,
+                "30s",
+                "Answers a held request (live=long-poll) after this time if nothing comes; of a range, after a time in it.",
+            ),
+            Described::new(
+                "keep-alive-timeout",
+                Time,
+                "75s",
+                "Closes a connection whose requests for streams were answered and which sends no other one for this long.",
+            ),
+            Described::new(
+                "events-timeout",
+                Time,
+                "0",
+                "Ends a stream of events (live=sse) after this time, so that its client comes back; 0 for never.",
+            ),
         ],
     },
     Group {

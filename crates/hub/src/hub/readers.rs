@@ -1,0 +1,578 @@
+//! Readers of streams: held requests and streams of events.
+//!
+//! A reader is a member of its channel like others. A held request that is answered stays one, with a subscription that waits: its
+//! client asks again at once, and nothing has to leave and to join for that.
+
+use super::deliveries::Target;
+use super::{Hub, SubscriptionId};
+use crate::channel::{Member, Membership, SubscriptionFlags};
+use crate::connection::{Connection, Phase, Transport};
+use crate::delivery::Had;
+use crate::encoding::{DataForm, Encoding};
+use crate::marks::hit;
+use crate::outbound::Chunk;
+use crate::streams::{ReaderSettings, StreamPart, StreamSide, Variant, comment, end_of_events};
+use crate::time::ticks;
+use crate::timers::{Due, GOLDEN_SECTION, after};
+use crate::{
+    Batch, CloseReason, Content, Delivery, Epoch, Now, Overflown, Position, Publication,
+    StreamEndKind,
+};
+use myriad_wheel::{NONE, Tick};
+use myriad_wire::streams::MediaType;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Ticks that a channel without members is kept after it was read: 2 s. Those whose poll was answered on a connection that ended
+/// ask again by then.
+const LINGER_TICKS: u32 = 40;
+/// Channels that may be kept without members.
+const LINGERING_MAX: usize = 4096;
+
+/// What a hub remembers of its readers.
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
+    pub(super) settings: ReaderSettings,
+    /// Where in the range of times the next poll is, as the numerator of 2^32.
+    poll_phase: u32,
+    /// Cursors of those that cannot share an answer, by connection.
+    own_cursors: HashMap<u32, u64>,
+    /// Connections whose held request was answered by a delivery.
+    answered: Vec<u32>,
+    /// Readers whose stream has ended.
+    ended: Vec<(u32, StreamEndKind)>,
+    /// Channels that are kept without members, by the end of their time.
+    lingering: VecDeque<(Tick, u32)>,
+    parked: u64,
+    events: u64,
+}
+
+/// What a shard knows of a stream that it gets the publications of.
+#[derive(Clone, Debug)]
+pub struct KnownStream {
+    /// Every publication after this position is still to be delivered here.
+    pub position: Position,
+    /// Its content type.
+    pub media_type: Arc<MediaType>,
+    /// Nothing more will come.
+    pub is_closed: bool,
+}
+
+/// A reader that waits for what comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader {
+    /// Its subscription.
+    pub subscription: SubscriptionId,
+    /// It gets what comes after this offset.
+    pub last: u64,
+    /// The cursor that it has shown.
+    pub cursor: Option<u64>,
+    /// How its answers differ from those of others.
+    pub variant: Variant,
+}
+
+impl Hub {
+    /// How readers of streams are answered.
+    #[must_use]
+    pub fn reader_settings(&self) -> &ReaderSettings {
+        &self.readers.settings
+    }
+
+    /// Takes other settings for readers from now on. Those who wait keep their deadlines.
+    pub fn set_reader_settings(&mut self, settings: ReaderSettings) {
+        self.readers.settings = settings;
+    }
+
+    /// Requests that are held.
+    #[must_use]
+    pub fn parked_count(&self) -> u64 {
+        self.readers.parked
+    }
+
+    /// Streams of events.
+    #[must_use]
+    pub fn events_count(&self) -> u64 {
+        self.readers.events
+    }
+
+    /// What is known of a channel as a stream; none if its home has to be asked.
+    #[must_use]
+    pub fn known_stream(&self, name: &str) -> Option<KnownStream> {
+        let record = &self.channels[*self.names.get(name)?];
+        let Membership::Joined { epoch } = record.membership else {
+            return None;
+        };
+        let side = record.stream.as_ref()?;
+        Some(KnownStream {
+            position: Position {
+                epoch,
+                offset: record.last_offset,
+            },
+            media_type: Arc::clone(&side.media_type),
+            is_closed: side.is_closed,
+        })
+    }
+
+    /// The home has said what a stream is.
+    pub fn note_stream(
+        &mut self,
+        subscription: SubscriptionId,
+        media_type: &MediaType,
+        is_closed: bool,
+    ) {
+        let channel = self.subscriptions[subscription.0].channel;
+        match &mut self.channels[channel].stream {
+            Some(side) if *side.media_type == *media_type => side.is_closed = is_closed,
+            side => {
+                *side = Some(Box::new(StreamSide::new(
+                    Arc::new(media_type.clone()),
+                    is_closed,
+                )))
+            }
+        }
+    }
+
+    /// A request is to be answered when its channel's home has said what there is. It has as long for that as a head to arrive.
+    pub fn begin_reading(&mut self, index: u32, now: Now) {
+        self.begin_joining(index, now);
+    }
+
+    /// Deliveries skip a subscription until its reader is told what it missed.
+    pub fn set_waiting(&mut self, subscription: SubscriptionId) {
+        let record = &mut self.subscriptions[subscription.0];
+        record.set_flags(record.flags().with(SubscriptionFlags::WAITING));
+    }
+
+    /// Holds a request until something comes, or its time is over.
+    pub fn park(&mut self, index: u32, reader: Reader, now: Now) {
+        let variant = self.shared_variant(index, &reader, now);
+        self.readers.poll_phase = self.readers.poll_phase.wrapping_add(GOLDEN_SECTION);
+        let phase = self.readers.poll_phase.wrapping_add(self.spread_from);
+        let deadline = after(now.tick(), self.readers.settings.poll_ticks(phase));
+        self.begin_delivering(reader.subscription, reader.last);
+        let connection = &mut self.connections[index];
+        connection.set_reader(Transport::LongPoll, variant);
+        connection.phase = Phase::Open;
+        connection.ping_at = deadline;
+        self.wheel.arm(&mut self.connections, index, deadline);
+        self.readers.parked += 1;
+    }
+
+    /// Opens a stream of events. Nothing is delivered to it before [`Hub::begin_delivering`].
+    pub fn open_events(&mut self, index: u32, variant: Variant, now: Now) {
+        let connection = &mut self.connections[index];
+        connection.set_reader(Transport::Events, variant);
+        connection.set(Connection::AWAITS_PONG, false);
+        connection.phase = Phase::Open;
+        connection.opened = now.tick();
+        connection.ping_at = after(now.tick(), self.timing.ping_interval);
+        self.rearm_events(index, now.tick());
+        self.readers.events += 1;
+    }
+
+    /// A reader gets everything after `last` from now on.
+    pub fn begin_delivering(&mut self, subscription: SubscriptionId, last: u64) {
+        let record = &mut self.subscriptions[subscription.0];
+        record.set_flags(record.flags().without(SubscriptionFlags::WAITING));
+        record.set_last(last);
+    }
+
+    /// A reader's variant, with a mark if its cursor is one that it cannot share.
+    fn shared_variant(&mut self, index: u32, reader: &Reader, now: Now) -> Variant {
+        let Some(cursor) = reader.cursor else {
+            return reader.variant;
+        };
+        let interval = self.readers.settings.cursor_interval(now.tick());
+        let channel = self.subscriptions[reader.subscription.0].channel;
+        let side = self.channels[channel].stream.as_mut();
+        if cursor < interval || side.is_some_and(|side| side.note_cursor(cursor, interval)) {
+            return reader.variant;
+        }
+        hit!(ReaderHasOwnCursor);
+        self.readers.own_cursors.insert(index, cursor);
+        reader.variant.with_own_cursor()
+    }
+
+    /// The request of a connection was answered: it waits for the next one.
+    pub fn end_answer(&mut self, index: u32, now: Now) {
+        self.forget_reader(index);
+        let first = self.first_subscription(index);
+        if first != NONE {
+            self.set_waiting(SubscriptionId(first));
+        }
+        let deadline = after(now.tick(), ticks(self.readers.settings.keep_alive));
+        let connection = &mut self.connections[index];
+        connection.set_answered();
+        connection.ping_at = deadline;
+        self.wheel.arm(&mut self.connections, index, deadline);
+    }
+
+    /// The next request on a connection has begun to come. It has to be whole in time.
+    pub fn begin_next_head(&mut self, index: u32, now: Now) {
+        let deadline = after(now.tick(), self.timing.handshake);
+        let connection = &mut self.connections[index];
+        debug_assert!(connection.is_kept_alive());
+        if connection.ping_at > deadline {
+            connection.ping_at = deadline;
+            self.wheel.arm(&mut self.connections, index, deadline);
+        }
+    }
+
+    /// The next request on a connection is whole, or belongs to another transport.
+    pub fn end_keep_alive(&mut self, index: u32) {
+        self.connections[index].set(Connection::KEPT_ALIVE, false);
+    }
+
+    /// Ends the subscriptions of a connection whose next request is not about them.
+    pub fn leave_streams(&mut self, index: u32, emptied_channels: &mut Vec<Arc<str>>) {
+        self.unsubscribe_all(index, emptied_channels);
+    }
+
+    /// Takes the connections whose held request was answered by deliveries.
+    pub fn take_answered(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.readers.answered)
+    }
+
+    /// Takes the readers whose stream has ended.
+    pub fn take_ended(&mut self) -> Vec<(u32, StreamEndKind)> {
+        std::mem::take(&mut self.readers.ended)
+    }
+
+    /// What becomes of the connection of a reader after its answer.
+    #[must_use]
+    pub fn variant_of(&self, index: u32) -> Variant {
+        self.connections[index].variant()
+    }
+
+    /// Whether a held request was answered by a delivery of this turn.
+    #[must_use]
+    pub fn is_answered(&self, index: u32) -> bool {
+        let subscription = &self.subscriptions[self.first_subscription(index)];
+        subscription.flags().has(SubscriptionFlags::WAITING)
+    }
+
+    /// Where a reader's time-out belongs among others: those with equal keys get the same bytes.
+    #[must_use]
+    pub fn idle_key(&self, index: u32) -> (u32, u64, Encoding) {
+        let subscription = &self.subscriptions[self.first_subscription(index)];
+        let encoding = self.connections[index].encoding();
+        (subscription.channel, subscription.last(), encoding)
+    }
+
+    /// What a reader is told when there is nothing new: a whole answer, or an event that says where it is. `closing` ends its
+    /// connection with it, `is_end` says that nothing more will come.
+    pub fn idle_answer(&mut self, index: u32, closing: bool, is_end: bool, now: Now) -> Arc<[u8]> {
+        let (channel, last, mut encoding) = self.idle_key(index);
+        if closing {
+            let transport = self.connections[index].transport();
+            encoding = Encoding::of_reader(transport, encoding.variant().closing());
+        }
+        let settings = self.readers.settings;
+        let interval = settings.cursor_interval(now.tick());
+        let own = self.readers.own_cursors.get(&index).copied();
+        let record = &mut self.channels[channel];
+        let epoch = record.epoch();
+        let is_up_to_date = last >= record.last_offset;
+        let side = record.stream.as_mut();
+        let side = side.expect("a reader's stream is known");
+        let is_closed = is_end || side.is_closed && is_up_to_date;
+        let media_type = Arc::clone(&side.media_type);
+        let part = StreamPart {
+            media_type: &media_type,
+            epoch,
+            from: last,
+            to: last,
+            is_up_to_date,
+            is_closed,
+        };
+        let tell =
+            |cursor| StreamSide::tell(&part, [].into_iter(), cursor, encoding, settings.is_public);
+        if let Some(own) = own {
+            return tell(own.saturating_add(1)).into();
+        }
+        let cursor = side.cursor(interval);
+        if is_closed {
+            return tell(cursor).into();
+        }
+        side.made((last, last), Some(cursor), encoding, |_| tell(cursor))
+    }
+
+    /// The frame of a delivery for readers, all of whose publications have offsets.
+    pub(super) fn reader_frame(&mut self, delivery: &Delivery, encoding: Encoding) -> Arc<[u8]> {
+        let channel = self.names[&**delivery.channel()];
+        let settings = self.readers.settings;
+        let interval = settings.cursor_interval(self.delivery_tick);
+        let record = &mut self.channels[channel];
+        let part = part_of(record.epoch(), delivery, record.last_offset);
+        let side = record.stream.as_mut();
+        let side = side.expect("a reader's stream is known");
+        side.made((part.from, part.to), None, encoding, |side| {
+            let cursor = side.cursor(interval);
+            let part = part.of(&side.media_type);
+            StreamSide::tell(
+                &part,
+                contents_of(delivery),
+                cursor,
+                encoding,
+                settings.is_public,
+            )
+        })
+    }
+
+    /// Gives a reader what it has not had of a delivery and history keeps. A held request is answered by it.
+    pub(super) fn deliver_to_reader(
+        &mut self,
+        member: Member,
+        delivery: &Delivery,
+        (last, had): (u64, Had),
+        targets: &mut Vec<Target>,
+        overflown: &mut Vec<Overflown>,
+    ) {
+        if let Delivery::StreamEnd(end) = delivery {
+            self.readers.ended.push((member.connection, end.kind));
+            return;
+        }
+        let is_kept = |publication: &&Arc<Publication>| publication.offset() > 0;
+        let is_whole =
+            had == Had::Nothing && delivery.publications().iter().all(|one| is_kept(&one));
+        let part;
+        let delivery = if is_whole {
+            delivery
+        } else {
+            let kept: Box<[_]> = delivery
+                .publications_after(last)
+                .iter()
+                .filter(is_kept)
+                .cloned()
+                .collect();
+            if kept.is_empty() {
+                return;
+            }
+            hit!(DeliverPartToReader);
+            part = Delivery::Batch(Arc::new(Batch::new(kept)));
+            &part
+        };
+        let record = &mut self.subscriptions[member.subscription];
+        record.set_last(last.max(delivery.offset()));
+        let connection = &self.connections[member.connection];
+        let variant = connection.variant();
+        if connection.transport() == Transport::LongPoll {
+            // It gets one answer, whatever comes behind it.
+            record.set_flags(record.flags().with(SubscriptionFlags::WAITING));
+            self.readers.answered.push(member.connection);
+        }
+        if variant.has_own_cursor() {
+            self.answer_with_own_cursor(member, delivery, overflown);
+        } else if is_whole {
+            self.send_to_member(member, delivery, DataForm::Plain, targets, overflown);
+        } else {
+            let queued = self.queue_delivery(member, delivery, DataForm::Plain);
+            overflown.extend(queued.err());
+        }
+    }
+
+    /// Queues an answer that no other reader gets.
+    fn answer_with_own_cursor(
+        &mut self,
+        member: Member,
+        delivery: &Delivery,
+        overflown: &mut Vec<Overflown>,
+    ) {
+        let own = self.readers.own_cursors.get(&member.connection).copied();
+        let cursor = own.unwrap_or_default().saturating_add(1);
+        let encoding = self.connections[member.connection].encoding();
+        let channel = self.subscriptions[member.subscription].channel;
+        let record = &self.channels[channel];
+        let part = part_of(record.epoch(), delivery, record.last_offset);
+        let side = record.stream.as_ref();
+        let side = side.expect("a reader's stream is known");
+        let part = part.of(&side.media_type);
+        let is_public = self.readers.settings.is_public;
+        let bytes = StreamSide::tell(&part, contents_of(delivery), cursor, encoding, is_public);
+        self.deliveries += delivery.publications().len() as u64;
+        if let Err(overflow) = self.enqueue(member.connection, Chunk::Owned(bytes.into())) {
+            overflown.push(Overflown::Close {
+                connection: member.connection,
+                reason: CloseReason::from(overflow),
+            });
+        }
+    }
+
+    /// A comment for a stream of events.
+    #[must_use]
+    pub fn events_comment(&self, index: u32) -> Vec<u8> {
+        comment(self.connections[index].variant().is_chunked())
+    }
+
+    /// The last bytes of a stream of events.
+    #[must_use]
+    pub fn events_end(&self, index: u32) -> Vec<u8> {
+        end_of_events(self.connections[index].variant().is_chunked())
+    }
+
+    /// The connection is no reader any more.
+    pub(super) fn forget_reader(&mut self, index: u32) {
+        let connection = &self.connections[index];
+        if connection.phase != Phase::Open || !connection.transport().reads_streams() {
+            return;
+        }
+        match connection.transport() {
+            Transport::LongPoll => self.readers.parked -= 1,
+            _ => self.readers.events -= 1,
+        }
+        if connection.variant().has_own_cursor() {
+            self.readers.own_cursors.remove(&index);
+        }
+    }
+
+    /// A delivery has reached all members. If it is the end of their stream, the shard knows that now.
+    pub(super) fn note_stream_end(&mut self, channel: u32, delivery: &Delivery) {
+        let record = &mut self.channels[channel];
+        if let Some(side) = &mut record.stream {
+            side.forget_made();
+            match delivery {
+                Delivery::StreamEnd(end) if end.kind == StreamEndKind::Closed => {
+                    side.is_closed = true
+                }
+                Delivery::StreamEnd(_) => record.stream = None,
+                _ => {}
+            }
+        }
+    }
+
+    /// A channel has lost its last member: it is removed, or kept for a while if it was read as a stream.
+    pub(super) fn note_empty(&mut self, channel: u32, emptied_channels: &mut Vec<Arc<str>>) {
+        let record = &mut self.channels[channel];
+        let is_joined = matches!(record.membership, Membership::Joined { .. });
+        if record.stream.is_none() || !is_joined || self.readers.lingering.len() >= LINGERING_MAX {
+            emptied_channels.push(self.remove_channel(channel));
+            return;
+        }
+        let until = after(self.delivery_tick, LINGER_TICKS);
+        record.lingers_until = Some(until);
+        self.readers.lingering.push_back((until, channel));
+        hit!(ChannelLingers);
+    }
+
+    /// Removes the channels that were kept without members for long enough; all of them at an end.
+    pub fn end_lingering(&mut self, now: Now, is_end: bool, emptied_channels: &mut Vec<Arc<str>>) {
+        while let Some(&(until, channel)) = self.readers.lingering.front()
+            && (is_end || until <= now.tick())
+        {
+            self.readers.lingering.pop_front();
+            // It may have members again, or be another channel.
+            let is_same = self.channels.key_of(channel).is_some()
+                && self.channels[channel].lingers_until == Some(until);
+            if !is_same {
+                continue;
+            }
+            self.channels[channel].lingers_until = None;
+            let record = &self.channels[channel];
+            if !record.has_members() && record.deliveries.is_empty() {
+                emptied_channels.push(self.remove_channel(channel));
+            }
+        }
+    }
+
+    /// When the first channel without members is to be removed.
+    pub(crate) fn next_linger_end(&self) -> Option<Tick> {
+        self.readers.lingering.front().map(|(until, _)| *until)
+    }
+
+    pub(crate) fn handle_reader_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
+        let connection = &mut self.connections[index];
+        if connection.transport() == Transport::LongPoll {
+            if connection.ping_at > now {
+                let deadline = connection.ping_at;
+                self.wheel.arm(&mut self.connections, index, deadline);
+                return None;
+            }
+            hit!(PollOver);
+            return Some(Due::PollOver);
+        }
+        let max = ticks(self.readers.settings.events_max);
+        if max > 0 && after(connection.opened, max) <= now {
+            hit!(EventsOver);
+            return Some(Due::EventsOver);
+        }
+        let mut due = None;
+        if self.timing.ping_interval > 0 && connection.ping_at <= now {
+            connection.ping_at = after(now, self.timing.ping_interval);
+            due = Some(Due::Ping);
+        }
+        self.rearm_events(index, now);
+        due
+    }
+
+    /// Arms a stream of events for its next comment or its end.
+    pub(crate) fn rearm_events(&mut self, index: u32, now: Tick) {
+        let connection = &self.connections[index];
+        let ping = (self.timing.ping_interval > 0).then_some(connection.ping_at);
+        let max = ticks(self.readers.settings.events_max);
+        let end = (max > 0).then(|| after(connection.opened, max));
+        match ping.into_iter().chain(end).min() {
+            Some(deadline) => {
+                let deadline = deadline.max(after(now, 1));
+                self.wheel.arm(&mut self.connections, index, deadline);
+            }
+            None => self.wheel.disarm(&mut self.connections, index),
+        }
+    }
+
+    pub(crate) fn handle_kept_alive_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
+        let connection = &self.connections[index];
+        let deadline = connection.ping_at;
+        if deadline > now {
+            self.wheel.arm(&mut self.connections, index, deadline);
+            return None;
+        }
+        let has_begun = connection.input != NONE;
+        if !self.is_late(index, deadline, now) {
+            return None;
+        }
+        if has_begun {
+            return Some(Due::HandshakeTimeout);
+        }
+        hit!(KeepAliveOver);
+        Some(Due::KeepAliveOver)
+    }
+}
+
+/// What a delivery is of its stream, but for the content type.
+#[derive(Clone, Copy)]
+struct DeliveredPart {
+    epoch: Epoch,
+    from: u64,
+    to: u64,
+    is_up_to_date: bool,
+}
+
+impl DeliveredPart {
+    fn of(self, media_type: &MediaType) -> StreamPart<'_> {
+        StreamPart {
+            media_type,
+            epoch: self.epoch,
+            from: self.from,
+            to: self.to,
+            is_up_to_date: self.is_up_to_date,
+            is_closed: false,
+        }
+    }
+}
+
+/// What a delivery is whose publications all have offsets.
+fn part_of(epoch: Epoch, delivery: &Delivery, last_offset: u64) -> DeliveredPart {
+    let first = delivery.publications().first();
+    let first = first.expect("readers are given publications").offset();
+    let to = delivery.offset();
+    DeliveredPart {
+        epoch,
+        from: first.saturating_sub(1),
+        to,
+        is_up_to_date: to >= last_offset,
+    }
+}
+
+fn contents_of(delivery: &Delivery) -> impl Iterator<Item = &Content> {
+    delivery.publications().iter().map(|one| &**one.content())
+}

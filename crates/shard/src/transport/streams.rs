@@ -1,0 +1,204 @@
+//! `GET /v1/stream/CHANNEL`: the request of a reader, and who may read. What becomes of it is in `reading`. Changes nothing.
+
+use super::refusals::Refused;
+use crate::access::{ConnectGrant, Verdict};
+use crate::reading::Reading;
+use crate::shard::Shard;
+use myriad_hub::{NameError, Now, ReadFrom, Variant};
+use myriad_reactor::Reactor;
+use myriad_wheel::Key;
+use myriad_wire::http::{RequestHead, check_origin};
+use myriad_wire::reads::{Live, Persistence, READ_PATH, ReadError, ReadRequest};
+use myriad_wire::streams::StreamOffset;
+
+/// The cookie that may have a reader's token.
+const TOKEN_COOKIE: &str = "myriad_token";
+
+/// What every answer about streams says to browsers.
+const HEADERS: [(&str, &str); 4] = [
+    ("access-control-allow-origin", "*"),
+    ("x-content-type-options", "nosniff"),
+    ("cross-origin-resource-policy", "cross-origin"),
+    ("cache-control", "no-store"),
+];
+
+impl From<ReadError> for Refused {
+    fn from(error: ReadError) -> Self {
+        Self::new(error.status(), error.label(), error.sentence())
+    }
+}
+
+impl Refused {
+    /// The same as an answer about a stream.
+    pub(crate) fn of_stream(self) -> Self {
+        self.with_headers(&HEADERS)
+    }
+
+    /// There is no such stream.
+    pub(crate) fn no_stream() -> Self {
+        let sentence = "There is no such stream: create it with PUT, or publish to a channel that keeps history.";
+        Self::new(404, "stream", sentence).of_stream()
+    }
+
+    /// History no longer has what follows the reader's offset. `earliest` is where it can go on.
+    pub(crate) fn gone(earliest: String) -> Self {
+        let sentence = "What follows this offset is no longer kept: something was missed. Go on from Stream-Next-Offset of this answer, or from -1.";
+        Self::new(410, "gone", sentence)
+            .of_stream()
+            .with_next_offset(earliest)
+    }
+
+    /// The stream has not come as far as the reader's offset.
+    pub(crate) fn future_offset() -> Self {
+        let sentence = "The stream has not given out this offset: send -1, now, or Stream-Next-Offset of an earlier answer.";
+        Self::new(400, "offset", sentence).of_stream()
+    }
+
+    /// More requests wait behind one that is not answered than a connection may have.
+    pub(crate) fn pipelined() -> Self {
+        let sentence = "Too much waits behind a request that is not answered yet: read its answer before you send more.";
+        Self::new(429, "pipelined", sentence).of_stream()
+    }
+}
+
+impl<R: Reactor> Shard<R> {
+    /// Whether a request is one that a shard answers as a stream. Those that write go to the control plane, and so does HEAD.
+    pub(super) fn reads_stream(head: &RequestHead<'_>) -> bool {
+        head.method() == "GET" && head.path().starts_with(READ_PATH)
+    }
+
+    /// What a request wants to read, if it may. None if the control plane has to find out who asks: by a key of the HTTP API, or
+    /// by a token whose verification takes long. It serves what is not live.
+    pub(super) fn route_read(
+        &self,
+        key: Key,
+        head: &RequestHead<'_>,
+        now: Now,
+    ) -> Result<Option<Box<Reading>>, Refused> {
+        self.judge_read(key, head, now).map_err(Refused::of_stream)
+    }
+
+    fn judge_read(
+        &self,
+        key: Key,
+        head: &RequestHead<'_>,
+        now: Now,
+    ) -> Result<Option<Box<Reading>>, Refused> {
+        if let Some(allowed) = &self.settings.allowed_origins {
+            check_origin(head.headers("origin"), head.header("host"), allowed)?;
+        }
+        if self.admission.drain.is_some() {
+            return Err(Refused::draining());
+        }
+        self.check_admission(key)?;
+        let request = ReadRequest::of(head, TOKEN_COOKIE)?;
+        let from = match request.offset.as_deref() {
+            None | Some("-1") => ReadFrom::Start,
+            Some("now") => ReadFrom::Now,
+            Some(token) => ReadFrom::After(StreamOffset::parse(token).ok_or(ReadError::Offset)?),
+        };
+        if shows_api_key(head) || !self.check_reader(&request)? {
+            if request.live == Live::No && self.settings.hands_over {
+                return Ok(None);
+            }
+            return Err(bad_token(
+                "live reads take tokens that are verified by a shared secret",
+            ));
+        }
+        // A client counts once, however often it asks.
+        if !self.hub.connection(key.index).is_kept_alive() {
+            self.take_connection(now)?;
+        }
+        let persistence = match request.live {
+            Live::Events => Persistence::Close,
+            _ => Persistence::of(head),
+        };
+        Ok(Some(Box::new(Reading {
+            serial: 0,
+            channel: request.channel.as_ref().into(),
+            from,
+            live: request.live,
+            cursor: request.cursor,
+            if_none_match: request.if_none_match.map(Into::into),
+            variant: Variant::new(persistence, head.minor_version() > 0),
+        })))
+    }
+
+    /// Whether somebody may read a stream: a user by its token, or everybody where clients may be anonymous. False if the token takes
+    /// longer to verify than a shard has.
+    fn check_reader(&self, request: &ReadRequest<'_>) -> Result<bool, Refused> {
+        let channel = &*request.channel;
+        let Some(token) = request.token.as_deref() else {
+            if !self.settings.anonymous {
+                let sentence = "Reading needs a token: send Authorization: Bearer TOKEN, ?token=TOKEN or a cookie. Or start the server with --anonymous, or with --dev to try things.";
+                return Err(Refused::new(401, "anonymous", sentence));
+            }
+            return self.check_open(channel).map(|()| true);
+        };
+        let Some(tokens) = &self.settings.access.tokens else {
+            return Err(bad_token("no key for tokens is configured"));
+        };
+        match tokens.connection(token) {
+            Verdict::Now(Ok(grant)) => self.check_user(channel, &grant).map(|()| true),
+            Verdict::Now(Err(fault)) => Err(bad_token(fault.cause())),
+            Verdict::Later => Ok(false),
+        }
+    }
+
+    /// Whether a user may read a channel: by its token, by the channel's name, or because all subscribers may.
+    fn check_user(&self, channel: &str, grant: &ConnectGrant) -> Result<(), Refused> {
+        let user = grant.user.as_deref().unwrap_or_default();
+        if user.is_empty() && self.settings.access.disallow_anonymous_connection_tokens {
+            return Err(bad_token("it names no user"));
+        }
+        let mut granted = grant.subscriptions.iter();
+        let is_granted = granted.any(|(granted, _)| **granted == *channel);
+        let namespaces = &self.settings.namespaces;
+        let named = namespaces.check_subscribable(channel, user, is_granted);
+        let named = named.map_err(|error| forbidden(channel, reason_of(error)))?;
+        let personal = self.settings.client.personal_channel.as_ref();
+        if !is_granted && personal.is_some_and(|one| one.is_of_another(channel, user)) {
+            return Err(forbidden(channel, reason_of(NameError::OtherUsers)));
+        }
+        let may = is_granted
+            || named.names_user
+            || self.settings.client.insecure
+            || named.options.subscribe.allows(user.is_empty(), false);
+        if may {
+            Ok(())
+        } else {
+            Err(forbidden(
+                channel,
+                "is not one that this user may subscribe to",
+            ))
+        }
+    }
+}
+
+/// Whether a request shows a key of the HTTP API, which shards do not know.
+fn shows_api_key(head: &RequestHead<'_>) -> bool {
+    const SCHEME: &[u8] = b"apikey ";
+    let authorization = head.header("authorization").unwrap_or_default();
+    let scheme = authorization.get(..SCHEME.len()).unwrap_or_default();
+    head.header("x-api-key").is_some() || scheme.eq_ignore_ascii_case(SCHEME)
+}
+
+fn bad_token(cause: &str) -> Refused {
+    Refused::new(401, "token", format!("The token is not valid: {cause}."))
+}
+
+fn forbidden(channel: &str, why: &str) -> Refused {
+    let shown: String = channel.chars().take(100).collect();
+    Refused::new(403, "permission", format!("Channel {shown:?} {why}."))
+}
+
+fn reason_of(error: NameError) -> &'static str {
+    match error {
+        NameError::Empty => "has no name",
+        NameError::TooLong => "has a name that is too long",
+        NameError::UnknownNamespace => "is of a namespace that is not configured",
+        NameError::Invalid => "has a name that its namespace does not allow",
+        NameError::Private => "is private: only a token that names it lets you read",
+        NameError::OtherUsers => "is for other users only",
+    }
+}

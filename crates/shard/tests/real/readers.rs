@@ -1,0 +1,406 @@
+//! Channels read as streams over HTTP: held requests, events, and what comes behind them on a connection.
+
+use super::node::{Driver, Node, Options};
+use myriad_shard::{Payload, ReaderSettings};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+on_both_drivers!(
+    a_reader_catches_up_and_waits_on_one_connection,
+    held_requests_share_an_answer_on_every_shard,
+    a_held_request_ends_at_its_time,
+    pipelined_requests_are_answered_in_their_order,
+    a_stream_of_events_is_live_after_what_it_missed,
+    what_cannot_be_read_is_refused,
+    another_transport_may_follow_a_stream,
+    a_drain_answers_held_requests,
+    too_much_behind_a_held_request_ends_it,
+);
+
+fn node(driver: Driver) -> Node {
+    with_polls(driver, Duration::from_secs(60), Duration::from_secs(60))
+}
+
+fn with_polls(driver: Driver, poll_min: Duration, poll_max: Duration) -> Node {
+    let readers = ReaderSettings {
+        poll_min,
+        poll_max,
+        ..ReaderSettings::default()
+    };
+    Node::start(
+        driver,
+        Options {
+            readers,
+            ..Options::default()
+        },
+    )
+}
+
+fn publish(node: &Node, json: &str) {
+    node.publish("s", Payload::Json(json.into()));
+}
+
+/// A client that reads answers one after another.
+struct Client {
+    stream: TcpStream,
+    rest: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn status(&self) -> &str {
+        &self.head[9..12]
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
+    }
+
+    fn next(&self) -> &str {
+        self.header("stream-next-offset").expect("an offset")
+    }
+}
+
+impl Client {
+    fn open(node: &Node) -> Self {
+        Self {
+            stream: node.stream(),
+            rest: Vec::new(),
+        }
+    }
+
+    fn ask(&mut self, query: &str) {
+        self.ask_with(query, "");
+    }
+
+    fn ask_with(&mut self, query: &str, headers: &str) {
+        let request = format!("GET /v1/stream/s{query} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+        self.stream.write_all(request.as_bytes()).expect("a socket");
+    }
+
+    fn read_until(&mut self, end: &str) -> String {
+        let mut buffer = [0; 4096];
+        loop {
+            let text = String::from_utf8_lossy(&self.rest).into_owned();
+            if let Some(at) = text.find(end) {
+                return String::from_utf8(self.rest.drain(..at + end.len()).collect())
+                    .expect("text");
+            }
+            let read = self.stream.read(&mut buffer).expect("bytes in time");
+            assert!(read > 0, "the connection has ended behind {text:?}");
+            self.rest.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    fn answer(&mut self) -> Answer {
+        let head = self.read_until("\r\n\r\n");
+        let mut answer = Answer {
+            head,
+            body: String::new(),
+        };
+        let length = answer
+            .header("content-length")
+            .map_or(0, |value| value.parse().expect("a number"));
+        let mut buffer = [0; 4096];
+        while self.rest.len() < length {
+            let read = self.stream.read(&mut buffer).expect("bytes in time");
+            assert!(read > 0, "the connection has ended in a body");
+            self.rest.extend_from_slice(&buffer[..read]);
+        }
+        answer.body = String::from_utf8(self.rest.drain(..length).collect()).expect("text");
+        answer
+    }
+
+    fn read_to_end(&mut self) -> String {
+        let _ = self.stream.read_to_end(&mut self.rest);
+        String::from_utf8(std::mem::take(&mut self.rest)).expect("text")
+    }
+}
+
+fn parked(node: &Node, count: u64) {
+    node.settle(|node| node.sum(|metrics| metrics.parked_polls.value()) == count);
+}
+
+fn a_reader_catches_up_and_waits_on_one_connection(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "1");
+    publish(&node, "2");
+    let mut client = Client::open(&node);
+    client.ask("");
+    let first = client.answer();
+    assert_eq!((first.status(), first.body.as_str()), ("200", "[1,2]"));
+    assert_eq!(first.header("stream-up-to-date"), Some("true"));
+    client.ask_with(
+        "",
+        &format!(
+            "If-None-Match: {}\r\n",
+            first.header("etag").expect("a tag")
+        ),
+    );
+    assert_eq!(client.answer().status(), "304");
+    client.ask(&format!("?offset={}&live=long-poll", first.next()));
+    parked(&node, 1);
+    publish(&node, "3");
+    let second = client.answer();
+    assert_eq!((second.status(), second.body.as_str()), ("200", "[3]"));
+    assert!(second.header("stream-cursor").is_some());
+    // What came between two polls is there at once.
+    publish(&node, "4");
+    client.ask(&format!("?offset={}&live=long-poll", second.next()));
+    let third = client.answer();
+    assert_eq!(third.body, "[4]");
+    for n in 5..20 {
+        client.ask("?offset=now&live=long-poll");
+        parked(&node, 1);
+        publish(&node, &n.to_string());
+        assert_eq!(client.answer().body, format!("[{n}]"));
+    }
+    assert!(third.next() > second.next() && second.next() > first.next());
+    drop(client);
+    node.settle(|node| node.sum(|metrics| metrics.connections.value()) == 0);
+}
+
+fn held_requests_share_an_answer_on_every_shard(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "0");
+    let mut clients: Vec<_> = (0..60).map(|_| Client::open(&node)).collect();
+    for client in &mut clients {
+        client.ask("?offset=now&live=long-poll");
+    }
+    parked(&node, 60);
+    for n in 1..6 {
+        publish(&node, &n.to_string());
+        for client in &mut clients {
+            let answer = client.answer();
+            assert_eq!(answer.body, format!("[{n}]"));
+            let cursor = answer.header("stream-cursor").expect("a cursor");
+            client.ask(&format!(
+                "?offset={}&live=long-poll&cursor={cursor}",
+                answer.next()
+            ));
+        }
+        parked(&node, 60);
+    }
+    drop(clients);
+    node.settle(|node| node.sum(|metrics| metrics.connections.value()) == 0);
+}
+
+fn a_held_request_ends_at_its_time(driver: Driver) {
+    let node = with_polls(
+        driver,
+        Duration::from_millis(300),
+        Duration::from_millis(600),
+    );
+    publish(&node, "1");
+    let mut client = Client::open(&node);
+    let mut cursor = 0;
+    for _ in 0..3 {
+        let began = Instant::now();
+        client.ask(&format!("?offset=now&live=long-poll&cursor={cursor}"));
+        let answer = client.answer();
+        let held = began.elapsed();
+        assert_eq!(answer.status(), "204");
+        assert_eq!(answer.header("stream-up-to-date"), Some("true"));
+        assert_eq!(answer.header("content-length"), None);
+        assert!(held >= Duration::from_millis(250), "{held:?}");
+        let next = answer
+            .header("stream-cursor")
+            .expect("a cursor")
+            .parse()
+            .expect("a number");
+        assert!(next > cursor);
+        cursor = next;
+    }
+    // A cursor that nobody else would share.
+    client.ask(&format!(
+        "?offset=now&live=long-poll&cursor={}",
+        u64::MAX - 5
+    ));
+    let own = client.answer();
+    assert_eq!(
+        own.header("stream-cursor"),
+        Some((u64::MAX - 4).to_string().as_str())
+    );
+    assert_eq!(node.sum(|metrics| metrics.poll_timeouts.value()), 4);
+}
+
+fn pipelined_requests_are_answered_in_their_order(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "1");
+    let mut client = Client::open(&node);
+    let one = "GET /v1/stream/s HTTP/1.1\r\nHost: a\r\n\r\n";
+    let held = "GET /v1/stream/s?offset=now&live=long-poll HTTP/1.1\r\nHost: a\r\n\r\n";
+    let last = "GET /v1/stream/s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let text = format!("{}{held}{last}", one.repeat(50));
+    for piece in text.as_bytes().chunks(37) {
+        client.stream.write_all(piece).expect("a socket");
+    }
+    for _ in 0..50 {
+        assert_eq!(client.answer().body, "[1]");
+    }
+    parked(&node, 1);
+    publish(&node, "2");
+    assert_eq!(client.answer().body, "[2]");
+    let last = client.answer();
+    assert_eq!(
+        (last.body.as_str(), last.header("connection")),
+        ("[1,2]", Some("close"))
+    );
+    assert_eq!(client.read_to_end(), "");
+    // HTTP/1.0 goes on only where it is asked to.
+    let mut old = Client::open(&node);
+    let request = "GET /v1/stream/s HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+    old.stream.write_all(request.as_bytes()).expect("a socket");
+    assert_eq!(old.answer().header("connection"), Some("keep-alive"));
+    let request = "GET /v1/stream/s HTTP/1.0\r\n\r\n";
+    old.stream.write_all(request.as_bytes()).expect("a socket");
+    assert_eq!(old.answer().header("connection"), Some("close"));
+    assert_eq!(old.read_to_end(), "");
+}
+
+fn a_stream_of_events_is_live_after_what_it_missed(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "1");
+    let mut client = Client::open(&node);
+    client.ask("?offset=-1&live=sse");
+    let head = client.read_until("\r\n\r\n");
+    assert!(
+        head.contains("content-type: text/event-stream\r\n"),
+        "{head}"
+    );
+    let first = client.read_until("\n\n\r\n");
+    assert!(
+        first.contains("event: data\ndata:[1]\n\nevent: control\n"),
+        "{first}"
+    );
+    assert!(first.contains("\"upToDate\":true"), "{first}");
+    for n in 2..10 {
+        publish(&node, &n.to_string());
+        let event = client.read_until("\n\n\r\n");
+        assert!(event.contains(&format!("data:[{n}]\n")), "{event}");
+    }
+    let id = first.rsplit_once("id:").expect("an id").1.trim().to_owned();
+    let mut again = Client::open(&node);
+    again.ask_with("?offset=-1&live=sse", &format!("Last-Event-ID: {id}\r\n"));
+    again.read_until("\r\n\r\n");
+    let event = again.read_until("\n\n\r\n");
+    assert!(event.contains("data:[2,3,4,5,6,7,8,9]\n"), "{event}");
+    node.settle(|node| node.sum(|metrics| metrics.event_streams.value()) == 2);
+}
+
+fn what_cannot_be_read_is_refused(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "1");
+    for (target, headers, status) in [
+        ("/v1/stream/unknown", "", "404"),
+        ("/v1/stream/unknown?offset=now&live=long-poll", "", "404"),
+        ("/v1/stream/unknown?offset=now&live=sse", "", "404"),
+        ("/v1/stream/s?offset=aaaaaaaa_0000000000000001", "", "410"),
+        (
+            "/v1/stream/s?offset=aaaaaaaa_0000000000000001&live=long-poll",
+            "",
+            "410",
+        ),
+        ("/v1/stream/s?offset=a,b", "", "400"),
+        ("/v1/stream/s?live=long-poll", "", "400"),
+        (
+            "/v1/stream/s?offset=now&live=long-poll",
+            "Content-Length: 3\r\n",
+            "400",
+        ),
+        ("/v1/stream/other:s", "", "400"),
+        ("/v1/stream/s", "Authorization: Bearer x\r\n", "401"),
+    ] {
+        let mut client = Client::open(&node);
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+        client
+            .stream
+            .write_all(request.as_bytes())
+            .expect("a socket");
+        let answer = client.answer();
+        assert_eq!(answer.status(), status, "{target}: {answer:?}");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(
+            answer.header("stream-next-offset").is_some(),
+            status == "410"
+        );
+    }
+}
+
+fn another_transport_may_follow_a_stream(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "1");
+    let mut client = Client::open(&node);
+    client.ask("?offset=now&live=long-poll");
+    parked(&node, 1);
+    publish(&node, "2");
+    assert_eq!(client.answer().body, "[2]");
+    let upgrade = "GET /raw?channel=s HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    client
+        .stream
+        .write_all(upgrade.as_bytes())
+        .expect("a socket");
+    assert!(client.read_until("\r\n\r\n").starts_with("HTTP/1.1 101 "));
+    publish(&node, "3");
+    let mut frame = [0; 3];
+    client.stream.read_exact(&mut frame).expect("a frame");
+    assert_eq!(frame, [0x81, 1, b'3']);
+    // A request for the control plane is handed over with what came behind it.
+    let mut client = Client::open(&node);
+    client.ask("");
+    client.answer();
+    client
+        .stream
+        .write_all(b"POST /api/info HTTP/1.1\r\nHost: a\r\n\r\nrest")
+        .expect("a socket");
+    let (_, received) = node.handed_over();
+    assert_eq!(received, b"POST /api/info HTTP/1.1\r\nHost: a\r\n\r\nrest");
+}
+
+fn a_drain_answers_held_requests(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "1");
+    let mut held = Client::open(&node);
+    held.ask("?offset=now&live=long-poll");
+    let mut idle = Client::open(&node);
+    idle.ask("");
+    idle.answer();
+    let mut events = Client::open(&node);
+    events.ask("?offset=now&live=sse");
+    events.read_until("\n\n\r\n");
+    parked(&node, 1);
+    node.drain(Duration::from_millis(100));
+    let answer = held.answer();
+    assert_eq!(
+        (answer.status(), answer.header("connection")),
+        ("204", Some("close"))
+    );
+    assert_eq!(
+        (held.read_to_end().as_str(), idle.read_to_end().as_str()),
+        ("", "")
+    );
+    assert_eq!(events.read_to_end(), "0\r\n\r\n");
+    drop((held, idle, events));
+    node.finish();
+}
+
+fn too_much_behind_a_held_request_ends_it(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "1");
+    let mut client = Client::open(&node);
+    client.ask("?offset=now&live=long-poll");
+    parked(&node, 1);
+    let _ = client.stream.write_all(&[b'x'; 20_000]);
+    assert_eq!(client.answer().status(), "429");
+    drop(client);
+    node.settle(|node| node.sum(|metrics| metrics.connections.value()) == 0);
+}
