@@ -185,7 +185,10 @@ impl Transport {
     /// Whether its clients have a session: they say who they are, and what they want, by commands.
     #[must_use]
     pub const fn has_sessions(self) -> bool {
-        !matches!(self, Self::Http | Self::Raw | Self::Echo)
+        !matches!(
+            self,
+            Self::Http | Self::Raw | Self::Echo | Self::LongPoll | Self::Events
+        )
     }
 }
 

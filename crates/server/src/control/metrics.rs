@@ -632,7 +632,8 @@ impl Shards {
             let opened: u64 = shards.map(|shard| shard.streams[index].value()).sum();
             match by_name.iter_mut().find(|known| known.0 == transport.name()) {
                 Some(known) => (known.1, known.2) = (known.1 + opened, known.2 + ended),
-                None if transport == Transport::Http => {}
+                // Readers of streams have counters of their own.
+                None if transport == Transport::Http || transport.reads_streams() => {}
                 None => by_name.push((transport.name(), opened, ended)),
             }
         }
