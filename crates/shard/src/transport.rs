@@ -1,8 +1,9 @@
 //! What connections speak: the request head first, then one transport each.
 //!
 //! [`Methods::of`] chooses what an open connection's transport does. Each transport has a file that says what it does: `raw.rs`,
-//! `echo.rs`, `centrifuge.rs`, `uni_websocket.rs`; those over HTTP differ so little that all of them are in `over_http.rs`. What the
-//! others share of WebSocket is in `websocket.rs`, `frames.rs` and `compressed.rs`. How publications are encoded for a transport is [`Transport::protocol`], because the hub delivers them. Changes what the transport's file changes.
+//! `echo.rs`, `centrifuge.rs`, `uni_websocket.rs`. Those over HTTP are all in `over_http.rs`, and those that read streams in
+//! `readers.rs`. What the others share of WebSocket is in `websocket.rs`, `frames.rs` and `compressed.rs`. How publications are
+//! encoded for a transport is [`Transport::protocol`], because the hub delivers them. Changes what the transport's file changes.
 
 mod admission;
 pub(crate) mod centrifuge;

@@ -3,9 +3,8 @@
 //! While the circuit is open, calls fail at once instead of each waiting for its timeout. After a back-off one call is let
 //! through. If it succeeds the circuit closes; if not, the next back-off is twice as long.
 //!
-//! What a client sends may be the cause of a failure: the application takes long for it, or breaks over it. So a failure says less of
-//! the application the more its client has failed before. Each client counts once until the next success, and a client that has failed
-//! as the probe holds up no other that wants to be the next one.
+//! A failure may be the fault of what one client sent: the application takes too long for it, or breaks over it. So each client counts
+//! once until the next success. A client whose probe has failed waits, and another client may probe before it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -18,7 +18,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often something goes on in a row that has expired and that the application could not be asked about. Nothing that has expired goes on for ever, whatever keeps the application from answering.
+/// Extensions in a row of what has expired while the application cannot be asked. Nothing that has expired goes on for ever,
+/// whatever keeps the application from answering.
 const EXTENSIONS_MAX: u8 = 10;
 
 /// What a client is told that refreshes a subscription with a token that has expired: an error would end the subscription for good.

@@ -37,7 +37,7 @@ enum Path {
 /// Which requests are for shards; all others are for the control plane.
 ///
 /// A shard asks it of the first request of a connection, and the control plane of each later one. So both send a request to the
-/// same place.
+/// same place, but for reads of streams: the control plane answers those behind another request itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardRequests {
     /// There is an echo: [`Settings::echo`].
