@@ -13,6 +13,7 @@ use myriad_shard::{
     StreamWish,
 };
 use myriad_wire::http::query_pairs;
+use myriad_wire::reads::etag_matches;
 use std::borrow::Cow;
 
 /// Bytes of an answer; the first publication may be larger.
@@ -59,7 +60,7 @@ fn page(read: StreamRead, from: ReadFrom, head: &Parts) -> Result<Response, Fail
         if page.is_end() { ":c" } else { "" }
     );
     let known = head.headers.get(header::IF_NONE_MATCH);
-    let is_known = known.is_some_and(|known| names(known.as_bytes(), &etag));
+    let is_known = known.is_some_and(|known| etag_matches(known.as_bytes(), &etag));
     let mut response = if is_known && !is_tail {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
@@ -93,15 +94,6 @@ fn page(read: StreamRead, from: ReadFrom, head: &Parts) -> Result<Response, Fail
         );
     }
     Ok(response)
-}
-
-/// Whether `If-None-Match` names an entity tag (RFC 9110, section 13.1.2).
-fn names(header: &[u8], etag: &str) -> bool {
-    let Ok(header) = str::from_utf8(header) else {
-        return false;
-    };
-    let mut tags = header.split(',').map(str::trim);
-    tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
 /// From where is read.
