@@ -150,6 +150,14 @@ def metric(metrics, name):
     raise RunFailed(f"the server has no metric {name}")
 
 
+def buckets(metrics, name):
+    """A histogram without labels: pairs of an upper bound in its unit and how many values are not above it."""
+    found = re.findall(rf'^{name}_bucket{{le="([^"]+)"}} (\d+)', metrics, re.M)
+    if not found:
+        raise RunFailed(f"the server has no histogram {name}")
+    return [(float(bound), int(count)) for bound, count in found]
+
+
 def probe(command):
     """Runs a program to its end beside a crowd, and returns what it wrote."""
     words = [str(word) for word in command]

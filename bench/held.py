@@ -4,7 +4,7 @@ import time
 import urllib.request
 
 from course import note_connected, through_pushes, until_over
-from crowd import Run
+from crowd import Run, buckets
 
 # In the same run, one after the other: what `raw` takes is the measure.
 PROTOCOLS = ("raw", "long-poll", "sse")
@@ -71,6 +71,7 @@ def comet(bench, name, kind, connections):
             elif event["event"] == "progress":
                 used = run.cpu_seconds() - run.cpu_before
                 run.figures["server_cpu_share"] = used / (now - run.watched_from)
+                run.figures["lateness_s"] = buckets(run.metrics(), "myriad_poll_lateness_seconds")
         return False
 
     def crowd_options(_, ports):

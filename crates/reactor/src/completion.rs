@@ -66,6 +66,9 @@ pub struct Completions {
     pub buffer: Vec<u8>,
     /// True if some readable sockets were not read: silence is no proof of a dead peer.
     pub input_pending: bool,
+    /// How many sockets the next wait reads from, at most: for a caller who has something more urgent to do than to read. The
+    /// simulated driver, which reads from few sockets at a time, does not look at it.
+    pub receives_max: usize,
 }
 
 impl Completions {
@@ -81,6 +84,7 @@ impl Completions {
             list: Vec::with_capacity(1024),
             buffer: vec![0; Self::BUFFER_BYTES],
             input_pending: false,
+            receives_max: usize::MAX,
         }
     }
 }

@@ -16,6 +16,7 @@ on_both!(
     timeouts_end_a_wait,
     wakes_are_never_lost,
     input_left_for_later_is_reported,
+    a_wait_reads_from_no_more_sockets_than_it_may,
 );
 
 fn a_wake_from_another_thread_ends_an_endless_wait<R: Real>() {
@@ -135,6 +136,37 @@ fn input_left_for_later_is_reported<R: Real>() {
             }
         }
     }
+}
+
+fn a_wait_reads_from_no_more_sockets_than_it_may<R: Real>() {
+    const COUNT: u32 = 10;
+    let mut world = World::<R>::listening(COUNT as usize + 2);
+    let mut pairs: Vec<_> = (0..COUNT).map(|index| world.pair(token(index))).collect();
+    world.turn(Duration::ZERO);
+    for (stream, _) in &mut pairs {
+        std::io::Write::write_all(stream, b"x").unwrap();
+    }
+    let mut completions = Completions::new();
+    completions.receives_max = 3;
+    let mut heard = Vec::new();
+    while heard.len() < COUNT as usize {
+        let patience = Some(Duration::from_secs(60));
+        world.reactor.wait(patience, &mut completions).unwrap();
+        let received = completions.list.iter().filter_map(|completion| {
+            let Completion::Received { token, .. } = completion else {
+                return None;
+            };
+            Some(token.index)
+        });
+        let before = heard.len();
+        heard.extend(received);
+        assert!(heard.len() - before <= 3);
+        assert!(
+            completions.input_pending || heard.len() == COUNT as usize || heard.len() == before
+        );
+    }
+    heard.sort_unstable();
+    assert_eq!(heard, (0..COUNT).collect::<Vec<_>>());
 }
 
 /// A simulation's waker has no eventfd, so no real driver can sleep on it.

@@ -106,6 +106,8 @@ pub struct Metrics {
     pub poll_answers: Count,
     /// Held requests whose time was over, answered without data.
     pub poll_timeouts: Count,
+    /// From the time when such a request was to be answered to the end of the turn that answered it.
+    pub poll_lateness: Distribution,
     /// Requests that read what a stream keeps, answered.
     pub stream_reads: Count,
     /// Questions to homes about what a stream keeps.

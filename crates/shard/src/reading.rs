@@ -467,6 +467,8 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn end_polls(&mut self, mut due: Vec<u32>, now: Now) {
         due.retain(|&index| self.hub.connection(index).transport() == Transport::LongPoll);
         due.sort_unstable_by_key(|&index| self.hub.idle_key(index));
+        let over_at = due.iter().map(|&index| self.hub.poll_end(index));
+        self.turn_end.polls_over.extend(over_at);
         self.metrics().poll_timeouts.add(due.len() as u64);
         let mut rest = &due[..];
         while let Some(&first) = rest.first() {

@@ -22,6 +22,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// While deliveries are under way, a turn reads from few sockets: this part of the number that it sends to. Those who were reached may
+/// ask for more at once, and handling that would delay the ones who are not reached yet.
+const RECEIVES_DIVISOR: usize = 16;
+
 /// The way from a shard to the control plane and back. None of its methods blocks.
 pub trait HandOver<H> {
     /// Takes a connection with the bytes already read from it.
@@ -147,6 +151,8 @@ pub(crate) struct TurnEnd {
     pub(crate) emptied_channels: Vec<Arc<str>>,
     /// When publications were accepted whose last delivery was submitted in this turn.
     pub(crate) completed: Vec<Now>,
+    /// When the time of held requests was over that were answered for it in this turn.
+    pub(crate) polls_over: Vec<Now>,
 }
 
 impl<R: Reactor> Shard<R> {
@@ -211,6 +217,10 @@ impl<R: Reactor> Shard<R> {
     pub fn wait(&mut self, now: Now) -> io::Result<()> {
         self.note_turn_end(now);
         let timeout = self.timeout(now);
+        self.completions.receives_max = match self.hub.is_delivering() {
+            true => self.settings.slice_max.div_ceil(RECEIVES_DIVISOR),
+            false => usize::MAX,
+        };
         self.reactor.wait(timeout, &mut self.completions)
     }
 
@@ -224,6 +234,11 @@ impl<R: Reactor> Shard<R> {
             metrics
                 .publish_to_last_submit
                 .record(now.0.saturating_sub(published_at.0));
+        }
+        for over_at in self.turn_end.polls_over.drain(..) {
+            metrics
+                .poll_lateness
+                .record(now.0.saturating_sub(over_at.0));
         }
     }
 
@@ -270,6 +285,7 @@ impl<R: Reactor> Shard<R> {
             list: Vec::new(),
             buffer: Vec::new(),
             input_pending: false,
+            receives_max: 0,
         };
         let mut completions = std::mem::replace(&mut self.completions, empty);
         self.note_arrivals(&completions.list);

@@ -148,7 +148,9 @@ impl Hub {
         let variant = self.shared_variant(index, &reader, now);
         self.readers.poll_phase = self.readers.poll_phase.wrapping_add(GOLDEN_SECTION);
         let phase = self.readers.poll_phase.wrapping_add(self.spread_from);
-        let deadline = after(now.tick(), self.readers.settings.poll_ticks(phase));
+        // The tick that has begun does not count: no poll ends before its time.
+        let held = self.readers.settings.poll_ticks(phase);
+        let deadline = after(now.tick(), held.saturating_add(1));
         self.begin_delivering(reader.subscription, reader.last);
         let connection = &mut self.connections[index];
         connection.set_reader(Transport::LongPoll, variant);
@@ -249,6 +251,14 @@ impl Hub {
     pub fn is_answered(&self, index: u32) -> bool {
         let subscription = &self.subscriptions[self.first_subscription(index)];
         subscription.flags().has(SubscriptionFlags::WAITING)
+    }
+
+    /// When a held request is to be answered if nothing comes.
+    #[must_use]
+    pub fn poll_end(&self, index: u32) -> Now {
+        let connection = &self.connections[index];
+        debug_assert!(connection.transport() == Transport::LongPoll);
+        Now::at(connection.ping_at)
     }
 
     /// Where a reader's time-out belongs among others: those with equal keys get the same bytes.

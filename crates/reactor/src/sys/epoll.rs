@@ -265,7 +265,10 @@ impl Epoll {
     fn receive(&mut self, completions: &mut Completions) -> bool {
         let mut filled = 0;
         // A socket that is queued again during this pass is read in the next wait.
-        for _ in 0..self.readable.len() {
+        for nth in 0..self.readable.len() {
+            if nth >= completions.receives_max {
+                return true;
+            }
             let end = filled + Completions::RECEIVE_BYTES_MAX;
             if end > completions.buffer.len() {
                 return true;

@@ -707,20 +707,7 @@ impl Shards {
         let count = ("shards", None, "Shards (threads) of this server");
         describe(encoder, &count, MetricType::Gauge)?
             .encode_gauge(&(self.mesh.shard_count() as u64))?;
-        let turns = (
-            "turn_duration",
-            Some(Unit::Seconds),
-            "Time of one turn of a shard's loop, without its wait",
-        );
-        histogram(encoder, &turns, shards, |shard| &shard.turns)?;
-        let last = (
-            "publish_to_last_submit",
-            Some(Unit::Seconds),
-            "Time from the acceptance of a publication to the submission of its last delivery",
-        );
-        histogram(encoder, &last, shards, |shard| {
-            &shard.publish_to_last_submit
-        })
+        encode_durations(encoder, shards)
     }
 }
 
@@ -752,6 +739,30 @@ fn labelled_by(
 
 fn sum(shards: &[Metrics], field: Field) -> u64 {
     shards.iter().map(|shard| field(shard).value()).sum()
+}
+
+/// The histograms of the shards.
+fn encode_durations(encoder: &mut DescriptorEncoder, shards: &[Metrics]) -> fmt::Result {
+    let turns = (
+        "turn_duration",
+        Some(Unit::Seconds),
+        "Time of one turn of a shard's loop, without its wait",
+    );
+    histogram(encoder, &turns, shards, |shard| &shard.turns)?;
+    let last = (
+        "publish_to_last_submit",
+        Some(Unit::Seconds),
+        "Time from the acceptance of a publication to the submission of its last delivery",
+    );
+    histogram(encoder, &last, shards, |shard| {
+        &shard.publish_to_last_submit
+    })?;
+    let late = (
+        "poll_lateness",
+        Some(Unit::Seconds),
+        "Time from the end of a long poll's time to the submission of its answer without data",
+    );
+    histogram(encoder, &late, shards, |shard| &shard.poll_lateness)
 }
 
 fn histogram(

@@ -204,6 +204,9 @@ impl<R: Reactor> Crowd<R> {
         for completion in list.drain(..) {
             world.handle(reactor, completion, buffer, arrived);
         }
+        if world.is_asking() && !busy {
+            world.ask_again(arrived);
+        }
         world.send(reactor, arrived);
         if busy {
             world.totals.turn_max = world.totals.turn_max.max(clock.now().since(arrived));
@@ -235,6 +238,9 @@ impl World {
         if let Some(all) = self.closing_all
             && all.next < self.terminals.len()
         {
+            return Duration::ZERO;
+        }
+        if self.is_asking() {
             return Duration::ZERO;
         }
         let heartbeat = self.heartbeat.as_ref().map_or(WAIT_MAX, Heartbeat::step);

@@ -20,10 +20,12 @@ mod scan;
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
 use crate::engine::plan::Plan;
+use crate::engine::terminal::Phase;
 pub(in crate::engine) use exchange::Exchange;
 use memory::Memory;
 use positions::{PositionId, Positions};
 use request::Requests;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How long a stream waits before it connects again, where the server gives no `retry`.
@@ -32,6 +34,9 @@ const REOPEN_STREAM_AFTER: Duration = Duration::from_secs(1);
 /// How much later than expected an answer may come before it counts as late: what a server's timers may be late, with the way to
 /// the client and back.
 const HELD_TOLERANCE: Duration = Duration::from_millis(100);
+
+/// Polls that a turn sends: no more, so that the crowd soon looks again for answers.
+const ASKS_PER_TURN_MAX: usize = 256;
 
 /// How much the crowd's own clock, of 100 microseconds, may be off.
 const CLOCK_TOLERANCE: Duration = Duration::from_micros(200);
@@ -74,6 +79,8 @@ pub(super) struct HttpTerminals {
     memory: Memory,
     /// What the server last gave as `retry`.
     retry: Option<Duration>,
+    /// Terminals whose poll was answered and that ask again, with their attempts.
+    asking: VecDeque<(u32, u8)>,
 }
 
 impl HttpTerminals {
@@ -87,6 +94,7 @@ impl HttpTerminals {
             requests: Requests::default(),
             memory: Memory::default(),
             retry: None,
+            asking: VecDeque::new(),
         }))
     }
 
@@ -130,6 +138,35 @@ impl World {
     pub(super) fn is_polling(&self) -> bool {
         let http = self.plan.http.as_ref();
         http.is_some_and(|http| http.kind == crate::engine::plan::HttpKind::LongPoll)
+    }
+
+    /// A terminal asks again as soon as this thread has read what has come.
+    ///
+    /// All terminals share a few processors, which people do not: what is sent for one of them would delay, in the figures, the answers
+    /// that others have already. Those who ask are never kept waiting for long, as each answer is to a request.
+    fn ask_soon(&mut self, index: usize) {
+        let number = u32::try_from(index).expect("terminals are at most 2^32");
+        let attempt = self.terminals[index].attempt;
+        self.http_mut().asking.push_back((number, attempt));
+    }
+
+    /// Whether terminals are about to ask again.
+    pub(super) fn is_asking(&self) -> bool {
+        let asking = self.http.as_ref().map(|http| &http.asking);
+        asking.is_some_and(|asking| !asking.is_empty())
+    }
+
+    /// Sends some of the polls that are due.
+    pub(super) fn ask_again(&mut self, now: Nanos) {
+        for _ in 0..ASKS_PER_TURN_MAX {
+            let Some((number, attempt)) = self.http_mut().asking.pop_front() else {
+                return;
+            };
+            let terminal = &self.terminals[number as usize];
+            if terminal.attempt == attempt && terminal.phase == Phase::Open {
+                self.send_request(number as usize, now);
+            }
+        }
     }
 
     /// Queues a terminal's next request.

@@ -19,9 +19,10 @@ impl Uring {
         if waiting == 0 {
             return false;
         }
+        let count = waiting.min(completions.receives_max);
         let bytes = completions.buffer.len();
-        let piece = (bytes / waiting).clamp(PIECE_BYTES_MIN, Completions::RECEIVE_BYTES_MAX);
-        let batch = self.submit_receives(&mut completions.buffer, piece, waiting);
+        let piece = (bytes / count).clamp(PIECE_BYTES_MIN, Completions::RECEIVE_BYTES_MAX);
+        let batch = self.submit_receives(&mut completions.buffer, piece, count);
         let mut input_pending = !self.state.readable.is_empty();
         for (index, readable) in batch.into_iter().enumerate() {
             match self.state.receives[index] {
@@ -35,16 +36,11 @@ impl Uring {
         input_pending
     }
 
-    fn submit_receives(
-        &mut self,
-        buffer: &mut [u8],
-        piece: usize,
-        waiting: usize,
-    ) -> Vec<Readable> {
-        let mut batch = Vec::with_capacity(waiting.min(buffer.len() / piece));
+    fn submit_receives(&mut self, buffer: &mut [u8], piece: usize, count: usize) -> Vec<Readable> {
+        let mut batch = Vec::with_capacity(count.min(buffer.len() / piece));
         self.state.receives.clear();
         self.state.receives.resize(batch.capacity(), None);
-        for bytes in buffer.chunks_exact_mut(piece) {
+        for bytes in buffer.chunks_exact_mut(piece).take(count) {
             let Some(readable) = self.next_readable() else {
                 break;
             };

@@ -158,7 +158,7 @@ impl World {
         }
         if keeps {
             self.http_mut().set(index, Flags::ANSWERED, true);
-            self.send_request(index, now);
+            self.ask_soon(index);
         } else {
             self.reopen(reactor, index, now);
         }
