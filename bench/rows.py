@@ -256,12 +256,6 @@ def lateness_p99_ms(run):
     return next(bound for bound, count in counted if count >= 0.99 * total) * 1000 if total else math.inf
 
 
-def held_shift_ms(run):
-    """How far the mean is from the middle of the range, whose times are spread evenly."""
-    held = run["report"]["http"]["held"]
-    return abs(held["mean_ms"] - sum(held["expected_ms"]) / 2) if held["mean_ms"] is not None else math.inf
-
-
 def poll_rate(run):
     """Answers in the best second; 0 if a client did not get all that was published, or had an error."""
     report = run["report"]
@@ -401,8 +395,6 @@ ROWS = [
         "none", lambda runs: [mistimed(run) for run in runs], 0, shown="{:,.0f}".format),
     Row("polls-1m-late", "polls-1m", "from the end of a poll's time to its answer in the server, p99, at most",
         "100 ms", lambda runs: [lateness_p99_ms(run) for run in runs], 100, shown=milliseconds),
-    Row("polls-1m-shift", "polls-1m", "mean time that these polls were held, from the 60 s in the middle",
-        "within 100 ms", lambda runs: [held_shift_ms(run) for run in runs], 100, shown=milliseconds),
     Row("polls-1m-cpu", "polls-1m", "server's share of one core with these polls",
         "at most 60%", figure("io_uring", lambda run: run["server_cpu_share"]), 0.6, shown=share),
     Row("polls-rate-parked", "polls-rate",
