@@ -1,7 +1,7 @@
 //! The crowd for contestants without WebSockets: it holds connections, or requests without an answer.
 //!
-//! `myriad swarm` speaks only WebSocket, so this crowd consists of plain sockets of this process. Its size is limited
-//! by the descriptors of this process. It measures the server's memory and idle CPU. It has no figure for the rate of
+//! These contestants speak protocols of their own, which `myriad swarm` does not know. So this crowd consists of plain sockets of
+//! this process, as many as it has descriptors. It measures the server's memory and idle CPU. It has no figure for the rate of
 //! connecting: that would be the rate of this loop, and not comparable.
 
 use crate::failure::{Failure, Phase};

@@ -53,6 +53,23 @@ pub enum Transport {
     Events,
 }
 
+/// What the clients of a transport are to us. Each transport is of one kind, so a new one has to be given one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Not known yet.
+    Unknown,
+    /// They receive frames, and have no session.
+    Plain,
+    /// They have a session, and send commands on their connection.
+    Commands,
+    /// They have a session, and send commands in requests of their own.
+    Emulated,
+    /// They have a session, and send one connect request and no commands.
+    Unidirectional,
+    /// They read a stream, and have no session.
+    Reader,
+}
+
 impl Transport {
     /// In the order of their numbers.
     pub const ALL: [Self; 13] = [
@@ -143,28 +160,44 @@ impl Transport {
         }
     }
 
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Http => Kind::Unknown,
+            Self::Raw | Self::Echo => Kind::Plain,
+            Self::CentrifugeJson | Self::CentrifugeProtobuf => Kind::Commands,
+            Self::HttpStreamJson | Self::HttpStreamProtobuf | Self::Sse => Kind::Emulated,
+            Self::UniWebSocket | Self::UniSse | Self::UniHttpStream => Kind::Unidirectional,
+            Self::LongPoll | Self::Events => Kind::Reader,
+        }
+    }
+
     /// Whether its clients send their commands in requests of their own, because their connection takes replies only.
     #[must_use]
     pub const fn is_emulated(self) -> bool {
-        matches!(
-            self,
-            Self::HttpStreamJson | Self::HttpStreamProtobuf | Self::Sse
-        )
+        matches!(self.kind(), Kind::Emulated)
     }
 
     /// Whether its clients send a connect request and no commands.
     #[must_use]
     pub const fn is_unidirectional(self) -> bool {
-        matches!(
-            self,
-            Self::UniWebSocket | Self::UniSse | Self::UniHttpStream
-        )
+        matches!(self.kind(), Kind::Unidirectional)
     }
 
     /// Whether something comes back after a ping. Where nothing can, silence says nothing.
     #[must_use]
     pub const fn answers_pings(self) -> bool {
-        !matches!(self, Self::UniSse | Self::UniHttpStream)
+        match self {
+            Self::Http
+            | Self::Raw
+            | Self::Echo
+            | Self::CentrifugeJson
+            | Self::CentrifugeProtobuf
+            | Self::HttpStreamJson
+            | Self::HttpStreamProtobuf
+            | Self::Sse
+            | Self::UniWebSocket => true,
+            Self::UniSse | Self::UniHttpStream | Self::LongPoll | Self::Events => false,
+        }
     }
 
     /// Whether its clients have a session and read nothing but JSON.
@@ -179,16 +212,16 @@ impl Transport {
     /// Whether its clients read a stream: what they are given is HTTP, made for a whole channel.
     #[must_use]
     pub const fn reads_streams(self) -> bool {
-        matches!(self, Self::LongPoll | Self::Events)
+        matches!(self.kind(), Kind::Reader)
     }
 
-    /// Whether its clients have a session: they say who they are, and what they want, by commands.
+    /// Whether its clients have a session: they say who they are, and what they want, by commands or by a connect request.
     #[must_use]
     pub const fn has_sessions(self) -> bool {
-        !matches!(
-            self,
-            Self::Http | Self::Raw | Self::Echo | Self::LongPoll | Self::Events
-        )
+        match self.kind() {
+            Kind::Commands | Kind::Emulated | Kind::Unidirectional => true,
+            Kind::Unknown | Kind::Plain | Kind::Reader => false,
+        }
     }
 }
 

@@ -159,6 +159,11 @@ impl StreamPart<'_> {
         format!("\"{}:{:x}:{:x}{closed}\"", self.epoch, self.from, self.to)
     }
 
+    /// The body of an answer with these publications: a JSON array, or the bytes of all of them one after another.
+    pub fn body<'c>(&self, contents: impl Iterator<Item = &'c Content>) -> Vec<u8> {
+        body_of(self.media_type, contents)
+    }
+
     /// A whole answer with these publications.
     pub fn answer<'c>(
         &self,
@@ -169,7 +174,7 @@ impl StreamPart<'_> {
         persistence: Persistence,
     ) -> Vec<u8> {
         let body = match status {
-            Status::Ok => body_of(self.media_type, contents),
+            Status::Ok => self.body(contents),
             Status::NoContent | Status::NotModified => Vec::new(),
         };
         let etag = self.etag();
@@ -212,7 +217,7 @@ impl StreamPart<'_> {
     ) -> Vec<u8> {
         let mut events = Vec::new();
         if self.to > self.from {
-            let body = body_of(self.media_type, contents);
+            let body = self.body(contents);
             if is_readable(self.media_type) {
                 write_data(&mut events, &body);
             } else {
@@ -384,7 +389,7 @@ impl StreamSide {
 
     /// Bytes of a part for readers with this encoding.
     pub(crate) fn tell<'c>(
-        page: &StreamPart<'_>,
+        part: &StreamPart<'_>,
         contents: impl Iterator<Item = &'c Content>,
         cursor: u64,
         encoding: Encoding,
@@ -392,16 +397,16 @@ impl StreamSide {
     ) -> Vec<u8> {
         let variant = encoding.variant();
         if encoding.protocol() == Protocol::Events {
-            return page.events(contents, cursor, variant);
+            return part.events(contents, cursor, variant);
         }
-        let has_data = page.to > page.from;
+        let has_data = part.to > part.from;
         let (status, caching) = if has_data {
             (Status::Ok, Caching::Kept { public: is_public })
         } else {
             (Status::NoContent, Caching::Never)
         };
         let cursor = Some(cursor);
-        page.answer(contents, status, cursor, caching, variant.persistence())
+        part.answer(contents, status, cursor, caching, variant.persistence())
     }
 }
 

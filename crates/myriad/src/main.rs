@@ -29,7 +29,7 @@ enum Command {
     Config(commands::config::Arguments),
     /// A token (JWT) for trying things out, signed with a secret
     Token(commands::token::Arguments),
-    /// A crowd of clients for any WebSocket server: connects, receives, and reports what it saw
+    /// A crowd of clients for any WebSocket or HTTP server: connects, receives, and reports what it saw
     Swarm(Box<commands::swarm::Arguments>),
     /// What this machine allows, what stops you first, and what to do about it
     Doctor(Box<commands::doctor::Arguments>),

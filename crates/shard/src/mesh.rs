@@ -32,7 +32,8 @@ pub trait ControlPlane: Send + Sync {
     fn published(&self, id: RequestId, position: Result<Position, NotPublished>);
 
     /// An inquiry is answered; none when its shard ended before. Called once for each id that [`Mesh::inquire`],
-    /// [`Mesh::order`], [`Mesh::read_history`], [`Mesh::remove_history`], [`Mesh::ask_stream`] and [`Mesh::read_stream`] were given, on a shard's thread or on the caller's.
+    /// [`Mesh::order`], [`Mesh::read_history`], [`Mesh::remove_history`], [`Mesh::ask_stream`] and [`Mesh::read_stream`] were
+    /// given, on a shard's thread or on the caller's.
     fn answered(&self, id: RequestId, answer: Option<InquiryAnswer>);
 
     /// A client's command asks; [`Mesh::answer`] answers it. An ask that is dropped is answered at its deadline. Called on the
@@ -212,7 +213,8 @@ struct Inner {
 
 /// Has no bound of its own, so a push never fails, and a shard never blocks on another. What it holds is bounded by its senders.
 /// A publication holds a permit, a client's question a ticket, and the control plane's answer the question's place. A shard sends
-/// a channel's home one join, and one leave for it. Connections that are handed back wait in a socket, which has a size. Clients that come and go are announced as fast as shards read their commands.
+/// a channel's home one join, and one leave for it. Connections that are handed back wait in a socket, which has a size. Clients
+/// that come and go are announced as fast as shards read their commands.
 struct Inbox {
     messages: Mutex<Messages>,
     /// True from a wake until the shard calls [`Mesh::receive`]: others need not wake it again.

@@ -224,15 +224,7 @@ impl<R: Reactor> Shard<R> {
             self.hub
                 .note_stream(subscription, &state.content_type, state.is_closed);
         }
-        let part = StreamPart {
-            media_type: &page.state.content_type,
-            epoch: page.start.epoch,
-            from: page.start.offset,
-            to: page.next.offset,
-            is_up_to_date: page.is_at_tail(),
-            is_closed: page.is_end(),
-        };
-        self.tell(key, &reading, &part, &page.publications, now);
+        self.tell(key, &reading, &page.part(), &page.publications, now);
         let is_behind = reading.live == Live::Events && !page.is_at_tail();
         if is_behind && self.hub.connection(key.index).phase == Phase::Open {
             hit!(EventsBehind);
@@ -472,11 +464,11 @@ impl<R: Reactor> Shard<R> {
         self.metrics().poll_timeouts.add(due.len() as u64);
         let mut rest = &due[..];
         while let Some(&first) = rest.first() {
-            let name = self.hub.idle_key(first);
+            let idle_key = self.hub.idle_key(first);
             let count = if self.hub.variant_of(first).has_own_cursor() {
                 1
             } else {
-                rest.partition_point(|&index| self.hub.idle_key(index) == name)
+                rest.partition_point(|&index| self.hub.idle_key(index) == idle_key)
             };
             let (alike, others) = rest.split_at(count);
             self.send_idle_answer(alike, now);

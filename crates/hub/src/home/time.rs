@@ -10,8 +10,8 @@ const RECORDS_MAX: usize = 256;
 const EXPIRED_MAX: usize = 1024;
 
 impl Home {
-    /// Does what is due: batches leave, publications and records go, channels are told as vacated. At most some hundreds of records: what is left is due at
-    /// once.
+    /// Does what is due: batches leave, publications and records go, channels are told as vacated. At most some hundreds of
+    /// records: what is left is due at once.
     pub fn handle_time(&mut self, now: Now) {
         self.recent_keys.forget_old(now.tick());
         let mut due = std::mem::take(&mut self.due);

@@ -2,7 +2,8 @@
 //!
 //! * [`ApplicationSettings`] is what was configured; `config` checks it.
 //! * [`Application`] answers the questions of shards. It chooses the proxy, makes the call and reads the answer.
-//! * A proxy (`caller.rs`) is one address: its places (`places.rs`), its circuit (`circuit.rs`), its figures (`metrics.rs`), its host (`names.rs`).
+//! * A proxy (`caller.rs`) is one address: its places (`places.rs`), its circuit (`circuit.rs`), its figures (`metrics.rs`), its
+//!   host (`names.rs`).
 //! * `request.rs` writes what is asked, `answer.rs` and `grants.rs` read what is answered. Nothing of an answer is trusted.
 
 mod answer;

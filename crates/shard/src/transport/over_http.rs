@@ -169,8 +169,6 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) -> Result<Route, Refused> {
         let is_get = match head.method() {
-            // A browser asks before it sends what a form could not.
-            "OPTIONS" => return Ok(Route::ControlPlane),
             "GET" if path.takes_get() => true,
             "POST" => false,
             _ if path.takes_get() => return Err(Refused::method("GET, POST, OPTIONS")),

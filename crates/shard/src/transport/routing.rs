@@ -246,7 +246,7 @@ impl<R: Reactor> Shard<R> {
             return self.route_over_http(key, head, path, now);
         }
         let Some(path) = for_shards.path(head) else {
-            return Err(self.no_stream(head));
+            return Err(self.unknown_path(head));
         };
         let upgrade = check_upgrade(head)?;
         let query = head.query().unwrap_or_default();
@@ -346,8 +346,8 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// The answer to a path that is no stream's.
-    fn no_stream(&self, head: &RequestHead<'_>) -> Refused {
+    /// The answer to a path where nothing is.
+    fn unknown_path(&self, head: &RequestHead<'_>) -> Refused {
         let sentence = if asks_for_websocket(head) {
             let shown: String = head.path().chars().take(SHOWN_PATH_CHARS).collect();
             let streams = if self.settings.echo {
@@ -357,7 +357,7 @@ impl<R: Reactor> Shard<R> {
             };
             format!("No WebSocket is at {shown}: connect to {streams}.")
         } else {
-            "Nothing is here: streams are at /connection/websocket and /raw?channel=NAME. The API has an address of its own.".to_owned()
+            "Nothing is here: connections are at /connection/websocket and /raw?channel=NAME, streams at /v1/stream/CHANNEL. The API has an address of its own.".to_owned()
         };
         Refused::new(404, "path", sentence)
     }

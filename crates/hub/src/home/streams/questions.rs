@@ -1,7 +1,7 @@
 //! What a home is asked about streams, and what it answers.
 
 use super::{Producer, ProducerPosition, StreamExpiry};
-use crate::{Asker, Content, Kept, Permit, Position};
+use crate::{Asker, Content, Kept, Permit, Position, StreamPart};
 use myriad_wire::streams::{MediaType, StreamOffset};
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,6 +194,19 @@ pub struct StreamPage {
 }
 
 impl StreamPage {
+    /// What its reader is told.
+    #[must_use]
+    pub fn part(&self) -> StreamPart<'_> {
+        StreamPart {
+            media_type: &self.state.content_type,
+            epoch: self.start.epoch,
+            from: self.start.offset,
+            to: self.next.offset,
+            is_up_to_date: self.is_at_tail(),
+            is_closed: self.is_end(),
+        }
+    }
+
     /// Whether nothing is kept after this page.
     #[must_use]
     pub fn is_at_tail(&self) -> bool {

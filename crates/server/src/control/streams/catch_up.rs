@@ -8,10 +8,7 @@ use super::answers::{self, Failure};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use myriad_shard::{
-    InquiryAnswer, MediaType, Payload, ReadFrom, ReadRefused, StreamOffset, StreamPage, StreamRead,
-    StreamWish,
-};
+use myriad_shard::{InquiryAnswer, ReadFrom, ReadRefused, StreamOffset, StreamRead, StreamWish};
 use myriad_wire::http::query_pairs;
 use myriad_wire::reads::etag_matches;
 use std::borrow::Cow;
@@ -53,19 +50,15 @@ pub(super) async fn read(
 fn page(read: StreamRead, from: ReadFrom, head: &Parts) -> Result<Response, Failure> {
     let page = read.map_err(refused)?;
     let is_tail = from == ReadFrom::Now;
-    let etag = format!(
-        "\"{}:{}{}\"",
-        page.start.stream_offset(),
-        page.next.stream_offset(),
-        if page.is_end() { ":c" } else { "" }
-    );
+    let part = page.part();
+    let etag = part.etag();
     let known = head.headers.get(header::IF_NONE_MATCH);
     let is_known = known.is_some_and(|known| etag_matches(known.as_bytes(), &etag));
     let mut response = if is_known && !is_tail {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        let body = body(&page, &page.state.content_type);
-        let content_type = HeaderValue::from_str(page.state.content_type.as_str());
+        let body = part.body(page.publications.iter().map(|kept| &*kept.content));
+        let content_type = HeaderValue::from_str(part.media_type.as_str());
         let mut response = (StatusCode::OK, body).into_response();
         if let Ok(content_type) = content_type {
             response
@@ -78,10 +71,10 @@ fn page(read: StreamRead, from: ReadFrom, head: &Parts) -> Result<Response, Fail
     // Where the page ends, not where the stream does.
     let offset = page.next.stream_offset().to_string();
     headers.extend(answers::offset(&offset));
-    if page.is_at_tail() {
+    if part.is_up_to_date {
         headers.insert("stream-up-to-date", HeaderValue::from_static("true"));
     }
-    if page.is_end() {
+    if part.is_closed {
         headers.insert("stream-closed", HeaderValue::from_static("true"));
     }
     if !is_tail {
@@ -149,36 +142,6 @@ fn refused(refused: ReadRefused) -> Failure {
             state.tail = state.earliest;
             state.is_closed = false;
             Failure::from(gone).with_state(&state)
-        }
-    }
-}
-
-fn body(page: &StreamPage, content_type: &MediaType) -> Vec<u8> {
-    let payloads = page.publications.iter().map(|kept| &kept.content.payload);
-    if !content_type.is_json() {
-        return payloads
-            .flat_map(|payload| payload.raw().into_owned())
-            .collect();
-    }
-    let mut body = vec![b'['];
-    for payload in payloads {
-        if body.len() > 1 {
-            body.push(b',');
-        }
-        body.extend_from_slice(&json(payload));
-    }
-    body.push(b']');
-    body
-}
-
-/// Data in a stream of JSON. Bytes, which only clients of protobuf publish there, are a string of base64.
-fn json(payload: &Payload) -> Vec<u8> {
-    use base64::Engine;
-    match payload.json() {
-        Some(json) => json.into_owned().into_bytes(),
-        None => {
-            let text = base64::prelude::BASE64_STANDARD.encode(payload.bytes());
-            format!("\"{text}\"").into_bytes()
         }
     }
 }
