@@ -1,6 +1,6 @@
 # make demo             as many connections as this machine allows, and three pushes to all of them
 # make test             everything CI runs; ends with "N passed, N failed"
-# make bench            the figures of docs/benchmarks.md, beside a plain program (an hour and a half, on an idle machine)
+# make bench            the figures of docs/benchmarks.md, beside a plain program (two hours, on an idle machine)
 # make bench-2m         two million connections, both ends, with pushes (20 GB of memory)
 # make bench-1m-hash    a million connections with a larger connection hash (in a network namespace, without root)
 # make bench-tuning     what kernel settings are worth: docs/tuning.md (some minutes a round)

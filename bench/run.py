@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures Myriad against its targets and against a plain epoll program, and writes docs/benchmarks.md.
 
-    make bench                                  everything, an hour and a half on two cores
+    make bench                                  everything, two hours on two cores
     make bench BENCH='--only broadcast-100k'    one scenario or row; the others keep their last figures
     make bench BENCH='--quick'                  at most 20,000 connections and one round: does it work? writes no page
 

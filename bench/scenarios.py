@@ -123,10 +123,9 @@ def everything(connections, rounds, connections_max=None):
         scenario("history-100", 1_000, 3, io_uring, sessions.history),
         scenario("recovery-10k", 10_000, 3, io_uring, sessions.recovery),
         scenario("members-100k", 100_000, 3, io_uring, sessions.members),
-        # Only when named: they need a server that has streams over HTTP, and `poll-timeout`.
-        scenario("held-100k", 100_000, 5, held.PROTOCOLS, held.broadcast, when_named=True),
-        scenario("polls-1m", 1_000_000, 1, io_uring, held.comet, when_named=True),
-        scenario("polls-rate", 10_000, 3, held.RATES, held.rate, when_named=True),
+        scenario("held-100k", 100_000, 5, held.PROTOCOLS, held.broadcast),
+        scenario("polls-1m", 1_000_000, 1, io_uring, held.comet),
+        scenario("polls-rate", 10_000, 3, held.RATES, held.rate),
         scenario("api-publish", 1_000, 3, sessions.API_KINDS, sessions.api_publishes),
         scenario("channels-1m", 1_000_000, 1, io_uring, sessions.many_channels),
         scenario("broadcast-1m", 1_000_000, 3, KINDS, broadcast),
