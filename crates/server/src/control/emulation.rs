@@ -54,8 +54,7 @@ pub(super) fn stream_paths(served: Transports) -> impl Iterator<Item = &'static 
     .filter_map(|(is_served, path)| is_served.then_some(path))
 }
 
-/// The routes of clients. Their connections end with the answer: the next request of the same client may begin a stream, which only a
-/// shard can serve.
+/// The routes of clients.
 pub(super) fn router(control: &Arc<Control>) -> Router<Arc<Control>> {
     let mut router = Router::new();
     // A layer over no routes is an error of the library's.
@@ -93,7 +92,6 @@ async fn cors(
     let wanted = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     if let Some(origin) = origin {
         let allowed = header::ACCESS_CONTROL_ALLOW_ORIGIN;
         headers.insert(allowed, origin);
@@ -118,9 +116,7 @@ async fn preflight() -> (StatusCode, [(header::HeaderName, &'static str); 2]) {
 
 /// A stream on a connection that came here for something else.
 async fn misplaced() -> Refusal {
-    Refusal::busy(
-        "a stream needs a connection of its own; this one belonged to the HTTP API, so open another",
-    )
+    Refusal::busy("no stream is at the address of the HTTP API: connect to the one for clients")
 }
 
 /// Takes commands. That they are taken says nothing of the session: whoever made its name up learns nothing.

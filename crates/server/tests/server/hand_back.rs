@@ -56,6 +56,51 @@ on_both_drivers! {
         assert!(matches!(next(&mut client), Message::Close(_)));
     }
 
+    fn a_stream_is_written_and_read_on_one_connection(driver) {
+        let server = start(options(driver));
+        let address = server.address();
+        let mut http = Http::connect(address);
+        let write = |method: &str, body: &str| {
+            let headers = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+            head(method, "/v1/stream/s", &headers) + body
+        };
+        http.send(write("PUT", "").as_bytes());
+        let created = http.answer();
+        assert_eq!((created.status, created.header("connection")), (201, None));
+        for round in 1..=3 {
+            // All of it in one segment: the reads are for a shard, and the writes come back.
+            let tail = head("GET", "/v1/stream/s?offset=now&live=long-poll&cursor=1", "");
+            let all = write("POST", &round.to_string()) + &head("GET", "/v1/stream/s", "") + &tail;
+            http.send(all.as_bytes());
+            assert_eq!(http.answer().status, 204);
+            let read = http.answer();
+            let expected: Vec<String> = (1..=round).map(|number| number.to_string()).collect();
+            assert_eq!(read.body, format!("[{}]", expected.join(",")));
+            until("it waits", || metric(address, "myriad_parked_polls") == 1);
+            publish_ok(address, r#"{"channel": "s", "data": "live"}"#);
+            assert_eq!(http.answer().body, r#"["live"]"#);
+            http.send(write("DELETE", "").as_bytes());
+            assert_eq!(http.answer().status, 204);
+            http.send(write("PUT", &format!("[{}]", expected.join(","))).as_bytes());
+            assert_eq!(http.answer().status, 201);
+        }
+        assert_eq!(metric(address, "myriad_hand_backs_total"), 3);
+    }
+
+    fn a_read_with_a_key_of_the_api_comes_back(driver) {
+        let text = "http_api = { key = \"k\" }\n[channel.without_namespace]\nhistory_size = 9\nhistory_ttl = \"1m\"\n";
+        let file: Options = toml::from_str(text).expect("a config file");
+        let server = start(file.over(Options { dev: None, ..options(driver) }));
+        let mut http = Http::connect(server.address());
+        let keyed = "X-API-Key: k\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n";
+        http.send(head("PUT", "/v1/stream/s", keyed).as_bytes());
+        assert_eq!(http.answer().status, 201);
+        for _ in 0..3 {
+            http.send(head("GET", "/v1/stream/s", "X-API-Key: k\r\n").as_bytes());
+            assert_eq!(http.answer().status, 200);
+        }
+    }
+
     fn the_head_may_come_in_single_bytes(driver) {
         let server = start(options(driver));
         let address = server.address();

@@ -36,7 +36,14 @@ fn status(address: SocketAddr, method: &str, name: &str, headers: &str, body: &s
 /// The status of a HEAD, whose answer has no body whatever its length says.
 fn look(address: SocketAddr, name: &str) -> u16 {
     let mut http = Http::connect(address);
-    http.send(head("HEAD", &format!("/v1/stream/{name}"), "").as_bytes());
+    http.send(
+        head(
+            "HEAD",
+            &format!("/v1/stream/{name}"),
+            "Connection: close\r\n",
+        )
+        .as_bytes(),
+    );
     let answer = http.all();
     assert!(answer.ends_with("\r\n\r\n"), "{answer}");
     answer[9..12].parse().expect("a status")

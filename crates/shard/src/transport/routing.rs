@@ -3,6 +3,7 @@
 use super::centrifuge;
 use super::over_http::{HttpPath, connect_parameter};
 use super::refusals::Refused;
+use super::streams::reads_stream;
 use crate::input::{Input, PartialRequest};
 use crate::limits::Limit;
 use crate::marks::{Happening, hit};
@@ -37,7 +38,8 @@ enum Path {
 /// Which requests are for shards; all others are for the control plane.
 ///
 /// A shard asks it of the first request of a connection, and the control plane of each later one. So both send a request to the
-/// same place, but for reads of streams: the control plane answers those behind another request itself.
+/// same place. A read whose reader a shard cannot judge comes back to the control plane, which answers the first request of a
+/// connection whatever it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardRequests {
     /// There is an echo: [`Settings::echo`].
@@ -53,10 +55,14 @@ pub struct ShardRequests {
 impl ShardRequests {
     /// Whether a shard answers this request.
     ///
-    /// That is any request to the path of a stream, and any wish for a WebSocket: the control plane has no answer for one.
+    /// That is any request to the path of a stream, any read of a channel as a stream, and any wish for a WebSocket: the control
+    /// plane has no answer for one.
     #[must_use]
     pub fn contain(self, head: &RequestHead<'_>) -> bool {
-        self.path(head).is_some() || self.http_path(head).is_some() || asks_for_websocket(head)
+        self.path(head).is_some()
+            || self.http_path(head).is_some()
+            || reads_stream(head)
+            || asks_for_websocket(head)
     }
 
     /// The stream that it asks for, if it is one's path.
@@ -229,7 +235,7 @@ impl<R: Reactor> Shard<R> {
 
     fn route(&self, key: Key, head: &RequestHead<'_>, now: Now) -> Result<Route, Refused> {
         check_request(head)?;
-        if Self::reads_stream(head) {
+        if reads_stream(head) {
             let reading = self.route_read(key, head, now)?;
             return Ok(reading.map_or(Route::ControlPlane, Route::Read));
         }

@@ -61,12 +61,12 @@ impl Refused {
     }
 }
 
-impl<R: Reactor> Shard<R> {
-    /// Whether a request is one that a shard answers as a stream. Those that write go to the control plane, and so does HEAD.
-    pub(super) fn reads_stream(head: &RequestHead<'_>) -> bool {
-        head.method() == "GET" && head.path().starts_with(READ_PATH)
-    }
+/// Whether a request reads a channel as a stream. Those that write are for the control plane, and so is HEAD.
+pub(super) fn reads_stream(head: &RequestHead<'_>) -> bool {
+    head.method() == "GET" && head.path().starts_with(READ_PATH)
+}
 
+impl<R: Reactor> Shard<R> {
     /// What a request wants to read, if it may. None if the control plane has to find out who asks: by a key of the HTTP API, or
     /// by a token whose verification takes long. It serves what is not live.
     pub(super) fn route_read(

@@ -102,7 +102,7 @@ fn wish(query: &str) -> Result<ReadFrom, Refusal> {
                 return Err(Refusal::new(
                     StatusCode::MISDIRECTED_REQUEST,
                     "live",
-                    "this connection serves no live reads; ask again on a new connection to the address that clients use",
+                    "no live reads are at the address of the HTTP API: ask at the one for clients",
                 ));
             }
             _ => {}

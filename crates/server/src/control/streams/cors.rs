@@ -68,8 +68,6 @@ impl Origin {
         headers
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-store"));
-        // The next request may be a read, which shards serve: it needs a new connection.
-        headers.extend([fixed(header::CONNECTION, "close")]);
         if self.refused.is_none() {
             headers.extend([
                 fixed(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
