@@ -72,6 +72,10 @@ impl Variant {
     }
 }
 
+/// How long a request is held where nobody says otherwise. Below 30 s, after which clients (`durable-streams` of PyPI) and proxies
+/// give up who keep their defaults, by more than the way to them takes.
+const POLL: Duration = Duration::from_secs(25);
+
 /// How long readers of streams are held, and how they are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderSettings {
@@ -92,8 +96,8 @@ pub struct ReaderSettings {
 impl Default for ReaderSettings {
     fn default() -> Self {
         Self {
-            poll_min: Duration::from_secs(30),
-            poll_max: Duration::from_secs(30),
+            poll_min: POLL,
+            poll_max: POLL,
             keep_alive: Duration::from_secs(75),
             events_max: Duration::ZERO,
             is_public: false,
@@ -194,9 +198,9 @@ impl StreamPart<'_> {
         out
     }
 
-    /// The head of a stream of events.
+    /// The head of a stream of events, and when its client is to come back after its end, ms.
     #[must_use]
-    pub fn events_head(media_type: &MediaType, variant: Variant) -> Vec<u8> {
+    pub fn events_head(media_type: &MediaType, variant: Variant, retry_ms: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         let is_binary = !is_readable(media_type);
         write_events_head(
@@ -205,6 +209,9 @@ impl StreamPart<'_> {
             variant.is_chunked(),
             is_binary,
         );
+        // One line, not an event: clients read it as it comes, and the first event follows.
+        let retry = format!("retry:{retry_ms}\n");
+        out.extend(chunk_of(retry.into_bytes(), variant.is_chunked()));
         out
     }
 
@@ -481,6 +488,12 @@ mod tests {
         assert_eq!(events(true), format!("{:x}\r\n{plain}\r\n", plain.len()));
         assert_eq!(end_of_events(true), b"0\r\n\r\n");
         assert_eq!(comment(true), b"3\r\n:\n\n\r\n");
+        let head = |chunked| {
+            let variant = Variant::new(Persistence::Close, chunked);
+            String::from_utf8(StreamPart::events_head(&media_type, variant, 1_234)).expect("text")
+        };
+        assert!(head(false).ends_with("\r\n\r\nretry:1234\n"));
+        assert!(head(true).ends_with("\r\n\r\nb\r\nretry:1234\n\r\n"));
     }
 
     #[test]

@@ -322,8 +322,8 @@ impl<R: Reactor> Shard<R> {
         let is_new = self.hub.connection(key.index).phase != Phase::Open;
         let mut bytes = Vec::new();
         if is_new {
-            bytes = StreamPart::events_head(part.media_type, reading.variant);
-            self.hub.open_events(key.index, reading.variant, now);
+            let retry_ms = self.hub.open_events(key.index, reading.variant, now);
+            bytes = StreamPart::events_head(part.media_type, reading.variant, retry_ms);
             self.note_connected(key, now);
             self.note_event(Some(key), now, |shard| shard.upgraded(key));
             self.metrics().event_streams_opened.add(1);

@@ -28,6 +28,10 @@ use std::sync::Arc;
 const LINGER_TICKS: u32 = 40;
 /// Channels that may be kept without members.
 const LINGERING_MAX: usize = 4096;
+/// Clients of streams of events come back after this time at least, ms ...
+const RETRY_MS_MIN: u32 = 1_000;
+/// ... and up to this much later.
+const RETRY_MS_SPAN: u32 = 2_000;
 
 /// What a hub remembers of its readers.
 #[derive(Debug, Default)]
@@ -146,8 +150,7 @@ impl Hub {
     /// Holds a request until something comes, or its time is over.
     pub fn park(&mut self, index: u32, reader: Reader, now: Now) {
         let variant = self.shared_variant(index, &reader, now);
-        self.readers.poll_phase = self.readers.poll_phase.wrapping_add(GOLDEN_SECTION);
-        let phase = self.readers.poll_phase.wrapping_add(self.spread_from);
+        let phase = self.next_phase();
         // The tick that has begun does not count: no poll ends before its time.
         let held = self.readers.settings.poll_ticks(phase);
         let deadline = after(now.tick(), held.saturating_add(1));
@@ -160,8 +163,10 @@ impl Hub {
         self.readers.parked += 1;
     }
 
-    /// Opens a stream of events. Nothing is delivered to it before [`Hub::begin_delivering`].
-    pub fn open_events(&mut self, index: u32, variant: Variant, now: Now) {
+    /// Opens a stream of events. Nothing is delivered to it before [`Hub::begin_delivering`]. Returns when its client is to come back
+    /// after its end, ms: clients that lose a server together come back spread over two seconds.
+    pub fn open_events(&mut self, index: u32, variant: Variant, now: Now) -> u32 {
+        let phase = self.next_phase();
         let connection = &mut self.connections[index];
         connection.set_reader(Transport::Events, variant);
         connection.set(Connection::AWAITS_PONG, false);
@@ -170,6 +175,13 @@ impl Hub {
         connection.ping_at = after(now.tick(), self.timing.ping_interval);
         self.rearm_events(index, now.tick());
         self.readers.events += 1;
+        RETRY_MS_MIN + (phase >> 16) * RETRY_MS_SPAN / (1 << 16)
+    }
+
+    /// A numerator of 2^32, each far from those before.
+    fn next_phase(&mut self) -> u32 {
+        self.readers.poll_phase = self.readers.poll_phase.wrapping_add(GOLDEN_SECTION);
+        self.readers.poll_phase.wrapping_add(self.spread_from)
     }
 
     /// A reader gets everything after `last` from now on.

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_for_a_websocket_is_for_a_shard_and_echo_only_if_there_is_one() {
+    fn what_is_for_a_shard() {
         let next = |head: &str| {
             let for_shards = Some(ShardRequests {
                 echo: false,
@@ -311,10 +311,15 @@ mod tests {
         for head in [
             "GET /any HTTP/1.1\r\nUpgrade: WebSocket",
             "POST /connection/websocket HTTP/1.1\r\nContent-Length: 3",
+            "GET /v1/stream/a/b?offset=now&live=sse HTTP/1.1",
         ] {
             assert_eq!(next(head), Ok(Next::ForShard), "{head}");
         }
-        for head in ["GET /echo HTTP/1.1", "GET /any HTTP/1.1\r\nUpgrade: h2c"] {
+        for head in [
+            "GET /echo HTTP/1.1",
+            "GET /any HTTP/1.1\r\nUpgrade: h2c",
+            "HEAD /v1/stream/a?live=sse HTTP/1.1",
+        ] {
             assert!(matches!(next(head), Ok(Next::Bytes(_))), "{head}");
         }
         let malformed = "GET /raw HTTP/1.1\r\nHost: b";

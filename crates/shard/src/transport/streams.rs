@@ -8,15 +8,19 @@ use myriad_hub::{NameError, Now, ReadFrom, Variant};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::http::{RequestHead, check_origin};
-use myriad_wire::reads::{Live, Persistence, READ_PATH, ReadError, ReadRequest};
+use myriad_wire::reads::{
+    DURABILITY, EXPOSED, Live, Persistence, READ_PATH, ReadError, ReadRequest,
+};
 use myriad_wire::streams::StreamOffset;
 
 /// The cookie that may have a reader's token.
 const TOKEN_COOKIE: &str = "myriad_token";
 
-/// What every answer about streams says to browsers.
-const HEADERS: [(&str, &str); 4] = [
+/// What every error of a read says besides: without the list a page could not read where to go on after a 410.
+const HEADERS: [(&str, &str); 6] = [
+    ("stream-durability", DURABILITY),
     ("access-control-allow-origin", "*"),
+    ("access-control-expose-headers", EXPOSED),
     ("x-content-type-options", "nosniff"),
     ("cross-origin-resource-policy", "cross-origin"),
     ("cache-control", "no-store"),

@@ -281,6 +281,10 @@ fn a_stream_of_events_is_live_after_what_it_missed(driver: Driver) {
         "{head}"
     );
     let first = client.read_until("\n\n\r\n");
+    let retry = first.split_once("retry:").expect("a time").1;
+    let retry = retry.split_once('\n').expect("a line").0;
+    let retry_ms: u32 = retry.parse().expect("a number");
+    assert!((1_000..3_000).contains(&retry_ms), "{retry_ms}");
     assert!(
         first.contains("event: data\ndata:[1]\n\nevent: control\n"),
         "{first}"
@@ -332,6 +336,9 @@ fn what_cannot_be_read_is_refused(driver: Driver) {
         let answer = client.answer();
         assert_eq!(answer.status(), status, "{target}: {answer:?}");
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(answer.header("stream-durability"), Some("memory"));
+        let exposed = answer.header("access-control-expose-headers");
+        assert!(exposed.is_some_and(|names| names.contains("Stream-Next-Offset")));
         assert_eq!(
             answer.header("stream-next-offset").is_some(),
             status == "410"

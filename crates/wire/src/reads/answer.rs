@@ -79,16 +79,18 @@ pub fn etag_matches(list: &[u8], etag: &str) -> bool {
     tags.any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes())
 }
 
-/// Headers that scripts of other origins may read.
-const EXPOSED: &str =
-    "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-Durability, ETag";
+/// Headers that scripts of other origins may read: those of answers to reads, errors included.
+pub const EXPOSED: &str = "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, \
+     Stream-SSE-Data-Encoding, Stream-Durability, ETag, Retry-After";
+/// What the server promises for data of streams, as `Stream-Durability`: it is in memory.
+pub const DURABILITY: &str = "memory";
 
 /// Appends the headers that every answer about streams has: what browsers are to know (sections 10.7 and 8).
 ///
 /// Any origin may read, without credentials of the browser's: who may read is decided by the token, and by the list of allowed
 /// origins before this is written. So the same bytes serve all pages.
 pub(super) fn push_common(out: &mut Vec<u8>) {
-    push_field(out, "stream-durability", "memory");
+    push_field(out, "stream-durability", DURABILITY);
     push_field(out, "access-control-allow-origin", "*");
     push_field(out, "access-control-expose-headers", EXPOSED);
     push_field(out, "x-content-type-options", "nosniff");

@@ -8,7 +8,7 @@ mod events;
 mod persistence;
 mod request;
 
-pub use answer::{Answer, Caching, Status, etag_matches, write_answer};
+pub use answer::{Answer, Caching, DURABILITY, EXPOSED, Status, etag_matches, write_answer};
 pub use events::{Control, write_control, write_data, write_data_base64, write_events_head};
 pub use persistence::Persistence;
 pub use request::{Live, READ_PATH, ReadError, ReadRequest};

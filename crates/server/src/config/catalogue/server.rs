@@ -140,7 +140,7 @@ pub(in super::super) const SERVER: &[Group] = &[
             Described::new(
                 "poll-timeout",
                 TimeRange,
-                "30s",
+                "25s",
                 "Answers a held request (live=long-poll) after this time if nothing comes; of a range, after a time in it.",
             ),
             Described::new(
