@@ -42,7 +42,10 @@ async function unpack() {
   return { executablePath: join(unpacked, 'chromium'), env: { ...process.env, FONTCONFIG_FILE: fonts } };
 }
 
-const start = (options) => chromium.launch({ args: ['--no-sandbox'], ...options });
+// Every name below .example is on this machine: pages of several origins, of which none is taken for a local one.
+const args = ['--no-sandbox', '--host-resolver-rules=MAP *.example 127.0.0.1'];
+
+const start = (options) => chromium.launch({ args, ...options });
 
 // Starts a browser. Without one a test that needs it fails: a test that is skipped is soon one that nobody runs.
 export async function launch() {

@@ -1,12 +1,11 @@
 // The SDK over HTTP: replies in a response that goes on, commands in requests of their own.
 
-import { once } from 'node:events';
-import { connect, createServer } from 'node:net';
 import { Centrifuge as JsonCentrifuge } from 'centrifuge';
 import { Centrifuge as ProtobufCentrifuge } from 'centrifuge/build/protobuf';
 import { EventSource } from 'eventsource';
 import { Events, SdkSubscription } from './sdk.js';
 import { onBothDrivers } from './server.js';
+import { Wire } from './wire.js';
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
@@ -22,41 +21,6 @@ const kinds = [
   },
   { transport: 'sse', Centrifuge: JsonCentrifuge, encode: (value) => value, decode: (data) => data },
 ];
-
-// A way to the server that a test can cut.
-class Wire {
-  #sockets = new Set();
-
-  static async to(address) {
-    const [host, port] = address.split(':');
-    const wire = new Wire();
-    wire.server = createServer((client) => {
-      const server = connect(Number(port), host);
-      for (const [socket, other] of [[client, server], [server, client]]) {
-        wire.#sockets.add(socket);
-        socket.pipe(other);
-        socket.on('error', () => {});
-        socket.on('close', () => {
-          wire.#sockets.delete(socket);
-          other.destroy();
-        });
-      }
-    });
-    wire.server.listen(0, '127.0.0.1');
-    await once(wire.server, 'listening');
-    wire.address = `127.0.0.1:${wire.server.address().port}`;
-    return wire;
-  }
-
-  cut() {
-    for (const socket of this.#sockets) socket.destroy();
-  }
-
-  end() {
-    this.server.close();
-    this.cut();
-  }
-}
 
 // One test on each driver for each kind of emulated client. `client(options)` makes one that has a way to the server of its own.
 export function emulated(name, flags, body) {

@@ -22,11 +22,13 @@ export class Server {
   #child;
   #log = [];
 
-  // Starts a development server on a port of the kernel's choice, and waits until it accepts.
+  // Starts a server on a port of the kernel's choice, and waits until it accepts. With a key of its own it is one for real, without
+  // one a development server.
   static async start(driver, ...flags) {
     const server = new Server();
     const listen = flags.includes('--listen') ? [] : ['--listen', '127.0.0.1:0'];
-    const fixed = ['serve', ...listen, '--max-connections', '2000', '--drain', '0', '--dev'];
+    const dev = flags.includes('--api-key') ? [] : ['--dev'];
+    const fixed = ['serve', ...listen, '--max-connections', '2000', '--drain', '0', ...dev];
     server.#child = spawn(binary(), [...fixed, '--driver', driver, ...flags], { stdio: ['ignore', 'ignore', 'pipe'] });
     server.exited = once(server.#child, 'exit');
     const lines = createInterface({ input: server.#child.stderr });

@@ -1,12 +1,13 @@
 """Requests that are not streams, and input that is not HTTP: statuses, sentences, and freed memory."""
 
 import json
+import re
 import socket
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from server import UPGRADE, answer_of, until
+from server import UPGRADE, answer_of, receive_head, until
 
 GOOD = '{"channel": "c", "data": 1}'
 
@@ -180,3 +181,34 @@ def test_announcements_carry_the_time(serve):
         first, second = (json.loads(client.recv(timeout=30)) for _ in range(2))
     assert first["unix_ms"] < second["unix_ms"]
     assert first["time"].endswith("Z")
+
+
+def test_streams_by_http_1_0(serve):
+    server = serve()
+    server.publish("room", 1)
+    with server.socket() as held, server.socket() as events:
+        held.sendall(b"GET /v1/stream/room?offset=now&live=long-poll HTTP/1.0\r\n\r\n")
+        events.sendall(b"GET /v1/stream/room?offset=-1&live=sse HTTP/1.0\r\n\r\n")
+        until("both wait", lambda: server.metric("myriad_parked_polls") == server.metric("myriad_event_streams") == 1)
+        server.publish("room", 2)
+        answer = answer_of(held)
+        assert (answer.status, answer.body, answer.headers["Connection"]) == (200, "[2]", "close")
+        assert held.recv(1) == b""
+        # Without chunks the end of the connection is the end of the body.
+        head = receive_head(events).lower()
+        assert head.startswith(b"http/1.1 200 ") and b"transfer-encoding" not in head and b"connection: close" in head
+        assert server.request("DELETE", "/v1/stream/room").status == 204
+        body = b"".join(iter(lambda: events.recv(65_536), b"")).decode()
+        assert re.match(r"retry:\d+\nevent: data\ndata:\[1\]\n\nevent: control\n", body)
+        assert re.findall(r"^data:(\[.*\])$", body, re.M) == ["[1]", "[2]"]
+
+
+def test_a_question_about_a_stream_has_no_body_and_does_not_wait(serve):
+    server = serve()
+    server.publish("room", 1)
+    for query in ["", "?offset=-1", "?offset=now&live=long-poll", "?offset=-1&live=sse"]:
+        with server.socket() as plain:
+            plain.sendall(f"HEAD /v1/stream/room{query} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+            head = receive_head(plain).decode().lower()
+            assert head.startswith("http/1.1 200 ") and "\r\nstream-next-offset: " in head, query
+            assert plain.recv(1) == b"", query

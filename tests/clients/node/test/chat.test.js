@@ -2,51 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { createServer, connect } from 'node:net';
 import { test } from 'node:test';
 import { launch } from '../browser.js';
 import { onBothDrivers } from '../server.js';
-
-// What stands between a browser and the server, and can break.
-class Wire {
-  static async to(address) {
-    const wire = new Wire();
-    const [host, port] = address.split(':');
-    wire.sockets = new Set();
-    wire.isBroken = false;
-    wire.server = createServer((near) => {
-      if (wire.isBroken) return near.destroy();
-      const far = connect(Number(port), host);
-      for (const [from, to] of [[near, far], [far, near]]) {
-        wire.sockets.add(from);
-        from.pipe(to);
-        from.on('error', () => to.destroy());
-        from.on('close', () => to.destroy());
-      }
-    });
-    wire.server.listen(0, '127.0.0.1');
-    await once(wire.server, 'listening');
-    wire.address = `127.0.0.1:${wire.server.address().port}`;
-    return wire;
-  }
-
-  break() {
-    this.isBroken = true;
-    for (const socket of this.sockets) socket.destroy();
-    this.sockets.clear();
-  }
-
-  mend() {
-    this.isBroken = false;
-  }
-
-  close() {
-    this.break();
-    this.server.close();
-  }
-}
+import { Wire } from '../wire.js';
 
 async function open(browser, address, name) {
   const page = await (await browser.newContext()).newPage();
@@ -114,7 +74,7 @@ onBothDrivers('two people chat, and one whose connection breaks misses nothing',
     if (process.env.SCREENSHOT) await ada.screenshot({ path: process.env.SCREENSHOT });
   } finally {
     await browser.close();
-    wire.close();
+    wire.end();
   }
 });
 

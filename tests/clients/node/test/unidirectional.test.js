@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { EventSource } from 'eventsource';
+import { Mailbox } from '../mailbox.js';
 import { onBothDrivers } from '../server.js';
 
 // Clients of --dev may not name channels; an API call subscribes them.
@@ -30,23 +31,14 @@ async function follow(server, next) {
   assert.deepEqual((await next()).disconnect, { code: 3001, reason: 'shutdown' });
 }
 
-// Values that come from outside, to wait for. Pings are none.
-function mailbox() {
-  const [values, waiting] = [[], []];
-  return {
-    put(text) {
-      if (text === '{}') return;
-      const value = JSON.parse(text);
-      const first = waiting.shift();
-      if (first) first(value);
-      else values.push(value);
-    },
-    next: () => (values.length > 0 ? values.shift() : new Promise((resolve) => waiting.push(resolve))),
-  };
+// Pushes to wait for, from their texts. Pings are none.
+function pushes() {
+  const mailbox = new Mailbox();
+  return { put: (text) => text !== '{}' && mailbox.put(JSON.parse(text)), next: () => mailbox.next() };
 }
 
 onBothDrivers('an EventSource', [], async (server) => {
-  const { put, next } = mailbox();
+  const { put, next } = pushes();
   const source = new EventSource(`http://${server.address}/connection/uni_sse`);
   source.onmessage = ({ data }) => put(data);
   try {
@@ -61,7 +53,7 @@ for (const [path, args] of [
   ['uni_sse', ['--get', '--data-urlencode', 'cf_connect={"name":"curl"}']],
 ]) {
   onBothDrivers(`curl of ${path}`, [], async (server) => {
-    const { put, next } = mailbox();
+    const { put, next } = pushes();
     const curl = spawn('curl', ['--silent', '--no-buffer', ...args, `http://${server.address}/connection/${path}`]);
     createInterface({ input: curl.stdout }).on('line', (line) => {
       const text = path === 'uni_sse' ? line.replace(/^data: /, '') : line;
