@@ -7,6 +7,7 @@
 # make soak             an hour at 500,000 connections with churn, pushes and pings: nothing lost, nothing grown
 # make conformance      all 517 cases of the Autobahn test suite, on both drivers (Python 2.7; a quarter of an hour)
 # make arena            all servers of arena/ under the same crowd, as a table and a page: docs/arena.md (hours)
+# make arena-held       long polls, then server-sent events, 15,000 of them: arena-long-poll.md and arena-sse.md (minutes)
 # make arena-smoke      builds every server of arena/ and checks that it keeps the contract (arena/README.md)
 # make sim              simulates 100,000 random schedules of several shards, or an hour of them; prints what they reached.
 #                       SEEDS=, MINUTES= and FROM= change that; SEED=7 replays one and prints every step.
@@ -39,7 +40,7 @@ FROM ?= 0
 MINUTES ?= 60
 ARENA ?=
 
-.PHONY: demo help test bench bench-tuning bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-smoke
+.PHONY: demo help test bench bench-tuning bench-2m bench-1m-hash soak sim fuzz miri deny conformance arena arena-held arena-smoke
 
 demo:
 	$(CARGO) build --release --locked --bin myriad
@@ -96,6 +97,11 @@ deny:
 arena:
 	$(CARGO) build --release --locked --bin myriad
 	$(TARGET)/release/myriad arena --json arena.json --html arena.html $(ARENA)
+
+arena-held:
+	$(CARGO) build --release --locked --bin myriad
+	$(TARGET)/release/myriad arena --held long-poll --connections 15k --rounds 3 --markdown arena-long-poll.md $(ARENA)
+	$(TARGET)/release/myriad arena --held sse --connections 15k --rounds 3 --markdown arena-sse.md $(ARENA)
 
 arena-smoke: arena/.venv/installed
 	$(CARGO) build --release --locked --bin myriad

@@ -61,9 +61,23 @@ class Surface:
     stats: str = "/stats"
     # Finds the number of connections; without it the answer is JSON.
     pattern: str = ""
+    # Of clients that are held over HTTP: a stream that is created first; the header and the parameter of a position.
+    create: str = ""
+    position: str = ""
 
     @classmethod
-    def of(cls, contestant, mode):
+    def of(cls, contestant, mode, held=""):
+        if held:
+            stats = contestant.held[held].get("stats", contestant.stats)
+            return cls(
+                contestant.held[held]["path"],
+                contestant.held["broadcast"]["path"],
+                contestant.held["broadcast"]["body"],
+                stats["path"],
+                stats.get("pattern", ""),
+                contestant.held.get("create", ""),
+                contestant.held.get("position", ""),
+            )
         return cls(
             contestant.socket_paths[mode],
             contestant.broadcast["path"],

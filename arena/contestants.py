@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ARENA = Path(__file__).resolve().parent
-KINDS = ("websocket", "longpoll", "tcp")
+KINDS = ("websocket", "longpoll", "tcp", "held")
 FEATURES = ("push", "timer", "echo", "request")
 DEVIATIONS = ("compression", "silence", "limits")
 PROCESSES = ("ports", "own", "one")
 BODIES = ("plain", "api")
+HELD_BODIES = ("plain", "stream")
+TRANSPORTS = ("long-poll", "sse")
 ROOT = ARENA.parent
 JVM_LANGUAGES = ("java", "scala")
 PR_SET_PDEATHSIG = 1
@@ -62,6 +64,11 @@ class Contestant:
     version_pattern: str = ""
     memory: dict | None = None
     deviations: tuple = ()
+    held: dict | None = None
+
+    def transports(self):
+        """How it holds clients over HTTP."""
+        return [name for name in TRANSPORTS if self.held and name in self.held]
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,8 @@ class Order:
     mode: str = "push"
     push_every_ms: int = 0
     hold_ms: tuple = (30_000, 90_000)
+    # How clients are held over HTTP; empty for WebSockets.
+    held: str = ""
     host: str = "127.0.0.1"
 
     def ports(self, contestant):
@@ -116,6 +125,7 @@ def parse(entry, manifest, directory):
         ("deviations", contestant.deviations, DEVIATIONS),
         ("processes", [contestant.processes], PROCESSES),
         ("broadcast.body", [contestant.broadcast["body"]], BODIES),
+        ("held.broadcast.body", [contestant.held["broadcast"]["body"]] if contestant.held else [], HELD_BODIES),
     ]:
         if not set(value) <= set(allowed):
             raise Unfit(f"arena.toml, {name}: `{key}` is {value}; it can be {', '.join(allowed)}")

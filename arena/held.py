@@ -74,8 +74,8 @@ def held_between(min_ms, max_ms):
         except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
             raise Broken(f"a held request was never answered: {error!r}") from error
         held_ms = (time.monotonic() - asked) * 1000
-        if status != 200 or not body:
-            raise Broken(f"a held request was answered with {status} and {len(body)} bytes")
+        if status != 204 or body:
+            raise Broken(f"a held request was answered with {status} and {len(body)} bytes, not with 204")
         if held_ms < min_ms:
             raise Broken(f"a request was held for {held_ms:.0f} ms, less than {min_ms}")
         return held_ms

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import check
 import contestants
 import held
+import streams
 from contestants import Order, Running, Unfit
 
 TICK_MS = 200
@@ -45,13 +46,15 @@ def scenes(contestant, connections):
     elif contestant.kind == "longpoll":
         yield {}, [("counted", held.check_counted)]
         yield {"hold_ms": HOLD_MS}, [("held", held.held_between(*HOLD_MS))]
-    else:
+    elif contestant.kind == "websocket":
         features, deviations = contestant.features, contestant.deviations
         yield {}, list(check.checks_for(features, "push", 0, deviations))
         if {"echo", "timer"} & set(features):
             mode = "echo" if "echo" in features else "push"
             every_ms = max(TICK_MS, connections * 1_000 // TICKS_PER_SECOND_MAX) if "timer" in features else 0
             yield {"mode": mode, "push_every_ms": every_ms}, list(check.checks_for(features, mode, every_ms, deviations))
+    for transport in contestant.transports():
+        yield {"held": transport}, [(transport, streams.CHECKS[transport])]
 
 
 def run_one(contestant, options):
@@ -86,7 +89,7 @@ def run_checks(row, running, checks, options):
         running.ports,
         running.order.host,
         running.contestant.deviations,
-        check.Surface.of(running.contestant, running.order.mode),
+        check.Surface.of(running.contestant, running.order.mode, running.order.held),
     )
     asyncio.run(check.check(crowd, options.connections, checks, say))
 

@@ -64,7 +64,9 @@ impl<'a> ContestantRun<'a> {
                 round: &mut round,
                 on_phase: &mut tell,
             };
-            if self.contestant.kind == Kind::Websocket {
+            if plan.held.is_some() {
+                scenario::run(&mut attempt)
+            } else if self.contestant.kind == Kind::Websocket {
                 scenario::run(&mut attempt)?;
                 exchange::echo(&mut attempt)
             } else {
@@ -156,7 +158,8 @@ impl<'a> ContestantRun<'a> {
         summarize(&rounds)
     }
 
-    pub(crate) fn row(self) -> Row {
+    /// The row of the report; `held` says whether its clients spoke HTTP.
+    pub(crate) fn row(self, held: bool) -> Row {
         let contestant = self.contestant;
         let figures = self.over_rounds();
         let mut errors_by_kind = BTreeMap::new();
@@ -179,16 +182,18 @@ impl<'a> ContestantRun<'a> {
             figures,
             errors_by_kind,
             largest: self.largest,
-            notes: notes(contestant, last),
+            notes: notes(contestant, held, last),
             arrivals: last.map(|round| round.arrivals.clone()).unwrap_or_default(),
         }
     }
 }
 
 /// Notes for a reader of the row: why a column is empty, and warnings of the crowd.
-fn notes(contestant: &Contestant, last: Option<&Round>) -> Vec<String> {
+fn notes(contestant: &Contestant, held: bool, last: Option<&Round>) -> Vec<String> {
     let mut notes = Vec::new();
     match contestant.kind {
+        // Whoever takes part in it does all of it.
+        _ if held => {}
         // Without a round nobody was asked for any of it.
         Kind::Websocket if last.is_none() => {}
         Kind::Websocket => {
@@ -203,6 +208,7 @@ fn notes(contestant: &Contestant, last: Option<&Round>) -> Vec<String> {
             }
         }
         Kind::Tcp => notes.push("it only holds connections: no pushes, no answers".to_owned()),
+        Kind::Held => {}
         Kind::Longpoll => notes.push("it only holds requests: no pushes, no answers".to_owned()),
     }
     notes.extend(last.iter().flat_map(|round| round.warnings.clone()));

@@ -8,7 +8,7 @@ use arrivals::arrivals;
 use crate::failure::{Failure, Phase};
 use crate::failure_text;
 use crate::guard::Guard;
-use crate::manifest::Body;
+use crate::manifest::{Body, Transport};
 use crate::server::Server;
 use myriad_demo::process::{Launch, Output, Process};
 use myriad_report::{EXIT_INTERRUPTED, Line, Origin, Phase as CrowdPhase, Report};
@@ -41,13 +41,25 @@ const FINISHED: i32 = 0;
 pub(crate) struct CrowdOptions {
     pub(crate) targets: Vec<String>,
     pub(crate) connections: u64,
+    /// Clients that speak HTTP; none for WebSockets.
+    pub(crate) held: Option<HeldClients>,
     pub(crate) load: Option<Load>,
+}
+
+/// What clients that speak HTTP do.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldClients {
+    pub(crate) transport: Transport,
+    /// The crowd's `--poll-position`.
+    pub(crate) position: Option<String>,
 }
 
 /// What it does beside holding its connections.
 #[derive(Clone, Debug)]
 pub(crate) enum Load {
     Publish(Publish),
+    /// Pushes for as long as that, however many come together. Then the crowd ends by itself.
+    PublishFor(Publish, Duration),
     /// Messages over the whole crowd. The server sends each back.
     Echo(PacedLoad),
     /// Requests while the crowd is held, to the URLs in turn.
@@ -324,12 +336,16 @@ impl CrowdOptions {
     fn command(&self, myriad: &Path, files: &Files) -> Vec<String> {
         let mut command = vec![myriad.display().to_string(), "swarm".to_owned()];
         command.extend(self.targets.iter().cloned());
+        if let Some(held) = &self.held {
+            command.extend(held.options());
+        }
         command.extend(arguments(&format!(
             "--connections {} --live json --retries 2",
             self.connections
         )));
         let held = match &self.load {
             Some(Load::Echo(paced) | Load::Request { paced, .. }) => paced.after + paced.duration,
+            Some(Load::PublishFor(publish, time)) => publish.after + *time,
             Some(Load::Publish(_)) | None => HOLD,
         };
         command.extend(arguments(&format!("--duration {}ms", held.as_millis())));
@@ -337,7 +353,9 @@ impl CrowdOptions {
             command.extend([option.to_owned(), file.display().to_string()]);
         }
         match &self.load {
-            Some(Load::Publish(publish)) => command.extend(publish.options()),
+            Some(Load::Publish(publish) | Load::PublishFor(publish, _)) => {
+                command.extend(publish.options());
+            }
             Some(Load::Echo(paced)) => command.extend(paced.options("--echo")),
             Some(Load::Request {
                 urls,
@@ -354,11 +372,22 @@ impl CrowdOptions {
     }
 }
 
+impl HeldClients {
+    fn options(&self) -> Vec<String> {
+        let mut options = arguments(&format!("--protocol {}", self.transport.name()));
+        if let (Transport::LongPoll, Some(position)) = (self.transport, &self.position) {
+            options.extend(["--poll-position".to_owned(), position.clone()]);
+        }
+        options
+    }
+}
+
 impl Publish {
     fn options(&self) -> Vec<String> {
         let body = match self.body {
             Body::Plain => "plain",
             Body::Api => "api",
+            Body::Stream => "stream",
         };
         let mut options: Vec<String> = each("--publish", &self.urls).collect();
         options.extend(arguments(&format!(
@@ -399,6 +428,7 @@ mod tests {
         let options = CrowdOptions {
             targets: vec!["ws://a/".into(), "ws://b/".into()],
             connections: 5,
+            held: None,
             load: Some(Load::Publish(Publish {
                 urls: vec!["http://a/x".into(), "http://b/x".into()],
                 body: Body::Plain,
@@ -421,6 +451,7 @@ mod tests {
         let options = CrowdOptions {
             targets: vec!["ws://a/echo".into()],
             connections: 5,
+            held: None,
             load: Some(Load::Echo(PacedLoad {
                 rate_per_s: 0.5,
                 duration: Duration::from_secs(3),
@@ -440,6 +471,7 @@ mod tests {
         let options = CrowdOptions {
             targets: vec!["ws://a/".into()],
             connections: 1,
+            held: None,
             load: Some(Load::Request {
                 urls: vec!["http://a/request".into(), "http://b/request".into()],
                 connections: 64,
@@ -456,6 +488,34 @@ mod tests {
             "m swarm ws://a/ --connections 1 --live json --retries 2 --duration 3500ms --json /t/beside.json \
              --hgrm /t/beside.hgrm --request http://a/request --request http://b/request --request-connections 64 \
              --request-rate 500/s --warmup 500ms"
+        );
+    }
+    #[test]
+    fn held_clients_speak_http_and_are_published_to_for_a_time() {
+        let options = CrowdOptions {
+            targets: vec!["http://a/poll".into()],
+            connections: 5,
+            held: Some(HeldClients {
+                transport: Transport::LongPoll,
+                position: Some("X-Next=since".into()),
+            }),
+            load: Some(Load::PublishFor(
+                Publish {
+                    urls: vec!["http://a/x".into()],
+                    body: Body::Stream,
+                    pushes: 100,
+                    every: Duration::from_millis(50),
+                    after: Duration::from_millis(500),
+                },
+                Duration::from_secs(5),
+            )),
+        };
+        let command = options.command(Path::new("m"), &Files::of(Path::new("/t"), "crowd"));
+        assert_eq!(
+            command.join(" "),
+            "m swarm http://a/poll --protocol long-poll --poll-position X-Next=since --connections 5 --live json \
+             --retries 2 --duration 5500ms --json /t/crowd.json --hgrm /t/crowd.hgrm --publish http://a/x \
+             --publish-body stream --pushes 100 --every 50ms --warmup 500ms"
         );
     }
 }

@@ -55,7 +55,8 @@ pub(crate) fn request(
     server: &mut Server<'_>,
     held: u64,
 ) -> Result<(), Failure> {
-    if !attempt.contestant.offers(Feature::Request) {
+    // What is posted beside held requests is not compared.
+    if attempt.plan.held.is_some() || !attempt.contestant.offers(Feature::Request) {
         return Ok(());
     }
     run(ExchangeKind::Request, attempt, server, held)
@@ -189,6 +190,7 @@ fn send(
     let options = CrowdOptions {
         targets: server.targets(),
         connections: kind.clients(exchange),
+        held: None,
         load: Some(kind.load(exchange, server)),
     };
     // A crowd that is held meanwhile has the other files.

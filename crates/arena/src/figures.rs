@@ -23,6 +23,7 @@ pub(crate) enum Column {
     PushP99Ms,
     PushLastMs,
     CpuSecondsPerMillionDeliveries,
+    PollAnswersPerS,
     CrowdDownS,
     EchoPerS,
     EchoP50Ms,
@@ -67,7 +68,7 @@ impl Unit {
 }
 
 impl Column {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::UserBytesPerConnection,
         Self::UserBaseBytes,
         Self::UserBytes,
@@ -83,6 +84,7 @@ impl Column {
         Self::PushP99Ms,
         Self::PushLastMs,
         Self::CpuSecondsPerMillionDeliveries,
+        Self::PollAnswersPerS,
         Self::CrowdDownS,
         Self::EchoPerS,
         Self::EchoP50Ms,
@@ -143,6 +145,7 @@ impl Column {
             Self::PushP99Ms => "Push: 99% of the clients have it",
             Self::PushLastMs => "Push: the last client has it",
             Self::CpuSecondsPerMillionDeliveries => "CPU for a million deliveries",
+            Self::PollAnswersPerS => "Polls answered and asked again a second",
             Self::CrowdDownS => "All connections closed",
             Self::EchoPerS => "Echo: answers a second",
             Self::EchoP50Ms => "Echo: half of the answers",
@@ -202,6 +205,7 @@ impl Column {
                 Unit::Seconds,
                 Some(Least),
             ),
+            Self::PollAnswersPerS => ("poll_answers_per_s", "answers", Unit::PerSecond, Some(Most)),
             Self::CrowdDownS => ("crowd_down_s", "crowd down", Unit::Seconds, None),
             Self::EchoPerS => ("echo_per_s", "answers", Unit::PerSecond, Some(Most)),
             Self::EchoP50Ms => ("echo_p50_ms", "p50", Unit::Milliseconds, Some(Least)),

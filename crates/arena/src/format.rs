@@ -1,7 +1,9 @@
 //! How figures are written, and the columns in groups: the same for terminal, Markdown and page.
 
 use crate::figures::{Column, Summary, TOO_SMALL, Unit};
+use crate::held::{RATE_EVERY, RATE_FOR};
 use crate::largest::Largest;
+use crate::manifest::Transport;
 use crate::report::{Report, Row, Settings};
 use myriad_units::{bytes, count, counted, rate, time, whole};
 use std::time::{Duration, UNIX_EPOCH};
@@ -17,7 +19,7 @@ pub(crate) struct Group {
 }
 
 /// All groups in the order in which they are shown.
-const GROUPS: [Group; 5] = [
+const GROUPS: [Group; 6] = [
     Group {
         title: "User space (PSS of all processes)",
         columns: &[
@@ -47,6 +49,10 @@ const GROUPS: [Group; 5] = [
             Column::PushLastMs,
             Column::CpuSecondsPerMillionDeliveries,
         ],
+    },
+    Group {
+        title: "Polls answered and asked again",
+        columns: &[Column::PollAnswersPerS],
     },
     Group {
         title: "Echo",
@@ -234,6 +240,14 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
         let mut rows = report.contestants.iter();
         rows.any(|row| row.summary(column).is_some())
     };
+    lines.extend(settings.held.map(of_held));
+    if measured(Column::PollAnswersPerS) {
+        lines.push(format!(
+            "Polls answered and asked again: a publication every {} for {}, so that a client that asks again is soon answered again. Answers that come while the crowd leaves are not counted.",
+            figure(Unit::Milliseconds, RATE_EVERY.as_secs_f64() * 1_000.0),
+            figure(Unit::Seconds, RATE_FOR.as_secs_f64())
+        ));
+    }
     if measured(Column::EchoPerS) {
         lines.push(format!(
             "Echo: the server is started again, and a crowd of {} sends it {} of 64 bytes for {}. The rate is fixed, and not the highest possible: \"answers\" is lower only if the server does not keep up. A time counts from when a message was due until its answer.",
@@ -257,6 +271,19 @@ pub(crate) fn method(report: &Report) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// What is different for clients that are held over HTTP.
+fn of_held(transport: Transport) -> String {
+    let clients = match transport {
+        Transport::LongPoll => {
+            "long polls: each is answered by a push, and asked again at once from where that ended. Setup ends when the server says that it holds all of them"
+        }
+        Transport::Sse => {
+            "streams of server-sent events. Setup ends when the server says that it holds all of them"
+        }
+    };
+    format!("Clients are {clients}. CPU contains the requests that they send meanwhile.")
 }
 
 /// How the figures of rounds were measured.

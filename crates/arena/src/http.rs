@@ -17,11 +17,22 @@ pub(crate) struct Answer {
 
 /// `GET path`, on a connection of its own.
 pub(crate) fn ask(address: SocketAddr, path: &str, patience: Duration) -> io::Result<Answer> {
+    send(address, &format!("GET {path}"), "", patience)
+}
+
+/// Creates a stream of text: `PUT path`, on a connection of its own.
+pub(crate) fn create(address: SocketAddr, path: &str, patience: Duration) -> io::Result<Answer> {
+    let headers = "Content-Type: text/plain\r\nContent-Length: 0\r\n";
+    send(address, &format!("PUT {path}"), headers, patience)
+}
+
+fn send(address: SocketAddr, line: &str, headers: &str, patience: Duration) -> io::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     // In one write: a server that answers after the first of several pieces and closes sends a reset.
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request =
+        format!("{line} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     read(stream)
 }

@@ -2,7 +2,8 @@
 //!
 //! [`load`] reads the manifest (`arena/arena.toml`). It says how a contestant is built, started, warmed up, asked for
 //! its memory and stopped. [`run`] takes each through the same scenario, in another order each round: crowd up, idle,
-//! pushes, requests, crowd down, and echoes. The crowd is `myriad swarm`, a child process whose report is read back.
+//! pushes, requests, crowd down, and echoes. With [`Options::held`] the clients speak HTTP: long polls or server-sent
+//! events. The crowd is `myriad swarm`, a child process whose report is read back.
 //! CPU and memory are read from `/proc`, of all of a contestant's processes. [`text`], [`markdown`] and [`html`] show
 //! the [`Report`].
 //!
@@ -19,6 +20,7 @@ mod failure_text;
 mod figures;
 mod format;
 mod guard;
+mod held;
 mod held_connections;
 mod html;
 mod http;
@@ -30,6 +32,7 @@ mod report;
 mod run;
 mod scenario;
 mod server;
+mod surface;
 mod table;
 mod verdict;
 
@@ -38,7 +41,7 @@ pub use exchange::Exchange;
 pub use figures::Summary;
 pub use html::html;
 pub use largest::Largest;
-pub use manifest::{Contestant, ManifestError, load};
+pub use manifest::{Contestant, ManifestError, Transport, UnknownTransport, load};
 pub use markdown::markdown;
 pub use myriad_demo::process::attach;
 pub use report::{Machine, Report, Row, Settings};

@@ -1,5 +1,10 @@
 //! The manifest of contestants, `arena.toml`; its own comments define every key.
 
+mod held;
+
+pub(crate) use held::Held;
+pub use held::{Transport, UnknownTransport};
+
 use crate::placeholders::{self, UnknownPlaceholder, Values};
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
@@ -51,6 +56,8 @@ pub(crate) enum Kind {
     Websocket,
     Longpoll,
     Tcp,
+    /// Only what its `held` says.
+    Held,
 }
 
 /// An optional part of the contract.
@@ -93,6 +100,8 @@ pub(crate) enum Body {
     Plain,
     /// `{"channel": ..., "data": ...}`.
     Api,
+    /// The message, appended to a stream of the Durable Streams protocol.
+    Stream,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -238,11 +247,25 @@ pub struct Contestant {
     pub(crate) socket_paths: SocketPaths,
     pub(crate) broadcast: Broadcast,
     pub(crate) stats: Stats,
+    pub(crate) held: Option<Held>,
 }
 
 impl Contestant {
     pub(crate) fn offers(&self, feature: Feature) -> bool {
         self.features.contains(&feature)
+    }
+
+    /// Whether it takes part in a run with WebSockets, plain connections, or held requests without an answer.
+    #[must_use]
+    pub fn takes_part_without_held(&self) -> bool {
+        self.kind != Kind::Held
+    }
+
+    /// Whether it serves clients that are held over HTTP in this way.
+    #[must_use]
+    pub fn holds(&self, transport: Transport) -> bool {
+        let held = self.held.as_ref();
+        held.is_some_and(|held| held.clients(transport).is_some())
     }
 
     /// In a row of a list.
@@ -252,6 +275,7 @@ impl Contestant {
             Kind::Websocket => "websocket",
             Kind::Longpoll => "longpoll",
             Kind::Tcp => "tcp",
+            Kind::Held => "held",
         }
     }
 }
@@ -365,6 +389,12 @@ fn check(contestant: &Contestant) -> Result<(), (String, String)> {
             "version_pattern",
             "must be given together with version_command",
         );
+    }
+    if contestant.kind == Kind::Held && contestant.held.is_none() {
+        return wrong("held", "must be given for kind `held`");
+    }
+    if let Some((key, problem)) = contestant.held.as_ref().and_then(|held| held.check().err()) {
+        return wrong(key, problem);
     }
     let values = Values::example();
     let known = |key: &str, words: &mut dyn Iterator<Item = &String>| {

@@ -3,6 +3,7 @@
 use crate::crowd::Arrival;
 use crate::figures::{Column, Measured, Summary, TOO_SMALL, compare};
 use crate::largest::Largest;
+use crate::manifest::Transport;
 use crate::server::descriptors_max;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -122,6 +123,8 @@ pub struct Settings {
     pub request_duration_s: f64,
     /// The largest size of the search for the largest crowd; none without a search.
     pub largest_max: Option<u64>,
+    /// How the crowd was held over HTTP; none for WebSockets, and in reports of earlier versions.
+    pub held: Option<Transport>,
 }
 
 /// One contestant.
@@ -133,7 +136,7 @@ pub struct Row {
     pub title: String,
     /// The language it is written in.
     pub language: String,
-    /// `websocket`, `longpoll` or `tcp`.
+    /// `websocket`, `longpoll`, `tcp` or `held`.
     pub kind: String,
     /// The version of its framework.
     pub version: Option<String>,
@@ -237,6 +240,7 @@ pub(crate) fn example() -> Report {
             request_rate_per_s: 100.0,
             request_duration_s: 5.0,
             largest_max: None,
+            held: None,
         },
         contestants: vec![quick, slow, broken],
     };

@@ -3,7 +3,7 @@
 use crate::contestant_run::{ContestantRun, report_failure, write_progress};
 use crate::exchange::Exchange;
 use crate::guard::Guard;
-use crate::manifest::{Contestant, Kind};
+use crate::manifest::{Contestant, Kind, Transport};
 use crate::report::{Machine, PROGRAM, Report, Row, Settings};
 use crate::scenario::Plan;
 use crate::server::processes_for;
@@ -46,6 +46,8 @@ pub struct Options {
     pub build: bool,
     /// Look for the largest crowd that each contestant holds, up to this size.
     pub largest_max: Option<u64>,
+    /// A crowd that is held over HTTP instead of one of WebSockets. Contestants that do not hold such clients fail.
+    pub held: Option<Transport>,
 }
 
 /// The run itself failed, not a contestant.
@@ -104,6 +106,7 @@ pub fn run(
         },
         request: options.request,
         port: options.port,
+        held: options.held,
         folder: &folder.0,
         guard,
     };
@@ -177,7 +180,7 @@ impl Run<'_> {
         let contestants: Vec<Row> = self
             .contestants
             .into_iter()
-            .map(ContestantRun::row)
+            .map(|contestant_run| contestant_run.row(self.options.held.is_some()))
             .collect();
         let mut report = Report {
             program: PROGRAM.to_owned(),
@@ -198,6 +201,7 @@ impl Run<'_> {
                 request_rate_per_s: self.plan.request.rate_per_s,
                 request_duration_s: self.plan.request.duration.as_secs_f64(),
                 largest_max: self.options.largest_max,
+                held: self.options.held,
             },
             contestants,
         };

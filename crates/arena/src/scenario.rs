@@ -5,7 +5,8 @@ use crate::exchange::{self, Exchange};
 use crate::failure::{Failure, Phase};
 use crate::figures::{Column, Figures};
 use crate::guard::Guard;
-use crate::manifest::{Contestant, Feature};
+use crate::held;
+use crate::manifest::{Contestant, Feature, Transport};
 use crate::server::{Mode, Server, Start, float};
 use myriad_report::{PushReport, Report};
 use myriad_units::counted;
@@ -37,6 +38,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) echo: Exchange,
     pub(crate) request: Exchange,
     pub(crate) port: u16,
+    /// How the crowd is held over HTTP; none for WebSockets.
+    pub(crate) held: Option<Transport>,
     /// For the crowd's reports.
     pub(crate) folder: &'a Path,
     pub(crate) guard: Guard<'a>,
@@ -62,6 +65,7 @@ impl<'a> Attempt<'a, '_> {
             port: self.plan.port,
             connections: self.plan.connections,
             mode,
+            held: self.plan.held,
         };
         Server::start(self.contestant, start, self.plan.guard)
     }
@@ -114,6 +118,9 @@ struct Sample {
 struct Scenario<'a, 'r, 't> {
     attempt: &'t mut Attempt<'a, 'r>,
     server: Server<'a>,
+    /// Seconds from the whole crowd's last connection until the server held all of it: a poll counts as connected when
+    /// it has been sent. Of WebSockets 0, because their server has answered each.
+    parked_s: f64,
 }
 
 /// The round of a contestant of kind `websocket`.
@@ -122,6 +129,7 @@ pub(crate) fn run(attempt: &mut Attempt<'_, '_>) -> Result<(), Failure> {
     let base = scenario.sample(0, Phase::WarmUp)?;
     let quarter = scenario.quarter()?;
     scenario.whole(base, quarter)?;
+    held::rate(scenario.attempt, &mut scenario.server)?;
     scenario.server.stop();
     Ok(())
 }
@@ -147,15 +155,21 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
     fn start(attempt: &'t mut Attempt<'a, 'r>) -> Result<Self, Failure> {
         let server = attempt.serve(Mode::Push)?;
         attempt.round.note_start(&server);
-        let mut scenario = Self { attempt, server };
+        let mut scenario = Self {
+            attempt,
+            server,
+            parked_s: 0.0,
+        };
         scenario.warm_up()?;
         Ok(scenario)
     }
 
     fn publish(&self, pushes: u64, every: Duration, after: Duration) -> Option<Publish> {
-        (pushes > 0 && self.attempt.contestant.offers(Feature::Push)).then(|| Publish {
+        let offered =
+            self.attempt.plan.held.is_some() || self.attempt.contestant.offers(Feature::Push);
+        (pushes > 0 && offered).then(|| Publish {
             urls: self.server.broadcast_urls(),
-            body: self.attempt.contestant.broadcast.body,
+            body: self.server.broadcast().body,
             pushes,
             every,
             after,
@@ -168,6 +182,7 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
         let options = CrowdOptions {
             targets: self.server.targets(),
             connections,
+            held: held::clients(self.attempt.contestant, self.attempt.plan.held),
             load: publish.map(Load::Publish),
         };
         let files = Files::of(self.attempt.plan.folder, "crowd");
@@ -231,6 +246,11 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
         let publish = self.publish(plan.pushes, plan.push_every, plan.idle + SETTLE + READING);
         let (mut crowd, pushes) = self.crowd(plan.connections, publish)?;
         let connected = crowd.wait_until_connected(&mut self.server, Phase::CrowdUp)?;
+        if plan.held.is_some() {
+            self.parked_s = self
+                .server
+                .wait_for_connections(connected, Phase::CrowdUp)?;
+        }
 
         self.attempt.enter(Phase::Idle);
         crowd.hold(&mut self.server, SETTLE, Phase::Idle)?;
@@ -334,7 +354,12 @@ impl<'a, 'r, 't> Scenario<'a, 'r, 't> {
         let own: Vec<&PushReport> = report.pushes.iter().collect();
         let deliveries: u64 = own.iter().map(|push| push.received).sum();
         let figures = &mut round.figures;
-        figures.insert(Column::SetupPerS, report.setup.rate_per_s);
+        let setup_per_s = if self.parked_s > 0.0 {
+            float(report.setup.connected) / (report.setup.elapsed_s + self.parked_s)
+        } else {
+            report.setup.rate_per_s
+        };
+        figures.insert(Column::SetupPerS, setup_per_s);
         if deliveries > 0 {
             let per_million = cpu_s.max(0.0) / float(deliveries) * 1e6;
             figures.insert(Column::CpuSecondsPerMillionDeliveries, per_million);

@@ -5,8 +5,9 @@ use crate::failure::{Failure, Phase};
 use crate::failure_text;
 use crate::guard::Guard;
 use crate::http;
-use crate::manifest::{Contestant, Processes, StopSignal};
+use crate::manifest::{Broadcast, Contestant, Processes, Stats, StopSignal, Transport};
 use crate::placeholders::{Values, fill};
+use crate::surface::Surface;
 use myriad_demo::process::{Launch, Output, Process};
 use myriad_usage::Memory;
 use rustix::process::{Resource, Signal, getrlimit};
@@ -16,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(50);
+const POLL_MIN: Duration = Duration::from_millis(2);
 /// A contestant under load may be slow to say how many it holds.
 const STATS_PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two requests for an answer while it starts.
@@ -33,6 +35,8 @@ pub(crate) struct Start {
     pub(crate) port: u16,
     pub(crate) connections: u64,
     pub(crate) mode: Mode,
+    /// How its clients are held over HTTP; none for WebSockets.
+    pub(crate) held: Option<Transport>,
 }
 
 /// What the server does with messages from clients.
@@ -79,7 +83,7 @@ pub(crate) struct Server<'a> {
     /// Processes that share the crowd. One start may make several.
     count: u64,
     ports: Vec<u16>,
-    mode: Mode,
+    surface: Surface<'a>,
     pub(crate) ready_s: f64,
 }
 
@@ -103,7 +107,7 @@ impl<'a> Server<'a> {
             processes: Vec::with_capacity(ports.len()),
             count,
             ports,
-            mode: start.mode,
+            surface: Surface::of(contestant, start.mode, start.held)?,
             ready_s: 0.0,
         };
         for &port in &server.ports {
@@ -115,7 +119,24 @@ impl<'a> Server<'a> {
             server.wait_until_ready(index, deadline)?;
         }
         server.ready_s = started.elapsed().as_secs_f64();
+        server.create_stream()?;
         Ok(server)
+    }
+
+    /// Creates the stream that its clients will read, on every process, if it has to be created.
+    fn create_stream(&self) -> Result<(), Failure> {
+        let Some(path) = self.surface.create else {
+            return Ok(());
+        };
+        for &port in &self.ports {
+            let refused = |why: String| Failure::Start(format!("PUT {path} on port {port} {why}"));
+            let answer = http::create(address(port), path, STATS_PATIENCE)
+                .map_err(|error| refused(format!("was not answered: {error}")))?;
+            if !matches!(answer.status, 200 | 201) {
+                return Err(refused(format!("was answered with {}", answer.status)));
+            }
+        }
+        Ok(())
     }
 
     fn wait_until_ready(&mut self, index: usize, deadline: Instant) -> Result<(), Failure> {
@@ -149,19 +170,23 @@ impl<'a> Server<'a> {
         self.count
     }
 
-    /// WebSocket URLs, one for each port.
+    /// The URLs of the crowd, one for each port.
     pub(crate) fn targets(&self) -> Vec<String> {
-        let paths = &self.contestant.socket_paths;
-        let path = match self.mode {
-            Mode::Push => &paths.push,
-            Mode::Echo => &paths.echo,
-        };
-        self.urls("ws", path)
+        self.urls(self.surface.scheme, self.surface.path)
+    }
+
+    /// Where a push is posted to, and in which form.
+    pub(crate) fn broadcast(&self) -> &'a Broadcast {
+        self.surface.broadcast
+    }
+
+    fn stats(&self) -> &'a Stats {
+        self.surface.stats
     }
 
     /// The URLs that a push is posted to: one for each process.
     pub(crate) fn broadcast_urls(&self) -> Vec<String> {
-        self.urls("http", &self.contestant.broadcast.path)
+        self.urls("http", &self.broadcast().path)
     }
 
     /// The URLs that requests are posted to: one for each process.
@@ -244,11 +269,11 @@ impl<'a> Server<'a> {
     pub(crate) fn connections(&self, phase: Phase) -> Result<u64, Failure> {
         let broken = |port: &u16, what: String| Failure::Contract {
             phase,
-            why: format!("GET {} on port {port} {what}", self.contestant.stats.path),
+            why: format!("GET {} on port {port} {what}", self.stats().path),
         };
         let mut total = 0;
         for port in &self.ports {
-            let path = &self.contestant.stats.path;
+            let path = &self.stats().path;
             let answer = http::ask(address(*port), path, STATS_PATIENCE)
                 .map_err(|error| broken(port, format!("was not answered: {error}")))?;
             if answer.status != 200 {
@@ -263,7 +288,7 @@ impl<'a> Server<'a> {
     }
 
     fn number_in(&self, text: &str) -> Option<u64> {
-        match &self.contestant.stats.pattern {
+        match &self.stats().pattern {
             Some(pattern) => pattern.finds(text).next()?.parse().ok(),
             None => serde_json::from_str::<serde_json::Value>(text)
                 .ok()?
@@ -300,7 +325,8 @@ impl<'a> Server<'a> {
                 return Err(Failure::Contract { phase, why });
             }
             self.check(phase)?;
-            thread::sleep(POLL);
+            // Short at first, where it matters when exactly the last one came.
+            thread::sleep((began.elapsed() / 8).clamp(POLL_MIN, POLL));
         }
     }
 

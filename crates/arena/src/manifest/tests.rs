@@ -64,6 +64,39 @@ fn jvm_languages_get_their_table_and_an_entry_stands_over_it() {
 }
 
 #[test]
+fn clients_are_held_at_their_own_paths_and_counted_there() {
+    use crate::server::Mode;
+    use crate::surface::Surface;
+    let lines = "kind = \"held\"\n[contestant.held]\n\
+                 long-poll = { path = \"/poll\", stats = { path = \"/polls\" } }\n\
+                 broadcast = { path = \"/held\", body = \"stream\" }\ncreate = \"/made\"";
+    let contestant = read_one(lines).unwrap();
+    assert!(contestant.holds(Transport::LongPoll) && !contestant.holds(Transport::Sse));
+    assert!(
+        !contestant.takes_part_without_held() && read_one("").unwrap().takes_part_without_held()
+    );
+    let held = Surface::of(&contestant, Mode::Push, Some(Transport::LongPoll)).unwrap();
+    assert_eq!(
+        (
+            held.scheme,
+            held.path,
+            held.stats.path.as_str(),
+            held.create
+        ),
+        ("http", "/poll", "/polls", Some("/made"))
+    );
+    assert_eq!(held.broadcast.path, "/held");
+    let failure = Surface::of(&contestant, Mode::Push, Some(Transport::Sse)).unwrap_err();
+    assert!(failure.to_string().contains("`held.sse`"), "{failure}");
+    let echo = Surface::of(&contestant, Mode::Echo, None).unwrap();
+    assert_eq!((echo.scheme, echo.path, echo.create), ("ws", "/", None));
+    assert_eq!(
+        ("sse".parse(), "poll".parse::<Transport>()),
+        (Ok(Transport::Sse), Err(UnknownTransport))
+    );
+}
+
+#[test]
 fn every_bad_key_is_named_with_its_contestant() {
     let nested =
         "memory = { prepare = [], used = [\"x\"], used_pattern = '(\\d+)', used_unit = \"GB\" }";
@@ -120,6 +153,17 @@ fn every_bad_key_is_named_with_its_contestant() {
             "version_command",
         ),
         ("name = \"a/b\"", "name", "letters"),
+        ("kind = \"held\"", "held", "kind `held`"),
+        (
+            "held = { broadcast = { path = \"/\", body = \"plain\" } }",
+            "held",
+            "`long-poll`, `sse`",
+        ),
+        (
+            "held = { sse = { path = \"/\" }, broadcast = { path = \"/\", body = \"api\" } }",
+            "held.broadcast.body",
+            "`stream`",
+        ),
         ("title = 7", "title", "7"),
         (nested, "memory.used_unit", "KiB"),
     ] {

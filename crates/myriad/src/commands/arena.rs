@@ -2,7 +2,7 @@
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::Args;
-use myriad_arena::{Contestant, Exchange, Options, Report};
+use myriad_arena::{Contestant, Exchange, Options, Report, Transport};
 use myriad_layout::{Column, Paint, Table, terminal_columns};
 use myriad_swarm::EXIT_INTERRUPTED;
 use myriad_units::parse::{count, duration, rate};
@@ -60,6 +60,9 @@ pub(crate) struct Arguments {
     /// Look for the largest crowd that each contestant holds, up to COUNT [default: off; without COUNT: 1m]
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = crowd_size)]
     largest: Option<u64>,
+    /// A crowd that is held over HTTP, long-poll or sse, on the contestants that hold such clients [default: WebSockets]
+    #[arg(long, value_name = "TRANSPORT", conflicts_with = "largest")]
+    held: Option<Transport>,
     /// Do not build; use what is built already [default: build]
     #[arg(long)]
     no_build: bool,
@@ -73,7 +76,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     list: bool,
     /// Show the report in this file, as --json wrote it, and run nothing [default: run]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "largest", "no_build", "list", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "largest", "held", "no_build", "list", "json"])]
     from: Option<PathBuf>,
     /// Write everything that was measured to this file [default: not written]
     #[arg(long, value_name = "FILE")]
@@ -144,7 +147,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(contestants) => contestants,
         Err(error) => return bad_arguments(&error.to_string()),
     };
-    let contestants = match chosen(contestants, &arguments.only) {
+    let contestants = match chosen(contestants, &arguments.only, arguments.held) {
         Ok(contestants) => contestants,
         Err(why) => return bad_arguments(&why),
     };
@@ -183,6 +186,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         port: arguments.port,
         build: !arguments.no_build,
         largest_max: arguments.largest,
+        held: arguments.held,
     };
     if cfg!(debug_assertions) {
         say(
@@ -195,7 +199,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn chosen(contestants: Vec<Contestant>, only: &[String]) -> Result<Vec<Contestant>, String> {
+fn chosen(
+    contestants: Vec<Contestant>,
+    only: &[String],
+    held: Option<Transport>,
+) -> Result<Vec<Contestant>, String> {
     let names: Vec<&str> = contestants.iter().map(|one| one.name.as_str()).collect();
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
         let known = names.join(", ");
@@ -203,9 +211,32 @@ fn chosen(contestants: Vec<Contestant>, only: &[String]) -> Result<Vec<Contestan
             "--only: no contestant is called `{unknown}`; there are {known}"
         ));
     }
+    let wanted = |one: &Contestant| only.contains(&one.name);
+    let fits = |one: &Contestant| {
+        held.map_or_else(
+            || one.takes_part_without_held(),
+            |transport| one.holds(transport),
+        )
+    };
+    if let Some(unfit) = contestants.iter().find(|one| wanted(one) && !fits(one)) {
+        let holding: Vec<&str> = contestants
+            .iter()
+            .filter(|one| fits(one))
+            .map(|one| one.name.as_str())
+            .collect();
+        return Err(format!(
+            "--only: `{}` takes no part {}; these do: {}",
+            unfit.name,
+            held.map_or_else(
+                || "without --held".to_owned(),
+                |transport| format!("with --held {}", transport.name())
+            ),
+            holding.join(", ")
+        ));
+    }
     Ok(contestants
         .into_iter()
-        .filter(|contestant| only.is_empty() || only.contains(&contestant.name))
+        .filter(|one| fits(one) && (only.is_empty() || wanted(one)))
         .collect())
 }
 

@@ -11,9 +11,9 @@ import io.netty.handler.codec.http.HttpObjectAggregator;
 import io.netty.handler.codec.http.HttpServerCodec;
 import java.util.concurrent.TimeUnit;
 
-/** Netty with native epoll, holding requests for a random time: long polling without news. */
+/** Netty with native epoll, holding requests until something is published, or for a random time. */
 public final class Server {
-    private static final int BODY_BYTES_MAX = 4_096;
+    private static final int BODY_BYTES_MAX = 131_072;
     private static final int EVENT_LOOPS = 2;
     private static final int BACKLOG = 4_096;
 
@@ -22,7 +22,7 @@ public final class Server {
     public static void main(String[] arguments) throws InterruptedException {
         var group = new MultiThreadIoEventLoopGroup(EVENT_LOOPS, EpollIoHandler.newFactory());
         Runtime.getRuntime().addShutdownHook(new Thread(() -> group.shutdownGracefully(0, 1, TimeUnit.SECONDS)));
-        var counted = new Held.Count();
+        var news = new News(group);
         var minMs = Long.parseLong(setting("HOLD_MIN_MS", "30000"));
         var maxMs = Long.parseLong(setting("HOLD_MAX_MS", "90000"));
         new ServerBootstrap()
@@ -36,7 +36,7 @@ public final class Server {
                         channel.pipeline().addLast(
                                 new HttpServerCodec(),
                                 new HttpObjectAggregator(BODY_BYTES_MAX),
-                                new Held(counted, minMs, maxMs));
+                                new Held(news, minMs, maxMs));
                     }
                 })
                 .bind(setting("HOST", "127.0.0.1"), Integer.parseInt(setting("PORT", "9000")))
