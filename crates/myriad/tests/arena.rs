@@ -209,6 +209,41 @@ fn a_contestant_that_does_everything_has_every_figure() {
     }
 }
 
+#[test]
+fn a_crowd_that_is_held_over_http_has_every_figure_of_its_transport() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = r#"
+[contestant.held]
+long-poll = { path = "/v1/stream/arena?offset=now&live=long-poll", stats = { path = "/metrics", pattern = '(?m)^myriad_parked_polls (\d+)' } }
+sse = { path = "/v1/stream/arena?offset=now&live=sse" }
+broadcast = { path = "/v1/stream/arena", body = "stream" }
+create = "/v1/stream/arena"
+"#;
+    let other = contestant("other", SERVE, "");
+    let arena = Arena::new("held", &(contestant("good", SERVE, held) + &other));
+    for (transport, polls) in [("long-poll", true), ("sse", false)] {
+        let output = arena.run(&["--held", transport]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let report = arena.report();
+        assert_eq!(report["settings"]["held"], transport);
+        assert_eq!(report["contestants"].as_array().map(Vec::len), Some(1));
+        let good = &report["contestants"][0];
+        assert_eq!(good["connections_held"], 40.0, "{good}");
+        assert_eq!(good["errors"], 0.0, "{good}");
+        for figure in [
+            "setup_per_s",
+            "push_first_ms",
+            "push_last_ms",
+            "crowd_down_s",
+        ] {
+            assert!(good[figure].as_f64() > Some(0.0), "{figure}: {good}");
+        }
+        assert_eq!(good["poll_answers_per_s"].as_f64() > Some(0.0), polls);
+        assert!(good.get("echo_per_s").is_none(), "{good}");
+    }
+}
+
 /// One contestant for each way to fail, and one that does not.
 fn failing() -> String {
     let dies = "[\"sh\", \"die.sh\", \"{myriad}\"]";
@@ -399,6 +434,9 @@ fn bad_arguments_say_what_there_is() {
         (&["--request-rate", "0.5"], "from 1/s"),
         (&["--request-duration", "2h"], "from 1s to 1h"),
         (&["--html", "/nowhere/x.html"], "/nowhere/x.html"),
+        (&["--held", "udp"], "long-poll or sse"),
+        (&["--held", "sse", "--only", "good"], "with --held sse"),
+        (&["--held", "sse"], "no contestant"),
     ] {
         let output = arena.run(arguments);
         let said = String::from_utf8_lossy(&output.stderr);

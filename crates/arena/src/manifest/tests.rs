@@ -97,6 +97,30 @@ fn clients_are_held_at_their_own_paths_and_counted_there() {
 }
 
 #[test]
+fn a_key_held_that_cannot_be_used_is_named() {
+    for (lines, key, hint) in [
+        ("kind = \"held\"", "held", "kind `held`"),
+        (
+            "held = { broadcast = { path = \"/\", body = \"plain\" } }",
+            "held",
+            "`long-poll`, `sse`",
+        ),
+        (
+            "held = { sse = { path = \"/\" }, broadcast = { path = \"/\", body = \"api\" } }",
+            "held.broadcast.body",
+            "`stream`",
+        ),
+    ] {
+        let error = read_one(lines).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("arena.toml, a: `{key}`: ")),
+            "{lines}: {error}"
+        );
+        assert!(error.contains(hint), "{lines}: {error}");
+    }
+}
+
+#[test]
 fn every_bad_key_is_named_with_its_contestant() {
     let nested =
         "memory = { prepare = [], used = [\"x\"], used_pattern = '(\\d+)', used_unit = \"GB\" }";
@@ -153,17 +177,6 @@ fn every_bad_key_is_named_with_its_contestant() {
             "version_command",
         ),
         ("name = \"a/b\"", "name", "letters"),
-        ("kind = \"held\"", "held", "kind `held`"),
-        (
-            "held = { broadcast = { path = \"/\", body = \"plain\" } }",
-            "held",
-            "`long-poll`, `sse`",
-        ),
-        (
-            "held = { sse = { path = \"/\" }, broadcast = { path = \"/\", body = \"api\" } }",
-            "held.broadcast.body",
-            "`stream`",
-        ),
         ("title = 7", "title", "7"),
         (nested, "memory.used_unit", "KiB"),
     ] {

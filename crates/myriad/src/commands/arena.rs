@@ -234,10 +234,14 @@ fn chosen(
             holding.join(", ")
         ));
     }
-    Ok(contestants
+    let chosen: Vec<Contestant> = contestants
         .into_iter()
         .filter(|one| fits(one) && (only.is_empty() || wanted(one)))
-        .collect())
+        .collect();
+    if chosen.is_empty() {
+        return Err("no contestant of the manifest takes part in such a run".to_owned());
+    }
+    Ok(chosen)
 }
 
 fn list(contestants: &[Contestant]) -> ExitCode {
