@@ -179,6 +179,7 @@ crate::marks! {
         ChannelLingers = "a channel that was read is kept without members",
         PollOver = "a held request has waited for as long as it may",
         EventsOver = "a stream of events has lasted for as long as it may",
+        EventsExpired = "the token of a stream of events is over",
         KeepAliveOver = "no other request comes on a connection",
         DueInSlices = "more timers are due than one turn handles",
     }

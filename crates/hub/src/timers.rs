@@ -102,6 +102,8 @@ pub enum Due {
     PollOver,
     /// A stream of events has lasted for as long as it may.
     EventsOver,
+    /// The token of a stream of events is over.
+    EventsExpired,
     /// No other request came on a connection whose last one was answered.
     KeepAliveOver,
     /// The client did not send its connect command in time. Or it was refused, and has had the time to read that.

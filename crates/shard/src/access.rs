@@ -11,6 +11,8 @@ use std::time::Duration;
 pub struct Access {
     /// Verifies tokens. Without it every token is invalid.
     pub tokens: Option<Arc<dyn Tokens>>,
+    /// Knows the keys of the HTTP API, by which an application reads streams. Without it there are none.
+    pub keys: Option<Arc<dyn ApiKeys>>,
     /// A client whose token names no user is refused.
     pub disallow_anonymous_connection_tokens: bool,
     /// The application is asked about clients that connect without a token.
@@ -42,6 +44,24 @@ pub trait Tokens: Send + Sync + fmt::Debug {
     /// Whether a token counts no more that was good when it was verified. `user` is the token's; empty for an anonymous client.
     /// Shards ask it when an answer of the control plane comes: the token may have been revoked on the way.
     fn is_revoked(&self, token: &TokenIdentity, user: &str) -> bool;
+}
+
+/// Knows the keys of the HTTP API. Shards ask it on their own threads.
+pub trait ApiKeys: Send + Sync + fmt::Debug {
+    /// Whether whoever shows this key may read what a channel keeps. Takes the same time for every text that is no key.
+    ///
+    /// # Errors
+    /// It is no key, or one that may not.
+    fn check_read(&self, presented: &[u8], channel: &str) -> Result<(), KeyFault>;
+}
+
+/// Why a key of the HTTP API lets nobody read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyFault {
+    /// It is no key of the API.
+    Unknown,
+    /// It may not do this. A sentence says what it lacks.
+    Forbidden(String),
 }
 
 /// What is found out about a token.

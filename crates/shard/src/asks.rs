@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// What an ask may hold beside its question's data: its record, and its entries in the mailbox, in the runtime and in an inbox.
 const OVERHEAD_BYTES: u64 = 512;
 
+/// The name of [`Question::Read`] among commands: who asks has no session.
+pub(crate) const READ: &str = "read";
+
 /// A question to the control plane. Its shard waits for the answer until the deadline, and then answers the client itself.
 #[derive(Debug)]
 pub struct Ask {
@@ -84,6 +87,11 @@ pub enum Question {
         /// Server-side subscriptions that it had.
         channels: Vec<Box<str>>,
     },
+    /// Who reads a stream. Answered by [`AskAnswer::Connect`].
+    Read {
+        /// A token whose verification takes long.
+        token: Box<str>,
+    },
     /// Whether a connection goes on.
     Refresh {
         /// A token whose verification takes long; none asks the application.
@@ -146,6 +154,7 @@ impl Question {
                     .sum();
                 length(token) + size(data) + name.len() + version.len() + channels
             }
+            Self::Read { token } => token.len(),
             Self::Refresh { token } => length(token),
             Self::Subscribe {
                 channel,
@@ -167,6 +176,7 @@ impl Question {
             | Self::Refresh { token }
             | Self::Subscribe { token, .. }
             | Self::SubRefresh { token, .. } => token.is_some(),
+            Self::Read { .. } => true,
             Self::Publish { .. } | Self::Rpc { .. } => false,
         }
     }
@@ -175,6 +185,7 @@ impl Question {
     pub(crate) fn command(&self) -> &'static str {
         match self {
             Self::Connect { .. } => "connect",
+            Self::Read { .. } => READ,
             Self::Refresh { .. } => "refresh",
             Self::Subscribe { .. } => "subscribe",
             Self::SubRefresh { .. } => "sub_refresh",
@@ -193,7 +204,7 @@ pub enum AskAnswer {
     Token(TokenFault),
     /// The application did not answer, or nothing that can be used. What expires goes on for a while; other commands get error 100.
     Unavailable,
-    /// To [`Question::Connect`].
+    /// To [`Question::Connect`], and to [`Question::Read`].
     Connect(Box<ConnectGrant>),
     /// To [`Question::Refresh`] without a token. One with a token is answered by [`AskAnswer::Connect`].
     Refresh(Box<RefreshGrant>),
@@ -225,7 +236,7 @@ const SHARE_DIVISOR: u64 = 16;
 pub(crate) struct AskPools {
     /// Of clients that are connected.
     pub(crate) commands: Pool,
-    /// Of clients that want to connect.
+    /// Of clients that want to connect, and of readers of streams.
     pub(crate) connects: Pool,
 }
 
@@ -239,7 +250,7 @@ impl AskPools {
 
     pub(crate) fn of(&self, question: &Question) -> &Pool {
         match question {
-            Question::Connect { .. } => &self.connects,
+            Question::Connect { .. } | Question::Read { .. } => &self.connects,
             _ => &self.commands,
         }
     }

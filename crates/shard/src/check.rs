@@ -92,7 +92,8 @@ impl<R: Reactor> Shard<R> {
         if connection.phase == Phase::Open && connection.transport().reads_streams() {
             let lasts = connection.transport() == Transport::Events
                 && self.settings.ping_interval.is_zero()
-                && self.settings.readers.events_max.is_zero();
+                && self.settings.readers.events_max.is_zero()
+                && !self.hub.events_expire(index);
             assert_eq!(is_armed, !lasts, "{:?}", connection.transport());
             return;
         }

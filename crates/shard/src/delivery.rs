@@ -266,6 +266,7 @@ impl<R: Reactor> Shard<R> {
                 }
                 Due::PollOver => polls.push(index),
                 Due::EventsOver => self.close_index(index, CloseReason::Answered, now),
+                Due::EventsExpired => self.close_index(index, CloseReason::Expired, now),
                 Due::KeepAliveOver => {
                     if let Some(key) = self.hub.key_of(index) {
                         self.close_after_queue(key, CloseReason::Idle, now);

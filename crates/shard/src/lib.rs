@@ -42,8 +42,8 @@ mod traces;
 mod transport;
 
 pub use access::{
-    Access, ConnectGrant, OptionOverrides, PublishGrant, RefreshGrant, Refreshed, Refusal,
-    SubscribeGrant, TokenFault, Tokens, Verdict,
+    Access, ApiKeys, ConnectGrant, KeyFault, OptionOverrides, PublishGrant, RefreshGrant,
+    Refreshed, Refusal, SubscribeGrant, TokenFault, Tokens, Verdict,
 };
 pub use asks::{Ask, AskAnswer, AskingClient, Question};
 pub use events::{

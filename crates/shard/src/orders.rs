@@ -28,6 +28,14 @@ pub(crate) struct Instruction {
     pub(crate) deed: Deed,
 }
 
+impl Instruction {
+    /// Whether streams of events end by it, too. They have no session, and no client's id names one.
+    pub(crate) fn is_for_readers(&self) -> bool {
+        self.whose.client.is_none()
+            && matches!(self.deed, Deed::Disconnect(_) | Deed::EndRevoked(_))
+    }
+}
+
 impl Order {
     /// Which connections it is for.
     #[must_use]
@@ -59,12 +67,9 @@ pub struct Whose {
 impl Whose {
     /// Whether a client of this user is meant; none is an anonymous one.
     pub(crate) fn are(&self, user: Option<&str>, client: ClientId) -> bool {
-        let is_users = match &self.users {
-            Users::One(wanted) => user == Some(&**wanted),
-            Users::Anonymous => user.is_none(),
-            Users::All => true,
-        };
-        is_users && self.client.is_none_or(|one| one == client) && !self.kept.contains(&client)
+        self.users.have(user)
+            && self.client.is_none_or(|one| one == client)
+            && !self.kept.contains(&client)
     }
 }
 
@@ -78,6 +83,17 @@ pub enum Users {
     /// Everybody. All connections are looked at.
     #[default]
     All,
+}
+
+impl Users {
+    /// Whether this user is one of them; none is an anonymous one.
+    pub(crate) fn have(&self, user: Option<&str>) -> bool {
+        match self {
+            Self::One(wanted) => user == Some(&**wanted),
+            Self::Anonymous => user.is_none(),
+            Self::All => true,
+        }
+    }
 }
 
 /// What is to be done to a connection.

@@ -14,9 +14,9 @@ use crate::mesh::Message;
 use crate::shard::Shard;
 use crate::transport::Refused;
 use myriad_hub::{
-    Asker, Chunk, CloseReason, Content, Kept, Now, Phase, ReadFrom, ReadRefused, ReadStream,
-    Reader, StreamEndKind, StreamPage, StreamPart, StreamRead, Subscribed, SubscriptionId, Ticket,
-    Transport, Variant,
+    Asker, Bearer, Chunk, CloseReason, Content, Kept, NEVER, Now, Phase, ReadFrom, ReadRefused,
+    ReadStream, Reader, StreamEndKind, StreamPage, StreamPart, StreamRead, Subscribed,
+    SubscriptionId, Ticket, Transport, Variant,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
@@ -43,6 +43,8 @@ pub(crate) struct Reading {
     /// Entity tags that it has.
     pub(crate) if_none_match: Option<Box<[u8]>>,
     pub(crate) variant: Variant,
+    /// Whose token the request has; none without one.
+    pub(crate) bearer: Option<Bearer>,
 }
 
 impl Reading {
@@ -82,8 +84,16 @@ impl Reads {
 }
 
 impl<R: Reactor> Shard<R> {
-    /// Begins to answer a request. `behind` is what the client sent after it.
-    pub(crate) fn begin_read(&mut self, key: Key, reading: Box<Reading>, behind: &[u8], now: Now) {
+    /// Begins to answer a request. With a `token`, it has to be found out first whose it is. `behind` is what the client sent after
+    /// it.
+    pub(crate) fn begin_read(
+        &mut self,
+        key: Key,
+        reading: Box<Reading>,
+        token: Option<Box<str>>,
+        behind: &[u8],
+        now: Now,
+    ) {
         if !behind.is_empty() {
             hit!(RequestBehind);
             self.keep_behind(key, behind, now);
@@ -91,6 +101,42 @@ impl<R: Reactor> Shard<R> {
                 return;
             }
         }
+        match token {
+            Some(token) => self.verify_reader(key, reading, token, now),
+            None => self.start_reading(key, reading, now),
+        }
+    }
+
+    /// Keeps a request until somebody has answered what is asked about it: the ticket names the question.
+    pub(crate) fn hold_reading(&mut self, key: Key, mut reading: Box<Reading>, now: Now) -> Ticket {
+        self.hub.begin_reading(key.index, now);
+        let ticket = self.ticket_of(key, &mut reading);
+        self.reads.under_way.insert(key.index, reading);
+        ticket
+    }
+
+    /// A new ticket for a question about a request.
+    fn ticket_of(&mut self, key: Key, reading: &mut Reading) -> Ticket {
+        self.reads.serial = self.reads.serial.wrapping_add(1).max(1);
+        reading.serial = self.reads.serial;
+        Ticket {
+            shard: u16::try_from(self.index).expect("at most 256 shards"),
+            connection: key,
+            command: reading.serial,
+        }
+    }
+
+    /// The request that a ticket is for, if it still waits for the answer.
+    pub(crate) fn take_reading(&mut self, ticket: Ticket) -> Option<Box<Reading>> {
+        let key = ticket.connection;
+        let reading = self.reads.under_way.get(&key.index)?;
+        let is_asked = reading.serial == ticket.command && self.hub.contains(key);
+        is_asked.then(|| self.reads.under_way.remove(&key.index))?
+    }
+
+    /// Answers a request whose client may read, or holds it.
+    pub(crate) fn start_reading(&mut self, key: Key, mut reading: Box<Reading>, now: Now) {
+        reading.serial = Reading::NOT_ASKED;
         self.hub.begin_reading(key.index, now);
         let known = self.hub.find_subscription(key.index, &reading.channel);
         if known.is_none() {
@@ -130,6 +176,11 @@ impl<R: Reactor> Shard<R> {
 
     /// The channel of a live request has joined.
     pub(crate) fn handle_reader_joined(&mut self, key: Key, now: Now) {
+        let reading = self.reads.under_way.get(&key.index);
+        // Whoever is asked about is not let in by a channel that has joined.
+        if reading.is_none_or(|reading| reading.serial != Reading::NOT_ASKED) {
+            return;
+        }
         if let Some(reading) = self.reads.under_way.remove(&key.index) {
             self.read_joined(key, reading, now);
         }
@@ -164,13 +215,7 @@ impl<R: Reactor> Shard<R> {
 
     /// Asks a channel's home what there is after the reader's offset.
     fn ask_stream(&mut self, key: Key, mut reading: Box<Reading>) {
-        self.reads.serial = self.reads.serial.wrapping_add(1).max(1);
-        reading.serial = self.reads.serial;
-        let ticket = Ticket {
-            shard: u16::try_from(self.index).expect("at most 256 shards"),
-            connection: key,
-            command: reading.serial,
-        };
+        let ticket = self.ticket_of(key, &mut reading);
         let budget = self.settings.outbound_bytes_max as usize;
         let question = ReadStream {
             channel: reading.channel.clone(),
@@ -188,14 +233,10 @@ impl<R: Reactor> Shard<R> {
     /// A home has answered [`Shard::ask_stream`].
     pub(crate) fn handle_stream_read(&mut self, ticket: Ticket, answer: StreamRead, now: Now) {
         let key = ticket.connection;
-        let reading = self.reads.under_way.get(&key.index);
-        let is_asked = reading.is_some_and(|reading| reading.serial == ticket.command);
-        if !is_asked || !self.hub.contains(key) {
+        let Some(reading) = self.take_reading(ticket) else {
             hit!(ReaderGone);
             return;
-        }
-        let reading = self.reads.under_way.remove(&key.index);
-        let reading = reading.expect("it was there");
+        };
         match answer {
             Ok(page) => self.tell_page(key, reading, page, now),
             Err(refused) => {
@@ -254,6 +295,7 @@ impl<R: Reactor> Shard<R> {
                     last: part.to,
                     cursor: reading.cursor,
                     variant: reading.variant,
+                    expires_at: reading.bearer.as_ref().map_or(NEVER, |one| one.expires_at),
                 };
                 self.hub.park(key.index, reader, now);
             }
@@ -322,7 +364,17 @@ impl<R: Reactor> Shard<R> {
         let is_new = self.hub.connection(key.index).phase != Phase::Open;
         let mut bytes = Vec::new();
         if is_new {
-            let retry_ms = self.hub.open_events(key.index, reading.variant, now);
+            let bearer = reading.bearer.clone();
+            if bearer
+                .as_ref()
+                .is_some_and(|bearer| self.is_revoked(bearer))
+            {
+                hit!(ReadRefused);
+                return self.refuse(key, Refused::revoked(), now);
+            }
+            let retry_ms = self
+                .hub
+                .open_events(key.index, reading.variant, bearer, now);
             bytes = StreamPart::events_head(part.media_type, reading.variant, retry_ms);
             self.note_connected(key, now);
             self.note_event(Some(key), now, |shard| shard.upgraded(key));

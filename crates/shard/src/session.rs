@@ -19,6 +19,7 @@ mod members;
 mod orders;
 mod publish;
 mod questions;
+mod readers;
 mod recent;
 mod recovery;
 mod refresh;

@@ -15,12 +15,12 @@ use crate::streams::{ReaderSettings, StreamPart, StreamSide, Variant, comment, e
 use crate::time::ticks;
 use crate::timers::{Due, GOLDEN_SECTION, after};
 use crate::{
-    Batch, CloseReason, Content, Delivery, Epoch, Now, Overflown, Position, Publication,
-    StreamEndKind,
+    Batch, CloseReason, Content, Delivery, Epoch, NEVER, Now, Overflown, Position, Publication,
+    StreamEndKind, TokenIdentity,
 };
 use myriad_wheel::{NONE, Tick};
 use myriad_wire::streams::MediaType;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Ticks that a channel without members is kept after it was read: 2 s. Those whose poll was answered on a connection that ended
@@ -41,6 +41,10 @@ pub(crate) struct Readers {
     poll_phase: u32,
     /// Cursors of those that cannot share an answer, by connection.
     own_cursors: HashMap<u32, u64>,
+    /// Whom streams of events are for that were opened with a token, by connection. In their order, so that a walk can be interrupted.
+    bearers: BTreeMap<u32, Bearer>,
+    /// The same connections by their users.
+    bearers_of: BTreeSet<(Arc<str>, u32)>,
     /// Connections whose held request was answered by a delivery.
     answered: Vec<u32>,
     /// Readers whose stream has ended.
@@ -62,6 +66,17 @@ pub struct KnownStream {
     pub is_closed: bool,
 }
 
+/// Who has shown a token to read a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bearer {
+    /// The user; none if the token names nobody.
+    pub user: Option<Arc<str>>,
+    /// The token, so that it can be revoked.
+    pub token: Option<Arc<TokenIdentity>>,
+    /// When the token's time is over; [`NEVER`] for never.
+    pub expires_at: Tick,
+}
+
 /// A reader that waits for what comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
@@ -73,6 +88,8 @@ pub struct Reader {
     pub cursor: Option<u64>,
     /// How its answers differ from those of others.
     pub variant: Variant,
+    /// It is not held for longer than its token counts; [`NEVER`] without one.
+    pub expires_at: Tick,
 }
 
 impl Hub {
@@ -154,6 +171,7 @@ impl Hub {
         // The tick that has begun does not count: no poll ends before its time.
         let held = self.readers.settings.poll_ticks(phase);
         let deadline = after(now.tick(), held.saturating_add(1));
+        let deadline = deadline.min(reader.expires_at).max(after(now.tick(), 1));
         self.begin_delivering(reader.subscription, reader.last);
         let connection = &mut self.connections[index];
         connection.set_reader(Transport::LongPoll, variant);
@@ -163,9 +181,24 @@ impl Hub {
         self.readers.parked += 1;
     }
 
-    /// Opens a stream of events. Nothing is delivered to it before [`Hub::begin_delivering`]. Returns when its client is to come back
-    /// after its end, ms: clients that lose a server together come back spread over two seconds.
-    pub fn open_events(&mut self, index: u32, variant: Variant, now: Now) -> u32 {
+    /// Opens a stream of events, for whoever has shown a token. Nothing is delivered to it before [`Hub::begin_delivering`].
+    ///
+    /// Returns when its client is to come back after its end, ms: clients that lose a server together come back spread over two
+    /// seconds.
+    pub fn open_events(
+        &mut self,
+        index: u32,
+        variant: Variant,
+        bearer: Option<Bearer>,
+        now: Now,
+    ) -> u32 {
+        if let Some(bearer) = bearer {
+            let user = bearer.user.clone();
+            self.readers
+                .bearers_of
+                .extend(user.map(|user| (user, index)));
+            self.readers.bearers.insert(index, bearer);
+        }
         let phase = self.next_phase();
         let connection = &mut self.connections[index];
         connection.set_reader(Transport::Events, variant);
@@ -420,6 +453,30 @@ impl Hub {
         }
     }
 
+    /// The first stream of events from this connection on that was opened with a token: of this user, or of anybody.
+    #[must_use]
+    pub fn bearer_from(&self, user: Option<&Arc<str>>, from: u32) -> Option<(u32, &Bearer)> {
+        let Some(user) = user else {
+            let (index, bearer) = self.readers.bearers.range(from..).next()?;
+            return Some((*index, bearer));
+        };
+        let of_user = (Arc::clone(user), from)..=(Arc::clone(user), u32::MAX);
+        let (_, index) = self.readers.bearers_of.range(of_user).next()?;
+        Some((*index, &self.readers.bearers[index]))
+    }
+
+    /// When the token of a stream of events is over.
+    fn bearer_expiry(&self, index: u32) -> Tick {
+        let bearer = self.readers.bearers.get(&index);
+        bearer.map_or(NEVER, |bearer| bearer.expires_at)
+    }
+
+    /// Whether a stream of events ends with its token.
+    #[must_use]
+    pub fn events_expire(&self, index: u32) -> bool {
+        self.bearer_expiry(index) != NEVER
+    }
+
     /// A comment for a stream of events.
     #[must_use]
     pub fn events_comment(&self, index: u32) -> Vec<u8> {
@@ -440,7 +497,14 @@ impl Hub {
         }
         match connection.transport() {
             Transport::LongPoll => self.readers.parked -= 1,
-            _ => self.readers.events -= 1,
+            _ => {
+                self.readers.events -= 1;
+                if let Some(bearer) = self.readers.bearers.remove(&index)
+                    && let Some(user) = bearer.user
+                {
+                    self.readers.bearers_of.remove(&(user, index));
+                }
+            }
         }
         if connection.variant().has_own_cursor() {
             self.readers.own_cursors.remove(&index);
@@ -517,6 +581,11 @@ impl Hub {
             hit!(EventsOver);
             return Some(Due::EventsOver);
         }
+        if self.bearer_expiry(index) <= now {
+            hit!(EventsExpired);
+            return Some(Due::EventsExpired);
+        }
+        let connection = &mut self.connections[index];
         let mut due = None;
         if self.timing.ping_interval > 0 && connection.ping_at <= now {
             connection.ping_at = after(now, self.timing.ping_interval);
@@ -532,7 +601,8 @@ impl Hub {
         let ping = (self.timing.ping_interval > 0).then_some(connection.ping_at);
         let max = ticks(self.readers.settings.events_max);
         let end = (max > 0).then(|| after(connection.opened, max));
-        match ping.into_iter().chain(end).min() {
+        let expiry = Some(self.bearer_expiry(index)).filter(|&expiry| expiry != NEVER);
+        match ping.into_iter().chain(end).chain(expiry).min() {
             Some(deadline) => {
                 let deadline = deadline.max(after(now, 1));
                 self.wheel.arm(&mut self.connections, index, deadline);

@@ -41,6 +41,7 @@ pub(crate) enum BearerFault {
 /// The token that a question comes with.
 fn token_of(question: &Question) -> Option<(Kind, &str)> {
     let (kind, token) = match question {
+        Question::Read { token } => return Some((Kind::Connection, token)),
         Question::Connect { token, .. } | Question::Refresh { token } => (Kind::Connection, token),
         Question::Subscribe { token, .. } | Question::SubRefresh { token, .. } => {
             (Kind::Subscription, token)

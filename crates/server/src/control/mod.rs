@@ -21,6 +21,7 @@ mod streams;
 pub(crate) use admission::{Admission, REFUSALS_MAX, Shards, Source};
 pub(crate) use api::{ErrorMode, Method, Prefix};
 pub(crate) use asks::{Answerer, WithTokens, answer};
+use key::KeysOfShards;
 pub(crate) use key::{Keys, Rights, decide as decide_key};
 pub(crate) use metrics::Registered;
 
@@ -168,6 +169,7 @@ impl Control {
         let mut settings = config.settings.clone();
         settings.events = debug_log::is_on();
         settings.access.tokens = Some(Arc::<Authority>::clone(&self.tokens));
+        settings.access.keys = Some(Arc::new(KeysOfShards(Arc::clone(&self.keys))));
         settings
     }
 

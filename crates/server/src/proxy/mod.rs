@@ -232,6 +232,8 @@ impl Answerer for Application {
                 publish(proxy, asker, channel, data).await
             }
             Question::Rpc { method, data } => self.rpc(asker, method, data).await,
+            // It is about a token.
+            Question::Read { .. } => Err(AskAnswer::Unavailable),
         };
         answer.unwrap_or_else(|no_answer| no_answer)
     }

@@ -87,7 +87,7 @@ on_both_drivers! {
         assert_eq!(metric(address, "myriad_hand_backs_total"), 3);
     }
 
-    fn a_read_with_a_key_of_the_api_comes_back(driver) {
+    fn a_read_with_a_key_of_the_api_needs_no_other_connection(driver) {
         let text = "http_api = { key = \"k\" }\n[channel.without_namespace]\nhistory_size = 9\nhistory_ttl = \"1m\"\n";
         let file: Options = toml::from_str(text).expect("a config file");
         let server = start(file.over(Options { dev: None, ..options(driver) }));

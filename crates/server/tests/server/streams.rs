@@ -1,13 +1,16 @@
 //! Channels as streams of the Durable Streams protocol: writing.
 
 use crate::support::{
-    Answer, Http, api, api_error, head, next_text, on_both_drivers, options, publish_ok, request,
-    start, websocket,
+    Answer, Http, api, api_error, head, metric, next_text, on_both_drivers, options, publish_ok,
+    request, start, until, websocket,
 };
 use myriad_server::{DriverChoice, Options, TokenDraft};
 use std::net::SocketAddr;
 
 const SECRET: &str = "a secret of at least thirty-two bytes";
+/// The key of RFC 8037, appendix A.1, and a token of user 42 that is signed by it.
+const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----\\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\\n-----END PUBLIC KEY-----\\n";
+const SIGNED: &str = "eyJhbGciOiJFZERTQSIsImtpZCI6ImEifQ.eyJzdWIiOiI0MiJ9.FT6M12HPQAH0a-0KNQgLzQMdcokvxVQyKcnpX_9gTlMtSnBuJTL23P-rWM0kRU1IHopg7kE5NqmFymiKRPX-BQ";
 const JSON: &str = "Content-Type: application/json\r\n";
 const TEXT: &str = "Content-Type: text/plain\r\n";
 
@@ -177,6 +180,41 @@ on_both_drivers! {
             assert_eq!([append(&token), append(&token), append(&token)], [204, 204, 429]);
             assert_eq!(append(all), 204);
         }
+    }
+
+    fn keys_of_the_api_and_public_keys_let_live_reads_in(driver) {
+        let text = |key: &str| format!(
+            "[client.token]\neddsa_public_key = \"\"\"{PUBLIC_KEY}\"\"\"\n\
+            [channel.without_namespace]\nhistory_size = 9\nhistory_ttl = \"1m\"\nallow_subscribe_for_client = true\n\
+            [[http_api.keys]]\nname = \"all\"\nkey = \"{key}\"\n\
+            [[http_api.keys]]\nname = \"some\"\nkey = \"k-some\"\nmethods = [\"publish\"]\n"
+        );
+        let options = |key: &str| Options { anonymous: Some(false), ..from_text(&text(key), driver) };
+        let server = start(options("k-all"));
+        let address = server.address();
+        let (all, some) = ("X-API-Key: k-all\r\n", "Authorization: apikey k-some\r\n");
+        assert_eq!(status(address, "PUT", "s", &format!("{JSON}{all}"), ""), 201);
+        let user = format!("Authorization: Bearer {SIGNED}\r\n");
+        let live = |who: &str| {
+            let mut http = Http::connect(address);
+            http.send(head("GET", "/v1/stream/s?offset=now&live=long-poll", who).as_bytes());
+            http
+        };
+        for who in [all, &user] {
+            let mut reader = live(who);
+            until("it is held", || metric(address, "myriad_parked_polls") == 1);
+            let written = status(address, "POST", "s", &format!("{JSON}{all}"), "7");
+            assert_eq!((written, reader.answer().body.as_str()), (204, "[7]"));
+        }
+        let forged = user.replacen("eyJzdWIiOiI0MiJ9", "eyJzdWIiOiI0MyJ9", 1);
+        for (who, status) in [(some, 403), (&forged, 401), ("X-API-Key: none\r\n", 401), ("", 401)] {
+            assert_eq!(live(who).answer().status, status, "{who}");
+        }
+        // Keys are those of the last reload.
+        server.reloader().reload(options("k-new")).expect("good options");
+        assert_eq!(live(all).answer().status, 401);
+        let read = ask(address, "GET", "s", "X-API-Key: k-new\r\n", "");
+        assert_eq!(read.body, "[7,7]");
     }
 
     fn pages_of_other_hosts_stay_out_of_a_development_server(driver) {

@@ -9,7 +9,7 @@
 use super::recent::Moment;
 use super::{Asked, Failure};
 use crate::access::Refusal;
-use crate::asks::{Ask, AskAnswer, AskId, AskPlace, AskingClient, Question};
+use crate::asks::{Ask, AskAnswer, AskId, AskPlace, AskingClient, Question, READ};
 use crate::marks::hit;
 use crate::shard::Shard;
 use crate::transport::centrifuge::{format_of, names_of};
@@ -55,7 +55,7 @@ type Behind = Vec<Box<[u8]>>;
 
 /// A command that waits.
 #[derive(Debug)]
-struct Waiting {
+pub(super) struct Waiting {
     ticket: Ticket,
     /// Its name, for the log.
     command: &'static str,
@@ -70,6 +70,30 @@ struct Waiting {
     _place: Arc<AskPlace>,
 }
 
+impl Waiting {
+    /// A reader of a stream waits, which has no session: nothing waits behind it here.
+    pub(super) fn reader(
+        ticket: Ticket,
+        question: &Question,
+        since: Moment,
+        place: Arc<AskPlace>,
+    ) -> Self {
+        Self {
+            ticket,
+            command: question.command(),
+            has_token: true,
+            channel: None,
+            since,
+            text: Box::default(),
+            _place: place,
+        }
+    }
+
+    fn is_reader(&self) -> bool {
+        self.command == READ
+    }
+}
+
 /// What is asked for a command.
 pub(super) struct Asking<'a> {
     /// The client's command; 0 for what the server asks of its own will.
@@ -82,7 +106,7 @@ pub(super) struct Asking<'a> {
 }
 
 impl Asks {
-    fn insert(&mut self, deadline: Tick, waiting: Waiting) -> AskId {
+    pub(super) fn insert(&mut self, deadline: Tick, waiting: Waiting) -> AskId {
         self.last_serial += 1;
         let id = AskId {
             deadline,
@@ -266,6 +290,9 @@ impl<R: Reactor> Shard<R> {
             self.metrics().late_answers.add(1);
             return;
         };
+        if waiting.is_reader() {
+            return self.handle_reader_verdict(ticket, answer, now);
+        }
         let key = self.close_ticket(ticket);
         hit!(AskerGone if key.is_none());
         hit!(AskAnswered if key.is_some());
@@ -280,6 +307,10 @@ impl<R: Reactor> Shard<R> {
             };
             hit!(AskTimeout);
             self.metrics().ask_timeouts.add(1);
+            if waiting.is_reader() {
+                self.handle_reader_verdict(waiting.ticket, AskAnswer::Unavailable, now);
+                continue;
+            }
             let key = self.close_ticket(waiting.ticket);
             let refusal = Refusal::Error {
                 code: ErrorCode::Internal.code(),

@@ -4,7 +4,7 @@ use crate::inquiry::InquiryAnswer;
 use crate::orders::{Deed, Described, MetaFilter, Order, OrderDone, Question, Users};
 use crate::shard::Shard;
 use crate::transport::centrifuge::names_of;
-use myriad_hub::{ClientId, Now, Phase, RequestId, SessionState};
+use myriad_hub::{ClientId, CloseReason, Now, Phase, RequestId, SessionState};
 use myriad_reactor::Reactor;
 use myriad_wheel::{Key, TICK_MS};
 use std::collections::VecDeque;
@@ -39,6 +39,8 @@ enum Next {
     OfUser,
     /// The first session from here on.
     Any(u32),
+    /// The first stream of events from here on that was opened with a token. They come behind the sessions.
+    Readers(u32),
 }
 
 impl Orders {
@@ -111,6 +113,16 @@ impl<R: Reactor> Shard<R> {
         let order = Arc::clone(&under_way.order);
         while *budget > 0 {
             *budget -= 1;
+            if let Next::Readers(from) = &mut under_way.next {
+                let Some(done) = self.order_reader(&order, from, now) else {
+                    return true;
+                };
+                if done {
+                    under_way.done.done += 1;
+                    *budget = budget.saturating_sub(DEED_COST - 1);
+                }
+                continue;
+            }
             let key = match &mut under_way.next {
                 Next::One(key) => key.take(),
                 Next::OfUser => self
@@ -121,8 +133,15 @@ impl<R: Reactor> Shard<R> {
                     *from = next;
                     self.hub.key_of(index)
                 }),
+                Next::Readers(_) => None,
             };
-            let Some(key) = key else { return true };
+            let Some(key) = key else {
+                if !order.instruction.is_for_readers() {
+                    return true;
+                }
+                under_way.next = Next::Readers(0);
+                continue;
+            };
             if !self.is_for(&order, key) {
                 continue;
             }
@@ -140,6 +159,31 @@ impl<R: Reactor> Shard<R> {
             }
         }
         false
+    }
+
+    /// Carries an order out for a reader: whether there was something to do. None behind the last reader.
+    fn order_reader(&mut self, order: &Order, from: &mut u32, now: Now) -> Option<bool> {
+        let (whose, deed) = (&order.instruction.whose, &order.instruction.deed);
+        let user = match &whose.users {
+            Users::One(user) => Some(user),
+            Users::Anonymous | Users::All => None,
+        };
+        let (index, bearer) = self.hub.bearer_from(user, *from)?;
+        *from = index.checked_add(1)?;
+        let reason = match deed {
+            Deed::Disconnect(_) => Some(CloseReason::Application),
+            Deed::EndRevoked(tokens) => {
+                let token = bearer.token.as_deref();
+                let is_revoked = token.is_some_and(|token| tokens.contain(token));
+                is_revoked.then_some(CloseReason::InvalidToken)
+            }
+            _ => None,
+        };
+        let reason = reason.filter(|_| whose.users.have(bearer.user.as_deref()));
+        if let Some(reason) = reason {
+            self.close_index(index, reason, now);
+        }
+        Some(reason.is_some())
     }
 
     fn end_order(&mut self, mut order: UnderWay, now: Now) {
@@ -196,7 +240,7 @@ impl<R: Reactor> Shard<R> {
         match under_way.next {
             // In the order of sessions: one more shows that there is a next page.
             Next::Any(_) => found.len() > question.max,
-            Next::One(_) => false,
+            Next::One(_) | Next::Readers(_) => false,
             // In the order they came: the first ones of all are wanted.
             Next::OfUser => {
                 if found.len() > 2 * question.max + 1 {

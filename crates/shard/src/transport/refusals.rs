@@ -136,6 +136,12 @@ impl Refused {
         Self::new(401, "anonymous", sentence)
     }
 
+    /// It cannot be found out now whose a token is: too many are being verified, or their keys cannot be fetched.
+    pub(crate) fn unverified() -> Self {
+        let sentence = "The token cannot be verified now: ask again after a pause.";
+        Self::unavailable("overloaded", CloseReason::Overloaded, sentence)
+    }
+
     /// The budget of what is buffered for all is spent.
     pub(crate) fn overloaded() -> Self {
         let sentence = "The server has no memory to spare: reconnect after a pause.";

@@ -38,8 +38,7 @@ enum Path {
 /// Which requests are for shards; all others are for the control plane.
 ///
 /// A shard asks it of the first request of a connection, and the control plane of each later one. So both send a request to the
-/// same place. A read whose reader a shard cannot judge comes back to the control plane, which answers the first request of a
-/// connection whatever it is.
+/// same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardRequests {
     /// There is an echo: [`Settings::echo`].
@@ -94,8 +93,8 @@ impl ShardRequests {
 /// What a request head asks for.
 pub(super) enum Route {
     Stream(Box<Stream>),
-    /// A channel as a stream over HTTP.
-    Read(Box<Reading>),
+    /// A channel as a stream over HTTP. With a token that takes long to verify.
+    Read(Box<Reading>, Option<Box<str>>),
     ControlPlane,
 }
 
@@ -163,13 +162,15 @@ impl<R: Reactor> Shard<R> {
             Ok(None) => return self.keep_head(key, bytes, now),
             Err(error) => return self.refuse(key, error.into(), now),
         };
-        let is_read = matches!(route, Ok(Route::Read(_)));
+        let is_read = matches!(route, Ok(Route::Read(..)));
         self.hub.end_keep_alive(key.index);
         if !is_read {
             self.leave_streams(key);
         }
         match route {
-            Ok(Route::Read(reading)) => self.begin_read(key, reading, &bytes[head_bytes..], now),
+            Ok(Route::Read(reading, token)) => {
+                self.begin_read(key, reading, token, &bytes[head_bytes..], now);
+            }
             Ok(Route::Stream(stream)) => {
                 self.begin_stream(key, *stream, &mut bytes[head_bytes..], now);
             }
@@ -236,8 +237,8 @@ impl<R: Reactor> Shard<R> {
     fn route(&self, key: Key, head: &RequestHead<'_>, now: Now) -> Result<Route, Refused> {
         check_request(head)?;
         if reads_stream(head) {
-            let reading = self.route_read(key, head, now)?;
-            return Ok(reading.map_or(Route::ControlPlane, Route::Read));
+            let (reading, token) = self.route_read(key, head, now)?;
+            return Ok(Route::Read(reading, token));
         }
         let for_shards = ShardRequests {
             echo: self.settings.echo,

@@ -1,10 +1,10 @@
 //! `GET /v1/stream/CHANNEL`: the request of a reader, and who may read. What becomes of it is in `reading`. Changes nothing.
 
 use super::refusals::Refused;
-use crate::access::{ConnectGrant, Verdict};
+use crate::access::{ConnectGrant, KeyFault, TokenFault, Verdict};
 use crate::reading::Reading;
 use crate::shard::Shard;
-use myriad_hub::{NameError, Now, ReadFrom, Variant};
+use myriad_hub::{Bearer, NEVER, NameError, Now, ReadFrom, Variant};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::http::{RequestHead, check_origin};
@@ -26,6 +26,14 @@ const HEADERS: [(&str, &str); 6] = [
     ("cache-control", "no-store"),
 ];
 
+/// Who reads.
+enum Who {
+    /// Somebody who may read; with whose token, if with one.
+    Known(Option<Bearer>),
+    /// Whoever this token names: its verification takes longer than a shard has.
+    BearerOf(Box<str>),
+}
+
 impl From<ReadError> for Refused {
     fn from(error: ReadError) -> Self {
         Self::new(error.status(), error.label(), error.sentence())
@@ -42,6 +50,11 @@ impl Refused {
     pub(crate) fn no_stream() -> Self {
         let sentence = "There is no such stream: create it with PUT, or publish to a channel that keeps history.";
         Self::new(404, "stream", sentence).of_stream()
+    }
+
+    /// The reader's token was revoked after it had been verified.
+    pub(crate) fn revoked() -> Self {
+        bad_token(TokenFault::Revoked.cause()).of_stream()
     }
 
     /// History no longer has what follows the reader's offset. `earliest` is where it can go on.
@@ -71,14 +84,14 @@ pub(super) fn reads_stream(head: &RequestHead<'_>) -> bool {
 }
 
 impl<R: Reactor> Shard<R> {
-    /// What a request wants to read, if it may. None if the control plane has to find out who asks: by a key of the HTTP API, or
-    /// by a token whose verification takes long. It serves what is not live.
+    /// What a request wants to read, if it may. With a token that takes longer to verify than a shard has: then the request may be
+    /// answered once that is done.
     pub(super) fn route_read(
         &self,
         key: Key,
         head: &RequestHead<'_>,
         now: Now,
-    ) -> Result<Option<Box<Reading>>, Refused> {
+    ) -> Result<(Box<Reading>, Option<Box<str>>), Refused> {
         self.judge_read(key, head, now).map_err(Refused::of_stream)
     }
 
@@ -87,7 +100,7 @@ impl<R: Reactor> Shard<R> {
         key: Key,
         head: &RequestHead<'_>,
         now: Now,
-    ) -> Result<Option<Box<Reading>>, Refused> {
+    ) -> Result<(Box<Reading>, Option<Box<str>>), Refused> {
         if let Some(allowed) = &self.settings.allowed_origins {
             check_origin(head.headers("origin"), head.header("host"), allowed)?;
         }
@@ -101,14 +114,10 @@ impl<R: Reactor> Shard<R> {
             Some("now") => ReadFrom::Now,
             Some(token) => ReadFrom::After(StreamOffset::parse(token).ok_or(ReadError::Offset)?),
         };
-        if shows_api_key(head) || !self.check_reader(&request)? {
-            if request.live == Live::No && self.settings.hands_over {
-                return Ok(None);
-            }
-            return Err(bad_token(
-                "live reads take tokens that are verified by a shared secret",
-            ));
-        }
+        let (bearer, token) = match self.check_reader(head, &request, now)? {
+            Who::Known(bearer) => (bearer, None),
+            Who::BearerOf(token) => (None, Some(token)),
+        };
         // A client counts once, however often it asks.
         if !self.hub.connection(key.index).is_kept_alive() {
             self.take_connection(now)?;
@@ -117,7 +126,7 @@ impl<R: Reactor> Shard<R> {
             Live::Events => Persistence::Close,
             _ => Persistence::of(head),
         };
-        Ok(Some(Box::new(Reading {
+        let reading = Box::new(Reading {
             serial: 0,
             channel: request.channel.as_ref().into(),
             from,
@@ -125,27 +134,88 @@ impl<R: Reactor> Shard<R> {
             cursor: request.cursor,
             if_none_match: request.if_none_match.map(Into::into),
             variant: Variant::new(persistence, head.minor_version() > 0),
-        })))
+            bearer,
+        });
+        Ok((reading, token))
     }
 
-    /// Whether somebody may read a stream: a user by its token, or everybody where clients may be anonymous. False if the token takes
-    /// longer to verify than a shard has.
-    fn check_reader(&self, request: &ReadRequest<'_>) -> Result<bool, Refused> {
+    /// Who reads a stream, if he may: the application by a key, a user by a token, or everybody where clients may be anonymous.
+    fn check_reader(
+        &self,
+        head: &RequestHead<'_>,
+        request: &ReadRequest<'_>,
+        now: Now,
+    ) -> Result<Who, Refused> {
         let channel = &*request.channel;
+        if let Some(presented) = api_key_of(head) {
+            self.check_key(presented, channel)?;
+            return Ok(Who::Known(None));
+        }
         let Some(token) = request.token.as_deref() else {
             if !self.settings.anonymous {
                 let sentence = "Reading needs a token: send Authorization: Bearer TOKEN, ?token=TOKEN or a cookie. Or start the server with --anonymous, or with --dev to try things.";
                 return Err(Refused::new(401, "anonymous", sentence));
             }
-            return self.check_open(channel).map(|()| true);
+            return self.check_open(channel).map(|()| Who::Known(None));
         };
         let Some(tokens) = &self.settings.access.tokens else {
             return Err(bad_token("no key for tokens is configured"));
         };
-        match tokens.connection(token) {
-            Verdict::Now(Ok(grant)) => self.check_user(channel, &grant).map(|()| true),
-            Verdict::Now(Err(fault)) => Err(bad_token(fault.cause())),
-            Verdict::Later => Ok(false),
+        let bearer = self.bearer_of(channel, tokens.connection(token), now)?;
+        Ok(match bearer {
+            Some(bearer) => Who::Known(Some(bearer)),
+            None => Who::BearerOf(token.into()),
+        })
+    }
+
+    /// Whether the application may read by a key of the API.
+    fn check_key(&self, presented: &[u8], channel: &str) -> Result<(), Refused> {
+        // Where the API has an address of its own, its keys are good for nothing elsewhere.
+        let keys = self.settings.access.keys.as_ref();
+        let Some(keys) = keys.filter(|_| self.settings.hands_over) else {
+            let sentence = "Keys of the API are not taken at this address: ask at the API's own, or send a token.";
+            return Err(Refused::new(401, "token", sentence));
+        };
+        let named = self.settings.namespaces.check_name(channel);
+        named.map_err(|error| forbidden(channel, reason_of(error)))?;
+        match keys.check_read(presented, channel) {
+            Ok(()) => Ok(()),
+            Err(KeyFault::Unknown) => {
+                let sentence = "This is not a key of the API: send X-API-Key: KEY or Authorization: apikey KEY.";
+                Err(Refused::new(401, "token", sentence))
+            }
+            Err(KeyFault::Forbidden(sentence)) => Err(Refused::new(403, "permission", sentence)),
+        }
+    }
+
+    /// Who has shown a token, if he may read a channel; none if it is not verified.
+    pub(crate) fn bearer_of(
+        &self,
+        channel: &str,
+        verdict: Verdict<ConnectGrant>,
+        now: Now,
+    ) -> Result<Option<Bearer>, Refused> {
+        let grant = match verdict {
+            Verdict::Now(Ok(grant)) => grant,
+            Verdict::Now(Err(fault)) => return Err(bad_token(fault.cause())),
+            Verdict::Later => return Ok(None),
+        };
+        self.check_user(channel, &grant)?;
+        let expires_at = grant.expires_in.map_or(NEVER, |left| now.tick_after(left));
+        Ok(Some(Bearer {
+            user: grant.user,
+            token: grant.token,
+            expires_at,
+        }))
+    }
+
+    /// Whether a token counts no more that was good when it was verified. A revocation is in force before its order comes: whoever
+    /// begins to read behind the order is refused, and whoever began before it is ended by it.
+    pub(crate) fn is_revoked(&self, bearer: &Bearer) -> bool {
+        let user = bearer.user.as_deref().unwrap_or_default();
+        match (&self.settings.access.tokens, &bearer.token) {
+            (Some(tokens), Some(token)) => tokens.is_revoked(token, user),
+            _ => false,
         }
     }
 
@@ -179,12 +249,19 @@ impl<R: Reactor> Shard<R> {
     }
 }
 
-/// Whether a request shows a key of the HTTP API, which shards do not know.
-fn shows_api_key(head: &RequestHead<'_>) -> bool {
+/// The key of the HTTP API that a request shows.
+fn api_key_of<'a>(head: &RequestHead<'a>) -> Option<&'a [u8]> {
     const SCHEME: &[u8] = b"apikey ";
-    let authorization = head.header("authorization").unwrap_or_default();
-    let scheme = authorization.get(..SCHEME.len()).unwrap_or_default();
-    head.header("x-api-key").is_some() || scheme.eq_ignore_ascii_case(SCHEME)
+    if let Some(key) = head.header("x-api-key") {
+        return Some(key);
+    }
+    // Schemes are compared without regard to case (RFC 9110, section 11.1).
+    let (scheme, key) = head
+        .header("authorization")?
+        .split_at_checked(SCHEME.len())?;
+    scheme
+        .eq_ignore_ascii_case(SCHEME)
+        .then(|| key.trim_ascii())
 }
 
 fn bad_token(cause: &str) -> Refused {

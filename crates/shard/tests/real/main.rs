@@ -14,6 +14,7 @@ mod client;
 mod deliveries;
 mod node;
 mod orders;
+mod reader_access;
 mod readers;
 mod sessions;
 mod streams;

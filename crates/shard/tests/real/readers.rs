@@ -37,57 +37,57 @@ fn with_polls(driver: Driver, poll_min: Duration, poll_max: Duration) -> Node {
     )
 }
 
-fn publish(node: &Node, json: &str) {
+pub(super) fn publish(node: &Node, json: &str) {
     node.publish("s", Payload::Json(json.into()));
 }
 
 /// A client that reads answers one after another.
-struct Client {
-    stream: TcpStream,
+pub(super) struct Client {
+    pub(super) stream: TcpStream,
     rest: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Answer {
+pub(super) struct Answer {
     head: String,
-    body: String,
+    pub(super) body: String,
 }
 
 impl Answer {
-    fn status(&self) -> &str {
+    pub(super) fn status(&self) -> &str {
         &self.head[9..12]
     }
 
-    fn header(&self, name: &str) -> Option<&str> {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines
             .find(|(known, _)| *known == name)
             .map(|(_, value)| value)
     }
 
-    fn next(&self) -> &str {
+    pub(super) fn next(&self) -> &str {
         self.header("stream-next-offset").expect("an offset")
     }
 }
 
 impl Client {
-    fn open(node: &Node) -> Self {
+    pub(super) fn open(node: &Node) -> Self {
         Self {
             stream: node.stream(),
             rest: Vec::new(),
         }
     }
 
-    fn ask(&mut self, query: &str) {
+    pub(super) fn ask(&mut self, query: &str) {
         self.ask_with(query, "");
     }
 
-    fn ask_with(&mut self, query: &str, headers: &str) {
+    pub(super) fn ask_with(&mut self, query: &str, headers: &str) {
         let request = format!("GET /v1/stream/s{query} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
         self.stream.write_all(request.as_bytes()).expect("a socket");
     }
 
-    fn read_until(&mut self, end: &str) -> String {
+    pub(super) fn read_until(&mut self, end: &str) -> String {
         let mut buffer = [0; 4096];
         loop {
             let text = String::from_utf8_lossy(&self.rest).into_owned();
@@ -101,7 +101,7 @@ impl Client {
         }
     }
 
-    fn answer(&mut self) -> Answer {
+    pub(super) fn answer(&mut self) -> Answer {
         let head = self.read_until("\r\n\r\n");
         let mut answer = Answer {
             head,
@@ -120,13 +120,13 @@ impl Client {
         answer
     }
 
-    fn read_to_end(&mut self) -> String {
+    pub(super) fn read_to_end(&mut self) -> String {
         let _ = self.stream.read_to_end(&mut self.rest);
         String::from_utf8(std::mem::take(&mut self.rest)).expect("text")
     }
 }
 
-fn parked(node: &Node, count: u64) {
+pub(super) fn parked(node: &Node, count: u64) {
     node.settle(|node| node.sum(|metrics| metrics.parked_polls.value()) == count);
 }
 

@@ -1,5 +1,5 @@
-//! Reads that come to the control plane. Shards serve reads; one gets here only on the control plane's own address, or behind another
-//! request of the same connection. It is answered with what is there, and never waits.
+//! Reads that come to the control plane. Shards serve reads; one gets here only on the control plane's own address. It is answered
+//! with what is there, and never waits.
 
 use super::super::Control;
 use super::super::api::asking;

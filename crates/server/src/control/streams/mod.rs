@@ -1,8 +1,8 @@
 //! Channels as streams of the Durable Streams protocol (github.com/durable-streams/durable-streams, `PROTOCOL.md`), at
 //! `/v1/stream/CHANNEL`: who creates, appends to, closes, describes and deletes them.
 //!
-//! Shards serve the reads, and hand over every other request. A read that comes here all the same is answered with what is there
-//! (`catch_up.rs`): on the control plane's own address, behind another request of the same connection, or with a key of the API.
+//! Shards serve the reads, and hand over every other request. A read that comes here all the same, on the control plane's own
+//! address, is answered with what is there (`catch_up.rs`).
 //!
 //! | file | what it does |
 //! | --- | --- |

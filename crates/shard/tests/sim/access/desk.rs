@@ -72,6 +72,7 @@ fn serial_of(question: &Question) -> Option<u32> {
             of_token(token).or_else(|| data.as_ref().map(of_data))
         }
         Question::Refresh { token } | Question::SubRefresh { token, .. } => of_token(token),
+        Question::Read { token } => Some(Token::read(token).serial),
         Question::Publish { data, .. } => Some(of_data(data)),
         Question::Rpc { method, data } => {
             assert_eq!(of_data(data).to_string(), **method, "a question is whole");
@@ -287,7 +288,7 @@ fn answer_to(question: &Question, said: &Said, prng: &mut Prng) -> AskAnswer {
             _ => AskAnswer::Rpc(Payload::Json("1".into())),
         },
         Said::Granted(grant) => match question {
-            Question::Connect { .. } | Question::Refresh { .. } => {
+            Question::Connect { .. } | Question::Read { .. } | Question::Refresh { .. } => {
                 AskAnswer::Connect(Box::new(grant.connect_grant()))
             }
             Question::Subscribe { .. } | Question::SubRefresh { .. } => {
