@@ -40,6 +40,10 @@ class Nginx:
     timeouts = ("proxy_read_timeout 90s;", "proxy_send_timeout 90s;")
     # Only its `stream` module speaks it to a server.
     sends_proxy_protocol = False
+    # Lines that make it give up after a second on a request that does not come to its end.
+    impatient = [
+        ("access_log off;", "access_log off; client_header_timeout 1s; client_body_timeout 1s; keepalive_timeout 1s; lingering_close off;"),
+    ]
 
     @staticmethod
     def tls(directory):
@@ -75,6 +79,12 @@ class HAProxy:
     file = "haproxy.cfg"
     timeouts = ("timeout tunnel 90s",)
     sends_proxy_protocol = True
+    impatient = [
+        ("timeout http-request 10s", "timeout http-request 1s"),
+        ("timeout http-keep-alive 30s", "timeout http-keep-alive 1s"),
+        ("timeout client 60s", "timeout client 1s"),
+        ("timeout server 60s", "timeout server 5s"),
+    ]
 
     @staticmethod
     def tls(directory):

@@ -193,12 +193,14 @@ impl std::ops::Deref for Refusals {
 }
 
 /// Why a shard answered a request with an error: the labels of `wire`'s errors, then the shard's own.
-pub const REFUSALS: [&str; 37] = [
+pub const REFUSALS: [&str; 39] = [
     "head_too_long",
     "too_many_headers",
     "malformed_head",
     "transfer_coding",
     "framing",
+    "expectation",
+    "connect",
     "malformed_query",
     "method",
     "http_version",
@@ -276,6 +278,9 @@ mod tests {
             HeadError::Host.label(),
             HeadError::TransferCoding.label(),
             HeadError::Framing.label(),
+            HeadError::Version.label(),
+            HeadError::Expectation.label(),
+            HeadError::Connect.label(),
             OriginRefused.label(),
             QueryError.label(),
             BodyError::TooLarge.label(),

@@ -35,6 +35,12 @@ fn http_head() {
 }
 
 #[test]
+fn http_requests() {
+    let property = myriad_wire::fuzzing::http_requests;
+    replay("http_requests", 180, property);
+}
+
+#[test]
 fn ws_decoder() {
     replay("ws_decoder", 46, myriad_wire::fuzzing::ws_decoder);
 }

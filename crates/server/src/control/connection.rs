@@ -385,10 +385,7 @@ mod tests {
         let head = "POST /body HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n1;\0\r\nx\r\n0\r\n\r\n";
         let (answer, took) = serve_until_closed(head);
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-        assert!(
-            answer.contains("extension contains a control character"),
-            "{answer}"
-        );
+        assert!(answer.contains("extension is malformed"), "{answer}");
         check_took(took, Duration::ZERO);
     }
 
@@ -409,7 +406,7 @@ mod tests {
             }
         }
         let (answer, _) = serve_until_closed("CONNECT here:80 HTTP/1.1\r\nHost: here\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 501 "), "{answer}");
     }
 
     #[test]
@@ -505,11 +502,15 @@ mod tests {
                 "400 Bad Request",
                 "with a colon",
             ),
-            ("GET / HTTP/9.9\r\n\r\n", "400 Bad Request", "HTTP/1.1"),
+            (
+                "GET / HTTP/9.9\r\n\r\n",
+                "505 HTTP Version Not Supported",
+                "HTTP/1.1",
+            ),
             ("\u{16}\u{3}\u{1}\r\n\r\n", "400 Bad Request", "METHOD"),
             (
                 "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-                "400 Bad Request",
+                "505 HTTP Version Not Supported",
                 "HTTP/1.1",
             ),
             (&many, "431 Request Header Fields Too Large", "fewer"),
@@ -520,11 +521,10 @@ mod tests {
                 "remove or encode",
             ),
             ("GET / HTTP/1.1\r\n\r\n", "400 Bad Request", "Host"),
-            // The library's own verdict.
             (
                 "GET /<> HTTP/1.1\r\nHost: here\r\n\r\n",
                 "400 Bad Request",
-                "valid URI",
+                "percent-encode",
             ),
         ] {
             for before in ["", "GET / HTTP/1.1\r\nHost: here\r\n\r\n"] {

@@ -427,7 +427,7 @@ fn a_body_may_come_in_pieces_and_in_chunks(driver: Driver) {
     let request = post("/connection/http_stream", "", CONNECT);
     let chunked =
         b"POST /connection/http_stream HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
-                    5\r\n{\"id\"\r\n11\r\n:1,\"connect\":{}}\n\r\n0\r\nTrailer: x\r\n\r\n";
+                    5\r\n{\"id\"\r\n11\r\n:1,\"connect\":{}}\n\r\n0\r\nTracer: x\r\n\r\n";
     for whole in [&request[..], chunked] {
         for cut in (1..whole.len()).step_by(7) {
             let mut socket = node.stream();

@@ -61,8 +61,8 @@ const OF_READERS: [&str; 35] = [
 ];
 
 /// What clients may read as the status of an answer.
-const STATUSES: [u16; 14] = [
-    101, 200, 400, 401, 403, 404, 405, 408, 413, 426, 431, 501, 503, 505,
+const STATUSES: [u16; 15] = [
+    101, 200, 400, 401, 403, 404, 405, 408, 413, 417, 426, 431, 501, 503, 505,
 ];
 /// What a close frame may say: nothing, our reasons, and the codes that clients have sent.
 const CODES: [u16; 11] = [

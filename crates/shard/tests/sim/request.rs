@@ -47,7 +47,7 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
             HANDSHAKE.replace(line, "")
         )
     };
-    match prng.below(20) {
+    match prng.below(22) {
         0 => early(
             405,
             format!("POST /raw?channel=a HTTP/1.1\r\n{HANDSHAKE}\r\n"),
@@ -88,6 +88,8 @@ pub(crate) fn bad_request(prng: &mut Prng, settings: &Settings) -> BadRequest {
         13 => late("/raw?channel=%ff"),
         18 => late("/raw?channel=unknown:a"),
         19 => late_with(403, "/raw?channel=a&channel=%24a"),
+        20 => early(501, without("\0").replace("GET", "CONNECT")),
+        21 => early(417, without("\0").replace("Host", "Expect: x\r\nHost")),
         _ => {
             let many: Vec<String> = (0..=settings.subscriptions_max.min(255))
                 .map(|number| format!("channel={number}"))

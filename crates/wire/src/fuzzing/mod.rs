@@ -13,6 +13,8 @@ mod heads;
 mod inflate;
 mod model;
 mod peer;
+mod requests;
+mod requests_model;
 
 pub use centrifuge::{centrifuge_json, centrifuge_protobuf, fossil_delta};
 pub use deflate::{check_deflated, check_inflated, deflate};
@@ -21,6 +23,7 @@ pub use heads::{handshake, http_head};
 pub use inflate::{Inflated, inflate_by_the_book};
 pub use model::read_by_the_book;
 pub use peer::{forwarded, proxy_header};
+pub use requests::{LastRequest, Requests, check_requests, http_requests, read_requests};
 
 use crate::ws::{Extension, Limits, Role};
 

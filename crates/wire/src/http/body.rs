@@ -33,12 +33,16 @@ impl BodyLength {
     }
 }
 
+/// The longest body whose length all readers agree on: some keep lengths in 64 bits with a sign.
+pub(super) const LENGTH_MAX: u64 = i64::MAX.unsigned_abs();
+
 /// One digit or more and nothing else: `str::parse` would take a sign.
 pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    str::from_utf8(digits).ok()?.parse().ok()
+    let length = str::from_utf8(digits).ok()?.parse().ok()?;
+    (length <= LENGTH_MAX).then_some(length)
 }
 
 #[cfg(test)]
@@ -68,6 +72,7 @@ mod tests {
             "Content-Length: 0x1\r\n",
             "Content-Length: 1,1\r\n",
             "Content-Length: 99999999999999999999\r\n",
+            "Content-Length: 9223372036854775808\r\n",
             "Content-Length: 1\r\nContent-Length: 1\r\n",
             "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
             "Transfer-Encoding: gzip, chunked\r\n",

@@ -3,7 +3,8 @@
 use super::body::decimal;
 use super::host::Host;
 use super::origin::default_port;
-use super::{HeadError, Malformed, RequestHead};
+use super::target::check_target;
+use super::{HeadError, RequestHead};
 
 /// Checks the host, the target and the body's framing of a request head.
 ///
@@ -13,17 +14,17 @@ use super::{HeadError, Malformed, RequestHead};
 /// * Host exactly once, and valid (section 3.2); an HTTP/1.0 request may lack it.
 /// * A target in absolute form names the host that Host names. Servers have to go by the target (section 3.2.2), and a proxy
 ///   that goes by Host would have let the request through to another host.
-/// * No fragment in the target: a client never sends it (section 3.2).
+/// * A target in the form that its method has, without bytes and escapes that readers treat differently, and without a fragment
+///   (section 3.2).
 /// * One transfer coding, `chunked`, in one Transfer-Encoding, not in HTTP/1.0 and not beside Content-Length (section 6.1).
-/// * Content-Length at most once, and a number (section 6.3).
+/// * Content-Length at most once, and a number below 2^63 (section 6.3).
+/// * No expectation but `100-continue` (RFC 9110, section 10.1.1): who waits for something else waits with the body.
 ///
 /// # Errors
 /// The first of these rules that the request breaks.
 pub fn check_request(head: &RequestHead<'_>) -> Result<(), HeadError> {
-    if head.target().contains('#') {
-        return Err(HeadError::Malformed(Malformed::Fragment));
-    }
-    let (mut host, mut coding, mut length) = (0, 0, 0);
+    check_target(head)?;
+    let (mut host, mut coding, mut length, mut expectations) = (0, 0, 0, 0);
     for (name, value) in head.header_lines() {
         if name.eq_ignore_ascii_case("host") {
             host += 1;
@@ -36,6 +37,11 @@ pub fn check_request(head: &RequestHead<'_>) -> Result<(), HeadError> {
         } else if name.eq_ignore_ascii_case("content-length") {
             length += 1;
             check_length(value)?;
+        } else if name.eq_ignore_ascii_case("expect") {
+            expectations += 1;
+            if expectations > 1 || !value.eq_ignore_ascii_case(b"100-continue") {
+                return Err(HeadError::Expectation);
+            }
         }
     }
     if host == 0 && head.minor_version() > 0 {
@@ -147,7 +153,6 @@ mod tests {
             ("wss://a/", "a:443"),
             ("http://[::1]:8000/", "[0::1]:8000"),
             ("/metrics?from=http://evil/", "a"),
-            ("*", "a"),
         ] {
             assert_eq!(asked(target, host), Ok(()), "{target} {host}");
         }
@@ -177,10 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_is_never_sent() {
-        let fragment = HeadError::Malformed(Malformed::Fragment);
-        assert_eq!(verdict("GET /a#b HTTP/1.1", "Host: a\r\n"), Err(fragment));
-        assert_eq!(verdict("GET /a?b%23c HTTP/1.1", "Host: a\r\n"), Ok(()));
+    fn only_a_hundred_is_expected() {
+        let expects = |headers: &str| verdict("POST / HTTP/1.1", &format!("Host: a\r\n{headers}"));
+        assert_eq!(expects("Expect: 100-Continue\r\n"), Ok(()));
+        for bad in [
+            "Expect:\r\n",
+            "Expect: 100-continue, x\r\n",
+            "Expect: x 100-continue\r\n",
+            "Expect: 100-continue\r\nExpect: 100-continue\r\n",
+        ] {
+            assert_eq!(expects(bad), Err(HeadError::Expectation), "{bad}");
+        }
     }
 
     #[test]
@@ -188,7 +200,7 @@ mod tests {
         let body = |headers: &str| verdict("POST / HTTP/1.1", &format!("Host: a\r\n{headers}"));
         for good in [
             "Content-Length: 0\r\n",
-            "Content-Length: 18446744073709551615\r\n",
+            "Content-Length: 9223372036854775807\r\n",
             "Transfer-Encoding: chunked\r\n",
             "Transfer-Encoding:\tCHUNKED \r\n",
         ] {
@@ -201,7 +213,8 @@ mod tests {
             "Content-Length: 0x1\r\n",
             "Content-Length: 1 1\r\n",
             "Content-Length: 1, 1\r\n",
-            "Content-Length: 18446744073709551616\r\n",
+            "Content-Length: 9223372036854775808\r\n",
+            "Content-Length: 18446744073709551617\r\n",
             "Content-Length: 1\r\nContent-Length: 1\r\n",
             "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
             "Transfer-Encoding: chunked, chunked\r\n",

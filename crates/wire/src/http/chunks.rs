@@ -1,5 +1,7 @@
 //! The chunked transfer coding (RFC 9112, section 7.1): where a body in chunks ends, and whether it is well-formed.
 
+use super::body::LENGTH_MAX;
+use super::chunk_extension::{Part, Step};
 use super::headers::is_token_byte;
 use std::fmt;
 
@@ -7,6 +9,30 @@ use std::fmt;
 const OVERHEAD_BYTES_MAX: u32 = 4096;
 /// Digits of a chunk's size: 16 of them fill 64 bits.
 const SIZE_DIGITS_MAX: u8 = 16;
+
+/// Fields that a trailer must not have (RFC 9110, section 6.5.1): a reader that merges trailers into the head would see another
+/// length, another host or another sender.
+const FORBIDDEN_TRAILERS: [&[u8]; 17] = [
+    b"authorization",
+    b"connection",
+    b"content-encoding",
+    b"content-length",
+    b"content-range",
+    b"content-type",
+    b"cookie",
+    b"expect",
+    b"forwarded",
+    b"host",
+    b"keep-alive",
+    b"proxy-authorization",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+    b"x-forwarded-for",
+];
+/// Bytes of a trailer's name that are kept: one more than the longest of these.
+const NAME_BYTES_KEPT: usize = 20;
 
 /// Finds the end of a chunked body, and checks each byte that frames it. The data stays where it is.
 ///
@@ -16,19 +42,24 @@ const SIZE_DIGITS_MAX: u8 = 16;
 pub struct ChunkedBody {
     state: State,
     overhead_bytes: u32,
+    /// The beginning of a trailer's name in small letters, and its length.
+    name: [u8; NAME_BYTES_KEPT],
+    name_bytes: u8,
 }
 
 /// A body whose framing breaks RFC 9112. The error is the client's. The begin of the next request is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkError {
-    /// A size that is not a hexadecimal number, or is over 64 bits.
+    /// A size that is not a hexadecimal number of at most 16 digits, or is 2^63 or more.
     Size,
-    /// A control character in a chunk's extension.
+    /// A chunk's extension that is not of the form `;name=value`.
     Extension,
     /// No CR LF where a line or a chunk ends.
     LineEnd,
     /// A trailer that is not a header line.
     Trailer,
+    /// A trailer with a field that only a head may have.
+    ForbiddenTrailer,
     /// Extensions and trailers over 4096 bytes.
     TooLong,
 }
@@ -41,12 +72,17 @@ impl ChunkError {
             Self::Size => {
                 "A chunk's size is malformed: begin each chunk with its number of bytes in hexadecimal."
             }
-            Self::Extension => "A chunk's extension contains a control character: send none.",
+            Self::Extension => {
+                "A chunk's extension is malformed: send none, or ;NAME=VALUE without control characters."
+            }
             Self::LineEnd => {
                 "A chunk does not end where its size says, or without CR LF: send as many bytes as the size says, then CR LF."
             }
             Self::Trailer => {
                 "A trailer is malformed: send none, or NAME: VALUE without control characters."
+            }
+            Self::ForbiddenTrailer => {
+                "A trailer has a field that only a head may have, such as Content-Length or Host: send it in the head."
             }
             Self::TooLong => {
                 "The chunk extensions and trailers are too long for this server: send none."
@@ -66,7 +102,7 @@ impl std::error::Error for ChunkError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Size { digits: u8, size: u64 },
-    Extension { size: u64 },
+    Extension { size: u64, part: Part },
     SizeLineFeed { size: u64 },
     Data { remaining: u64 },
     DataCarriageReturn,
@@ -88,6 +124,8 @@ impl Default for ChunkedBody {
         Self {
             state: State::NEXT_SIZE,
             overhead_bytes: 0,
+            name: [0; NAME_BYTES_KEPT],
+            name_bytes: 0,
         }
     }
 }
@@ -178,10 +216,10 @@ impl ChunkedBody {
     fn next(&mut self, byte: u8) -> Result<State, ChunkError> {
         match self.state {
             State::Size { digits, size } => size_byte(byte, digits, size),
-            State::Extension { size } => match byte {
-                b'\r' => Ok(State::SizeLineFeed { size }),
-                _ if is_control(byte) => Err(ChunkError::Extension),
-                _ => self.count(State::Extension { size }),
+            State::Extension { size, part } => match part.next(byte) {
+                Step::LineEnd => Ok(State::SizeLineFeed { size }),
+                Step::Next(part) => self.count(State::Extension { size, part }),
+                Step::Broken => Err(ChunkError::Extension),
             },
             State::SizeLineFeed { size } => line_feed(
                 byte,
@@ -195,9 +233,13 @@ impl ChunkedBody {
             State::DataLineFeed => line_feed(byte, State::NEXT_SIZE),
             State::TrailerStart if byte == b'\r' => Ok(State::LastLineFeed),
             State::TrailerStart | State::TrailerName if is_token_byte(byte) => {
+                self.note_name(byte);
                 self.count(State::TrailerName)
             }
-            State::TrailerName if byte == b':' => self.count(State::TrailerValue),
+            State::TrailerName if byte == b':' => {
+                self.check_name()?;
+                self.count(State::TrailerValue)
+            }
             State::TrailerStart | State::TrailerName => Err(ChunkError::Trailer),
             State::TrailerValue => match byte {
                 b'\r' => Ok(State::TrailerLineFeed),
@@ -208,6 +250,22 @@ impl ChunkedBody {
             State::LastLineFeed => line_feed(byte, State::Done),
             State::Data { .. } | State::Done => unreachable!("the caller handles these"),
         }
+    }
+
+    fn note_name(&mut self, byte: u8) {
+        if let Some(place) = self.name.get_mut(usize::from(self.name_bytes)) {
+            *place = byte.to_ascii_lowercase();
+            self.name_bytes += 1;
+        }
+    }
+
+    /// Checks the name of a trailer, and forgets it.
+    fn check_name(&mut self) -> Result<(), ChunkError> {
+        let name_bytes = usize::from(std::mem::take(&mut self.name_bytes));
+        if FORBIDDEN_TRAILERS.contains(&&self.name[..name_bytes]) {
+            return Err(ChunkError::ForbiddenTrailer);
+        }
+        Ok(())
     }
 
     fn count(&mut self, next: State) -> Result<State, ChunkError> {
@@ -221,15 +279,21 @@ impl ChunkedBody {
 
 fn size_byte(byte: u8, digits: u8, size: u64) -> Result<State, ChunkError> {
     match char::from(byte).to_digit(16) {
-        Some(digit) if digits < SIZE_DIGITS_MAX => Ok(State::Size {
-            digits: digits + 1,
-            size: size << 4 | u64::from(digit),
-        }),
-        Some(_) => Err(ChunkError::Size),
+        Some(digit) => {
+            let size = size << 4 | u64::from(digit);
+            if digits == SIZE_DIGITS_MAX || size > LENGTH_MAX {
+                return Err(ChunkError::Size);
+            }
+            let digits = digits + 1;
+            Ok(State::Size { digits, size })
+        }
         None if digits == 0 => Err(ChunkError::Size),
         None => match byte {
             b'\r' => Ok(State::SizeLineFeed { size }),
-            b';' | b' ' | b'\t' => Ok(State::Extension { size }),
+            b';' | b' ' | b'\t' => match Part::Space.next(byte) {
+                Step::Next(part) => Ok(State::Extension { size, part }),
+                Step::LineEnd | Step::Broken => Err(ChunkError::Extension),
+            },
             b'\n' => Err(ChunkError::LineEnd),
             _ => Err(ChunkError::Size),
         },
@@ -279,8 +343,9 @@ mod tests {
             "0\r\n\r\n",
             "5\r\nhello\r\n0\r\n\r\n",
             "1;a\r\nx\r\n2;b=\"c d\"\r\n\r\n\r\n00\r\n\r\n",
-            "a \t;x\r\n0123456789\r\n0;last\r\nTrailer: of any\tkind\r\nb:\r\n\r\n",
+            "a \t;x\r\n0123456789\r\n0;last\r\nX-Trailer: of any\tkind\r\nb:\r\n\r\n",
             "0000000000000001\r\nA\r\n0\r\n\r\n",
+            "0\r\nhosts: a\r\nx-content-length: 1\r\nproxy-authorizations: b\r\n\r\n",
         ] {
             assert_eq!(length(body), Ok(Some(body.len())), "{body:?}");
             let followed = format!("{body}GET / HTTP/1.1\r\n");
@@ -298,6 +363,14 @@ mod tests {
             ("-1\r\n", ChunkError::Size),
             ("+1\r\n", ChunkError::Size),
             ("10000000000000000\r\n", ChunkError::Size),
+            ("00000000000000001\r\n", ChunkError::Size),
+            ("8000000000000000\r\n", ChunkError::Size),
+            ("5_0\r\n", ChunkError::Size),
+            (" 5\r\nhello", ChunkError::Size),
+            ("5 \r\nhello", ChunkError::Extension),
+            ("5 5\r\nhello", ChunkError::Extension),
+            ("5;\r\nhello", ChunkError::Extension),
+            ("5;a=\"\r\nhello", ChunkError::Extension),
             ("5\nhello", ChunkError::LineEnd),
             ("5\rhello", ChunkError::LineEnd),
             ("5\r\nhello!\r\n", ChunkError::LineEnd),
@@ -310,6 +383,12 @@ mod tests {
             ("0\r\n: c\r\n\r\n", ChunkError::Trailer),
             ("0\r\na\r\n\r\n", ChunkError::Trailer),
             ("0\r\na: \0\r\n\r\n", ChunkError::Trailer),
+            ("0\r\na: b\r\n c\r\n\r\n", ChunkError::Trailer),
+            (
+                "0\r\nContent-Length: 5\r\n\r\n",
+                ChunkError::ForbiddenTrailer,
+            ),
+            ("0\r\na: b\r\nhost: c\r\n\r\n", ChunkError::ForbiddenTrailer),
             ("0\r\na: b\n\r\n", ChunkError::Trailer),
             ("0\r\n\rx", ChunkError::LineEnd),
         ] {
@@ -366,7 +445,7 @@ mod tests {
             let trailer = "y".repeat(trailer);
             format!("0;{extension}\r\na:{trailer}\r\n\r\n")
         };
-        // The trailer's name and colon count too, the semicolon does not.
+        // The trailer's name and colon count too, the first semicolon does not.
         assert!(matches!(measure(&[body(1_094).as_bytes()]), Ok(Some(_))));
         assert_eq!(measure(&[body(1_095).as_bytes()]), Err(ChunkError::TooLong));
     }

@@ -11,6 +11,8 @@ pub enum HeadError {
     TooManyHeaders,
     /// Not the grammar of RFC 9112.
     Malformed(Malformed),
+    /// A version of HTTP that is neither 1.0 nor 1.1.
+    Version,
     /// No Host header, several, or one that names no host (RFC 9112, section 3.2).
     Host,
     /// The target names another host than the Host header (RFC 9112, section 3.2.2).
@@ -19,6 +21,10 @@ pub enum HeadError {
     TransferCoding,
     /// Several lengths of the body, or one that is no number: where the body ends would be a guess.
     Framing,
+    /// An expectation other than `100-continue` (RFC 9110, section 10.1.1).
+    Expectation,
+    /// CONNECT: what follows its head would be no request (RFC 9110, section 9.3.6).
+    Connect,
 }
 
 /// The part of a head that broke the grammar.
@@ -26,7 +32,7 @@ pub enum HeadError {
 pub enum Malformed {
     /// The method or the request target.
     RequestLine,
-    /// Something other than `HTTP/1.0` and `HTTP/1.1`.
+    /// No version of HTTP where one belongs.
     Version,
     /// A response's status code or reason.
     Status,
@@ -38,15 +44,20 @@ pub enum Malformed {
     LineEnd,
     /// A `#` in the request target.
     Fragment,
+    /// A target in a form that its method does not have, or with a byte that must be percent-encoded.
+    Target,
 }
 
 impl HeadError {
-    /// The status to answer with: 431 (RFC 6585, section 5), 501 (RFC 9112, section 6.1) or 400.
+    /// The status to answer with: 431 (RFC 6585, section 5), 501 (RFC 9112, section 6.1; RFC 9110, section 15.6.2), 505
+    /// (RFC 9110, section 15.6.6), 417 (RFC 9110, section 15.5.18) or 400.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {
             Self::TooLong | Self::TooManyHeaders => 431,
-            Self::TransferCoding => 501,
+            Self::TransferCoding | Self::Connect => 501,
+            Self::Version => 505,
+            Self::Expectation => 417,
             Self::Malformed(_) | Self::Host | Self::Authority | Self::Framing => 400,
         }
     }
@@ -63,8 +74,9 @@ impl HeadError {
                 "The request line is malformed: send METHOD, one space, a target without spaces, one space, HTTP/1.1."
             }
             Self::Malformed(Malformed::Version) => {
-                "The HTTP version is not supported: send HTTP/1.1 without TLS here."
+                "The request line has no HTTP version where one belongs: send METHOD, one space, a target without spaces, one space, HTTP/1.1."
             }
+            Self::Version => "The HTTP version is not supported: send HTTP/1.1 without TLS here.",
             Self::Malformed(Malformed::Status) => {
                 "The status line is malformed: send HTTP/1.1, a three-digit status, a reason."
             }
@@ -80,6 +92,9 @@ impl HeadError {
             Self::Malformed(Malformed::Fragment) => {
                 "The request target has a fragment: send it without the # and what follows."
             }
+            Self::Malformed(Malformed::Target) => {
+                "The request target is malformed: begin it with a slash, and percent-encode every byte of its path that RFC 3986 does not allow there."
+            }
             Self::Host => {
                 "The request needs exactly one Host header: send the name and port of this server."
             }
@@ -91,6 +106,12 @@ impl HeadError {
             }
             Self::Framing => {
                 "The length of the body is ambiguous: send one Content-Length in digits, or one Transfer-Encoding: chunked, and not both."
+            }
+            Self::Expectation => {
+                "The expectation is not supported: send Expect: 100-continue, or no Expect."
+            }
+            Self::Connect => {
+                "This server is no proxy and opens no tunnels: send another method than CONNECT."
             }
         }
     }
@@ -105,6 +126,9 @@ impl HeadError {
             Self::Host | Self::Authority => "host",
             Self::TransferCoding => "transfer_coding",
             Self::Framing => "framing",
+            Self::Version => "http_version",
+            Self::Expectation => "expectation",
+            Self::Connect => "connect",
         }
     }
 }

@@ -171,7 +171,13 @@ pub fn parse_request<'a>(
     // is found first, as it is when the bytes come one by one.
     let bare_line_feed = find_bare_line_feed(bytes_within);
     let readable = bare_line_feed.map_or(bytes_within.len(), |position| position + 1);
-    let end = match (request.parse(&bytes_within[..readable])?, bare_line_feed) {
+    let parsed = request
+        .parse(&bytes_within[..readable])
+        .map_err(|error| match error {
+            httparse::Error::Version if is_other_version(bytes_within) => HeadError::Version,
+            error => error.into(),
+        })?;
+    let end = match (parsed, bare_line_feed) {
         // A line feed behind the head belongs to the body.
         (httparse::Status::Complete(end), None) => end,
         (httparse::Status::Complete(end), Some(position)) if end <= position => end,
@@ -188,6 +194,18 @@ pub fn parse_request<'a>(
         minor_version: minor_version.expect("a whole request has a version"),
         headers,
     }))
+}
+
+/// Whether the third word of a request line is a version that is not ours. The parser has refused the word, so the bytes contain
+/// the first character that is wrong, and the answer does not depend on what follows it.
+fn is_other_version(bytes: &[u8]) -> bool {
+    let line = bytes.trim_ascii_start();
+    let word = line.splitn(3, |byte| *byte == b' ').nth(2);
+    match word.and_then(|word| word.strip_prefix(b"HTTP/")) {
+        Some([b'1', rest @ ..]) => matches!(rest, [b'.', minor, ..] if minor.is_ascii_digit()),
+        Some([major, ..]) => major.is_ascii_digit(),
+        _ => false,
+    }
 }
 
 /// Reads a response head from the front of `bytes`. `None` while the head is incomplete.
@@ -363,7 +381,10 @@ mod tests {
             ("GET  / HTTP/1.1\r\n\r\n", Malformed::RequestLine),
             (" GET / HTTP/1.1\r\n\r\n", Malformed::RequestLine),
             ("\u{16}\u{3}\u{1}\u{2}", Malformed::RequestLine),
-            ("GET / HTTP/2.0\r\n\r\n", Malformed::Version),
+            ("GET / HTTP/x\r\n\r\n", Malformed::Version),
+            ("GET / HTTP/1,1\r\n\r\n", Malformed::Version),
+            ("GET / HTTP/11\r\n\r\n", Malformed::Version),
+            ("GET / http/1.1\r\n\r\n", Malformed::Version),
             ("GET /a b HTTP/1.1\r\n\r\n", Malformed::Version),
             ("GET / HTTP/1.1\r\nno colon\r\n\r\n", Malformed::HeaderName),
             ("GET / HTTP/1.1\r\nhost : a\r\n\r\n", Malformed::HeaderName),
@@ -386,7 +407,7 @@ mod tests {
             ("GET / HTTP/1.1\r\na: b\r\n\n", Malformed::LineEnd),
             ("GET / HTTP/1.1\na: b\n\n", Malformed::LineEnd),
             // The first error is told.
-            ("GET / HTTP/2.0\n\n", Malformed::Version),
+            ("GET / HTTPS/2.0\n\n", Malformed::Version),
         ];
         for (text, what) in cases {
             let error = parse_request(text.as_bytes(), HeadLimits::default()).unwrap_err();
@@ -401,6 +422,19 @@ mod tests {
             ),
             (431, 431)
         );
+    }
+
+    #[test]
+    fn other_versions_are_known_and_not_spoken() {
+        for version in ["HTTP/2.0", "HTTP/1.2", "HTTP/0.9", "HTTP/3", "HTTP/2"] {
+            for text in [
+                format!("PRI * {version}\r\n\r\n"),
+                format!("\r\nGET / {version}"),
+            ] {
+                let error = parse_request(text.as_bytes(), HeadLimits::default()).unwrap_err();
+                assert_eq!((error, error.status()), (HeadError::Version, 505), "{text}");
+            }
+        }
     }
 
     #[test]

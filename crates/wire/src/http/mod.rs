@@ -9,6 +9,7 @@
 
 mod body;
 mod check;
+mod chunk_extension;
 mod chunk_writer;
 mod chunks;
 mod error;
@@ -20,6 +21,7 @@ mod query;
 mod reply;
 mod request_body;
 mod response_body;
+mod target;
 
 pub use body::BodyLength;
 pub use check::check_request;

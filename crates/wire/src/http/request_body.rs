@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn chunks_are_put_together() {
-        let body = "3\r\n{\"a\r\n2;x=y\r\n\"}\r\n0\r\nTrailer: 1\r\n\r\n";
+        let body = "3\r\n{\"a\r\n2;x=y\r\n\"}\r\n0\r\nTracer: 1\r\n\r\n";
         let expected = Ok(Some((b"{\"a\"}".to_vec(), body.len())));
         assert_eq!(whole(BodyLength::Chunked, body), expected);
         assert_eq!(
@@ -184,7 +184,7 @@ mod tests {
             Err(BodyError::TooLarge)
         );
         assert_eq!(
-            chunked("ffffffffffffffff\r\n01234567890"),
+            chunked("7fffffffffffffff\r\n01234567890"),
             Err(BodyError::TooLarge)
         );
         assert_eq!(

@@ -11,6 +11,10 @@ const LINE: &str = "The request line is malformed: send METHOD, one space, a tar
 const NAME: &str = "A header name is malformed: send a name of letters, digits and hyphens with a colon right after it.";
 const VALUE: &str = "A header value contains a control character: remove or encode it.";
 const VERSION: &str = "The HTTP version is not supported: send HTTP/1.1 without TLS here.";
+const CONNECT: &str =
+    "This server is no proxy and opens no tunnels: send another method than CONNECT.";
+const EXPECTATION: &str =
+    "The expectation is not supported: send Expect: 100-continue, or no Expect.";
 const TOO_LARGE: &str = "431 Request Header Fields Too Large";
 const BAD: &str = "400 Bad Request";
 
@@ -25,7 +29,9 @@ on_both_drivers! {
             (format!("{line}{}\r\n", "A: b\r\n".repeat(65)), TOO_LARGE, TOO_MANY, "too_many_headers"),
             ("\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}".into(), BAD, LINE, "malformed_head"),
             ("GET  / HTTP/1.1\r\n\r\n".into(), BAD, LINE, "malformed_head"),
-            ("GET / HTTP/2.0\r\n\r\n".into(), BAD, VERSION, "malformed_head"),
+            ("GET / HTTP/2.0\r\n\r\n".into(), "505 HTTP Version Not Supported", VERSION, "http_version"),
+            ("CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n".into(), "501 Not Implemented", CONNECT, "connect"),
+            (format!("{line}Host: a\r\nExpect: x\r\n\r\n"), "417 Expectation Failed", EXPECTATION, "expectation"),
             (format!("{line}Bad Name: x\r\n\r\n"), BAD, NAME, "malformed_head"),
             (format!("{line}no colon\r\n\r\n"), BAD, NAME, "malformed_head"),
             (format!("{line}Nul: \0\r\n\r\n"), BAD, VALUE, "malformed_head"),
@@ -35,7 +41,7 @@ on_both_drivers! {
             send(&mut stream, head);
             check_end(&mut stream, refusal(status, sentence));
         }
-        for reason in ["head_too_long", "too_many_headers", "malformed_head"] {
+        for reason in ["head_too_long", "too_many_headers", "malformed_head", "http_version", "connect", "expectation"] {
             let expected = cases.iter().filter(|case| case.3 == reason).count() as u64;
             assert_eq!(scene.refusals(reason), expected, "{reason}");
         }

@@ -1,5 +1,6 @@
 //! Input that breaks rules or patience: its exact answer, its metric, its memory back, and nobody else the worse.
 
+mod corpus;
 mod frames;
 mod handshakes;
 mod heads;
