@@ -41,6 +41,17 @@ fn http_requests() {
 }
 
 #[test]
+fn request_body() {
+    replay("request_body", 24, myriad_wire::fuzzing::request_body);
+}
+
+#[test]
+fn emulation_request() {
+    let property = myriad_wire::fuzzing::emulation_request;
+    replay("emulation_request", 30, property);
+}
+
+#[test]
 fn ws_decoder() {
     replay("ws_decoder", 46, myriad_wire::fuzzing::ws_decoder);
 }

@@ -6,6 +6,7 @@
 //!
 //! Not part of the crate's interface.
 
+mod bodies;
 mod centrifuge;
 mod deflate;
 mod frames;
@@ -16,6 +17,7 @@ mod peer;
 mod requests;
 mod requests_model;
 
+pub use bodies::{emulation_request, request_body};
 pub use centrifuge::{centrifuge_json, centrifuge_protobuf, fossil_delta};
 pub use deflate::{check_deflated, check_inflated, deflate};
 pub use frames::{Cuts, Item, Transcript, check_extended_frames, check_frames, read_frames};
