@@ -42,12 +42,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let line = match Line::try_parse() {
         Ok(line) => line,
         Err(error) => {
-            let words: Vec<String> = std::env::args_os()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect();
             return explain(&advice::advise(error, &Line::command(), &words));
         }
     };
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => commands::serve::run(*arguments),
         Command::Config(arguments) => commands::config::run(arguments),
         Command::Token(arguments) => commands::token::run(arguments),
-        Command::Swarm(arguments) => commands::swarm::run(*arguments),
+        Command::Swarm(arguments) => commands::swarm::run(*arguments, &words),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Demo(arguments) => commands::demo::run(*arguments),
         Command::Plan(arguments) => commands::plan::run(*arguments),

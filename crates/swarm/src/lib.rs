@@ -6,6 +6,7 @@
 //!   where descriptor tables are small) over `myriad_reactor`;
 //! * `publisher`: posts stamped publications on a schedule;
 //! * `measure`: one time per publication, one per received batch; what follows from them;
+//! * `scenario`: a run as a file;
 //! * `report`: live lines, the closing table, JSON, and the `.hgrm` percentile text.
 //!
 //! What is measured: the clock of a publication starts when its request is handed to the kernel and stops
@@ -41,6 +42,7 @@ mod random;
 mod report;
 mod requester;
 mod run;
+mod scenario;
 mod stamp;
 mod target;
 
@@ -66,6 +68,9 @@ pub use myriad_report::{
 pub use protocol::Protocol;
 pub use report::output::Destination;
 pub use run::{RunError, run};
+pub use scenario::{
+    Fault, Place, Problem, STARTER, Scenario, ScenarioError, position, schema, time_range,
+};
 pub use stamp::Filler;
 pub use stamp::{PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
 pub use target::{Target, UrlError, UrlProblem};

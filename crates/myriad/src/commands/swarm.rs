@@ -1,16 +1,21 @@
 //! `myriad swarm`: arguments in, exit code out.
 
+mod scenario;
+
 use crate::{BAD_ARGUMENTS, say};
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use myriad_swarm::{
     ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler,
     Interrupt, LiveStyle, Outcome, PollPosition, Protocol, Publish, PublishBody, Report, Requests,
-    RunError, SourceChoice, SourceRanges, Target, Threshold,
+    RunError, Scenario, SourceChoice, SourceRanges, Target, Threshold, position, time_range,
 };
 use myriad_units::parse::{bytes, count, duration, rate, share_rate};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// Clients when no other number is given.
+const CONNECTIONS_DEFAULT: u64 = 1000;
 
 /// A threshold did not hold.
 const EXIT_THRESHOLD: u8 = 99;
@@ -18,19 +23,26 @@ const EXIT_THRESHOLD: u8 = 99;
 /// Opens a crowd of connections to a WebSocket or HTTP server, and reports what they saw.
 #[derive(Args, Clone, Debug)]
 #[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     group = ArgGroup::new("load").multiple(true),
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=100%'\n\
                   Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; polls:rate, :timeouts; held:shortest, :mean, :p50, :p99, :longest, :early, :late; reopened; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<FileCommand>,
     /// Targets, such as 'ws://127.0.0.1:8000/raw?channel=news', or http://... for clients that speak HTTP; clients are spread
-    /// over them in turn
-    #[arg(required = true, value_name = "URL", value_parser = Target::parse)]
-    targets: Vec<Target>,
-    /// Clients to connect
-    #[arg(long, short = 'c', value_name = "COUNT", default_value = "1k", value_parser = count)]
-    connections: u64,
+    /// over them in turn. Or the file of a scenario
+    #[arg(required = true, value_name = "URL|SCENARIO.toml", value_parser = What::parse)]
+    what: Vec<What>,
+    /// Change a key of the scenario, such as terminals.count=200; may be repeated [default: the file as it is]
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Clients to connect [default: 1k]
+    #[arg(long, short = 'c', value_name = "COUNT", value_parser = count)]
+    connections: Option<u64>,
     /// What clients speak
     #[arg(long, value_enum, default_value = "raw")]
     protocol: ProtocolName,
@@ -98,7 +110,7 @@ pub(crate) struct Arguments {
     /// How long a poll without a delivery is to be held, such as 60s or 30s..90s: those held for less are counted, and those
     /// held for 100 ms more [default: not judged]
     #[arg(long, value_name = "TIME", value_parser = time_range)]
-    expect_held: Option<TimeRange>,
+    expect_held: Option<(Duration, Duration)>,
     /// Send text messages at this rate over the whole crowd, such as 5k/s, until the duration is over; the server is to
     /// send each back. Times count from when a message was due [default: no echoes]
     #[arg(long, value_name = "RATE", value_parser = rate, group = "load")]
@@ -189,6 +201,37 @@ pub(crate) struct Arguments {
     close: CloseName,
 }
 
+/// What is done with scenario files.
+#[derive(Clone, Debug, Subcommand)]
+enum FileCommand {
+    /// Write a commented scenario, which runs as it is against `myriad serve --dev`
+    Init {
+        /// Where to; - is standard output. A file that exists is not overwritten
+        #[arg(value_name = "FILE", default_value = "scenario.toml")]
+        file: PathBuf,
+    },
+    /// Print the JSON schema of scenario files
+    Schema,
+}
+
+/// What a run is about.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Target(Target),
+    Scenario(PathBuf),
+}
+
+impl What {
+    fn parse(text: &str) -> Result<Self, String> {
+        let is_file = !text.contains("://");
+        if is_file && Path::new(text).extension().is_some_and(|end| end == "toml") {
+            return Ok(Self::Scenario(text.into()));
+        }
+        let target = Target::parse(text).map_err(|error| error.to_string())?;
+        Ok(Self::Target(target))
+    }
+}
+
 /// What clients speak.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ProtocolName {
@@ -267,46 +310,23 @@ enum Live {
     Off,
 }
 
+impl From<Live> for LiveStyle {
+    fn from(name: Live) -> Self {
+        match name {
+            Live::Auto => Self::Automatic,
+            Live::Plain => Self::Plain,
+            Live::Json => Self::Json,
+            Live::Off => Self::Off,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum CloseName {
     /// With RST: nothing lingers on either side
     Reset,
     /// With a close frame and FIN
     Orderly,
-}
-
-/// The shortest and the longest of some times.
-#[derive(Clone, Copy, Debug)]
-struct TimeRange {
-    shortest: Duration,
-    longest: Duration,
-}
-
-fn time_range(text: &str) -> Result<TimeRange, String> {
-    let time = |text: &str| duration(text.trim()).map_err(|error| error.to_string());
-    let (shortest, longest) = text.split_once("..").unwrap_or((text, text));
-    let (shortest, longest) = (time(shortest)?, time(longest)?);
-    if shortest > longest {
-        return Err("the shorter time comes first, as in 30s..90s".to_owned());
-    }
-    Ok(TimeRange { shortest, longest })
-}
-
-/// Headers and the parameters that they become; a header alone gives its name to the parameter.
-fn poll_position(given: &[String]) -> PollPosition {
-    if given.is_empty() {
-        return PollPosition::Automatic;
-    }
-    let headers = given.iter().filter(|text| *text != "none").map(|text| {
-        let (header, parameter) = text.split_once('=').unwrap_or((text, text));
-        (header.trim().to_owned(), parameter.trim().to_owned())
-    });
-    let headers: Vec<(String, String)> = headers.collect();
-    if headers.is_empty() {
-        PollPosition::Same
-    } else {
-        PollPosition::Headers(headers)
-    }
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -335,19 +355,28 @@ fn tokens(path: &str) -> Result<Tokens, String> {
     Ok(Tokens(tokens))
 }
 
-fn position(text: &str) -> Result<(String, u64), String> {
-    let parts = text.rsplit_once(':').filter(|(epoch, _)| !epoch.is_empty());
-    let (epoch, offset) = parts
-        .ok_or_else(|| "a position has the form EPOCH:OFFSET, such as kXb2fQ9a:50".to_owned())?;
-    let offset = offset
-        .parse()
-        .map_err(|_| format!("the offset '{offset}' is no number from 0 on"))?;
-    Ok((epoch.to_owned(), offset))
+/// Runs the crowd to its end, or does something with scenario files.
+pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
+    match &arguments.command {
+        Some(FileCommand::Init { file }) => return scenario::init(file),
+        Some(FileCommand::Schema) => return scenario::print_schema(),
+        None => {}
+    }
+    let scenario = match scenario::of(&arguments, given) {
+        Ok(scenario) => scenario,
+        Err(error) => {
+            say(format_args!("error: {error}"));
+            return ExitCode::from(BAD_ARGUMENTS);
+        }
+    };
+    let config = match &scenario {
+        Some(scenario) => arguments.over(scenario.config.clone()),
+        None => arguments.into_config(),
+    };
+    run_config(&config, scenario.as_ref())
 }
 
-/// Runs the crowd to its end.
-pub(crate) fn run(arguments: Arguments) -> ExitCode {
-    let config = arguments.into_config();
+fn run_config(config: &Config, scenario: Option<&Scenario>) -> ExitCode {
     let interrupt = match Interrupt::on_signals() {
         Ok(interrupt) => interrupt,
         Err(error) => {
@@ -357,14 +386,18 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match myriad_swarm::run(&config, &interrupt) {
+    match myriad_swarm::run(config, &interrupt) {
         Ok(report) => ExitCode::from(exit_code(&report)),
+        Err(RunError::Config(error)) => {
+            match scenario {
+                Some(scenario) => say(format_args!("error: {}", scenario.explain(error))),
+                None => say(format_args!("error: {error}")),
+            }
+            ExitCode::from(BAD_ARGUMENTS)
+        }
         Err(error) => {
             say(format_args!("error: {error}"));
-            match error {
-                RunError::Config(_) => ExitCode::from(BAD_ARGUMENTS),
-                _ => ExitCode::FAILURE,
-            }
+            ExitCode::FAILURE
         }
     }
 }
@@ -379,6 +412,35 @@ fn exit_code(report: &Report) -> u8 {
 }
 
 impl Arguments {
+    /// A scenario's run, with what the command line says about this machine, the run's size, and its outputs.
+    fn over(self, mut config: Config) -> Config {
+        config.connections = self.connections.unwrap_or(config.connections);
+        config.duration = self.duration.or(config.duration);
+        config.threads = self.threads.or(config.threads);
+        config.driver = match self.driver {
+            DriverName::Auto => config.driver,
+            DriverName::IoUring => Some(Driver::IoUring),
+            DriverName::Epoll => Some(Driver::Epoll),
+        };
+        if let Some(ranges) = self.source_ip {
+            config.sources = SourceChoice::Ranges(ranges);
+        }
+        config.live = self.live.into();
+        config.json = self.json.map(Destination::from);
+        config.hgrm = self.hgrm.map(Destination::from);
+        config.thresholds.extend(self.threshold);
+        config
+    }
+
+    /// The URLs of the command line.
+    fn targets(&self) -> Vec<Target> {
+        let targets = self.what.iter().filter_map(|what| match what {
+            What::Target(target) => Some(target.clone()),
+            What::Scenario(_) => None,
+        });
+        targets.collect()
+    }
+
     /// Messages that the server sends back, where they are wanted.
     fn wanted_echo(&self) -> Option<Echo> {
         let mut echo = Echo::new(self.echo?);
@@ -437,7 +499,8 @@ impl Arguments {
         let (echo, requests) = (self.wanted_echo(), self.wanted_requests());
         let publish = self.wanted_publish();
         let client_publish = self.wanted_client_publish();
-        let mut config = Config::new(self.targets, self.connections);
+        let connections = self.connections.unwrap_or(CONNECTIONS_DEFAULT);
+        let mut config = Config::new(self.targets(), connections);
         config.protocol = self.protocol.into();
         config.tokens = shown(self.token, self.tokens);
         config.channels = self.channel;
@@ -462,10 +525,8 @@ impl Arguments {
         config.headers = self.header;
         config.compression = self.compression;
         config.request_body = self.request_body;
-        config.poll_position = poll_position(&self.poll_position);
-        config.expect_held = self
-            .expect_held
-            .map(|range| (range.shortest, range.longest));
+        config.poll_position = PollPosition::parse(&self.poll_position);
+        config.expect_held = self.expect_held;
         config.json = self.json.map(Destination::from);
         config.hgrm = self.hgrm.map(Destination::from);
         config.thresholds = self.threshold;
@@ -473,12 +534,7 @@ impl Arguments {
             CloseName::Reset => Ending::Reset,
             CloseName::Orderly => Ending::Orderly,
         };
-        config.live = match self.live {
-            Live::Auto => LiveStyle::Automatic,
-            Live::Plain => LiveStyle::Plain,
-            Live::Json => LiveStyle::Json,
-            Live::Off => LiveStyle::Off,
-        };
+        config.live = self.live.into();
         if let Some(count) = self.connecting_max {
             config.connecting_max = u32::try_from(count).unwrap_or(u32::MAX);
         }

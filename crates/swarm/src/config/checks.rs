@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.targets.is_empty() {
             return Err(ConfigError::NoTarget);
         }

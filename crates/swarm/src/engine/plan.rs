@@ -74,6 +74,27 @@ pub enum PollPosition {
     Same,
 }
 
+impl PollPosition {
+    /// Reads headers and the parameters that they become, as `HEADER=PARAMETER`; a header alone gives its name to the
+    /// parameter, and `none` stands for no header.
+    #[must_use]
+    pub fn parse(given: &[String]) -> Self {
+        if given.is_empty() {
+            return Self::Automatic;
+        }
+        let headers = given.iter().filter(|text| *text != "none").map(|text| {
+            let (header, parameter) = text.split_once('=').unwrap_or((text, text));
+            (header.trim().to_owned(), parameter.trim().to_owned())
+        });
+        let headers: Vec<(String, String)> = headers.collect();
+        if headers.is_empty() {
+            Self::Same
+        } else {
+            Self::Headers(headers)
+        }
+    }
+}
+
 /// What terminals of HTTP ask.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpPlan {

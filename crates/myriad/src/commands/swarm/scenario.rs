@@ -1,0 +1,155 @@
+//! Scenario files on the command line: a first one, their schema, and what options go beside one.
+
+use super::{Arguments, What};
+use crate::{BAD_ARGUMENTS, say};
+use myriad_swarm::{STARTER, Scenario, ScenarioError, schema};
+use std::fmt;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Options that go beside a scenario: the run's size, this machine, and where reports go. All others are keys of the file.
+const BESIDE: [&str; 12] = [
+    "--set",
+    "--connections",
+    "-c",
+    "--duration",
+    "--threads",
+    "--driver",
+    "--source-ip",
+    "--live",
+    "--json",
+    "--hgrm",
+    "--threshold",
+    "--help",
+];
+
+/// Why a scenario is no run.
+pub(super) enum Refused {
+    /// A scenario and something else.
+    NotAlone,
+    /// Changes of a scenario, and no scenario.
+    SetAlone,
+    /// An option that a scenario has a key for.
+    Option(String),
+    Scenario(ScenarioError),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAlone => {
+                f.write_str("a scenario stands alone; write the URLs into its terminals.targets")
+            }
+            Self::SetAlone => {
+                f.write_str("--set changes a scenario; give the file of one, or use options")
+            }
+            Self::Option(option) => write!(
+                f,
+                "{option} does not go beside a scenario; change its key with --set KEY=VALUE (docs/scenarios.md has the keys)"
+            ),
+            Self::Scenario(error) => error.fmt(f),
+        }
+    }
+}
+
+/// The scenario that the command line names; none where it has URLs.
+pub(super) fn of(arguments: &Arguments, given: &[String]) -> Result<Option<Scenario>, Refused> {
+    let path = arguments.what.iter().find_map(|what| match what {
+        What::Scenario(path) => Some(path),
+        What::Target(_) => None,
+    });
+    let Some(path) = path else {
+        return match arguments.set[..] {
+            [] => Ok(None),
+            _ => Err(Refused::SetAlone),
+        };
+    };
+    if arguments.what.len() > 1 {
+        return Err(Refused::NotAlone);
+    }
+    if let Some(option) = given.iter().find_map(|word| foreign_option(word)) {
+        return Err(Refused::Option(option.to_owned()));
+    }
+    let scenario = Scenario::load(path, &arguments.set).map_err(Refused::Scenario)?;
+    Ok(Some(scenario))
+}
+
+/// The option that a word is, if it does not go beside a scenario.
+fn foreign_option(word: &str) -> Option<&str> {
+    let option = word
+        .split('=')
+        .next()
+        .filter(|name| name.starts_with("--"))?;
+    (!BESIDE.contains(&option)).then_some(option)
+}
+
+/// Writes the first scenario, which must not take the place of anything.
+pub(super) fn init(path: &Path) -> ExitCode {
+    if path.as_os_str() == "-" {
+        return print(STARTER);
+    }
+    let written =
+        std::fs::File::create_new(path).and_then(|mut file| file.write_all(STARTER.as_bytes()));
+    match written {
+        Ok(()) => {
+            let path = path.display();
+            say(format_args!(
+                "{path} is written; start `myriad serve --dev`, then `myriad swarm {path}`"
+            ));
+            ExitCode::SUCCESS
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            say(format_args!(
+                "error: {} exists; give another name: myriad swarm init FILE",
+                path.display()
+            ));
+            ExitCode::from(BAD_ARGUMENTS)
+        }
+        Err(error) => {
+            say(format_args!(
+                "error: {} cannot be written ({error}); check the folder and its permissions",
+                path.display()
+            ));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+pub(super) fn print_schema() -> ExitCode {
+    print(&format!("{}\n", schema()))
+}
+
+/// Prints a text. A closed pipe has read enough.
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            say(format_args!(
+                "error: standard output cannot be written ({error})"
+            ));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_beside_a_scenario_are_those_of_the_machine_and_of_reports() {
+        for word in [
+            "--json",
+            "--json=a",
+            "-c",
+            "x.toml",
+            "--set=a=b",
+            "--threshold=lost==0",
+        ] {
+            assert_eq!(foreign_option(word), None, "{word}");
+        }
+        assert_eq!(foreign_option("--echo=5"), Some("--echo"));
+    }
+}

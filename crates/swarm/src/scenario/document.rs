@@ -1,0 +1,255 @@
+//! A scenario's text with the place of each key and value.
+
+use super::fault::{Fault, Place, Problem, ScenarioError};
+use super::format::Scenario;
+use serde::Deserialize as _;
+use std::borrow::Cow;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Largest key distance at which another key is taken for a slip of the pen.
+const SLIP_MAX: usize = 3;
+
+/// The text of a scenario that is TOML, and what `--set` changes in it.
+///
+/// Tables of TOML borrow from their text, so they are read again when somebody asks for a place: only after a mistake.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    path: PathBuf,
+    text: String,
+    /// Keys and values. The places of these values are behind the text, in their order.
+    sets: Vec<(String, String)>,
+}
+
+impl Document {
+    /// Takes a text, if it is TOML and `sets` can be put into it.
+    pub(super) fn parse(path: &Path, text: &str, sets: &[String]) -> Result<Self, ScenarioError> {
+        let sets = sets.iter().map(|given| {
+            let refused = || ScenarioError::Set(given.clone());
+            let (key, value) = given.split_once('=').ok_or_else(refused)?;
+            let (key, value) = (key.trim(), value.trim());
+            if key.split('.').any(str::is_empty) {
+                return Err(refused());
+            }
+            Ok((key.to_owned(), value.to_owned()))
+        });
+        Ok(Self {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            sets: sets.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The scenario in it.
+    pub(super) fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        let table = self.table()?;
+        let spanned = Spanned::new(0..self.text.len(), table.clone());
+        let deserializer = toml::Deserializer::from(spanned);
+        Scenario::deserialize(deserializer).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            let key = path_at(&table, span.start).unwrap_or_default();
+            self.fault_at(span, key, problem_of(error.message()))
+        })
+    }
+
+    /// What is wrong at a key; its place is that of the nearest key above it that is there.
+    pub(super) fn fault(&self, key: &str, problem: Problem) -> ScenarioError {
+        let span = self.table().map_or(0..0, |table| span_of(&table, key));
+        self.fault_at(span, key.to_owned(), problem)
+    }
+
+    fn table(&self) -> Result<DeTable<'_>, ScenarioError> {
+        let parsed = DeTable::parse(&self.text).map_err(|error| self.syntax(&error))?;
+        let mut table = parsed.into_inner();
+        for ((key, value), number) in self.sets.iter().zip(1..) {
+            let at = self.text.len() + number;
+            let parsed = DeValue::parse(value).map(Spanned::into_inner);
+            // Variables are texts, and so is a value that is no TOML.
+            let parsed = parsed.ok().filter(|_| !key.starts_with("variables."));
+            let parsed = parsed.unwrap_or(DeValue::String(Cow::Borrowed(value)));
+            put(&mut table, key, placed(parsed, at), at)
+                .ok_or_else(|| ScenarioError::Set(format!("{key}={value}")))?;
+        }
+        put_variables(&mut table);
+        Ok(table)
+    }
+
+    fn syntax(&self, error: &toml::de::Error) -> ScenarioError {
+        let span = error.span().unwrap_or(0..0);
+        let said = error.message().to_owned();
+        self.fault_at(span, String::new(), Problem::Syntax(said))
+    }
+
+    fn fault_at(&self, span: Range<usize>, key: String, problem: Problem) -> ScenarioError {
+        let (place, key) = match span.start.checked_sub(self.text.len() + 1) {
+            Some(number) if number < self.sets.len() => (None, self.sets[number].0.clone()),
+            _ => (Some(Place::of(&self.text, span)), key),
+        };
+        ScenarioError::Fault(Box::new(Fault {
+            path: self.path.clone(),
+            place,
+            key,
+            problem,
+        }))
+    }
+}
+
+/// Replaces `${NAME}` in all texts but the variables themselves.
+fn put_variables(table: &mut DeTable<'_>) {
+    let variables: Vec<(String, String)> = match table.get("variables") {
+        Some(value) => texts(value.get_ref()),
+        None => return,
+    };
+    for (key, value) in table {
+        if key.get_ref() != "variables" {
+            replace(value.get_mut(), &variables);
+        }
+    }
+}
+
+/// A value of `--set`, with all its places behind the text.
+fn placed(value: DeValue<'_>, at: usize) -> Spanned<DeValue<'_>> {
+    let value = match value {
+        DeValue::Array(items) => {
+            let items = items.into_iter().map(|item| placed(item.into_inner(), at));
+            DeValue::Array(items.collect())
+        }
+        DeValue::Table(table) => {
+            let entries = table.into_iter().map(|(key, value)| {
+                let key = Spanned::new(at..at, key.into_inner());
+                (key, placed(value.into_inner(), at))
+            });
+            DeValue::Table(entries.collect())
+        }
+        other => other,
+    };
+    Spanned::new(at..at, value)
+}
+
+fn put<'a>(
+    table: &mut DeTable<'a>,
+    key: &'a str,
+    value: Spanned<DeValue<'a>>,
+    at: usize,
+) -> Option<()> {
+    let spanned = |name: &'a str| Spanned::new(at..at, Cow::Borrowed(name));
+    let Some((section, rest)) = key.split_once('.') else {
+        table.remove(key);
+        table.insert(spanned(key), value);
+        return Some(());
+    };
+    if !table.contains_key(section) {
+        let empty = Spanned::new(at..at, DeValue::Table(DeTable::new()));
+        table.insert(spanned(section), empty);
+    }
+    match table.get_mut(section)?.get_mut() {
+        DeValue::Table(inner) => put(inner, rest, value, at),
+        _ => None,
+    }
+}
+
+fn texts(variables: &DeValue<'_>) -> Vec<(String, String)> {
+    let DeValue::Table(table) = variables else {
+        return Vec::new();
+    };
+    let entries = table.iter().filter_map(|(name, value)| {
+        let text = value.get_ref().as_str()?;
+        Some((format!("${{{}}}", name.get_ref()), text.to_owned()))
+    });
+    entries.collect()
+}
+
+fn replace(value: &mut DeValue<'_>, variables: &[(String, String)]) {
+    match value {
+        DeValue::String(text) => {
+            for (name, by) in variables {
+                if text.contains(name.as_str()) {
+                    *text = Cow::Owned(text.replace(name.as_str(), by));
+                }
+            }
+        }
+        DeValue::Array(items) => items
+            .iter_mut()
+            .for_each(|item| replace(item.get_mut(), variables)),
+        DeValue::Table(table) => table
+            .iter_mut()
+            .for_each(|(_, value)| replace(value.get_mut(), variables)),
+        _ => {}
+    }
+}
+
+/// What the reading of the format said, with a suggestion for a key that does not exist.
+fn problem_of(said: &str) -> Problem {
+    let mut quoted = said.split('`').skip(1).step_by(2).map(str::to_owned);
+    if said.starts_with("missing field") {
+        return Problem::MissingKey(quoted.next().unwrap_or_default());
+    }
+    let Some(key) = quoted.next().filter(|_| said.starts_with("unknown field")) else {
+        return Problem::Value(said.to_owned());
+    };
+    let known: Vec<String> = quoted.collect();
+    let distance = |other: &String| strsim::damerau_levenshtein(other, &key.replace('_', "-"));
+    let nearest = known.iter().min_by_key(|other| distance(other));
+    let nearest = nearest
+        .filter(|other| distance(other) <= SLIP_MAX.min(key.len() / 2))
+        .cloned();
+    Problem::UnknownKey {
+        key,
+        nearest,
+        known,
+    }
+}
+
+/// The key, with all above it, in or behind whose place a byte is.
+fn path_at(table: &DeTable<'_>, at: usize) -> Option<String> {
+    let has = |span: Range<usize>| span.contains(&at);
+    table.iter().find_map(|(key, value)| {
+        let name = key.get_ref();
+        let inner = match value.get_ref() {
+            DeValue::Table(inner) => path_at(inner, at).map(|path| format!("{name}.{path}")),
+            DeValue::Array(items) => items.iter().enumerate().find_map(|(index, item)| match item
+                .get_ref()
+            {
+                DeValue::Table(inner) => {
+                    path_at(inner, at).map(|path| format!("{name}[{index}].{path}"))
+                }
+                _ => has(item.span()).then(|| format!("{name}[{index}]")),
+            }),
+            _ => None,
+        };
+        let here = || (has(key.span()) || has(value.span())).then(|| name.to_string());
+        inner.or_else(here)
+    })
+}
+
+/// The place of a key's value, or of the nearest table above it.
+fn span_of(table: &DeTable<'_>, key: &str) -> Range<usize> {
+    let (name, rest) = match key.split_once('.') {
+        Some((name, rest)) => (name, Some(rest)),
+        None => (key, None),
+    };
+    let (name, index) = match name.split_once('[') {
+        Some((name, index)) => (name, index.trim_end_matches(']').parse::<usize>().ok()),
+        None => (name, None),
+    };
+    let Some((found, value)) = table.get_key_value(name) else {
+        return 0..0;
+    };
+    let value = match (value.get_ref(), index) {
+        (DeValue::Array(items), Some(index)) => items.get(index).unwrap_or(value),
+        _ => value,
+    };
+    let own = match value.get_ref() {
+        DeValue::Table(_) if index.is_none() => found.span(),
+        _ => value.span(),
+    };
+    match (value.get_ref(), rest) {
+        (DeValue::Table(inner), Some(rest)) => match span_of(inner, rest) {
+            Range { start: 0, end: 0 } => own,
+            inner => inner,
+        },
+        _ => own,
+    }
+}

@@ -1,0 +1,220 @@
+//! What is wrong with a scenario, shown as a compiler does: the file, the line, its text, and what to do.
+
+use crate::config_error::ConfigError;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// A scenario that cannot be used.
+#[derive(Debug)]
+pub enum ScenarioError {
+    /// The file cannot be read.
+    Read {
+        /// As given.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file is larger than a scenario is.
+    Large {
+        /// As given.
+        path: PathBuf,
+        /// The most, in bytes.
+        bytes_max: u64,
+    },
+    /// `--set` does not have the form `KEY=VALUE`, or its key goes through something that is no table: as given.
+    Set(String),
+    /// Something in it is wrong.
+    Fault(Box<Fault>),
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { path, error } => write!(
+                f,
+                "{} cannot be read ({error}); check the path, or write a first scenario with `myriad swarm init`",
+                path.display()
+            ),
+            Self::Large { path, bytes_max } => write!(
+                f,
+                "{} has more than {bytes_max} bytes, which no scenario needs; check the path",
+                path.display()
+            ),
+            Self::Set(given) => write!(
+                f,
+                "--set {given}: write KEY=VALUE with a key of the scenario, such as terminals.count=200"
+            ),
+            Self::Fault(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+/// Something that is wrong at one place of a scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// The file, as given.
+    pub path: PathBuf,
+    /// Where in it; none for a value that `--set` gave.
+    pub place: Option<Place>,
+    /// The key, such as `terminals.count`; empty where it is not known.
+    pub key: String,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// A place in a text, with its line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// How many characters it has; at least 1.
+    pub width: usize,
+    /// The line's text.
+    pub text: String,
+}
+
+/// What can be wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Problem {
+    /// The file is no TOML.
+    Syntax(String),
+    /// A key that does not exist, and the known one that is nearest to it.
+    UnknownKey {
+        /// As written.
+        key: String,
+        /// One that exists.
+        nearest: Option<String>,
+        /// All that exist there.
+        known: Vec<String>,
+    },
+    /// A key that must be there.
+    MissingKey(String),
+    /// A value that the key cannot have.
+    Value(String),
+    /// `terminals` has no target.
+    NoTarget,
+    /// `publish` or `requests` has no URL.
+    NoEndpoint,
+    /// Both `token` and `tokens-file` are given.
+    BothTokens,
+    /// A file that the scenario names cannot be read.
+    File(PathBuf, String),
+    /// Such a file is larger than is read: the most, in bytes.
+    LargeFile(PathBuf, u64),
+    /// Such a file has no token.
+    NoToken(PathBuf),
+    /// What is asked for cannot be done together.
+    Config(ConfigError),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(said) => write!(f, "this is no TOML: {said}"),
+            Self::UnknownKey {
+                key,
+                nearest: Some(nearest),
+                ..
+            } => write!(f, "there is no key `{key}`; did you mean `{nearest}`?"),
+            Self::UnknownKey { key, known, .. } => write!(
+                f,
+                "there is no key `{key}`; choose among {}",
+                known.join(", ")
+            ),
+            Self::MissingKey(key) => write!(f, "the key `{key}` is missing; write it too"),
+            Self::Value(said) => f.write_str(said),
+            Self::NoTarget => f.write_str(
+                "no target is given; write targets = [\"ws://127.0.0.1:8000/raw?channel=news\"] in [terminals]",
+            ),
+            Self::NoEndpoint => f.write_str(
+                "no URL is given; write one such as http://127.0.0.1:8000/api/publish",
+            ),
+            Self::BothTokens => {
+                f.write_str("`token` and `tokens-file` exclude each other; leave one out")
+            }
+            Self::File(path, said) => write!(
+                f,
+                "{} cannot be read ({said}); its path counts from the scenario's folder",
+                path.display()
+            ),
+            Self::LargeFile(path, most) => write!(
+                f,
+                "{} has more than {most} bytes; give a shorter list, which clients take in turn",
+                path.display()
+            ),
+            Self::NoToken(path) => write!(
+                f,
+                "{} has no token; write one on each line",
+                path.display()
+            ),
+            Self::Config(error) => f.write_str(&super::keys::in_keys(&error.to_string())),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(
+                f,
+                "{}:{}:{}: ",
+                self.path.display(),
+                place.line,
+                place.column
+            )?,
+            None => write!(f, "--set {}: ", self.key)?,
+        }
+        if !self.key.is_empty() && self.place.is_some() {
+            write!(f, "{}: ", self.key)?;
+        }
+        self.problem.fmt(f)?;
+        let Some(place) = &self.place else {
+            return Ok(());
+        };
+        let number = place.line.to_string();
+        let margin = " ".repeat(number.len());
+        let indent = " ".repeat(place.column - 1);
+        write!(
+            f,
+            "\n {margin} |\n {number} | {}\n {margin} | {indent}{}",
+            place.text,
+            "^".repeat(place.width)
+        )
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl Place {
+    /// The place of some bytes of a text. What goes on in later lines is marked up to the end of the first.
+    pub(super) fn of(text: &str, bytes: Range<usize>) -> Self {
+        let floor = |at: usize| {
+            let at = at.min(text.len());
+            (0..=at)
+                .rev()
+                .find(|at| text.is_char_boundary(*at))
+                .unwrap_or(0)
+        };
+        let (start, end) = (floor(bytes.start), floor(bytes.end));
+        let line_start = text[..start].rfind('\n').map_or(0, |end| end + 1);
+        let line_end = text[start..]
+            .find('\n')
+            .map_or(text.len(), |end| start + end);
+        let width = text[start..end.clamp(start, line_end)]
+            .trim_end()
+            .chars()
+            .count();
+        Self {
+            line: text[..start].matches('\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
+            width: width.max(1),
+            text: text[line_start..line_end].trim_end().replace('\t', " "),
+        }
+    }
+}

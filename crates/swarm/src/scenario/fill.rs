@@ -1,0 +1,202 @@
+//! From a scenario to the same [`Config`] that the command line's options fill.
+
+use super::fault::Problem;
+use super::format::{
+    Arrival, Body, Close, DriverName, Generator, Messages, Payload, Protocol as Name, Publish,
+    Requests, Scenario, Terminals,
+};
+use crate::config::{self, ClientPublish, Config, Echo, PublishBody};
+use crate::engine::plan::PollPosition;
+use crate::engine::shared::Ending;
+use crate::engine::sources::SourceChoice;
+use crate::protocol::Protocol;
+use crate::stamp::Filler;
+use myriad_reactor::Driver;
+use std::path::Path;
+use std::time::Duration;
+
+/// Clients when no other number is given, as on the command line.
+const COUNT_DEFAULT: u64 = 1000;
+
+/// Time between pushes when no other is given, as on the command line.
+const EVERY_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Largest file of tokens: 64 bytes for each of four million clients.
+const TOKENS_BYTES_MAX: u64 = 256 << 20;
+
+/// What is wrong, and at which key.
+type Wrong = (&'static str, Problem);
+
+/// Fills a run from a scenario. Files that it names are looked for in `folder`.
+pub(super) fn config(scenario: Scenario, folder: &Path) -> Result<Config, Wrong> {
+    let Scenario {
+        terminals,
+        arrival,
+        hold,
+        generator,
+        ..
+    } = scenario;
+    let warmup = hold.warmup.map(|time| time.0);
+    let publish = match scenario.publish {
+        Some(publish) => Some(pushes(publish, warmup)?),
+        None => None,
+    };
+    let requests = match scenario.requests {
+        Some(requests) => Some(requests_of(requests, warmup)?),
+        None => None,
+    };
+    let mut config = clients(terminals, folder)?;
+    arrive(&mut config, arrival);
+    generate(&mut config, generator);
+    config.publish = publish;
+    config.requests = requests;
+    config.echo = scenario.echo.map(|echo| echo_of(&echo, warmup));
+    config.client_publish = scenario.client_publish.map(|one| published(&one, warmup));
+    config.duration = hold.duration.map(|time| time.0);
+    config.settle = hold.settle.map_or(config.settle, |time| time.0);
+    config.heartbeat = scenario.heartbeat.map(|heartbeat| heartbeat.every.0);
+    config.churn_per_s = scenario.churn.map(|churn| churn.rate.0);
+    config.thresholds = scenario.thresholds.into_iter().map(|one| one.0).collect();
+    Ok(config)
+}
+
+fn clients(terminals: Terminals, folder: &Path) -> Result<Config, Wrong> {
+    if terminals.targets.is_empty() {
+        return Err(("terminals.targets", Problem::NoTarget));
+    }
+    let tokens = tokens(&terminals, folder)?;
+    let targets = terminals.targets.into_iter().map(|url| url.0).collect();
+    let count = terminals.count.map_or(COUNT_DEFAULT, |count| count.0);
+    let mut config = Config::new(targets, count);
+    config.tokens = tokens;
+    config.protocol = terminals.protocol.map_or(config.protocol, protocol);
+    config.headers = terminals.headers.into_iter().collect();
+    config.channels = terminals.channels;
+    config.channel_count = terminals.channel_count.map(|count| count.0);
+    config.compression = terminals.compression;
+    config.request_body = terminals.request_body;
+    config.poll_position = PollPosition::parse(&terminals.poll_position);
+    config.expect_held = terminals.expect_held.map(|range| range.0);
+    config.recover_from = terminals.recover_from.map(|position| position.0);
+    config.ending = match terminals.close {
+        Some(Close::Orderly) => Ending::Orderly,
+        Some(Close::Reset) | None => Ending::Reset,
+    };
+    Ok(config)
+}
+
+fn protocol(name: Name) -> Protocol {
+    match name {
+        Name::Raw => Protocol::Raw,
+        Name::CentrifugeJson => Protocol::CentrifugeJson,
+        Name::CentrifugeProtobuf => Protocol::CentrifugeProtobuf,
+        Name::LongPoll => Protocol::LongPoll,
+        Name::Sse => Protocol::Sse,
+        Name::HttpStream => Protocol::HttpStream,
+    }
+}
+
+/// What clients show: one token for all, or those of a file.
+fn tokens(terminals: &Terminals, folder: &Path) -> Result<Vec<String>, Wrong> {
+    let Some(file) = &terminals.tokens_file else {
+        return Ok(terminals.token.iter().cloned().collect());
+    };
+    const KEY: &str = "terminals.tokens-file";
+    if terminals.token.is_some() {
+        return Err((KEY, Problem::BothTokens));
+    }
+    let path = folder.join(file);
+    let unreadable = |error: std::io::Error| (KEY, Problem::File(path.clone(), error.to_string()));
+    let bytes = std::fs::metadata(&path).map_err(unreadable)?.len();
+    if bytes > TOKENS_BYTES_MAX {
+        return Err((KEY, Problem::LargeFile(path, TOKENS_BYTES_MAX)));
+    }
+    let text = std::fs::read_to_string(&path).map_err(unreadable)?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let tokens: Vec<String> = lines.map(str::to_owned).collect();
+    if tokens.is_empty() {
+        return Err((KEY, Problem::NoToken(path)));
+    }
+    Ok(tokens)
+}
+
+fn arrive(config: &mut Config, arrival: Arrival) {
+    config.connect_rate_per_s = arrival.rate.map(|rate| rate.0);
+    if let Some(count) = arrival.connecting_max {
+        config.connecting_max = u32::try_from(count.0).unwrap_or(u32::MAX);
+    }
+    let time = |given: Option<super::quantity::Time>, default| given.map_or(default, |time| time.0);
+    config.connect_timeout = time(arrival.connect_timeout, config.connect_timeout);
+    config.handshake_timeout = time(arrival.handshake_timeout, config.handshake_timeout);
+    config.retries = arrival.retries.unwrap_or(config.retries);
+}
+
+fn generate(config: &mut Config, generator: Generator) {
+    config.threads = generator.threads;
+    config.driver = match generator.driver {
+        None | Some(DriverName::Auto) => None,
+        Some(DriverName::IoUring) => Some(Driver::IoUring),
+        Some(DriverName::Epoll) => Some(Driver::Epoll),
+    };
+    if let Some(ranges) = generator.source_ip {
+        config.sources = SourceChoice::Ranges(ranges.0);
+    }
+}
+
+fn pushes(given: Publish, warmup: Option<Duration>) -> Result<config::Publish, Wrong> {
+    let mut endpoints = given.urls.into_iter().map(|url| url.0);
+    let first = endpoints
+        .next()
+        .ok_or(("publish.urls", Problem::NoEndpoint))?;
+    let every = given.every.map_or(EVERY_DEFAULT, |time| time.0);
+    let mut publish = config::Publish::new(first, every);
+    publish.endpoints.extend(endpoints);
+    publish.is_spread = given.spread;
+    publish.pushes = given.pushes;
+    publish.channels = given.channels;
+    publish.api_key = given.api_key;
+    publish.content_type = given.content_type.unwrap_or(publish.content_type);
+    publish.body = match given.body {
+        None | Some(Body::Api) => PublishBody::Api,
+        Some(Body::Plain) => PublishBody::Plain,
+        Some(Body::Stream) => PublishBody::Stream,
+    };
+    publish.filler = match given.payload {
+        None | Some(Payload::Dots) => Filler::Dots,
+        Some(Payload::Json) => Filler::Json,
+    };
+    publish.warmup = warmup.unwrap_or(publish.warmup);
+    if let Some(size) = given.payload_size {
+        publish.payload_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
+    }
+    Ok(publish)
+}
+
+fn echo_of(given: &Messages, warmup: Option<Duration>) -> Echo {
+    let mut echo = Echo::new(given.rate.0);
+    echo.warmup = warmup.unwrap_or(echo.warmup);
+    if let Some(size) = &given.size {
+        echo.payload_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
+    }
+    echo
+}
+
+fn published(given: &Messages, warmup: Option<Duration>) -> ClientPublish {
+    let mut publish = ClientPublish::new(given.rate.0);
+    publish.warmup = warmup.unwrap_or(publish.warmup);
+    if let Some(size) = &given.size {
+        publish.payload_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
+    }
+    publish
+}
+
+fn requests_of(given: Requests, warmup: Option<Duration>) -> Result<config::Requests, Wrong> {
+    if given.urls.is_empty() {
+        return Err(("requests.urls", Problem::NoEndpoint));
+    }
+    let urls = given.urls.into_iter().map(|url| url.0).collect();
+    let mut requests = config::Requests::new(urls, given.rate.0);
+    requests.connections = given.connections.unwrap_or(requests.connections);
+    requests.warmup = warmup.unwrap_or(requests.warmup);
+    Ok(requests)
+}

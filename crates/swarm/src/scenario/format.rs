@@ -1,0 +1,236 @@
+//! The sections and keys of a scenario file, and with them its JSON schema.
+//!
+//! The doc comments of fields are the schema's descriptions. A key that is left out has the default of the command line's
+//! option, which `docs/scenarios.md` lists.
+
+use super::quantity::{
+    Condition, Count, EndpointUrl, Position, Rate, ShareRate, Size, Sources, TargetUrl, Time,
+    TimeRange,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A scenario for `myriad swarm`: who connects, what they say, and what has to come of it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[schemars(title = "A scenario of myriad swarm")]
+pub(super) struct Scenario {
+    /// The JSON schema that an editor checks the file against.
+    #[serde(rename = "$schema")]
+    pub schema: Option<String>,
+    /// One line for people: what the scenario shows.
+    pub description: Option<String>,
+    /// Texts that take the place of `${NAME}` in all texts of the file. `--set variables.NAME=VALUE` changes one.
+    pub variables: BTreeMap<String, String>,
+    /// The clients.
+    pub terminals: Terminals,
+    /// How they arrive.
+    pub arrival: Arrival,
+    /// How long the crowd stays.
+    pub hold: Hold,
+    /// Pings of the clients.
+    pub heartbeat: Option<Heartbeat>,
+    /// Clients that leave and are replaced.
+    pub churn: Option<Churn>,
+    /// Pushes through an HTTP API.
+    pub publish: Option<Publish>,
+    /// Messages that the server sends back to the client that sent them.
+    pub echo: Option<Messages>,
+    /// Publications of clients with a session, over their own connections.
+    pub client_publish: Option<Messages>,
+    /// HTTP requests beside the crowd, which are answered with what they carry.
+    pub requests: Option<Requests>,
+    /// Conditions that decide the outcome, such as `reach>=100%`.
+    pub thresholds: Vec<Condition>,
+    /// How this machine makes the crowd.
+    pub generator: Generator,
+}
+
+/// The clients.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct Terminals {
+    /// How many.
+    pub count: Option<Count>,
+    /// What they speak.
+    pub protocol: Option<Protocol>,
+    /// Where they connect to, in turn.
+    pub targets: Vec<TargetUrl>,
+    /// Headers of their requests.
+    pub headers: BTreeMap<String, String>,
+    /// The token that all of them send with `connect`.
+    pub token: Option<String>,
+    /// A file with a token on each line, which they take in turn.
+    pub tokens_file: Option<String>,
+    /// Channels that every one subscribes to.
+    pub channels: Vec<String>,
+    /// Deals them out to so many channels, NAME-1, NAME-2 and so on.
+    pub channel_count: Option<Count>,
+    /// Offer to take compressed messages.
+    pub compression: bool,
+    /// Body of their requests over HTTP, which are POST then.
+    pub request_body: Option<String>,
+    /// From where a poll goes on: `HEADER=PARAMETER` each, or `none`.
+    pub poll_position: Vec<String>,
+    /// How long a poll without a delivery is to be held.
+    pub expect_held: Option<TimeRange>,
+    /// The position from which every subscription begins, as after a reconnect.
+    pub recover_from: Option<Position>,
+    /// How they leave.
+    pub close: Option<Close>,
+}
+
+/// What clients speak.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Protocol {
+    Raw,
+    CentrifugeJson,
+    CentrifugeProtobuf,
+    LongPoll,
+    Sse,
+    HttpStream,
+}
+
+/// How clients leave.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Close {
+    Reset,
+    Orderly,
+}
+
+/// How the clients arrive.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct Arrival {
+    /// Connections to begin each second. Without it, as fast as `connecting-max` allows.
+    pub rate: Option<Rate>,
+    /// Connections being established at once.
+    pub connecting_max: Option<Count>,
+    /// Time a connection may take.
+    pub connect_timeout: Option<Time>,
+    /// Time the upgrade, or the head of a stream, may take.
+    pub handshake_timeout: Option<Time>,
+    /// Attempts after a failed one.
+    pub retries: Option<u8>,
+}
+
+/// How long the crowd stays.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct Hold {
+    /// From the end of connecting, with `warmup` in it. Without it, until the pushes are over, or 60s.
+    pub duration: Option<Time>,
+    /// Time between the end of connecting and the first push, echo, request or publication.
+    pub warmup: Option<Time>,
+    /// How long a push waits for its next arrival, and a message for its answer.
+    pub settle: Option<Time>,
+}
+
+/// Pings of the clients.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Heartbeat {
+    /// Each client pings once in this time.
+    pub every: Time,
+}
+
+/// Clients that leave and are replaced.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Churn {
+    /// Share of the crowd that leaves in a time.
+    pub rate: ShareRate,
+}
+
+/// Pushes through an HTTP API.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Publish {
+    /// Where to: each push goes to all of them at once.
+    pub urls: Vec<EndpointUrl>,
+    /// Time between pushes.
+    pub every: Option<Time>,
+    /// Spread the channels of a push evenly over `every`.
+    #[serde(default)]
+    pub spread: bool,
+    /// How many. Without it, until the duration is over.
+    pub pushes: Option<u32>,
+    /// Bytes of a push, its stamp included.
+    pub payload_size: Option<Size>,
+    /// What a push contains beside its stamp.
+    pub payload: Option<Payload>,
+    /// The form of the request.
+    pub body: Option<Body>,
+    /// Content type of what is appended to a stream.
+    pub content_type: Option<String>,
+    /// Channels to publish to. Without them, those of the targets.
+    #[serde(default)]
+    pub channels: Vec<String>,
+    /// Key of the API.
+    pub api_key: Option<String>,
+}
+
+/// What a push contains beside its stamp.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Payload {
+    Dots,
+    Json,
+}
+
+/// The form of a publish request.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Body {
+    Api,
+    Plain,
+    Stream,
+}
+
+/// Messages that clients send by a schedule.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Messages {
+    /// Messages a second over the whole crowd.
+    pub rate: Rate,
+    /// Bytes of a message, its stamp included.
+    pub size: Option<Size>,
+}
+
+/// HTTP requests beside the crowd.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Requests {
+    /// Where to, in turn.
+    pub urls: Vec<EndpointUrl>,
+    /// Requests a second.
+    pub rate: Rate,
+    /// Requests under way at once, each on a kept connection.
+    pub connections: Option<u32>,
+}
+
+/// How this machine makes the crowd.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct Generator {
+    /// Threads. Without it, one per core, and more where descriptor tables are small.
+    pub threads: Option<u32>,
+    /// How to drive sockets.
+    pub driver: Option<DriverName>,
+    /// Source addresses: ranges, CIDR blocks or single addresses, separated by commas.
+    pub source_ip: Option<Sources>,
+}
+
+/// How to drive sockets.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+pub(super) enum DriverName {
+    #[serde(rename = "auto")]
+    Auto,
+    #[serde(rename = "io_uring")]
+    IoUring,
+    #[serde(rename = "epoll")]
+    Epoll,
+}

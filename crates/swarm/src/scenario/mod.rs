@@ -1,0 +1,93 @@
+//! Scenario files: a run as a TOML file, which fills the same [`Config`] as the options of the command line.
+//!
+//! * `format`: the sections and keys, and their JSON schema;
+//! * `quantity`: values that are written as options are;
+//! * `document`: the text with the place of each key, what `--set` changes, and variables;
+//! * `fill`: from the format to a [`Config`];
+//! * `fault`: what is wrong, with its line; `keys` has the keys by the options that the checks of a run speak of.
+
+mod document;
+mod fault;
+mod fill;
+mod format;
+mod keys;
+mod quantity;
+
+pub use fault::{Fault, Place, Problem, ScenarioError};
+pub use quantity::{position, time_range};
+
+use crate::config::Config;
+use crate::config_error::ConfigError;
+use document::Document;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Largest scenario file, in bytes.
+const SCENARIO_BYTES_MAX: u64 = 4 << 20;
+
+/// A commented scenario that runs as it is against `myriad serve --dev`.
+pub const STARTER: &str = include_str!("starter.toml");
+
+/// A scenario that can be read. Whether it can be run says [`crate::run`].
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    document: Document,
+    /// The run that it describes.
+    pub config: Config,
+}
+
+impl Scenario {
+    /// Reads a file. Each of `sets` is `KEY=VALUE`, and takes the place of what the file says.
+    ///
+    /// # Errors
+    /// The file cannot be read, or something in it is wrong.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, ScenarioError> {
+        let unreadable = |error| ScenarioError::Read {
+            path: path.to_owned(),
+            error,
+        };
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let mut text = String::new();
+        file.take(SCENARIO_BYTES_MAX + 1)
+            .read_to_string(&mut text)
+            .map_err(unreadable)?;
+        if text.len() as u64 > SCENARIO_BYTES_MAX {
+            return Err(ScenarioError::Large {
+                path: path.to_owned(),
+                bytes_max: SCENARIO_BYTES_MAX,
+            });
+        }
+        Self::parse(path, &text, sets)
+    }
+
+    /// The same with the text of the file.
+    ///
+    /// # Errors
+    /// Something in it is wrong.
+    pub fn parse(path: &Path, text: &str, sets: &[String]) -> Result<Self, ScenarioError> {
+        let document = Document::parse(path, text, sets)?;
+        let scenario = document.scenario()?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let config = fill::config(scenario, folder)
+            .map_err(|(key, problem)| document.fault(key, problem))?;
+        Ok(Self { document, config })
+    }
+
+    /// What is wrong with the scenario where its run cannot be begun.
+    #[must_use]
+    pub fn explain(&self, error: ConfigError) -> ScenarioError {
+        let message = error.to_string();
+        let key = keys::first_key(&message).unwrap_or("terminals");
+        self.document.fault(key, Problem::Config(error))
+    }
+}
+
+/// The JSON schema of scenarios.
+#[must_use]
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(format::Scenario);
+    serde_json::to_string_pretty(&schema).expect("a schema is JSON")
+}
+
+#[cfg(test)]
+mod tests;

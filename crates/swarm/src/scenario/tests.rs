@@ -1,0 +1,265 @@
+//! Each mistake has its place and says what to do.
+
+use super::{STARTER, Scenario, ScenarioError, schema};
+use crate::config_error::ConfigError;
+use crate::protocol::Protocol;
+use std::path::Path;
+use std::time::Duration;
+
+const FILE: &str = "my.toml";
+
+fn parse(text: &str, sets: &[&str]) -> Result<Scenario, ScenarioError> {
+    let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+    Scenario::parse(Path::new(FILE), text, &sets)
+}
+
+fn said(text: &str, sets: &[&str]) -> String {
+    match parse(text, sets) {
+        Err(error) => error.to_string(),
+        Ok(scenario) => {
+            let error = scenario.config.prepare().expect_err("there is a mistake");
+            scenario.explain(error).to_string()
+        }
+    }
+}
+
+/// A scenario with more lines in `[terminals]` and behind it.
+fn with(terminals: &str, rest: &str) -> String {
+    format!("[terminals]\ntargets = [\"ws://127.0.0.1:1/?channel=a\"]\n{terminals}\n{rest}\n")
+}
+
+#[test]
+fn a_value_that_cannot_be_read_is_marked_in_its_line() {
+    assert_eq!(
+        said(&with("count = \"12q\"", ""), &[]),
+        "my.toml:3:9: terminals.count: `12q`: unknown unit at column 3; write a count such as 250, 50k or 1m\n   \
+         |\n 3 | count = \"12q\"\n   |         ^^^^^"
+    );
+    assert_eq!(
+        said(&with("", "[heartbeat]\nevery = true"), &[]),
+        "my.toml:5:9: heartbeat.every: invalid type: boolean `true`, expected a duration such as 250ms, 10s, 5m or 1h30m\n   \
+         |\n 5 | every = true\n   |         ^^^^"
+    );
+    assert_eq!(
+        said(
+            "[terminals]\ntargets = [\"ws://127.0.0.1:1/\", \"ftp://x\"]\n",
+            &[]
+        ),
+        "my.toml:2:33: terminals.targets[1]: `ftp://x`: this does not begin with ws://; write it as ws://HOST:PORT/PATH\n   \
+         |\n 2 | targets = [\"ws://127.0.0.1:1/\", \"ftp://x\"]\n   |                                 ^^^^^^^^^"
+    );
+}
+
+#[test]
+fn a_key_that_does_not_exist_has_a_suggestion() {
+    assert_eq!(
+        said(&with("conut = 1", ""), &[]),
+        "my.toml:3:1: terminals.conut: there is no key `conut`; did you mean `count`?\n   \
+         |\n 3 | conut = 1\n   | ^^^^^"
+    );
+    let far = said(&with("", "[weather]\nis = 1"), &[]);
+    assert!(
+        far.starts_with("my.toml:4:2: weather: there is no key `weather`; choose among "),
+        "{far}"
+    );
+    assert!(
+        far.ends_with("\n   |\n 4 | [weather]\n   |  ^^^^^^^"),
+        "{far}"
+    );
+}
+
+#[test]
+fn a_key_that_is_missing_is_named_at_its_section() {
+    let missing = said(&with("", "[publish]\npushes = 1"), &[]);
+    assert!(
+        missing.starts_with("my.toml:4:")
+            && missing.contains("the key `urls` is missing; write it too"),
+        "{missing}"
+    );
+    assert_eq!(
+        said("\n[terminals]\ncount = 5\n", &[]),
+        "my.toml:2:2: terminals.targets: no target is given; write targets = [\"ws://127.0.0.1:8000/raw?channel=news\"] in [terminals]\n   \
+         |\n 2 | [terminals]\n   |  ^^^^^^^^^"
+    );
+    let none = said(&with("", "[requests]\nurls = []\nrate = 5"), &[]);
+    assert!(
+        none.starts_with("my.toml:5:8: requests.urls: no URL is given"),
+        "{none}"
+    );
+}
+
+#[test]
+fn what_is_no_toml_has_its_line() {
+    let broken = said("[terminals]\ncount = = 5\n", &[]);
+    assert!(
+        broken.starts_with("my.toml:2:") && broken.contains("this is no TOML: "),
+        "{broken}"
+    );
+    assert!(broken.contains("\n 2 | count = = 5\n   | "), "{broken}");
+    let twice = said("[terminals]\ncount = 5\ncount = 6\n", &[]);
+    assert!(
+        twice.starts_with("my.toml:3:1: this is no TOML: duplicate key"),
+        "{twice}"
+    );
+}
+
+#[test]
+fn what_does_not_go_together_is_told_in_the_words_of_the_file() {
+    assert_eq!(
+        said(
+            &with("protocol = \"centrifuge-json\"", "[echo]\nrate = \"1k/s\""),
+            &[]
+        ),
+        "my.toml:5:8: echo.rate: echo.rate needs terminals.protocol raw, because the server is to send each message back as it is\n   \
+         |\n 5 | rate = \"1k/s\"\n   |        ^^^^^^"
+    );
+    let unmeasured = said(
+        &format!("thresholds = [\"echo:p99<1s\"]\n{}", with("", "")),
+        &[],
+    );
+    assert!(
+        unmeasured.starts_with("my.toml:1:14: thresholds: "),
+        "{unmeasured}"
+    );
+    let tokens = said(&with("token = \"a\"\ntokens-file = \"b\"", ""), &[]);
+    assert!(
+        tokens.starts_with(
+            "my.toml:4:15: terminals.tokens-file: `token` and `tokens-file` exclude each other"
+        ),
+        "{tokens}"
+    );
+    let file = said(&with("tokens-file = \"no/such\"", ""), &[]);
+    assert!(
+        file.contains("my.toml:3:15: terminals.tokens-file: no/such cannot be read"),
+        "{file}"
+    );
+}
+
+#[test]
+fn what_set_gives_takes_the_place_of_the_file() {
+    let scenario = parse(STARTER, &["terminals.count=7", "churn.rate=1%/m"]).expect("a scenario");
+    assert_eq!(scenario.config.connections, 7);
+    assert!(scenario.config.churn_per_s.is_some());
+    assert_eq!(
+        said(STARTER, &["terminals.count=many"]),
+        "--set terminals.count: `many`: a number is missing at column 1; write a count such as 250, 50k or 1m"
+    );
+    assert_eq!(
+        said(STARTER, &["terminals.conut=5"]),
+        "--set terminals.conut: there is no key `conut`; did you mean `count`?"
+    );
+    for given in ["terminals.count", "description.x=5", ".=5"] {
+        let refused = said(STARTER, &[given]);
+        assert!(
+            refused.starts_with(&format!("--set {given}: write KEY=VALUE")),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn variables_stand_for_texts() {
+    let scenario = parse(STARTER, &["variables.server=127.0.0.1:77"]).expect("a scenario");
+    assert_eq!(
+        scenario.config.targets[0].url,
+        "ws://127.0.0.1:77/raw?channel=news"
+    );
+    let publish = scenario.config.publish.expect("pushes");
+    assert_eq!(publish.endpoints[0].url, "http://127.0.0.1:77/api/publish");
+}
+
+#[test]
+fn a_file_fills_what_the_options_fill() {
+    let text = r#"
+        [terminals]
+        count = 20_000
+        protocol = "long-poll"
+        targets = ["http://127.0.0.1:1/{channel}"]
+        channels = ["room"]
+        channel-count = "1k"
+        headers = { X-A = "b" }
+        poll-position = ["none"]
+        expect-held = "30s..90s"
+        close = "orderly"
+        [arrival]
+        rate = 500
+        retries = 0
+        connect-timeout = "3s"
+        [hold]
+        duration = "5m"
+        settle = "2s"
+        [churn]
+        rate = "100%/s"
+        [generator]
+        threads = 3
+    "#;
+    let config = parse(text, &[]).expect("a scenario").config;
+    assert_eq!(
+        (config.connections, config.protocol),
+        (20_000, Protocol::LongPoll)
+    );
+    assert_eq!(
+        (config.channel_count, config.retries, config.threads),
+        (Some(1000), 0, Some(3))
+    );
+    assert_eq!(config.headers, [("X-A".to_owned(), "b".to_owned())]);
+    let held = (Duration::from_secs(30), Duration::from_secs(90));
+    assert_eq!(config.expect_held, Some(held));
+    assert_eq!(
+        (config.connect_rate_per_s, config.churn_per_s),
+        (Some(500.0), Some(1.0))
+    );
+    assert_eq!(
+        (config.duration, config.settle),
+        (Some(Duration::from_mins(5)), Duration::from_secs(2))
+    );
+    config.check().expect("it can be run");
+}
+
+#[test]
+fn the_first_scenario_and_the_ready_ones_fit_the_schema_and_can_be_run() {
+    let schema: serde_json::Value = serde_json::from_str(&schema()).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut texts = vec![(FILE.to_owned(), STARTER.to_owned())];
+    for entry in std::fs::read_dir(folder).expect("the ready scenarios") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a text");
+        texts.push((path.display().to_string(), text));
+    }
+    assert!(texts.len() > 4);
+    for (path, text) in texts {
+        let value: toml::Value = toml::from_str(&text).expect("TOML");
+        let value = serde_json::to_value(value).expect("JSON");
+        let errors: Vec<String> = validator
+            .iter_errors(&value)
+            .map(|e| e.to_string())
+            .collect();
+        assert!(errors.is_empty(), "{path}: {errors:?}");
+        let scenario = Scenario::parse(Path::new(&path), &text, &[]).expect("a scenario");
+        scenario
+            .config
+            .check()
+            .unwrap_or_else(|error: ConfigError| panic!("{path}: {error}"));
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_the_reading_refuses() {
+    let schema: serde_json::Value = serde_json::from_str(&schema()).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    for text in [
+        with("conut = 1", ""),
+        with("count = true", ""),
+        with("protocol = \"rwa\"", ""),
+        with("", "[publish]\npushes = 1"),
+        with("", "[weather]"),
+    ] {
+        assert!(parse(&text, &[]).is_err(), "{text}");
+        let value: toml::Value = toml::from_str(&text).expect("TOML");
+        assert!(
+            !validator.is_valid(&serde_json::to_value(value).expect("JSON")),
+            "{text}"
+        );
+    }
+}
