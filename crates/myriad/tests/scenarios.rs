@@ -107,7 +107,6 @@ fn broadcast() {
     let changes = ["variables.connections=200", "publish.every=200ms"];
     let report = report(&server, &ready("broadcast.toml"), &changes);
     assert_eq!(report["setup"]["connected"], 200);
-    assert_eq!(report["fanout"][0]["reach"], 1.0);
 }
 
 #[test]
