@@ -208,7 +208,7 @@ def test_a_question_about_a_stream_has_no_body_and_does_not_wait(serve):
     server.publish("room", 1)
     for query in ["", "?offset=-1", "?offset=now&live=long-poll", "?offset=-1&live=sse"]:
         with server.socket() as plain:
-            plain.sendall(f"HEAD /v1/stream/room{query} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+            plain.sendall(f"HEAD /v1/stream/room{query} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n".encode())
             head = receive_head(plain).decode().lower()
             assert head.startswith("http/1.1 200 ") and "\r\nstream-next-offset: " in head, query
             assert plain.recv(1) == b"", query
