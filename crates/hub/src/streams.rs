@@ -318,6 +318,8 @@ struct Made {
 pub(crate) struct StreamSide {
     pub(crate) media_type: Arc<MediaType>,
     pub(crate) is_closed: bool,
+    /// The stream has gone: its home has to be asked whether there is another one. Readers who wait for that one may be here already.
+    pub(crate) has_gone: bool,
     /// The highest cursor that a reader has shown which may share its answers.
     shown_cursor: u64,
     /// The highest cursor that was given.
@@ -335,6 +337,7 @@ impl StreamSide {
         Self {
             media_type,
             is_closed,
+            has_gone: false,
             shown_cursor: 0,
             given_cursor: 0,
             made: VecDeque::new(),

@@ -376,6 +376,8 @@ impl<R: Reactor> Shard<R> {
                 .hub
                 .open_events(key.index, reading.variant, bearer, now);
             bytes = StreamPart::events_head(part.media_type, reading.variant, retry_ms);
+            // What the client sent behind its request is of no use: nobody would answer it.
+            drop(self.inputs.take(&mut self.hub, key.index));
             self.note_connected(key, now);
             self.note_event(Some(key), now, |shard| shard.upgraded(key));
             self.metrics().event_streams_opened.add(1);

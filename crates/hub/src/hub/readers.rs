@@ -123,7 +123,7 @@ impl Hub {
         let Membership::Joined { epoch } = record.membership else {
             return None;
         };
-        let side = record.stream.as_ref()?;
+        let side = record.stream.as_ref().filter(|side| !side.has_gone)?;
         Some(KnownStream {
             position: Position {
                 epoch,
@@ -143,7 +143,10 @@ impl Hub {
     ) {
         let channel = self.subscriptions[subscription.0].channel;
         match &mut self.channels[channel].stream {
-            Some(side) if *side.media_type == *media_type => side.is_closed = is_closed,
+            Some(side) if *side.media_type == *media_type => {
+                side.is_closed = is_closed;
+                side.has_gone = false;
+            }
             side => {
                 *side = Some(Box::new(StreamSide::new(
                     Arc::new(media_type.clone()),
@@ -520,7 +523,10 @@ impl Hub {
                 Delivery::StreamEnd(end) if end.kind == StreamEndKind::Closed => {
                     side.is_closed = true
                 }
-                Delivery::StreamEnd(_) => record.stream = None,
+                Delivery::StreamEnd(_) => {
+                    side.is_closed = false;
+                    side.has_gone = true;
+                }
                 _ => {}
             }
         }

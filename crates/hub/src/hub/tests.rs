@@ -4,10 +4,12 @@ use super::Hub;
 use crate::{
     Batch, ChannelOptions, Chunk, ClientIds, ClientInfo, CloseReason, Content, Delivery, Due,
     Epoch, Lease, Namespaces, Now, Overflown, Payload, Phase, Pool, Position, PresenceChange,
-    PresenceEvent, Publication, SlowConsumer, Subscribed, SubscriptionFlags, Target, Ticket,
-    Timing, Transport,
+    PresenceEvent, Publication, Reader, SlowConsumer, StreamEnd, StreamEndKind, Subscribed,
+    SubscriptionFlags, Target, Ticket, Timing, Transport, Variant,
 };
 use myriad_wheel::Tick;
+use myriad_wire::reads::Persistence;
+use myriad_wire::streams::MediaType;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -121,6 +123,53 @@ fn a_member_that_leaves_in_the_middle_is_skipped_and_nobody_else_is() {
     let mut expected = vec![members[1], members[2], members[4], members[5], late];
     expected.sort_unstable();
     assert_eq!(next, expected);
+}
+
+/// The hub forgot the stream when its end had reached everybody, and the time-out of a poll that had come meanwhile, for the next
+/// stream of that name, ended the shard.
+#[test]
+fn a_poll_that_is_held_while_the_end_of_an_earlier_stream_is_told_is_answered() {
+    let mut hub = hub(timing(0, 1, 0));
+    let ask = |hub: &mut Hub| {
+        let index = hub.open(0, Now(0)).index;
+        if let Subscribed::Ask { name, serial } = hub.subscribe(index, "x") {
+            hub.handle_joined(&name, serial, at(0), &mut Vec::new());
+        }
+        let subscription = hub
+            .find_subscription(index, "x")
+            .expect("it has subscribed");
+        hub.set_waiting(subscription);
+        (index, subscription)
+    };
+    let hold = |hub: &mut Hub, (index, subscription)| {
+        hub.note_stream(subscription, &MediaType::json(), false);
+        let reader = Reader {
+            subscription,
+            last: 0,
+            cursor: None,
+            variant: Variant::new(Persistence::KeepAlive, true),
+            expires_at: Tick(u32::MAX),
+        };
+        hub.park(index, reader, Now(0));
+    };
+    let [late, early] = [(); 2].map(|()| ask(&mut hub));
+    hold(&mut hub, early);
+    let end = StreamEnd {
+        channel: "x".into(),
+        kind: StreamEndKind::Deleted,
+        tail: at(0),
+    };
+    assert!(hub.deliver(Delivery::StreamEnd(Arc::new(end))));
+    assert_eq!(deliver_slice(&mut hub, 1), (vec![], false));
+    // What its home knows by now is another stream.
+    hold(&mut hub, late);
+    assert_eq!(deliver_slice(&mut hub, 10), (vec![], true));
+    let told: Vec<u32> = hub.take_ended().iter().map(|(index, _)| *index).collect();
+    assert_eq!(told, [early.0]);
+    assert!(hub.known_stream("x").is_none(), "its home has to be asked");
+    let answer = hub.idle_answer(late.0, false, false, Now(0));
+    assert!(answer.starts_with(b"HTTP/1.1 204 "));
+    hub.check();
 }
 
 /// A client with deltas that had recovered got a publication without an offset from before what it recovered. The next delta had

@@ -12,6 +12,7 @@ on_both_drivers!(
     a_held_request_ends_at_its_time,
     pipelined_requests_are_answered_in_their_order,
     a_stream_of_events_is_live_after_what_it_missed,
+    what_comes_behind_a_request_for_events_is_not_kept,
     what_cannot_be_read_is_refused,
     another_transport_may_follow_a_stream,
     a_drain_answers_held_requests,
@@ -302,6 +303,22 @@ fn a_stream_of_events_is_live_after_what_it_missed(driver: Driver) {
     let event = again.read_until("\n\n\r\n");
     assert!(event.contains("data:[2,3,4,5,6,7,8,9]\n"), "{event}");
     node.settle(|node| node.sum(|metrics| metrics.event_streams.value()) == 2);
+}
+
+fn what_comes_behind_a_request_for_events_is_not_kept(driver: Driver) {
+    let node = node(driver);
+    publish(&node, "1");
+    let mut client = Client::open(&node);
+    let behind = "GET /v1/stream/s HTTP/1.1\r\nHost: a\r\n\r\n".repeat(50);
+    let request = "GET /v1/stream/s?offset=-1&live=sse HTTP/1.1\r\nHost: a\r\n\r\n";
+    client
+        .stream
+        .write_all((request.to_owned() + &behind).as_bytes())
+        .expect("a socket");
+    client.read_until("\n\n\r\n");
+    node.settle(|node| node.sum(|metrics| metrics.buffered_bytes.value()) == 0);
+    publish(&node, "2");
+    assert!(client.read_until("\n\n\r\n").contains("data:[2]\n"));
 }
 
 fn what_cannot_be_read_is_refused(driver: Driver) {
