@@ -205,6 +205,8 @@ on_both_drivers! {
             until("it is held", || metric(address, "myriad_parked_polls") == 1);
             let written = status(address, "POST", "s", &format!("{JSON}{all}"), "7");
             assert_eq!((written, reader.answer().body.as_str()), (204, "[7]"));
+            // Figures follow answers. The next reader is not to be taken for held because this one was.
+            until("it is not held", || metric(address, "myriad_parked_polls") == 0);
         }
         let forged = user.replacen("eyJzdWIiOiI0MiJ9", "eyJzdWIiOiI0MyJ9", 1);
         for (who, status) in [(some, 403), (&forged, 401), ("X-API-Key: none\r\n", 401), ("", 401)] {
