@@ -38,6 +38,8 @@ class Nginx:
     name = "nginx"
     file = "nginx.conf"
     timeouts = ("proxy_read_timeout 90s;", "proxy_send_timeout 90s;")
+    # Clients that there is room for, in the tests.
+    clients = 700
     # Only its `stream` module speaks it to a server.
     sends_proxy_protocol = False
     # Lines that make it give up after a second on a request that does not come to its end.
@@ -47,7 +49,7 @@ class Nginx:
 
     @staticmethod
     def tls(directory):
-        """Lines of docs/serve.md, with the port left open."""
+        """Lines of docs/proxies.md, with the port left open."""
         return f"listen 443 ssl; ssl_certificate {directory}/cert.pem; ssl_certificate_key {directory}/key.pem;"
 
     @staticmethod
@@ -56,13 +58,15 @@ class Nginx:
         config = replace(config, "user www-data;", "user root;" if os.geteuid() == 0 else "")
         config = replace(config, "pid /run/nginx.pid;", f"pid {directory}/nginx.pid;")
         config = replace(config, "error_log /var/log/nginx/error.log warn;", "error_log stderr warn;")
-        config = replace(config, "worker_rlimit_nofile 210000;", "worker_rlimit_nofile 2000;")
-        config = replace(config, "worker_connections 200000;", "worker_connections 1500;")
+        # One worker may get all of them.
+        sockets = 2 * Nginx.clients + 100
+        config = replace(config, "worker_rlimit_nofile 210000;", f"worker_rlimit_nofile {sockets + 500};")
+        config = replace(config, "worker_connections 200000;", f"worker_connections {sockets};")
         listen = Nginx.tls(directory) if tls else "listen 80;"
         config = replace(config, "listen 80;", re.sub(r"\b(80|443)\b", f"127.0.0.1:{port}", listen, count=1))
         server = "server 127.0.0.1:8000 max_fails=1 fail_timeout=5s;"
         servers = [server.replace("127.0.0.1:8000", backend) for backend in backends]
-        config = replace(config, server, "\n".join(servers), count=2)
+        config = replace(config, server, "\n".join(servers))
         kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         paths = "".join(f"\n{kind}_temp_path {directory}/{kind};" for kind in kinds)
         return replace(config, "http {", "http {" + paths)
@@ -77,35 +81,33 @@ class HAProxy:
 
     name = "haproxy"
     file = "haproxy.cfg"
-    timeouts = ("timeout tunnel 90s",)
+    timeouts = ("timeout client 90s", "timeout server 90s", "timeout tunnel 90s")
     sends_proxy_protocol = True
     impatient = [
         ("timeout http-request 10s", "timeout http-request 1s"),
         ("timeout http-keep-alive 30s", "timeout http-keep-alive 1s"),
-        ("timeout client 60s", "timeout client 1s"),
-        ("timeout server 60s", "timeout server 5s"),
+        ("timeout client 90s", "timeout client 1s"),
+        ("timeout server 90s", "timeout server 5s"),
     ]
+    clients = 700
 
     @staticmethod
     def tls(directory):
-        """A line of docs/serve.md, with the port left open."""
+        """A line of docs/proxies.md, with the port left open."""
         return f"bind :443 ssl crt {directory}/both.pem"
 
     @staticmethod
     def fit(config, port, backends, directory, tls, proxy_protocol):
-        config = config.replace("maxconn 200000", "maxconn 1000")
+        config = config.replace("maxconn 200000", f"maxconn {HAProxy.clients + 300}")
         bind = HAProxy.tls(directory) if tls else "bind :80"
         config = replace(config, "bind :80", re.sub(r":(80|443)\b", f"127.0.0.1:{port}", bind, count=1))
-        checked = "server myriad-1 127.0.0.1:8000 check inter 2s fall 1 rise 1 maxconn 100000"
-        tracked = "server myriad-1 127.0.0.1:8000 track myriad/myriad-1"
-        for line, version_2 in ((checked, " send-proxy-v2 check-send-proxy"), (tracked, " send-proxy-v2")):
-            proxied = version_2 if proxy_protocol else ""
-            servers = [
-                line.replace("myriad-1", f"myriad-{number}").replace("127.0.0.1:8000", backend) + proxied
-                for number, backend in enumerate(backends, 1)
-            ]
-            config = replace(config, line, "\n".join(servers))
-        return config
+        line = "server myriad-1 127.0.0.1:8000 check inter 2s fall 1 rise 1 maxconn 100000"
+        proxied = " send-proxy-v2 check-send-proxy" if proxy_protocol else ""
+        servers = [
+            line.replace("myriad-1", f"myriad-{number}").replace("127.0.0.1:8000", backend) + proxied
+            for number, backend in enumerate(backends, 1)
+        ]
+        return replace(config, line, "\n".join(servers))
 
     @staticmethod
     def command(program, file, directory):

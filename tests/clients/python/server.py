@@ -93,9 +93,9 @@ class Server:
         threading.Thread(target=self._read_log, daemon=True).start()
 
     @classmethod
-    def start(cls, *flags, dev=True, descriptors=None, deaf=False):
+    def start(cls, *flags, dev=True, descriptors=None, deaf=False, connections=2000):
         """Returns once it accepts. `descriptors` is its hard RLIMIT_NOFILE; `deaf` closes its log once it accepts."""
-        fixed = ["serve", "--listen", "127.0.0.1:0", "--max-connections", "2000", "--drain", "0"]
+        fixed = ["serve", "--listen", "127.0.0.1:0", "--max-connections", str(connections), "--drain", "0"]
         process = subprocess.Popen(
             [binary(), *fixed, *(["--dev"] if dev else []), *flags],
             stderr=subprocess.PIPE,
