@@ -15,15 +15,8 @@ from websockets.server import ServerProtocol
 BYTES_MAX = 131_072
 
 
-class Reference:
-    """`fault` is one way to break the contract; the empty string is none."""
-
-    def __init__(self, echo=False, fault=""):
-        self.echo = echo
-        self.fault = fault
-        self.open = {}
-        self.reset = 0
-        self.ticks = 0
+class Kept:
+    """Answers requests on each connection with `request`, for as long as that says that another may follow."""
 
     async def handle(self, reader, writer):
         try:
@@ -33,6 +26,17 @@ class Reference:
             pass
         finally:
             writer.close()
+
+
+class Reference(Kept):
+    """`fault` is one way to break the contract; the empty string is none."""
+
+    def __init__(self, echo=False, fault=""):
+        self.echo = echo
+        self.fault = fault
+        self.open = {}
+        self.reset = 0
+        self.ticks = 0
 
     async def request(self, reader, writer):
         """Answers one request; whether another may follow."""

@@ -8,31 +8,23 @@ from pathlib import Path
 from unittest import mock
 
 ARENA = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ARENA)]
+sys.path[:0] = [str(ARENA), str(ARENA / "tests")]
 
 import check  # noqa: E402
 import contestants  # noqa: E402
 import streams  # noqa: E402
 from check import Surface  # noqa: E402
+from reference import Kept  # noqa: E402
 
 CONNECTIONS = 5
 
 
-class Holder:
+class Holder(Kept):
     """Holds polls and streams of events, in memory; `fault` is one way to break the contract."""
 
     def __init__(self, fault=""):
         self.fault = fault
         self.messages, self.waiting, self.created = [], [], False
-
-    async def handle(self, reader, writer):
-        try:
-            while await self.request(reader, writer):
-                pass
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
 
     async def request(self, reader, writer):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()

@@ -4,7 +4,8 @@
 
 mod support;
 
-use myriad_reactor::{Completion, Completions, Driver, Epoll, Setup, Uring, Waker};
+use myriad_reactor::{Completion, Completions, Driver, Epoll, Setup, Socket, Uring, Waker};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use support::{Event, Real, World, on_both, token};
 
@@ -97,16 +98,22 @@ fn wakes_are_never_lost<R: Real>() {
     thread.join().unwrap();
 }
 
-/// All of it waits in the kernel before the first wait, more than the buffer has room for. Whoever has had a turn is no
-/// proof that somebody was left: one that always has more would keep the others' deadlines from being judged.
-fn input_left_for_later_is_reported<R: Real>() {
-    const COUNT: u32 = 1200;
-    let mut world = World::<R>::listening(COUNT as usize + 2);
-    let mut pairs: Vec<_> = (0..COUNT).map(|index| world.pair(token(index))).collect();
+/// A byte from each of so many peers, which waits in the kernel.
+fn with_input_of<R: Real>(count: u32) -> (World<R>, Vec<(TcpStream, Socket)>) {
+    let mut world = World::<R>::listening(count as usize + 2);
+    let mut pairs: Vec<_> = (0..count).map(|index| world.pair(token(index))).collect();
     world.turn(Duration::ZERO);
     for (stream, _) in &mut pairs {
         std::io::Write::write_all(stream, b"x").unwrap();
     }
+    (world, pairs)
+}
+
+/// All of it waits in the kernel before the first wait, more than the buffer has room for. Whoever has had a turn is no
+/// proof that somebody was left: one that always has more would keep the others' deadlines from being judged.
+fn input_left_for_later_is_reported<R: Real>() {
+    const COUNT: u32 = 1200;
+    let (mut world, _pairs) = with_input_of::<R>(COUNT);
     let mut completions = Completions::new();
     let (mut heard, mut reported) = (0, false);
     while heard < COUNT {
@@ -140,12 +147,7 @@ fn input_left_for_later_is_reported<R: Real>() {
 
 fn a_wait_reads_from_no_more_sockets_than_it_may<R: Real>() {
     const COUNT: u32 = 10;
-    let mut world = World::<R>::listening(COUNT as usize + 2);
-    let mut pairs: Vec<_> = (0..COUNT).map(|index| world.pair(token(index))).collect();
-    world.turn(Duration::ZERO);
-    for (stream, _) in &mut pairs {
-        std::io::Write::write_all(stream, b"x").unwrap();
-    }
+    let (mut world, _pairs) = with_input_of::<R>(COUNT);
     let mut completions = Completions::new();
     completions.receives_max = 3;
     let mut heard = Vec::new();

@@ -6,10 +6,10 @@ use super::api::{Publication, Unusable, parse};
 use axum::http::StatusCode;
 use myriad_shard::{Payload, PublishOptions};
 use myriad_wire::centrifuge::is_json;
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+use myriad_wire::fuzzing::Members;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Bytes of a refusal's sentence: whatever was sent, the answer does not repeat all of it.
 const MESSAGE_BYTES_MAX: usize = 700;
@@ -47,33 +47,6 @@ pub fn publish_body(body: &[u8]) {
     }
 }
 
-/// An object's members in their order, repeated names among them.
-struct Members(Vec<(String, Box<RawValue>)>);
-
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AsList;
-
-        impl<'de> Visitor<'de> for AsList {
-            type Value = Members;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-
-        deserializer.deserialize_map(AsList)
-    }
-}
-
 /// What a body says.
 #[derive(Debug, PartialEq, Eq)]
 struct Book {
@@ -85,7 +58,8 @@ struct Book {
 
 /// The same body read member by member, as the API's documentation says: what must be published, if anything.
 fn by_the_book(body: &[u8]) -> Option<Book> {
-    let Members(members) = serde_json::from_str(str::from_utf8(body).ok()?).ok()?;
+    let Members::<Box<RawValue>>(members) =
+        serde_json::from_str(str::from_utf8(body).ok()?).ok()?;
     let (mut channel, mut json, mut bytes) = (None, None, None);
     let (mut tags, mut key, mut skip_history, mut delta) = (None, None, None, None);
     let (mut version, mut version_epoch) = (None, None);

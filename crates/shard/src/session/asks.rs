@@ -67,7 +67,8 @@ pub(super) struct Waiting {
     since: Moment,
     /// As the client wrote it, if that is needed again; empty for what the server asks of its own will.
     text: Box<[u8]>,
-    _place: Arc<AskPlace>,
+    /// Held until the answer has come, so that questions stay bounded.
+    place: Arc<AskPlace>,
 }
 
 impl Waiting {
@@ -85,7 +86,7 @@ impl Waiting {
             channel: None,
             since,
             text: Box::default(),
-            _place: place,
+            place,
         }
     }
 
@@ -200,8 +201,6 @@ impl<R: Reactor> Shard<R> {
             self.metrics().asks_refused.add(1);
             return Err(Failure::Explained(ErrorCode::Internal, FULL));
         };
-        let place = Arc::new(place);
-        let deadline = now.tick_after(self.settings.ask_timeout);
         let waiting = Waiting {
             ticket,
             command: question.command(),
@@ -209,11 +208,25 @@ impl<R: Reactor> Shard<R> {
             channel: channel.map(Into::into),
             since: self.sessions.recent.now(),
             text: text.into(),
-            _place: Arc::clone(&place),
+            place: Arc::new(place),
         };
+        let asker = self.asking_client(key);
+        self.send_ask(waiting, asker, question, now);
+        Ok(())
+    }
+
+    /// Asks the control plane, and notes who waits for the answer, and until when.
+    pub(super) fn send_ask(
+        &mut self,
+        waiting: Waiting,
+        asker: AskingClient,
+        question: Question,
+        now: Now,
+    ) {
+        let (ticket, place) = (waiting.ticket, Arc::clone(&waiting.place));
+        let deadline = now.tick_after(self.settings.ask_timeout);
         let id = self.sessions.asks.insert(deadline, waiting);
         self.metrics().asks.add(1);
-        let asker = self.asking_client(key);
         self.mesh.ask(Ask {
             ticket,
             id,
@@ -221,7 +234,6 @@ impl<R: Reactor> Shard<R> {
             question,
             _place: place,
         });
-        Ok(())
     }
 
     /// Who asks the control plane.

@@ -6,7 +6,7 @@
 
 use super::asks::Waiting;
 use crate::access::Verdict;
-use crate::asks::{Ask, AskAnswer, AskingClient, Question};
+use crate::asks::{AskAnswer, AskingClient, Question};
 use crate::marks::hit;
 use crate::reading::Reading;
 use crate::shard::Shard;
@@ -34,10 +34,7 @@ impl<R: Reactor> Shard<R> {
         let place = Arc::new(place);
         let ticket = self.hold_reading(key, reading, now);
         let since = self.sessions.recent.now();
-        let waiting = Waiting::reader(ticket, &question, since, Arc::clone(&place));
-        let deadline = now.tick_after(self.settings.ask_timeout);
-        let id = self.sessions.asks.insert(deadline, waiting);
-        self.metrics().asks.add(1);
+        let waiting = Waiting::reader(ticket, &question, since, place);
         let asker = AskingClient {
             client: self.client_id(key),
             user: None,
@@ -48,13 +45,7 @@ impl<R: Reactor> Shard<R> {
             emulated_headers: None,
             meta: None,
         };
-        self.mesh.ask(Ask {
-            ticket,
-            id,
-            asker,
-            question,
-            _place: place,
-        });
+        self.send_ask(waiting, asker, question, now);
     }
 
     /// The control plane has said whose token a request has, or has not said it in time.

@@ -6,6 +6,7 @@ use crate::http::{BodyError, BodyLength, ChunkedBody, RequestBody};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// The most places at which an input is cut.
 const CUTS_MAX: usize = if cfg!(any(fuzzing, miri)) { 8 } else { 384 };
@@ -160,21 +161,21 @@ pub fn emulation_request(body: &[u8]) {
     }
 }
 
-/// An object's members in their order, repeated names among them.
-struct Members(Vec<(String, Value)>);
+/// A JSON object's members in their order, repeated names among them.
+pub struct Members<V>(pub Vec<(String, V)>);
 
-impl<'de> Deserialize<'de> for Members {
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Members<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AsList;
+        struct AsList<V>(PhantomData<V>);
 
-        impl<'de> Visitor<'de> for AsList {
-            type Value = Members;
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for AsList<V> {
+            type Value = Members<V>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<V>, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
@@ -183,7 +184,7 @@ impl<'de> Deserialize<'de> for Members {
             }
         }
 
-        deserializer.deserialize_map(AsList)
+        deserializer.deserialize_map(AsList(PhantomData))
     }
 }
 
@@ -194,7 +195,7 @@ fn emulation_of_json(body: &[u8]) -> Option<Option<EmulationRequest<'static>>> {
     if value.is_null() {
         return Some(Some(EmulationRequest::default()));
     }
-    let Ok(Members(members)) = serde_json::from_slice(body) else {
+    let Ok(Members::<Value>(members)) = serde_json::from_slice(body) else {
         return Some(None);
     };
     let text = |value: &Value| match value {

@@ -17,7 +17,7 @@ mod peer;
 mod requests;
 mod requests_model;
 
-pub use bodies::{emulation_request, request_body};
+pub use bodies::{Members, emulation_request, request_body};
 pub use centrifuge::{centrifuge_json, centrifuge_protobuf, fossil_delta};
 pub use deflate::{check_deflated, check_inflated, deflate};
 pub use frames::{Cuts, Item, Transcript, check_extended_frames, check_frames, read_frames};
