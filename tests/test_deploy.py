@@ -1,4 +1,4 @@
-"""The files of deploy/ agree with each other, with the tools that read them, and with docs/serve.md."""
+"""The files of deploy/ agree with each other, with the tools that read them, and with the pages that show them."""
 
 import re
 import shutil
@@ -17,10 +17,15 @@ def blocks(page, language):
 
 class DeployTest(unittest.TestCase):
     def test_the_pages_lines_are_those_of_the_files(self):
-        page = (ROOT / "docs" / "serve.md").read_text()
-        for language, name in [("nginx", "nginx.conf"), ("haproxy", "haproxy.cfg"), ("ini", "myriad.service")]:
-            shown = [line.strip() for block in blocks(page, language) for line in block.splitlines()]
-            self.assertGreater(len(shown), 5, f"docs/serve.md shows nothing of {name}")
+        pages = [
+            ("proxies.md", "nginx", "nginx.conf"),
+            ("proxies.md", "haproxy", "haproxy.cfg"),
+            ("serve.md", "ini", "myriad.service"),
+        ]
+        for page, language, name in pages:
+            text = (ROOT / "docs" / page).read_text()
+            shown = [line.strip() for block in blocks(text, language) for line in block.splitlines()]
+            self.assertGreater(len(shown), 5, f"docs/{page} shows nothing of {name}")
             there = {line.strip() for line in (DEPLOY / name).read_text().splitlines()}
             self.assertEqual([line for line in shown if line and line not in there], [], name)
 
