@@ -6,12 +6,14 @@
 
 #![forbid(unsafe_code)]
 
+mod flow;
 mod http;
 mod live;
 mod push;
 mod report;
 mod round_trip;
 
+pub use flow::FlowReport;
 pub use http::{HeldReport, HttpReport};
 pub use live::{Line, Phase, Progress, RoundTripProgress};
 pub use push::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};

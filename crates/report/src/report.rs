@@ -1,5 +1,6 @@
 //! The full report of a run, as `--json` writes it.
 
+use crate::flow::FlowReport;
 use crate::http::HttpReport;
 use crate::push::{FanoutTimes, Origin, PushReport};
 use crate::round_trip::{ClientPublishReport, RoundTripReport};
@@ -68,6 +69,8 @@ pub struct Report {
     pub http: Option<HttpReport>,
     /// Requests that were to be answered with what they carried; absent without `--request`.
     pub request: Option<RoundTripReport>,
+    /// What came of the messages of each flow, in the order of the scenario.
+    pub flows: Vec<FlowReport>,
     /// All publications of one origin together: those of this run or, if it made none, those of others.
     pub fanout: Option<Fanout>,
     /// Each publication in the order they were made, at most 10,000 of them.

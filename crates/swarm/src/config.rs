@@ -1,8 +1,10 @@
 //! What a run is asked to do, checked.
 
 mod checks;
+mod flows;
 mod load;
 
+pub use flows::{Flow, FlowError, Flows, StampPlace};
 pub(crate) use load::Answered;
 pub use load::{
     ClientPublish, Echo, Endpoint, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests,
@@ -120,6 +122,8 @@ pub struct Config {
     pub echo: Option<Echo>,
     /// Has clients publish to the first of their channels.
     pub client_publish: Option<ClientPublish>,
+    /// Has clients send messages of any form to each other by schedules. Scenarios alone have them.
+    pub flows: Option<Flows>,
     /// From which position every client's subscription begins: the epoch, and the offset of the last publication that the
     /// client is taken to have.
     pub recover_from: Option<(String, u64)>,
@@ -196,6 +200,7 @@ impl Config {
             publish: None,
             echo: None,
             client_publish: None,
+            flows: None,
             recover_from: None,
             requests: None,
             settle: Duration::from_secs(30),
@@ -230,7 +235,7 @@ impl Config {
         let seed = random::seed();
         let [run_low, run_high, ..] = random::mix(seed).to_le_bytes();
         let message_bytes_max = match self.protocol {
-            Protocol::Raw => MESSAGE_BYTES_MAX,
+            Protocol::Raw if self.flows.is_none() => MESSAGE_BYTES_MAX,
             _ => KEPT_MESSAGE_BYTES_MAX,
         };
         let plan = Plan {
@@ -256,6 +261,7 @@ impl Config {
             heartbeat: self.heartbeat,
             churn_per_s: self.churn_per_s,
             answered: self.answered().map(|load| load.plan(self.settle)),
+            flows: self.plan_flows()?,
             limits: myriad_wire::ws::Limits {
                 frame_bytes_max: message_bytes_max,
                 message_bytes_max,

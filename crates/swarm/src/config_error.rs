@@ -1,6 +1,8 @@
 //! Why a run cannot be begun.
 
-use crate::config::{ECHO_BYTES_MAX, LOAD_RATE_MAX, PAYLOAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX};
+use crate::config::{
+    ECHO_BYTES_MAX, FlowError, LOAD_RATE_MAX, PAYLOAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX,
+};
 use crate::echo_stamp::ECHO_STAMP_BYTES;
 use crate::engine::session::EPOCH_BYTES_MAX;
 use crate::engine::sources::SourceError;
@@ -159,6 +161,9 @@ pub enum ConfigError {
         "--threshold '{0}' is about a figure that is measured with {1} only; give {1}, or leave the threshold out"
     )]
     Unmeasured(String, &'static str),
+    /// Something about flows: the key of the scenario, and what.
+    #[error("{1}")]
+    Flow(String, FlowError),
     /// Two options want standard output for themselves.
     #[error("{0} and {1} both write to standard output; give a file to one of them")]
     StandardOutput(&'static str, &'static str),

@@ -47,11 +47,14 @@ mod stamp;
 mod target;
 
 pub use config::{
-    CONNECTING_DEFAULT, ClientPublish, Config, DURATION_DEFAULT, Echo, Endpoint, LiveStyle,
-    Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests,
+    CONNECTING_DEFAULT, ClientPublish, Config, DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError,
+    Flows, LiveStyle, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests, StampPlace,
 };
 pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
+pub use engine::flows::groups::GroupRule;
+pub use engine::flows::plan::Audience;
+pub use engine::flows::template::TemplateError;
 pub use engine::plan::PollPosition;
 pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
@@ -62,8 +65,8 @@ pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem
 pub use myriad_reactor::Driver;
 pub use myriad_report::EXIT_INTERRUPTED;
 pub use myriad_report::{
-    ClientPublishReport, DeliveryReport, Ended, FanoutTimes, HeldReport, HttpReport, Origin,
-    Outcome, PublishAnswer, PushReport, Report, RoundTripReport, RoundTripTimes, Verdict,
+    ClientPublishReport, DeliveryReport, Ended, FanoutTimes, FlowReport, HeldReport, HttpReport,
+    Origin, Outcome, PublishAnswer, PushReport, Report, RoundTripReport, RoundTripTimes, Verdict,
 };
 pub use protocol::Protocol;
 pub use report::output::Destination;

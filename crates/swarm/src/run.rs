@@ -40,6 +40,10 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 /// How far ahead a schedule begins, so that every thread knows in time: twice as long as one sleeps.
 const SCHEDULE_AHEAD: Duration = Duration::from_millis(200);
 
+/// How long nothing may come of flows before they are over, so that repetitions of the last messages are counted. Longer than
+/// threads may send after the end of the schedule.
+const FLOWS_QUIET: Duration = Duration::from_millis(300);
+
 /// Terminals that gave up before any connected, after which none is expected to.
 const HOPELESS: u64 = 1000;
 
@@ -148,7 +152,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         started_unix_s: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
-        shared: Arc::new(Shared::new(thread_count, plan.targets.len())),
+        shared: Arc::new(Shared::of_plan(&plan)),
         collector: Collector::new(prepared.channels.clone(), config.settle),
         channels: prepared.channels,
         clock,
@@ -263,7 +267,9 @@ impl Run<'_> {
         self.ticks_until(|run, figures| {
             let answered_ended = run.plan.answered.is_none() || figures.answered_ended;
             let requests_ended = run.requester.as_ref().is_none_or(Requester::is_done);
-            let is_over = answered_ended && requests_ended && !run.awaits_deliveries(figures);
+            let flows_ended = run.are_flows_over();
+            let is_over =
+                answered_ended && flows_ended && requests_ended && !run.awaits_deliveries(figures);
             is_over.then_some(Passed::AsPlanned)
         })
     }
@@ -276,6 +282,20 @@ impl Run<'_> {
         figures
             .deliveries
             .are_awaited(schedule, replied, settle, now)
+    }
+
+    /// Whether nothing more is awaited of the messages of flows. Repetitions get a moment to come too.
+    fn are_flows_over(&self) -> bool {
+        let Some(ledger) = &self.shared.flows else {
+            return true;
+        };
+        let (now, window) = (self.clock.now(), self.shared.answered_window());
+        let until = window.unwrap_or_default().until;
+        if now < until.plus(FLOWS_QUIET) {
+            return false;
+        }
+        let is_quiet = now.since(ledger.heard()) >= FLOWS_QUIET;
+        ledger.incomplete() == 0 && (is_quiet || now >= until.plus(self.config.settle))
     }
 
     /// Ends what goes by a schedule; answers are still awaited.
@@ -301,6 +321,10 @@ impl Run<'_> {
     fn begin_schedules(&mut self, connected_at: Nanos) -> Result<(), RunError> {
         if let Some(load) = self.config.answered() {
             let (from, until) = self.window(load.warmup(), connected_at);
+            self.shared.begin_answered(from, until);
+        }
+        if let Some(flows) = &self.config.flows {
+            let (from, until) = self.window(flows.warmup, connected_at);
             self.shared.begin_answered(from, until);
         }
         if let Some(requests) = &self.config.requests {

@@ -261,7 +261,7 @@ impl Config {
         self.check_warmup(requests.warmup)
     }
 
-    fn check_warmup(&self, warmup: Duration) -> Result<(), ConfigError> {
+    pub(super) fn check_warmup(&self, warmup: Duration) -> Result<(), ConfigError> {
         match self.held_for() {
             Some(duration) if duration <= warmup => Err(ConfigError::Warmup { duration, warmup }),
             _ => Ok(()),

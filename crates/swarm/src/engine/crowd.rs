@@ -10,6 +10,7 @@ use crate::engine::answered::AnsweredMessages;
 use crate::engine::arrivals::{Arrivals, MessageScan};
 use crate::engine::churn::Churn;
 use crate::engine::closing::ClosingAll;
+use crate::engine::flows::Flows;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::http::{Exchange, HttpTerminals};
 use crate::engine::opening::Opening;
@@ -66,6 +67,7 @@ pub(super) struct World {
     heartbeat: Option<Heartbeat>,
     pub(super) churn: Option<Churn>,
     pub(super) answered: Option<Box<AnsweredMessages>>,
+    pub(super) flows: Option<Box<Flows>>,
     pub(super) arrivals: Arrivals,
     /// One inflater for all terminals, because no server may take context over.
     pub(super) inflater: Inflater,
@@ -157,6 +159,7 @@ impl<R: Reactor> Crowd<R> {
             heartbeat,
             churn: Churn::new(&plan, part),
             answered: AnsweredMessages::new(&plan, part),
+            flows: Flows::new(&plan, part),
             arrivals: Arrivals::new(plan.run),
             inflater: Inflater::default(),
             bases: HashMap::new(),
@@ -230,6 +233,7 @@ impl World {
         self.churn(reactor, now);
         // First in the batch: behind a short send, what is too large to wait would be dropped.
         self.send_messages(now);
+        self.send_flows(now);
         self.send_heartbeats(now);
     }
 
@@ -252,6 +256,11 @@ impl World {
                 self.answered
                     .as_ref()
                     .map_or(WAIT_MAX, |answered| answered.wait(now)),
+            )
+            .min(
+                self.flows
+                    .as_ref()
+                    .map_or(WAIT_MAX, |flows| flows.wait(now)),
             )
             .min(WAIT_MAX)
     }
@@ -384,6 +393,7 @@ impl World {
             self.totals.open -= 1;
         }
         self.notes.open_changed = true;
+        self.note_open_in_group(index, opened);
     }
 
     /// Frees a terminal's socket, with its incomplete input and output.

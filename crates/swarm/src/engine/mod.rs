@@ -6,6 +6,7 @@ pub(crate) mod arrivals;
 pub(crate) mod churn;
 pub(crate) mod closing;
 pub(crate) mod crowd;
+pub(crate) mod flows;
 pub(crate) mod heartbeat;
 pub(crate) mod http;
 pub(crate) mod opening;

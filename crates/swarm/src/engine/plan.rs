@@ -1,6 +1,7 @@
 //! The plan that every thread knows before it begins: the crowd, dealt to threads.
 
 use crate::engine::churn::SOCKETS_SPARE;
+use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::sources::Sources;
 use crate::measure::push::PushKey;
 use crate::random::mix;
@@ -9,6 +10,7 @@ use myriad_wire::handshake::Key;
 use myriad_wire::ws::Extension;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The whole crowd, the same for all threads.
@@ -43,6 +45,8 @@ pub(crate) struct Plan {
     pub churn_per_s: Option<f64>,
     /// Messages that the server answers; none: terminals only listen.
     pub answered: Option<AnsweredPlan>,
+    /// Messages that terminals send by a schedule; none: no flows.
+    pub flows: Option<Arc<FlowsPlan>>,
     pub limits: myriad_wire::ws::Limits,
     /// Bytes of incomplete messages that a thread keeps. Past it the terminal that has just received some is ended.
     pub partial_bytes_max: usize,

@@ -94,6 +94,10 @@ impl World {
         if self.sessions.is_some() {
             return self.hear_again(token, input, now);
         }
+        // Who has heard the same before is counted by the ledger, for each terminal.
+        if self.flows.is_some() {
+            return false;
+        }
         let recalled = self.arrivals.recall(input);
         if let Some((key, payload_bytes)) = recalled {
             self.note_message(token, key, payload_bytes);
@@ -113,6 +117,9 @@ impl World {
         if self.sessions.is_some() {
             return self.hear_message(reactor, token, Some(frame), message, now);
         }
+        if self.hear_flow(token, message, now) {
+            return true;
+        }
         if !self.hear_answer(token, kind, message, now) {
             let key = self.arrivals.recognise_frame(frame, message);
             self.note_message(token, key, message.len());
@@ -129,7 +136,11 @@ impl World {
                 .answered
                 .as_ref()
                 .map_or(0, |answered| answered.answer_bytes_max());
-            body.feed(piece, answer_bytes_max);
+            let kept_bytes_max = match self.flows {
+                Some(_) => usize::MAX,
+                None => answer_bytes_max,
+            };
+            body.feed(piece, kept_bytes_max);
         }
     }
 
@@ -197,6 +208,9 @@ impl World {
     ) -> bool {
         if self.sessions.is_some() {
             return self.hear_message(reactor, token, None, &body.kept, now);
+        }
+        if self.hear_flow(token, &body.kept, now) {
+            return true;
         }
         if self.hear_answer(token, kind, &body.kept, now) {
             let cut = body.scan.bytes() - body.kept.len();

@@ -4,6 +4,9 @@
 //! run, so neither waits for long. Orders go the other way through one atomic.
 
 use crate::clock::Nanos;
+use crate::engine::flows::ledger::FlowLedger;
+use crate::engine::flows::plan::FlowsPlan;
+use crate::engine::plan::Plan;
 use crate::failure::Failure;
 use crate::measure::deliveries::Deliveries;
 use crate::measure::push::{Ledger, PushKey, Roll, Tally, microseconds};
@@ -277,6 +280,8 @@ impl Account {
 pub(crate) struct Shared {
     accounts: Vec<Mutex<Account>>,
     pub ledger: Ledger,
+    /// What became of messages of flows; none without flows.
+    pub flows: Option<FlowLedger>,
     order: AtomicU8,
     answered_from: AtomicU64,
     answered_until: AtomicU64,
@@ -299,10 +304,23 @@ impl Shared {
                 .map(|_| Mutex::new(Account::new(target_count)))
                 .collect(),
             ledger: Ledger::default(),
+            flows: None,
             order: AtomicU8::new(0),
             answered_from: AtomicU64::new(u64::MAX),
             answered_until: AtomicU64::new(u64::MAX),
             messages_sent: (0..thread_count).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// The same for a run that may have flows.
+    pub(crate) fn of_plan(plan: &Plan) -> Self {
+        let flows = plan.flows.as_ref();
+        let ledger = |flows: &FlowsPlan| {
+            FlowLedger::new(plan.threads, flows.flows.len(), flows.groups.count())
+        };
+        Self {
+            flows: flows.map(|flows| ledger(flows)),
+            ..Self::new(plan.threads as usize, plan.targets.len())
         }
     }
 

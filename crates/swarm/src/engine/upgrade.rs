@@ -84,6 +84,7 @@ impl World {
                     self.begin_session(token);
                 } else {
                     self.note_opened(index, now);
+                    self.say_opening(token);
                 }
                 self.handle_frames(reactor, token, &mut bytes[head_bytes..], now);
             }

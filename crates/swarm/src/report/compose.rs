@@ -5,7 +5,7 @@ use crate::engine::plan::HttpKind;
 use crate::engine::thread::Tables;
 use crate::measure::collector::{Series, as_millis, micros_as_millis, times_of};
 use crate::measure::rates::{Rates, per_second};
-use crate::measure::round_trip::RoundTrips;
+use crate::measure::round_trip::{self, RoundTrips};
 use crate::report::warnings::server_said;
 use crate::report::{
     ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, summary,
@@ -14,7 +14,8 @@ use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
 use myriad_report::{
-    ClientPublishReport, HeldReport, HttpReport, Origin, PushReport, RoundTripReport, SessionReport,
+    ClientPublishReport, FlowReport, HeldReport, HttpReport, Origin, PushReport, RoundTripReport,
+    SessionReport,
 };
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ impl Run<'_> {
             session: self.session(figures),
             http: self.http(figures, times),
             request: self.request(),
+            flows: self.flows(),
             fanout: self.fanout(),
             pushes: self.pushes(),
             crowd: self.crowd(figures),
@@ -180,6 +182,32 @@ impl Run<'_> {
         // Without a beginning nobody connected, or the run was interrupted before.
         let window = self.shared.answered_window().unwrap_or_default();
         Some(times.answered.report(rate_per_s, window.from, window.until))
+    }
+
+    fn flows(&self) -> Vec<FlowReport> {
+        let (Some(plan), Some(ledger)) = (&self.plan.flows, &self.shared.flows) else {
+            return Vec::new();
+        };
+        let figures = plan.flows.iter().zip(ledger.sum());
+        let reports = figures.map(|(flow, figures)| FlowReport {
+            name: flow.name.clone(),
+            rate_per_s: flow.rate_per_s,
+            sent: figures.sent,
+            unsent: figures.due.saturating_sub(figures.sent),
+            complete: figures.complete,
+            expected: figures.expected,
+            received: figures.received,
+            missing: figures.missing,
+            duplicated: figures.duplicated,
+            out_of_order: figures.out_of_order,
+            unexpected: figures.unexpected,
+            late: figures.late,
+            since_due_ms: round_trip::times_of(&figures.since_due),
+            since_sent_ms: round_trip::times_of(&figures.since_sent),
+            to_last_ms: round_trip::times_of(&figures.to_last),
+            behind_ms: as_millis(figures.behind),
+        });
+        reports.collect()
     }
 
     fn client_publish(&self, figures: &Figures, times: &Times) -> Option<ClientPublishReport> {

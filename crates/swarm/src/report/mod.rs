@@ -96,6 +96,7 @@ mod tests {
             client_publish: None,
             http: None,
             request: None,
+            flows: Vec::new(),
             fanout: Some(Fanout {
                 origin: Origin::Own,
                 pushes: 1,

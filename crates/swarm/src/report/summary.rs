@@ -2,7 +2,7 @@
 
 use crate::report::text::{count, counted, listed};
 use crate::report::{Outcome, Report};
-use myriad_report::{DeliveryReport, RoundTripReport};
+use myriad_report::{DeliveryReport, FlowReport, RoundTripReport};
 
 /// What went wrong, in a sentence, and before it one on echoes when none of them came back; none when nothing did.
 pub(crate) fn went_wrong(report: &Report) -> Option<String> {
@@ -29,6 +29,7 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
         troubles.extend(undelivered(&published.delivery));
     }
     troubles.extend(unanswered("request", report.request.as_ref()));
+    troubles.extend(report.flows.iter().filter_map(incomplete));
     let errors: u64 = report.errors.values().sum();
     if troubles.is_empty() && no_echo.is_none() && errors > 0 {
         troubles.push(format!("there {}", were(errors, "error")));
@@ -36,6 +37,18 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
     let list = listed(&troubles).map(|list| format!("Not everything went well: {list}."));
     let sentences: Vec<String> = no_echo.into_iter().chain(list).collect();
     (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// What did not come of the messages of a flow.
+fn incomplete(flow: &FlowReport) -> Option<String> {
+    (flow.missing > 0).then(|| {
+        format!(
+            "{} of {} of the flow {} did not come",
+            count(flow.missing),
+            counted(flow.expected, "delivery"),
+            flow.name
+        )
+    })
 }
 
 fn nobody(report: &Report) -> String {

@@ -3,8 +3,8 @@
 use crate::report::{Fanout, Messages, Outcome, Report, text};
 use myriad_layout::{Column, Paint, Table, wrapped};
 use myriad_report::{
-    ClientPublishReport, Ended, FanoutTimes, Origin, PublishAnswer, PushReport, RoundTripReport,
-    RoundTripTimes, Unit,
+    ClientPublishReport, Ended, FanoutTimes, FlowReport, Origin, PublishAnswer, PushReport,
+    RoundTripReport, RoundTripTimes, Unit,
 };
 use std::collections::BTreeMap;
 
@@ -37,6 +37,10 @@ pub(crate) fn render(report: &Report, columns: usize) -> String {
         report.request.as_ref(),
         &mut page,
     );
+    report
+        .flows
+        .iter()
+        .for_each(|flow| write_flow(flow, &mut page));
     write_pushes(report, &mut page);
     write_crowd(report, &mut page);
     for verdict in &report.thresholds {
@@ -320,6 +324,22 @@ fn write_round_trips(
     }
     page.line(name, &counts);
     page.line("", &since_due(&trips.round_trip_ms));
+}
+
+fn write_flow(flow: &FlowReport, page: &mut Page) {
+    let counts = format!(
+        "{} sent, {} of {} received, missing {}, duplicated {}, out of order {}, unexpected {}, never sent {}",
+        text::count(flow.sent),
+        text::count(flow.received),
+        text::count(flow.expected),
+        text::count(flow.missing),
+        text::count(flow.duplicated),
+        text::count(flow.out_of_order),
+        text::count(flow.unexpected),
+        text::count(flow.unsent)
+    );
+    page.line(&flow.name, &counts);
+    page.line("", &since_due(&flow.since_due_ms));
 }
 
 fn since_due(times: &RoundTripTimes) -> String {

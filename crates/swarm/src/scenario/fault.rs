@@ -109,6 +109,12 @@ pub enum Problem {
     LargeFile(PathBuf, u64),
     /// Such a file has no token.
     NoToken(PathBuf),
+    /// Groups have both a number and sizes.
+    CountAndSizes,
+    /// The exponent of groups is out of range.
+    Exponent,
+    /// A flow has several places of its stamp.
+    StampPlaces,
     /// What is asked for cannot be done together.
     Config(ConfigError),
 }
@@ -152,6 +158,13 @@ impl fmt::Display for Problem {
                 f,
                 "{} has no token; write one on each line",
                 path.display()
+            ),
+            Self::CountAndSizes => {
+                f.write_str("`count` and `sizes` exclude each other; leave one out")
+            }
+            Self::Exponent => f.write_str("this is out of range; write 0 to 10, such as 1.0"),
+            Self::StampPlaces => f.write_str(
+                "a flow has one of `stamp-json`, `stamp-regex` and `stamp-offset`; leave the others out",
             ),
             Self::Config(error) => f.write_str(&super::keys::in_keys(&error.to_string())),
         }

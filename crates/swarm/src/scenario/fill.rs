@@ -2,10 +2,12 @@
 
 use super::fault::Problem;
 use super::format::{
-    Arrival, Body, Close, DriverName, Generator, Messages, Payload, Protocol as Name, Publish,
-    Requests, Scenario, Terminals,
+    Arrival, Assign, Body, Close, DriverName, Expect, Flow, Generator, Groups, Messages, Opening,
+    Payload, Protocol as Name, Publish, Requests, Scenario, Terminals,
 };
-use crate::config::{self, ClientPublish, Config, Echo, PublishBody};
+use crate::config::{self, ClientPublish, Config, Echo, PublishBody, StampPlace};
+use crate::engine::flows::groups::GroupRule;
+use crate::engine::flows::plan::Audience;
 use crate::engine::plan::PollPosition;
 use crate::engine::shared::Ending;
 use crate::engine::sources::SourceChoice;
@@ -20,6 +22,9 @@ const COUNT_DEFAULT: u64 = 1000;
 
 /// Time between pushes when no other is given, as on the command line.
 const EVERY_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Time between the end of connecting and the first message, as for other loads.
+const FLOWS_WARMUP_DEFAULT: Duration = Duration::from_secs(2);
 
 /// Largest file of tokens: 64 bytes for each of four million clients.
 const TOKENS_BYTES_MAX: u64 = 256 << 20;
@@ -49,6 +54,7 @@ pub(super) fn config(scenario: Scenario, folder: &Path) -> Result<Config, Wrong>
     arrive(&mut config, arrival);
     generate(&mut config, generator);
     config.publish = publish;
+    config.flows = flows(scenario.flows, scenario.groups, scenario.opening, warmup)?;
     config.requests = requests;
     config.echo = scenario.echo.map(|echo| echo_of(&echo, warmup));
     config.client_publish = scenario.client_publish.map(|one| published(&one, warmup));
@@ -170,6 +176,70 @@ fn pushes(given: Publish, warmup: Option<Duration>) -> Result<config::Publish, W
         publish.payload_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
     }
     Ok(publish)
+}
+
+fn flows(
+    flows: Vec<Flow>,
+    groups: Option<Groups>,
+    opening: Option<Opening>,
+    warmup: Option<Duration>,
+) -> Result<Option<config::Flows>, Wrong> {
+    if flows.is_empty() && groups.is_none() && opening.is_none() {
+        return Ok(None);
+    }
+    let flows = flows.into_iter().map(flow).collect::<Result<_, _>>()?;
+    Ok(Some(config::Flows {
+        opening: opening.map_or_else(Vec::new, |opening| opening.send),
+        groups: group_rule(groups.unwrap_or_default())?,
+        flows,
+        warmup: warmup.unwrap_or(FLOWS_WARMUP_DEFAULT),
+    }))
+}
+
+fn group_rule(groups: Groups) -> Result<GroupRule, Wrong> {
+    let count = groups
+        .count
+        .map(|count| u32::try_from(count.0).unwrap_or(u32::MAX));
+    match (count, groups.sizes.is_empty(), groups.assign) {
+        (Some(_), false, _) => Err(("groups.sizes", Problem::CountAndSizes)),
+        (None, false, _) => Ok(GroupRule::Sizes(groups.sizes)),
+        (count, true, Some(Assign::Zipf)) => {
+            let exponent = groups.exponent.unwrap_or(1.0);
+            if !(0.0..=10.0).contains(&exponent) {
+                return Err(("groups.exponent", Problem::Exponent));
+            }
+            Ok(GroupRule::Zipf(count.unwrap_or(1), exponent))
+        }
+        (count, true, _) => Ok(GroupRule::Even(count.unwrap_or(1))),
+    }
+}
+
+fn flow(given: Flow) -> Result<config::Flow, Wrong> {
+    let places = [
+        given.stamp_json.map(StampPlace::Json),
+        given.stamp_regex.map(StampPlace::Pattern),
+        given
+            .stamp_offset
+            .map(|offset| StampPlace::Offset(offset as usize)),
+    ];
+    let mut places = places.into_iter().flatten();
+    let stamp = places.next().unwrap_or(StampPlace::Anywhere);
+    if places.next().is_some() {
+        return Err(("flows", Problem::StampPlaces));
+    }
+    Ok(config::Flow {
+        name: given.name,
+        rate_per_s: given.rate.0,
+        send: given.send,
+        is_binary: given.binary,
+        audience: match given.expect {
+            Expect::Group => Audience::Group,
+            Expect::Others => Audience::Others,
+            Expect::Sender => Audience::Sender,
+            Expect::All => Audience::All,
+        },
+        stamp,
+    })
 }
 
 fn echo_of(given: &Messages, warmup: Option<Duration>) -> Echo {

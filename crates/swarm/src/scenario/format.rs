@@ -39,6 +39,12 @@ pub(super) struct Scenario {
     pub echo: Option<Messages>,
     /// Publications of clients with a session, over their own connections.
     pub client_publish: Option<Messages>,
+    /// How the clients are dealt out to groups. Without it, all of them are one.
+    pub groups: Option<Groups>,
+    /// What each client says when it opens.
+    pub opening: Option<Opening>,
+    /// Messages of clients to each other, or to the server, each kind by a schedule of its own.
+    pub flows: Vec<Flow>,
     /// HTTP requests beside the crowd, which are answered with what they carry.
     pub requests: Option<Requests>,
     /// Conditions that decide the outcome, such as `reach>=100%`.
@@ -198,6 +204,72 @@ pub(super) struct Messages {
     pub rate: Rate,
     /// Bytes of a message, its stamp included.
     pub size: Option<Size>,
+}
+
+/// How the clients are dealt out to groups.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct Groups {
+    /// To so many.
+    pub count: Option<Count>,
+    /// Which sizes they have.
+    pub assign: Option<Assign>,
+    /// Of `zipf`: the size of group N is in proportion to 1/N to this power.
+    pub exponent: Option<f64>,
+    /// To groups of these sizes, in place of `count`. They add up to the clients.
+    pub sizes: Vec<u32>,
+}
+
+/// Which sizes groups have.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Assign {
+    #[default]
+    Even,
+    Zipf,
+}
+
+/// What each client says when it opens.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Opening {
+    /// Text messages, in this order. They may have `${terminal}`, `${group}`, `${time}` and `${random:SIZE}`.
+    pub send: Vec<String>,
+}
+
+/// Messages of one kind.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Flow {
+    /// Its name in the report.
+    pub name: String,
+    /// Messages a second over the whole crowd. The clients take turns.
+    pub rate: Rate,
+    /// The message, with `${stamp}` and, where they are wanted, the variables of `opening` and `${sequence}`.
+    pub send: String,
+    /// Send it as a binary message.
+    #[serde(default)]
+    pub binary: bool,
+    /// Who must receive it.
+    #[serde(default)]
+    pub expect: Expect,
+    /// Where the stamp is in what comes back: a JSON pointer, such as `/data/id`.
+    pub stamp_json: Option<String>,
+    /// The same as a regular expression: its first group, or the whole match.
+    pub stamp_regex: Option<String>,
+    /// The same as the number of the first byte, from 0.
+    pub stamp_offset: Option<u32>,
+}
+
+/// Who must receive a message.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Expect {
+    #[default]
+    Group,
+    Others,
+    Sender,
+    All,
 }
 
 /// HTTP requests beside the crowd.

@@ -76,6 +76,10 @@ impl Scenario {
     /// What is wrong with the scenario where its run cannot be begun.
     #[must_use]
     pub fn explain(&self, error: ConfigError) -> ScenarioError {
+        if let ConfigError::Flow(key, _) = &error {
+            let key = key.clone();
+            return self.document.fault(&key, Problem::Config(error));
+        }
         let message = error.to_string();
         let key = keys::first_key(&message).unwrap_or("terminals");
         self.document.fault(key, Problem::Config(error))

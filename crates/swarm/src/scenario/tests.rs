@@ -263,3 +263,49 @@ fn the_schema_refuses_what_the_reading_refuses() {
         );
     }
 }
+
+#[test]
+fn a_mistake_in_a_flow_is_marked_at_its_key() {
+    let flow = |send: &str, more: &str| {
+        let flow = format!("[[flows]]\nname = \"chat\"\nrate = 5\nsend = {send}\n{more}");
+        with("count = 10", &flow)
+    };
+    let cases = [
+        (
+            flow("'hello'", ""),
+            "my.toml:7:8: flows[0].send: a message of a flow needs ${stamp}",
+        ),
+        (
+            flow("'${stamp} ${user}'", ""),
+            "my.toml:7:8: flows[0].send: there is no variable ${user}; choose among",
+        ),
+        (
+            flow("'${stamp:bytes}'", ""),
+            "my.toml:7:8: flows[0].send: ${stamp:bytes} may be no text",
+        ),
+        (
+            flow("'${stamp}'", "stamp-regex = '('"),
+            "my.toml:8:15: flows[0].stamp-regex: this is no regular expression",
+        ),
+        (
+            flow("'${stamp}'", "stamp-json = 'id'"),
+            "my.toml:8:14: flows[0].stamp-json: 'id' is no JSON pointer",
+        ),
+        (
+            flow("'${stamp}'", "stamp-offset = 1\nstamp-json = '/id'"),
+            "my.toml:4:1: flows: a flow has one of",
+        ),
+        (
+            flow("'${stamp}'", "[groups]\ncount = 11"),
+            "my.toml:8:2: groups: clients cannot be dealt out to these groups",
+        ),
+        (
+            flow("'${stamp}'", "[echo]\nrate = 1"),
+            "my.toml:8:2: echo: flows do not go with echo",
+        ),
+    ];
+    for (text, wanted) in cases {
+        let said = said(&text, &[]);
+        assert!(said.starts_with(wanted), "{said}");
+    }
+}

@@ -1,0 +1,42 @@
+//! What came of the messages of a flow.
+
+use crate::RoundTripTimes;
+use serde::{Deserialize, Serialize};
+
+/// What came of the messages of a flow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FlowReport {
+    /// Its name in the scenario.
+    pub name: String,
+    /// Messages a second that were asked for, over the whole run.
+    pub rate_per_s: f64,
+    /// Messages written.
+    pub sent: u64,
+    /// Messages that fell due and were not written.
+    pub unsent: u64,
+    /// Of those that were sent, the ones that all of their audience got.
+    pub complete: u64,
+    /// Deliveries that were to come: the open members of the audience of each message, when it was sent.
+    pub expected: u64,
+    /// Deliveries that came, each member once.
+    pub received: u64,
+    /// Of `expected`, those that did not come in the settle time.
+    pub missing: u64,
+    /// Deliveries to a member that had the message already.
+    pub duplicated: u64,
+    /// Deliveries behind that of a later message of the same sender.
+    pub out_of_order: u64,
+    /// Deliveries to somebody outside of the audience.
+    pub unexpected: u64,
+    /// Deliveries that came when the message was over.
+    pub late: u64,
+    /// Milliseconds from the time a message was due to each of its deliveries.
+    pub since_due_ms: RoundTripTimes,
+    /// The same from when it was written. The difference is what the crowd was late.
+    pub since_sent_ms: RoundTripTimes,
+    /// Milliseconds from the time a message was due to its last delivery, of the complete ones.
+    pub to_last_ms: RoundTripTimes,
+    /// Largest lateness of the schedule.
+    pub behind_ms: f64,
+}

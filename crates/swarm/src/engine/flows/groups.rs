@@ -1,0 +1,123 @@
+//! Who belongs to which group.
+
+use crate::report::float;
+
+/// How clients are dealt out to groups.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GroupRule {
+    /// To so many groups, of nearly the same size.
+    Even(u32),
+    /// To so many, whose sizes fall as the number of the group to the power of the exponent.
+    Zipf(u32, f64),
+    /// To groups of these sizes, which add up to the crowd.
+    Sizes(Vec<u32>),
+}
+
+/// Most groups.
+pub(crate) const GROUPS_MAX: u32 = 1 << 20;
+
+/// The groups of a run. Eight bytes a terminal.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    /// By terminal of the run: its group, and its place among the members.
+    members: Vec<(u32, u32)>,
+    sizes: Vec<u32>,
+}
+
+impl Groups {
+    /// Deals so many terminals out. None if the rule does not fit them.
+    pub(crate) fn deal(rule: &GroupRule, terminals: u32) -> Option<Self> {
+        let sizes = match rule {
+            GroupRule::Even(count) => weighted(*count, terminals, |_| 1.0)?,
+            GroupRule::Zipf(count, exponent) => weighted(*count, terminals, |group| {
+                (float(u64::from(group)) + 1.0).powf(-exponent)
+            })?,
+            GroupRule::Sizes(sizes) => {
+                let sum: u64 = sizes.iter().map(|size| u64::from(*size)).sum();
+                if sum != u64::from(terminals) || sizes.len() > GROUPS_MAX as usize {
+                    return None;
+                }
+                sizes.clone()
+            }
+        };
+        let mut members = Vec::with_capacity(terminals as usize);
+        // One of each group in turn, so that consecutive terminals are in different groups, and threads have a share of each.
+        let mut place = 0;
+        let mut open: Vec<u32> = (0..).take(sizes.len()).collect();
+        while members.len() < terminals as usize {
+            open.retain(|group| sizes[*group as usize] > place);
+            members.extend(open.iter().map(|group| (*group, place)));
+            place += 1;
+        }
+        Some(Self { members, sizes })
+    }
+
+    /// The group of a terminal of the run, and its place in it.
+    pub(crate) fn of(&self, terminal: u64) -> (u32, u32) {
+        self.members[usize::try_from(terminal).expect("terminals are at most 2^32")]
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Members of a group.
+    pub(crate) fn size(&self, group: u32) -> u32 {
+        self.sizes[group as usize]
+    }
+}
+
+/// Sizes by weight that add up exactly.
+fn weighted(count: u32, terminals: u32, weight: impl Fn(u32) -> f64) -> Option<Vec<u32>> {
+    if !(1..=GROUPS_MAX.min(terminals)).contains(&count) {
+        return None;
+    }
+    let whole: f64 = (0..count).map(&weight).sum();
+    let (mut sum, mut given) = (0.0, 0);
+    let sizes = (0..count).map(|group| {
+        sum += weight(group);
+        let until = myriad_units::truncate(sum / whole * f64::from(terminals) + 0.5);
+        let until = u32::try_from(until).unwrap_or(u32::MAX).min(terminals);
+        let size = until - given;
+        given = until;
+        size
+    });
+    let mut sizes: Vec<u32> = sizes.collect();
+    // Rounding errors of the sum.
+    sizes[0] += terminals - given;
+    Some(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_has_a_place_in_one_group() {
+        for rule in [
+            GroupRule::Even(7),
+            GroupRule::Zipf(30, 1.0),
+            GroupRule::Sizes(vec![500, 0, 400, 100]),
+        ] {
+            let groups = Groups::deal(&rule, 1000).expect("it fits");
+            let mut seen: Vec<u32> = vec![0; groups.count()];
+            for terminal in 0..1000 {
+                let (group, place) = groups.of(terminal);
+                assert_eq!(place, seen[group as usize], "in their order");
+                seen[group as usize] += 1;
+            }
+            assert_eq!(seen, groups.sizes, "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_as_the_rule_says() {
+        let sizes = |rule| Groups::deal(&rule, 100).map(|groups| groups.sizes);
+        assert_eq!(sizes(GroupRule::Even(3)), Some(vec![33, 34, 33]));
+        let zipf = sizes(GroupRule::Zipf(4, 1.0)).expect("it fits");
+        assert_eq!(zipf, [48, 24, 16, 12]);
+        assert_eq!(sizes(GroupRule::Even(0)), None);
+        assert_eq!(sizes(GroupRule::Even(101)), None);
+        assert_eq!(sizes(GroupRule::Sizes(vec![99])), None);
+    }
+}

@@ -1,0 +1,462 @@
+//! What became of each message of a flow, for all threads.
+//!
+//! A message is in the ledger from when it is sent until nobody can get it any more: until it settled, or, once all have it, until
+//! its repetitions are over. Its audience is a bitmap, so that each member counts once. A shard's lock is held for one
+//! message at a time.
+
+use super::plan::Audience;
+use crate::clock::Nanos;
+use crate::measure::push::{as_micros, microseconds};
+use hdrhistogram::Histogram;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Parts of the ledger with a lock each.
+const SHARDS: u64 = 64;
+
+/// Messages in the ledger, and the bytes of their audiences. Past it, messages that are due wait.
+const MESSAGES_MAX: u64 = 1 << 19;
+const AUDIENCE_BYTES_MAX: u64 = 512 << 20;
+
+/// How long a message stays that everybody has, so that its repetitions are known.
+const REPEATED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Later messages of a sender that are looked at to judge the order.
+const LATER_MAX: usize = 64;
+
+/// The name of a message in the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct MessageKey {
+    pub flow: usize,
+    pub number: u64,
+}
+
+/// A message that is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending {
+    pub due: Nanos,
+    pub sent: Nanos,
+    pub sender: u64,
+    pub group: u32,
+    /// Members that are open now.
+    pub expected: u32,
+    /// Members, open or not: the size of the bitmap.
+    pub members: u32,
+}
+
+/// A message on its way.
+#[derive(Debug)]
+struct Flight {
+    sending: Sending,
+    received: u32,
+    seen: Box<[u64]>,
+    /// The sender's next message of the flow.
+    next: Option<u64>,
+    /// When the last of its audience had it.
+    complete: Option<Nanos>,
+}
+
+impl Flight {
+    fn has(&self, place: u32) -> bool {
+        let word = self.seen.get(place as usize / 64);
+        word.is_some_and(|word| word >> (place % 64) & 1 == 1)
+    }
+}
+
+/// Who gets a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receiver {
+    pub terminal: u64,
+    pub group: u32,
+    /// Its place in the group.
+    pub place: u32,
+}
+
+/// The figures of one flow in one thread.
+#[derive(Clone, Debug)]
+pub(crate) struct FlowFigures {
+    pub due: u64,
+    pub sent: u64,
+    pub expected: u64,
+    pub received: u64,
+    pub missing: u64,
+    pub duplicated: u64,
+    pub out_of_order: u64,
+    /// To somebody outside the audience.
+    pub unexpected: u64,
+    /// Of messages that the ledger has no more.
+    pub late: u64,
+    /// Messages that all of their audience got.
+    pub complete: u64,
+    /// Largest lateness of the schedule that is this side's fault.
+    pub behind: Duration,
+    /// From the time a message was due, and from when it was written, to each delivery, in microseconds.
+    pub since_due: Histogram<u64>,
+    pub since_sent: Histogram<u64>,
+    /// From the time a message was due to its last delivery.
+    pub to_last: Histogram<u64>,
+}
+
+impl Default for FlowFigures {
+    fn default() -> Self {
+        Self {
+            due: 0,
+            sent: 0,
+            expected: 0,
+            received: 0,
+            missing: 0,
+            duplicated: 0,
+            out_of_order: 0,
+            unexpected: 0,
+            late: 0,
+            complete: 0,
+            behind: Duration::ZERO,
+            since_due: microseconds(),
+            since_sent: microseconds(),
+            to_last: microseconds(),
+        }
+    }
+}
+
+impl FlowFigures {
+    fn merge(&mut self, other: &Self) {
+        self.due += other.due;
+        self.sent += other.sent;
+        self.expected += other.expected;
+        self.received += other.received;
+        self.missing += other.missing;
+        self.duplicated += other.duplicated;
+        self.out_of_order += other.out_of_order;
+        self.unexpected += other.unexpected;
+        self.late += other.late;
+        self.complete += other.complete;
+        self.behind = self.behind.max(other.behind);
+        for (times, more) in [
+            (&mut self.since_due, &other.since_due),
+            (&mut self.since_sent, &other.since_sent),
+            (&mut self.to_last, &other.to_last),
+        ] {
+            times
+                .add(more)
+                .expect("a histogram that grows takes any other of its precision");
+        }
+    }
+}
+
+fn record(times: &mut Histogram<u64>, time: Duration) {
+    times
+        .record(as_micros(time))
+        .expect("a histogram that grows takes any value");
+}
+
+/// The ledger of a run.
+#[derive(Debug)]
+pub(crate) struct FlowLedger {
+    shards: Vec<Mutex<HashMap<MessageKey, Flight>>>,
+    figures: Vec<Mutex<Vec<FlowFigures>>>,
+    /// By group: members that are open.
+    open: Vec<AtomicU32>,
+    messages: AtomicU64,
+    audience_bytes: AtomicU64,
+    incomplete: AtomicU64,
+    /// When something of a flow was last received.
+    heard: AtomicU64,
+}
+
+impl FlowLedger {
+    pub(crate) fn new(threads: u32, flows: usize, groups: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            figures: (0..threads)
+                .map(|_| Mutex::new(vec![FlowFigures::default(); flows]))
+                .collect(),
+            open: (0..groups).map(|_| AtomicU32::new(0)).collect(),
+            messages: AtomicU64::new(0),
+            audience_bytes: AtomicU64::new(0),
+            incomplete: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
+        }
+    }
+
+    /// The figures of a thread.
+    pub(crate) fn figures(&self, thread: u32) -> MutexGuard<'_, Vec<FlowFigures>> {
+        lock(&self.figures[thread as usize])
+    }
+
+    /// The figures of all threads, by flow.
+    pub(crate) fn sum(&self) -> Vec<FlowFigures> {
+        let mut sum: Vec<FlowFigures> = Vec::new();
+        for figures in &self.figures {
+            let figures = lock(figures);
+            sum.resize_with(figures.len(), FlowFigures::default);
+            for (sum, more) in sum.iter_mut().zip(&*figures) {
+                sum.merge(more);
+            }
+        }
+        sum
+    }
+
+    pub(crate) fn note_open(&self, group: u32, opened: bool) {
+        let open = &self.open[group as usize];
+        if opened {
+            open.fetch_add(1, Ordering::Relaxed);
+        } else {
+            open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Members of a group that are open.
+    pub(crate) fn open_in(&self, group: u32) -> u32 {
+        self.open[group as usize].load(Ordering::Relaxed)
+    }
+
+    /// Terminals that are open.
+    pub(crate) fn open_in_all(&self) -> u32 {
+        self.open
+            .iter()
+            .map(|open| open.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Whether it takes one more message.
+    pub(crate) fn has_room(&self) -> bool {
+        self.messages.load(Ordering::Relaxed) < MESSAGES_MAX
+            && self.audience_bytes.load(Ordering::Relaxed) < AUDIENCE_BYTES_MAX
+    }
+
+    /// Messages that some of their audience have not got yet, and may still get.
+    pub(crate) fn incomplete(&self) -> u64 {
+        self.incomplete.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn heard(&self) -> Nanos {
+        Nanos(self.heard.load(Ordering::Relaxed))
+    }
+
+    /// Takes a message before it leaves. `previous` is the sender's one before it.
+    pub(crate) fn send(&self, key: MessageKey, sending: Sending, previous: Option<u64>) {
+        let words = sending.members.div_ceil(64) as usize;
+        let is_complete = sending.expected == 0;
+        let flight = Flight {
+            sending,
+            received: 0,
+            seen: vec![0; words].into_boxed_slice(),
+            next: None,
+            complete: is_complete.then_some(sending.sent),
+        };
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        self.audience_bytes
+            .fetch_add(words as u64 * 8, Ordering::Relaxed);
+        if !is_complete {
+            self.incomplete.fetch_add(1, Ordering::AcqRel);
+        }
+        self.shard(key).insert(key, flight);
+        if let Some(number) = previous {
+            let before = MessageKey { number, ..key };
+            if let Some(flight) = self.shard(before).get_mut(&before) {
+                flight.next = Some(key.number);
+            }
+        }
+    }
+
+    /// Takes a delivery, and counts it in the figures of the thread whose terminal got it.
+    pub(crate) fn receive(
+        &self,
+        key: MessageKey,
+        audience: Audience,
+        receiver: Receiver,
+        now: Nanos,
+        figures: &mut FlowFigures,
+    ) {
+        self.heard.fetch_max(now.0, Ordering::Relaxed);
+        let mut shard = self.shard(key);
+        let Some(flight) = shard.get_mut(&key) else {
+            figures.late += 1;
+            return;
+        };
+        let sending = flight.sending;
+        let Some(place) = audience.place(sending.sender, sending.group, receiver) else {
+            figures.unexpected += 1;
+            return;
+        };
+        if flight.has(place) {
+            figures.duplicated += 1;
+            return;
+        }
+        flight.seen[place as usize / 64] |= 1 << (place % 64);
+        flight.received += 1;
+        figures.received += 1;
+        record(&mut figures.since_due, now.since(sending.due));
+        record(&mut figures.since_sent, now.since(sending.sent));
+        if flight.received == sending.expected {
+            flight.complete = Some(now);
+            figures.complete += 1;
+            record(&mut figures.to_last, now.since(sending.due));
+            self.incomplete.fetch_sub(1, Ordering::AcqRel);
+        }
+        let mut next = flight.next;
+        drop(shard);
+        for _ in 0..LATER_MAX {
+            let Some(number) = next else { return };
+            let later = MessageKey { number, ..key };
+            let shard = self.shard(later);
+            let Some(flight) = shard.get(&later) else {
+                return;
+            };
+            if audience
+                .place(sending.sender, flight.sending.group, receiver)
+                .is_some_and(|place| flight.has(place))
+            {
+                figures.out_of_order += 1;
+                return;
+            }
+            next = flight.next;
+        }
+    }
+
+    /// Ends the messages of a thread's shards that are over. What did not come by now is missing.
+    pub(crate) fn sweep(&self, thread: u32, now: Nanos, settle: Duration) {
+        let threads = self.figures.len();
+        let mut figures = self.figures(thread);
+        for shard in self.shards.iter().skip(thread as usize).step_by(threads) {
+            lock(shard).retain(|key, flight| {
+                let sending = &flight.sending;
+                let is_over = match flight.complete {
+                    Some(complete) => now.since(complete) >= REPEATED_WITHIN.min(settle),
+                    None => now.since(sending.due) >= settle,
+                };
+                if !is_over {
+                    return true;
+                }
+                if flight.complete.is_none() {
+                    let missing = sending.expected.saturating_sub(flight.received);
+                    figures[key.flow].missing += u64::from(missing);
+                    self.incomplete.fetch_sub(1, Ordering::AcqRel);
+                }
+                self.messages.fetch_sub(1, Ordering::Relaxed);
+                let bytes = flight.seen.len() as u64 * 8;
+                self.audience_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                false
+            });
+        }
+    }
+
+    fn shard(&self, key: MessageKey) -> MutexGuard<'_, HashMap<MessageKey, Flight>> {
+        let shard = usize::try_from(key.number % SHARDS).expect("a small number");
+        lock(&self.shards[shard])
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Figures are plain sums: whatever a panicking thread left is still worth reporting.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Nanos {
+        Nanos(millis * 1_000_000)
+    }
+
+    fn key(number: u64) -> MessageKey {
+        MessageKey { flow: 0, number }
+    }
+
+    /// A group of three, of whom the first sends.
+    fn ledger() -> FlowLedger {
+        let ledger = FlowLedger::new(1, 1, 1);
+        (0..3).for_each(|_| ledger.note_open(0, true));
+        ledger
+    }
+
+    fn send(ledger: &FlowLedger, number: u64, previous: Option<u64>) {
+        let sending = Sending {
+            due: at(number),
+            sent: at(number + 1),
+            sender: 0,
+            group: 0,
+            expected: 3,
+            members: 3,
+        };
+        ledger.send(key(number), sending, previous);
+    }
+
+    fn receive(ledger: &FlowLedger, number: u64, terminal: u32) {
+        let receiver = Receiver {
+            terminal: u64::from(terminal),
+            group: 0,
+            place: terminal,
+        };
+        let mut figures = ledger.figures(0);
+        ledger.receive(
+            key(number),
+            Audience::Group,
+            receiver,
+            at(100),
+            &mut figures[0],
+        );
+    }
+
+    #[test]
+    fn each_member_counts_once_and_the_last_completes() {
+        let ledger = ledger();
+        send(&ledger, 0, None);
+        assert_eq!(ledger.incomplete(), 1);
+        for terminal in [0, 1, 1, 2, 2] {
+            receive(&ledger, 0, terminal);
+        }
+        let sum = &ledger.sum()[0];
+        assert_eq!((sum.received, sum.duplicated, sum.complete), (3, 2, 1));
+        assert_eq!(
+            (ledger.incomplete(), sum.since_due.len(), sum.to_last.len()),
+            (0, 3, 1)
+        );
+    }
+
+    #[test]
+    fn what_does_not_come_is_missing_and_what_comes_then_is_late() {
+        let ledger = ledger();
+        send(&ledger, 0, None);
+        receive(&ledger, 0, 1);
+        ledger.sweep(0, at(999), Duration::from_secs(1));
+        assert_eq!(ledger.sum()[0].missing, 0);
+        ledger.sweep(0, at(1000), Duration::from_secs(1));
+        receive(&ledger, 0, 2);
+        let sum = &ledger.sum()[0];
+        assert_eq!((sum.missing, sum.late, ledger.incomplete()), (2, 1, 0));
+        assert!(ledger.messages.into_inner() + ledger.audience_bytes.into_inner() == 0);
+    }
+
+    #[test]
+    fn a_message_behind_a_later_one_of_its_sender_is_out_of_order() {
+        let ledger = ledger();
+        send(&ledger, 0, None);
+        send(&ledger, 1, Some(0));
+        send(&ledger, 2, Some(1));
+        for number in [2, 0, 1] {
+            receive(&ledger, number, 1);
+        }
+        for number in 0..3 {
+            receive(&ledger, number, 2);
+        }
+        assert_eq!(ledger.sum()[0].out_of_order, 2);
+    }
+
+    #[test]
+    fn who_is_outside_of_the_audience_is_not_expected() {
+        let ledger = ledger();
+        send(&ledger, 0, None);
+        let receiver = Receiver {
+            terminal: 9,
+            group: 1,
+            place: 0,
+        };
+        let mut figures = FlowFigures::default();
+        ledger.receive(key(0), Audience::Group, receiver, at(9), &mut figures);
+        assert_eq!((figures.unexpected, figures.received), (1, 0));
+    }
+}

@@ -1,0 +1,213 @@
+//! Flows against a chat server of another kind with known faults, over real sockets: the report has each fault in the exact number.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use myriad_swarm::{Config, Driver, FlowReport, Interrupt, LiveStyle, Scenario};
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use support::drivers;
+use tungstenite::Message;
+
+/// What the server does wrong with the n-th message, to the first member of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    Drop,
+    Twice,
+    /// It comes behind the sender's next message.
+    Swap,
+    /// To a member of another group too.
+    Leak,
+}
+
+/// A chat room server: `join:GROUP` first, then every message goes to all of the group.
+#[derive(Default)]
+struct Rooms {
+    members: HashMap<String, Vec<TcpStream>>,
+    messages: u64,
+    /// By sender: a message for the first member of its group, which waits for the next.
+    held: HashMap<usize, Vec<u8>>,
+    /// How many of each there were.
+    faults: HashMap<&'static str, u64>,
+}
+
+impl Rooms {
+    fn note(&mut self, fault: &'static str) {
+        *self.faults.entry(fault).or_default() += 1;
+    }
+
+    fn relay(&mut self, sender: usize, group: &str, frame: Vec<u8>, fault: Fault) {
+        let held = self.held.remove(&sender);
+        // One that waits already comes behind this one, whatever else is due.
+        let fault = if held.is_some() { Fault::None } else { fault };
+        match fault {
+            Fault::None => {}
+            Fault::Drop => self.note("drop"),
+            Fault::Twice => self.note("twice"),
+            Fault::Leak => self.note("leak"),
+            Fault::Swap => {
+                self.held.insert(sender, frame.clone());
+            }
+        }
+        if held.is_some() {
+            self.note("swap");
+        }
+        let other = self.members.keys().find(|name| *name != group).cloned();
+        let members = self.members.get_mut(group).unwrap();
+        for (index, member) in members.iter_mut().enumerate() {
+            let copies = match fault {
+                Fault::Drop | Fault::Swap if index == 0 => 0,
+                Fault::Twice if index == 0 => 2,
+                _ => 1,
+            };
+            for _ in 0..copies {
+                let _ = member.write_all(&frame);
+            }
+            if let Some(held) = held.as_ref().filter(|_| index == 0) {
+                let _ = member.write_all(held);
+            }
+        }
+        if fault == Fault::Leak {
+            let others = self.members.get_mut(&other.unwrap()).unwrap();
+            let _ = others[0].write_all(&frame);
+        }
+    }
+}
+
+fn frame(message: &Message) -> Vec<u8> {
+    let first = if message.is_text() { 0x81 } else { 0x82 };
+    let payload = message.clone().into_data();
+    let length = u8::try_from(payload.len()).unwrap();
+    assert!(length < 126);
+    [&[first, length], &payload[..]].concat()
+}
+
+fn serve(fault: fn(u64) -> Fault) -> (SocketAddr, Arc<Mutex<Rooms>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let rooms = Arc::new(Mutex::new(Rooms::default()));
+    let shared = Arc::clone(&rooms);
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let rooms = Arc::clone(&shared);
+            std::thread::spawn(move || {
+                let stream = stream.unwrap();
+                let writer = stream.try_clone().unwrap();
+                let Ok(mut client) = tungstenite::accept(stream) else {
+                    return;
+                };
+                let joined = client.read().unwrap().into_text().unwrap();
+                let group = joined.strip_prefix("join:").unwrap().to_owned();
+                rooms
+                    .lock()
+                    .unwrap()
+                    .members
+                    .entry(group.clone())
+                    .or_default()
+                    .push(writer);
+                while let Ok(message) = client.read() {
+                    if message.is_text() || message.is_binary() {
+                        let mut rooms = rooms.lock().unwrap();
+                        rooms.messages += 1;
+                        let fault = fault(rooms.messages);
+                        rooms.relay(number, &group, frame(&message), fault);
+                    }
+                }
+            });
+        }
+    });
+    (address, rooms)
+}
+
+fn config(server: SocketAddr, driver: Driver, flow: &str) -> Config {
+    let text = format!(
+        "[terminals]\ncount = 20\ntargets = [\"ws://{server}/\"]\n\
+         [hold]\nduration = \"2s\"\nwarmup = \"500ms\"\nsettle = \"1s\"\n\
+         [groups]\ncount = 4\n[opening]\nsend = [\"join:${{group}}\"]\n\
+         [[flows]]\nname = \"chat\"\nrate = 200\n{flow}\n"
+    );
+    let scenario = Scenario::parse(Path::new("chat.toml"), &text, &[]);
+    let mut config = scenario.unwrap_or_else(|error| panic!("{error}")).config;
+    config.driver = Some(driver);
+    config.live = LiveStyle::Off;
+    config
+}
+
+fn run(config: &Config) -> FlowReport {
+    let report = myriad_swarm::run(config, &Interrupt::new()).unwrap();
+    assert_eq!(report.setup.connected, 20, "{report:#?}");
+    report.flows.into_iter().next().unwrap()
+}
+
+const CHAT: &str =
+    r#"send = '{"from":${terminal},"n":${sequence},"id":"${stamp}","text":"${random:20}"}'"#;
+
+#[test]
+fn a_server_without_faults_has_none() {
+    for driver in drivers() {
+        for more in [
+            "",
+            "stamp-json = \"/id\"",
+            "stamp-regex = '\"id\":\"([^\"]+)'",
+        ] {
+            let (server, _) = serve(|_| Fault::None);
+            let flow = run(&config(server, driver, &format!("{CHAT}\n{more}")));
+            assert!(
+                flow.sent >= 250 && flow.sent + flow.unsent <= 300,
+                "{flow:?}"
+            );
+            assert_eq!((flow.complete, flow.expected), (flow.sent, flow.sent * 5));
+            assert_eq!(
+                (flow.received, flow.missing, flow.duplicated),
+                (flow.expected, 0, 0)
+            );
+            assert_eq!((flow.out_of_order, flow.unexpected, flow.late), (0, 0, 0));
+            let (due, sent, last) = (flow.since_due_ms, flow.since_sent_ms, flow.to_last_ms);
+            assert!(due.p99 >= sent.p99 && last.p50 >= due.p50 && sent.p50.is_some());
+        }
+    }
+}
+
+#[test]
+fn a_binary_message_has_its_stamp_at_a_byte() {
+    for driver in drivers() {
+        let (server, _) = serve(|_| Fault::None);
+        let flow = "send = '..${stamp:bytes}'\nbinary = true\nstamp-offset = 2\nexpect = \"all\"";
+        let flow = run(&config(server, driver, flow));
+        // Everybody was to get what only groups got.
+        assert_eq!(
+            (flow.expected, flow.received),
+            (flow.sent * 20, flow.sent * 5)
+        );
+        assert_eq!((flow.missing, flow.complete), (flow.sent * 15, 0));
+    }
+}
+
+#[test]
+fn each_fault_is_reported_in_its_exact_number() {
+    for driver in drivers() {
+        let (server, rooms) = serve(|number| match number {
+            number if number % 50 == 10 => Fault::Drop,
+            number if number % 50 == 20 => Fault::Twice,
+            number if number % 50 == 30 => Fault::Swap,
+            number if number % 50 == 40 => Fault::Leak,
+            _ => Fault::None,
+        });
+        let flow = run(&config(server, driver, CHAT));
+        let rooms = rooms.lock().unwrap();
+        let done = |fault| rooms.faults.get(fault).copied().unwrap_or(0);
+        let held = u64::try_from(rooms.held.len()).unwrap();
+        assert!(done("drop") > 0 && done("twice") > 0 && done("swap") > 0 && done("leak") > 0);
+        assert_eq!(flow.sent, rooms.messages);
+        assert_eq!(flow.missing, done("drop") + held, "{flow:?}");
+        assert_eq!(flow.duplicated, done("twice"), "{flow:?}");
+        assert_eq!(flow.out_of_order, done("swap"), "{flow:?}");
+        assert_eq!(flow.unexpected, done("leak"), "{flow:?}");
+        assert_eq!(flow.received + flow.missing, flow.expected);
+    }
+}
