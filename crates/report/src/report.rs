@@ -97,6 +97,8 @@ pub struct Settings {
     pub connections: u64,
     /// Connections begun each second; absent if as fast as the window allowed.
     pub connect_rate_per_s: Option<f64>,
+    /// How clients arrived, in words; absent where `connect_rate_per_s` says it, or nothing was asked for.
+    pub arrival: Option<String>,
     /// Connections that may be under way at once.
     pub connecting_max: u32,
     /// Threads of the crowd.

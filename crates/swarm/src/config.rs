@@ -1,9 +1,11 @@
 //! What a run is asked to do, checked.
 
+mod arrival;
 mod checks;
 mod flows;
 mod load;
 
+pub use arrival::{Arrival, ArrivalStage, StageTarget};
 pub use flows::{Flow, FlowError, Flows, StampPlace};
 pub(crate) use load::Answered;
 pub use load::{
@@ -84,9 +86,9 @@ pub struct Config {
     pub channels: Vec<String>,
     /// Clients are dealt out to so many channels, `NAME-1`, `NAME-2` and so on, where `channels` has the one name.
     pub channel_count: Option<u64>,
-    /// Connections a second, by schedule; none: as fast as the window allows.
-    pub connect_rate_per_s: Option<f64>,
-    /// Connections under way at once.
+    /// How clients arrive.
+    pub arrival: Arrival,
+    /// Connections under way at once, unless all arrive at once.
     pub connecting_max: u32,
     /// How long clients are held once connecting has finished. None: until the pushes are over, or [`DURATION_DEFAULT`].
     pub duration: Option<Duration>,
@@ -181,7 +183,7 @@ impl Config {
             tokens: Vec::new(),
             channels: Vec::new(),
             channel_count: None,
-            connect_rate_per_s: None,
+            arrival: Arrival::default(),
             connecting_max: CONNECTING_DEFAULT,
             duration: None,
             threads: None,
@@ -253,8 +255,9 @@ impl Config {
             } else {
                 Extension::None
             },
-            connect_rate_per_s: self.connect_rate_per_s,
-            connecting_max: self.connecting_max.max(1),
+            connect_rate_per_s: self.arrival.rate_per_s(),
+            arrival_curve: self.arrival.curve(self.connections).map(Into::into),
+            connecting_max: self.connecting_at_once(),
             connect_timeout: self.connect_timeout,
             handshake_timeout: self.handshake_timeout,
             retries: self.retries,
@@ -278,6 +281,14 @@ impl Config {
             tables,
             notices,
         })
+    }
+
+    /// How many connections may be under way.
+    pub(crate) fn connecting_at_once(&self) -> u32 {
+        match self.arrival {
+            Arrival::AtOnce => u32::try_from(self.connections).unwrap_or(u32::MAX),
+            _ => self.connecting_max.max(1),
+        }
     }
 
     /// What clients ask that speak HTTP.

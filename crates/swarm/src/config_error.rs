@@ -66,6 +66,19 @@ pub enum ConfigError {
     /// A count out of range: the option, what was given, the least and the most.
     #[error("{0} {1} is out of range; give {2} to {3}")]
     Range(&'static str, u32, u32, u32),
+    /// A stage of the arrival makes the crowd smaller than the one before it: its target.
+    #[error("--stage: {0} is less than the stage before it has; a crowd that arrives only grows")]
+    StageFalls(String),
+    /// The last stage is not the whole crowd.
+    #[error(
+        "--stage: the last one goes to {target}, and --connections is {connections}; let it end there, or write shares such as 100%"
+    )]
+    StageTarget {
+        /// Of the last stage, as given.
+        target: String,
+        /// The whole crowd.
+        connections: u64,
+    },
     /// An option whose duration must not be zero.
     #[error("{0} must not be zero; give a duration such as 10s")]
     Zero(&'static str),

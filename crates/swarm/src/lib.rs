@@ -47,8 +47,9 @@ mod stamp;
 mod target;
 
 pub use config::{
-    CONNECTING_DEFAULT, ClientPublish, Config, DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError,
-    Flows, LiveStyle, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests, StampPlace,
+    Arrival, ArrivalStage, CONNECTING_DEFAULT, ClientPublish, Config, DURATION_DEFAULT, Echo,
+    Endpoint, Flow, FlowError, Flows, LiveStyle, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT,
+    Requests, StageTarget, StampPlace,
 };
 pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};

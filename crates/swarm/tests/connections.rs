@@ -2,7 +2,7 @@
 
 mod support;
 
-use myriad_swarm::{Ending, Interrupt, Outcome, Target};
+use myriad_swarm::{Arrival, ArrivalStage, Ending, Interrupt, Outcome, Target};
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpListener};
 use std::time::Duration;
@@ -298,12 +298,71 @@ fn a_paced_crowd_keeps_its_schedule() {
             200
         });
         let mut config = server.config(driver, 100, 1);
-        config.connect_rate_per_s = Some(200.0);
+        config.arrival = Arrival::Rate(200.0);
         let report = run(&config);
         assert_eq!(report.setup.connected, 100);
         // The last of a hundred is due after 99 intervals, give or take when its thread began; later is
         // possible, earlier is not.
         assert!(report.setup.elapsed_s >= 98.0 / 200.0, "{:?}", report.setup);
+    }
+}
+
+#[test]
+fn stages_are_kept_and_a_crowd_can_come_at_once() {
+    for driver in drivers() {
+        let server = Server::start(100, upgrade_all, |_, body, clients| {
+            broadcast(clients, body);
+            200
+        });
+        let mut config = server.config(driver, 100, 1);
+        let stages = ["200ms:20", "0s:50%", "100ms:50%", "200ms:100"];
+        let stages = stages.map(|text| ArrivalStage::parse(text).unwrap());
+        config.arrival = Arrival::Stages(stages.to_vec());
+        let report = run(&config);
+        assert_eq!(report.setup.connected, 100);
+        assert!(report.setup.elapsed_s >= 0.49, "{:?}", report.setup);
+        let arrival = "200ms to 20, 0ns to 50%, 100ms to 50%, 200ms to 100";
+        assert_eq!(report.settings.arrival.as_deref(), Some(arrival));
+
+        let server = Server::start(100, upgrade_all, |_, body, clients| {
+            broadcast(clients, body);
+            200
+        });
+        let mut config = server.config(driver, 100, 1);
+        config.connecting_max = 1;
+        config.arrival = Arrival::AtOnce;
+        let report = run(&config);
+        assert_eq!(
+            (report.setup.connected, report.setup.window_min),
+            (100, 100)
+        );
+        assert_eq!(report.settings.connecting_max, 100);
+    }
+}
+
+#[test]
+fn a_server_that_upgrades_slowly_is_asked_by_fewer_at_once() {
+    const CROWD: u64 = 150;
+    for driver in drivers() {
+        // It upgrades one after the other; the kernel accepts them all.
+        let slowly = |_| {
+            std::thread::sleep(Duration::from_millis(4));
+            Admission::Upgrade
+        };
+        let server = Server::start(0, slowly, |_, _, _| 200);
+        let mut config = server.config(driver, CROWD, 1);
+        config.threads = Some(1);
+        // All at once would take half a second, and are given a fifth of that.
+        config.connecting_max = 100;
+        config.handshake_timeout = Duration::from_millis(100);
+        config.retries = 100;
+        let report = run(&config);
+        let setup = &report.setup;
+        assert_eq!((setup.connected, setup.given_up), (CROWD, 0));
+        assert!((16..=50).contains(&setup.window_min), "{setup:?}");
+        assert!(report.errors.contains_key("handshake_timeout"), "{setup:?}");
+        let is_said = |warning: &String| warning.contains("connections timed out, so that");
+        assert!(report.warnings.iter().any(is_said), "{:?}", report.warnings);
     }
 }
 

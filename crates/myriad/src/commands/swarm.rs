@@ -5,9 +5,10 @@ mod scenario;
 use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use myriad_swarm::{
-    ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo, Ending, Endpoint, Filler,
-    Interrupt, LiveStyle, Outcome, PollPosition, Protocol, Publish, PublishBody, Report, Requests,
-    RunError, Scenario, SourceChoice, SourceRanges, Target, Threshold, position, time_range,
+    Arrival, ArrivalStage, ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo,
+    Ending, Endpoint, Filler, Interrupt, LiveStyle, Outcome, PollPosition, Protocol, Publish,
+    PublishBody, Report, Requests, RunError, Scenario, SourceChoice, SourceRanges, Target,
+    Threshold, position, time_range,
 };
 use myriad_units::parse::{bytes, count, duration, rate, share_rate};
 use std::path::{Path, PathBuf};
@@ -62,6 +63,16 @@ pub(crate) struct Arguments {
     /// Connections to begin each second [default: as fast as the window allows]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     connect_rate: Option<f64>,
+    /// Connect all clients evenly over this time [default: as fast as the window allows]
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["connect_rate", "stage", "at_once"])]
+    ramp: Option<Duration>,
+    /// Grow the crowd to TARGET clients, or to that share of them, evenly over TIME, such as 30s:10k or 30s:50%; may be
+    /// repeated. The last one has the whole crowd, and says how many it is without --connections [default: no stages]
+    #[arg(long, value_name = "TIME:TARGET", value_parser = ArrivalStage::parse, conflicts_with_all = ["connect_rate", "at_once"])]
+    stage: Vec<ArrivalStage>,
+    /// Connect all clients at the first moment, whatever --connecting-max says [default: off]
+    #[arg(long, conflicts_with = "connect_rate")]
+    at_once: bool,
     /// Connections being established at once; fewer while attempts time out [default: 2048]
     #[arg(long, value_name = "COUNT", value_parser = count)]
     connecting_max: Option<u64>,
@@ -495,11 +506,24 @@ impl Arguments {
         Some(publish)
     }
 
+    /// How clients arrive.
+    fn wanted_arrival(&self) -> Arrival {
+        let ways = [
+            self.connect_rate.map(Arrival::Rate),
+            self.ramp.map(Arrival::Ramp),
+            (!self.stage.is_empty()).then(|| Arrival::Stages(self.stage.clone())),
+            self.at_once.then_some(Arrival::AtOnce),
+        ];
+        ways.into_iter().flatten().next().unwrap_or_default()
+    }
+
     fn into_config(self) -> Config {
         let (echo, requests) = (self.wanted_echo(), self.wanted_requests());
         let publish = self.wanted_publish();
         let client_publish = self.wanted_client_publish();
-        let connections = self.connections.unwrap_or(CONNECTIONS_DEFAULT);
+        let arrival = self.wanted_arrival();
+        let connections = self.connections.or(arrival.count());
+        let connections = connections.unwrap_or(CONNECTIONS_DEFAULT);
         let mut config = Config::new(self.targets(), connections);
         config.protocol = self.protocol.into();
         config.tokens = shown(self.token, self.tokens);
@@ -509,7 +533,7 @@ impl Arguments {
         config.client_publish = client_publish;
         config.recover_from = self.recover_from;
         config.requests = requests;
-        config.connect_rate_per_s = self.connect_rate;
+        config.arrival = arrival;
         config.duration = self.duration;
         config.threads = self.threads;
         config.driver = match self.driver {

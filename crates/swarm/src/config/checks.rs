@@ -32,6 +32,7 @@ impl Config {
             let (given, most) = (u32::from(self.retries), u32::from(RETRIES_MAX));
             return Err(ConfigError::Range("--retries", given, 0, most));
         }
+        self.arrival.check(self.connections)?;
         if let Some(share) = self.churn_per_s
             && !(share > 0.0 && share <= 1.0)
         {

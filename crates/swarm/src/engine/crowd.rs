@@ -249,7 +249,7 @@ impl World {
         }
         let heartbeat = self.heartbeat.as_ref().map_or(WAIT_MAX, Heartbeat::step);
         self.opening
-            .wait(&self.plan, self.part, now)
+            .wait(self.part, now)
             .min(heartbeat)
             .min(self.churn.as_ref().map_or(WAIT_MAX, Churn::wait))
             .min(

@@ -13,6 +13,7 @@ pub(crate) mod opening;
 pub(crate) mod outbox;
 pub(crate) mod pacing;
 pub(crate) mod plan;
+pub(crate) mod ramp;
 pub(crate) mod receiving;
 pub(crate) mod session;
 pub(crate) mod shared;

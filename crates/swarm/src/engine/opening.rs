@@ -2,8 +2,8 @@
 
 use crate::clock::{Nanos, Ticks};
 use crate::engine::crowd::World;
-use crate::engine::pacing::{Pacing, intervals};
 use crate::engine::plan::{Part, Plan};
+use crate::engine::ramp::Schedule;
 use crate::engine::terminal::{Phase, Terminal};
 use crate::engine::window::Window;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ const PACING_STEP: Duration = Duration::from_millis(1);
 /// The connections of one thread that are not made yet.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    pacing: Pacing,
+    schedule: Schedule,
     /// Terminals opened at least once.
     begun: u32,
     /// Attempts under way.
@@ -61,14 +61,8 @@ struct Failed {
 
 impl Opening {
     pub(crate) fn new(plan: &Plan, part: Part, now: Nanos) -> Self {
-        let share = f64::from(part.count) / f64::from(plan.connections);
-        let rate = plan.connect_rate_per_s.map(|rate| rate * share);
-        // The threads' schedules interleave: each begins one connection of the whole after its predecessor.
-        let offset = plan.connect_rate_per_s.map_or(Duration::ZERO, |rate| {
-            intervals(f64::from(part.thread), rate)
-        });
         Self {
-            pacing: Pacing::new(rate, now.plus(offset)),
+            schedule: Schedule::new(plan, part, now),
             begun: 0,
             under_way: 0,
             window: Window::new(part.connecting_max),
@@ -153,14 +147,14 @@ impl Opening {
     }
 
     /// Time until connecting needs attention.
-    pub(crate) fn wait(&self, plan: &Plan, part: Part, now: Nanos) -> Duration {
+    pub(crate) fn wait(&self, part: Part, now: Nanos) -> Duration {
         if self.stopped {
             return Duration::MAX;
         }
         let room = self.under_way < self.window.size();
         let fresh = if room && self.begun < part.count {
-            let wait = self.pacing.wait(now);
-            if plan.connect_rate_per_s.is_some() {
+            let wait = self.schedule.wait(now);
+            if self.schedule.is_paced() {
                 wait.max(PACING_STEP)
             } else {
                 wait
@@ -197,8 +191,8 @@ impl World {
         if remaining == 0 || self.opening.stopped {
             return;
         }
-        let lateness = self.opening.pacing.lateness(now);
-        let due = u32::try_from(self.opening.pacing.due(now)).unwrap_or(u32::MAX);
+        let lateness = self.opening.schedule.lateness(now);
+        let due = u32::try_from(self.opening.schedule.due(now)).unwrap_or(u32::MAX);
         // A window that opens now and then is as full as one that never does.
         if room < due.min(CONNECTS_PER_TURN) {
             self.totals.window_late = self.totals.window_late.max(lateness);
@@ -209,7 +203,7 @@ impl World {
             let index = self.opening.begun;
             self.terminals.push(Terminal::new());
             self.opening.begun += 1;
-            self.opening.pacing.issue(1);
+            self.opening.schedule.issue(1);
             self.connect(reactor, index, now);
         }
     }

@@ -31,6 +31,11 @@ impl Pacing {
         }
     }
 
+    /// Whether there is a rate, and not the window alone.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.rate_per_s.is_some()
+    }
+
     /// How many may be opened now. The first is due at once, the n-th after n intervals, however late its predecessors
     /// were.
     pub(crate) fn due(&self, now: Nanos) -> u64 {

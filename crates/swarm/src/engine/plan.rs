@@ -2,6 +2,7 @@
 
 use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::flows::plan::FlowsPlan;
+use crate::engine::ramp::Knot;
 use crate::engine::sources::Sources;
 use crate::measure::push::PushKey;
 use crate::random::mix;
@@ -32,8 +33,10 @@ pub(crate) struct Plan {
     pub headers: Vec<(String, String)>,
     /// What is offered with every upgrade request.
     pub extension: Extension,
-    /// Connections a second over all threads; none when only the window bounds them.
+    /// Connections a second over all threads; none when the window alone bounds them, or a curve.
     pub connect_rate_per_s: Option<f64>,
+    /// How the whole crowd grows, where it does not grow at one rate.
+    pub arrival_curve: Option<Arc<[Knot]>>,
     /// Connections under way at once over all threads.
     pub connecting_max: u32,
     pub connect_timeout: Duration,

@@ -88,8 +88,9 @@ impl Run<'_> {
             protocol: config.protocol.name().to_owned(),
             channel_count: config.channel_count,
             connections: config.connections,
-            connect_rate_per_s: config.connect_rate_per_s,
-            connecting_max: config.connecting_max,
+            connect_rate_per_s: config.arrival.rate_per_s(),
+            arrival: config.arrival.describe(),
+            connecting_max: self.plan.connecting_max,
             threads: self.plan.threads,
             driver: match self.driver {
                 Driver::IoUring => "io_uring",

@@ -103,6 +103,8 @@ pub enum Problem {
     NoEndpoint,
     /// Both `token` and `tokens-file` are given.
     BothTokens,
+    /// Two keys that exclude each other are given.
+    Both(&'static str, &'static str),
     /// A file that the scenario names cannot be read.
     File(PathBuf, String),
     /// Such a file is larger than is read: the most, in bytes.
@@ -143,6 +145,9 @@ impl fmt::Display for Problem {
             ),
             Self::BothTokens => {
                 f.write_str("`token` and `tokens-file` exclude each other; leave one out")
+            }
+            Self::Both(one, other) => {
+                write!(f, "`{one}` and `{other}` exclude each other; leave one out")
             }
             Self::File(path, said) => write!(
                 f,

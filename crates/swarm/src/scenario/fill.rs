@@ -2,8 +2,8 @@
 
 use super::fault::Problem;
 use super::format::{
-    Arrival, Assign, Body, Close, DriverName, Expect, Flow, Generator, Groups, Messages, Opening,
-    Payload, Protocol as Name, Publish, Requests, Scenario, Terminals,
+    Assign, Body, Close, DriverName, Expect, Flow, Generator, Groups, Messages, Opening, Payload,
+    Protocol as Name, Publish, Requests, Scenario, Terminals,
 };
 use crate::config::{self, ClientPublish, Config, Echo, PublishBody, StampPlace};
 use crate::engine::flows::groups::GroupRule;
@@ -30,7 +30,7 @@ const FLOWS_WARMUP_DEFAULT: Duration = Duration::from_secs(2);
 const TOKENS_BYTES_MAX: u64 = 256 << 20;
 
 /// What is wrong, and at which key.
-type Wrong = (&'static str, Problem);
+pub(super) type Wrong = (&'static str, Problem);
 
 /// Fills a run from a scenario. Files that it names are looked for in `folder`.
 pub(super) fn config(scenario: Scenario, folder: &Path) -> Result<Config, Wrong> {
@@ -50,8 +50,9 @@ pub(super) fn config(scenario: Scenario, folder: &Path) -> Result<Config, Wrong>
         Some(requests) => Some(requests_of(requests, warmup)?),
         None => None,
     };
+    let is_counted = terminals.count.is_some();
     let mut config = clients(terminals, folder)?;
-    arrive(&mut config, arrival);
+    arrival.fill(&mut config, is_counted)?;
     generate(&mut config, generator);
     config.publish = publish;
     config.flows = flows(scenario.flows, scenario.groups, scenario.opening, warmup)?;
@@ -124,17 +125,6 @@ fn tokens(terminals: &Terminals, folder: &Path) -> Result<Vec<String>, Wrong> {
         return Err((KEY, Problem::NoToken(path)));
     }
     Ok(tokens)
-}
-
-fn arrive(config: &mut Config, arrival: Arrival) {
-    config.connect_rate_per_s = arrival.rate.map(|rate| rate.0);
-    if let Some(count) = arrival.connecting_max {
-        config.connecting_max = u32::try_from(count.0).unwrap_or(u32::MAX);
-    }
-    let time = |given: Option<super::quantity::Time>, default| given.map_or(default, |time| time.0);
-    config.connect_timeout = time(arrival.connect_timeout, config.connect_timeout);
-    config.handshake_timeout = time(arrival.handshake_timeout, config.handshake_timeout);
-    config.retries = arrival.retries.unwrap_or(config.retries);
 }
 
 fn generate(config: &mut Config, generator: Generator) {

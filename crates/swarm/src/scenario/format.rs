@@ -3,6 +3,7 @@
 //! The doc comments of fields are the schema's descriptions. A key that is left out has the default of the command line's
 //! option, which `docs/scenarios.md` lists.
 
+use super::arrival::Arrival;
 use super::quantity::{
     Condition, Count, EndpointUrl, Position, Rate, ShareRate, Size, Sources, TargetUrl, Time,
     TimeRange,
@@ -105,22 +106,6 @@ pub(super) enum Protocol {
 pub(super) enum Close {
     Reset,
     Orderly,
-}
-
-/// How the clients arrive.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct Arrival {
-    /// Connections to begin each second. Without it, as fast as `connecting-max` allows.
-    pub rate: Option<Rate>,
-    /// Connections being established at once.
-    pub connecting_max: Option<Count>,
-    /// Time a connection may take.
-    pub connect_timeout: Option<Time>,
-    /// Time the upgrade, or the head of a stream, may take.
-    pub handshake_timeout: Option<Time>,
-    /// Attempts after a failed one.
-    pub retries: Option<u8>,
 }
 
 /// How long the crowd stays.

@@ -1,7 +1,7 @@
 //! The keys of a scenario by the options of the command line, which the checks of a run speak of.
 
 /// Each option that has a key.
-const KEYS: [(&str, &str); 44] = [
+const KEYS: [(&str, &str); 47] = [
     ("--connections", "terminals.count"),
     ("--protocol", "terminals.protocol"),
     ("--token", "terminals.token"),
@@ -9,6 +9,9 @@ const KEYS: [(&str, &str); 44] = [
     ("--channel", "terminals.channels"),
     ("--channels", "terminals.channel-count"),
     ("--connect-rate", "arrival.rate"),
+    ("--ramp", "arrival.ramp"),
+    ("--stage", "arrival.stages"),
+    ("--at-once", "arrival.at-once"),
     ("--connecting-max", "arrival.connecting-max"),
     ("--connect-timeout", "arrival.connect-timeout"),
     ("--handshake-timeout", "arrival.handshake-timeout"),

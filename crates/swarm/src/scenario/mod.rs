@@ -1,11 +1,12 @@
 //! Scenario files: a run as a TOML file, which fills the same [`Config`] as the options of the command line.
 //!
-//! * `format`: the sections and keys, and their JSON schema;
+//! * `format`: the sections and keys, and their JSON schema; `arrival` has those about how clients come;
 //! * `quantity`: values that are written as options are;
 //! * `document`: the text with the place of each key, what `--set` changes, and variables;
 //! * `fill`: from the format to a [`Config`];
 //! * `fault`: what is wrong, with its line; `keys` has the keys by the options that the checks of a run speak of.
 
+mod arrival;
 mod document;
 mod fault;
 mod fill;

@@ -1,6 +1,6 @@
 //! Values of a scenario that are written as the command line's are: `10k`, `25s`, `5k/s`, a URL, a condition.
 
-use crate::config::Endpoint;
+use crate::config::{Endpoint, StageTarget};
 use crate::engine::sources::SourceRanges;
 use crate::measure::threshold::Threshold;
 use crate::target::Target;
@@ -116,6 +116,13 @@ written!(
     "a share and a time, such as 1%/m",
     "1%/m",
     myriad_units::parse::share_rate
+);
+written!(
+    StageSize(StageTarget),
+    ["string", "integer"],
+    "a count such as 10k, or a share such as 50%",
+    "50%",
+    StageTarget::parse
 );
 written!(
     TimeRange((Duration, Duration)),

@@ -1,6 +1,7 @@
 //! Each mistake has its place and says what to do.
 
 use super::{STARTER, Scenario, ScenarioError, schema};
+use crate::config::Arrival;
 use crate::config_error::ConfigError;
 use crate::protocol::Protocol;
 use std::path::Path;
@@ -206,14 +207,45 @@ fn a_file_fills_what_the_options_fill() {
     let held = (Duration::from_secs(30), Duration::from_secs(90));
     assert_eq!(config.expect_held, Some(held));
     assert_eq!(
-        (config.connect_rate_per_s, config.churn_per_s),
-        (Some(500.0), Some(1.0))
+        (&config.arrival, config.churn_per_s),
+        (&Arrival::Rate(500.0), Some(1.0))
     );
     assert_eq!(
         (config.duration, config.settle),
         (Some(Duration::from_mins(5)), Duration::from_secs(2))
     );
     config.check().expect("it can be run");
+}
+
+#[test]
+fn a_crowd_arrives_in_one_way() {
+    let stages = "[arrival]\nstages = [{ duration = \"30s\", target = \"10%\" }, { duration = \"1m\", target = 500 }]";
+    let scenario = parse(&with("", stages), &[]).expect("a scenario");
+    assert_eq!(scenario.config.connections, 500, "the last stage says it");
+    scenario.config.check().expect("it can be run");
+    let other = said(&with("count = 400", stages), &[]);
+    assert!(
+        other.starts_with("my.toml:5:10: arrival.stages: arrival.stages: the last one goes to 500, and terminals.count is 400; let it end there, or write shares such as 100%\n"),
+        "{other}"
+    );
+    let both = said(&with("", "[arrival]\nramp = \"5s\"\nat-once = true"), &[]);
+    assert!(
+        both.starts_with(
+            "my.toml:6:11: arrival.at-once: `arrival.ramp` and `arrival.at-once` exclude each other"
+        ),
+        "{both}"
+    );
+    let wrong = said(
+        &with(
+            "",
+            "[arrival]\nstages = [{ duration = \"5s\", target = \"x\" }]",
+        ),
+        &[],
+    );
+    assert!(
+        wrong.starts_with("my.toml:5:36: arrival.stages[0].target: "),
+        "{wrong}"
+    );
 }
 
 #[test]

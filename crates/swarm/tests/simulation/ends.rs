@@ -1,7 +1,7 @@
 //! How terminals come and go, in cases made by hand.
 
 use super::{State, Temper, World};
-use crate::config::Config;
+use crate::config::{Arrival, Config};
 use crate::engine::shared::{Ending, Order};
 use crate::failure::Failure;
 use crate::target::Target;
@@ -39,7 +39,7 @@ fn a_full_window_is_the_servers_lateness_also_when_it_opens_by_one() {
         config.connections = 100;
         config.threads = Some(1);
         config.connecting_max = 3;
-        config.connect_rate_per_s = Some(1000.0);
+        config.arrival = Arrival::Rate(1000.0);
     });
     let mut upgraded = 0;
     for turn in 0..1000 {

@@ -438,7 +438,7 @@ fn plan(seed: u64, protocol: Protocol, is_durable: bool, prng: &mut Prng) -> Pla
     config.driver = Some(Driver::Epoll);
     config.threads = Some(u32::try_from(prng.between(1, 3)).unwrap());
     config.connecting_max = u32::try_from(prng.between(1, 40)).unwrap();
-    config.connect_rate_per_s = prng.one_in(2).then_some(50.0);
+    config.arrival = super::arrival(prng);
     config.retries = 100;
     config.connect_timeout = Duration::from_secs(1000);
     config.handshake_timeout = Duration::from_secs(1000);

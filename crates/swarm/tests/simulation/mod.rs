@@ -11,7 +11,7 @@ mod sessions;
 mod window;
 
 use crate::clock::{Clock, Nanos};
-use crate::config::{Config, Endpoint, Publish, PublishBody};
+use crate::config::{Arrival, ArrivalStage, Config, Endpoint, Publish, PublishBody, StageTarget};
 use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::plan::{Answer, AnsweredPlan, Plan};
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
@@ -612,13 +612,28 @@ impl World {
     }
 }
 
+/// Any way to arrive. None takes longer than two seconds.
+fn arrival(prng: &mut Prng) -> Arrival {
+    let stage = |millis, share| ArrivalStage {
+        duration: Duration::from_millis(millis),
+        target: StageTarget::Share(share),
+    };
+    match prng.below(8) {
+        0 => Arrival::Ramp(Duration::from_secs(1)),
+        1 => Arrival::Stages(vec![stage(800, 0.3), stage(0, 0.8), stage(500, 1.0)]),
+        2 => Arrival::AtOnce,
+        3..=5 => Arrival::Rate(50.0),
+        _ => Arrival::Unpaced,
+    }
+}
+
 fn plan(seed: u64, temper: Temper, prng: &mut Prng) -> Plan {
     let target = Target::parse("ws://127.0.0.1:8000/raw?channel=x").unwrap();
     let mut config = Config::new(vec![target], prng.between(1, 60) as u64);
     config.driver = Some(Driver::Epoll);
     config.threads = Some(u32::try_from(prng.between(1, 3)).unwrap());
     config.connecting_max = u32::try_from(prng.between(1, 40)).unwrap();
-    config.connect_rate_per_s = prng.one_in(2).then_some(50.0);
+    config.arrival = arrival(prng);
     config.retries = u8::try_from(prng.below(3)).unwrap();
     config.compression = prng.one_in(2);
     config.churn_per_s = prng.one_in(2).then_some(0.2);
