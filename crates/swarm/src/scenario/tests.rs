@@ -243,7 +243,7 @@ fn a_crowd_arrives_in_one_way() {
         &[],
     );
     assert!(
-        wrong.starts_with("my.toml:5:36: arrival.stages[0].target: "),
+        wrong.starts_with("my.toml:5:39: arrival.stages[0].target: "),
         "{wrong}"
     );
 }
