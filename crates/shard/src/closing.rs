@@ -157,6 +157,10 @@ impl<R: Reactor> Shard<R> {
 
     pub(crate) fn refuse_index(&mut self, index: u32, refused: Refused, now: Now) {
         if let Some(key) = self.hub.key_of(index) {
+            let refused = match self.reads.is_reading(index) {
+                true => refused.of_stream(),
+                false => refused,
+            };
             self.refuse(key, refused, now);
         }
     }

@@ -11,6 +11,7 @@ mod hostile;
 mod lifecycle;
 mod limits;
 mod metrics;
+mod pages;
 mod publish;
 mod reload;
 mod routes;

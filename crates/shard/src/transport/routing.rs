@@ -17,7 +17,7 @@ use myriad_wheel::Key;
 use myriad_wire::deflate::Window;
 use myriad_wire::handshake::{asks_for_websocket, check_upgrade};
 use myriad_wire::http::{
-    HeadLimits, RequestBody, RequestHead, check_origin, check_request, parse_request, query_pairs,
+    HeadLimits, RequestBody, RequestHead, check_request, parse_request, query_pairs,
 };
 use std::sync::Arc;
 
@@ -235,7 +235,7 @@ impl<R: Reactor> Shard<R> {
     }
 
     fn route(&self, key: Key, head: &RequestHead<'_>, now: Now) -> Result<Route, Refused> {
-        check_request(head)?;
+        check_request(head).map_err(|error| self.refused_head(head, error))?;
         if reads_stream(head) {
             let (reading, token) = self.route_read(key, head, now)?;
             return Ok(Route::Read(reading, token));
@@ -296,9 +296,7 @@ impl<R: Reactor> Shard<R> {
 
     /// Whether a visitor may have a stream at all, whatever it asks for.
     pub(super) fn check_visitor(&self, key: Key, head: &RequestHead<'_>) -> Result<(), Refused> {
-        if let Some(allowed) = &self.settings.allowed_origins {
-            check_origin(head.headers("origin"), head.header("host"), allowed)?;
-        }
+        self.check_page(head)?;
         if self.admission.drain.is_some() {
             return Err(Refused::draining());
         }

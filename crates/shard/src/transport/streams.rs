@@ -7,7 +7,7 @@ use crate::shard::Shard;
 use myriad_hub::{Bearer, NEVER, NameError, Now, ReadFrom, Variant};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
-use myriad_wire::http::{RequestHead, check_origin};
+use myriad_wire::http::{HeadError, OriginRefused, RequestHead, check_origin};
 use myriad_wire::reads::{
     DURABILITY, EXPOSED, Live, Persistence, READ_PATH, ReadError, ReadRequest,
 };
@@ -16,14 +16,19 @@ use myriad_wire::streams::StreamOffset;
 /// The cookie that may have a reader's token.
 const TOKEN_COOKIE: &str = "myriad_token";
 
-/// What every error of a read says besides: without the list a page could not read where to go on after a 410.
-const HEADERS: [(&str, &str); 6] = [
+/// What every error of a read says besides.
+const HEADERS: [(&str, &str); 4] = [
     ("stream-durability", DURABILITY),
-    ("access-control-allow-origin", "*"),
-    ("access-control-expose-headers", EXPOSED),
     ("x-content-type-options", "nosniff"),
     ("cross-origin-resource-policy", "cross-origin"),
     ("cache-control", "no-store"),
+];
+
+/// Lets the page that asked read an error, and the headers that say how to go on. No credentials of the browser's count, so one value
+/// does for all pages that are let in.
+const PAGE_HEADERS: [(&str, &str); 2] = [
+    ("access-control-allow-origin", "*"),
+    ("access-control-expose-headers", EXPOSED),
 ];
 
 /// Who reads.
@@ -41,9 +46,9 @@ impl From<ReadError> for Refused {
 }
 
 impl Refused {
-    /// The same as an answer about a stream.
+    /// The same as an answer about a stream, to a page that is let in or to another program.
     pub(crate) fn of_stream(self) -> Self {
-        self.with_headers(&HEADERS)
+        self.with_headers(&HEADERS).with_headers(&PAGE_HEADERS)
     }
 
     /// There is no such stream.
@@ -84,6 +89,24 @@ pub(super) fn reads_stream(head: &RequestHead<'_>) -> bool {
 }
 
 impl<R: Reactor> Shard<R> {
+    /// A request for a stream whose head breaks a rule: a page that is let in may read why.
+    pub(super) fn refused_head(&self, head: &RequestHead<'_>, error: HeadError) -> Refused {
+        let refused = Refused::from(error);
+        if head.path().starts_with(READ_PATH) && self.check_page(head).is_ok() {
+            refused.of_stream()
+        } else {
+            refused
+        }
+    }
+
+    /// Whether the page that a request comes from is let in. Other programs come from none.
+    pub(super) fn check_page(&self, head: &RequestHead<'_>) -> Result<(), OriginRefused> {
+        match &self.settings.allowed_origins {
+            Some(allowed) => check_origin(head.headers("origin"), head.header("host"), allowed),
+            None => Ok(()),
+        }
+    }
+
     /// What a request wants to read, if it may. With a token that takes longer to verify than a shard has: then the request may be
     /// answered once that is done.
     pub(super) fn route_read(
@@ -92,6 +115,9 @@ impl<R: Reactor> Shard<R> {
         head: &RequestHead<'_>,
         now: Now,
     ) -> Result<(Box<Reading>, Option<Box<str>>), Refused> {
+        // A page that is not let in may not read that either.
+        self.check_page(head)
+            .map_err(|refused| Refused::from(refused).with_headers(&HEADERS))?;
         self.judge_read(key, head, now).map_err(Refused::of_stream)
     }
 
@@ -101,9 +127,6 @@ impl<R: Reactor> Shard<R> {
         head: &RequestHead<'_>,
         now: Now,
     ) -> Result<(Box<Reading>, Option<Box<str>>), Refused> {
-        if let Some(allowed) = &self.settings.allowed_origins {
-            check_origin(head.headers("origin"), head.header("host"), allowed)?;
-        }
         if self.admission.drain.is_some() {
             return Err(Refused::draining());
         }
