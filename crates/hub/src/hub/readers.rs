@@ -273,6 +273,13 @@ impl Hub {
         self.connections[index].set(Connection::KEPT_ALIVE, false);
     }
 
+    /// The head of the next request is whole, and it opens a stream with a message in its body: that has as long to come as a head.
+    /// The timer still stood at the end of the time in which a next request may begin.
+    pub fn begin_next_body(&mut self, index: u32, now: Now) {
+        self.connections[index].opened = now.tick();
+        self.arm_handshake(index);
+    }
+
     /// Ends the subscriptions of a connection whose next request is not about them.
     pub fn leave_streams(&mut self, index: u32, emptied_channels: &mut Vec<Arc<str>>) {
         self.unsubscribe_all(index, emptied_channels);

@@ -163,6 +163,7 @@ impl<R: Reactor> Shard<R> {
             Err(error) => return self.refuse(key, error.into(), now),
         };
         let is_read = matches!(route, Ok(Route::Read(..)));
+        let is_next = self.hub.connection(key.index).is_kept_alive();
         self.hub.end_keep_alive(key.index);
         if !is_read {
             self.leave_streams(key);
@@ -172,6 +173,9 @@ impl<R: Reactor> Shard<R> {
                 self.begin_read(key, reading, token, &bytes[head_bytes..], now);
             }
             Ok(Route::Stream(stream)) => {
+                if is_next && matches!(stream.opening, Opening::Body(_)) {
+                    self.hub.begin_next_body(key.index, now);
+                }
                 self.begin_stream(key, *stream, &mut bytes[head_bytes..], now);
             }
             Ok(Route::ControlPlane) => self.begin_handover(key, bytes, now),
