@@ -26,6 +26,7 @@ use super::error::Refusal;
 use access::{Deed, Writer};
 use answers::Failure;
 use axum::Router;
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -35,6 +36,7 @@ use myriad_shard::{
     AppendToStream, CreateStream, InquiryAnswer, MediaType, Namespaces, StreamAnswer,
     StreamCommand, StreamExpiry,
 };
+use myriad_wire::reads::ReadError;
 use percent_encoding::percent_decode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -89,6 +91,11 @@ async fn answer(control: &Control, request: Request) -> Result<Response, Failure
         Method::POST => request.append(&head.headers, body).await,
         Method::DELETE => answers::of(request.ask(StreamCommand::Delete).await?),
         Method::HEAD => answers::of(request.ask(StreamCommand::Describe).await?),
+        // A shard refuses it, too.
+        _ if !body.is_end_stream() => {
+            let error = ReadError::Body;
+            Err(Refusal::bad_request(error.label(), error.sentence()).into())
+        }
         _ => catch_up::read(control, &channel, &head).await,
     }
 }

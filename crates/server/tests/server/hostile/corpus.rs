@@ -1,11 +1,8 @@
 //! The hostile requests of `tests/hostile` against the whole server: each connection is followed to its end, and the answers on it
 //! are counted. More answers than requests would be a smuggled request, fewer a swallowed one.
 
-#[path = "../../../../../tests/hostile/cases.rs"]
-mod cases;
-
+use super::cases::{self, Case, Last};
 use crate::support::{Answer, Http, head, on_both_drivers, options, start};
-use cases::{Case, Last};
 use myriad_server::{Options, Span};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,7 +23,7 @@ fn answers(address: SocketAddr, bytes: &[u8]) -> Vec<Answer> {
 
 /// The connection ends behind this answer.
 #[track_caller]
-fn check_farewell(name: &str, answer: &Answer) {
+pub(super) fn check_farewell(name: &str, answer: &Answer) {
     let connection = answer.header("connection").unwrap_or_default();
     assert!(connection.ends_with("close"), "{name}: {answer:?}");
 }
@@ -115,7 +112,7 @@ fn check_body(address: SocketAddr, case: &Case) {
 }
 
 /// Follows all cases. Those that wait for a deadline wait together.
-fn follow_all(cases: &[Case], follow: impl Fn(&Case) + Sync) {
+pub(super) fn follow_all(cases: &[Case], follow: impl Fn(&Case) + Sync) {
     std::thread::scope(|scope| {
         let (slow, quick): (Vec<_>, Vec<_>) =
             cases.iter().partition(|case| case.last == Last::Partial);

@@ -1,9 +1,14 @@
 //! Input that breaks rules or patience: its exact answer, its metric, its memory back, and nobody else the worse.
 
+mod boundaries;
+#[path = "../../../../../tests/hostile/cases.rs"]
+mod cases;
 mod corpus;
 mod frames;
 mod handshakes;
 mod heads;
+mod patience;
+mod planes;
 mod sockets;
 mod verdicts;
 
