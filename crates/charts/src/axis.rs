@@ -63,12 +63,51 @@ pub(crate) struct Drawn {
     min: f64,
     max: f64,
     ticks: Vec<Tick>,
+    /// The largest value itself.
+    #[serde(skip)]
+    data_max: f64,
 }
 
+/// A place on an axis, and what stands there.
 #[derive(Debug, PartialEq, Serialize)]
-struct Tick {
-    value: f64,
-    label: String,
+pub(crate) struct Tick {
+    pub value: f64,
+    pub label: String,
+}
+
+impl Drawn {
+    /// With the word "logarithmic" where it is true.
+    pub(crate) fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// From the least to the largest.
+    pub(crate) fn ticks(&self) -> &[Tick] {
+        &self.ticks
+    }
+
+    /// The same axis without the room behind the largest value, on a linear scale: time needs no air.
+    pub(crate) fn ending_at_data(mut self) -> Self {
+        if !self.logarithmic && self.data_max > 0.0 {
+            self.max = self.data_max;
+            let max = self.max * (1.0 + 1e-9);
+            self.ticks.retain(|tick| tick.value <= max);
+        }
+        self
+    }
+
+    /// Where a value is between the ends of the axis: 0 to 1.
+    pub(crate) fn share(&self, value: f64) -> f64 {
+        let place = |value: f64| {
+            if self.logarithmic {
+                value.max(self.min).log10()
+            } else {
+                value
+            }
+        };
+        let (min, max) = (place(self.min), place(self.max));
+        ((place(value) - min) / (max - min)).clamp(0.0, 1.0)
+    }
 }
 
 impl Axis {
@@ -83,6 +122,8 @@ impl Axis {
     /// Range and ticks that hold all values. Those that a logarithmic axis cannot show do not count.
     pub(crate) fn drawn(&self, values: impl IntoIterator<Item = f64>) -> Drawn {
         let finite = values.into_iter().filter(|value| value.is_finite());
+        let mut data_max = 0.0_f64;
+        let finite = finite.inspect(|value| data_max = data_max.max(*value));
         let ticks = match self.scale {
             Scale::Linear => linear_ticks(finite.fold(0.0, f64::max), self.steps),
             Scale::Logarithmic => powers(finite.filter(|value| *value > 0.0), self.steps),
@@ -98,6 +139,7 @@ impl Axis {
             min,
             max,
             ticks: ticks.into_iter().map(tick).collect(),
+            data_max,
         }
     }
 }

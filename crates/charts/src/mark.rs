@@ -24,18 +24,28 @@ impl Mark {
         }
     }
 
-    /// A short piece of the subject's line, for a legend or a table. Decoration: the name has to be beside it.
-    #[must_use]
-    pub fn swatch(self) -> String {
+    /// Attributes of a line in a drawing.
+    pub(crate) fn stroke(self) -> String {
         let dashes = match self.pattern {
             0 => "",
             1 => " stroke-dasharray=\"7 3\"",
             _ => " stroke-dasharray=\"2 3\"",
         };
+        format!("stroke=\"var(--mark-{})\"{dashes}", self.colour)
+    }
+
+    /// Attributes of an area in a drawing.
+    pub(crate) fn fill(self) -> String {
+        format!("fill=\"var(--mark-{})\" fill-opacity=\".18\"", self.colour)
+    }
+
+    /// A short piece of the subject's line, for a legend or a table. Decoration: the name has to be beside it.
+    #[must_use]
+    pub fn swatch(self) -> String {
         format!(
             "<svg class=\"swatch\" viewBox=\"0 0 24 8\" aria-hidden=\"true\">\
-             <line x1=\"0\" x2=\"24\" y1=\"4\" y2=\"4\" stroke=\"var(--mark-{})\" stroke-width=\"4\"{dashes}/></svg>",
-            self.colour
+             <line x1=\"0\" x2=\"24\" y1=\"4\" y2=\"4\" stroke-width=\"4\" {}/></svg>",
+            self.stroke()
         )
     }
 }

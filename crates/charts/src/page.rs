@@ -5,6 +5,9 @@ use crate::library;
 /// Colours of light and dark pages, text, tables, charts.
 pub(crate) const STYLE: &str = include_str!("../assets/page.css");
 
+/// Drawings, and how pages with them are printed.
+const DRAWING_STYLE: &str = include_str!("../assets/drawing.css");
+
 /// A page of its own: `body` is HTML, everything else is text. Loads nothing from anywhere.
 #[must_use]
 pub fn document(title: &str, style: &str, body: &str) -> String {
@@ -17,6 +20,20 @@ pub fn document(title: &str, style: &str, body: &str) -> String {
         policy = library::content_security_policy(),
         title = escape(title),
         scripts = library::elements(),
+    )
+}
+
+/// A page without any script: it is read as it is printed. `language` is a tag such as `en` or `zh-CN`.
+#[must_use]
+pub fn static_document(title: &str, language: &str, style: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"{language}\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}{DRAWING_STYLE}{style}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+        language = escape(language),
+        title = escape(title),
     )
 }
 
@@ -75,6 +92,15 @@ mod tests {
         );
         let row = "<tr><th scope=\"row\">x</th><td data-head=\"&quot;a&quot;\"><b>1</b></td></tr>";
         assert!(table.contains(row), "{table}");
+    }
+
+    #[test]
+    fn a_static_page_has_no_script() {
+        let page = static_document("<T>", "zh-CN", "", "<p>body</p>\n");
+        assert!(page.contains("<html lang=\"zh-CN\">") && page.contains("&lt;T&gt;"));
+        for reference in ["<script", "src=", "href=", "@import", "<link", "url("] {
+            assert!(!page.contains(reference), "{reference}");
+        }
     }
 
     #[test]

@@ -12,16 +12,18 @@ mod live;
 mod push;
 mod report;
 mod round_trip;
+mod series;
 
 pub use flow::FlowReport;
 pub use http::{HeldReport, HttpReport};
 pub use live::{Line, Phase, Progress, RoundTripProgress};
 pub use push::{Ended, FanoutTimes, Origin, PublishAnswer, PushReport};
 pub use report::{
-    ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, SessionReport, Settings,
-    Setup, Unit, Verdict,
+    ChurnReport, CrowdReport, Fanout, GeneratorCheck, GeneratorReport, Messages, Outcome, Pings,
+    Report, SessionReport, Settings, Setup, Unit, Verdict,
 };
 pub use round_trip::{ClientPublishReport, DeliveryReport, RoundTripReport, RoundTripTimes};
+pub use series::{ArrivalCurve, HeatMap, Sample, SampleTimes, Series, ServerSample};
 
 /// Exit code of a crowd that a signal has interrupted, with the report so far. `demo` and `arena` end with it too.
 pub const EXIT_INTERRUPTED: u8 = 105;

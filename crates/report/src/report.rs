@@ -4,6 +4,7 @@ use crate::flow::FlowReport;
 use crate::http::HttpReport;
 use crate::push::{FanoutTimes, Origin, PushReport};
 use crate::round_trip::{ClientPublishReport, RoundTripReport};
+use crate::series::Series;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -75,8 +76,12 @@ pub struct Report {
     pub fanout: Option<Fanout>,
     /// Each publication in the order they were made, at most 10,000 of them.
     pub pushes: Vec<PushReport>,
+    /// The run over time.
+    pub series: Series,
     /// What the crowd itself used, and how late it was.
     pub crowd: CrowdReport,
+    /// Whether the crowd itself was the limit.
+    pub generator: GeneratorReport,
     /// The verdict on each threshold.
     pub thresholds: Vec<Verdict>,
     /// What makes these figures less trustworthy.
@@ -318,6 +323,34 @@ pub struct CrowdReport {
     pub echo_late_ms: f64,
     /// Largest lateness of that schedule while too much was unanswered: the server was slower than the schedule.
     pub echo_held_ms: f64,
+}
+
+/// Whether the crowd itself was the limit, so that its figures say less of the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GeneratorReport {
+    /// Whether one of the checks failed.
+    pub saturated: bool,
+    /// What was looked at.
+    pub checks: Vec<GeneratorCheck>,
+}
+
+/// One look at the crowd itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GeneratorCheck {
+    /// `cpu` (share of seconds in which the crowd was busy for more than 90% of them), `machine_cpu` (share of all processors in
+    /// the busiest second), `schedule` (largest lateness that was the crowd's fault), `turn` (longest time for one batch of
+    /// messages), `ports`, `descriptors`, `memory` (attempts that failed for want of one).
+    pub of: String,
+    /// What was seen, in `unit`.
+    pub value: f64,
+    /// The most with which it passes.
+    pub limit: f64,
+    /// `ms`, `count` or `ratio`.
+    pub unit: Unit,
+    /// Whether it passes. `machine_cpu` is shown and fails nothing: the server may be on the same machine.
+    pub passed: bool,
 }
 
 /// The verdict on a threshold.

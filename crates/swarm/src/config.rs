@@ -24,6 +24,7 @@ use crate::measure::threshold::Threshold;
 use crate::protocol::Protocol;
 use crate::random;
 use crate::report::output::Destination;
+use crate::report::reporting::Reporting;
 use crate::target::Target;
 use myriad_reactor::{Driver, descriptor_limit};
 use myriad_wire::ws::Extension;
@@ -140,6 +141,8 @@ pub struct Config {
     pub json: Option<Destination>,
     /// Where the percentile distribution of arrivals goes.
     pub hgrm: Option<Destination>,
+    /// Where else the run is shown, and what of the server is watched.
+    pub reporting: Reporting,
     /// Conditions that decide the outcome.
     pub thresholds: Vec<Threshold>,
     /// How clients leave, in between and at the end.
@@ -209,6 +212,7 @@ impl Config {
             live: LiveStyle::default(),
             json: None,
             hgrm: None,
+            reporting: Reporting::default(),
             thresholds: Vec::new(),
             ending: Ending::default(),
         }

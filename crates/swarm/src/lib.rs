@@ -71,6 +71,7 @@ pub use myriad_report::{
 };
 pub use protocol::Protocol;
 pub use report::output::Destination;
+pub use report::reporting::{Language, Reporting};
 pub use run::{RunError, run};
 pub use scenario::{
     Fault, Place, Problem, STARTER, Scenario, ScenarioError, position, schema, time_range,

@@ -17,6 +17,8 @@ use crate::measure::collector::Collector;
 use crate::measure::process::{Watch, anonymous_bytes};
 use crate::measure::push::PushKey;
 use crate::measure::rates::{Peak, Rates};
+use crate::measure::series::Recorder;
+use crate::measure::server::ServerWatch;
 use crate::publisher::Publisher;
 use crate::report::live::Live;
 use crate::report::{Outcome, Report};
@@ -122,6 +124,8 @@ pub(crate) struct Run<'a> {
     /// Anonymous memory, and what of it was gained per terminal, when connecting had finished.
     pub memory_connected: Option<(u64, Option<f64>)>,
     pub drain_timed_out: bool,
+    pub recorder: Recorder,
+    server: ServerWatch,
     /// It was said that the server accepts connections and upgrades none.
     silence_noted: bool,
     outputs: Outputs,
@@ -174,6 +178,8 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         memory_before: anonymous_bytes(),
         memory_connected: None,
         drain_timed_out: false,
+        recorder: Recorder::start(clock.now()),
+        server: ServerWatch::start(&config.reporting).map_err(RunError::Start)?,
         silence_noted: false,
         plan,
     };
@@ -400,6 +406,7 @@ impl Run<'_> {
             self.live.show(&Line::Push(Box::new(push)));
         }
         let (figures, times) = (Figures::sum(&self.shared), Times::sum(&self.shared));
+        self.record(now, &figures);
         let outcome = if outcome == Outcome::Finished && figures.totals.opened == 0 {
             Outcome::NobodyConnected
         } else {

@@ -4,7 +4,9 @@
 
 mod support;
 
-use myriad_swarm::{Config, Driver, Echo, LiveStyle, Outcome, Report, Target, Threshold};
+use myriad_swarm::{
+    Config, Driver, Echo, LiveStyle, Outcome, Report, Reporting, Target, Threshold,
+};
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -171,4 +173,34 @@ fn a_run_without_echoes_has_no_figures_of_them() {
     assert!(report.echo.is_none());
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["echo"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_run_is_shown_over_time() {
+    let server = serve(|client, message| {
+        let _ = client.send(message);
+    });
+    let folder = std::env::temp_dir().join(format!("swarm-series-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut config = config(server, Driver::Epoll);
+    config.reporting = Reporting {
+        html: Some(folder.join("report.html")),
+        samples: Some(folder.join("samples.ndjson")),
+        server_pid: Some(std::process::id()),
+        ..Reporting::default()
+    };
+    let report = run(&config);
+    let series = &report.series;
+    let echoes = series.samples.iter().filter_map(|it| it.times.get("echo"));
+    let answered = report.echo.as_ref().unwrap().received;
+    assert_eq!(echoes.map(|times| times.count).sum::<u64>(), answered);
+    let heat = series.heat.iter().find(|heat| heat.of == "echo").unwrap();
+    assert_eq!(heat.counts.iter().flatten().sum::<u64>(), answered);
+    assert!(series.samples.iter().any(|it| it.server.is_some()));
+    let page = std::fs::read_to_string(folder.join("report.html")).unwrap();
+    assert!(page.ends_with("</html>\n") && page.contains("<rect class=\"heat\""));
+    let samples = std::fs::read_to_string(folder.join("samples.ndjson")).unwrap();
+    assert!(samples.lines().count() >= 2);
+    assert!(samples.lines().all(|line| line.starts_with("{\"from_s\":")));
+    std::fs::remove_dir_all(folder).unwrap();
 }

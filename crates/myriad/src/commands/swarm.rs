@@ -1,5 +1,6 @@
 //! `myriad swarm`: arguments in, exit code out.
 
+mod reporting;
 mod scenario;
 
 use crate::{BAD_ARGUMENTS, say};
@@ -11,6 +12,7 @@ use myriad_swarm::{
     Threshold, position, time_range,
 };
 use myriad_units::parse::{bytes, count, duration, rate, share_rate};
+use reporting::ReportingArguments;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -204,6 +206,8 @@ pub(crate) struct Arguments {
     /// [default: not written]
     #[arg(long, value_name = "FILE")]
     hgrm: Option<PathBuf>,
+    #[command(flatten)]
+    reporting: ReportingArguments,
     /// A condition such as 'fanout:last<5s', 'reach>=99.9%' or 'lost==0'; may be repeated [default: none]
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     threshold: Vec<Threshold>,
@@ -439,6 +443,7 @@ impl Arguments {
         config.live = self.live.into();
         config.json = self.json.map(Destination::from);
         config.hgrm = self.hgrm.map(Destination::from);
+        config.reporting = self.reporting.into();
         config.thresholds.extend(self.threshold);
         config
     }
@@ -553,6 +558,7 @@ impl Arguments {
         config.expect_held = self.expect_held;
         config.json = self.json.map(Destination::from);
         config.hgrm = self.hgrm.map(Destination::from);
+        config.reporting = self.reporting.into();
         config.thresholds = self.threshold;
         config.ending = match self.close {
             CloseName::Reset => Ending::Reset,

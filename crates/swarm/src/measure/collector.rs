@@ -118,6 +118,15 @@ impl Worst {
     }
 }
 
+/// The arrivals of one publication.
+pub(crate) struct Single {
+    pub sequence: u32,
+    pub expected: u64,
+    last: Duration,
+    /// In microseconds.
+    pub times: Histogram<u64>,
+}
+
 /// All publications of one origin together.
 pub(crate) struct Series {
     pub worst: Worst,
@@ -133,6 +142,9 @@ pub(crate) struct Series {
     /// The fastest and the slowest arrival, exactly.
     pub first: Duration,
     pub last: Duration,
+    /// The one that reached all it was to reach soonest, and the one whose last arrival came latest.
+    pub fastest: Option<Single>,
+    pub slowest: Option<Single>,
     /// Publications during which a thread of the crowd, or the machine, had no rest.
     pub crowd_saturated: u64,
     pub machine_saturated: u64,
@@ -149,6 +161,8 @@ impl Series {
             times: microseconds(),
             first: Duration::MAX,
             last: Duration::ZERO,
+            fastest: None,
+            slowest: None,
             crowd_saturated: 0,
             machine_saturated: 0,
         }
@@ -166,11 +180,32 @@ impl Series {
         let above = |share: Option<f64>, limit| u64::from(share.is_some_and(|share| share > limit));
         self.crowd_saturated += above(report.crowd_cpu_share, SATURATED_SHARE);
         self.machine_saturated += above(report.machine_cpu_share, MACHINE_SATURATED_SHARE);
+        self.compare(whole, report);
         self.first = self.first.min(whole.first);
         self.last = self.last.max(whole.last);
         self.times
             .add(&whole.times)
             .expect("a histogram that grows takes any other of its precision");
+    }
+
+    fn compare(&mut self, whole: &Tally, report: &PushReport) {
+        let single = || {
+            Some(Single {
+                sequence: report.sequence,
+                expected: report.expected,
+                last: whole.last,
+                times: whole.times.clone(),
+            })
+        };
+        let is_slowest = |one: &Single| whole.last > one.last;
+        if whole.received > 0 && self.slowest.as_ref().is_none_or(is_slowest) {
+            self.slowest = single();
+        }
+        let is_fastest = |one: &Single| whole.last < one.last;
+        let is_whole = whole.received > 0 && whole.received >= report.expected;
+        if is_whole && self.fastest.as_ref().is_none_or(is_fastest) {
+            self.fastest = single();
+        }
     }
 
     /// Received / expected, over all publications.
@@ -190,6 +225,8 @@ pub(crate) struct Collector {
     pub late: u64,
     /// Arrivals beyond those expected.
     pub replayed: u64,
+    /// When those were made that were measured since this was taken, and their arrivals.
+    pub measured: Vec<(Nanos, Histogram<u64>)>,
     foreign_seen: u32,
 }
 
@@ -211,6 +248,7 @@ impl Collector {
             foreign: Series::new(),
             late: 0,
             replayed: 0,
+            measured: Vec::new(),
             foreign_seen: 0,
         }
     }
@@ -402,18 +440,24 @@ impl Collector {
                 .flatten(),
             ended,
         };
-        let series = match origin {
+        self.keep(&report, whole, entry.base);
+        Some(report)
+    }
+
+    /// Adds one that has been measured to those of its origin, and to those that are reported one by one.
+    fn keep(&mut self, report: &PushReport, whole: Tally, base: Nanos) {
+        let series = match report.origin {
             Origin::Own => &mut self.own,
             Origin::Foreign => &mut self.foreign,
         };
         // One that the end of the run cut short says nothing about the server.
-        if ended != Ended::CutShort {
-            series.add(&whole, &report);
+        if report.ended != Ended::CutShort {
+            series.add(&whole, report);
         }
         if self.reports.len() < REPORTS_MAX {
             self.reports.push(report.clone());
         }
-        Some(report)
+        self.measured.push((base, whole.times));
     }
 }
 

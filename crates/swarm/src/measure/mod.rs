@@ -8,4 +8,6 @@ pub(crate) mod push;
 pub(crate) mod rates;
 pub(crate) mod round_trip;
 pub(crate) mod sequence;
+pub(crate) mod series;
+pub(crate) mod server;
 pub(crate) mod threshold;

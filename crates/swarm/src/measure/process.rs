@@ -66,6 +66,8 @@ pub(crate) struct Watch {
     pub saturated_seconds: u64,
     /// Share of the machine's processors that was busy with anything, at most.
     pub machine_share_max: f64,
+    /// The same in the last second.
+    pub machine_share: f64,
     /// Ticks of the machine and idle ones, by when they were read; while a publication is measured.
     looks: VecDeque<(Nanos, u64, u64)>,
 }
@@ -86,6 +88,7 @@ impl Watch {
             seconds: 0,
             saturated_seconds: 0,
             machine_share_max: 0.0,
+            machine_share: 0.0,
             looks: VecDeque::new(),
         }
     }
@@ -181,7 +184,8 @@ impl Watch {
             #[expect(clippy::cast_precision_loss, reason = "ticks of one second")]
             let idle_share =
                 now.idle.saturating_sub(before.idle) as f64 / (now.all - before.all) as f64;
-            self.machine_share_max = self.machine_share_max.max(1.0 - idle_share);
+            self.machine_share = 1.0 - idle_share;
+            self.machine_share_max = self.machine_share_max.max(self.machine_share);
         }
         self.previous_machine = machine;
     }

@@ -3,9 +3,11 @@
 use crate::clock::Nanos;
 use crate::engine::plan::HttpKind;
 use crate::engine::thread::Tables;
-use crate::measure::collector::{Series, as_millis, micros_as_millis, times_of};
+use crate::measure::collector::{Series, Single, as_millis, micros_as_millis, times_of};
 use crate::measure::rates::{Rates, per_second};
 use crate::measure::round_trip::{self, RoundTrips};
+use crate::measure::series::arrival_curve;
+use crate::report::generator;
 use crate::report::warnings::server_said;
 use crate::report::{
     ChurnReport, CrowdReport, Fanout, Messages, Outcome, Pings, Report, Settings, Setup, summary,
@@ -14,8 +16,8 @@ use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
 use myriad_report::{
-    ClientPublishReport, FlowReport, HeldReport, HttpReport, Origin, PushReport, RoundTripReport,
-    SessionReport,
+    ClientPublishReport, FlowReport, GeneratorReport, HeldReport, HttpReport, Origin, PushReport,
+    RoundTripReport, SessionReport,
 };
 use std::time::Duration;
 
@@ -53,10 +55,13 @@ impl Run<'_> {
             flows: self.flows(),
             fanout: self.fanout(),
             pushes: self.pushes(),
+            series: self.series(),
             crowd: self.crowd(figures),
+            generator: GeneratorReport::default(),
             thresholds: Vec::new(),
             warnings: self.warnings(figures),
         };
+        report.generator = generator::judge(&report);
         let verdicts = self
             .config
             .thresholds
@@ -289,6 +294,29 @@ impl Run<'_> {
     pub(super) fn fanout_series(&self) -> &Series {
         let (own, foreign) = (&self.collector.own, &self.collector.foreign);
         if own.worst.count > 0 { own } else { foreign }
+    }
+
+    fn series(&self) -> myriad_report::Series {
+        let series = self.fanout_series();
+        let of = |name: &str, one: &Option<Single>| {
+            let one = one.as_ref()?;
+            Some(arrival_curve(
+                name,
+                Some(one.sequence),
+                &one.times,
+                one.expected,
+            ))
+        };
+        let whole = |expected: u64| arrival_curve("all", None, &series.times, expected);
+        let all = (!series.times.is_empty()).then(|| whole(series.expected));
+        let single = [
+            of("fastest", &series.fastest),
+            of("slowest", &series.slowest),
+        ];
+        // One push is all pushes.
+        let single = single.into_iter().filter(|_| series.worst.count > 1);
+        self.recorder
+            .series(all.into_iter().chain(single.flatten()).collect())
     }
 
     fn fanout(&self) -> Option<Fanout> {

@@ -1,10 +1,13 @@
 //! From a finished run to its report, and the report's forms. Its types are those of `myriad_report`.
 
 mod compose;
+mod generator;
 pub(crate) mod hgrm;
+pub(crate) mod html;
 mod http;
 pub(crate) mod live;
 pub(crate) mod output;
+pub(crate) mod reporting;
 mod summary;
 pub(crate) mod table;
 pub(crate) mod text;
@@ -108,6 +111,8 @@ mod tests {
                 accepted_max_ms: Some(0.8),
             }),
             pushes: vec![push(times)],
+            series: myriad_report::Series::default(),
+            generator: myriad_report::GeneratorReport::default(),
             crowd: CrowdReport {
                 open_at_end: 1_000,
                 ..CrowdReport::default()

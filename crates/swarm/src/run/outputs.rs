@@ -3,16 +3,20 @@
 use super::{Run, RunError};
 use crate::config::{Config, LiveStyle};
 use crate::report::Report;
-use crate::report::output::Output;
+use crate::report::output::{Destination, Output};
 use myriad_layout::terminal_columns;
-use myriad_report::{Line, Origin};
-use std::io::{self, Write as _};
+use myriad_report::{Line, Origin, Sample};
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::Path;
 
 /// Where the report is to be written, opened.
 #[derive(Debug, Default)]
 pub(super) struct Outputs {
     json: Option<Output>,
     hgrm: Option<Output>,
+    html: Option<Output>,
+    samples: Option<BufWriter<File>>,
 }
 
 impl Outputs {
@@ -22,8 +26,39 @@ impl Outputs {
         Ok(Self {
             json: open(&config.json)?,
             hgrm: open(&config.hgrm)?,
+            html: open(&config.reporting.html.clone().map(Destination::File))?,
+            samples: config
+                .reporting
+                .samples
+                .as_deref()
+                .map(create)
+                .transpose()?,
         })
     }
+
+    /// Adds a line to the file of samples.
+    pub(super) fn note(&mut self, sample: &Sample) {
+        let Some(file) = &mut self.samples else {
+            return;
+        };
+        let line = serde_json::to_string(sample).expect("samples have string keys");
+        // Each line at once: whoever follows the file sees a whole one. A disk that is full ends the file, not the run.
+        if writeln!(file, "{line}")
+            .and_then(|()| file.flush())
+            .is_err()
+        {
+            self.samples = None;
+        }
+    }
+}
+
+/// The file of samples, empty.
+fn create(path: &Path) -> Result<BufWriter<File>, RunError> {
+    let file = File::create(path).map_err(|error| RunError::Write {
+        path: path.to_owned(),
+        error,
+    })?;
+    Ok(BufWriter::new(file))
 }
 
 impl Run<'_> {
@@ -42,12 +77,13 @@ impl Run<'_> {
         let table = self.write_table(report);
         let json = self.write_json(report);
         let hgrm = self.write_hgrm(report);
+        let html = self.write_html(report);
         self.live.show(&Line::Done {
             outcome: report.outcome,
             went_wrong: report.went_wrong.clone(),
             elapsed_s: self.elapsed_s(),
         });
-        table.and(json).and(hgrm)
+        table.and(json).and(hgrm).and(html)
     }
 
     /// Writes the table for people: to standard output, or to standard error where that carries something else.
@@ -83,6 +119,14 @@ impl Run<'_> {
         };
         let text = serde_json::to_string_pretty(report).expect("reports have string keys");
         output.write((text + "\n").as_bytes())
+    }
+
+    fn write_html(&mut self, report: &Report) -> Result<(), RunError> {
+        let Some(output) = &mut self.outputs.html else {
+            return Ok(());
+        };
+        let page = crate::report::html::page(report, self.config.reporting.language);
+        output.write(page.as_bytes())
     }
 
     fn write_hgrm(&mut self, report: &Report) -> Result<(), RunError> {

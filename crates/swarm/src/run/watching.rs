@@ -1,10 +1,11 @@
 //! What a run sees of its crowd while it goes on: samples, publications that are over, progress.
 
 use super::Run;
-use super::figures::{Figures, closes};
+use super::figures::{Figures, Times, closes};
 use crate::clock::{Clock as _, Nanos};
 use crate::measure::process::anonymous_bytes;
 use crate::measure::rates::Rates;
+use crate::measure::series::{Look, Timed};
 use crate::report::live::round_trip_progress;
 use crate::report::{float, text};
 use myriad_report::{Line, Progress, PushReport};
@@ -38,6 +39,7 @@ impl Run<'_> {
         if now >= self.next_watch {
             let thread_times = self.shared.accounts().map(|account| account.cpu_time);
             self.watch.sample(now, thread_times.collect());
+            self.record(now, figures);
             self.next_watch = now.plus(Duration::from_secs(1));
         }
         for push in self.collect(now, false) {
@@ -82,8 +84,47 @@ impl Run<'_> {
         let publishing = self.publisher.is_some();
         self.watch
             .look(now, publishing, self.shared.ledger.is_measuring());
-        self.collector
-            .collect(&self.shared, &self.plan, &self.watch, now, run_over)
+        let finished = self
+            .collector
+            .collect(&self.shared, &self.plan, &self.watch, now, run_over);
+        for (made, times) in self.collector.measured.drain(..) {
+            self.recorder.add_push(made, times);
+        }
+        finished
+    }
+
+    /// Takes a sample for the report's pictures.
+    pub(super) fn record(&mut self, now: Nanos, figures: &Figures) {
+        let requests = self.requester.as_ref().map(|it| it.progress().trips);
+        let requests = requests.unwrap_or_default();
+        let totals = &figures.totals;
+        let look = Look {
+            connected: totals.open,
+            connecting: totals.connecting,
+            opened: totals.opened,
+            messages: totals.messages,
+            sent: figures.answered.sent + requests.counts.sent,
+            answered: figures.answered.received + requests.counts.received,
+            errors: self.errors(figures).values().sum(),
+            lost: totals.lost,
+            cpu_share: self.watch.share,
+            machine_cpu_share: self.watch.machine_share,
+            rss_anon_bytes: anonymous_bytes(),
+            server: self.server.sample(now),
+        };
+        let times = Times::sum(&self.shared);
+        let replies = match self.config.echo {
+            Some(_) => Timed::Echo,
+            None => Timed::ClientPublish,
+        };
+        let timed = [
+            (Timed::Delivery, &times.deliveries.times),
+            (replies, &times.answered.times),
+            (Timed::Request, &requests.times),
+            (Timed::Ping, &times.pong),
+        ];
+        let sample = self.recorder.sample(now, look, &timed);
+        self.outputs.note(&sample);
     }
 
     pub(super) fn show_progress(&mut self, figures: &Figures) {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Options that go beside a scenario: the run's size, this machine, and where reports go. All others are keys of the file.
-const BESIDE: [&str; 12] = [
+const BESIDE: [&str; 17] = [
     "--set",
     "--connections",
     "-c",
@@ -20,6 +20,11 @@ const BESIDE: [&str; 12] = [
     "--live",
     "--json",
     "--hgrm",
+    "--html",
+    "--lang",
+    "--samples",
+    "--server-pid",
+    "--server-metrics",
     "--threshold",
     "--help",
 ];

@@ -1,0 +1,173 @@
+//! What the server uses: its process on this machine, or what it tells of itself.
+
+use crate::clock::Nanos;
+use crate::config::Endpoint;
+use crate::report::reporting::Reporting;
+use myriad_report::ServerSample;
+use myriad_usage::{Footprint, cpu_s};
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// How often a server is asked, and how long it may take.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Most that is read of an answer: metrics have some 100 KiB.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// What was read of a server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    /// Processor time so far, in seconds.
+    cpu_s: Option<f64>,
+    rss_bytes: Option<u64>,
+    connections: Option<u64>,
+}
+
+/// Watches the server, once a second.
+#[derive(Debug)]
+pub(crate) struct ServerWatch {
+    pid: Option<u32>,
+    metrics: Option<Arc<Mutex<Option<Reading>>>>,
+    previous: Option<(Nanos, f64)>,
+}
+
+impl ServerWatch {
+    /// Watches what was asked for. The server's metrics are asked for on a thread of their own, because they may be late.
+    ///
+    /// # Errors
+    /// That thread cannot be started.
+    pub(crate) fn start(reporting: &Reporting) -> io::Result<Self> {
+        let metrics = match reporting.server_metrics.clone() {
+            Some(endpoint) => {
+                let metrics = Arc::new(Mutex::new(None));
+                let newest = Arc::downgrade(&metrics);
+                std::thread::Builder::new()
+                    .name("server-metrics".to_owned())
+                    .spawn(move || ask(&endpoint, &newest))?;
+                Some(metrics)
+            }
+            None => None,
+        };
+        Ok(Self {
+            pid: reporting.server_pid,
+            metrics,
+            previous: None,
+        })
+    }
+
+    /// What is known now; none if nothing is watched or could be read.
+    pub(crate) fn sample(&mut self, now: Nanos) -> Option<ServerSample> {
+        let told = self.metrics.as_ref().and_then(|metrics| *lock(metrics));
+        let read = self.pid.and_then(read_process);
+        // The kernel knows best; the server alone knows its connections.
+        let reading = Reading {
+            connections: told.and_then(|told| told.connections),
+            ..read.or(told)?
+        };
+        let used = reading.cpu_s.map(|cpu_s| (now, cpu_s));
+        let before = std::mem::replace(&mut self.previous, used);
+        let cpus = used
+            .zip(before)
+            .and_then(|((now, cpu_s), (since, before))| {
+                let elapsed = now.since(since).as_secs_f64();
+                (elapsed > 0.0).then(|| (cpu_s - before).max(0.0) / elapsed)
+            });
+        Some(ServerSample {
+            cpus,
+            rss_bytes: reading.rss_bytes,
+            connections: reading.connections,
+        })
+    }
+}
+
+fn read_process(pid: u32) -> Option<Reading> {
+    let footprint = Footprint::of(pid).ok()?;
+    Some(Reading {
+        cpu_s: Some(cpu_s(&[pid])),
+        rss_bytes: Some(footprint.resident_bytes),
+        connections: None,
+    })
+}
+
+/// Asks the server until nobody wants to know any more.
+fn ask(endpoint: &Endpoint, newest: &Weak<Mutex<Option<Reading>>>) {
+    while let Some(newest) = newest.upgrade() {
+        let told = answer(endpoint).ok().map(|text| parse(&text));
+        *lock(&newest) = told;
+        drop(newest);
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+/// One answer, as HTTP/1.0 gives it: without chunks, until the connection ends.
+fn answer(endpoint: &Endpoint) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&endpoint.address, INTERVAL)?;
+    stream.set_read_timeout(Some(INTERVAL))?;
+    stream.set_write_timeout(Some(INTERVAL))?;
+    let (path, host) = (&endpoint.path, &endpoint.host);
+    write!(
+        stream,
+        "GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut text = String::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Sums what is of interest in the text format of Prometheus, over all labels.
+fn parse(text: &str) -> Reading {
+    let sum = |name: &str| {
+        let values = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            if !rest.starts_with([' ', '{']) {
+                return None;
+            }
+            // A label's value may hold spaces, what follows the labels may not begin with one.
+            let rest = rest.rsplit_once('}').map_or(rest, |(_, rest)| rest);
+            rest.split_whitespace().next()?.parse::<f64>().ok()
+        });
+        values.reduce(|sum, value| sum + value)
+    };
+    let connections = sum("myriad_connections").or_else(|| sum("centrifugo_node_num_clients"));
+    Reading {
+        cpu_s: sum("process_cpu_seconds_total"),
+        rss_bytes: sum("process_resident_memory_bytes").map(myriad_units::whole),
+        connections: connections.map(myriad_units::whole),
+    }
+}
+
+fn lock(newest: &Mutex<Option<Reading>>) -> MutexGuard<'_, Option<Reading>> {
+    newest.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_summed_over_their_labels() {
+        let text = "HTTP/1.0 200 OK\r\n\r\n# HELP process_cpu_seconds_total x\n\
+                    process_cpu_seconds_total 12.5\nprocess_resident_memory_bytes 1048576\n\
+                    myriad_connections{transport=\"raw x\"} 7\nmyriad_connections{transport=\"b\"} 5\n\
+                    myriad_connections_max 100\n";
+        let reading = parse(text);
+        assert_eq!(reading.cpu_s, Some(12.5));
+        assert_eq!(reading.rss_bytes, Some(1 << 20));
+        assert_eq!(reading.connections, Some(12));
+        assert_eq!(parse("nothing").cpu_s, None);
+    }
+
+    #[test]
+    fn this_process_is_watched_by_its_id() {
+        let mut watch = ServerWatch::start(&Reporting {
+            server_pid: Some(std::process::id()),
+            ..Reporting::default()
+        })
+        .unwrap();
+        assert_eq!(watch.sample(Nanos(0)).unwrap().cpus, None);
+        let sample = watch.sample(Nanos(1_000_000_000)).unwrap();
+        assert!(sample.cpus.is_some() && sample.rss_bytes.unwrap() > 0);
+    }
+}

@@ -1,0 +1,265 @@
+//! The report as a page: self-contained, without scripts, for light and dark screens and for paper.
+//!
+//! It says first what a reader wants to know who reads nothing else: did it work, how many, how fast. Then come the verdicts,
+//! the pictures over time, and at the end how the run was made.
+
+mod pictures;
+mod tables;
+
+use crate::report::reporting::Language;
+use crate::report::text::{count, percent, rate, time};
+use crate::report::{Outcome, Report};
+use myriad_charts::{escape, static_document};
+use myriad_report::RoundTripReport;
+
+/// What the page has beside the styles that all pages share.
+const STYLE: &str = include_str!("html/report.css");
+
+/// The whole page.
+pub(crate) fn page(report: &Report, language: Language) -> String {
+    let title = language.of("Load test report", "压力测试报告");
+    let body = [
+        head(report, language, title),
+        tiles(report, language),
+        tables::thresholds(report, language),
+        tables::generator(report, language),
+        pictures::pictures(report, language),
+        tables::figures(report, language),
+        tables::errors(report, language),
+        tables::settings(report, language),
+        foot(report, language),
+    ];
+    static_document(title, language.tag(), STYLE, &body.concat())
+}
+
+/// The verdict, in a colour and in a word: paper may be grey.
+fn head(report: &Report, language: Language, title: &str) -> String {
+    let failed = report.thresholds.iter().filter(|it| !it.passed).count();
+    let (class, verdict) = match report.outcome {
+        Outcome::ThresholdsFailed => ("fail", language.of("Failed", "未通过")),
+        Outcome::NobodyConnected => ("fail", language.of("Nobody connected", "无连接成功")),
+        Outcome::Interrupted => ("warn", language.of("Interrupted", "已中断")),
+        Outcome::Finished if report.thresholds.is_empty() => {
+            ("plain", language.of("Finished", "已完成"))
+        }
+        Outcome::Finished => ("pass", language.of("Passed", "通过")),
+    };
+    let saturated = if report.generator.saturated {
+        let text = language.of("generator saturated", "压测机已饱和");
+        format!(" <span class=\"badge warn\">{text}</span>")
+    } else {
+        String::new()
+    };
+    let targets = report.settings.targets.first().map_or("", String::as_str);
+    let more = match report.settings.targets.len() {
+        0 | 1 => String::new(),
+        many => format!(" + {}", many - 1),
+    };
+    let thresholds = match (report.thresholds.len(), language) {
+        (0, _) => String::new(),
+        (all, Language::English) => format!("{} of {all} thresholds hold. ", all - failed),
+        (all, Language::Chinese) => format!("共 {all} 项阈值，{} 项通过。", all - failed),
+    };
+    let wrong = report.went_wrong.as_deref().unwrap_or_else(|| {
+        language.of(
+            "Nothing went wrong that was counted.",
+            "统计范围内未发现异常。",
+        )
+    });
+    format!(
+        "<header>\n<p class=\"kicker\">{title}</p>\n<h1><span class=\"badge {class}\">{verdict}</span>{saturated} {}{more}</h1>\n\
+         <p class=\"lead\">{thresholds}{}</p>\n</header>\n",
+        escape(targets),
+        escape(wrong)
+    )
+}
+
+/// The few figures that one remembers.
+fn tiles(report: &Report, language: Language) -> String {
+    let setup = &report.setup;
+    let mut tiles = vec![
+        (
+            language.of("connections", "连接数"),
+            count(setup.connected),
+            format!(
+                "{} {}",
+                language.of("of", "目标"),
+                count(setup.connections_wanted)
+            ),
+        ),
+        (
+            language.of("connecting", "建连速率"),
+            rate(setup.rate_per_s),
+            setup
+                .p99_ms
+                .map_or_else(String::new, |p99| format!("p99 {}", time(p99))),
+        ),
+    ];
+    if report.messages.count > 0 {
+        tiles.push((
+            language.of("messages received", "收到消息"),
+            count(report.messages.count),
+            rate(report.messages.mean_per_s),
+        ));
+    }
+    if let Some(fanout) = &report.fanout {
+        let reach = fanout.reach.map_or_else(|| "-".to_owned(), percent);
+        let missed = count(report.messages.missed);
+        let missing = language.of("missing", "缺失");
+        tiles.push((
+            language.of("reach", "到达率"),
+            reach,
+            format!("{missed} {missing}"),
+        ));
+        let last = fanout.overall.last_ms.map_or_else(|| "-".to_owned(), time);
+        let p99 = fanout.overall.p99_ms.map_or_else(String::new, time);
+        tiles.push((
+            language.of("last client reached", "最后一个客户端"),
+            last,
+            format!("p99 {p99}"),
+        ));
+    }
+    tiles.extend(trip_tiles(report, language));
+    tiles.push((
+        language.of("connections lost", "断开连接"),
+        count(report.churn.lost),
+        format!(
+            "{} {}",
+            count(report.errors.values().sum()),
+            language.of("errors", "个错误")
+        ),
+    ));
+    let tiles: String = tiles
+        .into_iter()
+        .map(|(name, value, small)| {
+            format!("<div class=\"tile\"><span>{name}</span><b>{value}</b><small>{small}</small></div>\n")
+        })
+        .collect();
+    format!("<section class=\"tiles\">\n{tiles}</section>\n")
+}
+
+/// The 99th percentiles of what was sent and answered.
+fn trip_tiles(report: &Report, language: Language) -> Vec<(&'static str, String, String)> {
+    let published = report.client_publish.as_ref();
+    let trips = [
+        (language.of("echo p99", "回显 p99"), report.echo.as_ref()),
+        (
+            language.of("request p99", "请求 p99"),
+            report.request.as_ref(),
+        ),
+        (
+            language.of("publication p99", "发布 p99"),
+            published.map(|published| &published.replies),
+        ),
+    ];
+    let tile = |(name, trips): (&'static str, Option<&RoundTripReport>)| {
+        let trips = trips?;
+        let p99 = trips.round_trip_ms.p99.map_or_else(|| "-".to_owned(), time);
+        Some((name, p99, rate(trips.received_per_s)))
+    };
+    trips.into_iter().filter_map(tile).collect()
+}
+
+fn foot(report: &Report, language: Language) -> String {
+    let warnings: String = report
+        .warnings
+        .iter()
+        .map(|warning| format!("<li>{}</li>\n", escape(warning)))
+        .collect();
+    let warnings = if warnings.is_empty() {
+        String::new()
+    } else {
+        let title = language.of(
+            "What makes these figures less trustworthy",
+            "影响数据可信度的因素",
+        );
+        format!("<h2>{title}</h2>\n<ul>\n{warnings}</ul>\n")
+    };
+    let how = language.of(
+        "Times count from when a message was due, not from when it could be sent: a server that stalls is charged for everything that waited. What did not come counts as missing.",
+        "延迟从消息计划发送的时刻算起，而不是实际发出的时刻：服务器停顿期间排队的消息同样计入。未到达的消息计为缺失。",
+    );
+    format!(
+        "{warnings}<footer><p>{how}</p><p>{} {} &middot; run {}</p></footer>\n",
+        escape(&report.program),
+        escape(&report.version),
+        escape(&report.run_id)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::report;
+    use myriad_report::{ArrivalCurve, HeatMap, Sample, SampleTimes, Series};
+    use std::collections::BTreeMap;
+
+    fn with_series() -> Report {
+        let mut report = report();
+        let sample = |second: u32| Sample {
+            from_s: f64::from(second),
+            to_s: f64::from(second + 1),
+            connected: 1_000,
+            messages_per_s: 50.0,
+            times: BTreeMap::from([(
+                "push".to_owned(),
+                SampleTimes {
+                    count: 5,
+                    p50_ms: 1.0,
+                    p99_ms: 2.0,
+                    max_ms: 3.0,
+                },
+            )]),
+            ..Sample::default()
+        };
+        report.series = Series {
+            interval_s: 1.0,
+            samples: (0..3).map(sample).collect(),
+            heat: vec![HeatMap {
+                of: "push".to_owned(),
+                bounds_ms: vec![1.0, 1.26],
+                counts: vec![vec![1, 0], vec![0, 4], vec![2, 2]],
+            }],
+            arrivals: vec![ArrivalCurve {
+                of: "all".to_owned(),
+                sequence: None,
+                points: vec![(0.4, 0.0), (2.0, 1.0)],
+            }],
+        };
+        report
+    }
+
+    #[test]
+    fn a_page_needs_no_script_and_nothing_from_elsewhere() {
+        for language in [Language::English, Language::Chinese] {
+            let page = page(&with_series(), language);
+            for reference in ["<script", "src=", "href=", "@import", "<link", "url("] {
+                assert!(!page.contains(reference), "{reference}");
+            }
+            assert!(page.matches("<svg viewBox=\"0 0 640").count() >= 5);
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_is_text() {
+        let mut report = with_series();
+        report.errors.insert("handshake_500".to_owned(), 1);
+        let hostile = "<img onerror=alert(1)>".to_owned();
+        report
+            .server_said
+            .insert("handshake_500".to_owned(), hostile);
+        let page = page(&report, Language::English);
+        assert!(page.contains("&lt;img onerror") && !page.contains("<img"));
+    }
+
+    #[test]
+    fn a_run_without_anybody_has_a_page_too() {
+        let mut report = Report {
+            outcome: Outcome::NobodyConnected,
+            ..Report::default()
+        };
+        report.generator.saturated = true;
+        let page = page(&report, Language::English);
+        assert!(page.contains("Nobody connected") && page.contains("generator saturated"));
+    }
+}

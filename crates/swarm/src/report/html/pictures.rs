@@ -1,0 +1,348 @@
+//! The pictures of a run over time.
+
+use crate::report::reporting::Language;
+use crate::report::text::{count, percent, rate, time};
+use crate::report::{Report, float};
+use myriad_charts::drawing::{Cell, Heat, Line, Plot, Shape, heat_map, plot};
+use myriad_charts::{Axis, Mark, Point, Scale, Steps};
+use myriad_report::{ArrivalCurve, HeatMap, Sample, SampleTimes, Series};
+
+/// All of them that there is something to show in.
+pub(super) fn pictures(report: &Report, language: Language) -> String {
+    let series = &report.series;
+    if series.samples.is_empty() {
+        return String::new();
+    }
+    let painter = Painter { series, language };
+    let over_time = painter.over_time();
+    let latencies: String = series
+        .heat
+        .iter()
+        .map(|heat| painter.latency(heat))
+        .collect();
+    let arrivals = painter.arrivals();
+    let machine = painter.machine();
+    let section = |title: &str, figures: &str| {
+        if figures.is_empty() {
+            return String::new();
+        }
+        format!("<h2>{title}</h2>\n<div class=\"charts\">\n{figures}</div>\n")
+    };
+    [
+        section(
+            language.of("Connections and rates", "连接与速率"),
+            &over_time,
+        ),
+        section(language.of("Latency", "延迟"), &(latencies + &arrivals)),
+        section(language.of("Machines", "资源使用"), &machine),
+    ]
+    .concat()
+}
+
+/// What a kind of time is called.
+pub(super) fn name_of(of: &str, language: Language) -> &'static str {
+    match of {
+        "push" => language.of("Pushes", "推送"),
+        "delivery" => language.of("Deliveries of what clients publish", "客户端消息投递"),
+        "echo" => language.of("Echoes", "回显"),
+        "client_publish" => language.of("Publications of clients", "客户端发布"),
+        "request" => language.of("Requests", "请求"),
+        _ => language.of("Pings", "心跳"),
+    }
+}
+
+struct Painter<'a> {
+    series: &'a Series,
+    language: Language,
+}
+
+impl Painter<'_> {
+    fn time_axis(&self) -> Axis {
+        Axis {
+            title: self
+                .language
+                .of("time since the start", "运行时间")
+                .to_owned(),
+            scale: Scale::Linear,
+            steps: Steps::Decimal,
+            format: |seconds| time(seconds * 1000.0),
+        }
+    }
+
+    /// A figure of each sample, at its end; samples without one are left out.
+    fn points(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
+        let samples = self.series.samples.iter();
+        let point = |sample: &Sample| {
+            let x = sample.to_s;
+            figure(sample).map(|y| Point { x, y })
+        };
+        samples.filter_map(point).collect()
+    }
+
+    fn over_time(&self) -> String {
+        let language = self.language;
+        let connections = self.plot(
+            language.of("Open connections", "在线连接"),
+            "",
+            |value| count(myriad_units::whole(value)),
+            vec![line(
+                language.of("open", "在线"),
+                0,
+                Shape::Area,
+                self.points(|sample| Some(float(sample.connected))),
+            )],
+        );
+        let rates = [
+            (
+                language.of("messages received", "收到消息"),
+                self.points(|it| Some(it.messages_per_s)),
+            ),
+            (
+                language.of("sent", "发出"),
+                self.points(|it| Some(it.sent_per_s)),
+            ),
+            (
+                language.of("answered", "应答"),
+                self.points(|it| Some(it.answered_per_s)),
+            ),
+            (
+                language.of("connected", "新建连接"),
+                self.points(|it| Some(it.opened_per_s)),
+            ),
+        ];
+        let rates = rates.into_iter().enumerate();
+        let rates = rates.filter(|(_, (_, points))| points.iter().any(|point| point.y > 0.0));
+        let rates = rates.map(|(index, (name, points))| line(name, index, Shape::Line, points));
+        let rates = self.plot(language.of("Rates", "速率"), "", rate, rates.collect());
+        let errors = self.points(|sample| Some(float(sample.errors)));
+        let lost = self.points(|sample| Some(float(sample.lost)));
+        let any = errors.iter().chain(&lost).any(|point| point.y > 0.0);
+        let errors = if any {
+            self.plot(
+                language.of("Errors and lost connections", "错误与断开"),
+                "",
+                |value| count(myriad_units::whole(value)),
+                vec![
+                    line(language.of("errors", "错误"), 1, Shape::Area, errors),
+                    line(language.of("lost", "断开"), 4, Shape::Line, lost),
+                ],
+            )
+        } else {
+            String::new()
+        };
+        connections + &rates + &errors
+    }
+
+    fn latency(&self, heat: &HeatMap) -> String {
+        let language = self.language;
+        let name = name_of(&heat.of, language);
+        let of = |figure: fn(&SampleTimes) -> f64| {
+            self.points(|sample| sample.times.get(&heat.of).map(figure))
+        };
+        let lines = vec![
+            line("p50", 0, Shape::Line, of(|times| times.p50_ms)),
+            line("p99", 1, Shape::Line, of(|times| times.p99_ms)),
+            line(
+                language.of("max", "最大"),
+                4,
+                Shape::Line,
+                of(|times| times.max_ms),
+            ),
+        ];
+        let values = lines.iter().flat_map(|line| &line.points);
+        let percentiles = Plot {
+            title: format!("{name}: {}", language.of("percentiles", "百分位")),
+            note: String::new(),
+            x: self.time_axis(),
+            y: Axis {
+                title: String::new(),
+                scale: Scale::suiting(values.map(|point| point.y)),
+                steps: Steps::Decimal,
+                format: time,
+            },
+            lines,
+            y_most: None,
+        };
+        plot(&percentiles) + &heat_map(&self.heat(heat, name))
+    }
+
+    fn heat(&self, heat: &HeatMap, name: &str) -> Heat {
+        let language = self.language;
+        let mut cells = Vec::new();
+        for (sample, counts) in self.series.samples.iter().zip(&heat.counts) {
+            for (index, (&count, &high)) in counts.iter().zip(&heat.bounds_ms).enumerate() {
+                // A row is a tenth of a power of ten.
+                let low = match index {
+                    0 => high / 10_f64.powf(0.1),
+                    _ => heat.bounds_ms[index - 1],
+                };
+                if count > 0 {
+                    cells.push(Cell {
+                        x: (sample.from_s, sample.to_s),
+                        y: (low, high),
+                        count,
+                    });
+                }
+            }
+        }
+        Heat {
+            title: format!("{name}: {}", language.of("heat map", "热力图")),
+            note: language
+                .of("the darker, the more", "颜色越深数量越多")
+                .to_owned(),
+            x: self.time_axis(),
+            y: Axis {
+                title: String::new(),
+                scale: Scale::Logarithmic,
+                steps: Steps::Decimal,
+                format: time,
+            },
+            cells,
+        }
+    }
+
+    fn arrivals(&self) -> String {
+        let language = self.language;
+        let named = |(index, curve): (usize, &ArrivalCurve)| {
+            let name = match (curve.of.as_str(), curve.sequence) {
+                ("all", _) => language.of("all pushes", "全部推送").to_owned(),
+                ("fastest", Some(number)) => {
+                    format!("{} ({number})", language.of("fastest", "最快"))
+                }
+                (_, number) => format!(
+                    "{} ({})",
+                    language.of("slowest", "最慢"),
+                    number.unwrap_or(0)
+                ),
+            };
+            let points = curve.points.iter().map(|&(x, y)| Point { x, y });
+            line(&name, index, Shape::Line, points.collect())
+        };
+        let lines: Vec<Line> = self.series.arrivals.iter().enumerate().map(named).collect();
+        if lines.is_empty() {
+            return String::new();
+        }
+        let times = self.series.arrivals.iter().flat_map(|curve| &curve.points);
+        plot(&Plot {
+            title: language.of("Arrival", "到达曲线").to_owned(),
+            note: language
+                .of(
+                    "share of clients reached, since publishing",
+                    "发布后已到达客户端的比例",
+                )
+                .to_owned(),
+            x: Axis {
+                title: language.of("time since the push", "发布后时间").to_owned(),
+                scale: Scale::suiting(times.map(|point| point.0)),
+                steps: Steps::Decimal,
+                format: time,
+            },
+            y: Axis {
+                title: String::new(),
+                scale: Scale::Linear,
+                steps: Steps::Decimal,
+                format: percent,
+            },
+            lines,
+            y_most: Some(1.0),
+        })
+    }
+
+    fn machine(&self) -> String {
+        let language = self.language;
+        let (crowd, server) = (
+            language.of("generator", "压测机"),
+            language.of("server", "服务器"),
+        );
+        let shares = self.plot_most(
+            language.of("Processors: generator and machine", "处理器：压测机与整机"),
+            language.of(
+                "share of what it may use, in the busiest second",
+                "占可用处理器的比例（最忙的一秒）",
+            ),
+            percent,
+            vec![
+                line(crowd, 0, Shape::Line, self.points(|it| Some(it.cpu_share))),
+                line(
+                    language.of("whole machine", "整机"),
+                    1,
+                    Shape::Line,
+                    self.points(|it| Some(it.machine_cpu_share)),
+                ),
+            ],
+            Some(1.0),
+        );
+        let memory = self.points(|it| Some(float(it.rss_anon_bytes)));
+        let of_server = self.points(|it| Some(float(it.server?.rss_bytes?)));
+        let mut lines = vec![line(crowd, 0, Shape::Line, memory)];
+        if !of_server.is_empty() {
+            lines.push(line(server, 1, Shape::Line, of_server));
+        }
+        let memory = self.plot_bytes(language.of("Memory", "内存"), lines);
+        shares + &memory + &self.server_cpus(server)
+    }
+
+    fn server_cpus(&self, server: &str) -> String {
+        let language = self.language;
+        let cpus = self.points(|it| it.server?.cpus);
+        if cpus.is_empty() {
+            return String::new();
+        }
+        let title = language.of("Processors of the server", "服务器处理器占用");
+        let note = language.of("processors kept busy", "占用的处理器数");
+        let lines = vec![line(server, 1, Shape::Area, cpus)];
+        self.plot(title, note, |value| format!("{value:.1}"), lines)
+    }
+
+    fn plot(&self, title: &str, note: &str, format: fn(f64) -> String, lines: Vec<Line>) -> String {
+        self.plot_most(title, note, format, lines, None)
+    }
+
+    fn plot_most(
+        &self,
+        title: &str,
+        note: &str,
+        format: fn(f64) -> String,
+        lines: Vec<Line>,
+        y_most: Option<f64>,
+    ) -> String {
+        plot(&Plot {
+            title: title.to_owned(),
+            note: note.to_owned(),
+            x: self.time_axis(),
+            y: Axis {
+                title: String::new(),
+                scale: Scale::Linear,
+                steps: Steps::Decimal,
+                format,
+            },
+            lines,
+            y_most,
+        })
+    }
+
+    fn plot_bytes(&self, title: &str, lines: Vec<Line>) -> String {
+        plot(&Plot {
+            title: title.to_owned(),
+            note: String::new(),
+            x: self.time_axis(),
+            y: Axis {
+                title: String::new(),
+                scale: Scale::Linear,
+                steps: Steps::Binary,
+                format: |value| myriad_units::bytes(myriad_units::whole(value)),
+            },
+            lines,
+            y_most: None,
+        })
+    }
+}
+
+fn line(label: &str, index: usize, shape: Shape, points: Vec<Point>) -> Line {
+    Line {
+        label: label.to_owned(),
+        mark: Mark::of(index),
+        shape,
+        points,
+    }
+}

@@ -1,0 +1,274 @@
+//! The tables of the page: verdicts, figures, errors, settings.
+
+use crate::report::Report;
+use crate::report::reporting::Language;
+use crate::report::text::{count, percent, rate, time, time_or_dash};
+use myriad_charts::{escape, table};
+use myriad_report::{RoundTripReport, Unit};
+
+fn figure(value: f64, unit: Unit) -> String {
+    if !value.is_finite() {
+        return "\u{221e}".to_owned();
+    }
+    match unit {
+        Unit::Milliseconds => time(value),
+        Unit::Count => count(myriad_units::whole(value)),
+        Unit::PerSecond => rate(value),
+        Unit::Ratio => percent(value),
+    }
+}
+
+/// `pass` or `fail`, as a word and in its colour.
+fn mark(passed: bool, language: Language) -> String {
+    let (class, word) = if passed {
+        ("pass", language.of("\u{2713} holds", "\u{2713} 通过"))
+    } else {
+        ("fail", language.of("\u{2717} failed", "\u{2717} 未通过"))
+    };
+    format!("<b class=\"{class}\">{word}</b>")
+}
+
+/// What the run was held against.
+pub(super) fn thresholds(report: &Report, language: Language) -> String {
+    if report.thresholds.is_empty() {
+        return String::new();
+    }
+    let rows = report.thresholds.iter().map(|verdict| {
+        let value = verdict.value.map_or_else(
+            || language.of("not measured", "未测得").to_owned(),
+            |value| figure(value, verdict.unit),
+        );
+        vec![
+            format!("<code>{}</code>", escape(&verdict.expression)),
+            value,
+            mark(verdict.passed, language),
+        ]
+    });
+    let heads = [
+        language.of("threshold", "阈值"),
+        language.of("measured", "实测"),
+        language.of("verdict", "结论"),
+    ];
+    let title = language.of("Thresholds", "阈值");
+    format!("<h2>{title}</h2>\n{}", table(&heads, rows))
+}
+
+fn check_name(of: &str, language: Language) -> &'static str {
+    match of {
+        "cpu" => language.of(
+            "seconds without rest (CPU above 90%)",
+            "CPU 超过 90% 的时间占比",
+        ),
+        "machine_cpu" => language.of(
+            "CPU of the whole machine, busiest second",
+            "整机 CPU（最忙的一秒）",
+        ),
+        "schedule" => language.of("lateness of the schedule", "发送计划的最大延误"),
+        "turn" => language.of("longest batch of messages", "单批消息的最长处理时间"),
+        "ports" => language.of("attempts without a source port", "源端口不足次数"),
+        "descriptors" => language.of("attempts without a descriptor", "文件描述符不足次数"),
+        _ => language.of("attempts without memory", "内存不足次数"),
+    }
+}
+
+/// Whether the crowd itself was the limit.
+pub(super) fn generator(report: &Report, language: Language) -> String {
+    let generator = &report.generator;
+    if generator.checks.is_empty() {
+        return String::new();
+    }
+    let rows = generator.checks.iter().map(|check| {
+        let limit = format!("\u{2264} {}", figure(check.limit, check.unit));
+        let is_shown_alone = check.passed && check.value > check.limit;
+        let verdict = if is_shown_alone {
+            format!("<b class=\"warn\">{}</b>", language.of("full", "已满"))
+        } else {
+            mark(check.passed, language)
+        };
+        vec![
+            check_name(&check.of, language).to_owned(),
+            figure(check.value, check.unit),
+            limit,
+            verdict,
+        ]
+    });
+    let heads = [
+        "",
+        language.of("measured", "实测"),
+        language.of("limit", "上限"),
+        language.of("verdict", "结论"),
+    ];
+    let (class, words) = if generator.saturated {
+        (
+            "warn",
+            language.of(
+                "Saturated: the figures say less of the server",
+                "压测机已饱和：数据不能完全反映服务器能力",
+            ),
+        )
+    } else {
+        (
+            "pass",
+            language.of(
+                "Not saturated: the figures are the server's",
+                "压测机未饱和：数据反映服务器能力",
+            ),
+        )
+    };
+    let title = language.of("The generator itself", "压测机自检");
+    format!(
+        "<h2>{title}</h2>\n<p class=\"{class}\">{words}</p>\n{}",
+        table(&heads, rows)
+    )
+}
+
+/// Times of what was sent and answered, in one table.
+pub(super) fn figures(report: &Report, language: Language) -> String {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    if let Some(fanout) = &report.fanout {
+        let times = &fanout.overall;
+        rows.push(vec![
+            language.of("pushes", "推送").to_owned(),
+            count(fanout.pushes),
+            count(report.messages.missed),
+            time_or_dash(times.p50_ms),
+            time_or_dash(times.p90_ms),
+            time_or_dash(times.p99_ms),
+            time_or_dash(times.p999_ms),
+            time_or_dash(times.last_ms),
+        ]);
+    }
+    let trips = [
+        (language.of("echoes", "回显"), report.echo.as_ref()),
+        (language.of("requests", "请求"), report.request.as_ref()),
+        (
+            language.of("publications of clients", "客户端发布"),
+            report
+                .client_publish
+                .as_ref()
+                .map(|published| &published.replies),
+        ),
+    ];
+    let trips = trips.into_iter();
+    rows.extend(trips.filter_map(|(name, trips)| trips.map(|trips| trip(name, trips))));
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heads = [
+        "",
+        language.of("count", "数量"),
+        language.of("missing", "缺失"),
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        language.of("max", "最大"),
+    ];
+    format!(
+        "<h2>{}</h2>\n{}",
+        language.of("Figures", "数据"),
+        table(&heads, rows)
+    )
+}
+
+fn trip(name: &str, trips: &RoundTripReport) -> Vec<String> {
+    let times = &trips.round_trip_ms;
+    vec![
+        name.to_owned(),
+        count(trips.received),
+        count(trips.lost),
+        time_or_dash(times.p50),
+        time_or_dash(times.p90),
+        time_or_dash(times.p99),
+        time_or_dash(times.p999),
+        time_or_dash(times.max),
+    ]
+}
+
+/// Errors by kind, each with what the server said first.
+pub(super) fn errors(report: &Report, language: Language) -> String {
+    let closes = report
+        .closes
+        .iter()
+        .map(|(code, count)| (format!("close_{code}"), *count));
+    let errors = report
+        .errors
+        .iter()
+        .map(|(kind, count)| (kind.clone(), *count));
+    let rows: Vec<Vec<String>> = errors
+        .chain(closes)
+        .map(|(kind, number)| {
+            let said = report.server_said.get(&kind).map_or("", String::as_str);
+            vec![
+                format!("<code>{}</code>", escape(&kind)),
+                count(number),
+                format!("<pre>{}</pre>", escape(said)),
+            ]
+        })
+        .collect();
+    let title = language.of("Errors", "错误");
+    if rows.is_empty() {
+        return format!(
+            "<h2>{title}</h2>\n<p class=\"pass\">{}</p>\n",
+            language.of("None.", "无。")
+        );
+    }
+    let heads = [
+        language.of("kind", "类型"),
+        language.of("count", "数量"),
+        language.of("first example", "首个示例"),
+    ];
+    format!("<h2>{title}</h2>\n{}", table(&heads, rows))
+}
+
+/// How the run was made.
+pub(super) fn settings(report: &Report, language: Language) -> String {
+    let settings = &report.settings;
+    let mut rows = vec![
+        (
+            language.of("targets", "目标"),
+            settings
+                .targets
+                .iter()
+                .take(5)
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(", "),
+        ),
+        (language.of("protocol", "协议"), settings.protocol.clone()),
+        (
+            language.of("connections", "连接数"),
+            count(settings.connections),
+        ),
+        (
+            language.of("duration", "总时长"),
+            time(report.elapsed_s * 1000.0),
+        ),
+        (
+            language.of("threads, driver", "线程、驱动"),
+            format!("{}, {}", settings.threads, settings.driver),
+        ),
+        (
+            language.of("processors, kernel", "处理器、内核"),
+            format!("{}, {}", settings.processors, settings.kernel),
+        ),
+        (
+            language.of("memory per client", "每客户端内存"),
+            report
+                .crowd
+                .user_bytes_per_client
+                .map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0} B")),
+        ),
+    ];
+    if let Some(every) = settings.publish_every_s {
+        rows.push((
+            language.of("a push every", "推送间隔"),
+            time(every * 1000.0),
+        ));
+    }
+    let rows = rows
+        .into_iter()
+        .map(|(name, value)| vec![name.to_owned(), escape(&value)]);
+    let title = language.of("How the run was made", "测试设置");
+    format!("<h2>{title}</h2>\n{}", table(&["", ""], rows))
+}

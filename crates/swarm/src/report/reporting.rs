@@ -1,0 +1,44 @@
+//! Where a run is shown beside its table, and what of the server is watched.
+
+use crate::config::Endpoint;
+use std::path::PathBuf;
+
+/// Where a run is shown beside its table, and what of the server is watched.
+#[derive(Clone, Debug, Default)]
+pub struct Reporting {
+    /// Where the report goes as a page.
+    pub html: Option<PathBuf>,
+    /// Of that page.
+    pub language: Language,
+    /// Where each second's sample goes, as a line of JSON.
+    pub samples: Option<PathBuf>,
+    /// The server's process on this machine.
+    pub server_pid: Option<u32>,
+    /// Where the server tells its metrics in the text format of Prometheus.
+    pub server_metrics: Option<Endpoint>,
+}
+
+/// A language that the report is written in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Language {
+    /// English.
+    #[default]
+    English,
+    /// Chinese, in simplified characters.
+    Chinese,
+}
+
+impl Language {
+    /// The one of two texts that is in this language.
+    pub(crate) fn of(self, english: &'static str, chinese: &'static str) -> &'static str {
+        match self {
+            Self::English => english,
+            Self::Chinese => chinese,
+        }
+    }
+
+    /// As HTML names it.
+    pub(crate) fn tag(self) -> &'static str {
+        self.of("en", "zh-CN")
+    }
+}
