@@ -1,10 +1,11 @@
 //! What came of the messages of a flow.
 
 use crate::RoundTripTimes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What came of the messages of a flow.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct FlowReport {
     /// Its name in the scenario.

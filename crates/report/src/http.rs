@@ -1,9 +1,10 @@
 //! What clients asked and were told that speak HTTP.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What clients asked and were told that speak HTTP.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HttpReport {
     /// Requests that were written, repeated ones included.
@@ -26,7 +27,7 @@ pub struct HttpReport {
 }
 
 /// How long polls were held that ended without a delivery, from the request to the answer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HeldReport {
     /// Milliseconds of the shortest; absent, as all others, when no poll ended without a delivery.

@@ -12,6 +12,7 @@ mod live;
 mod push;
 mod report;
 mod round_trip;
+mod schema;
 mod series;
 
 pub use flow::FlowReport;
@@ -23,6 +24,7 @@ pub use report::{
     Report, SessionReport, Settings, Setup, Unit, Verdict,
 };
 pub use round_trip::{ClientPublishReport, DeliveryReport, RoundTripReport, RoundTripTimes};
+pub use schema::schema;
 pub use series::{ArrivalCurve, HeatMap, Sample, SampleTimes, Series, ServerSample};
 
 /// Exit code of a crowd that a signal has interrupted, with the report so far. `demo` and `arena` end with it too.

@@ -1,9 +1,10 @@
 //! One publication, as the crowd saw it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Who made a publication.
-#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// This run: times count from when it was due by the schedule; of a round's channels after the first, from the moment
@@ -16,7 +17,7 @@ pub enum Origin {
 }
 
 /// Why the measurement of a publication ended.
-#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// Everyone expected has it.
@@ -41,7 +42,7 @@ impl Ended {
 }
 
 /// What became of the request that made a publication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PublishAnswer {
     /// The server took it; of several, at least one.
@@ -58,7 +59,7 @@ pub enum PublishAnswer {
 ///
 /// Where they are held against thresholds they are over everyone expected: infinite, and `null` in JSON, past those
 /// that it reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct FanoutTimes {
     /// Time to the first client.
@@ -76,7 +77,7 @@ pub struct FanoutTimes {
 }
 
 /// The figures of one publication.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PushReport {
     /// Who made it.

@@ -5,11 +5,12 @@ use crate::http::HttpReport;
 use crate::push::{FanoutTimes, Origin, PushReport};
 use crate::round_trip::{ClientPublishReport, RoundTripReport};
 use crate::series::Series;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// How a run ended.
-#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// As planned, and every threshold held.
@@ -24,7 +25,7 @@ pub enum Outcome {
 }
 
 /// The full report of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Report {
     /// `myriad swarm`.
@@ -89,7 +90,7 @@ pub struct Report {
 }
 
 /// The settings of a run, as given or as chosen.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
     /// Target URLs.
@@ -143,7 +144,7 @@ pub struct Settings {
 }
 
 /// How connecting went.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Setup {
     /// Clients that connected and were upgraded. Of clients that speak HTTP those whose first poll was sent and not refused, or
@@ -176,7 +177,7 @@ pub struct Setup {
 }
 
 /// Clients that left after connecting, on purpose or not.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ChurnReport {
     /// Clients that left on purpose.
@@ -196,7 +197,7 @@ pub struct ChurnReport {
 }
 
 /// Messages that clients received.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Messages {
     /// Data messages.
@@ -236,7 +237,7 @@ pub struct Messages {
 ///
 /// A publication's offset is its number in its channel. So it tells gaps of anybody's publications, where a stamp tells
 /// those of this run's.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SessionReport {
     /// Publications that a client never got although it got one with a higher offset, or had subscribed after a lower one.
@@ -254,7 +255,7 @@ pub struct SessionReport {
 }
 
 /// Pings in both directions.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Pings {
     /// Pings of the server that clients answered.
@@ -270,7 +271,7 @@ pub struct Pings {
 }
 
 /// All publications of one origin.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Fanout {
     /// Who made them.
@@ -293,7 +294,7 @@ pub struct Fanout {
 }
 
 /// What the crowd itself used, and how late it was.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CrowdReport {
     /// Clients open when the run ended.
@@ -326,7 +327,7 @@ pub struct CrowdReport {
 }
 
 /// Whether the crowd itself was the limit, so that its figures say less of the server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GeneratorReport {
     /// Whether one of the checks failed.
@@ -336,7 +337,7 @@ pub struct GeneratorReport {
 }
 
 /// One look at the crowd itself.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GeneratorCheck {
     /// `cpu` (share of seconds in which the crowd was busy for more than 90% of them), `machine_cpu` (share of all processors in
@@ -354,7 +355,7 @@ pub struct GeneratorCheck {
 }
 
 /// The verdict on a threshold.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Verdict {
     /// The threshold as given.
@@ -369,7 +370,7 @@ pub struct Verdict {
 }
 
 /// The unit of a figure that a threshold is held against.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// A time.

@@ -1,9 +1,10 @@
 //! What came back of messages and requests.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What came back of messages or requests that the crowd sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RoundTripReport {
     /// Messages or requests a second that were asked for, over the whole run.
@@ -25,7 +26,7 @@ pub struct RoundTripReport {
 }
 
 /// Times in milliseconds; all absent when nothing came back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RoundTripTimes {
     /// The arithmetic mean.
@@ -43,7 +44,7 @@ pub struct RoundTripTimes {
 }
 
 /// What clients published over their own connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ClientPublishReport {
     /// The server's replies: `received` are publications that it accepted.
@@ -54,7 +55,7 @@ pub struct ClientPublishReport {
 }
 
 /// Deliveries of what clients published.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DeliveryReport {
     /// Subscribers of the channels of all publications that the server accepted; absent if clients were missing, left or were

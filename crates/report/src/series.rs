@@ -1,5 +1,6 @@
 //! What a run looked like over time: bounded samples, distributions and arrival curves.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 ///
 /// It has at most 240 samples: when there are more, neighbours become one, and each spans twice the time. So the report of a
 /// run of ten hours is as large as that of four minutes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Series {
     /// Seconds that each sample but the last spans.
@@ -21,7 +22,7 @@ pub struct Series {
 }
 
 /// A part of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Sample {
     /// When it begins, in seconds since the run began.
@@ -58,7 +59,7 @@ pub struct Sample {
 }
 
 /// What the server's process used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ServerSample {
     /// Processors it kept busy, such as 1.5, in the busiest second.
@@ -70,7 +71,7 @@ pub struct ServerSample {
 }
 
 /// Times of one kind in one sample. To 1%.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SampleTimes {
     /// How many were measured.
@@ -84,7 +85,7 @@ pub struct SampleTimes {
 }
 
 /// How many took how long, by when.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HeatMap {
     /// What was timed, as in [`Sample::times`].
@@ -96,7 +97,7 @@ pub struct HeatMap {
 }
 
 /// The share of arrivals by the time since a push was made.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ArrivalCurve {
     /// `all` pushes, the `fastest` or the `slowest`.

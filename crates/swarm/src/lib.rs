@@ -65,11 +65,13 @@ pub use measure::http_metric::HttpMetric;
 pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Trip};
 pub use myriad_reactor::Driver;
 pub use myriad_report::EXIT_INTERRUPTED;
+pub use myriad_report::schema as report_schema;
 pub use myriad_report::{
     ClientPublishReport, DeliveryReport, Ended, FanoutTimes, FlowReport, HeldReport, HttpReport,
     Origin, Outcome, PublishAnswer, PushReport, Report, RoundTripReport, RoundTripTimes, Verdict,
 };
 pub use protocol::Protocol;
+pub use report::compare::{Comparison, ReportFileError, read_report};
 pub use report::output::Destination;
 pub use report::reporting::{Language, Reporting};
 pub use run::{RunError, run};

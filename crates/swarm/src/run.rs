@@ -145,7 +145,10 @@ enum Passed {
 /// The run cannot be begun or finished, or its report cannot be written.
 pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
     let prepared = config.prepare().map_err(RunError::Config)?;
-    let outputs = Outputs::open(config)?;
+    let started_unix_s = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let outputs = Outputs::open(config, started_unix_s)?;
     let plan = Arc::new(prepared.plan);
     let clock = RunClock::start();
     let thread_count = plan.threads as usize;
@@ -153,9 +156,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         config,
         driver: prepared.driver,
         tables: prepared.tables,
-        started_unix_s: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs()),
+        started_unix_s,
         shared: Arc::new(Shared::of_plan(&plan)),
         collector: Collector::new(prepared.channels.clone(), config.settle),
         channels: prepared.channels,
@@ -178,7 +179,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         memory_before: anonymous_bytes(),
         memory_connected: None,
         drain_timed_out: false,
-        recorder: Recorder::start(clock.now()),
+        recorder: Recorder::start(clock.now(), config.reporting.hlog.is_some()),
         server: ServerWatch::start(&config.reporting).map_err(RunError::Start)?,
         silence_noted: false,
         plan,
@@ -192,7 +193,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
     let passed = run.connect_and_hold();
     let (outcome, figures, times) = run.close(passed)?;
     let report = run.report(outcome, &figures, &times);
-    run.conclude(&report)?;
+    run.conclude(&report, &times)?;
     Ok(report)
 }
 

@@ -5,7 +5,8 @@
 mod support;
 
 use myriad_swarm::{
-    Config, Driver, Echo, LiveStyle, Outcome, Report, Reporting, Target, Threshold,
+    Config, Destination, Driver, Echo, LiveStyle, Outcome, Report, Reporting, Target, Threshold,
+    read_report, report_schema,
 };
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -186,9 +187,12 @@ fn a_run_is_shown_over_time() {
     config.reporting = Reporting {
         html: Some(folder.join("report.html")),
         samples: Some(folder.join("samples.ndjson")),
+        hlog: Some(folder.join("times.hlog")),
         server_pid: Some(std::process::id()),
         ..Reporting::default()
     };
+    config.json = Some(Destination::File(folder.join("report.json")));
+    config.hgrm = Some(Destination::File(folder.join("times.hgrm")));
     let report = run(&config);
     let series = &report.series;
     let echoes = series.samples.iter().filter_map(|it| it.times.get("echo"));
@@ -202,5 +206,19 @@ fn a_run_is_shown_over_time() {
     let samples = std::fs::read_to_string(folder.join("samples.ndjson")).unwrap();
     assert!(samples.lines().count() >= 2);
     assert!(samples.lines().all(|line| line.starts_with("{\"from_s\":")));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&report_schema()).unwrap();
+    let written: serde_json::Value = serde_json::from_str(&read("report.json")).unwrap();
+    jsonschema::validate(&schema, &written).unwrap();
+    assert_eq!(
+        read_report(&folder.join("report.json")).unwrap().run_id,
+        report.run_id
+    );
+    let total = format!("Total count    = {answered:12}]");
+    assert!(
+        read("times.hgrm").contains(&total),
+        "a run without pushes has its echoes there"
+    );
+    assert!(read("times.hlog").contains("\nTag=echo,"));
     std::fs::remove_dir_all(folder).unwrap();
 }

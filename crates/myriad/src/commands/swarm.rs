@@ -1,10 +1,12 @@
 //! `myriad swarm`: arguments in, exit code out.
 
+mod compare;
 mod reporting;
 mod scenario;
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use compare::CompareArguments;
 use myriad_swarm::{
     Arrival, ArrivalStage, ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo,
     Ending, Endpoint, Filler, Interrupt, LiveStyle, Outcome, PollPosition, Protocol, Publish,
@@ -216,7 +218,7 @@ pub(crate) struct Arguments {
     close: CloseName,
 }
 
-/// What is done with scenario files.
+/// What is done with files.
 #[derive(Clone, Debug, Subcommand)]
 enum FileCommand {
     /// Write a commented scenario, which runs as it is against `myriad serve --dev`
@@ -225,8 +227,15 @@ enum FileCommand {
         #[arg(value_name = "FILE", default_value = "scenario.toml")]
         file: PathBuf,
     },
-    /// Print the JSON schema of scenario files
-    Schema,
+    /// Print the JSON schema of scenario files, or that of reports
+    Schema {
+        /// That of the report that --json writes
+        #[arg(long)]
+        report: bool,
+    },
+    /// Compare two reports that --json has written: what got better, what got worse. The exit code is 99 if something got
+    /// worse, 104 if a file is no report
+    Compare(CompareArguments),
 }
 
 /// What a run is about.
@@ -370,11 +379,12 @@ fn tokens(path: &str) -> Result<Tokens, String> {
     Ok(Tokens(tokens))
 }
 
-/// Runs the crowd to its end, or does something with scenario files.
+/// Runs the crowd to its end, or does something with files.
 pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
     match &arguments.command {
         Some(FileCommand::Init { file }) => return scenario::init(file),
-        Some(FileCommand::Schema) => return scenario::print_schema(),
+        Some(FileCommand::Schema { report }) => return scenario::print_schema(*report),
+        Some(FileCommand::Compare(arguments)) => return compare::run(arguments),
         None => {}
     }
     let scenario = match scenario::of(&arguments, given) {

@@ -2,6 +2,7 @@
 
 use crate::clock::Nanos;
 use crate::measure::collector::micros_as_millis;
+use crate::measure::push::microseconds;
 use crate::report::float;
 use hdrhistogram::Histogram;
 use myriad_report::{ArrivalCurve, HeatMap, Sample, SampleTimes, Series, ServerSample};
@@ -40,7 +41,8 @@ impl Timed {
         Self::Ping,
     ];
 
-    fn name(self) -> &'static str {
+    /// As reports name it.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Push => "push",
             Self::Delivery => "delivery",
@@ -157,6 +159,29 @@ fn coarse() -> Histogram<u64> {
     Histogram::new(2).expect("two significant digits are valid")
 }
 
+/// The times of one kind in one interval, in microseconds to three digits.
+#[derive(Clone, Debug)]
+pub(crate) struct Interval {
+    pub timed: Timed,
+    pub from: Nanos,
+    pub to: Nanos,
+    pub times: Histogram<u64>,
+}
+
+/// The same to 1%.
+fn rounded(times: &Histogram<u64>) -> Histogram<u64> {
+    let mut into = coarse();
+    add_rounded(&mut into, times);
+    into
+}
+
+fn add_rounded(into: &mut Histogram<u64>, times: &Histogram<u64>) {
+    for value in times.iter_recorded() {
+        into.record_n(value.value_iterated_to(), value.count_at_value())
+            .expect("it grows as needed");
+    }
+}
+
 /// Keeps the run over time.
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -168,12 +193,15 @@ pub(crate) struct Recorder {
     pushes: Vec<(Nanos, Histogram<u64>)>,
     /// Of counters that only grow: their histograms at the last sample.
     seen: [Option<Histogram<u64>>; Timed::ALL.len()],
+    /// What was timed since this was taken; none if nobody takes it.
+    intervals: Option<Vec<Interval>>,
 }
 
 impl Recorder {
-    /// Records from now on.
-    pub(crate) fn start(now: Nanos) -> Self {
+    /// Records from now on. With `keeps_intervals`, somebody takes them after each sample.
+    pub(crate) fn start(now: Nanos, keeps_intervals: bool) -> Self {
         Self {
+            intervals: keeps_intervals.then(Vec::new),
             slots: Vec::new(),
             interval: Duration::from_secs(1),
             since: now,
@@ -207,7 +235,18 @@ impl Recorder {
             times: Default::default(),
         };
         for (timed, total) in totals {
-            slot.times[*timed as usize] = self.since_seen(*timed, total);
+            let Some(gained) = self.since_seen(*timed, total) else {
+                continue;
+            };
+            slot.times[*timed as usize] = Some(rounded(&gained));
+            if let Some(intervals) = &mut self.intervals {
+                intervals.push(Interval {
+                    timed: *timed,
+                    from: slot.from,
+                    to: slot.to,
+                    times: gained,
+                });
+            }
         }
         let sample = slot.sample();
         match self.slots.last_mut() {
@@ -231,7 +270,7 @@ impl Recorder {
         if total.len() == seen.as_ref().map_or(0, Histogram::len) {
             return None;
         }
-        let mut gained = coarse();
+        let mut gained = microseconds();
         for value in total.iter_recorded() {
             let at = value.value_iterated_to();
             // Past its range a histogram answers with the count of its last bucket.
@@ -248,9 +287,26 @@ impl Recorder {
 
     /// Adds the arrivals of a publication, with the next sample, to that in which it was made.
     pub(crate) fn add_push(&mut self, made: Nanos, times: Histogram<u64>) {
-        if !times.is_empty() {
-            self.pushes.push((made, times));
+        if times.is_empty() {
+            return;
         }
+        if let Some(intervals) = &mut self.intervals {
+            intervals.push(Interval {
+                timed: Timed::Push,
+                from: made,
+                to: made.plus(Duration::from_micros(times.max())),
+                times: times.clone(),
+            });
+        }
+        self.pushes.push((made, times));
+    }
+
+    /// What was timed since the last call.
+    pub(crate) fn take_intervals(&mut self) -> Vec<Interval> {
+        self.intervals
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     fn place_push(&mut self, made: Nanos, times: &Histogram<u64>) {
@@ -260,10 +316,7 @@ impl Recorder {
             return;
         };
         let into = slot.times[Timed::Push as usize].get_or_insert_with(coarse);
-        for value in times.iter_recorded() {
-            into.record_n(value.value_iterated_to(), value.count_at_value())
-                .expect("it grows as needed");
-        }
+        add_rounded(into, times);
     }
 
     /// Makes one of each two neighbours.
@@ -350,7 +403,6 @@ pub(crate) fn arrival_curve(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::push::microseconds;
 
     fn at(seconds: u64) -> Nanos {
         Nanos(seconds * 1_000_000_000)
@@ -358,7 +410,7 @@ mod tests {
 
     #[test]
     fn ten_hours_are_as_large_as_four_minutes_and_nothing_is_lost() {
-        let mut recorder = Recorder::start(at(0));
+        let mut recorder = Recorder::start(at(0), false);
         let mut echoes = microseconds();
         for second in 1..=36_000 {
             echoes.record(second).unwrap();
@@ -399,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_sample_has_the_times_since_the_one_before() {
-        let mut recorder = Recorder::start(at(0));
+        let mut recorder = Recorder::start(at(0), false);
         let mut echoes = microseconds();
         echoes.record_n(1_000, 90).unwrap();
         recorder.sample(at(1), Look::default(), &[(Timed::Echo, &echoes)]);
@@ -412,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_push_belongs_to_when_it_was_made() {
-        let mut recorder = Recorder::start(at(0));
+        let mut recorder = Recorder::start(at(0), false);
         for second in 1..=2 {
             recorder.sample(at(second), Look::default(), &[]);
         }
@@ -425,6 +477,28 @@ mod tests {
             .iter()
             .map(|sample| sample.times.get("push").map(|times| times.count));
         assert_eq!(counts.collect::<Vec<_>>(), [None, Some(7), None]);
+    }
+
+    #[test]
+    fn intervals_hold_what_was_timed_between_two_looks() {
+        let mut recorder = Recorder::start(at(0), true);
+        let mut echoes = microseconds();
+        for second in 1..=3 {
+            echoes.record_n(1_111 * second, 5).unwrap();
+            recorder.sample(at(second), Look::default(), &[(Timed::Echo, &echoes)]);
+        }
+        recorder.add_push(at(1), echoes.clone());
+        let intervals = recorder.take_intervals();
+        assert_eq!(intervals.len(), 4);
+        let mut sum = microseconds();
+        for interval in &intervals[..3] {
+            assert_eq!(interval.times.len(), 5);
+            sum.add(&interval.times).unwrap();
+        }
+        assert_eq!(sum, echoes, "nothing is rounded twice");
+        let push = &intervals[3];
+        assert_eq!((push.timed, push.from), (Timed::Push, at(1)));
+        assert!(recorder.take_intervals().is_empty());
     }
 
     #[test]

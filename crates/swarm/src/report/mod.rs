@@ -1,8 +1,10 @@
 //! From a finished run to its report, and the report's forms. Its types are those of `myriad_report`.
 
+pub(crate) mod compare;
 mod compose;
 mod generator;
 pub(crate) mod hgrm;
+pub(crate) mod hlog;
 pub(crate) mod html;
 mod http;
 pub(crate) mod live;

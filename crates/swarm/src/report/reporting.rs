@@ -12,6 +12,8 @@ pub struct Reporting {
     pub language: Language,
     /// Where each second's sample goes, as a line of JSON.
     pub samples: Option<PathBuf>,
+    /// Where all times go as a histogram log, while the run goes on.
+    pub hlog: Option<PathBuf>,
     /// The server's process on this machine.
     pub server_pid: Option<u32>,
     /// Where the server tells its metrics in the text format of Prometheus.

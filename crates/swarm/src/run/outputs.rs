@@ -1,14 +1,17 @@
 //! The end of a run: its report, to wherever it is wanted.
 
-use super::{Run, RunError};
+use super::{Run, RunError, Times};
 use crate::config::{Config, LiveStyle};
+use crate::measure::series::Interval;
 use crate::report::Report;
+use crate::report::hlog::HistogramLog;
 use crate::report::output::{Destination, Output};
+use hdrhistogram::Histogram;
 use myriad_layout::terminal_columns;
 use myriad_report::{Line, Origin, Sample};
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where the report is to be written, opened.
 #[derive(Debug, Default)]
@@ -17,22 +20,24 @@ pub(super) struct Outputs {
     hgrm: Option<Output>,
     html: Option<Output>,
     samples: Option<BufWriter<File>>,
+    hlog: Option<HistogramLog<BufWriter<File>>>,
 }
 
 impl Outputs {
     /// Opens whatever the configuration names.
-    pub(super) fn open(config: &Config) -> Result<Self, RunError> {
+    pub(super) fn open(config: &Config, started_unix_s: u64) -> Result<Self, RunError> {
+        let reporting = &config.reporting;
+        let hlog = |path: &PathBuf| {
+            let log = HistogramLog::begin(create(path)?, started_unix_s);
+            log.map_err(|error| unwritable(path, error))
+        };
         let open = |destination: &Option<_>| destination.as_ref().map(Output::open).transpose();
         Ok(Self {
             json: open(&config.json)?,
             hgrm: open(&config.hgrm)?,
-            html: open(&config.reporting.html.clone().map(Destination::File))?,
-            samples: config
-                .reporting
-                .samples
-                .as_deref()
-                .map(create)
-                .transpose()?,
+            html: open(&reporting.html.clone().map(Destination::File))?,
+            samples: reporting.samples.as_deref().map(create).transpose()?,
+            hlog: reporting.hlog.as_ref().map(hlog).transpose()?,
         })
     }
 
@@ -50,20 +55,34 @@ impl Outputs {
             self.samples = None;
         }
     }
+
+    /// Adds lines to the histogram log; a full disk ends it in the same way.
+    pub(super) fn log(&mut self, intervals: &[Interval]) {
+        let Some(log) = &mut self.hlog else {
+            return;
+        };
+        if intervals.iter().try_for_each(|it| log.add(it)).is_err() {
+            self.hlog = None;
+        }
+    }
 }
 
-/// The file of samples, empty.
+/// A file that is written while the run goes on, empty.
 fn create(path: &Path) -> Result<BufWriter<File>, RunError> {
-    let file = File::create(path).map_err(|error| RunError::Write {
+    let file = File::create(path).map_err(|error| unwritable(path, error))?;
+    Ok(BufWriter::new(file))
+}
+
+fn unwritable(path: &Path, error: io::Error) -> RunError {
+    RunError::Write {
         path: path.to_owned(),
         error,
-    })?;
-    Ok(BufWriter::new(file))
+    }
 }
 
 impl Run<'_> {
     /// Writes the report to wherever it is wanted.
-    pub(super) fn conclude(&mut self, report: &Report) -> Result<(), RunError> {
+    pub(super) fn conclude(&mut self, report: &Report, times: &Times) -> Result<(), RunError> {
         for warning in &report.warnings {
             // Standard output's table shows them too; this is for whoever reads the events.
             if self.config.live == LiveStyle::Json {
@@ -76,7 +95,7 @@ impl Run<'_> {
         // All of them are tried, the table first: one that fails must not cost the others.
         let table = self.write_table(report);
         let json = self.write_json(report);
-        let hgrm = self.write_hgrm(report);
+        let hgrm = self.write_hgrm(report, times);
         let html = self.write_html(report);
         self.live.show(&Line::Done {
             outcome: report.outcome,
@@ -129,17 +148,33 @@ impl Run<'_> {
         output.write(page.as_bytes())
     }
 
-    fn write_hgrm(&mut self, report: &Report) -> Result<(), RunError> {
+    fn write_hgrm(&mut self, report: &Report, times: &Times) -> Result<(), RunError> {
+        let requests = self.requester.as_ref().map(|it| it.progress().trips.times);
+        let own = report
+            .fanout
+            .as_ref()
+            .is_none_or(|fanout| fanout.origin == Origin::Own);
+        let pushes = match own {
+            true => &self.collector.own.times,
+            false => &self.collector.foreign.times,
+        };
         let Some(output) = &mut self.outputs.hgrm else {
             return Ok(());
         };
-        let origin = report.fanout.as_ref().map(|fanout| fanout.origin);
-        let times = match origin.unwrap_or(Origin::Own) {
-            Origin::Own => &self.collector.own.times,
-            Origin::Foreign => &self.collector.foreign.times,
-        };
+        let of_crowd = [&times.deliveries.times, &times.answered.times];
+        let all = [pushes].into_iter().chain(of_crowd).chain(&requests);
+        let all = all.chain([&times.held, &times.pong]);
         let mut text = Vec::new();
-        crate::report::hgrm::write(times, &mut text).expect("memory takes any text");
+        let written = first_measured(all, pushes);
+        crate::report::hgrm::write(written, &mut text).expect("memory takes any text");
         output.write(&text)
     }
+}
+
+/// The first of these with anything in it, or else `otherwise`: a file has one distribution.
+fn first_measured<'a>(
+    mut all: impl Iterator<Item = &'a Histogram<u64>>,
+    otherwise: &'a Histogram<u64>,
+) -> &'a Histogram<u64> {
+    all.find(|times| !times.is_empty()).unwrap_or(otherwise)
 }

@@ -125,6 +125,7 @@ impl Run<'_> {
         ];
         let sample = self.recorder.sample(now, look, &timed);
         self.outputs.note(&sample);
+        self.outputs.log(&self.recorder.take_intervals());
     }
 
     pub(super) fn show_progress(&mut self, figures: &Figures) {

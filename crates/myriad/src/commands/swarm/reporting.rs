@@ -15,6 +15,9 @@ pub(super) struct ReportingArguments {
     /// Write a sample of each second here, as a line of JSON [default: not written]
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
+    /// Write all times here, of each second and of each push, as a histogram log of HdrHistogram [default: not written]
+    #[arg(long, value_name = "FILE")]
+    hlog: Option<PathBuf>,
     /// Watch this process: its processor time and memory are shown beside the crowd's [default: the server is not watched]
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
@@ -41,6 +44,7 @@ impl From<ReportingArguments> for Reporting {
                 LanguageName::Zh => Language::Chinese,
             },
             samples: arguments.samples,
+            hlog: arguments.hlog,
             server_pid: arguments.server_pid,
             server_metrics: arguments.server_metrics,
         }

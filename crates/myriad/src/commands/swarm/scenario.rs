@@ -2,14 +2,14 @@
 
 use super::{Arguments, What};
 use crate::{BAD_ARGUMENTS, say};
-use myriad_swarm::{STARTER, Scenario, ScenarioError, schema};
+use myriad_swarm::{STARTER, Scenario, ScenarioError, report_schema, schema};
 use std::fmt;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Options that go beside a scenario: the run's size, this machine, and where reports go. All others are keys of the file.
-const BESIDE: [&str; 17] = [
+const BESIDE: [&str; 18] = [
     "--set",
     "--connections",
     "-c",
@@ -20,6 +20,7 @@ const BESIDE: [&str; 17] = [
     "--live",
     "--json",
     "--hgrm",
+    "--hlog",
     "--html",
     "--lang",
     "--samples",
@@ -121,8 +122,13 @@ pub(super) fn init(path: &Path) -> ExitCode {
     }
 }
 
-pub(super) fn print_schema() -> ExitCode {
-    print(&format!("{}\n", schema()))
+/// Prints the schema of reports, or that of scenarios.
+pub(super) fn print_schema(of_reports: bool) -> ExitCode {
+    let schema = match of_reports {
+        true => report_schema(),
+        false => schema(),
+    };
+    print(&format!("{schema}\n"))
 }
 
 /// Prints a text. A closed pipe has read enough.

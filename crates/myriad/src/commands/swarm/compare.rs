@@ -1,0 +1,53 @@
+//! `myriad swarm compare`: two reports beside each other.
+
+use super::EXIT_THRESHOLD;
+use crate::{BAD_ARGUMENTS, say};
+use clap::Args;
+use myriad_layout::{Paint, terminal_columns};
+use myriad_swarm::{Comparison, read_report};
+use myriad_units::parse::share;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct CompareArguments {
+    /// The report before, as --json has written it
+    #[arg(value_name = "A.json")]
+    before: PathBuf,
+    /// The report after
+    #[arg(value_name = "B.json")]
+    after: PathBuf,
+    /// Change that counts as none
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    tolerance: f64,
+}
+
+/// Prints the table. The exit code is 99 if a figure got worse.
+pub(super) fn run(arguments: &CompareArguments) -> ExitCode {
+    let reports = read_report(&arguments.before)
+        .and_then(|before| Ok((before, read_report(&arguments.after)?)));
+    let (before, after) = match reports {
+        Ok(reports) => reports,
+        Err(error) => {
+            say(format_args!("error: {error}"));
+            return ExitCode::from(BAD_ARGUMENTS);
+        }
+    };
+    let comparison = Comparison::of(("A", &before), ("B", &after), arguments.tolerance);
+    let out = std::io::stdout();
+    let paint = Paint::choose(
+        out.is_terminal(),
+        std::env::var("NO_COLOR").ok().as_deref(),
+        std::env::var("TERM").ok().as_deref(),
+    );
+    let columns = terminal_columns(&out).unwrap_or(usize::MAX);
+    let text = format!("\n{}\n", comparison.render(columns, paint));
+    // A reader that has seen enough, such as `head`, is no failure.
+    let _ = out.lock().write_all(text.as_bytes());
+    if comparison.got_worse() {
+        ExitCode::from(EXIT_THRESHOLD)
+    } else {
+        ExitCode::SUCCESS
+    }
+}

@@ -1,0 +1,82 @@
+//! The JSON schema of the report.
+
+use crate::Report;
+use schemars::generate::SchemaSettings;
+
+/// The JSON schema of what `--json` writes (draft 2020-12): every field is there, and more may come in later versions.
+#[must_use]
+pub fn schema() -> String {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let mut schema = settings.into_generator().into_root_schema_for::<Report>();
+    schema.insert("title".to_owned(), "A report of myriad swarm".into());
+    serde_json::to_string_pretty(&schema).expect("a schema is JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ClientPublishReport, Fanout, FlowReport, HeatMap, HeldReport, HttpReport, PushReport,
+        Sample, SampleTimes, Series, ServerSample,
+    };
+    use serde_json::Value;
+
+    /// A report with something in every place.
+    fn full() -> Report {
+        Report {
+            echo: Some(crate::RoundTripReport::default()),
+            client_publish: Some(ClientPublishReport::default()),
+            session: Some(crate::SessionReport::default()),
+            http: Some(HttpReport {
+                held: Some(HeldReport {
+                    expected_ms: Some((1.0, 2.0)),
+                    ..HeldReport::default()
+                }),
+                ..HttpReport::default()
+            }),
+            flows: vec![FlowReport::default()],
+            fanout: Some(Fanout::default()),
+            pushes: vec![PushReport::default()],
+            series: Series {
+                samples: vec![Sample {
+                    server: Some(ServerSample::default()),
+                    times: [("echo".to_owned(), SampleTimes::default())].into(),
+                    ..Sample::default()
+                }],
+                heat: vec![HeatMap::default()],
+                ..Series::default()
+            },
+            thresholds: vec![crate::Verdict::default()],
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn reports_are_as_the_schema_says() {
+        let schema: Value = serde_json::from_str(&schema()).unwrap();
+        for report in [Report::default(), full()] {
+            let report = serde_json::to_value(&report).unwrap();
+            jsonschema::validate(&schema, &report).unwrap();
+        }
+    }
+
+    #[test]
+    fn another_shape_is_none() {
+        let schema: Value = serde_json::from_str(&schema()).unwrap();
+        let mut report = serde_json::to_value(Report::default()).unwrap();
+        report["elapsed_s"] = "12 s".into();
+        assert!(jsonschema::validate(&schema, &report).is_err());
+        let mut report = serde_json::to_value(Report::default()).unwrap();
+        report.as_object_mut().unwrap().remove("setup");
+        assert!(jsonschema::validate(&schema, &report).is_err());
+    }
+
+    #[test]
+    fn the_published_schema_is_this_one() {
+        let published = include_str!("../../../docs/report.schema.json");
+        assert!(
+            published.trim_end() == schema(),
+            "docs/report.schema.json is another; write it anew: myriad swarm schema --report > docs/report.schema.json"
+        );
+    }
+}

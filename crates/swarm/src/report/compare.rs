@@ -1,0 +1,346 @@
+//! Two reports beside each other: what got worse, and by how much.
+
+mod figures;
+
+use crate::report::Report;
+use figures::{ALL, Better, Figure, Form};
+use myriad_layout::{Cell, Column, Paint, Table, Tone, wrapped};
+use std::fmt;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// Largest file that is read as a report: 10,000 pushes take 5 MB.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// Times that differ by less are the same: a scheduler's turn, not a server's.
+const TIME_LEAST_MS: f64 = 0.1;
+
+/// Settings that a run has of its own, and none that was asked for.
+const OWN_SETTINGS: [&str; 2] = ["sources", "tables"];
+
+/// Why a file is no report.
+#[derive(Debug)]
+pub enum ReportFileError {
+    /// It cannot be read.
+    Unreadable(PathBuf, std::io::Error),
+    /// It is larger than any report.
+    TooLarge(PathBuf),
+    /// It is no JSON, or a field of it has another type than reports have.
+    Malformed(PathBuf, serde_json::Error),
+    /// It is JSON, and something else than a report.
+    Foreign(PathBuf),
+}
+
+impl fmt::Display for ReportFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const ADVICE: &str = "give files that `myriad swarm --json FILE` has written";
+        match self {
+            Self::Unreadable(path, error) => write!(
+                f,
+                "{} cannot be read ({error}); check its name and permissions",
+                path.display()
+            ),
+            Self::TooLarge(path) => write!(
+                f,
+                "{} has more than 256 MiB, which no report has; {ADVICE}",
+                path.display()
+            ),
+            Self::Malformed(path, error) => {
+                write!(f, "{} is no report: {error}; {ADVICE}", path.display())
+            }
+            Self::Foreign(path) => write!(
+                f,
+                "{} is JSON, but no report of myriad swarm; {ADVICE}",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReportFileError {}
+
+/// Reads a report that `--json` has written.
+///
+/// # Errors
+/// It cannot be read, or is none.
+pub fn read_report(path: &Path) -> Result<Report, ReportFileError> {
+    let unreadable = |error| ReportFileError::Unreadable(path.to_owned(), error);
+    let malformed = |error| ReportFileError::Malformed(path.to_owned(), error);
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut text = Vec::new();
+    file.take(BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(unreadable)?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(ReportFileError::TooLarge(path.to_owned()));
+    }
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(malformed)?;
+    if value.get("program").and_then(|name| name.as_str()) != Some("myriad swarm") {
+        return Err(ReportFileError::Foreign(path.to_owned()));
+    }
+    serde_json::from_value(value).map_err(malformed)
+}
+
+/// How a figure changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Same,
+    Better,
+    Worse,
+    /// It has no better and no worse, or one of the reports lacks it.
+    Unjudged,
+}
+
+/// One figure of both reports.
+#[derive(Debug)]
+struct Row {
+    figure: Figure,
+    before: Option<f64>,
+    after: Option<f64>,
+    change: Change,
+}
+
+/// Two reports beside each other.
+#[derive(Debug)]
+pub struct Comparison {
+    names: [String; 2],
+    rows: Vec<Row>,
+    /// Settings that differ, in words.
+    differences: Vec<String>,
+}
+
+impl Comparison {
+    /// Compares two reports, by their names. A change by a share of at most `tolerance` is none.
+    #[must_use]
+    pub fn of(before: (&str, &Report), after: (&str, &Report), tolerance: f64) -> Self {
+        let rows = ALL.iter().filter_map(|&figure| {
+            let (one, other) = ((figure.of)(before.1), (figure.of)(after.1));
+            let is_anywhere = one
+                .or(other)
+                .is_some_and(|_| one != Some(0.0) || other != Some(0.0));
+            is_anywhere.then(|| Row {
+                figure,
+                before: one,
+                after: other,
+                change: judge(figure, one, other, tolerance),
+            })
+        });
+        Self {
+            names: [before.0.to_owned(), after.0.to_owned()],
+            rows: rows.collect(),
+            differences: differences(before.1, after.1),
+        }
+    }
+
+    /// Whether a figure got worse.
+    #[must_use]
+    pub fn got_worse(&self) -> bool {
+        self.rows.iter().any(|row| row.change == Change::Worse)
+    }
+
+    /// The table, in lines of at most `columns` where its figures allow that.
+    #[must_use]
+    pub fn render(&self, columns: usize, paint: Paint) -> String {
+        let mut table = Table::new(&[
+            Column::TEXT,
+            Column::NUMBER,
+            Column::NUMBER,
+            Column::NUMBER,
+            Column::TEXT,
+        ]);
+        let [before, after] = self.names.clone();
+        table.row(["figure", &before, &after, "change", ""]);
+        for row in &self.rows {
+            let shown = |value| row.figure.form.shown(value);
+            let verdict = match row.change {
+                Change::Worse => Cell::toned("worse", Tone::Bad),
+                Change::Better => Cell::toned("better", Tone::Good),
+                Change::Same | Change::Unjudged => Cell::from(""),
+            };
+            table.row([
+                Cell::from(row.figure.name),
+                Cell::from(shown(row.before)),
+                Cell::from(shown(row.after)),
+                Cell::from(change_of(row)),
+                verdict,
+            ]);
+        }
+        let mut text = table.draw(2, columns, paint);
+        let mut sentence = |words: &str| {
+            for line in wrapped(words, columns.saturating_sub(2).max(20)) {
+                text.push_str(&format!("  {line}\n"));
+            }
+        };
+        sentence("");
+        if !self.differences.is_empty() {
+            let list = self.differences.join("; ");
+            sentence(&format!("The runs were not alike: {list}."));
+        }
+        sentence(&self.conclusion());
+        text
+    }
+
+    fn conclusion(&self) -> String {
+        let count = |change| self.rows.iter().filter(|row| row.change == change).count();
+        let figures = |count: usize| match count {
+            0 => "No figure".to_owned(),
+            1 => "1 figure".to_owned(),
+            many => format!("{many} figures"),
+        };
+        format!(
+            "{} got worse, {} better.",
+            figures(count(Change::Worse)),
+            count(Change::Better)
+        )
+    }
+}
+
+fn judge(figure: Figure, before: Option<f64>, after: Option<f64>, tolerance: f64) -> Change {
+    let (Some(before), Some(after)) = (before, after) else {
+        return Change::Unjudged;
+    };
+    let worse = match figure.better {
+        Better::Neither => return Change::Unjudged,
+        Better::Lower => after - before,
+        Better::Higher => before - after,
+    };
+    let is_tiny = matches!(figure.form, Form::Time) && worse.abs() < TIME_LEAST_MS;
+    // From nothing, any change is one.
+    let is_same = worse.abs() <= before.abs() * tolerance;
+    match worse {
+        _ if is_tiny || is_same => Change::Same,
+        worse if worse > 0.0 => Change::Worse,
+        _ => Change::Better,
+    }
+}
+
+/// `+12.3%`; a difference of two shares in points.
+fn change_of(row: &Row) -> String {
+    let (Some(before), Some(after)) = (row.before, row.after) else {
+        return "-".to_owned();
+    };
+    let difference = after - before;
+    if difference == 0.0 {
+        return "0%".to_owned();
+    }
+    if matches!(row.figure.form, Form::Share) {
+        return format!("{:+.2} pp", difference * 100.0);
+    }
+    if before == 0.0 {
+        return "new".to_owned();
+    }
+    let change = difference / before * 100.0;
+    if change.abs() < 1_000.0 {
+        format!("{change:+.1}%")
+    } else {
+        format!("x{:.0}", after / before)
+    }
+}
+
+/// What was asked for differently.
+fn differences(before: &Report, after: &Report) -> Vec<String> {
+    let settings = |report: &Report| {
+        serde_json::to_value(&report.settings).expect("settings have string keys")
+    };
+    let (before, after) = (settings(before), settings(after));
+    let fields = before.as_object().expect("settings are an object");
+    let shown = |value: &serde_json::Value| match value {
+        serde_json::Value::Null => "none".to_owned(),
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Array(list) if list.len() > 1 => format!("{} of them", list.len()),
+        other => other.to_string(),
+    };
+    let differs = fields.iter().filter_map(|(name, one)| {
+        let other = &after[name];
+        let differs = one != other && !OWN_SETTINGS.contains(&name.as_str());
+        differs.then(|| format!("{name} {} and {}", shown(one), shown(other)))
+    });
+    differs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::report;
+    use myriad_report::RoundTripReport;
+
+    fn compared(change: impl FnOnce(&mut Report)) -> Comparison {
+        let before = report();
+        let mut after = before.clone();
+        change(&mut after);
+        Comparison::of(("A", &before), ("B", &after), 0.05)
+    }
+
+    fn changes(comparison: &Comparison) -> Vec<(&'static str, Change)> {
+        let rows = comparison.rows.iter();
+        let judged = rows.filter(|row| matches!(row.change, Change::Worse | Change::Better));
+        judged.map(|row| (row.figure.name, row.change)).collect()
+    }
+
+    #[test]
+    fn the_same_run_twice_is_no_change() {
+        let comparison = compared(|_| {});
+        assert!(!comparison.got_worse());
+        assert_eq!(changes(&comparison), []);
+        let text = comparison.render(100, Paint::Plain);
+        assert!(text.contains("No figure got worse, 0 better."), "{text}");
+    }
+
+    #[test]
+    fn slower_fewer_and_more_errors_are_worse() {
+        let comparison = compared(|report| {
+            report.fanout.as_mut().unwrap().overall.p99_ms = Some(150.0);
+            report.setup.rate_per_s *= 2.0;
+            report.errors.insert("refused".to_owned(), 1);
+            report.settings.connections = 2_000;
+        });
+        assert_eq!(
+            changes(&comparison),
+            [
+                ("clients connected a second", Change::Better),
+                ("errors", Change::Worse),
+                ("pushes: p99", Change::Worse),
+            ]
+        );
+        let text = comparison.render(100, Paint::Plain);
+        assert!(text.contains("connections 1000 and 2000"), "{text}");
+        assert!(
+            text.contains("+33.9%") && text.contains("2 figures got worse"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_one_run_did_not_measure_is_not_judged() {
+        let comparison = compared(|report| report.echo = Some(RoundTripReport::default()));
+        assert_eq!(changes(&comparison), []);
+    }
+
+    #[test]
+    fn a_hair_is_no_change() {
+        let comparison = compared(|report| {
+            let times = &mut report.fanout.as_mut().unwrap().overall;
+            times.p99_ms = Some(113.0);
+            times.first_ms = Some(0.45);
+        });
+        assert_eq!(changes(&comparison), []);
+    }
+
+    #[test]
+    fn what_is_no_report_is_named() {
+        let folder = std::env::temp_dir().join(format!("myriad-compare-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let error_of = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            read_report(&path).unwrap_err().to_string()
+        };
+        assert!(error_of("a.json", "{").contains("a.json is no report: EOF"));
+        assert!(error_of("b.json", "{}").contains("b.json is JSON, but no report"));
+        let wrong = error_of("c.json", r#"{"program":"myriad swarm","setup":7}"#);
+        assert!(wrong.contains("invalid type"), "{wrong}");
+        let missing = read_report(&folder.join("none.json")).unwrap_err();
+        assert!(missing.to_string().contains("none.json cannot be read"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
