@@ -362,39 +362,48 @@ impl<R: Reactor> Shard<R> {
         now: Now,
     ) {
         let is_new = self.hub.connection(key.index).phase != Phase::Open;
+        let bearer = reading.bearer.as_ref().filter(|_| is_new);
+        if bearer.is_some_and(|bearer| self.is_revoked(bearer)) {
+            hit!(ReadRefused);
+            return self.refuse(key, Refused::revoked(), now);
+        }
         let mut bytes = Vec::new();
         if is_new {
-            let bearer = reading.bearer.clone();
-            if bearer
-                .as_ref()
-                .is_some_and(|bearer| self.is_revoked(bearer))
-            {
-                hit!(ReadRefused);
-                return self.refuse(key, Refused::revoked(), now);
-            }
-            let retry_ms = self
-                .hub
-                .open_events(key.index, reading.variant, bearer, now);
+            let retry_ms = self.hub.next_retry_ms();
             bytes = StreamPart::events_head(part.media_type, reading.variant, retry_ms);
-            // What the client sent behind its request is of no use: nobody would answer it.
-            drop(self.inputs.take(&mut self.hub, key.index));
-            self.note_connected(key, now);
-            self.note_event(Some(key), now, |shard| shard.upgraded(key));
-            self.metrics().event_streams_opened.add(1);
         }
         let cursor = self.hub.reader_settings().cursor(reading.cursor, now);
         bytes.extend(part.events(contents(kept), cursor, reading.variant));
+        let queued = self.hub.enqueue(key.index, Chunk::Response(bytes.into()));
+        match queued {
+            // It has no head yet, so it has no last chunk either.
+            Err(_) if is_new => {
+                hit!(AnswerTooMuch);
+                return self.refuse(key, Refused::overloaded().of_stream(), now);
+            }
+            Err(overflow) => return self.close_stream(key, overflow.into(), now),
+            Ok(()) if is_new => self.open_events(key, reading, now),
+            Ok(()) => {}
+        }
         if part.is_up_to_date {
             let subscription = self.subscription_of(key, reading);
             self.hub.begin_delivering(subscription, part.to);
         }
-        let chunk = Chunk::Response(bytes.into());
-        if let Err(overflow) = self.hub.enqueue(key.index, chunk) {
-            return self.close_stream(key, overflow.into(), now);
-        }
         if part.is_closed {
             self.end_events(key, CloseReason::Answered, now);
         }
+    }
+
+    /// The head of a stream of events is queued.
+    fn open_events(&mut self, key: Key, reading: &Reading, now: Now) {
+        let bearer = reading.bearer.clone();
+        self.hub
+            .open_events(key.index, reading.variant, bearer, now);
+        // What the client sent behind its request is of no use: nobody would answer it.
+        drop(self.inputs.take(&mut self.hub, key.index));
+        self.note_connected(key, now);
+        self.note_event(Some(key), now, |shard| shard.upgraded(key));
+        self.metrics().event_streams_opened.add(1);
     }
 
     /// How a request's connection goes on: while the shard drains, it does not.

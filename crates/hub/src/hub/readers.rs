@@ -184,17 +184,15 @@ impl Hub {
         self.readers.parked += 1;
     }
 
-    /// Opens a stream of events, for whoever has shown a token. Nothing is delivered to it before [`Hub::begin_delivering`].
-    ///
-    /// Returns when its client is to come back after its end, ms: clients that lose a server together come back spread over two
-    /// seconds.
-    pub fn open_events(
-        &mut self,
-        index: u32,
-        variant: Variant,
-        bearer: Option<Bearer>,
-        now: Now,
-    ) -> u32 {
+    /// When the client of the next stream of events is to come back after its end, ms: clients that lose a server together come
+    /// back spread over two seconds.
+    pub fn next_retry_ms(&mut self) -> u32 {
+        RETRY_MS_MIN + (self.next_phase() >> 16) * RETRY_MS_SPAN / (1 << 16)
+    }
+
+    /// Opens a stream of events, for whoever has shown a token. Its head is queued. Nothing is delivered to it before
+    /// [`Hub::begin_delivering`].
+    pub fn open_events(&mut self, index: u32, variant: Variant, bearer: Option<Bearer>, now: Now) {
         if let Some(bearer) = bearer {
             let user = bearer.user.clone();
             self.readers
@@ -202,7 +200,6 @@ impl Hub {
                 .extend(user.map(|user| (user, index)));
             self.readers.bearers.insert(index, bearer);
         }
-        let phase = self.next_phase();
         let connection = &mut self.connections[index];
         connection.set_reader(Transport::Events, variant);
         connection.set(Connection::AWAITS_PONG, false);
@@ -211,7 +208,6 @@ impl Hub {
         connection.ping_at = after(now.tick(), self.timing.ping_interval);
         self.rearm_events(index, now.tick());
         self.readers.events += 1;
-        RETRY_MS_MIN + (phase >> 16) * RETRY_MS_SPAN / (1 << 16)
     }
 
     /// A numerator of 2^32, each far from those before.
