@@ -3,7 +3,8 @@
 //!
 //! A request that reads what is there asks the channel's home, and is answered. One that is live joins the channel first, as other
 //! subscribers do. Then it asks the home what comes after its offset, and is held if that is nothing: the home's answer says up to
-//! which position it speaks, and everything after that is delivered. A shard that knows the stream and its last offset need not ask.
+//! which position it speaks, and everything after that is delivered. A shard that knows the stream and its last offset need not ask
+//! for whoever has read up to there.
 //!
 //! One request of a connection is under way at a time. The next one waits until the answer has left.
 
@@ -193,24 +194,14 @@ impl<R: Reactor> Shard<R> {
         let Some(known) = self.hub.known_stream(&reading.channel) else {
             return self.ask_stream(key, reading);
         };
-        let is_at_tail = match reading.from {
-            ReadFrom::Start => false,
-            ReadFrom::Now => true,
-            ReadFrom::After(offset) => offset == known.position.stream_offset(),
-        };
-        if !is_at_tail {
+        // More may be on its way to this shard, or the end of a stream that has begun again. Whoever is held hears of that. But who
+        // begins now gets nothing that was there before, and nobody is told that this is all, or the end, before the home says so.
+        let at_tail = ReadFrom::After(known.position.stream_offset());
+        if reading.live != Live::LongPoll || reading.from != at_tail || known.is_closed {
             return self.ask_stream(key, reading);
         }
         hit!(ReadKnown);
-        let part = StreamPart {
-            media_type: &known.media_type,
-            epoch: known.position.epoch,
-            from: known.position.offset,
-            to: known.position.offset,
-            is_up_to_date: true,
-            is_closed: known.is_closed,
-        };
-        self.tell(key, &reading, &part, &[], now);
+        self.park(key, &reading, known.position.offset, now);
     }
 
     /// Asks a channel's home what there is after the reader's offset.
@@ -289,15 +280,7 @@ impl<R: Reactor> Shard<R> {
             Live::No => self.answer_read(key, reading, part, kept, now),
             Live::Events => self.tell_events(key, reading, part, kept, now),
             Live::LongPoll if kept.is_empty() && !part.is_closed => {
-                hit!(Park);
-                let reader = Reader {
-                    subscription: self.subscription_of(key, reading),
-                    last: part.to,
-                    cursor: reading.cursor,
-                    variant: reading.variant,
-                    expires_at: reading.bearer.as_ref().map_or(NEVER, |one| one.expires_at),
-                };
-                self.hub.park(key.index, reader, now);
+                self.park(key, reading, part.to, now);
             }
             Live::LongPoll => {
                 let settings = *self.hub.reader_settings();
@@ -318,6 +301,19 @@ impl<R: Reactor> Shard<R> {
                 self.answer_reader(key, bytes, persistence, now);
             }
         }
+    }
+
+    /// Holds a request of somebody who has all up to an offset.
+    fn park(&mut self, key: Key, reading: &Reading, last: u64, now: Now) {
+        hit!(Park);
+        let reader = Reader {
+            subscription: self.subscription_of(key, reading),
+            last,
+            cursor: reading.cursor,
+            variant: reading.variant,
+            expires_at: reading.bearer.as_ref().map_or(NEVER, |one| one.expires_at),
+        };
+        self.hub.park(key.index, reader, now);
     }
 
     /// Answers a request that is not live.

@@ -56,12 +56,10 @@ pub(crate) struct Readers {
 }
 
 /// What a shard knows of a stream that it gets the publications of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct KnownStream {
     /// Every publication after this position is still to be delivered here.
     pub position: Position,
-    /// Its content type.
-    pub media_type: Arc<MediaType>,
     /// Nothing more will come.
     pub is_closed: bool,
 }
@@ -129,7 +127,6 @@ impl Hub {
                 epoch,
                 offset: record.last_offset,
             },
-            media_type: Arc::clone(&side.media_type),
             is_closed: side.is_closed,
         })
     }
