@@ -16,7 +16,7 @@ mod subscriptions;
 pub(crate) use pace::Pace;
 
 pub use deliveries::{DeliverySlice, Target};
-pub use readers::{Bearer, KnownStream, Reader};
+pub use readers::{Bearer, EndedReader, KnownStream, Reader};
 pub use slow_consumers::{Overflown, SlowConsumerStats};
 pub use subscriptions::{Joined, Subscribed, SubscriptionId};
 

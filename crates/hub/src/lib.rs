@@ -64,8 +64,8 @@ pub use home::{
     Submission,
 };
 pub use hub::{
-    Bearer, DeliverySlice, Hub, Joined, KnownStream, Overflown, Reader, SlowConsumerStats,
-    Subscribed, SubscriptionId, Target,
+    Bearer, DeliverySlice, EndedReader, Hub, Joined, KnownStream, Overflown, Reader,
+    SlowConsumerStats, Subscribed, SubscriptionId, Target,
 };
 pub use limits::{Lease, Permit, Pool};
 pub use options::{

@@ -5,7 +5,7 @@
 
 use crate::encoding::{Encoding, Protocol};
 use crate::time::ticks;
-use crate::{Content, Epoch, Now, Payload, Position};
+use crate::{Content, Epoch, Now, Payload, Position, StreamEndKind};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use myriad_wheel::{TICK_MS, Tick};
@@ -63,6 +63,10 @@ impl Variant {
 
     pub(crate) fn with_own_cursor(self) -> Self {
         Self(self.0 | Self::OWN_CURSOR)
+    }
+
+    pub(crate) fn without_own_cursor(self) -> Self {
+        Self(self.0 & !Self::OWN_CURSOR)
     }
 
     /// The same for a connection that ends with its answer.
@@ -354,6 +358,18 @@ impl StreamSide {
             self.shown_cursor = self.shown_cursor.max(cursor);
         }
         is_ours
+    }
+
+    /// The stream has ended, and its readers are to be told. Whoever asks from now on is not among them, so the home has to be asked
+    /// for him: it may know another stream of that name by now.
+    pub(crate) fn note_end(&mut self, kind: StreamEndKind) {
+        self.is_closed = kind == StreamEndKind::Closed;
+        self.has_gone = kind == StreamEndKind::Deleted;
+    }
+
+    /// A cursor that is no lower than what any reader has shown.
+    pub(crate) fn shown_cursor(&self) -> u64 {
+        self.shown_cursor
     }
 
     /// The cursor of an answer that goes to all.

@@ -91,6 +91,7 @@ myriad_hub::marks! {
         EventsBehind = "a stream of events needs more than one page to catch up",
         AnswerTooMuch = "not even an answer fits the budget",
         AnswerFailed = "the answer to a held request fails",
+        PollAsksAgain = "a stream ends while a request is held that may be about the next one",
         PollOfDeleted = "a stream is deleted while a request for it is held",
         ReaderOfClosed = "a stream is closed while somebody waits for more",
         FinBeforeAnswerLeft = "a client ends its side before its answer has left",

@@ -15,12 +15,12 @@ use crate::mesh::Message;
 use crate::shard::Shard;
 use crate::transport::Refused;
 use myriad_hub::{
-    Asker, Bearer, Chunk, CloseReason, Content, Kept, NEVER, Now, Phase, ReadFrom, ReadRefused,
-    ReadStream, Reader, StreamEndKind, StreamPage, StreamPart, StreamRead, Subscribed,
-    SubscriptionId, Ticket, Transport, Variant,
+    Asker, Bearer, Chunk, CloseReason, Content, EndedReader, Kept, NEVER, Now, Phase, Position,
+    ReadFrom, ReadRefused, ReadStream, Reader, StreamEndKind, StreamPage, StreamPart, StreamRead,
+    Subscribed, SubscriptionId, Ticket, Transport, Variant,
 };
 use myriad_reactor::Reactor;
-use myriad_wheel::Key;
+use myriad_wheel::{Key, Tick};
 use myriad_wire::reads::{Caching, Live, Persistence, Status, etag_matches};
 use std::collections::HashMap;
 
@@ -46,11 +46,21 @@ pub(crate) struct Reading {
     pub(crate) variant: Variant,
     /// Whose token the request has; none without one.
     pub(crate) bearer: Option<Bearer>,
+    /// It was held before, and is held no longer than it was to be; [`NEVER`] for one that was not.
+    pub(crate) held_until: Tick,
 }
 
 impl Reading {
     /// The serial of one whose home is not asked.
     pub(crate) const NOT_ASKED: u32 = 0;
+
+    /// When it is to be answered, whatever its stream does; [`NEVER`] if that depends on the time others are held.
+    fn expires_at(&self) -> Tick {
+        let bearer = self.bearer.as_ref();
+        bearer
+            .map_or(NEVER, |one| one.expires_at)
+            .min(self.held_until)
+    }
 }
 
 /// The requests of a shard that read streams.
@@ -311,7 +321,7 @@ impl<R: Reactor> Shard<R> {
             last,
             cursor: reading.cursor,
             variant: reading.variant,
-            expires_at: reading.bearer.as_ref().map_or(NEVER, |one| one.expires_at),
+            expires_at: reading.expires_at(),
         };
         self.hub.park(key.index, reader, now);
     }
@@ -563,25 +573,50 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// Streams have ended: those who wait for more are told.
-    pub(crate) fn end_readers(&mut self, ended: Vec<(u32, StreamEndKind)>, now: Now) {
-        for (index, kind) in ended {
-            let Some(key) = self.hub.key_of(index) else {
+    pub(crate) fn end_readers(&mut self, ended: Vec<EndedReader>, now: Now) {
+        for reader in ended {
+            let Some(key) = self.hub.key_of(reader.connection) else {
                 continue;
             };
-            let connection = self.hub.connection(index);
+            let connection = self.hub.connection(key.index);
             if connection.phase != Phase::Open || !connection.transport().reads_streams() {
                 continue;
             }
             let is_poll = connection.transport() == Transport::LongPoll;
-            match kind {
+            match reader.kind {
+                _ if reader.is_late && is_poll => self.ask_again(key, now),
                 StreamEndKind::Deleted if is_poll => {
                     hit!(PollOfDeleted);
                     self.refuse(key, Refused::no_stream(), now);
                 }
-                StreamEndKind::Deleted => self.end_events(key, CloseReason::Answered, now),
-                StreamEndKind::Closed => self.tell_closed(key, is_poll, now),
+                StreamEndKind::Closed if !reader.is_late => self.tell_closed(key, is_poll, now),
+                // Its client comes back, and is told then what there is.
+                _ => self.end_events(key, CloseReason::Answered, now),
             }
         }
+    }
+
+    /// A held request came so late that its stream may be the next one of that name, although the shard did not know that yet.
+    fn ask_again(&mut self, key: Key, now: Now) {
+        hit!(PollAsksAgain);
+        let (channel, epoch, reader) = self.hub.unpark(key.index, now);
+        let position = Position {
+            epoch,
+            offset: reader.last,
+        };
+        let reading = Box::new(Reading {
+            serial: Reading::NOT_ASKED,
+            channel: (*channel).into(),
+            from: ReadFrom::After(position.stream_offset()),
+            live: Live::LongPoll,
+            cursor: reader.cursor,
+            if_none_match: None,
+            variant: reader.variant,
+            bearer: None,
+            held_until: reader.expires_at,
+        });
+        self.hub.begin_reading(key.index, now);
+        self.ask_stream(key, reading);
     }
 
     fn tell_closed(&mut self, key: Key, is_poll: bool, now: Now) {

@@ -83,7 +83,7 @@ impl Home {
     /// Replaces a record by one with a history, or without. Its key is another one: queues of the budget name the old one.
     fn renew(&mut self, index: u32, options: Arc<ChannelOptions>, now: Now) {
         if self.channels[index].history.is_some() {
-            self.tell_stream_end(index, StreamEndKind::Deleted);
+            self.tell_stream_end(index, StreamEndKind::Deleted, now);
         }
         self.wheel.disarm(&mut self.channels, index);
         let record = self.channels.remove(index);

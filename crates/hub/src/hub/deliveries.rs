@@ -73,9 +73,11 @@ impl Hub {
             return false;
         }
         record.last_offset = record.last_offset.max(offset);
+        if let (Delivery::StreamEnd(end), Some(side)) = (&delivery, &mut record.stream) {
+            side.note_end(end.kind);
+        }
         if !record.has_members() && record.deliveries.is_empty() {
             hit!(DeliverWhileLingering);
-            self.note_stream_end(channel, &delivery);
             return false;
         }
         let is_first = record.deliveries.is_empty();
@@ -412,8 +414,9 @@ impl Hub {
         let finished = finished.expect("a delivery was under way");
         let bytes = record.backlog.remove(&finished);
         record.cursor = 0;
-        self.note_stream_end(channel, &finished);
-        let record = &mut self.channels[channel];
+        if let Some(side) = &mut record.stream {
+            side.forget_made();
+        }
         // No cursor is active here, so compact the list. A busy channel always has another publication waiting: without
         // this it would keep the entry of every member that ever left.
         if record.tombstones > 0 {

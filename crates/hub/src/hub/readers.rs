@@ -16,7 +16,7 @@ use crate::time::ticks;
 use crate::timers::{Due, GOLDEN_SECTION, after};
 use crate::{
     Batch, CloseReason, Content, Delivery, Epoch, NEVER, Now, Overflown, Position, Publication,
-    StreamEndKind, TokenIdentity,
+    StreamEnd, StreamEndKind, TokenIdentity,
 };
 use myriad_wheel::{NONE, Tick};
 use myriad_wire::streams::MediaType;
@@ -48,7 +48,7 @@ pub(crate) struct Readers {
     /// Connections whose held request was answered by a delivery.
     answered: Vec<u32>,
     /// Readers whose stream has ended.
-    ended: Vec<(u32, StreamEndKind)>,
+    ended: Vec<EndedReader>,
     /// Channels that are kept without members, by the end of their time.
     lingering: VecDeque<(Tick, u32)>,
     parked: u64,
@@ -88,6 +88,17 @@ pub struct Reader {
     pub variant: Variant,
     /// It is not held for longer than its token counts; [`NEVER`] without one.
     pub expires_at: Tick,
+}
+
+/// A reader whose stream has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedReader {
+    /// Index of its connection's record.
+    pub connection: u32,
+    /// How the stream ended.
+    pub kind: StreamEndKind,
+    /// It asked so late that it may read another stream of that name, which was created after the end.
+    pub is_late: bool,
 }
 
 impl Hub {
@@ -284,7 +295,7 @@ impl Hub {
     }
 
     /// Takes the readers whose stream has ended.
-    pub fn take_ended(&mut self) -> Vec<(u32, StreamEndKind)> {
+    pub fn take_ended(&mut self) -> Vec<EndedReader> {
         std::mem::take(&mut self.readers.ended)
     }
 
@@ -330,7 +341,8 @@ impl Hub {
         let own = self.readers.own_cursors.get(&index).copied();
         let record = &mut self.channels[channel];
         let epoch = record.epoch();
-        let is_up_to_date = last >= record.last_offset;
+        // At the end of its stream, what may have come since is of another one.
+        let is_up_to_date = is_end || last >= record.last_offset;
         let side = record.stream.as_mut();
         let side = side.expect("a reader's stream is known");
         let is_closed = is_end || side.is_closed && is_up_to_date;
@@ -387,7 +399,7 @@ impl Hub {
         overflown: &mut Vec<Overflown>,
     ) {
         if let Delivery::StreamEnd(end) = delivery {
-            self.readers.ended.push((member.connection, end.kind));
+            self.note_ended(member.connection, end);
             return;
         }
         let is_kept = |publication: &&Arc<Publication>| publication.offset() > 0;
@@ -427,6 +439,45 @@ impl Hub {
             let queued = self.queue_delivery(member, delivery, DataForm::Plain);
             overflown.extend(queued.err());
         }
+    }
+
+    /// A reader's stream has ended, unless it reads the next one of that name.
+    fn note_ended(&mut self, index: u32, end: &StreamEnd) {
+        let connection = &self.connections[index];
+        let asked_at = match connection.transport() {
+            Transport::LongPoll => connection.last_input,
+            _ => connection.opened,
+        };
+        self.readers.ended.push(EndedReader {
+            connection: index,
+            kind: end.kind,
+            is_late: end.may_precede(asked_at),
+        });
+    }
+
+    /// Takes a held request out of the list of those that wait, to ask its home again. It has `last`, and is held again no longer
+    /// than it was to be.
+    ///
+    /// Returns the channel's name and the reader as it was.
+    pub fn unpark(&mut self, index: u32, now: Now) -> (Arc<str>, Epoch, Reader) {
+        let connection = &self.connections[index];
+        debug_assert!(connection.transport() == Transport::LongPoll);
+        let (variant, expires_at) = (connection.variant(), connection.ping_at);
+        let subscription = SubscriptionId(self.first_subscription(index));
+        let record = &self.subscriptions[subscription.0];
+        let channel = &self.channels[record.channel];
+        let shown = channel.stream.as_ref().map(|side| side.shown_cursor());
+        let reader = Reader {
+            subscription,
+            last: record.last(),
+            cursor: self.readers.own_cursors.get(&index).copied().or(shown),
+            variant: variant.without_own_cursor(),
+            expires_at,
+        };
+        let (name, epoch) = (Arc::clone(&channel.name), channel.epoch());
+        self.end_answer(index, now);
+        self.end_keep_alive(index);
+        (name, epoch, reader)
     }
 
     /// Queues an answer that no other reader gets.
@@ -511,24 +562,6 @@ impl Hub {
         }
         if connection.variant().has_own_cursor() {
             self.readers.own_cursors.remove(&index);
-        }
-    }
-
-    /// A delivery has reached all members. If it is the end of their stream, the shard knows that now.
-    pub(super) fn note_stream_end(&mut self, channel: u32, delivery: &Delivery) {
-        let record = &mut self.channels[channel];
-        if let Some(side) = &mut record.stream {
-            side.forget_made();
-            match delivery {
-                Delivery::StreamEnd(end) if end.kind == StreamEndKind::Closed => {
-                    side.is_closed = true
-                }
-                Delivery::StreamEnd(_) => {
-                    side.is_closed = false;
-                    side.has_gone = true;
-                }
-                _ => {}
-            }
         }
     }
 

@@ -158,15 +158,21 @@ fn a_poll_that_is_held_while_the_end_of_an_earlier_stream_is_told_is_answered() 
         channel: "x".into(),
         kind: StreamEndKind::Deleted,
         tail: at(0),
+        ended_at: Tick(0),
     };
     assert!(hub.deliver(Delivery::StreamEnd(Arc::new(end))));
+    assert!(hub.known_stream("x").is_none(), "its home has to be asked");
     assert_eq!(deliver_slice(&mut hub, 1), (vec![], false));
     // What its home knows by now is another stream.
     hold(&mut hub, late);
     assert_eq!(deliver_slice(&mut hub, 10), (vec![], true));
-    let told: Vec<u32> = hub.take_ended().iter().map(|(index, _)| *index).collect();
+    let told: Vec<u32> = hub
+        .take_ended()
+        .iter()
+        .map(|ended| ended.connection)
+        .collect();
     assert_eq!(told, [early.0]);
-    assert!(hub.known_stream("x").is_none(), "its home has to be asked");
+    assert!(hub.known_stream("x").is_some(), "its home was asked");
     let answer = hub.idle_answer(late.0, false, false, Now(0));
     assert!(answer.starts_with(b"HTTP/1.1 204 "));
     hub.check();

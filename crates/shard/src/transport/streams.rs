@@ -158,6 +158,7 @@ impl<R: Reactor> Shard<R> {
             if_none_match: request.if_none_match.map(Into::into),
             variant: Variant::new(persistence, head.minor_version() > 0),
             bearer,
+            held_until: NEVER,
         });
         Ok((reading, token))
     }

@@ -22,7 +22,8 @@ const ELSEWHERE: [&str; 2] = [
 ];
 
 /// Only readers of streams come here. The simulation has none yet: `tests/real/readers.rs` has them.
-const OF_READERS: [&str; 36] = [
+const OF_READERS: [&str; 37] = [
+    "a stream ends while a request is held that may be about the next one",
     "the token of a stream of events is over",
     "a publication finds a channel that is kept without members",
     "a reader of a stream gets a part of a delivery",

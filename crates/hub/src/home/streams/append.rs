@@ -75,7 +75,7 @@ impl Home {
         self.answer_stream(asker, Ok(done));
         self.dispatch_entries(index, accepted, now);
         if closes {
-            self.tell_stream_end(index, StreamEndKind::Closed);
+            self.tell_stream_end(index, StreamEndKind::Closed, now);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What subscribers are sent when a stream ends.
 
 use crate::Position;
+use myriad_wheel::Tick;
 use std::sync::Arc;
 
 /// How a stream ended.
@@ -21,4 +22,15 @@ pub struct StreamEnd {
     pub kind: StreamEndKind,
     /// The position after its last publication.
     pub tail: Position,
+    /// When it ended. Whoever has asked since may read another stream of that name.
+    pub ended_at: Tick,
+}
+
+impl StreamEnd {
+    /// Whether somebody who asked at this time, by the clock of another shard, may have asked after the end. A turn may have begun
+    /// a tick before what it handles came.
+    #[must_use]
+    pub fn may_precede(&self, asked_at: Tick) -> bool {
+        asked_at.0.saturating_add(1) >= self.ended_at.0
+    }
 }

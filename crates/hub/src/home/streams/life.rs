@@ -170,7 +170,7 @@ impl Home {
         self.answer_stream(asker, Ok(StreamDone::Created(state)));
         self.dispatch_entries(index, accepted, now);
         if wish.is_closed {
-            self.tell_stream_end(index, StreamEndKind::Closed);
+            self.tell_stream_end(index, StreamEndKind::Closed, now);
         }
         self.finish(index, now);
     }
@@ -234,7 +234,7 @@ impl Home {
     /// Ends a stream, with everything that it keeps. Returns its record, if others need it still.
     fn delete_stream(&mut self, index: u32, now: Now) -> Option<u32> {
         self.flush_batch(index);
-        self.tell_stream_end(index, StreamEndKind::Deleted);
+        self.tell_stream_end(index, StreamEndKind::Deleted, now);
         if self.channels[index].subscribed.is_empty() {
             self.forget(index);
             return None;
@@ -283,7 +283,7 @@ impl Home {
     }
 
     /// Tells subscribers that a stream has ended, behind its last publication.
-    pub(in crate::home) fn tell_stream_end(&mut self, index: u32, kind: StreamEndKind) {
+    pub(in crate::home) fn tell_stream_end(&mut self, index: u32, kind: StreamEndKind, now: Now) {
         self.flush_batch(index);
         let record = &self.channels[index];
         let shards = record.subscribed;
@@ -294,6 +294,7 @@ impl Home {
             channel: Arc::clone(&record.name),
             kind,
             tail: record.position(),
+            ended_at: now.tick(),
         }));
         self.effects
             .push_back(HomeEffect::Deliver { delivery, shards });
