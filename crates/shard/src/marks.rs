@@ -83,7 +83,6 @@ myriad_hub::marks! {
         TooMuchBehind = "too much comes behind a request that is not answered",
         IgnoredBehindEvents = "something comes behind the request for a stream of events",
         NextRequest = "a request begins that waited for an answer to leave",
-        NextGone = "a connection goes before its next request begins",
         ReadKnown = "a shard knows all that a reader asks for",
         ReadRefused = "a home refuses a reader",
         ReaderGone = "a home answers a reader that has gone",
@@ -159,16 +158,17 @@ pub fn take_reached() -> impl Iterator<Item = (String, u64)> {
     own.chain(phases)
 }
 
-/// Nothing is sent before the answer to a request, which may leave while the next one is awaited. Frames go only to open
-/// connections.
+/// Nothing is sent before the answer to a request, which is one chunk and may leave while the next one is awaited. Frames go only to
+/// open connections.
 fn may_happen(happening: Happening, phase: Phase) -> bool {
     use Happening::{
-        BatchFailed, BatchRefused, BatchShort, BatchTaken, Drained, Failed, Finished, Overloaded,
-        Received,
+        BatchFailed, BatchRefused, BatchShort, BatchTaken, Drained, Failed, Finished, FlushMore,
+        Overloaded, Received,
     };
     match happening {
         Received | Finished | Failed | Drained => true,
         Overloaded => phase != Phase::Closing,
+        FlushMore => matches!(phase, Phase::Open | Phase::Closing),
         BatchTaken | BatchShort | BatchRefused | BatchFailed => phase == Phase::Open,
         _ => phase != Phase::Joining,
     }

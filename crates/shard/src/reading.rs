@@ -483,7 +483,6 @@ impl<R: Reactor> Shard<R> {
     pub(crate) fn begin_next(&mut self, now: Now) {
         for key in std::mem::take(&mut self.reads.next) {
             if !self.hub.contains(key) {
-                hit!(NextGone);
                 continue;
             }
             let connection = self.hub.connection(key.index);

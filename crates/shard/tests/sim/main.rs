@@ -27,6 +27,7 @@ mod notices;
 mod peer;
 mod plan;
 mod reach;
+mod readers;
 mod regressions;
 mod request;
 mod rooms;

@@ -41,7 +41,8 @@ pub(crate) fn run(seed: u64, is_printed: bool) -> Outcome {
     let (mut trace, mut fingerprint) = (world.trace.hash(), world.net.fingerprint());
     let sessions = crate::sessions::run(&mut Prng::new(!seed).fork(), is_printed);
     let access = crate::access::run(&mut Prng::new(seed.rotate_left(32) ^ 1).fork(), is_printed);
-    for other in [sessions, access] {
+    let readers = crate::readers::run(&mut Prng::new(seed.rotate_left(16) ^ 2).fork(), is_printed);
+    for other in [sessions, access, readers] {
         world.work.add(&other.work);
         world.reach.merge(other.reach);
         trace = trace.rotate_left(1) ^ other.trace.hash();

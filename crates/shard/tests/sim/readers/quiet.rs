@@ -1,0 +1,136 @@
+//! Quiet moments: nothing is under way, so nobody misses anything, and nobody waits where nothing will come.
+
+use super::facts::ROOMS;
+use super::reader::Reader;
+use super::request::{From, Live};
+use super::scenario::Scenario;
+use super::tokens::Token;
+use crate::verdict::{TICK_NS, ns};
+use myriad_shard::StreamState;
+use std::time::Duration;
+
+/// What may come late: some ticks.
+const SLACK_NS: u64 = 4 * TICK_NS;
+/// Longer than a batch waits.
+const BATCHES_LEAVE: Duration = Duration::from_millis(300);
+/// Ticks that channels may wait for congested members.
+const PAUSES_MAX: usize = 200;
+
+impl Scenario {
+    /// Everything that could be under way has arrived.
+    pub(super) fn note_settled(&mut self) {
+        let now = self.world.scene.now;
+        if self.world.net.backlog() > 0 || self.desk.is_awaited() {
+            return;
+        }
+        for reader in &mut self.readers {
+            let is_attentive = reader.is_attentive();
+            if let Some(request) = reader.asked.front_mut().filter(|_| is_attentive) {
+                request.settled_at.get_or_insert(now);
+                request.alive_at = now;
+            }
+        }
+    }
+
+    /// Everybody reads all there is; then all agree.
+    pub(super) fn check_quiet(&mut self) {
+        for reader in &mut self.readers {
+            reader.resume(&self.world.net);
+        }
+        self.is_quiet = true;
+        self.walk(BATCHES_LEAVE);
+        for _ in 0..PAUSES_MAX {
+            if self.world.mesh.publication_bytes() > 0 {
+                self.walk(Duration::from_millis(50));
+            }
+        }
+        assert_eq!(self.world.mesh.publication_bytes(), 0, "all is delivered");
+        for room in 0..ROOMS.len() {
+            self.writers
+                .describe(room, &self.world.mesh, &mut self.facts);
+        }
+        self.settle();
+        assert!(self.writers.is_answered(), "somebody waits for an answer");
+        let moment = self.facts.tick();
+        let mut waiting = (0, 0);
+        for index in 0..self.readers.len() {
+            self.check_reader(index, moment, &mut waiting);
+        }
+        if self.readers.iter().all(Reader::is_attentive) {
+            self.check_gauges(waiting);
+        }
+        self.is_quiet = false;
+        self.world.work.quiets += 1;
+        self.facts.note("readers: a quiet moment");
+        self.world.log(format_args!("quiet"));
+    }
+
+    /// It has been told everything, and is overdue for nothing.
+    fn check_reader(&mut self, index: usize, moment: u64, waiting: &mut (u64, u64)) {
+        let now = self.world.scene.now;
+        let reader = &mut self.readers[index];
+        let number = reader.number;
+        if !reader.is_attentive() || self.world.net.backlog() > 0 {
+            return;
+        }
+        let Some(request) = reader.asked.front_mut() else {
+            return;
+        };
+        let name = ROOMS[request.room].name;
+        let described = self.writers.described[&request.room].as_ref();
+        let Some(StreamState {
+            tail, is_closed, ..
+        }) = described
+        else {
+            panic!("reader {number} waits at {name}, which is no stream");
+        };
+        let tail = tail.stream_offset();
+        assert!(
+            !is_closed,
+            "reader {number} waits at {name}, which has ended"
+        );
+        let since = request.settled_at.expect("it was settled");
+        let lasts = request.token.map_or(Duration::MAX, Token::lasts);
+        assert!(
+            u128::from(now - since) <= lasts.as_nanos() + u128::from(SLACK_NS),
+            "reader {number}: its token has expired"
+        );
+        let at = match (request.live, &reader.events) {
+            (Live::Poll, _) => {
+                let held = now - since;
+                let most = ns(self.facts.poll_max) + SLACK_NS;
+                assert!(held <= most, "reader {number} is held for {held} ns");
+                waiting.0 += 1;
+                self.facts
+                    .note("readers: a held request waits at a quiet moment");
+                match request.from {
+                    From::After(at) => Some(at),
+                    _ => request.quiet.map(|(_, at)| at),
+                }
+            }
+            (Live::Events, Some(events)) => {
+                let interval = self.facts.ping_interval;
+                let silence = now - since.max(events.last_came_at);
+                let is_alive = interval.is_zero() || silence <= ns(interval) + SLACK_NS;
+                assert!(is_alive, "reader {number}: silence for {silence} ns");
+                waiting.1 += 1;
+                self.facts.note("readers: events go on at a quiet moment");
+                events.at
+            }
+            (live, _) => panic!("reader {number} is not answered: {live:?} of {name}"),
+        };
+        let has_all = at.is_none_or(|at| at == tail);
+        assert!(
+            has_all,
+            "reader {number} is at {at:?} of {name}, which ends at {tail}"
+        );
+        request.quiet = Some((moment, tail));
+    }
+
+    /// Figures are what clients see.
+    pub(super) fn check_gauges(&self, (held, events): (u64, u64)) {
+        let parked = self.world.sum(|metrics| &metrics.parked_polls);
+        let streams = self.world.sum(|metrics| &metrics.event_streams);
+        assert_eq!((parked, streams), (held, events), "held, and with events");
+    }
+}

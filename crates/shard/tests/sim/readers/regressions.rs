@@ -1,0 +1,203 @@
+//! What this simulation has found, distilled. What a reader is told is checked as it comes (`verdict`).
+
+use super::reader::Reader;
+use super::request::{From, Live, Request};
+use super::scenario::Scenario;
+use myriad_reactor::sim::Prng;
+use myriad_shard::{Settings, StreamOffset};
+use std::time::Duration;
+
+/// A stream of JSON that lasts for ever.
+const STREAM: usize = 0;
+/// One whose publications wait for others.
+const BATCHED: usize = 4;
+
+/// One shard without faults. Tokens and limits are as they are.
+fn node(change: impl FnOnce(&mut Settings)) -> Scenario {
+    let mut plan = super::scenario::plain(&mut Prng::new(1));
+    change(&mut plan.settings);
+    Scenario::with(plan, &mut Prng::new(1), false)
+}
+
+impl Scenario {
+    /// A reader who has connected.
+    fn new_reader(&mut self) -> usize {
+        let id = self.world.net.connect();
+        let number = self.world.connected;
+        self.world.connected += 1;
+        self.readers.push(Reader::new(id, number, self.facts.now));
+        self.settle();
+        number
+    }
+
+    /// A reader asks.
+    fn ask(&mut self, reader: usize, room: usize, from: From, live: Live) {
+        let request = Request::new(room, from, live, &mut self.facts);
+        let mut readers = self.readers.iter_mut();
+        let reader = readers.find(|known| known.number == reader);
+        let reader = reader.expect("its connection goes on");
+        reader.send(&self.world.net, request);
+    }
+
+    /// A writer does something, and waits for the answer.
+    fn write(&mut self, act: impl FnOnce(&mut Self)) {
+        act(self);
+        self.settle();
+        assert!(self.writers.is_answered());
+    }
+
+    fn create(&mut self, room: usize) {
+        let (mesh, facts) = (&self.world.mesh, &mut self.facts);
+        self.writers
+            .create_with(room, 0, false, mesh, facts, &mut self.world.prng);
+    }
+
+    fn append(&mut self, room: usize, count: usize, closes: bool) {
+        let (mesh, facts) = (&self.world.mesh, &mut self.facts);
+        self.writers
+            .append(room, count, closes, mesh, facts, &mut self.world.prng);
+    }
+
+    fn delete(&mut self, room: usize) {
+        self.writers.delete(room, &self.world.mesh, &mut self.facts);
+    }
+
+    fn reader(&self, number: usize) -> Option<&Reader> {
+        self.readers.iter().find(|reader| reader.number == number)
+    }
+
+    /// Where a reader is who has been answered.
+    fn place_of(&self, reader: usize, room: usize) -> StreamOffset {
+        let found = self.reader(reader).map(|reader| &reader.found[room]);
+        found.and_then(|found| found.at).expect("it was told")
+    }
+
+    fn is_waiting(&self, reader: usize) -> bool {
+        self.reader(reader)
+            .is_some_and(|reader| !reader.asked.is_empty())
+    }
+
+    /// The end of a test: nothing is left, and something was told.
+    fn end_with(mut self, told: &str) {
+        assert!(
+            self.facts.reached.contains_key(told),
+            "{:?}",
+            self.facts.reached
+        );
+        self.leave();
+    }
+}
+
+/// A stream of events whose head did not fit the budget was told its last chunk, and nothing before it.
+#[test]
+fn a_stream_of_events_without_room_for_its_head_is_refused() {
+    let mut node = node(|settings| settings.outbound_bytes_max = 400);
+    node.write(|node| node.create(STREAM));
+    let reader = node.new_reader();
+    node.ask(reader, STREAM, From::Start, Live::Events);
+    node.settle();
+    node.end_with("readers: there is no memory for an answer");
+}
+
+/// Whoever began now got what the stream's home had taken in before, and had not yet delivered.
+#[test]
+fn who_begins_now_gets_nothing_that_was_there_before() {
+    for live in [Live::Poll, Live::Events] {
+        let mut node = node(|_| {});
+        node.write(|node| node.create(BATCHED));
+        let [early, late] = [(); 2].map(|()| node.new_reader());
+        node.ask(early, BATCHED, From::Now, Live::Poll);
+        node.settle();
+        node.write(|node| node.append(BATCHED, 2, false));
+        assert!(node.is_waiting(early), "the batch waits");
+        node.ask(late, BATCHED, From::Now, live);
+        node.walk(Duration::from_millis(300));
+        assert!(!node.is_waiting(early) && node.is_waiting(late));
+        node.end_with("readers: a held request is answered with data");
+    }
+}
+
+/// A stream of events was told that it had everything, while the home had more.
+#[test]
+fn who_opens_a_stream_of_events_is_told_what_its_home_knows() {
+    let mut node = node(|_| {});
+    node.write(|node| node.create(BATCHED));
+    let [early, late] = [(); 2].map(|()| node.new_reader());
+    node.ask(early, BATCHED, From::Start, Live::No);
+    node.settle();
+    let at = node.place_of(early, BATCHED);
+    node.ask(early, BATCHED, From::After(at), Live::Poll);
+    node.settle();
+    node.write(|node| node.append(BATCHED, 2, false));
+    node.ask(late, BATCHED, From::After(at), Live::Events);
+    node.settle();
+    node.end_with("readers: an event comes");
+}
+
+/// The end of a stream that was there again was told to who had asked about the new one, where its shard was still telling others.
+#[test]
+fn who_reads_a_stream_that_was_created_again_is_not_told_the_end_of_the_first() {
+    for ends_closed in [false, true] {
+        let mut node = node(|settings| settings.slice_max = 1);
+        node.write(|node| node.create(STREAM));
+        let readers = [(); 4].map(|()| node.new_reader());
+        for reader in readers {
+            node.ask(reader, STREAM, From::Now, Live::Poll);
+        }
+        node.settle();
+        node.write(|node| node.append(STREAM, 1, false));
+        let at = node.place_of(readers[0], STREAM);
+        let [early @ .., late] = readers;
+        for reader in early {
+            node.ask(reader, STREAM, From::After(at), Live::Poll);
+        }
+        node.settle();
+        node.walk(Duration::from_secs(1));
+        if ends_closed {
+            node.append(STREAM, 0, true);
+        }
+        node.delete(STREAM);
+        node.create(STREAM);
+        while !node.writers.is_answered() {
+            node.world.turn(0);
+            node.exchange(false);
+        }
+        // The writer knows the new stream. What its home has told its own shard goes to one reader in a turn.
+        node.ask(late, STREAM, From::After(at), Live::Poll);
+        node.settle();
+        assert!(early.iter().all(|&reader| !node.is_waiting(reader)));
+        assert!(node.is_waiting(late), "there is a stream, without an end");
+        node.end_with("readers: a stream begins again behind a deleted one");
+    }
+}
+
+/// Whoever asked again while others were still told the end of a stream was held until the request's time was over.
+#[test]
+fn who_asks_again_while_others_are_told_the_end_is_told_at_once() {
+    let mut node = node(|settings| settings.slice_max = 1);
+    node.write(|node| node.create(STREAM));
+    let readers = [(); 4].map(|()| node.new_reader());
+    for reader in readers {
+        node.ask(reader, STREAM, From::Now, Live::Poll);
+        node.settle();
+    }
+    node.walk(Duration::from_millis(200));
+    node.append(STREAM, 0, true);
+    for _ in 0..20 {
+        node.world.turn(0);
+        node.exchange(false);
+        for reader in readers {
+            if !node.is_waiting(reader) {
+                let at = node.place_of(reader, STREAM);
+                node.ask(reader, STREAM, From::After(at), Live::Poll);
+            }
+        }
+    }
+    node.settle();
+    assert!(
+        !readers
+            .map(|reader| node.is_waiting(reader))
+            .contains(&true)
+    );
+    node.end_with("readers: a stream is told to be closed");
+}

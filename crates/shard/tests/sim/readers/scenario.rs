@@ -1,0 +1,308 @@
+//! A node, its readers and its writers, from beginning to end.
+
+use super::facts::{FEW, Facts};
+use super::guest::Guest;
+use super::reader::Reader;
+use super::tokens::{Desk, Verifier};
+use super::writers::Writers;
+use crate::plan::Plan;
+use crate::verdict::ns;
+use crate::world::World;
+use myriad_reactor::sim::{Faults, Prng};
+use myriad_shard::{ChannelOptions, Namespaces, ReaderSettings, Right, Transports};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Connections at once.
+const READERS_MAX: usize = 8;
+const GUESTS_MAX: usize = 2;
+/// Rounds without anything new after which it is quiet.
+const QUIET_ROUNDS: usize = 6;
+const ROUNDS_MAX: usize = 100_000;
+/// A record that nobody uses is kept for longer than any run takes.
+pub(super) const META_TTL: Duration = Duration::from_secs(3_600);
+const ROOMY: u64 = 1 << 30;
+
+pub(super) struct Scenario {
+    pub(super) world: World,
+    pub(super) readers: Vec<Reader>,
+    pub(super) guests: Vec<Guest>,
+    pub(super) writers: Writers,
+    pub(super) desk: Desk,
+    pub(super) facts: Facts,
+    /// The control plane answers at once.
+    pub(super) is_quiet: bool,
+}
+
+/// One node from beginning to end.
+pub(crate) fn run(prng: &mut Prng, is_printed: bool) -> World {
+    let mut scenario = Scenario::new(prng, is_printed);
+    for _ in 0..scenario.world.prng.between(150, 400) {
+        scenario.step();
+    }
+    if scenario.world.prng.one_in(4) {
+        scenario.drain();
+    } else {
+        scenario.check_quiet();
+        scenario.leave();
+    }
+    scenario.world
+}
+
+fn namespaces(prng: &mut Prng) -> Namespaces {
+    let ms = Duration::from_millis;
+    let all = ChannelOptions {
+        history_size: 100_000,
+        history_ttl: META_TTL,
+        history_meta_ttl: META_TTL,
+        subscribe: Right::ALL,
+        publish: Right::ALL,
+        ..ChannelOptions::default()
+    };
+    let few = ChannelOptions {
+        history_size: FEW,
+        ..all.clone()
+    };
+    let batched = ChannelOptions {
+        batch_delay: ms(200),
+        ..all.clone()
+    };
+    let aging = ChannelOptions {
+        history_ttl: ms(*prng.pick(&[300, 2_000])),
+        ..all.clone()
+    };
+    let named = [("h", all.clone()), ("t", few), ("b", batched), ("e", aging)];
+    Namespaces::new(all, named.map(|(name, options)| (name.into(), options)))
+}
+
+/// One shard without faults, and with much room.
+pub(super) fn plain(prng: &mut Prng) -> Plan {
+    let mut plan = Plan::plain();
+    let settings = &mut plan.settings;
+    settings.hands_over = false;
+    settings.transports = Transports::ALL;
+    settings.access.tokens = Some(Arc::new(Verifier));
+    settings.namespaces = Arc::new(namespaces(prng));
+    settings.readers.unix_offset_s = 1_800_000_000;
+    plan
+}
+
+fn plan(prng: &mut Prng) -> Plan {
+    let ms = Duration::from_millis;
+    let mut plan = plain(prng);
+    plan.shards = prng.between(1, 4);
+    plan.faults = Faults::mixed(prng);
+    plan.sockets_max = 600;
+    plan.start = prng.bits() % 1_000_000_000_000_000;
+    plan.limits.buffered_bytes_max = *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 20_000, 3_000]);
+    plan.limits.history_bytes_max = *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, ROOMY, 4_000]);
+    let settings = &mut plan.settings;
+    settings.ask_timeout = ms(*prng.pick(&[400, 4_000]));
+    settings.slice_max = *prng.pick(&[1, 2, 3, 7, 1024]);
+    settings.ping_interval = ms(*prng.pick(&[0, 1_000, 5_000]));
+    settings.linger_timeout = ms(*prng.pick(&[5_000, 1_000]));
+    settings.outbound_bytes_max = *prng.pick(&[1 << 20, 1 << 20, 1 << 20, 16_384, 4_096, 1_200]);
+    let poll_min = ms(*prng.pick(&[200, 1_000, 5_000]));
+    settings.readers = ReaderSettings {
+        poll_min,
+        poll_max: poll_min + ms(*prng.pick(&[0, 0, 1_000])),
+        keep_alive: ms(*prng.pick(&[75_000, 2_000])),
+        events_max: ms(*prng.pick(&[0, 0, 4_000])),
+        is_public: prng.one_in(2),
+        ..settings.readers
+    };
+    plan
+}
+
+impl Scenario {
+    fn new(prng: &mut Prng, is_printed: bool) -> Self {
+        let plan = plan(prng);
+        Self::with(plan, prng, is_printed)
+    }
+
+    pub(super) fn with(plan: Plan, prng: &mut Prng, is_printed: bool) -> Self {
+        let mut facts = Facts::new(plan.start);
+        let settings = &plan.settings;
+        let is_small = settings.outbound_bytes_max < 1 << 20;
+        facts.is_tight = is_small || plan.limits.buffered_bytes_max < ROOMY;
+        facts.is_forgetful = plan.limits.history_bytes_max < ROOMY;
+        facts.poll_min = settings.readers.poll_min;
+        facts.poll_max = settings.readers.poll_max;
+        facts.keep_alive = settings.readers.keep_alive;
+        facts.events_max = settings.readers.events_max;
+        facts.handshake_timeout = settings.handshake_timeout;
+        facts.linger_timeout = settings.linger_timeout;
+        facts.ping_interval = settings.ping_interval;
+        facts.ask_timeout = settings.ask_timeout;
+        let data_bytes_max = *prng.pick(&[10, 200, 1_500]);
+        let world = World::new(plan, prng.fork(), is_printed);
+        Self {
+            writers: Writers::new(world.ledger.replies.clone(), data_bytes_max),
+            desk: Desk::new(world.ledger.replies.clone()),
+            world,
+            readers: Vec::new(),
+            guests: Vec::new(),
+            facts,
+            is_quiet: false,
+        }
+    }
+
+    fn step(&mut self) {
+        self.world.work.steps += 1;
+        match self.world.prng.below(200) {
+            kind @ 0..188 => self.happen(kind),
+            188..198 => {
+                let ms = *self.world.prng.pick(&[1, 10, 60, 250, 1_000, 3_000]);
+                self.advance(Duration::from_millis(ms));
+            }
+            198 => self.walk(Duration::from_secs(2)),
+            _ => self.check_quiet(),
+        }
+    }
+
+    /// A step that takes no time.
+    pub(super) fn happen(&mut self, kind: usize) {
+        match kind {
+            0..80 => {
+                let shard = self.world.prng.below(self.world.seats.len());
+                self.world.turn(shard);
+                self.exchange(false);
+            }
+            80..96 => self.come(),
+            96..100 => self.welcome(),
+            100..104 => self.desk.decide(&self.world.mesh, &mut self.world.prng),
+            104..130 => {
+                let Self {
+                    world,
+                    writers,
+                    facts,
+                    ..
+                } = self;
+                writers.act(&world.mesh, facts, &mut world.prng);
+            }
+            _ => self.act(),
+        }
+    }
+
+    pub(super) fn advance(&mut self, duration: Duration) {
+        self.world.advance(duration);
+        self.facts.now = self.world.scene.now;
+    }
+
+    fn come(&mut self) {
+        if self.readers.len() < READERS_MAX {
+            let (id, number) = (self.world.net.connect(), self.world.connected);
+            self.world.connected += 1;
+            let mut reader = Reader::new(id, number, self.facts.now);
+            // It may know what others have read.
+            if !self.readers.is_empty() {
+                let other = self.world.prng.below(self.readers.len());
+                reader.found = self.readers[other].found.clone();
+            }
+            self.readers.push(reader);
+            self.world.log(format_args!("reader {number} comes"));
+        }
+    }
+
+    /// A guest comes, or does something.
+    fn welcome(&mut self) {
+        let now = self.facts.now;
+        let world = &mut self.world;
+        let at = world.prng.below(GUESTS_MAX);
+        if let Some(guest) = self.guests.get_mut(at) {
+            guest.act(&world.net, &mut world.prng);
+        } else {
+            self.guests
+                .push(Guest::come(&world.net, &mut world.prng, now));
+            world.connected += 1;
+        }
+        self.world.log(format_args!("guest {at}"));
+        self.retain();
+    }
+
+    fn act(&mut self) {
+        if self.readers.is_empty() {
+            return;
+        }
+        let at = self.world.prng.below(self.readers.len());
+        let reader = &mut self.readers[at];
+        let before = reader.asked.len();
+        reader.act(&self.world.net, &mut self.facts, &mut self.world.prng);
+        let number = reader.number;
+        if let Some(asked) = reader.asked.back().filter(|_| reader.asked.len() > before) {
+            let asked = (asked.room, asked.from, asked.live);
+            self.world
+                .log(format_args!("reader {number} asks for {asked:?}"));
+        }
+        self.retain();
+    }
+
+    fn retain(&mut self) {
+        let world = &mut self.world;
+        for reader in self.readers.iter().filter(|reader| reader.is_gone()) {
+            world.former_peers.received_bytes += reader.received_bytes;
+        }
+        self.readers.retain(|reader| !reader.is_gone());
+        self.guests.retain(|guest| !guest.is_gone());
+    }
+
+    /// Readers read, and write if `writes`. True when anything came or went.
+    pub(super) fn exchange(&mut self, writes: bool) -> bool {
+        self.facts.now = self.world.scene.now;
+        let mut is_moving = self.writers.take_answers(&mut self.facts);
+        is_moving |= self.desk.attend();
+        is_moving |= self.is_quiet && self.desk.clear(&self.world.mesh);
+        for guest in &mut self.guests {
+            is_moving |= guest.receive(&self.world.net, &mut self.facts);
+        }
+        for reader in &mut self.readers {
+            is_moving |= reader.receive(&self.world.net, &mut self.facts);
+            if writes && reader.has_outbox() && !reader.is_gone() && !reader.has_ended {
+                reader.write(&self.world.net, usize::MAX);
+                is_moving = true;
+            }
+        }
+        self.retain();
+        is_moving
+    }
+
+    /// Lets everything arrive, without time passing.
+    pub(super) fn settle(&mut self) {
+        let faults = self.world.scene.plan.faults;
+        self.world.net.set_faults(Faults {
+            kernel_bytes: faults.kernel_bytes,
+            ..Faults::NONE
+        });
+        let mut quiet = 0;
+        for round in 0.. {
+            assert!(round < ROUNDS_MAX, "it never gets quiet");
+            let mut is_moving = false;
+            for index in 0..self.world.seats.len() {
+                is_moving |= self.world.turn(index);
+            }
+            is_moving |= self.exchange(true);
+            quiet = if is_moving { 0 } else { quiet + 1 };
+            if quiet == QUIET_ROUNDS {
+                break;
+            }
+        }
+        self.world.net.set_faults(faults);
+        self.note_settled();
+    }
+
+    /// Moves time on from one deadline to the next, and lets each of them have its effect.
+    pub(super) fn walk(&mut self, duration: Duration) {
+        let end = self.world.scene.now + ns(duration);
+        loop {
+            self.settle();
+            let seats = self.world.seats.iter().filter(|seat| !seat.is_finished);
+            let next = seats.filter_map(|seat| seat.wakes_at).min();
+            match next {
+                Some(next) if next < end => self.world.scene.now = next,
+                _ => break,
+            }
+        }
+        self.world.scene.now = end;
+        self.settle();
+    }
+}

@@ -1,0 +1,295 @@
+//! Writers: what they do to streams by the control plane, and what they are answered.
+
+use super::facts::{Facts, Kind, Lasts, ROOMS};
+use crate::ledger::Replies;
+use myriad_reactor::sim::Prng;
+use myriad_shard::{
+    AppendToStream, Content, CreateStream, InquiryAnswer, MediaType, Mesh, Payload, PublishOptions,
+    RequestId, StreamCommand, StreamDone, StreamExpiry, StreamOffset, StreamRefused, StreamState,
+};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Publications of one request.
+const ENTRIES_MAX: usize = 4;
+
+/// What was asked for.
+#[derive(Debug)]
+enum Wish {
+    Create(Vec<usize>),
+    Append(Vec<usize>),
+    Delete,
+    Describe,
+}
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+struct Sent {
+    room: usize,
+    wish: Wish,
+    at: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Writers {
+    replies: Replies,
+    waiting: HashMap<u64, Sent>,
+    last_id: u64,
+    data_bytes_max: usize,
+    /// The last answers to questions: none where there is no such stream.
+    pub(super) described: HashMap<usize, Option<StreamState>>,
+}
+
+/// A publication as its stream's kind has it. It says which one it is.
+pub(super) fn payload(kind: Kind, number: usize, filler: usize) -> Payload {
+    let filler = "x".repeat(filler);
+    match kind {
+        Kind::Json => Payload::Json(format!("{{\"n\":{number},\n\"f\":\"{filler}\"}}").into()),
+        Kind::Text => Payload::Text(format!("{number}\n{filler};").into()),
+        Kind::Bytes => Payload::Binary(format!("{number}\n{filler};").into_bytes().into()),
+    }
+}
+
+pub(super) fn media_type(kind: Kind) -> MediaType {
+    match kind {
+        Kind::Json => MediaType::json(),
+        Kind::Text => MediaType::parse("text/plain").expect("a media type"),
+        Kind::Bytes => MediaType::octets(),
+    }
+}
+
+impl Writers {
+    pub(super) fn new(replies: Replies, data_bytes_max: usize) -> Self {
+        Self {
+            replies,
+            waiting: HashMap::new(),
+            last_id: 0,
+            data_bytes_max,
+            described: HashMap::new(),
+        }
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Something is done to some stream.
+    pub(super) fn act(&mut self, mesh: &Mesh, facts: &mut Facts, prng: &mut Prng) {
+        let room = prng.below(ROOMS.len());
+        match prng.below(40) {
+            0 => self.delete(room, mesh, facts),
+            1 => self.append(room, 0, true, mesh, facts, prng),
+            2 => self.append(room, 1, true, mesh, facts, prng),
+            3 => self.describe(room, mesh, facts),
+            4..=8 => self.create(room, mesh, facts, prng),
+            _ if !facts.streams[room].is_wanted => self.create(room, mesh, facts, prng),
+            9..=20 if ROOMS[room].kind == Kind::Json => self.publish(room, mesh, facts, prng),
+            _ => {
+                let count = prng.between(1, ENTRIES_MAX);
+                self.append(room, count, false, mesh, facts, prng);
+            }
+        }
+    }
+
+    fn contents(
+        &self,
+        room: usize,
+        count: usize,
+        facts: &mut Facts,
+        prng: &mut Prng,
+    ) -> (Vec<usize>, Vec<Content>) {
+        let numbers: Vec<usize> = (0..count).map(|_| facts.issue(room, false)).collect();
+        let content = |number: &usize| {
+            let filler = prng.below(self.data_bytes_max);
+            Content::new(payload(ROOMS[room].kind, *number, filler))
+        };
+        let contents = numbers.iter().map(content).collect();
+        (numbers, contents)
+    }
+
+    fn send(
+        &mut self,
+        room: usize,
+        wish: Wish,
+        command: StreamCommand,
+        mesh: &Mesh,
+        facts: &mut Facts,
+    ) {
+        self.last_id += 1;
+        let at = facts.tick();
+        self.waiting.insert(self.last_id, Sent { room, wish, at });
+        mesh.ask_stream(RequestId(self.last_id), ROOMS[room].name, command);
+    }
+
+    fn create(&mut self, room: usize, mesh: &Mesh, facts: &mut Facts, prng: &mut Prng) {
+        let count = prng.below(3);
+        let is_closed = prng.one_in(15);
+        self.create_with(room, count, is_closed, mesh, facts, prng);
+    }
+
+    pub(super) fn create_with(
+        &mut self,
+        room: usize,
+        count: usize,
+        is_closed: bool,
+        mesh: &Mesh,
+        facts: &mut Facts,
+        prng: &mut Prng,
+    ) {
+        let (numbers, contents) = self.contents(room, count, facts, prng);
+        let Ok(entries) = mesh.stream_entries(contents, false) else {
+            assert!(facts.is_draining, "there is room");
+            return;
+        };
+        let expires_in = Duration::from_secs(prng.between(1, 6) as u64);
+        let expiry = match ROOMS[room].lasts {
+            Lasts::Forever => StreamExpiry::Never,
+            Lasts::WhileUsed => StreamExpiry::Idle(expires_in.as_secs()),
+            Lasts::Until => StreamExpiry::At(1_000 * facts.moment),
+        };
+        let stream = &mut facts.streams[room];
+        stream.is_wanted = true;
+        stream.may_be_closed |= is_closed;
+        let create = CreateStream {
+            content_type: media_type(ROOMS[room].kind),
+            expiry,
+            expires_in,
+            is_closed,
+            entries,
+        };
+        let command = StreamCommand::Create(create);
+        self.send(room, Wish::Create(numbers), command, mesh, facts);
+    }
+
+    pub(super) fn append(
+        &mut self,
+        room: usize,
+        count: usize,
+        closes: bool,
+        mesh: &Mesh,
+        facts: &mut Facts,
+        prng: &mut Prng,
+    ) {
+        let (numbers, contents) = self.contents(room, count, facts, prng);
+        let Ok(entries) = mesh.stream_entries(contents, false) else {
+            assert!(facts.is_draining, "there is room");
+            return;
+        };
+        facts.streams[room].may_be_closed |= closes;
+        let append = AppendToStream {
+            content_type: media_type(ROOMS[room].kind),
+            entries,
+            producer: None,
+            stream_seq: None,
+            closes,
+        };
+        let command = StreamCommand::Append(append);
+        self.send(room, Wish::Append(numbers), command, mesh, facts);
+    }
+
+    /// As other clients and the API publish: nobody asks for the position, and history may not keep it.
+    fn publish(&mut self, room: usize, mesh: &Mesh, facts: &mut Facts, prng: &mut Prng) {
+        let skip_history = prng.one_in(6);
+        let number = facts.issue(room, skip_history);
+        let filler = prng.below(self.data_bytes_max);
+        let content = Content::new(payload(Kind::Json, number, filler));
+        let options = PublishOptions {
+            skip_history,
+            ..PublishOptions::default()
+        };
+        let taken = mesh.publish_content(ROOMS[room].name, content, options, None);
+        assert!(taken.is_ok() || facts.is_draining, "there is room");
+    }
+
+    pub(super) fn delete(&mut self, room: usize, mesh: &Mesh, facts: &mut Facts) {
+        self.send(room, Wish::Delete, StreamCommand::Delete, mesh, facts);
+        let moment = facts.moment;
+        let stream = &mut facts.streams[room];
+        stream.deleted_at = Some(moment);
+        stream.is_wanted = false;
+        stream.is_known = false;
+    }
+
+    pub(super) fn describe(&mut self, room: usize, mesh: &Mesh, facts: &mut Facts) {
+        self.described.remove(&room);
+        self.send(room, Wish::Describe, StreamCommand::Describe, mesh, facts);
+    }
+
+    /// Takes what shards have answered; true if anything came.
+    pub(super) fn take_answers(&mut self, facts: &mut Facts) -> bool {
+        let answers = self.replies.take_answers();
+        let is_moving = !answers.is_empty();
+        for (id, answer) in answers {
+            let sent = self.waiting.remove(&id.0).expect("answered once");
+            match answer {
+                Some(InquiryAnswer::Stream(answer)) => self.take_answer(sent, *answer, facts),
+                Some(other) => panic!("{sent:?} is answered {other:?}"),
+                None => assert!(facts.is_draining, "its home lives"),
+            }
+        }
+        is_moving
+    }
+
+    fn take_answer(
+        &mut self,
+        sent: Sent,
+        answer: Result<StreamDone, StreamRefused>,
+        facts: &mut Facts,
+    ) {
+        let Sent { room, wish, at } = sent;
+        let state = match (wish, answer) {
+            (Wish::Create(numbers), Ok(StreamDone::Created(state))) => {
+                place_all(room, &numbers, &state, facts);
+                if facts.streams[room].deleted_at.is_some() && state.tail.offset > 0 {
+                    facts.note("readers: a stream begins again behind a deleted one");
+                }
+                state
+            }
+            (Wish::Append(numbers), Ok(StreamDone::Appended { state, count, .. })) => {
+                assert_eq!(count, numbers.len(), "all or nothing");
+                place_all(room, &numbers, &state, facts);
+                state
+            }
+            (
+                Wish::Create(_),
+                Ok(StreamDone::Existed(state)) | Err(StreamRefused::Differs(state)),
+            )
+            | (
+                Wish::Append(_),
+                Ok(StreamDone::Repeated { state, .. }) | Err(StreamRefused::Closed(state)),
+            ) => state,
+            (Wish::Describe, Ok(StreamDone::Described(state))) => {
+                self.described.insert(room, Some(state.clone()));
+                state
+            }
+            (Wish::Delete, Ok(StreamDone::Deleted)) => return,
+            (wish, Err(StreamRefused::NotFound)) => {
+                assert!(
+                    facts.may_be_missing(room, at, false),
+                    "{wish:?}: {} is there",
+                    ROOMS[room].name
+                );
+                if let Wish::Describe = wish {
+                    self.described.insert(room, None);
+                }
+                return;
+            }
+            (wish, answer) => panic!("{wish:?} is answered {answer:?}"),
+        };
+        assert!(
+            !state.is_closed || facts.streams[room].may_be_closed,
+            "nobody closed {}",
+            ROOMS[room].name
+        );
+        facts.confirm(room, at);
+    }
+}
+
+/// Publications have got the last places of a stream.
+fn place_all(room: usize, numbers: &[usize], state: &StreamState, facts: &mut Facts) {
+    let tail = state.tail.stream_offset();
+    let before = tail.offset - numbers.len() as u64;
+    for (offset, number) in (before + 1..).zip(numbers) {
+        facts.place(room, StreamOffset { offset, ..tail }, *number);
+    }
+}
