@@ -160,6 +160,8 @@ fn a_reader_catches_up_and_waits_on_one_connection(driver: Driver) {
     let third = client.answer();
     assert_eq!(third.body, "[4]");
     for n in 5..20 {
+        // The figures are those of the last turn's end.
+        parked(&node, 0);
         client.ask("?offset=now&live=long-poll");
         parked(&node, 1);
         publish(&node, &n.to_string());
