@@ -38,7 +38,7 @@ impl Scale {
 pub enum Steps {
     /// Powers of ten, and 2 and 5 times those: for times and rates.
     Decimal,
-    /// Powers of 16 on a logarithmic axis, 1, 2 or 5 times a power of ten of a power of 1,024 on a linear one: for KiB.
+    /// Powers of 16 on a logarithmic axis, multiples of a power of two on a linear one: for KiB.
     Binary,
 }
 
@@ -144,23 +144,22 @@ impl Axis {
     }
 }
 
-/// From zero to past the largest, in steps of 1, 2 or 5 times a power of ten, of the prefix if steps are binary. At least
-/// two ticks.
+/// From zero to past the largest, in steps of 1, 2 or 5 times a power of ten, or of a power of two if steps are binary. At
+/// least two ticks.
 fn linear_ticks(most: f64, steps: Steps) -> Vec<f64> {
     if most <= 0.0 {
         return vec![0.0, 1.0];
     }
     let rough = most / LINEAR_TICKS;
-    let prefix = match steps {
-        Steps::Decimal => 1.0,
-        Steps::Binary => 1_024_f64.powf(rough.max(1.0).log(1_024.0).floor()),
+    let step = match steps {
+        Steps::Decimal => {
+            let power = 10_f64.powf(rough.log10().floor());
+            let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+            let step = steps.into_iter().find(|step| *step >= rough);
+            step.unwrap_or(steps[3])
+        }
+        Steps::Binary => rough.max(1.0).log2().ceil().exp2(),
     };
-    let power = prefix * 10_f64.powf((rough / prefix).log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-    let step = steps
-        .into_iter()
-        .find(|step| *step >= rough)
-        .unwrap_or(steps[3]);
     let mut ticks = vec![0.0];
     let mut index = 1.0;
     // A little tolerance: 0.3 is not three times 0.1.
@@ -272,6 +271,10 @@ mod tests {
             [0.0, 2.0, 4.0, 6.0, 8.0].map(kib)
         );
         assert_eq!(ticks(Scale::Linear, &[3.0]), [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(
+            ticks(Scale::Linear, &[kib(3_400.0)]),
+            [0.0, 1_024.0, 2_048.0, 3_072.0, 4_096.0].map(kib)
+        );
     }
 
     #[test]

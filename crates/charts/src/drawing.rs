@@ -19,7 +19,7 @@ const HEIGHT: f64 = 250.0;
 const LEFT: f64 = 74.0;
 /// Room at the other sides.
 const TOP: f64 = 12.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 26.0;
 const BOTTOM: f64 = 40.0;
 
 /// Where values of two axes are in a drawing.

@@ -53,7 +53,7 @@ pub struct Sample {
     pub rss_anon_bytes: u64,
     /// The server's process; absent without `--server-pid` and `--server-metrics`, and where it could not be read.
     pub server: Option<ServerSample>,
-    /// Times by what was timed: `push`, `delivery`, `echo`, `client_publish`, `request`, `ping`. A push's times belong to when it
+    /// Times by what was timed: `push`, `delivery`, `echo`, `client_publish`, `request`, `flow` (of all flows), `ping`. A push's times belong to when it
     /// was published, all others to when the answer came.
     pub times: BTreeMap<String, SampleTimes>,
 }

@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_line_goes_from_corner_to_corner() {
         let figure = drawn(&[(0.0, 0.0), (10.0, 5.0)], "a");
-        assert!(figure.contains("d=\"M74.0 210.0L624.0 12.0\""), "{figure}");
+        assert!(figure.contains("d=\"M74.0 210.0L614.0 12.0\""), "{figure}");
     }
 
     #[test]

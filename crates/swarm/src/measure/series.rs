@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Samples at most. Past it, neighbours become one: enough for a picture, and flat memory however long the run is.
 const SAMPLES_MAX: usize = 240;
 
+/// A sample that is shorter belongs to the one before.
+const HALF_SECOND: Duration = Duration::from_millis(500);
+
 /// Rows of a heat map for each power of ten.
 const ROWS_PER_DECADE: f64 = 10.0;
 
@@ -28,16 +31,18 @@ pub(crate) enum Timed {
     Echo,
     ClientPublish,
     Request,
+    Flow,
     Ping,
 }
 
 impl Timed {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Push,
         Self::Delivery,
         Self::Echo,
         Self::ClientPublish,
         Self::Request,
+        Self::Flow,
         Self::Ping,
     ];
 
@@ -49,6 +54,7 @@ impl Timed {
             Self::Echo => "echo",
             Self::ClientPublish => "client_publish",
             Self::Request => "request",
+            Self::Flow => "flow",
             Self::Ping => "ping",
         }
     }
@@ -96,7 +102,13 @@ impl Slot {
         sum.cpu_share = sum.cpu_share.max(more.cpu_share);
         sum.machine_cpu_share = sum.machine_cpu_share.max(more.machine_cpu_share);
         sum.rss_anon_bytes = sum.rss_anon_bytes.max(more.rss_anon_bytes);
-        sum.server = merged(sum.server, more.server);
+        // Processor time comes in ticks of 10 ms: over less than half a second it is chance.
+        let is_short = next.to.since(next.from) < HALF_SECOND;
+        let server = more.server.map(|it| ServerSample {
+            cpus: it.cpus.filter(|_| !is_short),
+            ..it
+        });
+        sum.server = merged(sum.server, server);
         for (times, more) in self.times.iter_mut().zip(next.times) {
             let Some(more) = more else { continue };
             match times {
@@ -250,7 +262,11 @@ impl Recorder {
         }
         let sample = slot.sample();
         match self.slots.last_mut() {
-            Some(last) if last.to.since(last.from) + Duration::from_millis(500) < self.interval => {
+            // The end of a run is no second of its own: a rate over a tenth of one says nothing.
+            Some(last)
+                if last.to.since(last.from) + HALF_SECOND < self.interval
+                    || slot.to.since(slot.from) < HALF_SECOND =>
+            {
                 last.merge(slot);
             }
             _ => self.slots.push(slot),
@@ -460,6 +476,20 @@ mod tests {
         let times = sample.times["echo"];
         assert_eq!(times.count, 10);
         assert!((times.p50_ms - 9.0).abs() < 0.1, "{times:?}");
+    }
+
+    #[test]
+    fn the_last_tenth_of_a_second_is_no_sample() {
+        let mut recorder = Recorder::start(at(0), false);
+        let look = |messages| Look {
+            messages,
+            ..Look::default()
+        };
+        recorder.sample(at(1), look(100), &[]);
+        recorder.sample(Nanos(1_100_000_000), look(210), &[]);
+        let samples = recorder.series(Vec::new()).samples;
+        assert_eq!(samples.len(), 1);
+        assert!((samples[0].messages_per_s - 210.0 / 1.1).abs() < 1e-6);
     }
 
     #[test]

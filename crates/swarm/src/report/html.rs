@@ -5,6 +5,7 @@
 
 mod pictures;
 mod tables;
+mod ticks;
 
 use crate::report::reporting::Language;
 use crate::report::text::{count, percent, rate, time};
@@ -22,11 +23,14 @@ pub(crate) fn page(report: &Report, language: Language) -> String {
         head(report, language, title),
         tiles(report, language),
         tables::thresholds(report, language),
-        tables::generator(report, language),
-        pictures::pictures(report, language),
         tables::figures(report, language),
+        pictures::pictures(report, language),
         tables::errors(report, language),
+        "<div class=\"columns\">\n<section>\n".to_owned(),
+        tables::generator(report, language),
+        "</section>\n<section>\n".to_owned(),
         tables::settings(report, language),
+        "</section>\n</div>\n".to_owned(),
         foot(report, language),
     ];
     static_document(title, language.tag(), STYLE, &body.concat())
@@ -60,18 +64,37 @@ fn head(report: &Report, language: Language, title: &str) -> String {
         (all, Language::English) => format!("{} of {all} thresholds hold. ", all - failed),
         (all, Language::Chinese) => format!("共 {all} 项阈值，{} 项通过。", all - failed),
     };
-    let wrong = report.went_wrong.as_deref().unwrap_or_else(|| {
-        language.of(
+    let fine = match failed {
+        0 => language.of(
             "Nothing went wrong that was counted.",
             "统计范围内未发现异常。",
-        )
-    });
+        ),
+        // The thresholds say what.
+        _ => "",
+    };
+    let wrong = report.went_wrong.as_deref().unwrap_or(fine);
     format!(
         "<header>\n<p class=\"kicker\">{title}</p>\n<h1><span class=\"badge {class}\">{verdict}</span>{saturated} {}{more}</h1>\n\
-         <p class=\"lead\">{thresholds}{}</p>\n</header>\n",
+         <p class=\"lead\">{thresholds}{}</p>\n<p class=\"when\">{}</p>\n</header>\n",
         escape(targets),
-        escape(wrong)
+        escape(wrong),
+        when(report, language)
     )
+}
+
+/// When the run began and how long it took.
+fn when(report: &Report, language: Language) -> String {
+    let began = myriad_wire::streams::timestamp(report.started_unix_s.saturating_mul(1000));
+    // To the minute: `2026-01-31 09:30`.
+    let began = began.get(..16).unwrap_or(&began).replace('T', " ");
+    let took = time(report.elapsed_s * 1000.0);
+    let clients = count(report.settings.connections);
+    match language {
+        Language::English => format!("{began} UTC &middot; {took} &middot; {clients} clients"),
+        Language::Chinese => {
+            format!("{began} UTC &middot; 用时 {took} &middot; {clients} 个客户端")
+        }
+    }
 }
 
 /// The few figures that one remembers.

@@ -3,7 +3,9 @@
 use super::Run;
 use super::figures::{Figures, Times, closes};
 use crate::clock::{Clock as _, Nanos};
+use crate::engine::flows::ledger::FlowLedger;
 use crate::measure::process::anonymous_bytes;
+use crate::measure::push::microseconds;
 use crate::measure::rates::Rates;
 use crate::measure::series::{Look, Timed};
 use crate::report::live::round_trip_progress;
@@ -117,7 +119,15 @@ impl Run<'_> {
             Some(_) => Timed::Echo,
             None => Timed::ClientPublish,
         };
+        let flows = self.shared.flows.as_ref().map(FlowLedger::sum);
+        let mut flow_times = microseconds();
+        for flow in flows.iter().flatten() {
+            flow_times
+                .add(&flow.since_due)
+                .expect("a histogram that grows takes any other of its precision");
+        }
         let timed = [
+            (Timed::Flow, &flow_times),
             (Timed::Delivery, &times.deliveries.times),
             (replies, &times.answered.times),
             (Timed::Request, &requests.times),

@@ -1,7 +1,8 @@
 //! The pictures of a run over time.
 
+use super::ticks;
 use crate::report::reporting::Language;
-use crate::report::text::{count, percent, rate, time};
+use crate::report::text::{count, rate};
 use crate::report::{Report, float};
 use myriad_charts::drawing::{Cell, Heat, Line, Plot, Shape, heat_map, plot};
 use myriad_charts::{Axis, Mark, Point, Scale, Steps};
@@ -47,6 +48,7 @@ pub(super) fn name_of(of: &str, language: Language) -> &'static str {
         "echo" => language.of("Echoes", "回显"),
         "client_publish" => language.of("Publications of clients", "客户端发布"),
         "request" => language.of("Requests", "请求"),
+        "flow" => language.of("Flows", "业务流"),
         _ => language.of("Pings", "心跳"),
     }
 }
@@ -65,8 +67,22 @@ impl Painter<'_> {
                 .to_owned(),
             scale: Scale::Linear,
             steps: Steps::Decimal,
-            format: |seconds| time(seconds * 1000.0),
+            format: ticks::elapsed,
         }
+    }
+
+    /// The same as [`Self::points`], from the beginning of the run on.
+    fn points_from(
+        &self,
+        start: Option<f64>,
+        figure: impl Fn(&Sample) -> Option<f64>,
+    ) -> Vec<Point> {
+        let mut points = self.points(figure);
+        if let (Some(first), Some(point)) = (self.series.samples.first(), points.first().copied()) {
+            let y = start.unwrap_or(point.y);
+            points.insert(0, Point { x: first.from_s, y });
+        }
+        points
     }
 
     /// A figure of each sample, at its end; samples without one are left out.
@@ -89,48 +105,71 @@ impl Painter<'_> {
                 language.of("open", "在线"),
                 0,
                 Shape::Area,
-                self.points(|sample| Some(float(sample.connected))),
+                self.points_from(Some(0.0), |sample| Some(float(sample.connected))),
             )],
         );
+        connections + &self.rates() + &self.errors()
+    }
+
+    fn rates(&self) -> String {
+        let language = self.language;
+        let received = self.points(|it| Some(it.messages_per_s));
+        let answered = self.points(|it| Some(it.answered_per_s));
+        // Where each message is an answer, one line would hide the other.
+        let pairs = received.iter().zip(&answered);
+        let are_alike = pairs.fold(true, |alike, (one, other)| {
+            alike && (one.y - other.y).abs() <= 0.02 * one.y.max(other.y)
+        });
+        let received = match are_alike {
+            true => Vec::new(),
+            false => received,
+        };
         let rates = [
             (
-                language.of("messages received", "收到消息"),
-                self.points(|it| Some(it.messages_per_s)),
-            ),
-            (
                 language.of("sent", "发出"),
+                Shape::Area,
                 self.points(|it| Some(it.sent_per_s)),
             ),
             (
-                language.of("answered", "应答"),
-                self.points(|it| Some(it.answered_per_s)),
+                language.of("messages received", "收到消息"),
+                Shape::Line,
+                received,
             ),
+            (language.of("answered", "应答"), Shape::Line, answered),
             (
                 language.of("connected", "新建连接"),
+                Shape::Line,
                 self.points(|it| Some(it.opened_per_s)),
             ),
         ];
         let rates = rates.into_iter().enumerate();
-        let rates = rates.filter(|(_, (_, points))| points.iter().any(|point| point.y > 0.0));
-        let rates = rates.map(|(index, (name, points))| line(name, index, Shape::Line, points));
-        let rates = self.plot(language.of("Rates", "速率"), "", rate, rates.collect());
+        let rates = rates.filter(|(_, (_, _, points))| points.iter().any(|point| point.y > 0.0));
+        let rates = rates.map(|(index, (name, shape, points))| line(name, index, shape, points));
+        self.plot(language.of("Rates", "速率"), "", rate, rates.collect())
+    }
+
+    fn errors(&self) -> String {
+        let language = self.language;
         let errors = self.points(|sample| Some(float(sample.errors)));
         let lost = self.points(|sample| Some(float(sample.lost)));
         let any = errors.iter().chain(&lost).any(|point| point.y > 0.0);
-        let errors = if any {
-            self.plot(
-                language.of("Errors and lost connections", "错误与断开"),
-                "",
-                |value| count(myriad_units::whole(value)),
-                vec![
-                    line(language.of("errors", "错误"), 1, Shape::Area, errors),
-                    line(language.of("lost", "断开"), 4, Shape::Line, lost),
-                ],
-            )
-        } else {
-            String::new()
-        };
-        connections + &rates + &errors
+        if !any {
+            return String::new();
+        }
+        self.plot(
+            language.of("Errors and lost connections", "错误与断开"),
+            "",
+            |value| count(myriad_units::whole(value)),
+            vec![
+                line(language.of("errors", "错误"), 1, Shape::Area, errors),
+                line(
+                    language.of("connections lost", "断开连接"),
+                    2,
+                    Shape::Line,
+                    lost,
+                ),
+            ],
+        )
     }
 
     fn latency(&self, heat: &HeatMap) -> String {
@@ -144,26 +183,31 @@ impl Painter<'_> {
             line("p99", 1, Shape::Line, of(|times| times.p99_ms)),
             line(
                 language.of("max", "最大"),
-                4,
+                2,
                 Shape::Line,
                 of(|times| times.max_ms),
             ),
         ];
         let values = lines.iter().flat_map(|line| &line.points);
         let percentiles = Plot {
-            title: format!("{name}: {}", language.of("percentiles", "百分位")),
+            title: self.titled(name, "percentiles", "百分位"),
             note: String::new(),
             x: self.time_axis(),
             y: Axis {
                 title: String::new(),
                 scale: Scale::suiting(values.map(|point| point.y)),
                 steps: Steps::Decimal,
-                format: time,
+                format: ticks::time,
             },
             lines,
             y_most: None,
         };
         plot(&percentiles) + &heat_map(&self.heat(heat, name))
+    }
+
+    fn titled(&self, name: &str, english: &'static str, chinese: &'static str) -> String {
+        let colon = self.language.of(": ", "：");
+        format!("{name}{colon}{}", self.language.of(english, chinese))
     }
 
     fn heat(&self, heat: &HeatMap, name: &str) -> Heat {
@@ -186,16 +230,16 @@ impl Painter<'_> {
             }
         }
         Heat {
-            title: format!("{name}: {}", language.of("heat map", "热力图")),
+            title: self.titled(name, "heat map", "热力图"),
             note: language
-                .of("the darker, the more", "颜色越深数量越多")
+                .of("the stronger, the more", "颜色越浓数量越多")
                 .to_owned(),
             x: self.time_axis(),
             y: Axis {
                 title: String::new(),
                 scale: Scale::Logarithmic,
                 steps: Steps::Decimal,
-                format: time,
+                format: ticks::time,
             },
             cells,
         }
@@ -235,13 +279,13 @@ impl Painter<'_> {
                 title: language.of("time since the push", "发布后时间").to_owned(),
                 scale: Scale::suiting(times.map(|point| point.0)),
                 steps: Steps::Decimal,
-                format: time,
+                format: ticks::time,
             },
             y: Axis {
                 title: String::new(),
                 scale: Scale::Linear,
                 steps: Steps::Decimal,
-                format: percent,
+                format: ticks::share,
             },
             lines,
             y_most: Some(1.0),
@@ -260,19 +304,24 @@ impl Painter<'_> {
                 "share of what it may use, in the busiest second",
                 "占可用处理器的比例（最忙的一秒）",
             ),
-            percent,
+            ticks::share,
             vec![
-                line(crowd, 0, Shape::Line, self.points(|it| Some(it.cpu_share))),
+                line(
+                    crowd,
+                    0,
+                    Shape::Line,
+                    self.points_from(None, |it| Some(it.cpu_share)),
+                ),
                 line(
                     language.of("whole machine", "整机"),
                     1,
                     Shape::Line,
-                    self.points(|it| Some(it.machine_cpu_share)),
+                    self.points_from(None, |it| Some(it.machine_cpu_share)),
                 ),
             ],
             Some(1.0),
         );
-        let memory = self.points(|it| Some(float(it.rss_anon_bytes)));
+        let memory = self.points_from(None, |it| Some(float(it.rss_anon_bytes)));
         let of_server = self.points(|it| Some(float(it.server?.rss_bytes?)));
         let mut lines = vec![line(crowd, 0, Shape::Line, memory)];
         if !of_server.is_empty() {
@@ -291,7 +340,8 @@ impl Painter<'_> {
         let title = language.of("Processors of the server", "服务器处理器占用");
         let note = language.of("processors kept busy", "占用的处理器数");
         let lines = vec![line(server, 1, Shape::Area, cpus)];
-        self.plot(title, note, |value| format!("{value:.1}"), lines)
+        // Up to one at least: hundredths of a processor are no picture.
+        self.plot_most(title, note, |value| format!("{value:.1}"), lines, Some(1.0))
     }
 
     fn plot(&self, title: &str, note: &str, format: fn(f64) -> String, lines: Vec<Line>) -> String {
@@ -306,6 +356,10 @@ impl Painter<'_> {
         lines: Vec<Line>,
         y_most: Option<f64>,
     ) -> String {
+        let points = lines.iter().flat_map(|line| &line.points);
+        if !points.into_iter().any(|point| point.y > 0.0) {
+            return String::new();
+        }
         plot(&Plot {
             title: title.to_owned(),
             note: note.to_owned(),

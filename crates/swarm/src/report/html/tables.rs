@@ -2,9 +2,9 @@
 
 use crate::report::Report;
 use crate::report::reporting::Language;
-use crate::report::text::{count, percent, rate, time, time_or_dash};
+use crate::report::text::{bytes, count, percent, rate, time, time_or_dash};
 use myriad_charts::{escape, table};
-use myriad_report::{RoundTripReport, Unit};
+use myriad_report::{FlowReport, RoundTripReport, Unit};
 
 fn figure(value: f64, unit: Unit) -> String {
     if !value.is_finite() {
@@ -151,6 +151,7 @@ pub(super) fn figures(report: &Report, language: Language) -> String {
     ];
     let trips = trips.into_iter();
     rows.extend(trips.filter_map(|(name, trips)| trips.map(|trips| trip(name, trips))));
+    rows.extend(report.flows.iter().map(flow));
     if rows.is_empty() {
         return String::new();
     }
@@ -177,6 +178,20 @@ fn trip(name: &str, trips: &RoundTripReport) -> Vec<String> {
         name.to_owned(),
         count(trips.received),
         count(trips.lost),
+        time_or_dash(times.p50),
+        time_or_dash(times.p90),
+        time_or_dash(times.p99),
+        time_or_dash(times.p999),
+        time_or_dash(times.max),
+    ]
+}
+
+fn flow(flow: &FlowReport) -> Vec<String> {
+    let times = &flow.since_due_ms;
+    vec![
+        escape(&flow.name),
+        count(flow.received),
+        count(flow.missing),
         time_or_dash(times.p50),
         time_or_dash(times.p90),
         time_or_dash(times.p99),
@@ -257,7 +272,7 @@ pub(super) fn settings(report: &Report, language: Language) -> String {
             report
                 .crowd
                 .user_bytes_per_client
-                .map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0} B")),
+                .map_or_else(|| "-".to_owned(), bytes),
         ),
     ];
     if let Some(every) = settings.publish_every_s {
