@@ -367,6 +367,8 @@ pub struct Verdict {
     pub unit: Unit,
     /// Whether it held.
     pub passed: bool,
+    /// Whether it ended the run early.
+    pub aborted: bool,
 }
 
 /// The unit of a figure that a threshold is held against.

@@ -145,6 +145,9 @@ pub struct Config {
     pub reporting: Reporting,
     /// Conditions that decide the outcome.
     pub thresholds: Vec<Threshold>,
+    /// A threshold that fails ends the run, this long after all have connected at the earliest. None: thresholds are judged at the
+    /// end alone.
+    pub abort_on_fail: Option<Duration>,
     /// How clients leave, in between and at the end.
     pub ending: Ending,
 }
@@ -214,6 +217,7 @@ impl Config {
             hgrm: None,
             reporting: Reporting::default(),
             thresholds: Vec::new(),
+            abort_on_fail: None,
             ending: Ending::default(),
         }
     }

@@ -62,7 +62,9 @@ pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRange
 pub use failure::Failure;
 pub use interrupt::Interrupt;
 pub use measure::http_metric::HttpMetric;
-pub use measure::threshold::{Metric, Threshold, ThresholdError, ThresholdProblem, Trip};
+pub use measure::threshold::{
+    Aggregate, Metric, Threshold, ThresholdError, ThresholdProblem, TimeOf, Trip,
+};
 pub use myriad_reactor::Driver;
 pub use myriad_report::EXIT_INTERRUPTED;
 pub use myriad_report::schema as report_schema;

@@ -24,7 +24,7 @@ use crate::report::live::Live;
 use crate::report::{Outcome, Report};
 use crate::requester::Requester;
 use myriad_reactor::Driver;
-use myriad_report::{Line, Phase};
+use myriad_report::{Line, Phase, Verdict};
 use outputs::Outputs;
 use std::fmt;
 use std::io;
@@ -129,6 +129,10 @@ pub(crate) struct Run<'a> {
     /// It was said that the server accepts connections and upgrades none.
     silence_noted: bool,
     outputs: Outputs,
+    /// From when on a threshold that fails ends the run; none until all have connected, and where none does.
+    abort_from: Option<Nanos>,
+    /// The verdict that ended it.
+    pub broken: Option<Verdict>,
 }
 
 /// Why a stage of the run ended.
@@ -137,6 +141,8 @@ enum Passed {
     AsPlanned,
     Interrupted,
     Hopeless,
+    /// A threshold failed that ends the run.
+    Broken,
 }
 
 /// Does a whole run and returns its report; also writes it to wherever the configuration says.
@@ -167,6 +173,8 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         requester: None,
         live: Live::new(config.live),
         outputs,
+        abort_from: None,
+        broken: None,
         watch: Watch::start(clock.now(), thread_count),
         next_watch: clock.now().plus(Duration::from_secs(1)),
         message_rates: None,
@@ -225,6 +233,8 @@ impl Run<'_> {
             return Ok(passed);
         }
         let connected_at = self.clock.now();
+        let delay = self.config.abort_on_fail;
+        self.abort_from = delay.map(|delay| connected_at.plus(delay));
         self.measure_memory();
         self.enter(Phase::Connected);
         if self.config.churn_per_s.is_some() {
@@ -366,6 +376,9 @@ impl Run<'_> {
             if self.interrupt.is_made() {
                 return Ok(Passed::Interrupted);
             }
+            if self.is_broken(&figures) {
+                return Ok(Passed::Broken);
+            }
             if let Some(passed) = judge(self, &figures) {
                 return Ok(passed);
             }
@@ -373,8 +386,12 @@ impl Run<'_> {
         }
     }
 
+    pub(crate) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
     pub(crate) fn elapsed_s(&self) -> f64 {
-        self.clock.now().since(Nanos(0)).as_secs_f64()
+        self.now().since(Nanos(0)).as_secs_f64()
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -397,6 +414,7 @@ impl Run<'_> {
             Passed::AsPlanned => Outcome::Finished,
             Passed::Interrupted => Outcome::Interrupted,
             Passed::Hopeless => Outcome::NobodyConnected,
+            Passed::Broken => Outcome::ThresholdsFailed,
         };
         if let Some(publisher) = &self.publisher {
             publisher.stop();

@@ -57,7 +57,7 @@ fn check(report: &Report) {
     let echo = report.echo.as_ref().unwrap();
     assert_eq!(echo.sent, echo.received + echo.lost, "{report:#?}");
     // A run that was kept from its processor for longer than it lasts begins its schedule late.
-    assert!(echo.sent + echo.unsent <= 500);
+    assert!(echo.sent + echo.unsent <= 500 || report.elapsed_s > 3.0);
     assert_eq!(report.messages.gaps + report.messages.duplicates, 0);
 }
 
@@ -174,6 +174,36 @@ fn a_run_without_echoes_has_no_figures_of_them() {
     assert!(report.echo.is_none());
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["echo"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_threshold_that_fails_may_end_the_run() {
+    let server = serve(|client, message| {
+        let _ = client.send(message);
+    });
+    let mut config = config(server, drivers()[0]);
+    config.duration = Some(Duration::from_secs(600));
+    config.abort_on_fail = Some(Duration::ZERO);
+    let threshold = |text| Threshold::parse(text).unwrap();
+    config.thresholds = vec![
+        threshold("echo:count>=1m"),
+        threshold("echo: p(95) < 0.001"),
+        threshold("errors:count<10"),
+    ];
+    let report = run(&config);
+    check(&report);
+    assert_eq!(report.outcome, Outcome::ThresholdsFailed);
+    assert!(report.elapsed_s < 300.0, "{} s", report.elapsed_s);
+    let aborted = report.thresholds.iter().map(|it| (it.aborted, it.passed));
+    assert_eq!(
+        aborted.collect::<Vec<_>>(),
+        [(false, false), (true, false), (false, true)]
+    );
+    let wrong = report.went_wrong.unwrap();
+    assert!(
+        wrong.contains("because echo: p(95) < 0.001 failed"),
+        "{wrong}"
+    );
 }
 
 #[test]

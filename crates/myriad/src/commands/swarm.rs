@@ -32,7 +32,7 @@ const EXIT_THRESHOLD: u8 = 99;
     subcommand_negates_reqs = true,
     group = ArgGroup::new("load").multiple(true),
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=100%'\n\
-                  Thresholds: METRIC, one of < <= > >= ==, and a value. Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; polls:rate, :timeouts; held:shortest, :mean, :p50, :p99, :longest, :early, :late; reopened; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed.\n\
+                  Thresholds: METRIC, one of < <= > >= == !=, and a value (a bare number is milliseconds). Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; polls:rate, :timeouts; held:shortest, :mean, :p50, :p99, :longest, :early, :late; reopened; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed; :failed (a share) of echo, request, client-publish and delivery. In k6's words: avg, min, med, max, p(95) and the like of setup, echo, request, client-publish, delivery, held and ping; count and rate.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Clients to connect [default: 1k]
-    #[arg(long, short = 'c', value_name = "COUNT", value_parser = count)]
+    #[arg(long, short = 'c', visible_alias = "vus", short_alias = 'u', value_name = "COUNT", value_parser = count)]
     connections: Option<u64>,
     /// What clients speak
     #[arg(long, value_enum, default_value = "raw")]
@@ -82,10 +82,10 @@ pub(crate) struct Arguments {
     connecting_max: Option<u64>,
     /// Time to hold the crowd, from the end of connecting and with --warmup in it [default: until the pushes are over,
     /// or 60s]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, short = 'd', visible_short_alias = 'z', value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Threads [default: one per core, more where descriptor tables are small]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, short = 't', value_name = "COUNT")]
     threads: Option<u32>,
     /// How to drive sockets
     #[arg(long, value_enum, default_value = "auto")]
@@ -109,7 +109,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SHARE", value_parser = share_rate)]
     churn: Option<f64>,
     /// A header of clients' requests, as 'Name: value'; may be repeated [default: none]
-    #[arg(long, value_name = "HEADER", value_parser = header)]
+    #[arg(long, short = 'H', value_name = "HEADER", value_parser = header)]
     header: Vec<(String, String)>,
     /// Offer to take compressed messages (permessage-deflate, without context takeover) [default: off]
     #[arg(long)]
@@ -213,6 +213,10 @@ pub(crate) struct Arguments {
     /// A condition such as 'fanout:last<5s', 'reach>=99.9%' or 'lost==0'; may be repeated [default: none]
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     threshold: Vec<Threshold>,
+    /// End the run when a threshold fails, this long after all have connected at the earliest, such as 10s. Thresholds on counts
+    /// that are to be reached are judged at the end [default: all are judged at the end]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    abort_on_fail: Option<Duration>,
     /// How clients leave, at the end and by --churn
     #[arg(long, value_enum, default_value = "reset")]
     close: CloseName,
@@ -455,6 +459,7 @@ impl Arguments {
         config.hgrm = self.hgrm.map(Destination::from);
         config.reporting = self.reporting.into();
         config.thresholds.extend(self.threshold);
+        config.abort_on_fail = self.abort_on_fail.or(config.abort_on_fail);
         config
     }
 
@@ -570,6 +575,7 @@ impl Arguments {
         config.hgrm = self.hgrm.map(Destination::from);
         config.reporting = self.reporting.into();
         config.thresholds = self.threshold;
+        config.abort_on_fail = self.abort_on_fail;
         config.ending = match self.close {
             CloseName::Reset => Ending::Reset,
             CloseName::Orderly => Ending::Orderly,

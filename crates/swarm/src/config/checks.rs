@@ -232,6 +232,7 @@ impl Config {
             LoadOption::Http => self.protocol.http().is_some(),
             LoadOption::Poll => self.protocol == Protocol::LongPoll,
             LoadOption::ExpectHeld => self.expect_held.is_some(),
+            LoadOption::Heartbeat => self.heartbeat.is_some(),
         };
         for threshold in &self.thresholds {
             let missing = threshold.load().filter(|load| !is_given(*load));

@@ -1,4 +1,8 @@
-//! Conditions that decide the exit code: `fanout:last<5s`, `reach>=1`, `errors<=0`.
+//! Conditions that decide the exit code: `fanout:last<5s`, `reach>=1`, `errors<=0`, and in k6's words `echo:p(95)<200`.
+
+mod aggregate;
+
+pub use aggregate::{Aggregate, TimeOf};
 
 use crate::measure::http_metric::HttpMetric;
 use crate::report::float;
@@ -82,6 +86,8 @@ pub enum Metric {
     Request(Trip),
     /// A figure of clients that speak HTTP.
     Http(HttpMetric),
+    /// A figure of all times of a kind.
+    Time(TimeOf, Aggregate),
 }
 
 /// A figure of messages or requests that are to be answered.
@@ -109,6 +115,8 @@ pub enum Trip {
     Errors,
     /// Messages or requests that were never sent.
     Unsent,
+    /// `Lost` as a share of what was to come.
+    Failed,
 }
 
 impl Trip {
@@ -121,7 +129,12 @@ impl Trip {
             Self::P99 => times.p99,
             Self::P999 => times.p999,
             Self::Max => times.max,
-            Self::Rate | Self::Received | Self::Lost | Self::Errors | Self::Unsent => None,
+            Self::Rate
+            | Self::Received
+            | Self::Lost
+            | Self::Errors
+            | Self::Unsent
+            | Self::Failed => None,
         }
     }
 
@@ -131,6 +144,7 @@ impl Trip {
             Self::Rate => Some(report.received_per_s),
             Self::Received => Some(float(report.received)),
             Self::Lost => report.missed.map(float),
+            Self::Failed => share(report.missed?, report.expected?),
             _ => self.of_times(&report.delivery_ms),
         }
     }
@@ -146,6 +160,7 @@ impl Trip {
             Self::Lost => Some(float(report.lost)),
             Self::Errors => Some(float(report.errors)),
             Self::Unsent => Some(float(report.unsent)),
+            Self::Failed => share(report.lost, report.sent),
         }
     }
 
@@ -156,12 +171,22 @@ impl Trip {
             }
             Self::Rate => Unit::PerSecond,
             Self::Received | Self::Lost | Self::Errors | Self::Unsent => Unit::Count,
+            Self::Failed => Unit::Ratio,
         }
     }
 }
 
+/// A part of a whole; none of nothing.
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| float(part) / float(whole))
+}
+
 /// Every metric by name; the names are part of the command line's interface.
-const METRICS: [(&str, Metric); 67] = [
+const METRICS: [(&str, Metric); 71] = [
+    ("echo:failed", Metric::Echo(Trip::Failed)),
+    ("client-publish:failed", Metric::ClientPublish(Trip::Failed)),
+    ("delivery:failed", Metric::Delivery(Trip::Failed)),
+    ("request:failed", Metric::Request(Trip::Failed)),
     ("fanout:first", Metric::FanoutFirst),
     ("fanout:p50", Metric::FanoutP50),
     ("fanout:p90", Metric::FanoutP90),
@@ -251,7 +276,8 @@ impl Metric {
             | Self::FanoutP999
             | Self::FanoutLast
             | Self::Accepted
-            | Self::SetupP99 => Unit::Milliseconds,
+            | Self::SetupP99
+            | Self::Time(..) => Unit::Milliseconds,
             Self::Reach => Unit::Ratio,
             Self::SetupRate | Self::SetupPeak | Self::MessagesRate => Unit::PerSecond,
             Self::Echo(trip)
@@ -284,6 +310,7 @@ impl Metric {
             Self::ClientPublish(_) | Self::Delivery(_) => Some(LoadOption::ClientPublish),
             Self::Request(_) => Some(LoadOption::Request),
             Self::Http(metric) => Some(metric.load()),
+            Self::Time(of, _) => of.load(),
             // What others publish has a reach and times, but no publish request of this run.
             Self::Accepted => Some(LoadOption::Publish),
             Self::SessionGaps
@@ -294,7 +321,15 @@ impl Metric {
         }
     }
 
-    /// The figure in a report; none when it was never measured.
+    /// Whether a figure of a run under way may get better again: what is on its way counts as missing.
+    fn is_provisional(self) -> bool {
+        matches!(
+            self,
+            Self::Gaps | Self::SessionGaps | Self::Delivery(Trip::Lost | Trip::Failed)
+        )
+    }
+
+    /// The figure in a report; none when it was never measured, or when a report does not have it.
     pub(crate) fn of(self, report: &Report) -> Option<f64> {
         let worst = report
             .fanout
@@ -331,6 +366,7 @@ impl Metric {
             Self::Messages => Some(float(report.messages.count)),
             Self::MessagesRate => Some(report.messages.mean_per_s),
             Self::Http(metric) => metric.of(report),
+            Self::Time(..) => None,
             Self::Request(trip) => report.request.as_ref().and_then(|trips| trip.of(trips)),
             Self::Echo(trip) => report.echo.as_ref().and_then(|trips| trip.of(trips)),
             Self::ClientPublish(trip) => {
@@ -359,6 +395,8 @@ pub(crate) enum LoadOption {
     /// Of clients whose requests are held.
     Poll,
     ExpectHeld,
+    /// Pings of clients.
+    Heartbeat,
 }
 
 impl LoadOption {
@@ -373,6 +411,7 @@ impl LoadOption {
             Self::Http => "--protocol long-poll, sse or http-stream",
             Self::Poll => "--protocol long-poll",
             Self::ExpectHeld => "--expect-held",
+            Self::Heartbeat => "--heartbeat",
         }
     }
 }
@@ -392,13 +431,16 @@ enum Comparison {
     Greater,
     GreaterOrEqual,
     Equal,
+    NotEqual,
 }
 
 /// Longer operators first, so that `<=` is not read as `<`.
-const COMPARISONS: [(&str, Comparison); 5] = [
+const COMPARISONS: [(&str, Comparison); 7] = [
     ("<=", Comparison::LessOrEqual),
     (">=", Comparison::GreaterOrEqual),
+    ("===", Comparison::Equal),
     ("==", Comparison::Equal),
+    ("!=", Comparison::NotEqual),
     ("<", Comparison::Less),
     (">", Comparison::Greater),
 ];
@@ -434,11 +476,12 @@ impl fmt::Display for ThresholdError {
             ThresholdProblem::Metric(name) => {
                 write!(f, "there is no metric `{name}`; known are ")?;
                 let names: Vec<&str> = metrics().map(|(name, _)| name).collect();
-                f.write_str(&names.join(", "))
+                f.write_str(&names.join(", "))?;
+                f.write_str("; and avg, min, med, max, p(95) and the like of setup, echo, client-publish, delivery, request, held and ping")
             }
-            ThresholdProblem::Comparison => {
-                f.write_str("a comparison is missing; write METRIC<VALUE with <, <=, >, >= or ==")
-            }
+            ThresholdProblem::Comparison => f.write_str(
+                "a comparison is missing; write METRIC<VALUE with <, <=, >, >=, == or !=",
+            ),
             ThresholdProblem::Value(error) => write!(f, "{error}"),
             ThresholdProblem::Ratio => {
                 f.write_str("a share lies between 0 and 100%; write 100%, 99.9% or 0.999")
@@ -460,10 +503,11 @@ impl Threshold {
             column: expression[..at].chars().count() + 1,
             problem,
         };
-        let split = expression.find(['<', '>', '=']);
+        let split = expression.find(['<', '>', '=', '!']);
         let name = expression[..split.unwrap_or(expression.len())].trim();
         let metric = metrics()
             .find_map(|(known, metric)| (known == name).then_some(metric))
+            .or_else(|| aggregate::parse(name))
             .ok_or_else(|| error(0, ThresholdProblem::Metric(name.to_owned())))?;
         let split = split.ok_or_else(|| error(expression.len(), ThresholdProblem::Comparison))?;
         let (sign, comparison) = COMPARISONS
@@ -489,29 +533,59 @@ impl Threshold {
     /// Judges the run. A figure that was never measured fails: nobody wants a green light from an empty run.
     pub(crate) fn judge(&self, value_of: impl Fn(Metric) -> Option<f64>) -> Verdict {
         let value = value_of(self.metric);
-        let passed = value.is_some_and(|value| match self.comparison {
-            Comparison::Less => value < self.limit,
-            Comparison::LessOrEqual => value <= self.limit,
-            Comparison::Greater => value > self.limit,
-            Comparison::GreaterOrEqual => value >= self.limit,
-            #[expect(
-                clippy::float_cmp,
-                reason = "counts and ratios that should be equal are equal exactly"
-            )]
-            Comparison::Equal => value == self.limit,
-        });
         Verdict {
             expression: self.expression.clone(),
             value,
             unit: self.metric.unit(),
-            passed,
+            passed: value.is_some_and(|value| self.holds(value)),
+            aborted: false,
         }
+    }
+
+    #[expect(
+        clippy::float_cmp,
+        reason = "counts and ratios that should be equal are equal exactly"
+    )]
+    fn holds(&self, value: f64) -> bool {
+        match self.comparison {
+            Comparison::Less => value < self.limit,
+            Comparison::LessOrEqual => value <= self.limit,
+            Comparison::Greater => value > self.limit,
+            Comparison::GreaterOrEqual => value >= self.limit,
+            Comparison::Equal => value == self.limit,
+            Comparison::NotEqual => value != self.limit,
+        }
+    }
+
+    /// The verdict on a run under way, if it fails: for reasons that time alone does not mend. A count that is to be reached may
+    /// still be, and what was not measured yet may come.
+    pub(crate) fn broken(&self, value_of: impl Fn(Metric) -> Option<f64>) -> Option<Verdict> {
+        let verdict = self.judge(value_of);
+        let value = verdict.value?;
+        let may_mend = match (self.metric.unit(), self.comparison) {
+            _ if self.metric.is_provisional() => true,
+            (Unit::Count, Comparison::Equal) => value < self.limit,
+            (Unit::Count, Comparison::Less | Comparison::LessOrEqual) => false,
+            (Unit::Count, _) => true,
+            _ => false,
+        };
+        (!verdict.passed && !may_mend).then_some(Verdict {
+            aborted: true,
+            ..verdict
+        })
     }
 }
 
 fn read_limit(unit: Unit, text: &str) -> Result<f64, ThresholdProblem> {
     match unit {
         Unit::Milliseconds => {
+            // A bare number is milliseconds, as in k6.
+            if let Ok(millis) = text.parse::<f64>()
+                && millis.is_finite()
+                && millis >= 0.0
+            {
+                return Ok(millis);
+            }
             let limit = parse::duration(text).map_err(ThresholdProblem::Value)?;
             Ok(limit.as_secs_f64() * 1000.0)
         }
@@ -571,6 +645,35 @@ mod tests {
     }
 
     #[test]
+    fn thresholds_may_be_in_the_words_of_k6() {
+        assert!(judge("echo: p(95) < 200", Some(199.0)));
+        assert!(!judge("request:p(95)<200", Some(200.0)));
+        assert!(judge("request:avg<1.5", Some(1.4)));
+        assert!(judge("errors:count===0", Some(0.0)));
+        assert!(judge("reach:rate>0.99", Some(0.995)));
+        assert!(judge("errors!=1", Some(0.0)));
+        assert!(judge("echo:failed<1%", Some(0.009)));
+    }
+
+    #[test]
+    fn a_run_under_way_breaks_what_time_does_not_mend() {
+        let broken = |expression: &str, value: f64| {
+            let threshold = Threshold::parse(expression).unwrap();
+            threshold.broken(|_| Some(value)).is_some()
+        };
+        assert!(broken("echo:p99<10ms", 11.0) && !broken("echo:p99<10ms", 9.0));
+        assert!(broken("lost==0", 1.0) && !broken("lost==0", 0.0));
+        assert!(!broken("messages>=100", 7.0) && !broken("messages==100", 7.0));
+        assert!(broken("reach>=100%", 0.9));
+        assert!(
+            !broken("delivery:missed==0", 3.0),
+            "they may be on their way"
+        );
+        let unmeasured = Threshold::parse("echo:p99<10ms").unwrap();
+        assert!(unmeasured.broken(|_| None).is_none());
+    }
+
+    #[test]
     fn every_metric_can_be_named() {
         for (name, metric) in metrics() {
             let value = match metric.unit() {
@@ -600,7 +703,7 @@ mod tests {
         assert_eq!(problem("reach>=101%"), (8, ThresholdProblem::Ratio));
         assert_eq!(problem("reach>=%"), (8, ThresholdProblem::Ratio));
         assert!(matches!(
-            problem("fanout:p99<200"),
+            problem("fanout:p99<200q"),
             (12, ThresholdProblem::Value(_))
         ));
         assert!(matches!(

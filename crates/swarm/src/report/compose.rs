@@ -7,6 +7,7 @@ use crate::measure::collector::{Series, Single, as_millis, micros_as_millis, tim
 use crate::measure::rates::{Rates, per_second};
 use crate::measure::round_trip::{self, RoundTrips};
 use crate::measure::series::arrival_curve;
+use crate::measure::threshold::{Metric, TimeOf};
 use crate::report::generator;
 use crate::report::warnings::server_said;
 use crate::report::{
@@ -16,8 +17,8 @@ use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
 use myriad_report::{
-    ClientPublishReport, FlowReport, GeneratorReport, HeldReport, HttpReport, Origin, PushReport,
-    RoundTripReport, SessionReport,
+    ClientPublishReport, FlowReport, HeldReport, HttpReport, Origin, PushReport, RoundTripReport,
+    SessionReport, Verdict,
 };
 use std::time::Duration;
 
@@ -25,14 +26,31 @@ impl Run<'_> {
     /// The report; its thresholds may turn a finished run into a failed one.
     pub(crate) fn report(&self, outcome: Outcome, figures: &Figures, times: &Times) -> Report {
         let mut report = Report {
+            outcome,
+            settings: self.settings(),
+            server_said: server_said(figures),
+            pushes: self.pushes(),
+            series: self.series(),
+            warnings: self.warnings(figures),
+            ..self.measured(figures, times)
+        };
+        report.generator = generator::judge(&report);
+        report.thresholds = self.verdicts(&report, times);
+        if outcome == Outcome::Finished && report.thresholds.iter().any(|verdict| !verdict.passed) {
+            report.outcome = Outcome::ThresholdsFailed;
+        }
+        report.went_wrong = summary::went_wrong(&report);
+        report
+    }
+
+    /// The figures that thresholds are held against.
+    pub(crate) fn measured(&self, figures: &Figures, times: &Times) -> Report {
+        Report {
             program: "myriad swarm".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             run_id: format!("{:04x}", self.plan.run),
             started_unix_s: self.started_unix_s,
             elapsed_s: self.elapsed_s(),
-            outcome,
-            went_wrong: None,
-            settings: self.settings(),
             churn: ChurnReport {
                 churned: figures.totals.churned,
                 forgone: figures.totals.churn_forgone,
@@ -43,7 +61,6 @@ impl Run<'_> {
             },
             setup: self.setup(figures, times),
             errors: self.errors(figures),
-            server_said: server_said(figures),
             closes: closes(figures),
             messages: self.messages(figures),
             pings: pings(figures, times),
@@ -54,25 +71,38 @@ impl Run<'_> {
             request: self.request(),
             flows: self.flows(),
             fanout: self.fanout(),
-            pushes: self.pushes(),
-            series: self.series(),
             crowd: self.crowd(figures),
-            generator: GeneratorReport::default(),
-            thresholds: Vec::new(),
-            warnings: self.warnings(figures),
-        };
-        report.generator = generator::judge(&report);
-        let verdicts = self
-            .config
-            .thresholds
-            .iter()
-            .map(|threshold| threshold.judge(|metric| metric.of(&report)));
-        report.thresholds = verdicts.collect();
-        if outcome == Outcome::Finished && report.thresholds.iter().any(|verdict| !verdict.passed) {
-            report.outcome = Outcome::ThresholdsFailed;
+            ..Report::default()
         }
-        report.went_wrong = summary::went_wrong(&report);
-        report
+    }
+
+    /// The verdict on each threshold; on the one that ended the run as it was then.
+    fn verdicts(&self, report: &Report, times: &Times) -> Vec<Verdict> {
+        let thresholds = self.config.thresholds.iter();
+        let judged = thresholds.map(|threshold| match &self.broken {
+            Some(broken) if broken.expression == threshold.expression => broken.clone(),
+            _ => threshold.judge(|metric| self.figure(metric, report, times)),
+        });
+        judged.collect()
+    }
+
+    /// A figure that a threshold is held against.
+    pub(crate) fn figure(&self, metric: Metric, report: &Report, times: &Times) -> Option<f64> {
+        let Metric::Time(of, aggregate) = metric else {
+            return metric.of(report);
+        };
+        match of {
+            TimeOf::Setup => aggregate.of(&times.setup),
+            // A run has one of both.
+            TimeOf::Echo | TimeOf::ClientPublish => aggregate.of(&times.answered.times),
+            TimeOf::Delivery => aggregate.of(&times.deliveries.times),
+            TimeOf::Request => {
+                let requester = self.requester.as_ref()?;
+                aggregate.of(&requester.progress().trips.times)
+            }
+            TimeOf::Held => aggregate.of(&times.held),
+            TimeOf::Ping => aggregate.of(&times.pong),
+        }
     }
 
     fn settings(&self) -> Settings {
@@ -187,7 +217,8 @@ impl Run<'_> {
         let rate_per_s = self.config.echo?.rate_per_s;
         // Without a beginning nobody connected, or the run was interrupted before.
         let window = self.shared.answered_window().unwrap_or_default();
-        Some(times.answered.report(rate_per_s, window.from, window.until))
+        let until = window.until.min(self.now());
+        Some(times.answered.report(rate_per_s, window.from, until))
     }
 
     fn flows(&self) -> Vec<FlowReport> {
@@ -219,13 +250,14 @@ impl Run<'_> {
     fn client_publish(&self, figures: &Figures, times: &Times) -> Option<ClientPublishReport> {
         let rate_per_s = self.config.client_publish?.rate_per_s;
         let window = self.shared.answered_window().unwrap_or_default();
+        let until = window.until.min(self.now());
         let totals = &figures.totals;
         let are_all_there = totals.open == self.config.connections && totals.churned == 0;
         Some(ClientPublishReport {
-            replies: times.answered.report(rate_per_s, window.from, window.until),
+            replies: times.answered.report(rate_per_s, window.from, until),
             delivery: times.deliveries.report(
                 window.from,
-                window.until,
+                until,
                 &times.answered.counts,
                 are_all_there,
             ),
@@ -279,7 +311,7 @@ impl Run<'_> {
             return Some(never.report(rate_per_s, Nanos(0), Nanos(0)));
         };
         let progress = requester.progress();
-        let (from, until) = (progress.from, progress.until);
+        let (from, until) = (progress.from, progress.until.min(self.now()));
         Some(progress.trips.report(rate_per_s, from, until))
     }
 

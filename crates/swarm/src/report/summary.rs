@@ -35,7 +35,11 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
         troubles.push(format!("there {}", were(errors, "error")));
     }
     let list = listed(&troubles).map(|list| format!("Not everything went well: {list}."));
-    let sentences: Vec<String> = no_echo.into_iter().chain(list).collect();
+    let sentences: Vec<String> = ended_early(report)
+        .into_iter()
+        .chain(no_echo)
+        .chain(list)
+        .collect();
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
@@ -49,6 +53,14 @@ fn incomplete(flow: &FlowReport) -> Option<String> {
             flow.name
         )
     })
+}
+
+fn ended_early(report: &Report) -> Option<String> {
+    let verdict = report.thresholds.iter().find(|it| it.aborted)?;
+    Some(format!(
+        "The run was ended early, because {} failed.",
+        verdict.expression
+    ))
 }
 
 fn nobody(report: &Report) -> String {

@@ -44,7 +44,11 @@ pub(crate) fn render(report: &Report, columns: usize) -> String {
     write_pushes(report, &mut page);
     write_crowd(report, &mut page);
     for verdict in &report.thresholds {
-        let mark = if verdict.passed { "ok  " } else { "FAIL" };
+        let mark = match verdict.passed {
+            true => "ok  ",
+            false if verdict.aborted => "FAIL, and ended the run",
+            false => "FAIL",
+        };
         let value = verdict.value.map_or_else(
             || "nothing was measured".to_owned(),
             |value| in_unit(value, verdict.unit),

@@ -53,6 +53,25 @@ impl Run<'_> {
         }
     }
 
+    /// Judges the thresholds that end a run, once a second from when they may.
+    pub(super) fn is_broken(&mut self, figures: &Figures) -> bool {
+        let now = self.clock.now();
+        if self.abort_from.is_none_or(|from| now < from) {
+            return false;
+        }
+        self.abort_from = Some(now.plus(Duration::from_secs(1)));
+        let times = Times::sum(&self.shared);
+        let report = self.measured(figures, &times);
+        let mut thresholds = self.config.thresholds.iter();
+        self.broken =
+            thresholds.find_map(|it| it.broken(|metric| self.figure(metric, &report, &times)));
+        if let Some(verdict) = &self.broken {
+            let message = format!("{} failed: the run ends", verdict.expression);
+            self.live.show(&Line::Notice { message });
+        }
+        self.broken.is_some()
+    }
+
     /// Says once that connections are accepted and none is upgraded: until they time out nothing else would show it.
     fn note_silence(&mut self, figures: &Figures, now: Nanos) {
         let totals = &figures.totals;

@@ -64,6 +64,7 @@ pub(super) fn config(scenario: Scenario, folder: &Path) -> Result<Config, Wrong>
     config.heartbeat = scenario.heartbeat.map(|heartbeat| heartbeat.every.0);
     config.churn_per_s = scenario.churn.map(|churn| churn.rate.0);
     config.thresholds = scenario.thresholds.into_iter().map(|one| one.0).collect();
+    config.abort_on_fail = scenario.abort_on_fail.map(|time| time.0);
     Ok(config)
 }
 

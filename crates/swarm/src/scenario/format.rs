@@ -50,6 +50,8 @@ pub(super) struct Scenario {
     pub requests: Option<Requests>,
     /// Conditions that decide the outcome, such as `reach>=100%`.
     pub thresholds: Vec<Condition>,
+    /// A threshold that fails ends the run, this long after all have connected at the earliest.
+    pub abort_on_fail: Option<Time>,
     /// How this machine makes the crowd.
     pub generator: Generator,
 }

@@ -1,7 +1,7 @@
 //! The keys of a scenario by the options of the command line, which the checks of a run speak of.
 
 /// Each option that has a key.
-const KEYS: [(&str, &str); 47] = [
+const KEYS: [(&str, &str); 48] = [
     ("--connections", "terminals.count"),
     ("--protocol", "terminals.protocol"),
     ("--token", "terminals.token"),
@@ -49,6 +49,7 @@ const KEYS: [(&str, &str); 47] = [
     ("--request-rate", "requests.rate"),
     ("--request-connections", "requests.connections"),
     ("--threshold", "thresholds"),
+    ("--abort-on-fail", "abort-on-fail"),
 ];
 
 /// A message about options, as one about keys.

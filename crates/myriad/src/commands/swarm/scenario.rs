@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Options that go beside a scenario: the run's size, this machine, and where reports go. All others are keys of the file.
-const BESIDE: [&str; 18] = [
+const BESIDE: [&str; 20] = [
     "--set",
     "--connections",
     "-c",
@@ -27,6 +27,8 @@ const BESIDE: [&str; 18] = [
     "--server-pid",
     "--server-metrics",
     "--threshold",
+    "--abort-on-fail",
+    "--vus",
     "--help",
 ];
 
@@ -83,6 +85,10 @@ pub(super) fn of(arguments: &Arguments, given: &[String]) -> Result<Option<Scena
 
 /// The option that a word is, if it does not go beside a scenario.
 fn foreign_option(word: &str) -> Option<&str> {
+    // The one option with a letter of its own that does not.
+    if word.starts_with("-H") {
+        return Some("--header");
+    }
     let option = word
         .split('=')
         .next()
@@ -162,5 +168,6 @@ mod tests {
             assert_eq!(foreign_option(word), None, "{word}");
         }
         assert_eq!(foreign_option("--echo=5"), Some("--echo"));
+        assert_eq!(foreign_option("-HA: b"), Some("--header"));
     }
 }
