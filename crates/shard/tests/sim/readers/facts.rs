@@ -31,6 +31,13 @@ pub(super) struct Room {
     pub(super) lasts: Lasts,
 }
 
+impl Room {
+    /// Whether publications wait for others before they are delivered.
+    pub(super) fn is_batched(self) -> bool {
+        self.name.starts_with('b')
+    }
+}
+
 const fn room(name: &'static str, kind: Kind, lasts: Lasts) -> Room {
     Room { name, kind, lasts }
 }
@@ -75,6 +82,8 @@ pub(super) struct Facts {
     publications: Vec<(usize, bool, Option<StreamOffset>)>,
     /// The highest offset that was given out, by room and epoch.
     tops: HashMap<(usize, [u8; 8]), u64>,
+    /// The stream that readers ask for most: one that was just created again.
+    pub(super) focus: usize,
     /// Counts what happens.
     pub(super) moment: u64,
     pub(super) now: u64,
@@ -104,6 +113,7 @@ impl Facts {
             places: HashMap::new(),
             publications: Vec::new(),
             tops: HashMap::new(),
+            focus: 0,
             moment: 1,
             now,
             is_draining: false,

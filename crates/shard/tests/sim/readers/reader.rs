@@ -129,6 +129,17 @@ impl Reader {
         self.asked.push_back(request);
     }
 
+    /// Waits at once for what comes in a stream, if it has read it and waits for nothing else.
+    pub(super) fn ask_about(&mut self, room: usize, net: &SimNet, facts: &mut Facts) {
+        if let Some(at) = self.found[room].at
+            && self.asked.is_empty()
+            && self.outbox.is_empty()
+            && self.may_ask()
+        {
+            self.send(net, Request::new(room, From::After(at), Live::Poll, facts));
+        }
+    }
+
     /// Sends a request at once.
     pub(super) fn send(&mut self, net: &SimNet, request: Request) {
         self.outbox.extend(request.text().bytes());

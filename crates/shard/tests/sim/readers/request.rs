@@ -79,7 +79,10 @@ impl Request {
     }
 
     pub(super) fn draw(found: &[Found], facts: &mut Facts, prng: &mut Prng) -> Self {
-        let room = prng.below(ROOMS.len());
+        let room = match prng.below(3) {
+            0 => facts.focus,
+            _ => prng.below(ROOMS.len()),
+        };
         let found = &found[room];
         let live = *prng.pick(&[Live::No, Live::Poll, Live::Poll, Live::Events]);
         let from = match (found.at, prng.below(8)) {

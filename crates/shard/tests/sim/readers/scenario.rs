@@ -1,6 +1,6 @@
 //! A node, its readers and its writers, from beginning to end.
 
-use super::facts::{FEW, Facts};
+use super::facts::{FEW, Facts, ROOMS};
 use super::guest::Guest;
 use super::reader::Reader;
 use super::tokens::{Desk, Verifier};
@@ -16,6 +16,8 @@ use std::time::Duration;
 /// Connections at once.
 const READERS_MAX: usize = 8;
 const GUESTS_MAX: usize = 2;
+/// Turns within which a writer may hear that its stream is there again.
+const MEETING_TURNS_MAX: usize = 8;
 /// Rounds without anything new after which it is quiet.
 const QUIET_ROUNDS: usize = 6;
 const ROUNDS_MAX: usize = 100_000;
@@ -171,7 +173,8 @@ impl Scenario {
             80..96 => self.come(),
             96..100 => self.welcome(),
             100..104 => self.desk.decide(&self.world.mesh, &mut self.world.prng),
-            104..130 => {
+            104 => self.meet(),
+            105..130 => {
                 let Self {
                     world,
                     writers,
@@ -218,6 +221,33 @@ impl Scenario {
         }
         self.world.log(format_args!("guest {at}"));
         self.retain();
+    }
+
+    /// A stream is created again, and readers ask for it as soon as its writer knows.
+    fn meet(&mut self) {
+        let room = self.facts.focus;
+        let Self {
+            world,
+            writers,
+            facts,
+            ..
+        } = self;
+        writers.renew(room, &world.mesh, facts, &mut world.prng);
+        world.log(format_args!("stream {room} is renewed"));
+        for _ in 0..MEETING_TURNS_MAX {
+            if self.writers.is_answered() {
+                break;
+            }
+            let shard = self.world.prng.below(self.world.seats.len());
+            self.world.turn(shard);
+            self.exchange(false);
+        }
+        for reader in &mut self.readers {
+            reader.ask_about(room, &self.world.net, &mut self.facts);
+        }
+        if self.world.prng.one_in(4) {
+            self.facts.focus = self.world.prng.below(ROOMS.len());
+        }
     }
 
     fn act(&mut self) {

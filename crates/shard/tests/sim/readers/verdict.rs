@@ -133,7 +133,9 @@ impl Reader {
             let first = next.offset - numbers.len() as u64;
             assert!(first >= request.top(next.epoch), "{request:?}: {answer:?}");
         }
-        if answer.is_up_to_date {
+        // Whoever is held is told what its shard knows, and that does not know of a batch before it leaves.
+        let waits_for_batch = answer.status == 204 && ROOMS[request.room].is_batched();
+        if answer.is_up_to_date && !waits_for_batch {
             self.check_tail(request, next);
         }
         if answer.is_closed {

@@ -201,6 +201,15 @@ impl Writers {
         assert!(taken.is_ok() || facts.is_draining, "there is room");
     }
 
+    /// Deletes a stream and creates it again, while somebody may read it.
+    pub(super) fn renew(&mut self, room: usize, mesh: &Mesh, facts: &mut Facts, prng: &mut Prng) {
+        if prng.one_in(2) {
+            self.append(room, 0, true, mesh, facts, prng);
+        }
+        self.delete(room, mesh, facts);
+        self.create_with(room, 0, false, mesh, facts, prng);
+    }
+
     pub(super) fn delete(&mut self, room: usize, mesh: &Mesh, facts: &mut Facts) {
         self.send(room, Wish::Delete, StreamCommand::Delete, mesh, facts);
         let moment = facts.moment;
