@@ -134,7 +134,7 @@ impl Reader {
             assert!(first >= request.top(next.epoch), "{request:?}: {answer:?}");
         }
         // Whoever is held is told what its shard knows, and that does not know of a batch before it leaves.
-        let waits_for_batch = answer.status == 204 && ROOMS[request.room].is_batched();
+        let waits_for_batch = request.live == Live::Poll && ROOMS[request.room].is_batched();
         if answer.is_up_to_date && !waits_for_batch {
             self.check_tail(request, next);
         }
