@@ -155,9 +155,11 @@ pub struct Config {
 /// What a run shows while it goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LiveStyle {
-    /// One line that is rewritten, or plain lines when standard error is no terminal.
+    /// A dashboard on standard error, or plain lines when that is no terminal it can be drawn on.
     #[default]
     Automatic,
+    /// One line that is rewritten, or plain lines when standard error is no terminal.
+    Line,
     /// One line of text a second on standard error.
     Plain,
     /// One JSON object per line on standard output; see `myriad_report`. The closing table goes to standard error.

@@ -44,6 +44,7 @@ impl Interrupt {
                             _ = term.recv() => {}
                         }
                         if made.is_made() {
+                            crate::report::dashboard::restore();
                             std::process::exit(i32::from(EXIT_INTERRUPTED));
                         }
                         made.make();

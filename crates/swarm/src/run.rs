@@ -21,6 +21,7 @@ use crate::measure::series::Recorder;
 use crate::measure::server::ServerWatch;
 use crate::publisher::Publisher;
 use crate::report::live::Live;
+use crate::report::metrics::Metrics;
 use crate::report::{Outcome, Report};
 use crate::requester::Requester;
 use myriad_reactor::Driver;
@@ -28,6 +29,7 @@ use myriad_report::{Line, Phase, Verdict};
 use outputs::Outputs;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -65,6 +67,13 @@ pub enum RunError {
         /// Why.
         error: io::Error,
     },
+    /// Nobody can listen where figures are to be asked for.
+    Listen {
+        /// As given.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
 }
 
 impl fmt::Display for RunError {
@@ -81,6 +90,10 @@ impl fmt::Display for RunError {
                     "a thread of the crowd could not go on ({reason}); try --driver epoll, fewer connections, or more locked memory (ulimit -l)"
                 )
             }
+            Self::Listen { address, error } => write!(
+                f,
+                "{address} cannot be listened on ({error}); give another --metrics-listen"
+            ),
             Self::Write { path, error } => {
                 write!(
                     f,
@@ -110,6 +123,7 @@ pub(crate) struct Run<'a> {
     pub requester: Option<Requester>,
     pub collector: Collector,
     live: Live,
+    metrics: Option<Metrics>,
     pub watch: Watch,
     next_watch: Nanos,
     pub message_rates: Option<Rates>,
@@ -155,6 +169,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let outputs = Outputs::open(config, started_unix_s)?;
+    let (metrics, metrics_at) = listen(config)?;
     let plan = Arc::new(prepared.plan);
     let clock = RunClock::start();
     let thread_count = plan.threads as usize;
@@ -171,7 +186,8 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         threads: Vec::with_capacity(thread_count),
         publisher: None,
         requester: None,
-        live: Live::new(config.live),
+        live: Live::new(config.live, title(config)),
+        metrics,
         outputs,
         abort_from: None,
         broken: None,
@@ -192,7 +208,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         silence_noted: false,
         plan,
     };
-    for notice in &prepared.notices {
+    for notice in metrics_at.iter().chain(&prepared.notices) {
         run.live.show(&Line::Notice {
             message: notice.clone(),
         });
@@ -203,6 +219,28 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
     let report = run.report(outcome, &figures, &times);
     run.conclude(&report, &times)?;
     Ok(report)
+}
+
+/// What a run is about, in a line.
+fn title(config: &Config) -> String {
+    let target = config.targets.first().map_or("", |it| it.url.as_str());
+    match config.targets.len() {
+        0 | 1 => target.to_owned(),
+        many => format!("{target} and {} more", many - 1),
+    }
+}
+
+/// Listens for those who ask for figures, and says where.
+fn listen(config: &Config) -> Result<(Option<Metrics>, Option<String>), RunError> {
+    let Some(address) = config.reporting.metrics_listen else {
+        return Ok((None, None));
+    };
+    let (metrics, local) =
+        Metrics::listen(address).map_err(|error| RunError::Listen { address, error })?;
+    Ok((
+        Some(metrics),
+        Some(format!("figures are at http://{local}/metrics")),
+    ))
 }
 
 impl Run<'_> {

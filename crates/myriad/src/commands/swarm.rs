@@ -201,6 +201,9 @@ pub(crate) struct Arguments {
     /// What to show during the run; the report always comes at the end
     #[arg(long, value_enum, default_value = "auto")]
     live: Live,
+    /// No dashboard: plain lines, as with --live plain
+    #[arg(long, conflicts_with = "live")]
+    no_tui: bool,
     /// Write the full report here as JSON; - is standard output [default: not written]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -328,8 +331,10 @@ enum Payload {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Live {
-    /// A line that is rewritten on a terminal, plain lines elsewhere
+    /// A dashboard on a terminal, plain lines elsewhere
     Auto,
+    /// A line that is rewritten on a terminal, plain lines elsewhere
+    Line,
     /// A line a second on standard error
     Plain,
     /// A JSON object per line on standard output
@@ -342,6 +347,7 @@ impl From<Live> for LiveStyle {
     fn from(name: Live) -> Self {
         match name {
             Live::Auto => Self::Automatic,
+            Live::Line => Self::Line,
             Live::Plain => Self::Plain,
             Live::Json => Self::Json,
             Live::Off => Self::Off,
@@ -441,8 +447,16 @@ fn exit_code(report: &Report) -> u8 {
 }
 
 impl Arguments {
+    fn live_style(&self) -> LiveStyle {
+        if self.no_tui {
+            return LiveStyle::Plain;
+        }
+        self.live.into()
+    }
+
     /// A scenario's run, with what the command line says about this machine, the run's size, and its outputs.
     fn over(self, mut config: Config) -> Config {
+        let live = self.live_style();
         config.connections = self.connections.unwrap_or(config.connections);
         config.duration = self.duration.or(config.duration);
         config.threads = self.threads.or(config.threads);
@@ -454,7 +468,7 @@ impl Arguments {
         if let Some(ranges) = self.source_ip {
             config.sources = SourceChoice::Ranges(ranges);
         }
-        config.live = self.live.into();
+        config.live = live;
         config.json = self.json.map(Destination::from);
         config.hgrm = self.hgrm.map(Destination::from);
         config.reporting = self.reporting.into();
@@ -538,6 +552,7 @@ impl Arguments {
     }
 
     fn into_config(self) -> Config {
+        let live = self.live_style();
         let (echo, requests) = (self.wanted_echo(), self.wanted_requests());
         let publish = self.wanted_publish();
         let client_publish = self.wanted_client_publish();
@@ -580,7 +595,7 @@ impl Arguments {
             CloseName::Reset => Ending::Reset,
             CloseName::Orderly => Ending::Orderly,
         };
-        config.live = self.live.into();
+        config.live = live;
         if let Some(count) = self.connecting_max {
             config.connecting_max = u32::try_from(count).unwrap_or(u32::MAX);
         }

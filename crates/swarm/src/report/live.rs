@@ -1,12 +1,13 @@
-//! What a run shows while it goes on..
+//! What a run shows while it goes on.
 //!
 //! With `--live json`, standard output carries the lines of `myriad_report`.
 
 use crate::config::LiveStyle;
 use crate::measure::rates::Peak;
 use crate::measure::round_trip::Counts;
+use crate::report::dashboard::{self, Dashboard};
 use crate::report::text;
-use myriad_report::{Line, Origin, Phase, Progress, PushReport, RoundTripProgress};
+use myriad_report::{Line, Origin, Phase, Progress, PushReport, RoundTripProgress, Sample};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -42,10 +43,14 @@ pub(crate) struct Live {
     last_progress: Option<Duration>,
     /// Whether the cursor stands behind a line that is to be rewritten.
     line_open: bool,
+    dashboard: Option<Dashboard>,
+    /// What was shown on the dashboard and must be read.
+    kept: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
+    Dashboard,
     Rewritten,
     Plain,
     Json,
@@ -53,10 +58,16 @@ enum Style {
 }
 
 impl Live {
-    pub(crate) fn new(style: LiveStyle) -> Self {
+    /// `title` says what the run is about.
+    pub(crate) fn new(style: LiveStyle, title: String) -> Self {
+        let dashboard = match style {
+            LiveStyle::Automatic if dashboard::is_usable() => Dashboard::start(title).ok(),
+            _ => None,
+        };
         let style = match style {
-            LiveStyle::Automatic if io::stderr().is_terminal() => Style::Rewritten,
-            LiveStyle::Automatic | LiveStyle::Plain => Style::Plain,
+            LiveStyle::Automatic if dashboard.is_some() => Style::Dashboard,
+            LiveStyle::Line if io::stderr().is_terminal() => Style::Rewritten,
+            LiveStyle::Automatic | LiveStyle::Line | LiveStyle::Plain => Style::Plain,
             LiveStyle::Json => Style::Json,
             LiveStyle::Off => Style::Off,
         };
@@ -64,12 +75,17 @@ impl Live {
             style,
             last_progress: None,
             line_open: false,
+            dashboard,
+            kept: Vec::new(),
         }
     }
 
     /// Whether the next progress is due, `elapsed` after the beginning.
     pub(crate) fn wants_progress(&self, elapsed: Duration) -> bool {
-        let interval = Duration::from_millis(if self.style == Style::Json { 500 } else { 1000 });
+        let interval = Duration::from_millis(match self.style {
+            Style::Json | Style::Dashboard => 500,
+            _ => 1000,
+        });
         self.style != Style::Off
             && self
                 .last_progress
@@ -83,6 +99,7 @@ impl Live {
         }
         match self.style {
             Style::Off => {}
+            Style::Dashboard => self.show_on_dashboard(event),
             Style::Json => {
                 let line = serde_json::to_string(event)
                     .expect("events have string keys and finite numbers");
@@ -95,6 +112,26 @@ impl Live {
                 }
             }
             Style::Rewritten => self.rewrite(event),
+        }
+    }
+
+    fn show_on_dashboard(&mut self, event: &Line) {
+        let text = match event {
+            Line::Progress(_) => None,
+            _ => line_of(event),
+        };
+        if let Line::Notice { .. } | Line::Warning { .. } = event {
+            self.kept.extend(text.clone());
+        }
+        if let Some(dashboard) = &self.dashboard {
+            dashboard.show(event, text);
+        }
+    }
+
+    /// Shows a second of the run, where there are pictures.
+    pub(crate) fn sample(&self, sample: &Sample) {
+        if let Some(dashboard) = &self.dashboard {
+            dashboard.sample(sample);
         }
     }
 
@@ -112,8 +149,14 @@ impl Live {
         let _ = write!(out, "{start}{line}{end}").and_then(|()| out.flush());
     }
 
-    /// Leaves the rewritten line as it is and goes on below it.
+    /// Leaves the rewritten line as it is and goes on below it; gives the dashboard's terminal back.
     pub(crate) fn finish(&mut self) {
+        if self.dashboard.take().is_some() {
+            self.style = Style::Plain;
+            for line in self.kept.drain(..) {
+                let _ = writeln!(io::stderr().lock(), "{line}");
+            }
+        }
         if std::mem::take(&mut self.line_open) {
             let _ = writeln!(io::stderr().lock());
         }

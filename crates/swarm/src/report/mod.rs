@@ -2,12 +2,14 @@
 
 pub(crate) mod compare;
 mod compose;
+pub(crate) mod dashboard;
 mod generator;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
 pub(crate) mod html;
 mod http;
 pub(crate) mod live;
+pub(crate) mod metrics;
 pub(crate) mod output;
 pub(crate) mod reporting;
 mod summary;

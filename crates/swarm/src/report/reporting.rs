@@ -1,6 +1,7 @@
 //! Where a run is shown beside its table, and what of the server is watched.
 
 use crate::config::Endpoint;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Where a run is shown beside its table, and what of the server is watched.
@@ -14,6 +15,8 @@ pub struct Reporting {
     pub samples: Option<PathBuf>,
     /// Where all times go as a histogram log, while the run goes on.
     pub hlog: Option<PathBuf>,
+    /// Where the run's figures can be asked for, in the text format of Prometheus.
+    pub metrics_listen: Option<SocketAddr>,
     /// The server's process on this machine.
     pub server_pid: Option<u32>,
     /// Where the server tells its metrics in the text format of Prometheus.

@@ -9,7 +9,7 @@ use crate::measure::push::microseconds;
 use crate::measure::rates::Rates;
 use crate::measure::series::{Look, Timed};
 use crate::report::live::round_trip_progress;
-use crate::report::{float, text};
+use crate::report::{float, metrics, text};
 use myriad_report::{Line, Progress, PushReport};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -119,6 +119,7 @@ impl Run<'_> {
         let requests = self.requester.as_ref().map(|it| it.progress().trips);
         let requests = requests.unwrap_or_default();
         let totals = &figures.totals;
+        let errors = self.errors(figures);
         let look = Look {
             connected: totals.open,
             connecting: totals.connecting,
@@ -126,7 +127,7 @@ impl Run<'_> {
             messages: totals.messages,
             sent: figures.answered.sent + requests.counts.sent,
             answered: figures.answered.received + requests.counts.received,
-            errors: self.errors(figures).values().sum(),
+            errors: errors.values().sum(),
             lost: totals.lost,
             cpu_share: self.watch.share,
             machine_cpu_share: self.watch.machine_share,
@@ -154,6 +155,18 @@ impl Run<'_> {
         ];
         let sample = self.recorder.sample(now, look, &timed);
         self.outputs.note(&sample);
+        self.live.sample(&sample);
+        if let Some(metrics) = &self.metrics {
+            let totals = metrics::Totals {
+                opened: look.opened,
+                messages: look.messages,
+                sent: look.sent,
+                answered: look.answered,
+                lost: look.lost,
+                missed: self.collector.own.missed,
+            };
+            metrics.set(&sample, totals, self.config.connections, &errors);
+        }
         self.outputs.log(&self.recorder.take_intervals());
     }
 

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use myriad_swarm::{Endpoint, Language, Reporting};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug)]
@@ -18,6 +19,10 @@ pub(super) struct ReportingArguments {
     /// Write all times here, of each second and of each push, as a histogram log of HdrHistogram [default: not written]
     #[arg(long, value_name = "FILE")]
     hlog: Option<PathBuf>,
+    /// Answer at this address with the figures so far, in the text format of Prometheus: GET /metrics. Port 0 is any free one
+    /// [default: nobody can ask]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
     /// Watch this process: its processor time and memory are shown beside the crowd's [default: the server is not watched]
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
@@ -45,6 +50,7 @@ impl From<ReportingArguments> for Reporting {
             },
             samples: arguments.samples,
             hlog: arguments.hlog,
+            metrics_listen: arguments.metrics_listen,
             server_pid: arguments.server_pid,
             server_metrics: arguments.server_metrics,
         }

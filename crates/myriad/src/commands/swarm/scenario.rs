@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Options that go beside a scenario: the run's size, this machine, and where reports go. All others are keys of the file.
-const BESIDE: [&str; 20] = [
+const BESIDE: [&str; 22] = [
     "--set",
     "--connections",
     "-c",
@@ -18,6 +18,8 @@ const BESIDE: [&str; 20] = [
     "--driver",
     "--source-ip",
     "--live",
+    "--no-tui",
+    "--metrics-listen",
     "--json",
     "--hgrm",
     "--hlog",
