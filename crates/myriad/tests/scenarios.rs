@@ -122,6 +122,27 @@ fn idle_heartbeat() {
 }
 
 #[test]
+fn reconnect_storm() {
+    for driver in ["generator.driver=epoll", "generator.driver=auto"] {
+        let server = Server::start(&[]);
+        let changes = [
+            driver,
+            "variables.connections=100",
+            "storm=[{ at = \"1s\", share = \"50%\" }]",
+            "reconnect.backoff=200ms..2s",
+            // Something is to be missed by then.
+            "hold.warmup=200ms",
+            "hold.duration=4s",
+            "publish.every=50ms",
+        ];
+        let report = report(&server, &ready("reconnect-storm.toml"), &changes);
+        assert_eq!(report["comeback"]["storms"][0]["dropped"], 50);
+        assert_eq!(report["comeback"]["back"], 50);
+        assert!(report["session"]["recovered_publications"].as_u64() > Some(0));
+    }
+}
+
+#[test]
 fn comet() {
     let server = Server::start(&["--poll-timeout", "1s..2s"]);
     let mut curl = std::process::Command::new("curl");

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod comeback;
 mod flow;
 mod http;
 mod live;
@@ -15,6 +16,7 @@ mod round_trip;
 mod schema;
 mod series;
 
+pub use comeback::{ComebackReport, StormReport};
 pub use flow::FlowReport;
 pub use http::{HeldReport, HttpReport};
 pub use live::{Line, Phase, Progress, RoundTripProgress};

@@ -1,5 +1,6 @@
 //! The full report of a run, as `--json` writes it.
 
+use crate::comeback::ComebackReport;
 use crate::flow::FlowReport;
 use crate::http::HttpReport;
 use crate::push::{FanoutTimes, Origin, PushReport};
@@ -48,6 +49,8 @@ pub struct Report {
     pub setup: Setup,
     /// Clients that left after connecting, on purpose or not.
     pub churn: ChurnReport,
+    /// Clients that came back; absent without `--storm` and `--reconnect`.
+    pub comeback: Option<ComebackReport>,
     /// Failures by kind.
     pub errors: BTreeMap<String, u64>,
     /// What the server said, the first of each kind of error: of an HTTP answer to an upgrade request its body, of an error or

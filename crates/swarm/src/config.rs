@@ -3,10 +3,12 @@
 mod arrival;
 mod checks;
 mod flows;
+mod incidents;
 mod load;
 
 pub use arrival::{Arrival, ArrivalStage, StageTarget};
 pub use flows::{Flow, FlowError, Flows, StampPlace};
+pub use incidents::{Comeback, Incident, What};
 pub(crate) use load::Answered;
 pub use load::{
     ClientPublish, Echo, Endpoint, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Requests,
@@ -109,6 +111,10 @@ pub struct Config {
     pub heartbeat: Option<Duration>,
     /// Share of the crowd that leaves and is replaced each second, once all are connected; none: nobody leaves.
     pub churn_per_s: Option<f64>,
+    /// How clients come back that a storm dropped, or the server.
+    pub comeback: Comeback,
+    /// What happens to shares of the crowd while it is held.
+    pub incidents: Vec<Incident>,
     /// More headers of the upgrade request.
     pub headers: Vec<(String, String)>,
     /// Offer to take compressed messages (permessage-deflate), each compressed by itself.
@@ -202,6 +208,8 @@ impl Config {
             retries: 2,
             heartbeat: None,
             churn_per_s: None,
+            comeback: Comeback::default(),
+            incidents: Vec::new(),
             headers: Vec::new(),
             compression: false,
             request_body: None,
@@ -273,6 +281,8 @@ impl Config {
             retries: self.retries,
             heartbeat: self.heartbeat,
             churn_per_s: self.churn_per_s,
+            comeback: self.comeback,
+            incidents: self.planned_incidents(),
             answered: self.answered().map(|load| load.plan(self.settle)),
             flows: self.plan_flows()?,
             limits: myriad_wire::ws::Limits {
@@ -299,6 +309,17 @@ impl Config {
             Arrival::AtOnce => u32::try_from(self.connections).unwrap_or(u32::MAX),
             _ => self.connecting_max.max(1),
         }
+    }
+
+    /// Incidents, with all that follows from other options.
+    fn planned_incidents(&self) -> Vec<Incident> {
+        let planned = self.incidents.iter().map(|incident| match incident.what {
+            What::Storm(ending) => Incident {
+                what: What::Storm(Some(ending.unwrap_or(self.ending))),
+                ..*incident
+            },
+        });
+        planned.collect()
     }
 
     /// What clients ask that speak HTTP.
@@ -369,7 +390,9 @@ impl Config {
         let threads = self.threads.unwrap_or(default).clamp(1, most);
         let limit =
             descriptor_limit().map_err(|error| ConfigError::DescriptorLimit(error.to_string()))?;
-        let replaces = self.churn_per_s.is_some() || self.protocol.http().is_some();
+        let is_changing =
+            self.churn_per_s.is_some() || self.comeback.when_lost || !self.incidents.is_empty();
+        let replaces = is_changing || self.protocol.http().is_some();
         let churn_spare = if replaces { SOCKETS_SPARE as usize } else { 0 };
         let spare = DESCRIPTORS_SPARE + (4 + churn_spare) * threads as usize;
         if driver == Driver::IoUring || connections + spare <= limit {

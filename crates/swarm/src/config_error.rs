@@ -88,6 +88,37 @@ pub enum ConfigError {
         .0 * 100.0
     )]
     Churn(f64),
+    /// An incident hits nobody, or more than everybody.
+    #[error(
+        "{option}: {}% is out of range; give more than 0 and at most 100%, such as 50%@10s",
+        share * 100.0
+    )]
+    IncidentShare {
+        /// What happens.
+        option: &'static str,
+        /// As given, between 0 and 1.
+        share: f64,
+    },
+    /// Nobody knows whether the run lasts until an incident: the option.
+    #[error("{0} needs a --duration, because it happens at a time after the end of connecting")]
+    IncidentUntimed(&'static str),
+    /// The run is over before an incident.
+    #[error(
+        "{option} at {at:?} is not before the end of the --duration of {duration:?}, which counts from the end of connecting too; give a longer --duration"
+    )]
+    IncidentLate {
+        /// What happens.
+        option: &'static str,
+        /// When.
+        at: Duration,
+        /// How long the crowd is held.
+        duration: Duration,
+    },
+    /// The waits before attempts to come back: the first limit, and the largest.
+    #[error(
+        "--backoff {0:?}..{1:?} is out of range; the first time is more than zero, and at most the second, as in 500ms..20s"
+    )]
+    Backoff(Duration, Duration),
     /// The payload is shorter than the stamp or longer than 16 MiB.
     #[error(
         "--payload-size {0} is out of range; the stamp needs {STAMP_BYTES} bytes, and {PAYLOAD_BYTES_MAX} is the most"

@@ -21,6 +21,9 @@
 //! against the reach, and is not replaced. For publications of somebody else there is no roll call, so that under
 //! churn their reach is an estimate.
 //!
+//! A client that a storm dropped, or the server, comes back after a while. Meanwhile it is expected to get nothing. What it
+//! missed is counted apart from gaps, when it hears the next publication.
+//!
 //! Echoes are an open-loop schedule over the whole crowd. The clock of one starts when it is due, whether or not it
 //! could be sent then, and stops when its answer has been received.
 
@@ -47,9 +50,9 @@ mod stamp;
 mod target;
 
 pub use config::{
-    Arrival, ArrivalStage, CONNECTING_DEFAULT, ClientPublish, Config, DURATION_DEFAULT, Echo,
-    Endpoint, Flow, FlowError, Flows, LiveStyle, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT,
-    Requests, StageTarget, StampPlace,
+    Arrival, ArrivalStage, CONNECTING_DEFAULT, ClientPublish, Comeback, Config, DURATION_DEFAULT,
+    Echo, Endpoint, Flow, FlowError, Flows, Incident, LiveStyle, Publish, PublishBody,
+    REQUEST_CONNECTIONS_DEFAULT, Requests, StageTarget, StampPlace, What,
 };
 pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
@@ -61,6 +64,7 @@ pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
 pub use failure::Failure;
 pub use interrupt::Interrupt;
+pub use measure::comeback_metric::ComebackMetric;
 pub use measure::http_metric::HttpMetric;
 pub use measure::threshold::{
     Aggregate, Metric, Threshold, ThresholdError, ThresholdProblem, TimeOf, Trip,
@@ -69,8 +73,9 @@ pub use myriad_reactor::Driver;
 pub use myriad_report::EXIT_INTERRUPTED;
 pub use myriad_report::schema as report_schema;
 pub use myriad_report::{
-    ClientPublishReport, DeliveryReport, Ended, FanoutTimes, FlowReport, HeldReport, HttpReport,
-    Origin, Outcome, PublishAnswer, PushReport, Report, RoundTripReport, RoundTripTimes, Verdict,
+    ClientPublishReport, ComebackReport, DeliveryReport, Ended, FanoutTimes, FlowReport,
+    HeldReport, HttpReport, Origin, Outcome, PublishAnswer, PushReport, Report, RoundTripReport,
+    RoundTripTimes, StormReport, Verdict,
 };
 pub use protocol::Protocol;
 pub use report::compare::{Comparison, ReportFileError, read_report};

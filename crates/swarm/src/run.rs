@@ -275,6 +275,7 @@ impl Run<'_> {
         self.abort_from = delay.map(|delay| connected_at.plus(delay));
         self.measure_memory();
         self.enter(Phase::Connected);
+        self.shared.note_connected(connected_at);
         if self.config.churn_per_s.is_some() {
             self.shared.set_order(Order::Churn(self.config.ending));
         }

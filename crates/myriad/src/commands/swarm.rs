@@ -9,8 +9,8 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use compare::CompareArguments;
 use myriad_swarm::{
     Arrival, ArrivalStage, ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo,
-    Ending, Endpoint, Filler, Interrupt, LiveStyle, Outcome, PollPosition, Protocol, Publish,
-    PublishBody, Report, Requests, RunError, Scenario, SourceChoice, SourceRanges, Target,
+    Ending, Endpoint, Filler, Incident, Interrupt, LiveStyle, Outcome, PollPosition, Protocol,
+    Publish, PublishBody, Report, Requests, RunError, Scenario, SourceChoice, SourceRanges, Target,
     Threshold, position, time_range,
 };
 use myriad_units::parse::{bytes, count, duration, rate, share_rate};
@@ -32,7 +32,7 @@ const EXIT_THRESHOLD: u8 = 99;
     subcommand_negates_reqs = true,
     group = ArgGroup::new("load").multiple(true),
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=100%'\n\
-                  Thresholds: METRIC, one of < <= > >= == !=, and a value (a bare number is milliseconds). Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; polls:rate, :timeouts; held:shortest, :mean, :p50, :p99, :longest, :early, :late; reopened; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed; :failed (a share) of echo, request, client-publish and delivery. In k6's words: avg, min, med, max, p(95) and the like of setup, echo, request, client-publish, delivery, held and ping; count and rate.\n\
+                  Thresholds: METRIC, one of < <= > >= == !=, and a value (a bare number is milliseconds). Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; storm:back, :dropped; comeback:p50, :p99, :slowest, :back, :missing, :given-up, :attempts, :errors, :missed; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; polls:rate, :timeouts; held:shortest, :mean, :p50, :p99, :longest, :early, :late; reopened; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed; :failed (a share) of echo, request, client-publish and delivery. In k6's words: avg, min, med, max, p(95) and the like of setup, echo, request, client-publish, delivery, held and ping; count and rate.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
@@ -108,6 +108,23 @@ pub(crate) struct Arguments {
     /// Share of the crowd that leaves and is replaced, such as 1%/m, once all are connected [default: nobody leaves]
     #[arg(long, value_name = "SHARE", value_parser = share_rate)]
     churn: Option<f64>,
+    /// Drop the connections of that share of the crowd at once, so long after the end of connecting, such as 50%@10s; may be
+    /// repeated. Their clients come back [default: no storm]
+    #[arg(long, value_name = "SHARE@TIME", value_parser = Incident::storm)]
+    storm: Vec<Incident>,
+    /// Clients whose connection the server or the network ended come back too [default: they do not]
+    #[arg(long)]
+    reconnect: bool,
+    /// A client that comes back waits for a random time between zero and a limit, which doubles with each failure: the first
+    /// limit and the largest [default: 500ms..20s]
+    #[arg(long, value_name = "TIME..TIME", value_parser = time_range)]
+    backoff: Option<(Duration, Duration)>,
+    /// Attempts to come back before a client gives up [default: it never does]
+    #[arg(long, value_name = "COUNT")]
+    reconnect_attempts: Option<u32>,
+    /// Clients that come back do not ask for what they missed [default: they do where the protocol has that]
+    #[arg(long)]
+    reconnect_fresh: bool,
     /// A header of clients' requests, as 'Name: value'; may be repeated [default: none]
     #[arg(long, short = 'H', value_name = "HEADER", value_parser = header)]
     header: Vec<(String, String)>,
@@ -581,6 +598,11 @@ impl Arguments {
         }
         config.heartbeat = self.heartbeat;
         config.churn_per_s = self.churn;
+        config.comeback.when_lost = self.reconnect;
+        config.comeback.backoff = self.backoff.unwrap_or(config.comeback.backoff);
+        config.comeback.attempts = self.reconnect_attempts;
+        config.comeback.recovers = !self.reconnect_fresh;
+        config.incidents = self.storm;
         config.headers = self.header;
         config.compression = self.compression;
         config.request_body = self.request_body;

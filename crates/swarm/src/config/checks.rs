@@ -38,6 +38,8 @@ impl Config {
         {
             return Err(ConfigError::Churn(share));
         }
+        self.comeback.check()?;
+        super::incidents::check(&self.incidents, self.held_for())?;
         let mut durations = vec![
             ("--connect-timeout", self.connect_timeout),
             ("--handshake-timeout", self.handshake_timeout),
@@ -233,6 +235,8 @@ impl Config {
             LoadOption::Poll => self.protocol == Protocol::LongPoll,
             LoadOption::ExpectHeld => self.expect_held.is_some(),
             LoadOption::Heartbeat => self.heartbeat.is_some(),
+            LoadOption::Storm => !self.incidents.is_empty(),
+            LoadOption::Comeback => self.comeback.when_lost || !self.incidents.is_empty(),
         };
         for threshold in &self.thresholds {
             let missing = threshold.load().filter(|load| !is_given(*load));

@@ -1,13 +1,14 @@
 //! The end of a turn: its figures go into the thread's account.
 
 use crate::clock::Nanos;
-use crate::engine::churn::Churn;
 use crate::engine::crowd::World;
+use crate::engine::membership::Membership;
 use crate::engine::session::Delivered;
 use crate::engine::shared::{Account, Stage};
 use crate::failure::Failure;
 use crate::measure::process::thread_time;
 use crate::measure::push::{Base, PushKey, Tally, as_micros};
+use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,9 @@ pub(super) struct Notes {
     pub(super) answer_times: Vec<Duration>,
     /// How long polls were held that ended without a delivery.
     pub(super) held_times: Vec<Duration>,
+    /// How long terminals were away that are back, and why attempts to come back failed.
+    pub(super) comeback_times: Vec<Duration>,
+    pub(super) comeback_failures: Vec<Failure>,
     /// Deliveries of what terminals published, those that its replies promise, and those of what has no reply.
     pub(super) delivered: Vec<Delivered>,
     pub(super) deliveries_expected: u64,
@@ -46,8 +50,11 @@ impl World {
         self.totals.window_least = u64::from(window.least());
         self.look_up_bases(arrived);
         let shared = Arc::clone(&self.shared);
-        let churned = self.churn.as_ref().is_some_and(Churn::is_unsettled);
-        let measured_from = churned.then(|| shared.ledger.measured_from());
+        let is_unsettled = self
+            .membership
+            .as_ref()
+            .is_some_and(Membership::is_unsettled);
+        let measured_from = is_unsettled.then(|| shared.ledger.measured_from());
         let mut account = shared.account(self.part.thread as usize);
         account.stage = stage;
         if let Some(measured_from) = measured_from {
@@ -81,25 +88,11 @@ impl World {
                 close.reason = reason;
             }
         }
-        for time in self.notes.setup_times.drain(..) {
-            account
-                .setup_times
-                .record(as_micros(time))
-                .expect("a histogram that grows takes any value");
-        }
-        for time in self.notes.pong_times.drain(..) {
-            account
-                .pong_times
-                .record(as_micros(time))
-                .expect("a histogram that grows takes any value");
-        }
-        for time in self.notes.held_times.drain(..) {
-            account
-                .held_times
-                .record(as_micros(time))
-                .expect("a histogram that grows takes any value");
-        }
+        record_all(&mut self.notes.setup_times, &mut account.setup_times);
+        record_all(&mut self.notes.pong_times, &mut account.pong_times);
+        record_all(&mut self.notes.held_times, &mut account.held_times);
         self.settle_answered(&mut account, arrived);
+        self.settle_comebacks(&mut account);
         if std::mem::take(&mut self.notes.open_changed) {
             account
                 .open_by_target
@@ -130,6 +123,18 @@ impl World {
         }
     }
 
+    /// What this turn brought of terminals that come back.
+    fn settle_comebacks(&mut self, account: &mut Account) {
+        if self.comebacks.is_none() {
+            return;
+        }
+        for failure in self.notes.comeback_failures.drain(..) {
+            *account.comebacks.failures.entry(failure).or_default() += 1;
+        }
+        record_all(&mut self.notes.comeback_times, &mut account.comebacks.times);
+        account.comebacks.storms.clone_from(&self.storms);
+    }
+
     /// Looks up the start times of publications that are new to this thread.
     fn look_up_bases(&mut self, arrived: Nanos) {
         if self.bases.len() > BASES_MAX {
@@ -143,5 +148,13 @@ impl World {
                     .insert(key, self.shared.ledger.base(key, arrived));
             }
         }
+    }
+}
+
+fn record_all(times: &mut Vec<Duration>, histogram: &mut Histogram<u64>) {
+    for time in times.drain(..) {
+        histogram
+            .record(as_micros(time))
+            .expect("a histogram that grows takes any value");
     }
 }

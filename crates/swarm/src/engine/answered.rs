@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::measure::round_trip::Counts;
 use myriad_reactor::Token;
 use myriad_wire::ws::{Kind, Opcode, encode_frame};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// Messages sent in one turn, and their bytes. More wait for the next, so that receiving is never held up for long.
@@ -61,6 +61,8 @@ pub(super) struct AnsweredMessages {
     cursor: usize,
     /// By number: messages without an answer that were not given up.
     outstanding: HashMap<u64, Outstanding>,
+    /// Connections that were lost since the last sweep, of terminals that come back.
+    lost: HashSet<(u32, u8)>,
     swept: Nanos,
     /// Whether messages were held back because of the server, and not all of them are sent yet.
     held: bool,
@@ -133,6 +135,7 @@ impl AnsweredMessages {
             until: Nanos(0),
             cursor: 0,
             outstanding: HashMap::new(),
+            lost: HashSet::new(),
             swept: Nanos(0),
             held: false,
             counts: Counts::default(),
@@ -198,6 +201,11 @@ impl AnsweredMessages {
         self.counts.last = Some(now);
         let pacing = self.pacing.as_ref().expect("something was sent");
         now.since(pacing.at(number / self.threads))
+    }
+
+    /// Notes that a connection was lost whose terminal makes another: its messages are lost, and did not leave with it.
+    pub(super) fn note_lost(&mut self, token: Token) {
+        self.lost.insert((token.index, token.generation));
     }
 
     /// Counts a message that the server refused: it is lost.
@@ -284,8 +292,13 @@ impl AnsweredMessages {
     /// Gives up messages that can no longer be answered, and calls `give_up` with the terminal of each.
     fn sweep(&mut self, terminals: &[Terminal], now: Nanos, mut give_up: impl FnMut(Token)) {
         let (counts, settle) = (&mut self.counts, self.plan.settle);
+        let lost = std::mem::take(&mut self.lost);
         self.outstanding.retain(|_, asked| {
-            match fate(asked, &terminals[asked.token.index as usize], now, settle) {
+            let fate = match lost.contains(&(asked.token.index, asked.token.generation)) {
+                true => Fate::Lost,
+                false => fate(asked, &terminals[asked.token.index as usize], now, settle),
+            };
+            match fate {
                 Fate::Outstanding => return true,
                 Fate::Lost => counts.lost += 1,
                 Fate::Departed => counts.departed += 1,
@@ -298,7 +311,7 @@ impl AnsweredMessages {
 }
 
 fn fate(asked: &Outstanding, terminal: &Terminal, now: Nanos, settle: Duration) -> Fate {
-    // Only those that left on purpose connect again.
+    // Only those that left on purpose connect again, and those that were lost: the caller knows them.
     let left = terminal.attempt != asked.token.generation
         || matches!(terminal.phase, Phase::Leaving | Phase::Waiting);
     if left {

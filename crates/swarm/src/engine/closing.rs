@@ -78,6 +78,7 @@ impl World {
             self.replace(reactor, index, how, now);
         } else {
             self.end(reactor, index, how);
+            self.come_back_if_lost(index, now);
         }
     }
 

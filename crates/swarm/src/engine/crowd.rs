@@ -10,9 +10,12 @@ use crate::engine::answered::AnsweredMessages;
 use crate::engine::arrivals::{Arrivals, MessageScan};
 use crate::engine::churn::Churn;
 use crate::engine::closing::ClosingAll;
+use crate::engine::comeback::{Comebacks, StormTally};
 use crate::engine::flows::Flows;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::http::{Exchange, HttpTerminals};
+use crate::engine::incidents::Incidents;
+use crate::engine::membership::Membership;
 use crate::engine::opening::Opening;
 use crate::engine::outbox::{Broken, Outbox};
 use crate::engine::plan::{Part, Plan, PlannedTarget};
@@ -66,6 +69,12 @@ pub(super) struct World {
     pub(super) refusals: Refusals,
     heartbeat: Option<Heartbeat>,
     pub(super) churn: Option<Churn>,
+    /// Who joined and left lately; none where nobody does.
+    pub(super) membership: Option<Membership>,
+    pub(super) comebacks: Option<Box<Comebacks>>,
+    pub(super) incidents: Option<Box<Incidents>>,
+    /// By number of the incident.
+    pub(super) storms: Vec<StormTally>,
     pub(super) answered: Option<Box<AnsweredMessages>>,
     pub(super) flows: Option<Box<Flows>>,
     pub(super) arrivals: Arrivals,
@@ -158,6 +167,10 @@ impl<R: Reactor> Crowd<R> {
             refusals: Refusals::default(),
             heartbeat,
             churn: Churn::new(&plan, part),
+            membership: Membership::new(&plan),
+            comebacks: Comebacks::new(&plan),
+            incidents: Incidents::new(&plan, part),
+            storms: vec![StormTally::default(); plan.incidents.len()],
             answered: AnsweredMessages::new(&plan, part),
             flows: Flows::new(&plan, part),
             arrivals: Arrivals::new(plan.run),
@@ -231,6 +244,7 @@ impl World {
         self.expire_attempts(reactor, now);
         self.open_due(reactor, now);
         self.churn(reactor, now);
+        self.suffer(reactor, now);
         // First in the batch: behind a short send, what is too large to wait would be dropped.
         self.send_messages(now);
         self.send_flows(now);
@@ -252,6 +266,9 @@ impl World {
             .wait(self.part, now)
             .min(heartbeat)
             .min(self.churn.as_ref().map_or(WAIT_MAX, Churn::wait))
+            .min(self.incidents.as_ref().map_or(WAIT_MAX, |incidents| {
+                incidents.wait(self.shared.connected_at(), now)
+            }))
             .min(
                 self.answered
                     .as_ref()
@@ -303,10 +320,7 @@ impl World {
             Phase::Open if self.http.is_some() => {
                 self.handle_http_end(reactor, index, Failure::LostEnd, now);
             }
-            Phase::Open => {
-                self.note_lost(Failure::LostEnd);
-                self.end(reactor, index, Close::Orderly);
-            }
+            Phase::Open => self.lose(reactor, index, Failure::LostEnd, Close::Orderly, now),
             Phase::Closing | Phase::Leaving => {
                 self.end_closing(reactor, index, Close::Orderly, now);
             }
@@ -324,8 +338,7 @@ impl World {
                 self.handle_http_end(reactor, index, Failure::of_open(errno), now);
             }
             Phase::Open => {
-                self.note_lost(Failure::of_open(errno));
-                self.end(reactor, index, Close::Reset);
+                self.lose(reactor, index, Failure::of_open(errno), Close::Reset, now);
             }
             Phase::Closing | Phase::Leaving => {
                 self.end_closing(reactor, index, Close::Reset, now);
@@ -375,10 +388,19 @@ impl World {
         self.notes.failures.push(failure);
     }
 
-    /// Notes that an open connection ended against our will.
-    pub(super) fn note_lost(&mut self, failure: Failure) {
+    /// Ends a terminal whose connection ended against our will. It may come back.
+    pub(super) fn lose<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        index: usize,
+        failure: Failure,
+        how: Close,
+        now: Nanos,
+    ) {
         self.totals.lost += 1;
         self.note_failure(failure);
+        self.end(reactor, index, how);
+        self.come_back_if_lost(index, now);
     }
 
     /// Notes that a terminal became a WebSocket, or stopped being one.
@@ -446,7 +468,9 @@ impl World {
     }
 
     fn stage(&self) -> Stage {
-        if self.is_replacing() || self.opening.is_finished(self.part) {
+        let comebacks = self.comebacks.as_ref();
+        let away = comebacks.map_or(0, |comebacks| comebacks.away_count());
+        if self.is_replacing() || self.opening.is_finished(self.part, away) {
             Stage::Holding
         } else {
             Stage::Connecting
@@ -499,7 +523,11 @@ impl World {
             Sequence::NONE
         };
         let http = self.http.as_ref();
-        let goes_on = self.sessions.is_some() || http.is_some_and(|http| http.has_position(index));
+        let number = u32::try_from(index).expect("terminals are at most 2^32");
+        // One that comes back knows what it has seen, so that what it missed meanwhile can be counted.
+        let goes_on = self.sessions.is_some()
+            || http.is_some_and(|http| http.has_position(index))
+            || self.is_coming_back(number);
         let stride = self.more_sequences.len() / self.part.count as usize;
         let more = &mut self.more_sequences[index * stride..(index + 1) * stride];
         for sequence in std::iter::once(&mut self.terminals[index].sequence).chain(more) {

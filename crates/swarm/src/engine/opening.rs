@@ -1,6 +1,7 @@
 //! Making connections: those due, those being established, and those that failed and are tried again.
 
 use crate::clock::{Nanos, Ticks};
+use crate::engine::churn::Churn;
 use crate::engine::crowd::World;
 use crate::engine::plan::{Part, Plan};
 use crate::engine::ramp::Schedule;
@@ -85,9 +86,9 @@ impl Opening {
         self.stopped
     }
 
-    /// Connects a terminal again as soon as the window has room.
-    pub(super) fn open_again(&mut self, index: u32, now: Nanos) {
-        self.retries.push(Reverse((now, index)));
+    /// Connects a terminal again at that time, or as soon after it as the window has room.
+    pub(super) fn open_at(&mut self, index: u32, due: Nanos) {
+        self.retries.push(Reverse((due, index)));
     }
 
     /// The same for a terminal that counts as open meanwhile.
@@ -140,10 +141,10 @@ impl Opening {
         self.under_way -= 1;
     }
 
-    /// Whether every terminal is open or has given up.
-    pub(crate) fn is_finished(&self, part: Part) -> bool {
+    /// Whether every terminal is open or has given up, but for so many that were open and come back.
+    pub(crate) fn is_finished(&self, part: Part, away: usize) -> bool {
         let pending = self.under_way as usize + self.retries.len();
-        self.begun == part.count && pending == self.reopening
+        self.begun == part.count && pending == self.reopening + away
     }
 
     /// Time until connecting needs attention.
@@ -222,6 +223,9 @@ impl World {
             .sources
             .of(ordinal + u64::from(terminal.attempts_before()));
         self.totals.first_attempt.get_or_insert(now);
+        if self.is_coming_back(index) {
+            self.totals.comeback.attempts += 1;
+        }
         match reactor.connect(token, source, destination) {
             Ok(socket) => {
                 self.terminals[index as usize].begin_connecting(socket, now);
@@ -307,16 +311,18 @@ impl World {
         let since = failed.map_or(last_attempt, |failed| failed.since);
         let setup_time = now.ticks().since(since);
         self.note_open(index, true);
-        match &mut self.churn {
-            Some(churn) if churn.is_begun() => {
-                churn.note_joined(index);
-                self.totals.reconnected += 1;
+        if self.note_back(index, now) {
+            return;
+        }
+        if self.churn.as_ref().is_some_and(Churn::is_begun) {
+            if let Some(membership) = &mut self.membership {
+                membership.note_joined(index);
             }
-            _ => {
-                self.notes.setup_times.push(setup_time);
-                self.totals.opened += 1;
-                self.totals.last_opened = Some(now);
-            }
+            self.totals.reconnected += 1;
+        } else {
+            self.notes.setup_times.push(setup_time);
+            self.totals.opened += 1;
+            self.totals.last_opened = Some(now);
         }
     }
 
@@ -338,6 +344,9 @@ impl World {
 
     fn retry_or_give_up(&mut self, index: u32, failure: Failure, now: Nanos) {
         self.note_failure(failure);
+        if self.retry_comeback(index, failure, now) {
+            return;
+        }
         let terminal = &mut self.terminals[index as usize];
         // One that never got a socket has not begun to wait.
         let since = match terminal.phase {

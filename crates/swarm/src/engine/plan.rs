@@ -1,5 +1,6 @@
 //! The plan that every thread knows before it begins: the crowd, dealt to threads.
 
+use crate::config::{Comeback, Incident};
 use crate::engine::churn::SOCKETS_SPARE;
 use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::ramp::Knot;
@@ -46,6 +47,10 @@ pub(crate) struct Plan {
     pub heartbeat: Option<Duration>,
     /// Share of the crowd that leaves and is replaced each second; none: nobody leaves.
     pub churn_per_s: Option<f64>,
+    /// How terminals come back.
+    pub comeback: Comeback,
+    /// What happens to shares of the crowd, once it is connected.
+    pub incidents: Vec<Incident>,
     /// Messages that the server answers; none: terminals only listen.
     pub answered: Option<AnsweredPlan>,
     /// Messages that terminals send by a schedule; none: no flows.
@@ -246,9 +251,14 @@ impl Plan {
         }
     }
 
+    /// Whether terminals leave, or are dropped, and others take their place.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.churn_per_s.is_some() || self.comeback.when_lost || !self.incidents.is_empty()
+    }
+
     /// Sockets the thread of a part may have at once.
     pub(crate) fn sockets_max(&self, part: Part) -> usize {
-        let spare = if self.churn_per_s.is_some() || self.http.is_some() {
+        let spare = if self.is_changing() || self.http.is_some() {
             SOCKETS_SPARE.min(part.count)
         } else {
             0

@@ -246,11 +246,18 @@ impl World {
             return;
         };
         match self.sequence_mut(index, slot).observe(sequence) {
-            Observed::InOrder => {}
+            Observed::InOrder => {
+                self.take_absence(token.index);
+            }
             Observed::AfterGap(count) => {
                 let ledger = &self.shared.ledger;
                 let refused = ledger.refused_before(stream, sequence, count);
-                self.totals.gaps += u64::from(count.saturating_sub(refused));
+                let missing = u64::from(count.saturating_sub(refused));
+                if self.take_absence(token.index) {
+                    self.totals.comeback.missed += missing;
+                } else {
+                    self.totals.gaps += missing;
+                }
             }
             Observed::Overtaken => self.totals.overtaken += 1,
             Observed::Repeated => {
@@ -308,6 +315,7 @@ impl World {
             self.keep_example(failure, &text);
             return self.fail_attempt(reactor, index, failure, now);
         }
+        self.heed_code(token.index, code.map(|code| code.0));
         self.notes.closes.push((code.map(|code| code.0), text));
         self.answer_close(token, code, now);
     }

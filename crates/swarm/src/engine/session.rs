@@ -192,11 +192,16 @@ impl World {
         let target = &plan.targets[self.target_index(token.index)];
         let session = plan.session.as_ref().expect("the run has sessions");
         let shown = session.token(plan.number(self.part, token.index));
+        let is_forgetful = self.is_forgetful(token.index);
         let sessions = self.sessions.as_mut().expect("the run has sessions");
         let mut awaited = vec![CONNECT_ID];
         awaited.extend((0..target.subscriptions.len()).map(subscribe_id));
         sessions.awaited.insert(token.index, awaited);
         sessions.set_answers_pings(token.index, false);
+        if is_forgetful {
+            let first = token.index as usize * sessions.stride;
+            sessions.places[first..first + sessions.stride].fill(Place::NONE);
+        }
         for message in sessions.first_messages(token.index, shown, &plan, target) {
             self.send_commands(token, &message);
         }
@@ -215,7 +220,10 @@ impl World {
     /// A subscription begins anew: what came before is none of the terminal's business.
     fn forget_place(&mut self, index: u32, slot: usize, subscription: Subscription) {
         *self.sessions_mut().place_mut(index, slot) = Place::NONE;
-        if let Some(stream_slot) = subscription.stream_slot {
+        // One that comes back is to find out what it missed.
+        if let Some(stream_slot) = subscription.stream_slot
+            && !self.is_coming_back(index)
+        {
             *self.sequence_mut(index as usize, usize::from(stream_slot)) = Sequence::NONE;
         }
     }
@@ -394,8 +402,10 @@ impl World {
         if self.terminals[index].phase == Phase::Joining {
             self.fail_attempt(reactor, index, failure, now);
         } else {
-            self.note_lost(failure);
-            self.end(reactor, index, Close::Reset);
+            if let Failure::SessionClosed(code) = failure {
+                self.heed_code(token.index, Some(code));
+            }
+            self.lose(reactor, index, failure, Close::Reset, now);
         }
     }
 }

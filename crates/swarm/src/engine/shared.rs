@@ -4,6 +4,7 @@
 //! run, so neither waits for long. Orders go the other way through one atomic.
 
 use crate::clock::Nanos;
+use crate::engine::comeback::{ComebackFigures, ComebackTotals};
 use crate::engine::flows::ledger::FlowLedger;
 use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::plan::Plan;
@@ -108,6 +109,8 @@ pub(crate) struct Totals {
     pub recovered: u64,
     /// Of terminals that speak HTTP.
     pub http: HttpTotals,
+    /// Of terminals that come back after a storm, or because they were lost.
+    pub comeback: ComebackTotals,
     /// Largest lateness of the connect schedule that is this side's fault, and the server's (a full window). Merged by
     /// maximum.
     pub schedule_late: Duration,
@@ -120,10 +123,10 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// Terminals that left on purpose and have not been replaced yet.
+    /// Terminals that left on purpose and have not been replaced yet, and those that are on their way back.
     fn away(&self) -> u64 {
-        self.churned
-            .saturating_sub(self.reconnected + self.replacements_given_up)
+        let replaced = self.reconnected + self.replacements_given_up;
+        self.churned.saturating_sub(replaced) + self.comeback.away()
     }
 
     /// Adds the totals of another thread.
@@ -160,6 +163,7 @@ impl Totals {
         self.recoveries_failed += other.recoveries_failed;
         self.recovered += other.recovered;
         self.http.merge(&other.http);
+        self.comeback.merge(&other.comeback);
         self.schedule_late = self.schedule_late.max(other.schedule_late);
         self.window_late = self.window_late.max(other.window_late);
         self.turn_max = self.turn_max.max(other.turn_max);
@@ -226,6 +230,7 @@ pub(crate) struct Account {
     pub pong_times: Histogram<u64>,
     /// How long polls were held that ended without a delivery, in microseconds.
     pub held_times: Histogram<u64>,
+    pub comebacks: ComebackFigures,
     pub tallies: HashMap<PushKey, Tally>,
     pub answered: RoundTrips,
     /// The schedule of answered messages is over, and no answer is awaited.
@@ -254,6 +259,7 @@ impl Account {
             setup_times: microseconds(),
             pong_times: microseconds(),
             held_times: microseconds(),
+            comebacks: ComebackFigures::default(),
             tallies: HashMap::new(),
             answered: RoundTrips::default(),
             answered_ended: false,
@@ -283,6 +289,7 @@ pub(crate) struct Shared {
     /// What became of messages of flows; none without flows.
     pub flows: Option<FlowLedger>,
     order: AtomicU8,
+    connected_at: AtomicU64,
     answered_from: AtomicU64,
     answered_until: AtomicU64,
     /// By thread: how many messages of the schedule it has sent.
@@ -306,6 +313,7 @@ impl Shared {
             ledger: Ledger::default(),
             flows: None,
             order: AtomicU8::new(0),
+            connected_at: AtomicU64::new(u64::MAX),
             answered_from: AtomicU64::new(u64::MAX),
             answered_until: AtomicU64::new(u64::MAX),
             messages_sent: (0..thread_count).map(|_| AtomicU64::new(0)).collect(),
@@ -373,6 +381,17 @@ impl Shared {
             Order::Churn(Ending::Orderly) => 4,
         };
         self.order.store(code, Ordering::Relaxed);
+    }
+
+    /// Notes when the whole crowd was connected, from which incidents are counted.
+    pub(crate) fn note_connected(&self, at: Nanos) {
+        self.connected_at.store(at.0, Ordering::Relaxed);
+    }
+
+    /// When the whole crowd was connected; none before.
+    pub(crate) fn connected_at(&self) -> Option<Nanos> {
+        let at = self.connected_at.load(Ordering::Relaxed);
+        (at < u64::MAX).then_some(Nanos(at))
     }
 
     /// Starts the schedule of answered messages. Without an end it goes on until [`Self::end_answered`].

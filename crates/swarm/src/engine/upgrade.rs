@@ -79,7 +79,7 @@ impl World {
         match self.judge_answer(token, bytes) {
             Answer::Incomplete => self.await_more(token, bytes),
             Answer::Granted { head_bytes, agreed } => {
-                self.note_agreed(agreed);
+                self.note_agreed(token.index, agreed);
                 if self.sessions.is_some() {
                     self.begin_session(token);
                 } else {
@@ -149,9 +149,9 @@ impl World {
         }
     }
 
-    fn note_agreed(&mut self, agreed: Agreed) {
+    fn note_agreed(&mut self, index: u32, agreed: Agreed) {
         // As `opened` does, it counts the crowd and not those that replace some of it later.
-        if !self.is_replacing() {
+        if !self.is_replacing() && !self.is_coming_back(index) {
             self.totals.compressed += u64::from(agreed == Agreed::Deflate);
         }
     }

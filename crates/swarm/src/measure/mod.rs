@@ -1,6 +1,7 @@
 //! Measuring: publications, sequences, rates, and the crowd's own use of the machine.
 
 pub(crate) mod collector;
+pub(crate) mod comeback_metric;
 pub(crate) mod deliveries;
 pub(crate) mod http_metric;
 pub(crate) mod process;

@@ -4,6 +4,7 @@ mod aggregate;
 
 pub use aggregate::{Aggregate, TimeOf};
 
+use crate::measure::comeback_metric::ComebackMetric;
 use crate::measure::http_metric::HttpMetric;
 use crate::report::float;
 use myriad_report::{
@@ -88,6 +89,8 @@ pub enum Metric {
     Http(HttpMetric),
     /// A figure of all times of a kind.
     Time(TimeOf, Aggregate),
+    /// A figure of clients that come back.
+    Comeback(ComebackMetric),
 }
 
 /// A figure of messages or requests that are to be answered.
@@ -263,7 +266,9 @@ const METRICS: [(&str, Metric); 71] = [
 fn metrics() -> impl Iterator<Item = (&'static str, Metric)> {
     let http = HttpMetric::ALL.into_iter();
     let http = http.map(|(name, metric)| (name, Metric::Http(metric)));
-    METRICS.iter().copied().chain(http)
+    let comebacks = ComebackMetric::ALL.into_iter();
+    let comebacks = comebacks.map(|(name, metric)| (name, Metric::Comeback(metric)));
+    METRICS.iter().copied().chain(http).chain(comebacks)
 }
 
 impl Metric {
@@ -285,6 +290,7 @@ impl Metric {
             | Self::Delivery(trip)
             | Self::Request(trip) => trip.unit(),
             Self::Http(metric) => metric.unit(),
+            Self::Comeback(metric) => metric.unit(),
             Self::SetupConnected
             | Self::Errors
             | Self::Closes
@@ -311,6 +317,7 @@ impl Metric {
             Self::Request(_) => Some(LoadOption::Request),
             Self::Http(metric) => Some(metric.load()),
             Self::Time(of, _) => of.load(),
+            Self::Comeback(metric) => Some(metric.load()),
             // What others publish has a reach and times, but no publish request of this run.
             Self::Accepted => Some(LoadOption::Publish),
             Self::SessionGaps
@@ -367,6 +374,7 @@ impl Metric {
             Self::MessagesRate => Some(report.messages.mean_per_s),
             Self::Http(metric) => metric.of(report),
             Self::Time(..) => None,
+            Self::Comeback(metric) => metric.of(report),
             Self::Request(trip) => report.request.as_ref().and_then(|trips| trip.of(trips)),
             Self::Echo(trip) => report.echo.as_ref().and_then(|trips| trip.of(trips)),
             Self::ClientPublish(trip) => {
@@ -397,6 +405,9 @@ pub(crate) enum LoadOption {
     ExpectHeld,
     /// Pings of clients.
     Heartbeat,
+    Storm,
+    /// Of clients that come back.
+    Comeback,
 }
 
 impl LoadOption {
@@ -412,6 +423,8 @@ impl LoadOption {
             Self::Poll => "--protocol long-poll",
             Self::ExpectHeld => "--expect-held",
             Self::Heartbeat => "--heartbeat",
+            Self::Storm => "--storm",
+            Self::Comeback => "--storm or --reconnect",
         }
     }
 }

@@ -59,6 +59,7 @@ impl Run<'_> {
                 impatient: figures.totals.impatient,
                 lost: figures.totals.lost,
             },
+            comeback: self.comeback(figures, &times.comebacks),
             setup: self.setup(figures, times),
             errors: self.errors(figures),
             closes: closes(figures),
@@ -252,7 +253,8 @@ impl Run<'_> {
         let window = self.shared.answered_window().unwrap_or_default();
         let until = window.until.min(self.now());
         let totals = &figures.totals;
-        let are_all_there = totals.open == self.config.connections && totals.churned == 0;
+        let has_anybody_left = totals.churned + totals.comeback.gone > 0;
+        let are_all_there = totals.open == self.config.connections && !has_anybody_left;
         Some(ClientPublishReport {
             replies: times.answered.report(rate_per_s, window.from, until),
             delivery: times.deliveries.report(
@@ -396,7 +398,7 @@ impl Run<'_> {
     }
 }
 
-fn quantile(times: &Histogram<u64>, quantile: f64) -> Option<f64> {
+pub(super) fn quantile(times: &Histogram<u64>, quantile: f64) -> Option<f64> {
     (!times.is_empty())
         .then(|| micros_as_millis(times.value_at_quantile(quantile).min(times.max())))
 }

@@ -1,5 +1,6 @@
 //! From a finished run to its report, and the report's forms. Its types are those of `myriad_report`.
 
+mod comeback;
 pub(crate) mod compare;
 mod compose;
 pub(crate) mod dashboard;
@@ -91,6 +92,7 @@ mod tests {
                 rate_per_s: 24_012.3,
                 ..Setup::default()
             },
+            comeback: None,
             churn: ChurnReport::default(),
             errors: BTreeMap::new(),
             closes: BTreeMap::new(),

@@ -12,6 +12,7 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
     let mut troubles: Vec<String> = [
         given_up(report),
         lost(report),
+        away(report),
         failed_pushes(report),
         missed(report),
         broken_streams(report),
@@ -142,6 +143,18 @@ fn lost(report: &Report) -> Option<String> {
         return Some(format!("all {} connections were lost", count(lost)));
     }
     (lost > 0).then(|| format!("{} lost", verb(lost, "connection")))
+}
+
+fn away(report: &Report) -> Option<String> {
+    let comeback = report.comeback.as_ref()?;
+    let missing = comeback.gone.saturating_sub(comeback.back);
+    (missing > 0).then(|| {
+        format!(
+            "{} of {} did not come back",
+            count(missing),
+            counted(comeback.gone, "client")
+        )
+    })
 }
 
 fn failed_pushes(report: &Report) -> Option<String> {

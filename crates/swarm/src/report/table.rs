@@ -25,6 +25,7 @@ pub(crate) fn render(report: &Report, columns: usize) -> String {
     };
     write_head(report, &mut page);
     write_setup(report, &mut page);
+    super::comeback::write(report, &mut page);
     write_messages(report, &mut page);
     write_session(report, &mut page);
     super::http::write(report, &mut page);
@@ -179,7 +180,7 @@ fn write_setup(report: &Report, page: &mut Page) {
     }
 }
 
-fn kinds(counts: &BTreeMap<String, u64>) -> String {
+pub(super) fn kinds(counts: &BTreeMap<String, u64>) -> String {
     if counts.is_empty() {
         return "none".to_owned();
     }

@@ -1,5 +1,6 @@
 //! What the threads of a crowd have counted and timed, summed.
 
+use crate::engine::comeback::ComebackFigures;
 use crate::engine::shared::{Closes, Shared, Stage, Totals};
 use crate::failure::Failure;
 use crate::measure::deliveries::{self, Deliveries};
@@ -70,6 +71,7 @@ pub(crate) struct Times {
     pub setup: Histogram<u64>,
     pub pong: Histogram<u64>,
     pub held: Histogram<u64>,
+    pub comebacks: ComebackFigures,
     /// With their counts.
     pub answered: RoundTrips,
     pub deliveries: Deliveries,
@@ -81,6 +83,7 @@ impl Times {
             setup: microseconds(),
             pong: microseconds(),
             held: microseconds(),
+            comebacks: ComebackFigures::default(),
             answered: RoundTrips::default(),
             deliveries: Deliveries::default(),
         };
@@ -89,6 +92,7 @@ impl Times {
             times.setup.add(&account.setup_times).expect(grows);
             times.pong.add(&account.pong_times).expect(grows);
             times.held.add(&account.held_times).expect(grows);
+            times.comebacks.merge(&account.comebacks);
             times.answered.merge(&account.answered);
             times.deliveries.merge(&account.deliveries);
         }

@@ -62,6 +62,7 @@ pub(super) fn config(scenario: Scenario, folder: &Path) -> Result<Config, Wrong>
     config.duration = hold.duration.map(|time| time.0);
     config.settle = hold.settle.map_or(config.settle, |time| time.0);
     config.heartbeat = scenario.heartbeat.map(|heartbeat| heartbeat.every.0);
+    super::incidents::fill(&mut config, scenario.reconnect, scenario.storm);
     config.churn_per_s = scenario.churn.map(|churn| churn.rate.0);
     config.thresholds = scenario.thresholds.into_iter().map(|one| one.0).collect();
     config.abort_on_fail = scenario.abort_on_fail.map(|time| time.0);

@@ -4,6 +4,7 @@
 //! option, which `docs/scenarios.md` lists.
 
 use super::arrival::Arrival;
+use super::incidents::{Reconnect, Storm};
 use super::quantity::{
     Condition, Count, EndpointUrl, Position, Rate, ShareRate, Size, Sources, TargetUrl, Time,
     TimeRange,
@@ -34,6 +35,10 @@ pub(super) struct Scenario {
     pub heartbeat: Option<Heartbeat>,
     /// Clients that leave and are replaced.
     pub churn: Option<Churn>,
+    /// How clients come back whose connection ended.
+    pub reconnect: Option<Reconnect>,
+    /// Shares of the crowd that drop their connections at once.
+    pub storm: Vec<Storm>,
     /// Pushes through an HTTP API.
     pub publish: Option<Publish>,
     /// Messages that the server sends back to the client that sent them.

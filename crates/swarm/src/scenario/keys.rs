@@ -1,7 +1,7 @@
 //! The keys of a scenario by the options of the command line, which the checks of a run speak of.
 
 /// Each option that has a key.
-const KEYS: [(&str, &str); 48] = [
+const KEYS: [(&str, &str); 52] = [
     ("--connections", "terminals.count"),
     ("--protocol", "terminals.protocol"),
     ("--token", "terminals.token"),
@@ -31,6 +31,10 @@ const KEYS: [(&str, &str); 48] = [
     ("--close", "terminals.close"),
     ("--heartbeat", "heartbeat.every"),
     ("--churn", "churn.rate"),
+    ("--storm", "storm"),
+    ("--reconnect", "reconnect.lost"),
+    ("--backoff", "reconnect.backoff"),
+    ("--reconnect-attempts", "reconnect.attempts"),
     ("--publish", "publish.urls"),
     ("--every", "publish.every"),
     ("--spread", "publish.spread"),

@@ -1,6 +1,7 @@
 //! Scenario files: a run as a TOML file, which fills the same [`Config`] as the options of the command line.
 //!
-//! * `format`: the sections and keys, and their JSON schema; `arrival` has those about how clients come;
+//! * `format`: the sections and keys, and their JSON schema; `arrival` has those about how clients come,
+//!   `incidents` those about how they drop and come back;
 //! * `quantity`: values that are written as options are;
 //! * `document`: the text with the place of each key, what `--set` changes, and variables;
 //! * `fill`: from the format to a [`Config`];
@@ -11,6 +12,7 @@ mod document;
 mod fault;
 mod fill;
 mod format;
+mod incidents;
 mod keys;
 mod quantity;
 

@@ -118,6 +118,13 @@ written!(
     myriad_units::parse::share_rate
 );
 written!(
+    Share(f64),
+    "string",
+    "a share such as 50%",
+    "50%",
+    myriad_units::parse::share
+);
+written!(
     StageSize(StageTarget),
     ["string", "integer"],
     "a count such as 10k, or a share such as 50%",

@@ -115,7 +115,7 @@ impl World {
         assert!(counts.errors <= self.wrong_answers + counts.lost);
         let heard: u64 = self.peers.iter().map(|peer| peer.echoes).sum();
         assert!(counts.received <= heard && heard <= counts.sent);
-        assert!(self.plan.churn_per_s.is_some() || counts.departed == 0);
+        assert!(self.plan.is_changing() || counts.departed == 0);
         if self.temper == Temper::Kind && self.manners == Manners::Any {
             assert_eq!((counts.lost, counts.errors), (0, 0));
         }

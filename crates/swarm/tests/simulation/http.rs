@@ -56,7 +56,7 @@ struct World {
 
 #[test]
 fn whoever_asks_again_has_heard_everything() {
-    let (mut reopened, mut messages, mut timeouts) = (0, 0, 0);
+    let (mut reopened, mut messages, mut timeouts, mut comebacks) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         let outcome = std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
@@ -71,6 +71,7 @@ fn whoever_asks_again_has_heard_everything() {
                 reopened += totals.http.reopened;
                 messages += totals.messages;
                 timeouts += totals.http.timeouts;
+                comebacks += totals.comeback.back;
             }
             Err(panic) => {
                 eprintln!("the failing seed is {seed}");
@@ -80,8 +81,8 @@ fn whoever_asks_again_has_heard_everything() {
     }
     // Without them nothing was shown.
     assert!(
-        reopened > 1000 && messages > 10_000 && timeouts > 1000,
-        "{reopened} {messages} {timeouts}"
+        reopened > 1000 && messages > 10_000 && timeouts > 1000 && comebacks > 1000,
+        "{reopened} {messages} {timeouts} {comebacks}"
     );
 }
 
@@ -122,6 +123,10 @@ impl World {
             self.publish();
         }
         self.turn();
+        let holds = |shared: &Shared| shared.accounts().all(|a| a.stage == Stage::Holding);
+        if self.shared.connected_at().is_none() && holds(&self.shared) {
+            self.shared.note_connected(self.clock.now());
+        }
         let jump = self.prng.below(40) as u64;
         self.clock.0.set(self.clock.0.get() + jump * 1_000_000);
     }
@@ -371,13 +376,19 @@ impl World {
         );
         assert_eq!(totals.messages, terminals * self.log.len() as u64);
         assert_eq!((totals.unexpected, totals.unmeasured), (0, 0));
-        assert_eq!(totals.http.timeouts, self.timeouts);
+        assert_eq!(totals.comeback.gone, totals.comeback.back);
+        assert_eq!(totals.comeback.missed, 0, "they go on where they were");
+        // An answer may be under way to one that drops.
+        if totals.comeback.gone == 0 {
+            assert_eq!(totals.http.timeouts, self.timeouts);
+        }
+        assert!(totals.http.timeouts <= self.timeouts);
         let held: u64 = self
             .shared
             .accounts()
             .map(|account| account.held_times.len())
             .sum();
-        assert_eq!(held, self.timeouts);
+        assert_eq!(held, totals.http.timeouts);
         let alive = self.peers.iter().filter(|peer| !peer.is_over);
         assert_eq!(alive.count() as u64, terminals);
     }
@@ -439,6 +450,9 @@ fn plan(seed: u64, protocol: Protocol, is_durable: bool, prng: &mut Prng) -> Pla
     config.threads = Some(u32::try_from(prng.between(1, 3)).unwrap());
     config.connecting_max = u32::try_from(prng.between(1, 40)).unwrap();
     config.arrival = super::arrival(prng);
+    config.incidents = super::incidents(prng);
+    config.comeback.backoff = (Duration::from_millis(50), Duration::from_secs(2));
+    config.duration = Some(Duration::from_mins(1));
     config.retries = 100;
     config.connect_timeout = Duration::from_secs(1000);
     config.handshake_timeout = Duration::from_secs(1000);

@@ -11,7 +11,9 @@ mod sessions;
 mod window;
 
 use crate::clock::{Clock, Nanos};
-use crate::config::{Arrival, ArrivalStage, Config, Endpoint, Publish, PublishBody, StageTarget};
+use crate::config::{
+    Arrival, ArrivalStage, Config, Endpoint, Incident, Publish, PublishBody, StageTarget, What,
+};
 use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::plan::{Answer, AnsweredPlan, Plan};
 use crate::engine::shared::{Ending, Order, Shared, Stage, Totals};
@@ -261,6 +263,7 @@ impl World {
     fn begin_churn(&mut self) {
         if self.all_hold() && self.shared.order() == Order::Run {
             self.shared.set_order(Order::Churn(self.ending));
+            self.shared.note_connected(self.clock.now());
             self.shared.begin_answered(self.clock.now(), None);
         }
     }
@@ -577,7 +580,13 @@ impl World {
             totals.churned,
             totals.reconnected + totals.replacements_given_up
         );
-        assert!(self.plan.churn_per_s.is_some() || totals.churned + totals.replayed == 0);
+        assert!(self.plan.is_changing() || totals.replayed == 0);
+        assert!(self.plan.churn_per_s.is_some() || totals.churned == 0);
+        let comeback = &totals.comeback;
+        assert_eq!(comeback.gone, comeback.back + comeback.given_up);
+        assert_eq!(comeback.given_up, 0, "nobody gives up");
+        assert!(comeback.attempts >= comeback.back);
+        assert!(self.plan.is_changing() || comeback.gone == 0);
         if self.temper == Temper::Kind {
             assert_eq!(totals.lost, 0);
         }
@@ -627,6 +636,17 @@ fn arrival(prng: &mut Prng) -> Arrival {
     }
 }
 
+/// Storms, in half of all runs.
+fn incidents(prng: &mut Prng) -> Vec<Incident> {
+    let count = prng.below(5).saturating_sub(2);
+    let mut storm = || Incident {
+        at: Duration::from_millis(prng.below(3000) as u64),
+        share: prng.between(1, 100) as f64 / 100.0,
+        what: What::Storm(prng.one_in(2).then_some(Ending::Orderly)),
+    };
+    (0..count).map(|_| storm()).collect()
+}
+
 fn plan(seed: u64, temper: Temper, prng: &mut Prng) -> Plan {
     let target = Target::parse("ws://127.0.0.1:8000/raw?channel=x").unwrap();
     let mut config = Config::new(vec![target], prng.between(1, 60) as u64);
@@ -637,6 +657,10 @@ fn plan(seed: u64, temper: Temper, prng: &mut Prng) -> Plan {
     config.retries = u8::try_from(prng.below(3)).unwrap();
     config.compression = prng.one_in(2);
     config.churn_per_s = prng.one_in(2).then_some(0.2);
+    config.incidents = incidents(prng);
+    config.comeback.when_lost = prng.one_in(4);
+    config.comeback.backoff = (Duration::from_millis(50), Duration::from_secs(2));
+    config.duration = Some(Duration::from_mins(1));
     config.heartbeat = prng.one_in(2).then_some(Duration::from_secs(1));
     let endpoint = Endpoint::parse("http://127.0.0.1:8000/publish").unwrap();
     let mut publish = Publish::new(endpoint, Duration::from_secs(1));

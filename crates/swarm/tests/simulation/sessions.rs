@@ -90,7 +90,7 @@ struct World {
 #[test]
 fn whoever_comes_back_has_heard_everything() {
     let (mut recoveries, mut publications) = (0, 0);
-    let (mut accepted, mut refused) = (0, 0);
+    let (mut accepted, mut refused, mut comebacks) = (0, 0, 0);
     for seed in 0..SEEDS {
         let outcome = std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
@@ -106,6 +106,7 @@ fn whoever_comes_back_has_heard_everything() {
                 refused += some_refused;
                 recoveries += totals.recoveries;
                 publications += totals.recovered;
+                comebacks += totals.comeback.back;
             }
             Err(panic) => {
                 eprintln!("the failing seed is {seed}");
@@ -118,6 +119,7 @@ fn whoever_comes_back_has_heard_everything() {
         recoveries > 100 && publications > 100 && accepted > 1000 && refused > 100,
         "{recoveries} {publications} {accepted} {refused}"
     );
+    assert!(comebacks > 300, "{comebacks}");
 }
 
 /// Ten terminals get 500 bytes each of a message that never ends, and the thread keeps 3,000.
@@ -126,6 +128,7 @@ fn messages_that_never_end_are_bounded() {
     let mut prng = Prng::new(1);
     let mut plan = plan(1, &mut prng);
     (plan.connections, plan.threads, plan.churn_per_s) = (10, 1, None);
+    plan.incidents.clear();
     plan.partial_bytes_max = 3000;
     let mut world = World::of(plan, SimNet::new(1, Faults::NONE), prng);
     world.settle();
@@ -164,6 +167,9 @@ fn plan(seed: u64, prng: &mut Prng) -> Plan {
     };
     config.channels = vec!["x".to_owned()];
     config.churn_per_s = Some(0.3);
+    config.incidents = super::incidents(prng);
+    config.comeback.backoff = (Duration::from_millis(50), Duration::from_secs(2));
+    config.duration = Some(Duration::from_mins(1));
     config.retries = 100;
     // A clock that jumps must not make a kind server a slow one.
     config.handshake_timeout = Duration::from_secs(1000);
@@ -239,6 +245,7 @@ impl World {
         let holds = |shared: &Shared| shared.accounts().all(|a| a.stage == Stage::Holding);
         if holds(&self.shared) && self.shared.order() == Order::Run {
             self.shared.set_order(Order::Churn(Ending::Reset));
+            self.shared.note_connected(self.clock.now());
             self.shared.begin_answered(self.clock.now(), None);
         }
         let jump = self.prng.below(40) as u64;
@@ -509,6 +516,8 @@ impl World {
         let totals = self.totals();
         assert_eq!(totals.open, u64::from(self.plan.connections), "{totals:?}");
         assert_eq!((totals.lost, totals.recoveries_failed), (0, 0));
+        assert_eq!(totals.comeback.gone, totals.comeback.back);
+        assert_eq!(totals.comeback.missed, 0, "all of it is recovered");
         // A connection that ends while the answer is under way recovers again.
         assert!(totals.recoveries <= self.recoveries);
         assert_eq!((totals.offset_gaps, totals.offset_duplicates), (0, 0));
@@ -566,7 +575,7 @@ impl World {
         assert_eq!(counts.lost, counts.errors, "only those that were refused");
         assert!(counts.received <= self.accepted && counts.lost <= self.refused);
         assert!(self.accepted + self.refused <= counts.received + counts.lost + left);
-        if self.plan.churn_per_s.is_none() {
+        if !self.plan.is_changing() {
             let all = self.accepted * u64::from(self.plan.connections);
             assert_eq!(
                 (counts.received, counts.lost),

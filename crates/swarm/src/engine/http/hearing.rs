@@ -232,8 +232,7 @@ impl World {
         if is_unconfirmed || self.terminals[index].phase != Phase::Open {
             self.fail_attempt(reactor, index, failure.of_first_answer(), now);
         } else {
-            self.note_lost(failure);
-            self.end(reactor, index, Close::Reset);
+            self.lose(reactor, index, failure, Close::Reset, now);
         }
     }
 

@@ -26,7 +26,7 @@ impl World {
         if self.is_reopening(index) {
             self.note_reopened(index);
         } else {
-            let is_counted = !self.is_replacing();
+            let is_counted = !self.is_replacing() && !self.is_coming_back(token.index);
             self.note_opened(index, now);
             self.http_mut().set(index, Flags::UNCONFIRMED, is_counted);
         }

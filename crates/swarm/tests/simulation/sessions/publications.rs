@@ -25,6 +25,7 @@ fn crowd(rate_per_s: f64, outstanding_max: usize, manners: Manners) -> World {
     config.protocol = Protocol::CentrifugeJson;
     config.channels = vec!["x".to_owned()];
     let mut plan = config.prepare().unwrap().plan;
+    plan.incidents.clear();
     plan.answered = Some(AnsweredPlan {
         answer: Answer::Reply,
         rate_per_s,

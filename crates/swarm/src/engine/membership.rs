@@ -1,0 +1,157 @@
+//! Who is counted for which publication, while terminals leave and join.
+//!
+//! Terminals leave and join while a publication is on its way. Its reach is exact only if each of them is known to be
+//! before or after the publisher's roll call. [`World::enrol`] decides that at the end of a turn, under the lock of the
+//! thread's account, which the roll call takes too. A terminal that was counted and left before the publication came is
+//! not expected to receive it. A terminal that was not counted does not count as reached.
+
+use crate::engine::crowd::World;
+use crate::engine::plan::Plan;
+use crate::engine::shared::Account;
+use crate::measure::push::PushKey;
+use myriad_reactor::Token;
+use std::collections::HashMap;
+
+/// A roll call later than any: for terminals that joined in this turn and are not enrolled yet.
+const NOT_ENROLLED: u64 = u64::MAX;
+
+/// Who joined and left lately.
+#[derive(Debug, Default)]
+pub(super) struct Membership {
+    /// Terminals that joined while publications were being measured, with the last roll call before they were
+    /// counted in. Forgotten once those publications have been measured.
+    joined: HashMap<u32, u64>,
+    /// Those of `joined` that joined in this turn.
+    fresh: Vec<u32>,
+    /// Publications before this one have been measured, as of the last look.
+    measured_from: u64,
+    /// Terminals that left in this turn.
+    departed: Vec<u32>,
+}
+
+impl Membership {
+    /// None where nobody leaves.
+    pub(super) fn new(plan: &Plan) -> Option<Self> {
+        plan.is_changing().then(Self::default)
+    }
+
+    /// Notes that a terminal joined; it is counted from the next [`World::enrol`] on.
+    pub(super) fn note_joined(&mut self, index: u32) {
+        self.joined.insert(index, NOT_ENROLLED);
+        self.fresh.push(index);
+    }
+
+    /// Notes that a terminal left on purpose.
+    pub(super) fn note_departed(&mut self, index: usize) {
+        let index = u32::try_from(index).expect("terminals are at most 2^32");
+        self.departed.push(index);
+    }
+
+    /// Gives those that joined in this turn their roll call, and forgets those whose publications have been measured.
+    fn count_in(&mut self, called: u64, measured_from: u64) {
+        for index in self.fresh.drain(..) {
+            if called < measured_from {
+                self.joined.remove(&index);
+            } else if let Some(since) = self.joined.get_mut(&index) {
+                *since = called;
+            }
+        }
+        if measured_from > self.measured_from {
+            self.measured_from = measured_from;
+            self.joined.retain(|_, since| *since >= measured_from);
+        }
+    }
+
+    /// Whether a publication's roll call came before this terminal joined.
+    fn is_ahead_of(&self, index: u32, number: u64) -> bool {
+        // Nearly always empty: it is filled only while a publication is under way.
+        !self.joined.is_empty()
+            && self
+                .joined
+                .get(&index)
+                .is_some_and(|&called| number <= called)
+    }
+
+    /// Whether terminals joined or left since publications that are still being measured.
+    pub(super) fn is_unsettled(&self) -> bool {
+        !self.departed.is_empty() || !self.joined.is_empty()
+    }
+}
+
+impl World {
+    /// Decides for those that joined and left in this turn which publications being measured count them.
+    ///
+    /// `measured_from` is the oldest of those publications or an older one. It was read before the account was locked.
+    pub(super) fn enrol(&mut self, account: &mut Account, measured_from: u64) {
+        let Some(mut membership) = self.membership.take() else {
+            return;
+        };
+        let called = account.called;
+        for index in membership.departed.drain(..) {
+            let since = membership.joined.remove(&index).unwrap_or(0);
+            if since < called {
+                self.strike(account, index, measured_from.max(since + 1)..=called);
+            }
+        }
+        membership.count_in(called, measured_from);
+        self.membership = Some(membership);
+    }
+
+    /// Notes that a terminal left. Those of these publications that it had not received are no longer expected there.
+    fn strike(
+        &mut self,
+        account: &mut Account,
+        index: u32,
+        numbers: std::ops::RangeInclusive<u64>,
+    ) {
+        let target = self.target_index(index);
+        let index = index as usize;
+        for number in numbers {
+            let PushKey::Own { stream, sequence } = self.plan.key_of_number(number) else {
+                continue;
+            };
+            let Some(slot) = self.plan.targets[target].slot(stream) else {
+                continue;
+            };
+            // One that was skipped although a later one came stays expected: that is a loss, not a leave.
+            if sequence > self.sequence_mut(index, slot).newest() {
+                *account.departed.entry(number).or_default() += 1;
+            }
+        }
+    }
+
+    /// Whether a publication of this run counts as received at a terminal: the terminal was there at the roll call. A
+    /// terminal that connected later got it from the server's history.
+    pub(super) fn was_called(&self, token: Token, stream: u16, sequence: u32) -> bool {
+        let Some(membership) = &self.membership else {
+            return true;
+        };
+        let number = self.plan.number_of(stream, sequence);
+        let replaces = self.terminals[token.index as usize].attempts_before() > 0;
+        // Who joined before what has been measured is forgotten: there, a client that replaces another has no claim.
+        let is_past = self.is_replacing() && number < membership.measured_from;
+        let is_later = membership.is_ahead_of(token.index, number) || (replaces && is_past);
+        !is_later
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_joined_is_ahead_of_what_was_called_before() {
+        let mut membership = Membership::default();
+        assert!(!membership.is_ahead_of(4, 1) && !membership.is_unsettled());
+        membership.note_joined(4);
+        assert!(membership.is_ahead_of(4, 9), "not counted in yet");
+        membership.count_in(7, 7);
+        assert!(membership.is_ahead_of(4, 7) && !membership.is_ahead_of(4, 8));
+        assert!(!membership.is_ahead_of(5, 7));
+        membership.count_in(9, 8);
+        assert!(!membership.is_unsettled(), "7 has been measured");
+        membership.note_joined(5);
+        membership.count_in(9, 10);
+        assert!(!membership.is_unsettled(), "nothing is being measured");
+    }
+}

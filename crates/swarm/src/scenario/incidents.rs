@@ -1,0 +1,61 @@
+//! The sections about clients that drop, and how they come back: `storm` and `reconnect`.
+
+use super::format::Close;
+use super::quantity::{Share, Time, TimeRange};
+use crate::config::{Config, Incident, What};
+use crate::engine::shared::Ending;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// How clients come back whose connection a storm dropped, or the server ended. Before each attempt a client waits for a random
+/// time between zero and a limit, which doubles with each failure.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Reconnect {
+    /// The first limit and the largest, such as `500ms..20s`.
+    pub backoff: Option<TimeRange>,
+    /// Attempts before a client gives up. Without it, it never does.
+    pub attempts: Option<u32>,
+    /// Ask for what was missed, where the protocol has that. Without it, yes.
+    #[serde(default = "yes")]
+    pub recover: bool,
+    /// Clients that the server ended come back too, and not those of storms alone. Without it, yes.
+    #[serde(default = "yes")]
+    pub lost: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A share of the crowd drops its connections at once, and comes back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Storm {
+    /// When, from the end of connecting.
+    pub at: Time,
+    /// Of all clients.
+    pub share: Share,
+    /// How: by RST, or by FIN without a close frame. Without it, as `terminals.close` says.
+    pub close: Option<Close>,
+}
+
+pub(super) fn fill(config: &mut Config, reconnect: Option<Reconnect>, storms: Vec<Storm>) {
+    if let Some(reconnect) = reconnect {
+        let comeback = &mut config.comeback;
+        comeback.backoff = reconnect.backoff.map_or(comeback.backoff, |range| range.0);
+        comeback.attempts = reconnect.attempts;
+        comeback.recovers = reconnect.recover;
+        comeback.when_lost = reconnect.lost;
+    }
+    config
+        .incidents
+        .extend(storms.into_iter().map(|storm| Incident {
+            at: storm.at.0,
+            share: storm.share.0,
+            what: What::Storm(storm.close.map(|close| match close {
+                Close::Reset => Ending::Reset,
+                Close::Orderly => Ending::Orderly,
+            })),
+        }));
+}
