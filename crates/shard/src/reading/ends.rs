@@ -30,9 +30,9 @@ impl<R: Reactor> Shard<R> {
                     hit!(PollOfDeleted);
                     self.refuse(key, Refused::no_stream(), now);
                 }
-                StreamEndKind::Closed if !reader.is_late => self.tell_closed(key, is_poll, now),
                 // Its client comes back, and is told then what there is.
-                _ => self.end_events(key, CloseReason::Answered, now),
+                StreamEndKind::Deleted => self.end_events(key, CloseReason::Answered, now),
+                StreamEndKind::Closed => self.tell_closed(key, is_poll, now),
             }
         }
     }
