@@ -114,14 +114,36 @@ def test_plain_lines_where_no_dashboard_is_wanted_or_fits(serve):
     assert code == 0 and "\x1b" not in table + lines
 
 
+def asked(url):
+    """Families of metrics by their names."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+
+
+def test_a_terminal_that_takes_nothing_holds_up_nothing(serve):
+    terminal = Terminal(*crowd(serve(), "-d", "10m", "--metrics-listen", "127.0.0.1:0"))
+    terminal.read_until(DRAWN)
+    url = re.search(rb"http://127.0.0.1:\d+/metrics", terminal.output)[0].decode()
+    # Ctrl-S: the drawing waits in the kernel from now on.
+    terminal.press(b"\x13")
+    deadline = time.monotonic() + PATIENCE
+    answered = [asked(url)["myriad_swarm_answered"].samples[0].value]
+    while answered[-1] < answered[0] + 600:
+        assert time.monotonic() < deadline, answered
+        answered.append(asked(url)["myriad_swarm_answered"].samples[0].value)
+    # Ctrl-C lets it go on.
+    terminal.press(b"\x03")
+    assert terminal.end()[0] == 105
+    assert LEAVES in terminal.output
+
+
 def test_figures_are_told_while_the_run_goes_on(serve):
     terminal = Terminal(*crowd(serve(), "-d", "10m", "--no-tui", "--metrics-listen", "127.0.0.1:0"))
     terminal.read_until(rb"figures are at http://[^\s]+/metrics\r?\n")
     url = re.search(rb"(http://[^\s]+)", terminal.output)[1].decode()
     deadline = time.monotonic() + PATIENCE
     while True:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+        families = asked(url)
         if "myriad_swarm_latency_seconds" in families:
             break
         # Each line of the run is a second of it.

@@ -177,3 +177,61 @@ fn draw_until_end(shared: &Shared) {
     shared.state().is_through = true;
     shared.changed.notify_all();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::process::{Command, Stdio};
+
+    const MESSAGE: &str = "a thread that panics beside a dashboard";
+
+    #[test]
+    #[ignore = "the next test runs it in a process of its own, on a terminal"]
+    fn panics_beside_a_dashboard() {
+        let _dashboard = Dashboard::start("x".to_owned()).unwrap();
+        panic!("{MESSAGE}");
+    }
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_it_is_told() {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let path = ptsname(&master, Vec::new()).unwrap();
+        let slave = File::options()
+            .read(true)
+            .write(true)
+            .open(path.to_str().unwrap())
+            .unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "report::dashboard::tests::panics_beside_a_dashboard",
+            ])
+            .args(["--ignored", "--nocapture"])
+            .env("TERM", "xterm")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(slave)
+            .spawn()
+            .unwrap();
+        let (mut shown, mut terminal) = (Vec::new(), File::from(master));
+        let mut part = [0; 4096];
+        // The last one to close the other side ends it with an error.
+        while let Ok(count @ 1..) = terminal.read(&mut part) {
+            shown.extend_from_slice(&part[..count]);
+        }
+        assert!(!child.wait().unwrap().success());
+        let shown = String::from_utf8_lossy(&shown);
+        let at = |text: &str| {
+            shown
+                .find(text)
+                .unwrap_or_else(|| panic!("{text:?} in {shown:?}"))
+        };
+        assert!(at("\x1b[?1049h") < at("\x1b[?1049l"));
+        assert!(at("\x1b[?1049l") < at(MESSAGE));
+    }
+}
