@@ -32,12 +32,20 @@ pub struct FlowReport {
     pub unexpected: u64,
     /// Deliveries that came when the message was over.
     pub late: u64,
+    /// Requests of a flow of callers that were answered otherwise than they should be. Their messages are not in `expected`.
+    pub refused: u64,
+    /// Requests that were not answered. What they were to bring may have come all the same.
+    pub unanswered: u64,
+    /// Deliveries a second, from the first message to the end of the schedule, or to the last delivery if that is later.
+    pub received_per_s: f64,
     /// Milliseconds from the time a message was due to each of its deliveries.
     pub since_due_ms: RoundTripTimes,
     /// The same from when it was written. The difference is what the crowd was late.
     pub since_sent_ms: RoundTripTimes,
     /// Milliseconds from the time a message was due to its last delivery, of the complete ones.
     pub to_last_ms: RoundTripTimes,
+    /// Milliseconds from the time a request was due to its answer; all empty where messages are no requests.
+    pub answered_ms: RoundTripTimes,
     /// Largest lateness of the schedule.
     pub behind_ms: f64,
 }

@@ -7,7 +7,8 @@ mod incidents;
 mod load;
 
 pub use arrival::{Arrival, ArrivalStage, StageTarget};
-pub use flows::{Flow, FlowError, Flows, StampPlace};
+pub(crate) use flows::CALL_CONNECTIONS_DEFAULT;
+pub use flows::{Call, Flow, FlowError, FlowRoute, Flows, Reply, Said, StampPlace};
 pub use incidents::{Comeback, Incident, What};
 pub(crate) use load::Answered;
 pub use load::{
@@ -353,6 +354,10 @@ impl Config {
             let path = target.path.split('?').next().unwrap_or_default();
             path.ends_with("/connection/websocket")
         };
+        let talks = |flows: &Flows| !flows.opening.is_empty();
+        if self.flows.as_ref().is_some_and(talks) {
+            return None;
+        }
         let target = self.targets.iter().find(waits)?;
         (self.protocol == Protocol::Raw).then(|| {
             format!(

@@ -205,6 +205,9 @@ pub enum ConfigError {
         "--threshold '{0}' is about a figure that is measured with {1} only; give {1}, or leave the threshold out"
     )]
     Unmeasured(String, &'static str),
+    /// A threshold on a flow that there is not: the threshold, and the flow's name.
+    #[error("--threshold '{0}' is about a flow {1}, and no flow has that name; check the names")]
+    NoFlow(String, String),
     /// Something about flows: the key of the scenario, and what.
     #[error("{1}")]
     Flow(String, FlowError),

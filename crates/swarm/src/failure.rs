@@ -77,6 +77,10 @@ pub enum Failure {
     Request(u16),
     /// A request was answered with another body than was sent.
     RequestWrong,
+    /// A request of a flow was answered with this status, which is none of success, or not at all (0).
+    Call(u16),
+    /// The answer to a request of a flow is not what it should be.
+    CallWrong,
     /// A publication was answered with this status, or not at all (0).
     Publish(u16),
     /// A publication could not be sent: there was no connection to its URL.
@@ -199,7 +203,7 @@ impl Failure {
                 "the kernel's memory for sockets ran out: open fewer connections, see net.ipv4.tcp_mem"
             }
             Self::SessionTimeout => {
-                "the server upgrades and does not answer `connect` or `subscribe` in time: is this its Centrifuge endpoint? If so lower --connect-rate, or raise --handshake-timeout"
+                "the server upgrades and does not answer `connect` or `subscribe`, or what a scenario says in [opening], in time: is this the right endpoint, and are these the right answers? If so lower --connect-rate, or raise --handshake-timeout"
             }
             Self::SessionEnded => {
                 "the server ended the connection instead of answering `connect`: is this its Centrifuge endpoint? Its log may say why"
@@ -216,8 +220,18 @@ impl Failure {
                 "the server answered an echo twice, to somebody else, or later than --settle"
             }
             Self::ClientPublish(code) => client_publish_step(code)?,
+            _ => return self.request_step(),
+        })
+    }
+
+    /// What to do about a request or a publication beside the crowd.
+    fn request_step(self) -> Option<&'static str> {
+        Some(match self {
             Self::Request(404 | 405) => "check the path of --request; it takes POST",
             Self::RequestWrong => "the server must answer with the body that was sent",
+            Self::Call(401 | 403) => "the URL of a flow wants a key: give it in the flow's headers",
+            Self::Call(404 | 405) => "check the URL of the flow, and its method",
+            Self::CallWrong => "check what the URL of the flow answers, and the flow's `answer`",
             Self::Publish(401 | 403) => "the publish URL wants a key: give it with --api-key",
             Self::Publish(404 | 405) => "check the path of the publish URL, and --publish-body",
             Self::Publish(0) => {
@@ -363,6 +377,9 @@ impl fmt::Display for Failure {
             Self::Request(0) => "request_unanswered",
             Self::Request(status) => return write!(f, "request_{status}"),
             Self::RequestWrong => "request_wrong",
+            Self::Call(0) => "call_unanswered",
+            Self::Call(status) => return write!(f, "call_{status}"),
+            Self::CallWrong => "call_wrong",
             Self::Publish(0) => "publish_unanswered",
             Self::Publish(status) => return write!(f, "publish_{status}"),
             Self::PublishUnreached => "publish_unreached",

@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod caller;
 mod clock;
 mod config;
 mod config_error;
@@ -39,6 +40,7 @@ mod failure;
 mod interrupt;
 mod machine;
 mod measure;
+mod open_loop;
 mod protocol;
 mod publisher;
 mod random;
@@ -50,12 +52,14 @@ mod stamp;
 mod target;
 
 pub use config::{
-    Arrival, ArrivalStage, CONNECTING_DEFAULT, ClientPublish, Comeback, Config, DURATION_DEFAULT,
-    Echo, Endpoint, Flow, FlowError, Flows, Incident, LiveStyle, Publish, PublishBody,
-    REQUEST_CONNECTIONS_DEFAULT, Requests, StageTarget, StampPlace, What,
+    Arrival, ArrivalStage, CONNECTING_DEFAULT, Call, ClientPublish, Comeback, Config,
+    DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError, FlowRoute, Flows, Incident, LiveStyle,
+    Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Reply, Requests, Said, StageTarget,
+    StampPlace, What,
 };
 pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};
+pub use engine::flows::accounts::{Accounts, AccountsError};
 pub use engine::flows::groups::GroupRule;
 pub use engine::flows::plan::Audience;
 pub use engine::flows::template::TemplateError;

@@ -1,421 +1,98 @@
-//! Requests by an open-loop schedule: each posts a small body, and the answer is to be 200 with the same body.
-//!
-//! A request falls due whatever became of those before it, goes out on the first connection that is free, and its time
-//! counts from when it was due. Connections are kept open and bounded in number: while all of them wait for answers,
-//! what falls due waits too. What has not been sent when the schedule ends never is.
+//! Requests by an open-loop schedule ([`OpenLoop`]): each posts a small body, and the answer is to be 200 with the same body.
 
 use crate::clock::{Clock as _, Nanos, RunClock};
-use crate::config::{Endpoint, Requests};
+use crate::config::Requests;
 use crate::echo_stamp::EchoStamp;
-use crate::engine::pacing::Pacing;
 use crate::failure::Failure;
-use crate::measure::round_trip::RoundTrips;
-use crate::publisher::open_connection;
-use hyper::body::Body as _;
-use hyper::client::conn::http1::SendRequest;
+use crate::open_loop::{Kept, Lane, OpenLoop, Schedule, lock};
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
-use std::collections::BTreeMap;
 use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::Notify;
-use tokio::time::timeout;
 
-/// Shortest and longest sleep between looks at the schedule, and the sleep after its end.
-const PACE_MIN: Duration = Duration::from_micros(50);
-const PACE_MAX: Duration = Duration::from_millis(20);
-const PACE_AT_END: Duration = Duration::from_millis(1);
-
-/// How long after the end of the schedule the last that fell due may still be sent, as for echoes.
-const SEND_GRACE: Duration = Duration::from_millis(100);
-
-/// What the requester tells the run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Progress {
-    pub trips: RoundTrips,
-    pub failures: BTreeMap<Failure, u64>,
-    /// By URL: its last error, in reason.
-    pub trouble: BTreeMap<String, String>,
-    /// When the schedule began and ended.
-    pub from: Nanos,
-    pub until: Nanos,
-    /// Connections that are through.
-    ended: usize,
-}
-
-/// A running requester.
-#[derive(Debug)]
-pub(crate) struct Requester {
-    schedule: Arc<Mutex<Schedule>>,
-    connections: usize,
-}
-
-/// What the connections share.
-#[derive(Debug)]
-struct Schedule {
-    pacing: Pacing,
-    progress: Progress,
-}
-
-impl Requester {
-    /// Begins the schedule at `from`; it ends at `until`, or when it is stopped.
-    pub(crate) fn start(
-        requests: &Requests,
-        run: u16,
-        settle: Duration,
-        (from, until): (Nanos, Option<Nanos>),
-        clock: RunClock,
-    ) -> io::Result<Self> {
-        let due = Arc::new(Notify::new());
-        let schedule = Arc::new(Mutex::new(Schedule::new(requests.rate_per_s, from, until)));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let lanes: Vec<_> = (0..requests.connections)
-            .map(|_| Lane {
-                endpoints: requests.endpoints.clone(),
-                connections: requests.endpoints.iter().map(|_| None).collect(),
+/// Begins the requests at the first time; they end at the second, or when they are stopped.
+pub(crate) fn start(
+    requests: &Requests,
+    run: u16,
+    settle: Duration,
+    window: (Nanos, Option<Nanos>),
+    clock: RunClock,
+) -> io::Result<OpenLoop> {
+    let connections = || requests.endpoints.iter().cloned().map(Kept::new).collect();
+    OpenLoop::start(
+        "requester",
+        requests.rate_per_s,
+        window,
+        clock,
+        |schedule| {
+            let lane = |_| Requester {
+                connections: connections(),
                 bytes: requests.payload_bytes,
                 run,
                 settle,
                 clock,
-                schedule: Arc::clone(&schedule),
-                due: Arc::clone(&due),
-            })
-            .collect();
-        let connections = lanes.len();
-        // Nobody joins it: it ends by itself once stopped, and holds nothing that outlives its use.
-        std::thread::Builder::new()
-            .name("requester".to_owned())
-            .spawn(move || {
-                runtime.block_on(async move {
-                    let lanes: Vec<_> = lanes
-                        .into_iter()
-                        .map(|lane| tokio::spawn(lane.run()))
-                        .collect();
-                    for lane in lanes {
-                        // A lane that panicked has said so on standard error.
-                        let _ = lane.await;
-                    }
-                });
-            })?;
-        let paced = Arc::clone(&schedule);
-        std::thread::Builder::new()
-            .name("requests due".to_owned())
-            .spawn(move || keep_pace(&paced, &due, connections, clock))?;
-        Ok(Self {
-            schedule,
-            connections,
-        })
-    }
-
-    /// How far it is.
-    pub(crate) fn progress(&self) -> Progress {
-        lock(&self.schedule).progress.clone()
-    }
-
-    /// Whether every request has ended, one way or another.
-    pub(crate) fn is_done(&self) -> bool {
-        lock(&self.schedule).progress.ended == self.connections
-    }
-
-    /// Ends the schedule now, unless it ended before; answers are still awaited.
-    pub(crate) fn stop(&self, now: Nanos) {
-        let progress = &mut lock(&self.schedule).progress;
-        progress.until = progress.until.min(now);
-    }
-}
-
-/// Wakes a connection whenever a request falls due: the runtime's own timers are a millisecond coarse, which is more
-/// than many answers take.
-fn keep_pace(schedule: &Mutex<Schedule>, due: &Notify, connections: usize, clock: RunClock) {
-    loop {
-        let pause = {
-            let schedule = lock(schedule);
-            if schedule.progress.ended == connections {
-                return;
-            }
-            schedule.pause(clock.now())
-        };
-        match pause {
-            // The schedule is over: everybody is to see that.
-            None => {
-                due.notify_waiters();
-                std::thread::sleep(PACE_AT_END);
-            }
-            Some(Duration::ZERO) => {
-                due.notify_one();
-                std::thread::sleep(PACE_MIN);
-            }
-            Some(pause) => std::thread::sleep(pause.min(PACE_MAX)),
-        }
-    }
-}
-
-fn lock(schedule: &Mutex<Schedule>) -> MutexGuard<'_, Schedule> {
-    schedule.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a lane is to do next.
-enum Next {
-    /// The request of this index in the schedule, which was due then.
-    Send {
-        index: u64,
-        due: Nanos,
-        /// Whether another one is due already.
-        more: bool,
-    },
-    Wait,
-    End,
-}
-
-impl Schedule {
-    fn new(rate_per_s: f64, from: Nanos, until: Option<Nanos>) -> Self {
-        Self {
-            pacing: Pacing::new(Some(rate_per_s), from),
-            progress: Progress {
-                from,
-                until: until.unwrap_or(Nanos(u64::MAX)),
-                ..Progress::default()
-            },
-        }
-    }
-
-    fn next(&mut self, now: Nanos) -> Next {
-        let (pacing, progress) = (&mut self.pacing, &mut self.progress);
-        let counts = &mut progress.trips.counts;
-        let due = pacing.due_before(progress.until, now);
-        counts.due = counts.sent + due;
-        if due == 0 {
-            return if now >= progress.until {
-                Next::End
-            } else {
-                Next::Wait
+                schedule: Arc::clone(schedule),
             };
-        }
-        if now >= progress.until.plus(SEND_GRACE) {
-            return Next::End;
-        }
-        counts.held = counts.held.max(pacing.lateness(now));
-        let index = pacing.issued();
-        pacing.issue(1);
-        counts.sent += 1;
-        Next::Send {
-            index,
-            due: pacing.at(index),
-            more: due > 1,
-        }
-    }
-
-    /// Notes that the request that was due then came back as it should.
-    fn note_answer(&mut self, due: Nanos, now: Nanos) {
-        let trips = &mut self.progress.trips;
-        trips.counts.received += 1;
-        trips.counts.last = Some(now);
-        trips.record(now.since(due));
-    }
-
-    /// How long no connection needs waking; none once the schedule is over.
-    fn pause(&self, now: Nanos) -> Option<Duration> {
-        let left = self.progress.until.since(now);
-        (!left.is_zero()).then(|| self.pacing.wait(now).min(left))
-    }
+            (0..requests.connections).map(lane).collect()
+        },
+    )
 }
 
 /// One request at a time, on one kept connection to each URL.
-struct Lane {
-    endpoints: Vec<Endpoint>,
-    connections: Vec<Option<SendRequest<String>>>,
+struct Requester {
+    connections: Vec<Kept>,
     bytes: usize,
     run: u16,
     settle: Duration,
     clock: RunClock,
     schedule: Arc<Mutex<Schedule>>,
-    due: Arc<Notify>,
 }
 
-impl Lane {
-    async fn run(mut self) {
-        self.open_all().await;
-        loop {
-            let next = lock(&self.schedule).next(self.clock.now());
-            match next {
-                Next::Send { index, due, more } => {
-                    if more {
-                        self.due.notify_one();
-                    }
-                    self.ask(index, due).await;
-                }
-                Next::Wait => self.due.notified().await,
-                Next::End => break,
-            }
-        }
-        lock(&self.schedule).progress.ended += 1;
-    }
-
-    async fn open_all(&mut self) {
-        for (endpoint, connection) in self.endpoints.iter().zip(&mut self.connections) {
-            if let Ok(Ok(open)) = timeout(self.settle, open_connection(endpoint)).await {
-                *connection = Some(open);
-            }
+impl Lane for Requester {
+    async fn open(&mut self) {
+        for connection in &mut self.connections {
+            connection.open(self.settle).await;
         }
     }
 
     /// Makes one request, and counts what became of it.
     async fn ask(&mut self, index: u64, due: Nanos) {
-        let which = usize::try_from(index % self.endpoints.len() as u64).expect("URLs are few");
+        let which = usize::try_from(index % self.connections.len() as u64).expect("URLs are few");
         let stamp = EchoStamp {
             run: self.run,
             number: index,
         };
         let body = stamp.payload(self.bytes);
-        let asked = timeout(self.settle, self.exchange(which, &body)).await;
-        let now = self.clock.now();
-        let mut schedule = lock(&self.schedule);
-        let progress = &mut schedule.progress;
-        let counts = &mut progress.trips.counts;
-        let failure = match asked {
-            Ok(Ok(())) => return schedule.note_answer(due, now),
-            Ok(Err(Trouble::Answer(failure, reason))) => {
-                counts.errors += 1;
-                note(&mut progress.trouble, &self.endpoints[which], reason);
-                failure
-            }
-            Ok(Err(Trouble::Connection(reason))) => {
-                note(&mut progress.trouble, &self.endpoints[which], reason);
-                Failure::Request(0)
-            }
-            Err(_) => {
-                self.connections[which] = None;
-                let reason = "no answer within --settle".to_owned();
-                note(&mut progress.trouble, &self.endpoints[which], reason);
-                Failure::Request(0)
-            }
-        };
-        counts.lost += 1;
-        *progress.failures.entry(failure).or_default() += 1;
-    }
-
-    /// Sends a request and reads its answer.
-    async fn exchange(&mut self, which: usize, body: &str) -> Result<(), Trouble> {
-        let endpoint = &self.endpoints[which];
+        let connection = &mut self.connections[which];
         let request = Request::builder()
             .method(Method::POST)
-            .uri(&endpoint.path)
-            .header(HOST, &endpoint.host)
+            .uri(&connection.endpoint.path)
+            .header(HOST, &connection.endpoint.host)
             .header(CONTENT_TYPE, "text/plain")
-            .body(body.to_owned())
+            .body(body.clone())
             .expect("the endpoint was checked when it was read");
-        let mut kept = self.connections[which].take();
-        if let Some(open) = &mut kept
-            && open.ready().await.is_err()
-        {
-            kept = None;
-        }
-        let mut connection = match kept {
-            Some(open) => open,
-            None => open_connection(endpoint)
-                .await
-                .map_err(Trouble::Connection)?,
-        };
-        let response = connection
-            .send_request(request)
-            .await
-            .map_err(|error| Trouble::Connection(error.to_string()))?;
-        let status = response.status();
-        let answer = read(response.into_body(), body.len()).await?;
-        self.connections[which] = Some(connection);
-        if status != StatusCode::OK {
-            let reason = format!("status {}", status.as_u16());
-            return Err(Trouble::Answer(Failure::Request(status.as_u16()), reason));
-        }
-        if answer != body.as_bytes() {
-            let reason = "200 with another body than was sent".to_owned();
-            return Err(Trouble::Answer(Failure::RequestWrong, reason));
-        }
-        Ok(())
-    }
-}
-
-/// Why a request did not come back.
-enum Trouble {
-    /// It was answered, but not as it should be.
-    Answer(Failure, String),
-    /// Nothing whole came back.
-    Connection(String),
-}
-
-fn note(trouble: &mut BTreeMap<String, String>, endpoint: &Endpoint, reason: String) {
-    trouble.insert(endpoint.url.clone(), reason);
-}
-
-/// Reads an answer to its end; of one longer than `bytes` only so much that it is seen to be longer.
-async fn read(mut body: hyper::body::Incoming, bytes: usize) -> Result<Vec<u8>, Trouble> {
-    let mut answer = Vec::new();
-    loop {
-        let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
-        let Some(frame) = frame else {
-            return Ok(answer);
-        };
-        let frame = frame.map_err(|error| Trouble::Connection(error.to_string()))?;
-        if let Ok(data) = frame.into_data() {
-            let room = (bytes + 1).saturating_sub(answer.len());
-            answer.extend_from_slice(&data[..data.len().min(room)]);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(millis: u64) -> Nanos {
-        Nanos(millis * 1_000_000)
-    }
-
-    /// One connection, and 100 requests a second for a second, in virtual time; `answer_ms` says how long each takes.
-    fn simulate(answer_ms: impl Fn(u64) -> u64) -> Schedule {
-        let mut schedule = Schedule::new(100.0, at(0), Some(at(1000)));
-        let mut now = at(0);
-        loop {
-            match schedule.next(now) {
-                Next::Send { index, due, .. } => {
-                    now = now.plus(Duration::from_millis(answer_ms(index)));
-                    schedule.note_answer(due, now);
-                }
-                Next::Wait => now = now.plus(schedule.pause(now).expect("it is not over")),
-                Next::End => return schedule,
+        let answer = connection.exchange(request, body.len(), self.settle).await;
+        let now = self.clock.now();
+        let mut schedule = lock(&self.schedule);
+        let (failure, reason) = match answer {
+            Ok((StatusCode::OK, answer)) if answer == body.as_bytes() => {
+                return schedule.note_answer(due, now);
             }
-        }
-    }
-
-    #[test]
-    fn a_stall_is_charged_for_all_that_fell_due_in_it() {
-        let schedule = simulate(|index| if index == 20 { 500 } else { 1 });
-        let trips = &schedule.progress.trips;
-        let counts = trips.counts;
-        assert_eq!(
-            (counts.sent, counts.received, counts.unsent()),
-            (100, 100, 0)
-        );
-        assert_eq!(counts.held, Duration::from_millis(490));
-        // The one that stalled, and those behind it: 491 ms, 482 ms, and so on, 9 ms less each.
-        let late = trips.times.count_between(99_000, 2_000_000);
-        assert_eq!(late, 1 + (491 - 99) / 9 + 1);
-        // 55 in all waited, the last of them for 5 ms, and one only for its own stall.
-        assert_eq!(trips.times.count_between(0, 1001), 100 - 56);
-    }
-
-    #[test]
-    fn what_the_end_finds_unsent_is_in_no_time() {
-        let schedule = simulate(|index| if index == 20 { 5000 } else { 1 });
-        let counts = schedule.progress.trips.counts;
-        assert_eq!(
-            (counts.sent, counts.received, counts.unsent()),
-            (21, 21, 79)
-        );
-        assert_eq!(schedule.pause(at(1000)), None, "the schedule is over");
+            Ok((StatusCode::OK, _)) => {
+                schedule.progress.trips.counts.errors += 1;
+                let reason = "200 with another body than was sent".to_owned();
+                (Failure::RequestWrong, reason)
+            }
+            Ok((status, _)) => {
+                schedule.progress.trips.counts.errors += 1;
+                let status = status.as_u16();
+                (Failure::Request(status), format!("status {status}"))
+            }
+            Err(reason) => (Failure::Request(0), reason),
+        };
+        schedule.progress.trips.counts.lost += 1;
+        let endpoint = &self.connections[which].endpoint;
+        schedule.progress.note(failure, endpoint, reason);
     }
 }

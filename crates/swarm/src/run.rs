@@ -6,6 +6,7 @@ mod watching;
 
 pub(crate) use figures::{Figures, Times, closes, name_of_close};
 
+use crate::caller;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Config;
 use crate::config_error::ConfigError;
@@ -19,11 +20,12 @@ use crate::measure::push::PushKey;
 use crate::measure::rates::{Peak, Rates};
 use crate::measure::series::Recorder;
 use crate::measure::server::ServerWatch;
+use crate::open_loop::OpenLoop;
 use crate::publisher::Publisher;
 use crate::report::live::Live;
 use crate::report::metrics::Metrics;
 use crate::report::{Outcome, Report};
-use crate::requester::Requester;
+use crate::requester;
 use myriad_reactor::Driver;
 use myriad_report::{Line, Phase, Verdict};
 use outputs::Outputs;
@@ -120,7 +122,9 @@ pub(crate) struct Run<'a> {
     interrupt: &'a Interrupt,
     threads: Vec<JoinHandle<()>>,
     pub publisher: Option<Publisher>,
-    pub requester: Option<Requester>,
+    pub requester: Option<OpenLoop>,
+    /// The flows of callers, by the index of the flow.
+    pub callers: Vec<(usize, OpenLoop)>,
     pub collector: Collector,
     live: Live,
     metrics: Option<Metrics>,
@@ -188,6 +192,7 @@ pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
         requester: None,
         live: Live::new(config.live, title(config)),
         metrics,
+        callers: Vec::new(),
         outputs,
         abort_from: None,
         broken: None,
@@ -322,12 +327,18 @@ impl Run<'_> {
         self.end_schedules();
         self.ticks_until(|run, figures| {
             let answered_ended = run.plan.answered.is_none() || figures.answered_ended;
-            let requests_ended = run.requester.as_ref().is_none_or(Requester::is_done);
+            let requests_ended = run.open_loops().all(OpenLoop::is_done);
             let flows_ended = run.are_flows_over();
             let is_over =
                 answered_ended && flows_ended && requests_ended && !run.awaits_deliveries(figures);
             is_over.then_some(Passed::AsPlanned)
         })
+    }
+
+    /// All requests beside the crowd that go by schedules.
+    pub(crate) fn open_loops(&self) -> impl Iterator<Item = &OpenLoop> {
+        let callers = self.callers.iter().map(|(_, requests)| requests);
+        self.requester.iter().chain(callers)
     }
 
     /// Whether more deliveries are awaited of what clients published.
@@ -358,9 +369,7 @@ impl Run<'_> {
     fn end_schedules(&self) {
         let now = self.clock.now();
         self.shared.end_answered(now);
-        if let Some(requester) = &self.requester {
-            requester.stop(now);
-        }
+        self.open_loops().for_each(|requests| requests.stop(now));
     }
 
     /// When a schedule begins and ends that is begun now.
@@ -382,11 +391,14 @@ impl Run<'_> {
         if let Some(flows) = &self.config.flows {
             let (from, until) = self.window(flows.warmup, connected_at);
             self.shared.begin_answered(from, until);
+            let (plan, shared) = (&self.plan, &self.shared);
+            let callers = caller::start_all(plan, shared, (from, until), self.clock);
+            self.callers = callers.map_err(RunError::Start)?;
         }
         if let Some(requests) = &self.config.requests {
             let window = self.window(requests.warmup, connected_at);
             let (run, settle) = (self.plan.run, self.config.settle);
-            let requester = Requester::start(requests, run, settle, window, self.clock);
+            let requester = requester::start(requests, run, settle, window, self.clock);
             self.requester = Some(requester.map_err(RunError::Start)?);
         }
         Ok(())

@@ -59,6 +59,7 @@ impl Config {
         self.check_answered()?;
         self.check_requests()?;
         self.check_thresholds()?;
+        self.plan_flows()?;
         if let Some(publish) = &self.publish {
             self.check_warmup(publish.warmup)?;
         }
@@ -237,12 +238,21 @@ impl Config {
             LoadOption::Heartbeat => self.heartbeat.is_some(),
             LoadOption::Storm => !self.incidents.is_empty(),
             LoadOption::Comeback => self.comeback.when_lost || !self.incidents.is_empty(),
+            LoadOption::Flow => self.flows.is_some(),
         };
         for threshold in &self.thresholds {
             let missing = threshold.load().filter(|load| !is_given(*load));
             if let Some(load) = missing {
                 let expression = threshold.expression.clone();
                 return Err(ConfigError::Unmeasured(expression, load.name()));
+            }
+            let flows = self.flows.iter().flat_map(|flows| &flows.flows);
+            let mut names = flows.map(|flow| flow.name.as_str());
+            if let Some(name) = threshold.flow()
+                && !names.any(|known| known == name)
+            {
+                let expression = threshold.expression.clone();
+                return Err(ConfigError::NoFlow(expression, name.to_owned()));
             }
         }
         Ok(())

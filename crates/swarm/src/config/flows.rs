@@ -1,45 +1,131 @@
-//! Messages that clients send by a schedule, and who must get them.
+//! What clients and callers say by a scenario, and who must get it.
 
 use super::Config;
+use crate::config::Endpoint;
 use crate::config_error::ConfigError;
+use crate::engine::flows::accounts::Accounts;
 use crate::engine::flows::groups::{GroupRule, Groups};
 use crate::engine::flows::mark::{FLOWS_MAX, MarkPlace};
-use crate::engine::flows::plan::{Audience, FlowPlan, FlowsPlan};
-use crate::engine::flows::template::{Template, TemplateError};
+use crate::engine::flows::plan::{self, Audience, CallPlan, FlowPlan, FlowsPlan, ReplyPlan, Route};
+use crate::engine::flows::template::{Place, Template, TemplateError};
+use crate::protocol::Protocol;
+use crate::target::UrlError;
+use hyper::Method;
+use hyper::header::{CONTENT_TYPE, HeaderName};
+use regex::bytes::Regex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most messages that a client says when it opens.
-const OPENING_MAX: usize = 16;
+/// Most messages that a client says when it opens, and most replies that it knows.
+const SAID_MAX: usize = 16;
 
-/// The flows of a run, and what belongs to them.
+/// Requests of a flow that are under way at once, when no other number is given, and at most.
+pub(crate) const CALL_CONNECTIONS_DEFAULT: u32 = 32;
+const CALL_CONNECTIONS_MAX: u32 = 10_000;
+
+/// What clients and callers say in a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flows {
-    /// What each client says when it opens: templates.
-    pub opening: Vec<String>,
+    /// What templates take from accounts.
+    pub accounts: Accounts,
+    /// What each client says when it opens. One with an answer is followed by the next when that has come.
+    pub opening: Vec<Said>,
+    /// What takes the place of ping frames.
+    pub heartbeat: Option<Said>,
+    /// What clients reply to what comes.
+    pub replies: Vec<Reply>,
+    /// Each line of what comes is a message.
+    pub are_lines: bool,
     /// How clients are dealt out to groups.
     pub groups: GroupRule,
     /// At most 16.
     pub flows: Vec<Flow>,
-    /// Time between the end of connecting and the first message.
+    /// Time between the end of connecting and the first message of a flow.
     pub warmup: Duration,
+}
+
+/// Something that a client says by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// The template.
+    pub send: String,
+    /// Whether it is sent as a binary message.
+    pub is_binary: bool,
+    /// A regular expression that its answer matches; none: no answer is awaited.
+    pub answer: Option<String>,
+}
+
+/// What a client says when something comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// A regular expression that the message matches.
+    pub to: String,
+    /// The template.
+    pub send: String,
+    /// Whether it is sent as a binary message.
+    pub is_binary: bool,
 }
 
 /// Messages of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// Its name in the report.
+    /// Its name in the report and in thresholds.
     pub name: String,
-    /// Messages a second over the whole crowd.
+    /// Messages a second over the whole run.
     pub rate_per_s: f64,
-    /// The template of a message.
-    pub send: String,
-    /// Whether it is sent as a binary message.
-    pub is_binary: bool,
     /// Who must receive it.
     pub audience: Audience,
     /// Where the stamp is in what comes back.
     pub stamp: StampPlace,
+    /// How it leaves.
+    pub route: FlowRoute,
+}
+
+/// How the messages of a flow leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlowRoute {
+    /// Over the connections of clients.
+    Socket {
+        /// The template.
+        send: String,
+        /// Whether it is sent as a binary message.
+        is_binary: bool,
+    },
+    /// As requests beside the crowd.
+    Http(Call),
+}
+
+impl FlowRoute {
+    /// Whether somebody can be told to know its messages again. A message over a connection must have a stamp, and then it has none
+    /// only by mistake.
+    pub(crate) fn has_stamp(&self) -> bool {
+        let has_stamp = |text: &String| text.contains("${stamp");
+        match self {
+            Self::Socket { .. } => true,
+            Self::Http(call) => {
+                let values = call.headers.iter().map(|(_, value)| value);
+                let mut parts = values.chain(&call.body).chain(std::iter::once(&call.url));
+                parts.any(has_stamp)
+            }
+        }
+    }
+}
+
+/// An HTTP request of a flow. All its texts are templates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Where to; no variables up to the path.
+    pub url: String,
+    /// POST with a body, GET without one, unless it is given.
+    pub method: Option<String>,
+    /// Beside the ones that HTTP needs.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Option<String>,
+    /// A regular expression that the answer's body matches.
+    pub answer: Option<String>,
+    /// Requests under way at once, each on a kept connection.
+    pub connections: u32,
 }
 
 /// Where a stamp is in what comes back.
@@ -55,18 +141,18 @@ pub enum StampPlace {
     Offset(usize),
 }
 
-/// A flow that cannot be planned.
+/// Something about flows that cannot be done.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FlowError {
-    /// There are too many.
-    #[error("{0} flows are given; {FLOWS_MAX} is the most")]
-    Count(usize),
-    /// Clients say too much.
-    #[error("{0} messages are given; {OPENING_MAX} is the most")]
-    Opening(usize),
+    /// There are too many of something: how many, and the most.
+    #[error("{0} are given; {1} is the most")]
+    Count(usize, usize),
+    /// A name that is empty, has a colon, or is another flow's.
+    #[error("'{0}' cannot name a flow; give each a name of its own, without a colon")]
+    Name(String),
     /// The groups do not fit the crowd.
     #[error(
-        "clients cannot be dealt out to these groups; give 1 to {0} groups, or sizes that add up to the {0} clients"
+        "clients cannot be dealt out to these groups; give 1 to {0} groups, sizes that add up to the {0} clients, or a column of the accounts"
     )]
     Groups(u64),
     /// A rate of zero, or too high.
@@ -82,12 +168,38 @@ pub enum FlowError {
     #[error("'{0}' is no JSON pointer; it begins with a slash, such as /data/id")]
     Pointer(String),
     /// Bytes in a text message.
-    #[error("${{stamp:bytes}} may be no text; write binary = true")]
+    #[error("this may be no text, because a variable stands for bytes; write binary = true")]
     Bytes,
+    /// Bytes in a request.
+    #[error("a request is a text; leave out variables that stand for bytes")]
+    BytesOfRequest,
+    /// A request's URL.
+    #[error("{0}")]
+    Url(UrlError),
+    /// Variables in the host.
+    #[error(
+        "variables stand behind the host only; write them into the path, the query or a header"
+    )]
+    Host,
+    /// A request's method.
+    #[error("'{0}' is no method of HTTP; write one such as GET or POST")]
+    Method(String),
+    /// The name of a header.
+    #[error("'{0}' cannot name a header")]
+    Header(String),
+    /// Requests at once.
+    #[error("{0} is out of range; give 1 to {CALL_CONNECTIONS_MAX} connections")]
+    Connections(u32),
+    /// An answer over HTTP where there is none.
+    #[error("only requests have an answer of their own; give a url, or write expect = \"sender\"")]
+    Answer,
     /// Beside something that flows do not go with.
-    #[error("flows do not go with {0}; leave one of them out")]
-    With(&'static str),
+    #[error("{0} do not go with {1}; leave one of them out")]
+    With(&'static str, &'static str),
 }
+
+/// What is wrong, and at which key below the one that is looked at.
+type Wrong = (&'static str, FlowError);
 
 impl Config {
     /// The flows as threads need them.
@@ -96,24 +208,34 @@ impl Config {
             return Ok(None);
         };
         self.check_flows(flows)?;
-        let at = |key: &str| {
-            let key = key.to_owned();
-            move |error| ConfigError::Flow(key.clone(), error)
-        };
         let connections = u32::try_from(self.connections).unwrap_or(u32::MAX);
-        let groups = Groups::deal(&flows.groups, connections)
-            .ok_or(FlowError::Groups(self.connections))
-            .map_err(at("groups"))?;
-        let opening = flows.opening.iter().zip(0..).map(|(text, index)| {
-            let template = Template::of_opening(text).map_err(FlowError::Template);
-            template.map_err(at(&format!("opening.send[{index}]")))
+        let accounts = &flows.accounts;
+        let groups = Groups::deal(&flows.groups, connections, accounts)
+            .ok_or_else(|| at("groups".to_owned())(FlowError::Groups(self.connections)))?;
+        let opening = flows.opening.iter().enumerate().map(|(index, one)| {
+            let error = |(key, error): Wrong| match key {
+                "answer" => at(format!("opening.answers[{index}]"))(error),
+                _ => at(format!("opening.send[{index}]"))(error),
+            };
+            said(one, accounts).map_err(error)
         });
-        let planned = flows.flows.iter().zip(0..).map(|(flow, index)| {
-            let at = |key: &str, error| ConfigError::Flow(format!("flows[{index}].{key}"), error);
-            plan_flow(flow).map_err(|(key, error)| at(key, error))
+        let heartbeat = flows.heartbeat.as_ref().map(|one| {
+            said(one, accounts).map_err(|(key, error)| at(format!("heartbeat.{key}"))(error))
+        });
+        let replies = flows.replies.iter().enumerate().map(|(index, one)| {
+            let error = |(key, error): Wrong| at(format!("replies[{index}].{key}"))(error);
+            reply(one, accounts).map_err(error)
+        });
+        let planned = flows.flows.iter().enumerate().map(|(index, one)| {
+            let error = |(key, error): Wrong| at(format!("flows[{index}].{key}"))(error);
+            flow(one, accounts).map_err(error)
         });
         Ok(Some(Arc::new(FlowsPlan {
+            accounts: accounts.clone(),
             opening: opening.collect::<Result<_, _>>()?,
+            heartbeat: heartbeat.transpose()?,
+            replies: replies.collect::<Result<_, _>>()?,
+            are_lines: flows.are_lines,
             groups,
             flows: planned.collect::<Result<_, _>>()?,
             settle: self.settle,
@@ -121,56 +243,218 @@ impl Config {
     }
 
     fn check_flows(&self, flows: &Flows) -> Result<(), ConfigError> {
-        let at = |key: &str, error| Err(ConfigError::Flow(key.to_owned(), error));
-        if flows.flows.len() > FLOWS_MAX {
-            return at("flows", FlowError::Count(flows.flows.len()));
+        for (key, count, most) in [
+            ("flows", flows.flows.len(), FLOWS_MAX),
+            ("opening.send", flows.opening.len(), SAID_MAX),
+            ("replies", flows.replies.len(), SAID_MAX),
+        ] {
+            if count > most {
+                return Err(at(key.to_owned())(FlowError::Count(count, most)));
+            }
         }
-        if flows.opening.len() > OPENING_MAX {
-            return at("opening.send", FlowError::Opening(flows.opening.len()));
+        for (index, flow) in flows.flows.iter().enumerate() {
+            let name = &flow.name;
+            let is_taken = flows.flows[..index].iter().any(|other| other.name == *name);
+            if name.is_empty() || name.contains(':') || is_taken {
+                let key = format!("flows[{index}].name");
+                return Err(at(key)(FlowError::Name(name.clone())));
+            }
         }
-        if self.protocol != crate::protocol::Protocol::Raw {
-            return at("terminals.protocol", FlowError::With("a protocol but raw"));
+        if flows.reach_clients() {
+            let with =
+                |key: &str, what, other| Err(at(key.to_owned())(FlowError::With(what, other)));
+            if self.protocol != Protocol::Raw {
+                return with("terminals.protocol", "flows", "a protocol but raw");
+            }
+            if self.echo.is_some() {
+                return with("echo", "flows", "echo");
+            }
+            if self.churn_per_s.is_some() && !flows.flows.is_empty() {
+                return with("churn", "flows", "churn");
+            }
         }
-        if self.churn_per_s.is_some() {
-            return at("churn", FlowError::With("churn"));
+        match flows.flows.is_empty() {
+            true => Ok(()),
+            false => self.check_warmup(flows.warmup),
         }
-        if self.echo.is_some() {
-            return at("echo", FlowError::With("echo"));
-        }
-        self.check_warmup(flows.warmup)
     }
 }
 
-fn plan_flow(flow: &Flow) -> Result<FlowPlan, (&'static str, FlowError)> {
-    if !(flow.rate_per_s > 0.0 && flow.rate_per_s <= super::LOAD_RATE_MAX) {
-        return Err(("rate", FlowError::Rate(flow.rate_per_s)));
+impl Flows {
+    /// Whether clients say or hear anything because of them.
+    fn reach_clients(&self) -> bool {
+        let is_talk = !self.opening.is_empty() || !self.replies.is_empty();
+        let reaches = |flow: &Flow| flow.audience != Audience::Answer;
+        is_talk || self.heartbeat.is_some() || self.flows.iter().any(reaches)
     }
-    let template = Template::of_flow(&flow.send);
-    let template = template.map_err(|error| ("send", FlowError::Template(error)))?;
-    if template.has_bytes() && !flow.is_binary {
-        return Err(("send", FlowError::Bytes));
+}
+
+fn at(key: String) -> impl FnOnce(FlowError) -> ConfigError {
+    move |error| ConfigError::Flow(key, error)
+}
+
+/// A template of a message over a connection, at the key `send`.
+fn message(
+    text: &str,
+    is_binary: bool,
+    place: Place,
+    accounts: &Accounts,
+) -> Result<Template, Wrong> {
+    let template = template("send", text, place, accounts)?;
+    match template.is_binary() && !is_binary {
+        true => Err(("send", FlowError::Bytes)),
+        false => Ok(template),
     }
-    let place = match &flow.stamp {
+}
+
+fn template(
+    key: &'static str,
+    text: &str,
+    place: Place,
+    accounts: &Accounts,
+) -> Result<Template, Wrong> {
+    Template::parse(text, place, accounts).map_err(|error| (key, FlowError::Template(error)))
+}
+
+fn pattern(key: &'static str, text: &str) -> Result<Regex, Wrong> {
+    Regex::new(text).map_err(|error| (key, FlowError::Pattern(error.to_string())))
+}
+
+fn said(given: &Said, accounts: &Accounts) -> Result<plan::Said, Wrong> {
+    let answer = given.answer.as_ref();
+    Ok(plan::Said {
+        template: message(&given.send, given.is_binary, Place::Said, accounts)?,
+        is_binary: given.is_binary,
+        answer: answer.map(|text| pattern("answer", text)).transpose()?,
+    })
+}
+
+fn reply(given: &Reply, accounts: &Accounts) -> Result<ReplyPlan, Wrong> {
+    Ok(ReplyPlan {
+        to: pattern("to", &given.to)?,
+        template: message(&given.send, given.is_binary, Place::Reply, accounts)?,
+        is_binary: given.is_binary,
+    })
+}
+
+fn flow(given: &Flow, accounts: &Accounts) -> Result<FlowPlan, Wrong> {
+    if !(given.rate_per_s > 0.0 && given.rate_per_s <= super::LOAD_RATE_MAX) {
+        return Err(("rate", FlowError::Rate(given.rate_per_s)));
+    }
+    let (route, has_stamp) = match &given.route {
+        FlowRoute::Socket { send, is_binary } => {
+            if given.audience == Audience::Answer {
+                return Err(("expect", FlowError::Answer));
+            }
+            let template = message(send, *is_binary, Place::Flow, accounts)?;
+            let has_stamp = template.has_stamp();
+            let is_binary = *is_binary;
+            let route = Route::Socket {
+                template,
+                is_binary,
+            };
+            (route, has_stamp)
+        }
+        FlowRoute::Http(given) => {
+            let (call, has_stamp) = call(given, accounts)?;
+            (Route::Http(Box::new(call)), has_stamp)
+        }
+    };
+    if given.audience != Audience::Answer && !has_stamp {
+        return Err(("send", FlowError::Template(TemplateError::NoStamp)));
+    }
+    Ok(FlowPlan {
+        name: given.name.clone(),
+        rate_per_s: given.rate_per_s,
+        audience: given.audience,
+        place: mark_place(&given.stamp)?,
+        route,
+    })
+}
+
+fn mark_place(stamp: &StampPlace) -> Result<MarkPlace, Wrong> {
+    Ok(match stamp {
         StampPlace::Anywhere => MarkPlace::Anywhere,
         StampPlace::Offset(offset) => MarkPlace::Offset(*offset),
         StampPlace::Json(pointer) if pointer.starts_with('/') => MarkPlace::Json(pointer.clone()),
         StampPlace::Json(pointer) => {
             return Err(("stamp-json", FlowError::Pointer(pointer.clone())));
         }
-        StampPlace::Pattern(pattern) => match regex::bytes::Regex::new(pattern) {
-            Ok(pattern) => MarkPlace::Pattern(Box::new(pattern)),
-            Err(error) => {
-                let said = error.to_string();
-                return Err(("stamp-regex", FlowError::Pattern(said)));
-            }
-        },
-    };
-    Ok(FlowPlan {
-        name: flow.name.clone(),
-        rate_per_s: flow.rate_per_s,
-        template,
-        is_binary: flow.is_binary,
-        audience: flow.audience,
-        place,
+        StampPlace::Pattern(text) => MarkPlace::Pattern(Box::new(pattern("stamp-regex", text)?)),
     })
+}
+
+/// The requests of a flow, and whether any part of them has a stamp.
+fn call(given: &Call, accounts: &Accounts) -> Result<(CallPlan, bool), Wrong> {
+    let (endpoint, path) = endpoint(&given.url)?;
+    let path = template("url", &path, Place::Url, accounts)?;
+    let body = given.body.as_ref();
+    let body = body.map(|body| template("send", body, Place::Flow, accounts));
+    let body = body.transpose()?;
+    let mut headers = Vec::new();
+    if body.is_some() {
+        headers.push((CONTENT_TYPE, "application/json"));
+    }
+    for (name, value) in &given.headers {
+        let wrong = |_| ("headers", FlowError::Header(name.clone()));
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(wrong)?;
+        headers.retain(|(known, _)| *known != name);
+        headers.push((name, value));
+    }
+    let headers = headers
+        .into_iter()
+        .map(|(name, value)| Ok((name, template("headers", value, Place::Flow, accounts)?)));
+    let headers: Vec<(HeaderName, Template)> = headers.collect::<Result<_, Wrong>>()?;
+    let parts = || {
+        let values = headers.iter().map(|(_, value)| value);
+        values.chain(&body).chain(std::iter::once(&path))
+    };
+    if parts().any(Template::is_binary) {
+        return Err(("send", FlowError::BytesOfRequest));
+    }
+    if !(1..=CALL_CONNECTIONS_MAX).contains(&given.connections) {
+        return Err(("connections", FlowError::Connections(given.connections)));
+    }
+    let default = if body.is_some() { "POST" } else { "GET" };
+    let method = given.method.as_deref().unwrap_or(default);
+    let wrong = |_| ("method", FlowError::Method(method.to_owned()));
+    let has_stamp = parts().any(Template::has_stamp);
+    let answer = given.answer.as_ref();
+    let call = CallPlan {
+        method: Method::from_bytes(method.as_bytes()).map_err(wrong)?,
+        answer: answer.map(|text| pattern("answer", text)).transpose()?,
+        connections: given.connections,
+        endpoint,
+        path,
+        headers,
+        body,
+    };
+    Ok((call, has_stamp))
+}
+
+/// Where requests go, and the text of their path.
+fn endpoint(url: &str) -> Result<(Endpoint, String), Wrong> {
+    let whole = url.split_once('#').map_or(url, |(before, _)| before);
+    let host_at = whole.find("://").map_or(0, |at| at + 3);
+    let path_at = whole[host_at..].find(['/', '?']);
+    let path_at = path_at.map_or(whole.len(), |at| host_at + at);
+    let (before, path) = whole.split_at(path_at);
+    if before.contains("${") {
+        return Err(("url", FlowError::Host));
+    }
+    let path = match path.starts_with('/') {
+        true => path.to_owned(),
+        false => format!("/{path}"),
+    };
+    // A URL with something in place of each variable, to see whether it is one.
+    let mut sample = before.to_owned();
+    let mut rest = &path[..];
+    while let Some((text, more)) = rest.split_once("${") {
+        sample.push_str(text);
+        sample.push('0');
+        rest = more.split_once('}').map_or("", |(_, after)| after);
+    }
+    sample.push_str(rest);
+    let endpoint = Endpoint::parse(&sample).map_err(|error| ("url", FlowError::Url(error)))?;
+    Ok((endpoint, path))
 }

@@ -29,7 +29,7 @@ use crate::measure::sequence::Sequence;
 use crate::random::{Random, mix};
 use myriad_reactor::{Close, Completion, Completions, Reactor, Token};
 use myriad_wire::deflate::Inflater;
-use myriad_wire::ws::Decoder;
+use myriad_wire::ws::{Decoder, Opcode, encode_frame};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -437,6 +437,9 @@ impl World {
         if let Some(http) = &mut self.http {
             http.forget_connection(index);
         }
+        if let Some(flows) = &mut self.flows {
+            flows.forget(token.index);
+        }
     }
 
     /// A terminal's incomplete input, which is no longer kept.
@@ -479,36 +482,43 @@ impl World {
 
     /// Queues heartbeats that are due.
     fn send_heartbeats(&mut self, now: Nanos) {
-        let Some(heartbeat) = &mut self.heartbeat else {
+        let Some(mut heartbeat) = self.heartbeat.take() else {
             return;
         };
         let count = self.terminals.len();
         for _ in 0..heartbeat.due(count, now) {
             let index = heartbeat.next(count);
-            let terminal = &mut self.terminals[index];
-            if terminal.phase != Phase::Open {
-                continue;
+            if self.terminals[index].phase == Phase::Open {
+                self.send_heartbeat(index, now);
             }
+        }
+        self.heartbeat = Some(heartbeat);
+    }
+
+    /// Queues an open terminal's heartbeat: a ping, or what the scenario has in its place.
+    fn send_heartbeat(&mut self, index: usize, now: Nanos) {
+        let flows = self.plan.flows.as_ref();
+        let said = flows.and_then(|flows| flows.heartbeat.as_ref());
+        let is_answered = said.is_none_or(|said| said.answer.is_some());
+        let is_message = said.is_some();
+        let terminal = &mut self.terminals[index];
+        let token = terminal.token(u32::try_from(index).expect("terminals are at most 2^32"));
+        if is_answered {
             if terminal.waiting_since.0 != 0 {
                 self.notes.failures.push(Failure::HeartbeatUnanswered);
             }
             terminal.waiting_since = now.ticks();
             // Zero stands for no heartbeat under way.
             terminal.waiting_since.0 = terminal.waiting_since.0.max(1);
-            self.totals.heartbeats_sent += 1;
-            let stamp = terminal.waiting_since.stamp();
-            let (attempt, mask) = (terminal.attempt, self.random.mask());
-            let index = u32::try_from(index).expect("terminals are at most 2^32");
-            self.outbox.push(index, attempt, |out| {
-                myriad_wire::ws::encode_frame(
-                    out,
-                    myriad_wire::ws::Opcode::Ping,
-                    true,
-                    Some(mask),
-                    &stamp,
-                );
-            });
         }
+        self.totals.heartbeats_sent += 1;
+        if is_message {
+            return self.say_heartbeat(token);
+        }
+        let (stamp, mask) = (terminal.waiting_since.stamp(), self.random.mask());
+        self.outbox.push(token.index, token.generation, |out| {
+            encode_frame(out, Opcode::Ping, true, Some(mask), &stamp);
+        });
     }
 
     /// Begins a terminal's sequences: a new connection is a new subscriber. One with a session is so only where it has not

@@ -117,12 +117,12 @@ impl World {
         if self.sessions.is_some() {
             return self.hear_message(reactor, token, Some(frame), message, now);
         }
-        if self.hear_flow(token, message, now) {
+        if self.hear_talk(token, message, now) {
             return true;
         }
         if !self.hear_answer(token, kind, message, now) {
             let key = self.arrivals.recognise_frame(frame, message);
-            self.note_message(token, key, message.len());
+            self.note_heard(token, key, message.len());
         }
         true
     }
@@ -209,7 +209,7 @@ impl World {
         if self.sessions.is_some() {
             return self.hear_message(reactor, token, None, &body.kept, now);
         }
-        if self.hear_flow(token, &body.kept, now) {
+        if self.hear_talk(token, &body.kept, now) {
             return true;
         }
         if self.hear_answer(token, kind, &body.kept, now) {
@@ -217,7 +217,7 @@ impl World {
             self.totals.message_bytes += cut as u64;
         } else {
             let key = body.scan.finish(self.arrivals.run());
-            self.note_message(token, key, body.scan.bytes());
+            self.note_heard(token, key, body.scan.bytes());
         }
         true
     }
@@ -229,6 +229,17 @@ impl World {
         self.inflater
             .inflate(kind, payload, bytes_max, &mut message)?;
         Ok(message)
+    }
+
+    /// Counts a message of one terminal. Where flows are sent, one without a stamp is something that the server says, and no push of
+    /// somebody else.
+    fn note_heard(&mut self, token: Token, key: PushKey, payload_bytes: usize) {
+        if self.flows.is_some() && matches!(key, PushKey::Foreign(_)) {
+            self.totals.messages += 1;
+            self.totals.message_bytes += payload_bytes as u64;
+        } else {
+            self.note_message(token, key, payload_bytes);
+        }
     }
 
     /// Counts a message of one terminal.

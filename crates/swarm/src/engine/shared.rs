@@ -332,6 +332,11 @@ impl Shared {
         }
     }
 
+    /// What became of messages of flows, in a run that has some.
+    pub(crate) fn flow_ledger(&self) -> &FlowLedger {
+        self.flows.as_ref().expect("a run with flows has one")
+    }
+
     /// A thread's account. Never take the ledger's lock while holding it.
     pub(crate) fn account(&self, thread: usize) -> MutexGuard<'_, Account> {
         lock(&self.accounts[thread])

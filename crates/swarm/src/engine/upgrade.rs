@@ -6,6 +6,7 @@
 use crate::clock::Nanos;
 use crate::engine::crowd::{Partial, World};
 use crate::engine::opening::PROTOBUF_OFFER;
+use crate::engine::terminal::Phase;
 use crate::failure::Failure;
 use myriad_reactor::{Reactor, Token};
 use myriad_wire::centrifuge::Encoding;
@@ -82,9 +83,10 @@ impl World {
                 self.note_agreed(token.index, agreed);
                 if self.sessions.is_some() {
                     self.begin_session(token);
+                } else if self.begin_talk(token) {
+                    self.terminals[index].phase = Phase::Joining;
                 } else {
                     self.note_opened(index, now);
-                    self.say_opening(token);
                 }
                 self.handle_frames(reactor, token, &mut bytes[head_bytes..], now);
             }

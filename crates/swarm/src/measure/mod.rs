@@ -3,6 +3,7 @@
 pub(crate) mod collector;
 pub(crate) mod comeback_metric;
 pub(crate) mod deliveries;
+pub(crate) mod flow_metric;
 pub(crate) mod http_metric;
 pub(crate) mod process;
 pub(crate) mod push;

@@ -5,6 +5,7 @@ mod aggregate;
 pub use aggregate::{Aggregate, TimeOf};
 
 use crate::measure::comeback_metric::ComebackMetric;
+use crate::measure::flow_metric::{FlowMetric, Which};
 use crate::measure::http_metric::HttpMetric;
 use crate::report::float;
 use myriad_report::{
@@ -19,6 +20,8 @@ pub struct Threshold {
     /// The condition as given.
     pub expression: String,
     metric: Metric,
+    /// Which flows a figure of flows is of; of any other metric it means nothing.
+    flows: Which,
     comparison: Comparison,
     /// In the metric's unit.
     limit: f64,
@@ -91,6 +94,8 @@ pub enum Metric {
     Time(TimeOf, Aggregate),
     /// A figure of clients that come back.
     Comeback(ComebackMetric),
+    /// A figure of flows.
+    Flow(FlowMetric),
 }
 
 /// A figure of messages or requests that are to be answered.
@@ -291,6 +296,7 @@ impl Metric {
             | Self::Request(trip) => trip.unit(),
             Self::Http(metric) => metric.unit(),
             Self::Comeback(metric) => metric.unit(),
+            Self::Flow(metric) => metric.unit(),
             Self::SetupConnected
             | Self::Errors
             | Self::Closes
@@ -318,6 +324,7 @@ impl Metric {
             Self::Http(metric) => Some(metric.load()),
             Self::Time(of, _) => of.load(),
             Self::Comeback(metric) => Some(metric.load()),
+            Self::Flow(_) => Some(LoadOption::Flow),
             // What others publish has a reach and times, but no publish request of this run.
             Self::Accepted => Some(LoadOption::Publish),
             Self::SessionGaps
@@ -332,7 +339,10 @@ impl Metric {
     fn is_provisional(self) -> bool {
         matches!(
             self,
-            Self::Gaps | Self::SessionGaps | Self::Delivery(Trip::Lost | Trip::Failed)
+            Self::Gaps
+                | Self::SessionGaps
+                | Self::Delivery(Trip::Lost | Trip::Failed)
+                | Self::Flow(FlowMetric::Reach | FlowMetric::Rate)
         )
     }
 
@@ -373,7 +383,7 @@ impl Metric {
             Self::Messages => Some(float(report.messages.count)),
             Self::MessagesRate => Some(report.messages.mean_per_s),
             Self::Http(metric) => metric.of(report),
-            Self::Time(..) => None,
+            Self::Time(..) | Self::Flow(_) => None,
             Self::Comeback(metric) => metric.of(report),
             Self::Request(trip) => report.request.as_ref().and_then(|trips| trip.of(trips)),
             Self::Echo(trip) => report.echo.as_ref().and_then(|trips| trip.of(trips)),
@@ -408,6 +418,8 @@ pub(crate) enum LoadOption {
     Storm,
     /// Of clients that come back.
     Comeback,
+    /// Of a scenario.
+    Flow,
 }
 
 impl LoadOption {
@@ -425,6 +437,7 @@ impl LoadOption {
             Self::Heartbeat => "--heartbeat",
             Self::Storm => "--storm",
             Self::Comeback => "--storm or --reconnect",
+            Self::Flow => "[[flows]] of a scenario",
         }
     }
 }
@@ -490,7 +503,8 @@ impl fmt::Display for ThresholdError {
                 write!(f, "there is no metric `{name}`; known are ")?;
                 let names: Vec<&str> = metrics().map(|(name, _)| name).collect();
                 f.write_str(&names.join(", "))?;
-                f.write_str("; and avg, min, med, max, p(95) and the like of setup, echo, client-publish, delivery, request, held and ping")
+                f.write_str("; and avg, min, med, max, p(95) and the like of setup, echo, client-publish, delivery, request, held and ping; ")?;
+                f.write_str(&FlowMetric::names())
             }
             ThresholdProblem::Comparison => f.write_str(
                 "a comparison is missing; write METRIC<VALUE with <, <=, >, >=, == or !=",
@@ -518,9 +532,15 @@ impl Threshold {
         };
         let split = expression.find(['<', '>', '=', '!']);
         let name = expression[..split.unwrap_or(expression.len())].trim();
-        let metric = metrics()
-            .find_map(|(known, metric)| (known == name).then_some(metric))
-            .or_else(|| aggregate::parse(name))
+        let known = metrics().find_map(|(known, metric)| (known == name).then_some(metric));
+        let known = known.or_else(|| aggregate::parse(name));
+        let known = known.map(|metric| (metric, Which::All));
+        let of_flow = || {
+            let (metric, which) = FlowMetric::parse(name)?;
+            Some((Metric::Flow(metric), which))
+        };
+        let (metric, flows) = known
+            .or_else(of_flow)
             .ok_or_else(|| error(0, ThresholdProblem::Metric(name.to_owned())))?;
         let split = split.ok_or_else(|| error(expression.len(), ThresholdProblem::Comparison))?;
         let (sign, comparison) = COMPARISONS
@@ -533,9 +553,18 @@ impl Threshold {
         Ok(Self {
             expression: expression.to_owned(),
             metric,
+            flows,
             comparison,
             limit,
         })
+    }
+
+    /// The flow that it is about, by its name.
+    pub(crate) fn flow(&self) -> Option<&str> {
+        match (&self.metric, &self.flows) {
+            (Metric::Flow(_), Which::Named(name)) => Some(name),
+            _ => None,
+        }
     }
 
     /// The load without which its figure is never measured; none if every run can measure it.
@@ -544,8 +573,8 @@ impl Threshold {
     }
 
     /// Judges the run. A figure that was never measured fails: nobody wants a green light from an empty run.
-    pub(crate) fn judge(&self, value_of: impl Fn(Metric) -> Option<f64>) -> Verdict {
-        let value = value_of(self.metric);
+    pub(crate) fn judge(&self, value_of: impl Fn(Metric, &Which) -> Option<f64>) -> Verdict {
+        let value = value_of(self.metric, &self.flows);
         Verdict {
             expression: self.expression.clone(),
             value,
@@ -572,7 +601,10 @@ impl Threshold {
 
     /// The verdict on a run under way, if it fails: for reasons that time alone does not mend. A count that is to be reached may
     /// still be, and what was not measured yet may come.
-    pub(crate) fn broken(&self, value_of: impl Fn(Metric) -> Option<f64>) -> Option<Verdict> {
+    pub(crate) fn broken(
+        &self,
+        value_of: impl Fn(Metric, &Which) -> Option<f64>,
+    ) -> Option<Verdict> {
         let verdict = self.judge(value_of);
         let value = verdict.value?;
         let may_mend = match (self.metric.unit(), self.comparison) {
@@ -632,7 +664,7 @@ mod tests {
     fn judge(expression: &str, value: Option<f64>) -> bool {
         Threshold::parse(expression)
             .unwrap()
-            .judge(|_| value)
+            .judge(|_, _| value)
             .passed
     }
 
@@ -672,7 +704,7 @@ mod tests {
     fn a_run_under_way_breaks_what_time_does_not_mend() {
         let broken = |expression: &str, value: f64| {
             let threshold = Threshold::parse(expression).unwrap();
-            threshold.broken(|_| Some(value)).is_some()
+            threshold.broken(|_, _| Some(value)).is_some()
         };
         assert!(broken("echo:p99<10ms", 11.0) && !broken("echo:p99<10ms", 9.0));
         assert!(broken("lost==0", 1.0) && !broken("lost==0", 0.0));
@@ -683,7 +715,7 @@ mod tests {
             "they may be on their way"
         );
         let unmeasured = Threshold::parse("echo:p99<10ms").unwrap();
-        assert!(unmeasured.broken(|_| None).is_none());
+        assert!(unmeasured.broken(|_, _| None).is_none());
     }
 
     #[test]

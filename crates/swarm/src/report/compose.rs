@@ -4,8 +4,9 @@ use crate::clock::Nanos;
 use crate::engine::plan::HttpKind;
 use crate::engine::thread::Tables;
 use crate::measure::collector::{Series, Single, as_millis, micros_as_millis, times_of};
+use crate::measure::flow_metric::Which;
 use crate::measure::rates::{Rates, per_second};
-use crate::measure::round_trip::{self, RoundTrips};
+use crate::measure::round_trip::RoundTrips;
 use crate::measure::series::arrival_curve;
 use crate::measure::threshold::{Metric, TimeOf};
 use crate::report::generator;
@@ -17,7 +18,7 @@ use crate::run::{Figures, Run, Times, closes};
 use hdrhistogram::Histogram;
 use myriad_reactor::Driver;
 use myriad_report::{
-    ClientPublishReport, FlowReport, HeldReport, HttpReport, Origin, PushReport, RoundTripReport,
+    ClientPublishReport, HeldReport, HttpReport, Origin, PushReport, RoundTripReport,
     SessionReport, Verdict,
 };
 use std::time::Duration;
@@ -82,15 +83,22 @@ impl Run<'_> {
         let thresholds = self.config.thresholds.iter();
         let judged = thresholds.map(|threshold| match &self.broken {
             Some(broken) if broken.expression == threshold.expression => broken.clone(),
-            _ => threshold.judge(|metric| self.figure(metric, report, times)),
+            _ => threshold.judge(|metric, flows| self.figure((metric, flows), report, times)),
         });
         judged.collect()
     }
 
     /// A figure that a threshold is held against.
-    pub(crate) fn figure(&self, metric: Metric, report: &Report, times: &Times) -> Option<f64> {
-        let Metric::Time(of, aggregate) = metric else {
-            return metric.of(report);
+    pub(crate) fn figure(
+        &self,
+        (metric, flows): (Metric, &Which),
+        report: &Report,
+        times: &Times,
+    ) -> Option<f64> {
+        let (of, aggregate) = match metric {
+            Metric::Time(of, aggregate) => (of, aggregate),
+            Metric::Flow(metric) => return metric.of(&report.flows, flows),
+            metric => return metric.of(report),
         };
         match of {
             TimeOf::Setup => aggregate.of(&times.setup),
@@ -220,32 +228,6 @@ impl Run<'_> {
         let window = self.shared.answered_window().unwrap_or_default();
         let until = window.until.min(self.now());
         Some(times.answered.report(rate_per_s, window.from, until))
-    }
-
-    fn flows(&self) -> Vec<FlowReport> {
-        let (Some(plan), Some(ledger)) = (&self.plan.flows, &self.shared.flows) else {
-            return Vec::new();
-        };
-        let figures = plan.flows.iter().zip(ledger.sum());
-        let reports = figures.map(|(flow, figures)| FlowReport {
-            name: flow.name.clone(),
-            rate_per_s: flow.rate_per_s,
-            sent: figures.sent,
-            unsent: figures.due.saturating_sub(figures.sent),
-            complete: figures.complete,
-            expected: figures.expected,
-            received: figures.received,
-            missing: figures.missing,
-            duplicated: figures.duplicated,
-            out_of_order: figures.out_of_order,
-            unexpected: figures.unexpected,
-            late: figures.late,
-            since_due_ms: round_trip::times_of(&figures.since_due),
-            since_sent_ms: round_trip::times_of(&figures.since_sent),
-            to_last_ms: round_trip::times_of(&figures.to_last),
-            behind_ms: as_millis(figures.behind),
-        });
-        reports.collect()
     }
 
     fn client_publish(&self, figures: &Figures, times: &Times) -> Option<ClientPublishReport> {

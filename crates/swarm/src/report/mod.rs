@@ -4,6 +4,7 @@ mod comeback;
 pub(crate) mod compare;
 mod compose;
 pub(crate) mod dashboard;
+mod flows;
 mod generator;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;

@@ -46,6 +46,15 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
 
 /// What did not come of the messages of a flow.
 fn incomplete(flow: &FlowReport) -> Option<String> {
+    let failed = flow.refused + flow.unanswered;
+    if failed > 0 {
+        return Some(format!(
+            "{} of {} of the flow {} were not answered as they should be",
+            count(failed),
+            counted(flow.sent, "request"),
+            flow.name
+        ));
+    }
     (flow.missing > 0).then(|| {
         format!(
             "{} of {} of the flow {} did not come",

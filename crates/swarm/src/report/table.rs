@@ -345,6 +345,15 @@ fn write_flow(flow: &FlowReport, page: &mut Page) {
     );
     page.line(&flow.name, &counts);
     page.line("", &since_due(&flow.since_due_ms));
+    if flow.answered_ms.mean.is_some() || flow.refused + flow.unanswered > 0 {
+        let answers = format!(
+            "refused {}, not answered {}; answers {}",
+            text::count(flow.refused),
+            text::count(flow.unanswered),
+            since_due(&flow.answered_ms)
+        );
+        page.line("", &answers);
+    }
 }
 
 fn since_due(times: &RoundTripTimes) -> String {

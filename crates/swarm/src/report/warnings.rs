@@ -63,6 +63,7 @@ impl Run<'_> {
         }
         self.warn_of_answered(figures, &mut warnings);
         self.warn_of_requests(&mut warnings);
+        self.warn_of_callers(&mut warnings);
         self.warn_of_publisher(&mut warnings);
         if self.drain_timed_out {
             warnings.push(
@@ -170,6 +171,24 @@ impl Run<'_> {
             &progress.failures,
             &progress.trouble,
         ));
+    }
+
+    fn warn_of_callers(&self, warnings: &mut Vec<String>) {
+        for (flow, requests) in &self.callers {
+            let Some(plan) = &self.plan.flows else { return };
+            let progress = requests.progress();
+            let why = "every connection waited for an answer: the server is slower than the flow's rate, or its connections are too few";
+            warnings.extend(warnings_of_schedule(
+                &format!("requests of the flow {}", plan.flows[*flow].name),
+                &progress.trips.counts,
+                why,
+            ));
+            warnings.extend(warnings_of_urls(
+                "requests to",
+                &progress.failures,
+                &progress.trouble,
+            ));
+        }
     }
 
     fn warn_of_publisher(&self, warnings: &mut Vec<String>) {

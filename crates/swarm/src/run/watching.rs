@@ -63,8 +63,9 @@ impl Run<'_> {
         let times = Times::sum(&self.shared);
         let report = self.measured(figures, &times);
         let mut thresholds = self.config.thresholds.iter();
-        self.broken =
-            thresholds.find_map(|it| it.broken(|metric| self.figure(metric, &report, &times)));
+        self.broken = thresholds.find_map(|it| {
+            it.broken(|metric, flows| self.figure((metric, flows), &report, &times))
+        });
         if let Some(verdict) = &self.broken {
             let message = format!("{} failed: the run ends", verdict.expression);
             self.live.show(&Line::Notice { message });
@@ -227,8 +228,8 @@ impl Run<'_> {
                 *errors.entry(failure.to_string()).or_default() += count;
             }
         }
-        if let Some(requester) = &self.requester {
-            for (failure, count) in requester.progress().failures {
+        for requests in self.open_loops() {
+            for (failure, count) in requests.progress().failures {
                 *errors.entry(failure.to_string()).or_default() += count;
             }
         }

@@ -111,8 +111,12 @@ pub enum Problem {
     LargeFile(PathBuf, u64),
     /// Such a file has no token.
     NoToken(PathBuf),
-    /// Groups have both a number and sizes.
-    CountAndSizes,
+    /// Two keys of which only one may be given.
+    Either(&'static str, &'static str),
+    /// A key that only goes with another one.
+    Needs(&'static str, &'static str),
+    /// Another number of answers than of messages: both.
+    Answers(usize, usize),
     /// The exponent of groups is out of range.
     Exponent,
     /// A flow has several places of its stamp.
@@ -164,9 +168,14 @@ impl fmt::Display for Problem {
                 "{} has no token; write one on each line",
                 path.display()
             ),
-            Self::CountAndSizes => {
-                f.write_str("`count` and `sizes` exclude each other; leave one out")
+            Self::Either(one, other) => {
+                write!(f, "`{one}` and `{other}` exclude each other; leave one out")
             }
+            Self::Needs(key, other) => write!(f, "`{key}` needs `{other}`; write it too"),
+            Self::Answers(answers, messages) => write!(
+                f,
+                "{answers} answers are given to {messages} messages; write one for each, or \"\" where none is awaited"
+            ),
             Self::Exponent => f.write_str("this is out of range; write 0 to 10, such as 1.0"),
             Self::StampPlaces => f.write_str(
                 "a flow has one of `stamp-json`, `stamp-regex` and `stamp-offset`; leave the others out",

@@ -2,12 +2,11 @@
 
 use super::fault::Problem;
 use super::format::{
-    Assign, Body, Close, DriverName, Expect, Flow, Generator, Groups, Messages, Opening, Payload,
-    Protocol as Name, Publish, Requests, Scenario, Terminals,
+    Body, Close, DriverName, Generator, Messages, Payload, Protocol as Name, Publish, Requests,
+    Scenario, Terminals,
 };
-use crate::config::{self, ClientPublish, Config, Echo, PublishBody, StampPlace};
-use crate::engine::flows::groups::GroupRule;
-use crate::engine::flows::plan::Audience;
+use super::talk;
+use crate::config::{self, ClientPublish, Config, Echo, PublishBody};
 use crate::engine::plan::PollPosition;
 use crate::engine::shared::Ending;
 use crate::engine::sources::SourceChoice;
@@ -23,9 +22,6 @@ const COUNT_DEFAULT: u64 = 1000;
 /// Time between pushes when no other is given, as on the command line.
 const EVERY_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Time between the end of connecting and the first message, as for other loads.
-const FLOWS_WARMUP_DEFAULT: Duration = Duration::from_secs(2);
-
 /// Largest file of tokens: 64 bytes for each of four million clients.
 const TOKENS_BYTES_MAX: u64 = 256 << 20;
 
@@ -33,7 +29,9 @@ const TOKENS_BYTES_MAX: u64 = 256 << 20;
 pub(super) type Wrong = (&'static str, Problem);
 
 /// Fills a run from a scenario. Files that it names are looked for in `folder`.
-pub(super) fn config(scenario: Scenario, folder: &Path) -> Result<Config, Wrong> {
+pub(super) fn config(mut scenario: Scenario, folder: &Path) -> Result<Config, Wrong> {
+    let warmup = scenario.hold.warmup.as_ref().map(|time| time.0);
+    let flows = talk::flows(&mut scenario, folder, warmup)?;
     let Scenario {
         terminals,
         arrival,
@@ -41,7 +39,6 @@ pub(super) fn config(scenario: Scenario, folder: &Path) -> Result<Config, Wrong>
         generator,
         ..
     } = scenario;
-    let warmup = hold.warmup.map(|time| time.0);
     let publish = match scenario.publish {
         Some(publish) => Some(pushes(publish, warmup)?),
         None => None,
@@ -55,7 +52,7 @@ pub(super) fn config(scenario: Scenario, folder: &Path) -> Result<Config, Wrong>
     arrival.fill(&mut config, is_counted)?;
     generate(&mut config, generator);
     config.publish = publish;
-    config.flows = flows(scenario.flows, scenario.groups, scenario.opening, warmup)?;
+    config.flows = flows;
     config.requests = requests;
     config.echo = scenario.echo.map(|echo| echo_of(&echo, warmup));
     config.client_publish = scenario.client_publish.map(|one| published(&one, warmup));
@@ -115,18 +112,26 @@ fn tokens(terminals: &Terminals, folder: &Path) -> Result<Vec<String>, Wrong> {
         return Err((KEY, Problem::BothTokens));
     }
     let path = folder.join(file);
-    let unreadable = |error: std::io::Error| (KEY, Problem::File(path.clone(), error.to_string()));
-    let bytes = std::fs::metadata(&path).map_err(unreadable)?.len();
-    if bytes > TOKENS_BYTES_MAX {
-        return Err((KEY, Problem::LargeFile(path, TOKENS_BYTES_MAX)));
-    }
-    let text = std::fs::read_to_string(&path).map_err(unreadable)?;
+    let text = read(KEY, &path, TOKENS_BYTES_MAX)?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let tokens: Vec<String> = lines.map(str::to_owned).collect();
     if tokens.is_empty() {
         return Err((KEY, Problem::NoToken(path)));
     }
     Ok(tokens)
+}
+
+/// The text of a file that the scenario names at a key.
+pub(super) fn read(key: &'static str, path: &Path, bytes_max: u64) -> Result<String, Wrong> {
+    let unreadable = |error: std::io::Error| {
+        let said = error.to_string();
+        (key, Problem::File(path.to_owned(), said))
+    };
+    let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
+    if bytes > bytes_max {
+        return Err((key, Problem::LargeFile(path.to_owned(), bytes_max)));
+    }
+    std::fs::read_to_string(path).map_err(unreadable)
 }
 
 fn generate(config: &mut Config, generator: Generator) {
@@ -168,70 +173,6 @@ fn pushes(given: Publish, warmup: Option<Duration>) -> Result<config::Publish, W
         publish.payload_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
     }
     Ok(publish)
-}
-
-fn flows(
-    flows: Vec<Flow>,
-    groups: Option<Groups>,
-    opening: Option<Opening>,
-    warmup: Option<Duration>,
-) -> Result<Option<config::Flows>, Wrong> {
-    if flows.is_empty() && groups.is_none() && opening.is_none() {
-        return Ok(None);
-    }
-    let flows = flows.into_iter().map(flow).collect::<Result<_, _>>()?;
-    Ok(Some(config::Flows {
-        opening: opening.map_or_else(Vec::new, |opening| opening.send),
-        groups: group_rule(groups.unwrap_or_default())?,
-        flows,
-        warmup: warmup.unwrap_or(FLOWS_WARMUP_DEFAULT),
-    }))
-}
-
-fn group_rule(groups: Groups) -> Result<GroupRule, Wrong> {
-    let count = groups
-        .count
-        .map(|count| u32::try_from(count.0).unwrap_or(u32::MAX));
-    match (count, groups.sizes.is_empty(), groups.assign) {
-        (Some(_), false, _) => Err(("groups.sizes", Problem::CountAndSizes)),
-        (None, false, _) => Ok(GroupRule::Sizes(groups.sizes)),
-        (count, true, Some(Assign::Zipf)) => {
-            let exponent = groups.exponent.unwrap_or(1.0);
-            if !(0.0..=10.0).contains(&exponent) {
-                return Err(("groups.exponent", Problem::Exponent));
-            }
-            Ok(GroupRule::Zipf(count.unwrap_or(1), exponent))
-        }
-        (count, true, _) => Ok(GroupRule::Even(count.unwrap_or(1))),
-    }
-}
-
-fn flow(given: Flow) -> Result<config::Flow, Wrong> {
-    let places = [
-        given.stamp_json.map(StampPlace::Json),
-        given.stamp_regex.map(StampPlace::Pattern),
-        given
-            .stamp_offset
-            .map(|offset| StampPlace::Offset(offset as usize)),
-    ];
-    let mut places = places.into_iter().flatten();
-    let stamp = places.next().unwrap_or(StampPlace::Anywhere);
-    if places.next().is_some() {
-        return Err(("flows", Problem::StampPlaces));
-    }
-    Ok(config::Flow {
-        name: given.name,
-        rate_per_s: given.rate.0,
-        send: given.send,
-        is_binary: given.binary,
-        audience: match given.expect {
-            Expect::Group => Audience::Group,
-            Expect::Others => Audience::Others,
-            Expect::Sender => Audience::Sender,
-            Expect::All => Audience::All,
-        },
-        stamp,
-    })
 }
 
 fn echo_of(given: &Messages, warmup: Option<Duration>) -> Echo {

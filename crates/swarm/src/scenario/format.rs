@@ -3,6 +3,10 @@
 //! The doc comments of fields are the schema's descriptions. A key that is left out has the default of the command line's
 //! option, which `docs/scenarios.md` lists.
 
+mod talk;
+
+pub(super) use talk::{Accounts, Assign, Expect, Flow, Groups, Opening, Reply};
+
 use super::arrival::Arrival;
 use super::incidents::{Reconnect, Storm};
 use super::quantity::{
@@ -45,10 +49,14 @@ pub(super) struct Scenario {
     pub echo: Option<Messages>,
     /// Publications of clients with a session, over their own connections.
     pub client_publish: Option<Messages>,
+    /// What templates take from accounts.
+    pub accounts: Option<Accounts>,
     /// How the clients are dealt out to groups. Without it, all of them are one.
     pub groups: Option<Groups>,
     /// What each client says when it opens.
     pub opening: Option<Opening>,
+    /// What each client says when something comes, such as the answer to a ping of the server's own.
+    pub replies: Vec<Reply>,
     /// Messages of clients to each other, or to the server, each kind by a schedule of its own.
     pub flows: Vec<Flow>,
     /// HTTP requests beside the crowd, which are answered with what they carry.
@@ -91,6 +99,8 @@ pub(super) struct Terminals {
     pub expect_held: Option<TimeRange>,
     /// The position from which every subscription begins, as after a reconnect.
     pub recover_from: Option<Position>,
+    /// Each line of what comes over a WebSocket is a message.
+    pub lines: bool,
     /// How they leave.
     pub close: Option<Close>,
 }
@@ -133,6 +143,13 @@ pub(super) struct Hold {
 pub(super) struct Heartbeat {
     /// Each client pings once in this time.
     pub every: Time,
+    /// A message in place of a ping frame. It may have the variables of `opening`.
+    pub send: Option<String>,
+    /// Send it as a binary message.
+    #[serde(default)]
+    pub binary: bool,
+    /// A regular expression that the answer to it matches. Without it no answer is awaited.
+    pub answer: Option<String>,
 }
 
 /// Clients that leave and are replaced.
@@ -196,72 +213,6 @@ pub(super) struct Messages {
     pub rate: Rate,
     /// Bytes of a message, its stamp included.
     pub size: Option<Size>,
-}
-
-/// How the clients are dealt out to groups.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct Groups {
-    /// To so many.
-    pub count: Option<Count>,
-    /// Which sizes they have.
-    pub assign: Option<Assign>,
-    /// Of `zipf`: the size of group N is in proportion to 1/N to this power.
-    pub exponent: Option<f64>,
-    /// To groups of these sizes, in place of `count`. They add up to the clients.
-    pub sizes: Vec<u32>,
-}
-
-/// Which sizes groups have.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Assign {
-    #[default]
-    Even,
-    Zipf,
-}
-
-/// What each client says when it opens.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct Opening {
-    /// Text messages, in this order. They may have `${terminal}`, `${group}`, `${time}` and `${random:SIZE}`.
-    pub send: Vec<String>,
-}
-
-/// Messages of one kind.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct Flow {
-    /// Its name in the report.
-    pub name: String,
-    /// Messages a second over the whole crowd. The clients take turns.
-    pub rate: Rate,
-    /// The message, with `${stamp}` and, where they are wanted, the variables of `opening` and `${sequence}`.
-    pub send: String,
-    /// Send it as a binary message.
-    #[serde(default)]
-    pub binary: bool,
-    /// Who must receive it.
-    #[serde(default)]
-    pub expect: Expect,
-    /// Where the stamp is in what comes back: a JSON pointer, such as `/data/id`.
-    pub stamp_json: Option<String>,
-    /// The same as a regular expression: its first group, or the whole match.
-    pub stamp_regex: Option<String>,
-    /// The same as the number of the first byte, from 0.
-    pub stamp_offset: Option<u32>,
-}
-
-/// Who must receive a message.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Expect {
-    #[default]
-    Group,
-    Others,
-    Sender,
-    All,
 }
 
 /// HTTP requests beside the crowd.

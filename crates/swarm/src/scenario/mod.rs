@@ -4,7 +4,7 @@
 //!   `incidents` those about how they drop and come back;
 //! * `quantity`: values that are written as options are;
 //! * `document`: the text with the place of each key, what `--set` changes, and variables;
-//! * `fill`: from the format to a [`Config`];
+//! * `fill`: from the format to a [`Config`]; `talk` has what clients and callers say;
 //! * `fault`: what is wrong, with its line; `keys` has the keys by the options that the checks of a run speak of.
 
 mod arrival;
@@ -15,6 +15,7 @@ mod format;
 mod incidents;
 mod keys;
 mod quantity;
+mod talk;
 
 pub use fault::{Fault, Place, Problem, ScenarioError};
 pub use quantity::{position, time_range};

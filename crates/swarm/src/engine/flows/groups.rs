@@ -1,6 +1,8 @@
 //! Who belongs to which group.
 
+use super::accounts::Accounts;
 use crate::report::float;
+use std::collections::HashMap;
 
 /// How clients are dealt out to groups.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +13,8 @@ pub enum GroupRule {
     Zipf(u32, f64),
     /// To groups of these sizes, which add up to the crowd.
     Sizes(Vec<u32>),
+    /// Those whose accounts have the same in this column are a group.
+    Column(String),
 }
 
 /// Most groups.
@@ -25,8 +29,8 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Deals so many terminals out. None if the rule does not fit them.
-    pub(crate) fn deal(rule: &GroupRule, terminals: u32) -> Option<Self> {
+    /// Deals so many terminals out, who have these accounts. None if the rule does not fit them.
+    pub(crate) fn deal(rule: &GroupRule, terminals: u32, accounts: &Accounts) -> Option<Self> {
         let sizes = match rule {
             GroupRule::Even(count) => weighted(*count, terminals, |_| 1.0)?,
             GroupRule::Zipf(count, exponent) => weighted(*count, terminals, |group| {
@@ -38,6 +42,10 @@ impl Groups {
                     return None;
                 }
                 sizes.clone()
+            }
+            GroupRule::Column(name) => {
+                let column = accounts.column(name)?;
+                return Self::by_text(terminals, |terminal| accounts.cell(terminal, column));
             }
         };
         let mut members = Vec::with_capacity(terminals as usize);
@@ -52,6 +60,24 @@ impl Groups {
         Some(Self { members, sizes })
     }
 
+    /// Groups of terminals with the same text, numbered as they come first.
+    fn by_text<'a>(terminals: u32, text: impl Fn(u64) -> &'a str) -> Option<Self> {
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut sizes: Vec<u32> = Vec::new();
+        let members = (0..u64::from(terminals)).map(|terminal| {
+            let next = u32::try_from(sizes.len()).expect("no more than terminals");
+            let group = *numbers.entry(text(terminal)).or_insert(next);
+            if group == next {
+                sizes.push(0);
+            }
+            let size = &mut sizes[group as usize];
+            *size += 1;
+            (group, *size - 1)
+        });
+        let members: Vec<(u32, u32)> = members.collect();
+        (sizes.len() <= GROUPS_MAX as usize).then_some(Self { members, sizes })
+    }
+
     /// The group of a terminal of the run, and its place in it.
     pub(crate) fn of(&self, terminal: u64) -> (u32, u32) {
         self.members[usize::try_from(terminal).expect("terminals are at most 2^32")]
@@ -59,6 +85,11 @@ impl Groups {
 
     pub(crate) fn count(&self) -> usize {
         self.sizes.len()
+    }
+
+    /// Terminals of the run.
+    pub(crate) fn terminals(&self) -> u32 {
+        u32::try_from(self.members.len()).expect("terminals are at most 2^32")
     }
 
     /// Members of a group.
@@ -94,12 +125,14 @@ mod tests {
 
     #[test]
     fn everybody_has_a_place_in_one_group() {
+        let accounts = Accounts::parse("room\na\nb\na\nc\n").expect("a table");
         for rule in [
+            GroupRule::Column("room".to_owned()),
             GroupRule::Even(7),
             GroupRule::Zipf(30, 1.0),
             GroupRule::Sizes(vec![500, 0, 400, 100]),
         ] {
-            let groups = Groups::deal(&rule, 1000).expect("it fits");
+            let groups = Groups::deal(&rule, 1000, &accounts).expect("it fits");
             let mut seen: Vec<u32> = vec![0; groups.count()];
             for terminal in 0..1000 {
                 let (group, place) = groups.of(terminal);
@@ -112,7 +145,11 @@ mod tests {
 
     #[test]
     fn sizes_are_as_the_rule_says() {
-        let sizes = |rule| Groups::deal(&rule, 100).map(|groups| groups.sizes);
+        let accounts = Accounts::parse("room\na\nb\na\nc\n").expect("a table");
+        let sizes = |rule| Groups::deal(&rule, 100, &accounts).map(|groups| groups.sizes);
+        let column = |name: &str| sizes(GroupRule::Column(name.to_owned()));
+        assert_eq!(column("room"), Some(vec![50, 25, 25]));
+        assert_eq!(column("user"), None);
         assert_eq!(sizes(GroupRule::Even(3)), Some(vec![33, 34, 33]));
         let zipf = sizes(GroupRule::Zipf(4, 1.0)).expect("it fits");
         assert_eq!(zipf, [48, 24, 16, 12]);

@@ -4,10 +4,9 @@
 //! its repetitions are over. Its audience is a bitmap, so that each member counts once. A shard's lock is held for one
 //! message at a time.
 
+use super::figures::{FlowFigures, record};
 use super::plan::Audience;
 use crate::clock::Nanos;
-use crate::measure::push::{as_micros, microseconds};
-use hdrhistogram::Histogram;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -74,87 +73,11 @@ pub(crate) struct Receiver {
     pub place: u32,
 }
 
-/// The figures of one flow in one thread.
-#[derive(Clone, Debug)]
-pub(crate) struct FlowFigures {
-    pub due: u64,
-    pub sent: u64,
-    pub expected: u64,
-    pub received: u64,
-    pub missing: u64,
-    pub duplicated: u64,
-    pub out_of_order: u64,
-    /// To somebody outside the audience.
-    pub unexpected: u64,
-    /// Of messages that the ledger has no more.
-    pub late: u64,
-    /// Messages that all of their audience got.
-    pub complete: u64,
-    /// Largest lateness of the schedule that is this side's fault.
-    pub behind: Duration,
-    /// From the time a message was due, and from when it was written, to each delivery, in microseconds.
-    pub since_due: Histogram<u64>,
-    pub since_sent: Histogram<u64>,
-    /// From the time a message was due to its last delivery.
-    pub to_last: Histogram<u64>,
-}
-
-impl Default for FlowFigures {
-    fn default() -> Self {
-        Self {
-            due: 0,
-            sent: 0,
-            expected: 0,
-            received: 0,
-            missing: 0,
-            duplicated: 0,
-            out_of_order: 0,
-            unexpected: 0,
-            late: 0,
-            complete: 0,
-            behind: Duration::ZERO,
-            since_due: microseconds(),
-            since_sent: microseconds(),
-            to_last: microseconds(),
-        }
-    }
-}
-
-impl FlowFigures {
-    fn merge(&mut self, other: &Self) {
-        self.due += other.due;
-        self.sent += other.sent;
-        self.expected += other.expected;
-        self.received += other.received;
-        self.missing += other.missing;
-        self.duplicated += other.duplicated;
-        self.out_of_order += other.out_of_order;
-        self.unexpected += other.unexpected;
-        self.late += other.late;
-        self.complete += other.complete;
-        self.behind = self.behind.max(other.behind);
-        for (times, more) in [
-            (&mut self.since_due, &other.since_due),
-            (&mut self.since_sent, &other.since_sent),
-            (&mut self.to_last, &other.to_last),
-        ] {
-            times
-                .add(more)
-                .expect("a histogram that grows takes any other of its precision");
-        }
-    }
-}
-
-fn record(times: &mut Histogram<u64>, time: Duration) {
-    times
-        .record(as_micros(time))
-        .expect("a histogram that grows takes any value");
-}
-
 /// The ledger of a run.
 #[derive(Debug)]
 pub(crate) struct FlowLedger {
     shards: Vec<Mutex<HashMap<MessageKey, Flight>>>,
+    /// Of each thread of the crowd, then of all callers.
     figures: Vec<Mutex<Vec<FlowFigures>>>,
     /// By group: members that are open.
     open: Vec<AtomicU32>,
@@ -169,7 +92,7 @@ impl FlowLedger {
     pub(crate) fn new(threads: u32, flows: usize, groups: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            figures: (0..threads)
+            figures: (0..=threads)
                 .map(|_| Mutex::new(vec![FlowFigures::default(); flows]))
                 .collect(),
             open: (0..groups).map(|_| AtomicU32::new(0)).collect(),
@@ -180,7 +103,7 @@ impl FlowLedger {
         }
     }
 
-    /// The figures of a thread.
+    /// The figures of a thread of the crowd, or of the callers, who come after the last of them.
     pub(crate) fn figures(&self, thread: u32) -> MutexGuard<'_, Vec<FlowFigures>> {
         lock(&self.figures[thread as usize])
     }
@@ -235,8 +158,16 @@ impl FlowLedger {
         Nanos(self.heard.load(Ordering::Relaxed))
     }
 
-    /// Takes a message before it leaves. `previous` is the sender's one before it.
-    pub(crate) fn send(&self, key: MessageKey, sending: Sending, previous: Option<u64>) {
+    /// Takes a message before it leaves, and counts it in the figures of who sends it. `previous` is the sender's one before it.
+    pub(crate) fn send(
+        &self,
+        key: MessageKey,
+        sending: Sending,
+        previous: Option<u64>,
+        figures: &mut FlowFigures,
+    ) {
+        figures.sent += 1;
+        figures.expected += u64::from(sending.expected);
         let words = sending.members.div_ceil(64) as usize;
         let is_complete = sending.expected == 0;
         let flight = Flight {
@@ -259,6 +190,26 @@ impl FlowLedger {
                 flight.next = Some(key.number);
             }
         }
+    }
+
+    /// Forgets a message that the server did not take. What somebody got of it all the same stays counted, and nothing more is
+    /// expected.
+    pub(crate) fn cancel(&self, key: MessageKey, figures: &mut FlowFigures) {
+        let Some(flight) = self.shard(key).remove(&key) else {
+            return;
+        };
+        let expected = flight.sending.expected;
+        if flight.complete.is_none() {
+            figures.expected -= u64::from(expected.saturating_sub(flight.received));
+            self.incomplete.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.forget(&flight);
+    }
+
+    fn forget(&self, flight: &Flight) {
+        let bytes = flight.seen.len() as u64 * 8;
+        self.messages.fetch_sub(1, Ordering::Relaxed);
+        self.audience_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Takes a delivery, and counts it in the figures of the thread whose terminal got it.
@@ -318,7 +269,7 @@ impl FlowLedger {
 
     /// Ends the messages of a thread's shards that are over. What did not come by now is missing.
     pub(crate) fn sweep(&self, thread: u32, now: Nanos, settle: Duration) {
-        let threads = self.figures.len();
+        let threads = self.figures.len() - 1;
         let mut figures = self.figures(thread);
         for shard in self.shards.iter().skip(thread as usize).step_by(threads) {
             lock(shard).retain(|key, flight| {
@@ -335,9 +286,7 @@ impl FlowLedger {
                     figures[key.flow].missing += u64::from(missing);
                     self.incomplete.fetch_sub(1, Ordering::AcqRel);
                 }
-                self.messages.fetch_sub(1, Ordering::Relaxed);
-                let bytes = flight.seen.len() as u64 * 8;
-                self.audience_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                self.forget(flight);
                 false
             });
         }
@@ -382,7 +331,8 @@ mod tests {
             expected: 3,
             members: 3,
         };
-        ledger.send(key(number), sending, previous);
+        let mut figures = ledger.figures(0);
+        ledger.send(key(number), sending, previous, &mut figures[0]);
     }
 
     fn receive(ledger: &FlowLedger, number: u64, terminal: u32) {
@@ -458,5 +408,20 @@ mod tests {
         let mut figures = FlowFigures::default();
         ledger.receive(key(0), Audience::Group, receiver, at(9), &mut figures);
         assert_eq!((figures.unexpected, figures.received), (1, 0));
+    }
+
+    #[test]
+    fn what_the_server_does_not_take_is_not_expected() {
+        let ledger = ledger();
+        send(&ledger, 0, None);
+        send(&ledger, 1, None);
+        receive(&ledger, 0, 1);
+        let mut figures = ledger.figures(0);
+        ledger.cancel(key(0), &mut figures[0]);
+        ledger.cancel(key(7), &mut figures[0]);
+        drop(figures);
+        let sum = &ledger.sum()[0];
+        assert_eq!((sum.sent, sum.expected, sum.received), (2, 4, 1));
+        assert_eq!(ledger.incomplete(), 1);
     }
 }

@@ -1,10 +1,15 @@
-//! Flows as every thread knows them before the run begins.
+//! Flows, and what else terminals say, as every thread knows it before the run begins.
 
+use super::accounts::Accounts;
 use super::groups::Groups;
-use super::ledger::Receiver;
+use super::ledger::{FlowLedger, Receiver};
 use super::mark::MarkPlace;
-use super::template::Template;
-use std::time::Duration;
+use super::template::{Template, Values};
+use crate::config::Endpoint;
+use hyper::Method;
+use hyper::header::HeaderName;
+use regex::bytes::Regex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Who must receive a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +22,8 @@ pub enum Audience {
     Sender,
     /// Everybody.
     All,
+    /// Nobody of the crowd: the answer to an HTTP request is all that is to come.
+    Answer,
 }
 
 impl Audience {
@@ -29,28 +36,111 @@ impl Audience {
             Self::Others => (is_member && !is_sender).then_some(receiver.place),
             Self::Sender => is_sender.then_some(0),
             Self::All => u32::try_from(receiver.terminal).ok(),
+            Self::Answer => None,
         }
     }
 }
 
-/// The flows of a run.
+/// What terminals and callers say.
 #[derive(Debug)]
 pub(crate) struct FlowsPlan {
+    pub accounts: Accounts,
     /// What each terminal says when it opens, in this order.
-    pub opening: Vec<Template>,
+    pub opening: Vec<Said>,
+    /// What takes the place of ping frames.
+    pub heartbeat: Option<Said>,
+    /// What terminals reply.
+    pub replies: Vec<ReplyPlan>,
+    /// Each line of what comes is a message.
+    pub are_lines: bool,
     pub groups: Groups,
     pub flows: Vec<FlowPlan>,
     pub settle: Duration,
+}
+
+/// Something that a terminal says by itself.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub template: Template,
+    pub is_binary: bool,
+    /// What its answer matches; none: no answer is awaited.
+    pub answer: Option<Regex>,
+}
+
+/// What a terminal says when something comes.
+#[derive(Debug)]
+pub(crate) struct ReplyPlan {
+    /// What the message matches that is replied to.
+    pub to: Regex,
+    pub template: Template,
+    pub is_binary: bool,
 }
 
 /// One flow.
 #[derive(Debug)]
 pub(crate) struct FlowPlan {
     pub name: String,
-    /// Messages a second over the whole crowd.
+    /// Messages a second over the whole run.
     pub rate_per_s: f64,
-    pub template: Template,
-    pub is_binary: bool,
     pub audience: Audience,
     pub place: MarkPlace,
+    pub route: Route,
+}
+
+/// How the messages of a flow leave.
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// Over the sender's connection.
+    Socket { template: Template, is_binary: bool },
+    /// As a request of a caller.
+    Http(Box<CallPlan>),
+}
+
+/// The requests of a flow.
+#[derive(Debug)]
+pub(crate) struct CallPlan {
+    pub endpoint: Endpoint,
+    pub method: Method,
+    /// Path and query.
+    pub path: Template,
+    pub headers: Vec<(HeaderName, Template)>,
+    pub body: Option<Template>,
+    /// What the body of an answer matches; none: its status is enough.
+    pub answer: Option<Regex>,
+    /// Requests under way at once.
+    pub connections: u32,
+}
+
+impl FlowsPlan {
+    /// What a terminal fills in where the message is no flow's.
+    pub(crate) fn values_of(&self, terminal: u64) -> Values<'_> {
+        let (group, _) = self.groups.of(terminal);
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let since_1970 = since_1970.unwrap_or_default().as_millis();
+        Values {
+            terminal,
+            group,
+            mark: None,
+            unix_ms: u64::try_from(since_1970).unwrap_or(u64::MAX),
+            accounts: &self.accounts,
+            matched: b"",
+        }
+    }
+
+    /// How many get a message of a member of a group now, and how many places its audience has.
+    pub(crate) fn audience_of(
+        &self,
+        ledger: &FlowLedger,
+        audience: Audience,
+        group: u32,
+    ) -> (u32, u32) {
+        let members = self.groups.size(group);
+        match audience {
+            Audience::Group => (ledger.open_in(group), members),
+            Audience::Others => (ledger.open_in(group).saturating_sub(1), members),
+            Audience::Sender => (1, 1),
+            Audience::All => (ledger.open_in_all(), self.groups.terminals()),
+            Audience::Answer => (0, 0),
+        }
+    }
 }

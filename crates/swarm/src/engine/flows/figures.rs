@@ -1,0 +1,94 @@
+//! What was counted and timed of a flow.
+
+use crate::measure::push::{as_micros, microseconds};
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+/// The figures of one flow in one thread.
+#[derive(Clone, Debug)]
+pub(crate) struct FlowFigures {
+    pub due: u64,
+    pub sent: u64,
+    pub expected: u64,
+    pub received: u64,
+    pub missing: u64,
+    pub duplicated: u64,
+    pub out_of_order: u64,
+    /// To somebody outside the audience.
+    pub unexpected: u64,
+    /// Of messages that the ledger has no more.
+    pub late: u64,
+    /// Messages that all of their audience got.
+    pub complete: u64,
+    /// Requests that were answered otherwise than they should be, and those that were not answered.
+    pub refused: u64,
+    pub unanswered: u64,
+    /// Largest lateness of the schedule that is this side's fault.
+    pub behind: Duration,
+    /// From the time a message was due, and from when it was written, to each delivery, in microseconds.
+    pub since_due: Histogram<u64>,
+    pub since_sent: Histogram<u64>,
+    /// From the time a message was due to its last delivery.
+    pub to_last: Histogram<u64>,
+    /// From the time a request was due to its answer.
+    pub answered: Histogram<u64>,
+}
+
+impl Default for FlowFigures {
+    fn default() -> Self {
+        Self {
+            due: 0,
+            sent: 0,
+            expected: 0,
+            received: 0,
+            missing: 0,
+            duplicated: 0,
+            out_of_order: 0,
+            unexpected: 0,
+            late: 0,
+            complete: 0,
+            refused: 0,
+            unanswered: 0,
+            behind: Duration::ZERO,
+            since_due: microseconds(),
+            since_sent: microseconds(),
+            to_last: microseconds(),
+            answered: microseconds(),
+        }
+    }
+}
+
+impl FlowFigures {
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.due += other.due;
+        self.sent += other.sent;
+        self.expected += other.expected;
+        self.received += other.received;
+        self.missing += other.missing;
+        self.duplicated += other.duplicated;
+        self.out_of_order += other.out_of_order;
+        self.unexpected += other.unexpected;
+        self.late += other.late;
+        self.complete += other.complete;
+        self.refused += other.refused;
+        self.unanswered += other.unanswered;
+        self.behind = self.behind.max(other.behind);
+        for (times, more) in [
+            (&mut self.since_due, &other.since_due),
+            (&mut self.since_sent, &other.since_sent),
+            (&mut self.to_last, &other.to_last),
+            (&mut self.answered, &other.answered),
+        ] {
+            times
+                .add(more)
+                .expect("a histogram that grows takes any other of its precision");
+        }
+    }
+}
+
+/// Records a time of a message.
+pub(crate) fn record(times: &mut Histogram<u64>, time: Duration) {
+    times
+        .record(as_micros(time))
+        .expect("a histogram that grows takes any value");
+}

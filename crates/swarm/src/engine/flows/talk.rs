@@ -1,0 +1,139 @@
+//! What terminals say beside the messages of flows: when they open, as heartbeats, and as replies.
+
+use super::Flows;
+use super::template::{Template, Values};
+use crate::clock::{Nanos, Ticks};
+use crate::engine::crowd::World;
+use crate::engine::terminal::Phase;
+use myriad_reactor::Token;
+use myriad_wire::ws::{Opcode, encode_frame};
+use std::sync::Arc;
+
+impl World {
+    /// Says what a terminal says when it opens, up to the first message that is to be answered. Returns whether there is one: then
+    /// the terminal is open once everything is said and answered.
+    pub(in crate::engine) fn begin_talk(&mut self, token: Token) -> bool {
+        let Some(mut flows) = self.flows.take() else {
+            return false;
+        };
+        let awaits = self.say_from(&mut flows, token, 0);
+        self.flows = Some(flows);
+        awaits
+    }
+
+    /// Says the messages from this one on, up to the first that is to be answered. Returns whether there is one.
+    fn say_from(&mut self, flows: &mut Flows, token: Token, first: usize) -> bool {
+        let plan = Arc::clone(&flows.plan);
+        let terminal = self.plan.number(self.part, token.index);
+        for (step, said) in plan.opening.iter().enumerate().skip(first) {
+            let values = plan.values_of(terminal);
+            self.say(flows, token, (&said.template, said.is_binary), &values);
+            if said.answer.is_some() {
+                flows.joining.insert(token.index, step);
+                return true;
+            }
+        }
+        flows.joining.remove(&token.index);
+        false
+    }
+
+    /// Takes a message for the answer that an opening terminal waits for, if it is that.
+    pub(super) fn hear_opening(
+        &mut self,
+        flows: &mut Flows,
+        token: Token,
+        message: &[u8],
+        now: Nanos,
+    ) -> bool {
+        let Some(&step) = flows.joining.get(&token.index) else {
+            return false;
+        };
+        let answer = flows.plan.opening[step].answer.as_ref();
+        if !answer.is_some_and(|answer| answer.is_match(message)) {
+            return false;
+        }
+        if !self.say_from(flows, token, step + 1) {
+            self.note_opened(token.index as usize, now);
+        }
+        true
+    }
+
+    /// Says a terminal's heartbeat, where it is a message.
+    pub(in crate::engine) fn say_heartbeat(&mut self, token: Token) {
+        let Some(mut flows) = self.flows.take() else {
+            return;
+        };
+        let plan = Arc::clone(&flows.plan);
+        if let Some(said) = &plan.heartbeat {
+            let terminal = self.plan.number(self.part, token.index);
+            let values = plan.values_of(terminal);
+            let message = (&said.template, said.is_binary);
+            self.say(&mut flows, token, message, &values);
+        }
+        self.flows = Some(flows);
+    }
+
+    /// Takes a message for the answer to a terminal's heartbeat, if it is that.
+    pub(super) fn hear_heartbeat(
+        &mut self,
+        flows: &Flows,
+        token: Token,
+        message: &[u8],
+        now: Nanos,
+    ) -> bool {
+        let terminal = &mut self.terminals[token.index as usize];
+        let heartbeat = flows.plan.heartbeat.as_ref();
+        let answer = heartbeat.and_then(|said| said.answer.as_ref());
+        if terminal.phase != Phase::Open
+            || terminal.waiting_since == Ticks(0)
+            || !answer.is_some_and(|answer| answer.is_match(message))
+        {
+            return false;
+        }
+        let time = now.ticks().since(terminal.waiting_since);
+        terminal.waiting_since = Ticks(0);
+        self.notes.pong_times.push(time);
+        self.totals.heartbeats_answered += 1;
+        true
+    }
+
+    /// Says what is replied to a message. Returns whether anything is.
+    pub(super) fn reply(&mut self, flows: &mut Flows, token: Token, message: &[u8]) -> bool {
+        let plan = Arc::clone(&flows.plan);
+        let terminal = self.plan.number(self.part, token.index);
+        let mut replied = false;
+        for reply in &plan.replies {
+            let Some(found) = reply.to.captures(message) else {
+                continue;
+            };
+            let matched = found.get(1).or_else(|| found.get(0));
+            let values = Values {
+                matched: matched.map_or(b"", |matched| matched.as_bytes()),
+                ..plan.values_of(terminal)
+            };
+            self.say(flows, token, (&reply.template, reply.is_binary), &values);
+            replied = true;
+        }
+        replied
+    }
+
+    /// Queues a message of a terminal: its template, and whether it is binary.
+    pub(super) fn say(
+        &mut self,
+        flows: &mut Flows,
+        token: Token,
+        (template, is_binary): (&Template, bool),
+        values: &Values<'_>,
+    ) {
+        flows.message.clear();
+        template.write(&mut flows.message, values, &mut flows.random);
+        let opcode = match is_binary {
+            true => Opcode::Binary,
+            false => Opcode::Text,
+        };
+        let mask = Some(self.random.mask());
+        self.outbox.push(token.index, token.generation, |out| {
+            encode_frame(out, opcode, true, mask, &flows.message);
+        });
+    }
+}

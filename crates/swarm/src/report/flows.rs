@@ -1,0 +1,61 @@
+//! What came of flows.
+
+use crate::engine::flows::figures::FlowFigures;
+use crate::engine::flows::plan::FlowPlan;
+use crate::measure::collector::as_millis;
+use crate::measure::rates::per_second;
+use crate::measure::round_trip::times_of;
+use crate::run::Run;
+use myriad_report::FlowReport;
+use std::time::Duration;
+
+impl Run<'_> {
+    /// Each flow, in the order of the scenario.
+    pub(super) fn flows(&self) -> Vec<FlowReport> {
+        let (Some(plan), Some(ledger)) = (&self.plan.flows, &self.shared.flows) else {
+            return Vec::new();
+        };
+        let window = self.shared.answered_window().unwrap_or_default();
+        // What comes after the end took longer, and must not make the server look faster.
+        let lasted = window
+            .until
+            .min(self.now())
+            .max(ledger.heard())
+            .since(window.from);
+        let flows = plan.flows.iter().zip(ledger.sum()).enumerate();
+        let reports = flows.map(|(index, (flow, mut figures))| {
+            let mut callers = self.callers.iter();
+            if let Some((_, requests)) = callers.find(|(flow, _)| *flow == index) {
+                let counts = requests.progress().trips.counts;
+                (figures.due, figures.behind) = (counts.due, counts.held);
+            }
+            report(flow, &figures, lasted)
+        });
+        reports.collect()
+    }
+}
+
+fn report(flow: &FlowPlan, figures: &FlowFigures, lasted: Duration) -> FlowReport {
+    FlowReport {
+        name: flow.name.clone(),
+        rate_per_s: flow.rate_per_s,
+        sent: figures.sent,
+        unsent: figures.due.saturating_sub(figures.sent),
+        complete: figures.complete,
+        expected: figures.expected,
+        received: figures.received,
+        missing: figures.missing,
+        duplicated: figures.duplicated,
+        out_of_order: figures.out_of_order,
+        unexpected: figures.unexpected,
+        late: figures.late,
+        refused: figures.refused,
+        unanswered: figures.unanswered,
+        received_per_s: per_second(figures.received, lasted),
+        since_due_ms: times_of(&figures.since_due),
+        since_sent_ms: times_of(&figures.since_sent),
+        to_last_ms: times_of(&figures.to_last),
+        answered_ms: times_of(&figures.answered),
+        behind_ms: as_millis(figures.behind),
+    }
+}

@@ -1,0 +1,179 @@
+//! From the sections about what clients and callers say to [`Flows`].
+
+use super::fault::Problem;
+use super::fill::{Wrong, read};
+use super::format::{Assign, Expect, Flow, Groups, Heartbeat, Scenario};
+use crate::config::{self, CALL_CONNECTIONS_DEFAULT, Call, FlowRoute, Flows, Said, StampPlace};
+use crate::engine::flows::accounts::{ACCOUNTS_BYTES_MAX, Accounts};
+use crate::engine::flows::groups::GroupRule;
+use crate::engine::flows::plan::Audience;
+use std::path::Path;
+use std::time::Duration;
+
+/// Time between the end of connecting and the first message, as for other loads.
+const WARMUP_DEFAULT: Duration = Duration::from_secs(2);
+
+/// What is said in a run; none where the scenario has nothing of it. Its parts are taken out of the scenario.
+pub(super) fn flows(
+    scenario: &mut Scenario,
+    folder: &Path,
+    warmup: Option<Duration>,
+) -> Result<Option<Flows>, Wrong> {
+    let heartbeat = scenario.heartbeat.as_ref().map(said_of);
+    let flows = Flows {
+        accounts: accounts(scenario, folder)?,
+        opening: opening(scenario)?,
+        heartbeat: heartbeat.transpose()?.flatten(),
+        replies: std::mem::take(&mut scenario.replies)
+            .into_iter()
+            .map(|reply| config::Reply {
+                to: reply.to,
+                send: reply.send,
+                is_binary: reply.binary,
+            })
+            .collect(),
+        are_lines: scenario.terminals.lines,
+        groups: group_rule(scenario.groups.take().unwrap_or_default())?,
+        flows: std::mem::take(&mut scenario.flows)
+            .into_iter()
+            .map(flow)
+            .collect::<Result<_, _>>()?,
+        warmup: warmup.unwrap_or(WARMUP_DEFAULT),
+    };
+    let is_silent = flows.opening.is_empty()
+        && flows.heartbeat.is_none()
+        && flows.replies.is_empty()
+        && flows.flows.is_empty();
+    Ok((!is_silent).then_some(flows))
+}
+
+fn accounts(scenario: &Scenario, folder: &Path) -> Result<Accounts, Wrong> {
+    const KEY: &str = "accounts.file";
+    let Some(accounts) = &scenario.accounts else {
+        return Ok(Accounts::default());
+    };
+    let path = folder.join(&accounts.file);
+    let text = read(KEY, &path, ACCOUNTS_BYTES_MAX)?;
+    let wrong = |error: crate::AccountsError| (KEY, Problem::File(path.clone(), error.to_string()));
+    Accounts::parse(&text).map_err(wrong)
+}
+
+fn opening(scenario: &mut Scenario) -> Result<Vec<Said>, Wrong> {
+    let Some(opening) = scenario.opening.take() else {
+        return Ok(Vec::new());
+    };
+    let (said, answers) = (opening.send.len(), opening.answers.len());
+    if answers > 0 && answers != said {
+        return Err(("opening.answers", Problem::Answers(answers, said)));
+    }
+    let answers = opening.answers.into_iter().map(Some);
+    let answers = answers.chain(std::iter::repeat(None));
+    let said = opening.send.into_iter().zip(answers);
+    let said = said.map(|(send, answer)| Said {
+        send,
+        is_binary: opening.binary,
+        answer: answer.filter(|answer| !answer.is_empty()),
+    });
+    Ok(said.collect())
+}
+
+/// What takes the place of ping frames; none where those are sent.
+fn said_of(heartbeat: &Heartbeat) -> Result<Option<Said>, Wrong> {
+    match &heartbeat.send {
+        Some(send) => Ok(Some(Said {
+            send: send.clone(),
+            is_binary: heartbeat.binary,
+            answer: heartbeat.answer.clone(),
+        })),
+        None if heartbeat.binary => Err(("heartbeat.binary", Problem::Needs("binary", "send"))),
+        None if heartbeat.answer.is_some() => {
+            Err(("heartbeat.answer", Problem::Needs("answer", "send")))
+        }
+        None => Ok(None),
+    }
+}
+
+fn group_rule(groups: Groups) -> Result<GroupRule, Wrong> {
+    let count = groups
+        .count
+        .map(|count| u32::try_from(count.0).unwrap_or(u32::MAX));
+    let has_sizes = !groups.sizes.is_empty();
+    if let Some(column) = groups.column {
+        return match (count, has_sizes) {
+            (None, false) => Ok(GroupRule::Column(column)),
+            (Some(_), _) => Err(("groups.column", Problem::Either("count", "column"))),
+            (None, true) => Err(("groups.column", Problem::Either("sizes", "column"))),
+        };
+    }
+    match (count, has_sizes, groups.assign) {
+        (Some(_), true, _) => Err(("groups.sizes", Problem::Either("count", "sizes"))),
+        (None, true, _) => Ok(GroupRule::Sizes(groups.sizes)),
+        (count, false, Some(Assign::Zipf)) => {
+            let exponent = groups.exponent.unwrap_or(1.0);
+            if !(0.0..=10.0).contains(&exponent) {
+                return Err(("groups.exponent", Problem::Exponent));
+            }
+            Ok(GroupRule::Zipf(count.unwrap_or(1), exponent))
+        }
+        (count, false, _) => Ok(GroupRule::Even(count.unwrap_or(1))),
+    }
+}
+
+fn flow(given: Flow) -> Result<config::Flow, Wrong> {
+    const KEY: &str = "flows";
+    let places = [
+        given.stamp_json.map(StampPlace::Json),
+        given.stamp_regex.map(StampPlace::Pattern),
+        given
+            .stamp_offset
+            .map(|offset| StampPlace::Offset(offset as usize)),
+    ];
+    let mut places = places.into_iter().flatten();
+    let stamp = places.next().unwrap_or(StampPlace::Anywhere);
+    if places.next().is_some() {
+        return Err((KEY, Problem::StampPlaces));
+    }
+    let of_requests = [
+        ("method", given.method.is_some()),
+        ("headers", !given.headers.is_empty()),
+        ("answer", given.answer.is_some()),
+        ("connections", given.connections.is_some()),
+    ];
+    let route = match given.url {
+        Some(_) if given.binary => return Err((KEY, Problem::Either("binary", "url"))),
+        Some(url) => FlowRoute::Http(Call {
+            url,
+            method: given.method,
+            headers: given.headers.into_iter().collect(),
+            body: given.send,
+            answer: given.answer,
+            connections: given.connections.unwrap_or(CALL_CONNECTIONS_DEFAULT),
+        }),
+        None => {
+            if let Some((key, _)) = of_requests.into_iter().find(|(_, is_given)| *is_given) {
+                return Err((KEY, Problem::Needs(key, "url")));
+            }
+            let missing = || (KEY, Problem::MissingKey("send".to_owned()));
+            FlowRoute::Socket {
+                send: given.send.ok_or_else(missing)?,
+                is_binary: given.binary,
+            }
+        }
+    };
+    let audience = match given.expect {
+        Some(Expect::Group) => Audience::Group,
+        Some(Expect::Others) => Audience::Others,
+        Some(Expect::Sender) => Audience::Sender,
+        Some(Expect::All) => Audience::All,
+        Some(Expect::Answer) => Audience::Answer,
+        None if route.has_stamp() => Audience::Group,
+        None => Audience::Answer,
+    };
+    Ok(config::Flow {
+        name: given.name,
+        rate_per_s: given.rate.0,
+        audience,
+        stamp,
+        route,
+    })
+}
