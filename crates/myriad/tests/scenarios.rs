@@ -2,8 +2,10 @@
 
 mod support;
 
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
 use support::{Server, myriad};
 
 fn ready(name: &str) -> String {
@@ -32,6 +34,108 @@ fn folder() -> PathBuf {
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("scenarios-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     folder
+}
+
+/// `scenarios/im-full-link.toml` at a small size: whatever it is asked to reach, it must reach on a busy machine too.
+const SMALL_IM: [&str; 8] = [
+    "variables.connections=60",
+    "variables.groups=6",
+    "variables.ws-rate=100/s",
+    "variables.http-rate=50/s",
+    "variables.question-rate=20/s",
+    "heartbeat.every=1s",
+    "hold.duration=4s",
+    "thresholds=[\"setup:connected==60\", \"lost==0\", \"errors==0\", \"flows:missing==0\", \"flows:duplicated==0\", \"flows:out-of-order==0\", \"flows:unexpected==0\", \"flows:refused==0\", \"flows:p99<5s\"]",
+];
+
+/// An nginx in front of a server, with the config of `deploy/`. It is killed at the end of the test.
+struct Nginx {
+    process: Child,
+    address: String,
+}
+
+impl Nginx {
+    /// None where nginx is not installed.
+    fn start(server: &Server) -> Option<Self> {
+        let programs = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
+        let program = programs.iter().find(|path| Path::new(path).exists())?;
+        let folder = folder();
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("bound").to_string();
+        drop(free);
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nginx.conf");
+        let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {}/{kind};", folder.display()));
+        let config = std::fs::read_to_string(deploy)
+            .expect("a config")
+            .replace("user www-data;", "")
+            .replace("/run/nginx.pid", &format!("{}/nginx.pid", folder.display()))
+            .replace("/var/log/nginx/error.log", "stderr")
+            .replace("worker_rlimit_nofile 210000;", "")
+            .replace("worker_connections 200000;", "worker_connections 400;")
+            .replace("http {", &format!("http {{ {}", paths.join(" ")))
+            .replace("127.0.0.1:8000", &server.address)
+            .replace("listen 80;", &format!("listen {address};"));
+        let file = folder.join("nginx.conf");
+        std::fs::write(&file, config).expect("a file");
+        let process = Command::new(program)
+            .args(["-e", "stderr", "-g", "daemon off;", "-c"])
+            .arg(file)
+            .spawn()
+            .expect("nginx");
+        let begun = Instant::now();
+        while TcpStream::connect(&address).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nginx listens");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(Self { process, address })
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // Its workers end with it only if it is asked to end.
+        let id = self.process.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &id]).status();
+        let _ = self.process.wait();
+    }
+}
+
+/// The server of `scenarios/im-full-link.toml`.
+fn im_server() -> Server {
+    Server::start(&["--config", &ready("servers/im.toml")])
+}
+
+fn check_im(report: &serde_json::Value) {
+    let flows = report["flows"].as_array().expect("flows");
+    assert_eq!(flows.len(), 4);
+    for flow in flows {
+        assert!(flow["sent"].as_u64() >= Some(30), "{flow}");
+        assert_eq!(flow["sent"], flow["complete"], "{flow}");
+    }
+    // Ten members in each group.
+    let sent = flows[0]["sent"].as_u64().expect("a count");
+    assert_eq!(flows[0]["received"].as_u64(), Some(10 * sent));
+    assert!(report["pings"]["heartbeats_answered"].as_u64() >= Some(60));
+}
+
+#[test]
+fn im_full_link() {
+    let server = im_server();
+    let report = report(&server, &ready("im-full-link.toml"), &SMALL_IM);
+    check_im(&report);
+}
+
+#[test]
+fn im_full_link_through_nginx() {
+    let mut server = im_server();
+    let Some(nginx) = Nginx::start(&server) else {
+        eprintln!("nginx is not installed, so this is not tested");
+        return;
+    };
+    server.address.clone_from(&nginx.address);
+    let report = report(&server, &ready("im-full-link.toml"), &SMALL_IM);
+    check_im(&report);
 }
 
 fn text(output: &Output) -> String {
