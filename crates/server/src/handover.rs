@@ -40,10 +40,14 @@ const HAND_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 /// What is in front of the received bytes of each message: flags, then an address, as IPv6. A message without a byte would look
 /// like the end of the socket.
 const HEADER_BYTES: usize = 17;
-/// A flag: the address was named by the PROXY protocol. Otherwise it means nothing.
+/// A flag: [`Origin::is_named`].
 const IS_NAMED: u8 = 1;
 /// A flag: [`Origin::is_counted`].
 const IS_COUNTED: u8 = 2;
+/// A flag: [`Origin::has_read`].
+const HAS_READ: u8 = 4;
+/// A flag: there is an address.
+const HAS_ADDRESS: u8 = 8;
 
 /// A connection that arrived.
 #[derive(Debug)]
@@ -107,16 +111,21 @@ pub(crate) fn pair() -> io::Result<(Sender, OwnedFd)> {
 
 fn header(origin: Origin) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
-    if let Some(address) = origin.named {
-        header[0] |= IS_NAMED;
+    if let Some(address) = origin.address {
+        header[0] |= HAS_ADDRESS;
         let address = match address {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
             IpAddr::V6(address) => address,
         };
         header[1..].copy_from_slice(&address.octets());
     }
-    if origin.is_counted {
-        header[0] |= IS_COUNTED;
+    let flags = [
+        (origin.is_named, IS_NAMED),
+        (origin.is_counted, IS_COUNTED),
+        (origin.has_read, HAS_READ),
+    ];
+    for (_, flag) in flags.into_iter().filter(|(is_set, _)| *is_set) {
+        header[0] |= flag;
     }
     header
 }
@@ -125,8 +134,10 @@ fn read_header(header: [u8; HEADER_BYTES]) -> Origin {
     let [flags, address @ ..] = header;
     let address = IpAddr::from(Ipv6Addr::from(address)).to_canonical();
     Origin {
-        named: (flags & IS_NAMED != 0).then_some(address),
+        address: (flags & HAS_ADDRESS != 0).then_some(address),
+        is_named: flags & IS_NAMED != 0,
         is_counted: flags & IS_COUNTED != 0,
+        has_read: flags & HAS_READ != 0,
     }
 }
 
@@ -509,12 +520,16 @@ mod tests {
         let origins = [
             Origin::default(),
             Origin {
-                named: Some("192.0.2.1".parse().unwrap()),
+                address: Some("192.0.2.1".parse().unwrap()),
+                is_named: true,
                 is_counted: true,
+                has_read: false,
             },
             Origin {
-                named: Some("2001:db8::1".parse().unwrap()),
-                is_counted: false,
+                address: Some("2001:db8::1".parse().unwrap()),
+                is_named: false,
+                is_counted: true,
+                has_read: true,
             },
         ];
         runtime().block_on(async {

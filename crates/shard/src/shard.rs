@@ -75,10 +75,14 @@ pub struct HandedBack<H> {
 /// What is known of the client of a connection that changes hands, beside what its socket says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The address that a header of the PROXY protocol named. That header comes once in the life of a connection.
-    pub named: Option<IpAddr>,
-    /// It has been counted against the rate of its address, which is for connections that begin.
+    /// The client's, if it is named or counted.
+    pub address: Option<IpAddr>,
+    /// A header of the PROXY protocol named the address. That header comes once in the life of a connection.
+    pub is_named: bool,
+    /// The connection has been counted against the rate of the address, which is for connections that begin.
     pub is_counted: bool,
+    /// It has read a stream, and has been counted against the rate of all clients for that.
+    pub has_read: bool,
 }
 
 /// What a turn asks of its owner.
@@ -140,13 +144,23 @@ pub(crate) struct Messages {
     pub(crate) received: Vec<Message>,
 }
 
+/// A request for the control plane.
+#[derive(Debug)]
+pub(crate) struct PendingHandover {
+    pub(crate) key: Key,
+    /// What was read of it, and of what comes behind.
+    pub(crate) received: Vec<u8>,
+    /// [`Origin::has_read`].
+    pub(crate) has_read: bool,
+}
+
 /// What a turn collects, to be done at a later step of the same turn.
 #[derive(Debug, Default)]
 pub(crate) struct TurnEnd {
     /// Sockets to close at the end of the turn, so that no list under way meets a reused record.
     pub(crate) pending_closes: Vec<(Key, Close)>,
     /// Requests for the control plane found among this turn's completions.
-    pub(crate) pending_handovers: Vec<(Key, Vec<u8>)>,
+    pub(crate) pending_handovers: Vec<PendingHandover>,
     /// Channels that lost their last member here in this turn.
     pub(crate) emptied_channels: Vec<Arc<str>>,
     /// When publications were accepted whose last delivery was submitted in this turn.

@@ -7,7 +7,7 @@
 //! Changes `admission` and `hub`; closes connections by the methods of `closing`.
 
 use crate::marks::hit;
-use crate::shard::Shard;
+use crate::shard::{PendingHandover, Shard};
 use myriad_hub::{CloseReason, Now};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
@@ -55,7 +55,7 @@ impl<R: Reactor> Shard<R> {
             return false;
         }
         while let Some(key) = self.admission.surplus.keys.pop_front() {
-            let is_handed_over = |(known, _): &(Key, Vec<u8>)| *known == key;
+            let is_handed_over = |pending: &PendingHandover| pending.key == key;
             // One that is handed over in this turn leaves by itself.
             if self.hub.contains(key) && !self.turn_end.pending_handovers.iter().any(is_handed_over)
             {

@@ -261,6 +261,14 @@ impl Hub {
         self.wheel.arm(&mut self.connections, index, deadline);
     }
 
+    /// A connection was opened that has read a stream before, elsewhere. Its next request has to be whole as soon as that of a new one.
+    pub fn begin_next_request(&mut self, index: u32, now: Now) {
+        let deadline = after(now.tick(), self.timing.handshake);
+        let connection = &mut self.connections[index];
+        connection.set_answered();
+        connection.ping_at = deadline;
+    }
+
     /// The next request on a connection has begun to come. It has to be whole in time.
     pub fn begin_next_head(&mut self, index: u32, now: Now) {
         let deadline = after(now.tick(), self.timing.handshake);

@@ -1,6 +1,6 @@
 //! Limits on strangers: whoever does too much is refused, and nobody else is.
 
-use crate::support::{Answer, metric, on_both_drivers, options, start, until};
+use crate::support::{Answer, head, metric, on_both_drivers, options, start, until};
 use myriad_server::{DriverChoice, Options};
 use socket2::{Domain, Socket, Type};
 use std::io::{BufReader, Read, Write};
@@ -296,6 +296,40 @@ on_both_drivers! {
         assert_eq!(back(kept(2)).status(), 429);
         drop(two);
         until("nothing is left open", || metric(address, "myriad_connections") == 0);
+    }
+
+    fn reads_and_appends_that_take_turns_count_once(driver) {
+        let text = "trusted-proxies = [\"127.0.0.3\"]\n[client]\nconnection_rate_limit = \"3/h\"\nconnection_rate_limit_per_address = \"2/h\"";
+        let server = start(with(driver, text));
+        let address = server.address();
+        let ask_all = |host: u8, requests: &[String]| -> Vec<u16> {
+            let stream = connect(address, host);
+            let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+            let mut status = |request: &String| {
+                (&stream).write_all(request.as_bytes()).expect("an open connection");
+                Answer::read(&mut reader).status
+            };
+            requests.iter().map(&mut status).collect()
+        };
+        let turns = |headers: &str| {
+            let append = format!("Content-Type: application/json\r\nContent-Length: 1\r\n{headers}");
+            let append = head("POST", "/v1/stream/s", &append) + "1";
+            let pair = [append, head("GET", "/v1/stream/s", headers)];
+            std::iter::repeat_n(pair, 5).flatten().collect::<Vec<_>>()
+        };
+        ask_all(9, &[head("PUT", "/v1/stream/s", "Content-Type: application/json\r\nContent-Length: 0\r\n")]);
+        let answered = [204, 200].repeat(5);
+        assert_eq!(ask_all(2, &turns("")), answered);
+        // A proxy that names its clients may carry requests of several on one connection: each of them counts.
+        let of = |client: &str| turns(&format!("X-Forwarded-For: {client}\r\n"));
+        assert_eq!(ask_all(3, &of("192.0.2.1")), answered);
+        let second = [&of("192.0.2.1")[..], &of("192.0.2.2")].concat();
+        assert_eq!(ask_all(3, &second), [&answered[..], &answered].concat());
+        assert_eq!(limited(address, "connection_rate"), 0);
+        assert_eq!(limited(address, "connection_rate_per_address"), 0);
+        // All three have been spent, and so have both of this client.
+        assert_eq!(ask_all(2, &turns("")[1..2]), [503]);
+        assert_eq!(ask_all(3, &of("192.0.2.1")[1..2]), [429]);
     }
 
     fn a_proxy_that_reuses_connections_names_the_client_of_each_request(driver) {

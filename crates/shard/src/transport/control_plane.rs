@@ -6,17 +6,21 @@
 use crate::drain::Drain;
 use crate::events::ConnectionEvent;
 use crate::marks::hit;
-use crate::shard::{HandedBack, Shard, TurnedAway, token_of};
+use crate::shard::{HandedBack, Origin, PendingHandover, Shard, TurnedAway, token_of};
 use myriad_hub::{CloseReason, Now};
 use myriad_reactor::{Reactor, Socket};
 use myriad_wheel::Key;
 
 impl<R: Reactor> Shard<R> {
     /// Lists a request for the control plane. It is handed over after the turn's completions, because these may hold more
-    /// of its bytes.
-    pub(crate) fn begin_handover(&mut self, key: Key, bytes: &[u8], now: Now) {
+    /// of its bytes. Tells whether the connection has read a stream before.
+    pub(crate) fn begin_handover(&mut self, key: Key, bytes: &[u8], has_read: bool, now: Now) {
         self.note_closed(key, CloseReason::HandedOver, now);
-        self.turn_end.pending_handovers.push((key, bytes.to_vec()));
+        self.turn_end.pending_handovers.push(PendingHandover {
+            key,
+            received: bytes.to_vec(),
+            has_read,
+        });
     }
 
     /// Bytes of a closing connection. They count only if the connection is to be handed over.
@@ -25,19 +29,23 @@ impl<R: Reactor> Shard<R> {
             .turn_end
             .pending_handovers
             .iter_mut()
-            .find(|(known, _)| *known == key);
-        if let Some((_, received)) = pending {
-            received.extend_from_slice(bytes);
+            .find(|pending| pending.key == key);
+        if let Some(pending) = pending {
+            pending.received.extend_from_slice(bytes);
             hit!(HandedOverInPieces);
         }
     }
 
     /// Hands this turn's requests over to the control plane.
     pub(crate) fn run_pending_handovers(&mut self) {
-        for (key, received) in std::mem::take(&mut self.turn_end.pending_handovers) {
+        for pending in std::mem::take(&mut self.turn_end.pending_handovers) {
+            let (key, received) = (pending.key, pending.received);
             let socket = Socket::from_bits(self.hub.connection(key.index).socket);
             let handle = self.reactor.transfer(socket, token_of(key));
-            let origin = self.origin(key);
+            let origin = Origin {
+                has_read: pending.has_read,
+                ..self.origin(key)
+            };
             self.release(key);
             hit!(TransferFailed if handle.is_err());
             let is_transferred = handle.is_ok();
@@ -88,6 +96,9 @@ impl<R: Reactor> Shard<R> {
             return;
         };
         hit!(HandedBack);
+        if origin.has_read {
+            self.hub.begin_next_request(key.index, now);
+        }
         hit!(HandedBackWhileDraining if self.admission.drain.is_some());
         self.note_event(Some(key), now, |_| ConnectionEvent::HandedBack);
         if !received.is_empty() {

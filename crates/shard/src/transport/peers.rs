@@ -47,6 +47,8 @@ enum Standing {
     AwaitsHeader,
     /// A trusted proxy's, whose request may name the client.
     Proxy,
+    /// The same. It comes back from the control plane, and was counted for the client at this address.
+    ProxyCountedFor(IpAddr),
     /// Not counted.
     Free,
     /// Counted among those of its address.
@@ -145,9 +147,12 @@ impl<R: Reactor> Shard<R> {
         let Some(peer) = self.peer(key) else {
             return Origin::default();
         };
+        let is_counted = peer.standing == Standing::Counted;
         Origin {
-            named: peer.is_named.then_some(peer.address),
-            is_counted: peer.standing == Standing::Counted,
+            address: (peer.is_named || is_counted).then_some(peer.address),
+            is_named: peer.is_named,
+            is_counted,
+            has_read: false,
         }
     }
 
@@ -163,17 +168,19 @@ impl<R: Reactor> Shard<R> {
         if self.looks_at_no_address() {
             return None;
         }
-        let address = match origin.named {
+        let is_named = origin.is_named;
+        let address = match origin.address.filter(|_| is_named) {
             Some(address) => address,
             None => self.address_of(socket)?,
         };
         let is_of_proxy = self.settings.proxies.networks.contains(address);
         let judged = if is_of_proxy {
-            Peer::new(address, Standing::Proxy)
+            let counted = origin.address.filter(|_| origin.is_counted);
+            let standing = counted.map_or(Standing::Proxy, Standing::ProxyCountedFor);
+            Peer::new(address, standing)
         } else {
             self.judge_client(address, origin.is_counted, now)
         };
-        let is_named = origin.named.is_some();
         let is_worth_keeping = is_named || judged.standing != Standing::Free;
         is_worth_keeping.then_some(Peer { is_named, ..judged })
     }
@@ -294,13 +301,15 @@ impl<R: Reactor> Shard<R> {
         if self.peers.known.is_empty() {
             return;
         }
-        let peer = self.peer(key);
-        if peer.is_none_or(|peer| peer.standing != Standing::Proxy) {
-            return;
-        }
+        let counted = match self.peer(key).map(|peer| peer.standing) {
+            Some(Standing::Proxy) => None,
+            Some(Standing::ProxyCountedFor(client)) => Some(client),
+            _ => return,
+        };
         let proxies = &self.settings.proxies;
         if let Some(address) = forwarded_address(head, proxies.header, &proxies.networks) {
-            let known = self.judge_client(address, false, now);
+            // The same client's next request is no other connection.
+            let known = self.judge_client(address, counted == Some(address), now);
             self.keep_peer(key, known);
         }
     }

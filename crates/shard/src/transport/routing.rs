@@ -178,7 +178,7 @@ impl<R: Reactor> Shard<R> {
                 }
                 self.begin_stream(key, *stream, &mut bytes[head_bytes..], now);
             }
-            Ok(Route::ControlPlane) => self.begin_handover(key, bytes, now),
+            Ok(Route::ControlPlane) => self.begin_handover(key, bytes, is_next, now),
             Err(refused) => self.refuse(key, refused, now),
         }
     }
