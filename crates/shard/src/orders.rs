@@ -29,7 +29,7 @@ pub(crate) struct Instruction {
 }
 
 impl Instruction {
-    /// Whether streams of events end by it, too. They have no session, and no client's id names one.
+    /// Whether live reads of streams end by it, too. They have no session, and no client's id names one.
     pub(crate) fn is_for_readers(&self) -> bool {
         self.whose.client.is_none()
             && matches!(self.deed, Deed::Disconnect(_) | Deed::EndRevoked(_))

@@ -298,6 +298,12 @@ impl<R: Reactor> Shard<R> {
 
     /// Holds a request of somebody who has all up to an offset.
     fn park(&mut self, key: Key, reading: &Reading, last: u64, now: Now) {
+        // A revocation is in force before its order comes, which finds those that are held.
+        let bearer = reading.bearer.clone();
+        if bearer.as_ref().is_some_and(|one| self.is_revoked(one)) {
+            hit!(ReadRefused);
+            return self.refuse(key, Refused::revoked(), now);
+        }
         hit!(Park);
         let reader = Reader {
             subscription: self.subscription_of(key, reading),
@@ -305,6 +311,7 @@ impl<R: Reactor> Shard<R> {
             cursor: reading.cursor,
             variant: reading.variant,
             expires_at: reading.expires_at(),
+            bearer,
         };
         self.hub.park(key.index, reader, now);
     }

@@ -41,7 +41,7 @@ pub(crate) struct Readers {
     poll_phase: u32,
     /// Cursors of those that cannot share an answer, by connection.
     own_cursors: HashMap<u32, u64>,
-    /// Whom streams of events are for that were opened with a token, by connection. In their order, so that a walk can be interrupted.
+    /// Whom live reads are for that have shown a token, by connection. In their order, so that a walk can be interrupted.
     bearers: BTreeMap<u32, Bearer>,
     /// The same connections by their users.
     bearers_of: BTreeSet<(Arc<str>, u32)>,
@@ -76,7 +76,7 @@ pub struct Bearer {
 }
 
 /// A reader that waits for what comes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Reader {
     /// Its subscription.
     pub subscription: SubscriptionId,
@@ -86,8 +86,10 @@ pub struct Reader {
     pub cursor: Option<u64>,
     /// How its answers differ from those of others.
     pub variant: Variant,
-    /// It is not held for longer than its token counts; [`NEVER`] without one.
+    /// It is held no longer than until then: the end of its token, or of the time for which it was held first; [`NEVER`] without.
     pub expires_at: Tick,
+    /// Who has shown a token for it.
+    pub bearer: Option<Bearer>,
 }
 
 /// A reader whose stream has ended.
@@ -190,6 +192,19 @@ impl Hub {
         connection.ping_at = deadline;
         self.wheel.arm(&mut self.connections, index, deadline);
         self.readers.parked += 1;
+        self.note_bearer(index, reader.bearer);
+    }
+
+    /// Notes whom a live read is for, so that orders find it.
+    fn note_bearer(&mut self, index: u32, bearer: Option<Bearer>) {
+        let Some(bearer) = bearer else {
+            return;
+        };
+        let user = bearer.user.clone();
+        self.readers
+            .bearers_of
+            .extend(user.map(|user| (user, index)));
+        self.readers.bearers.insert(index, bearer);
     }
 
     /// When the client of the next stream of events is to come back after its end, ms: clients that lose a server together come
@@ -201,13 +216,7 @@ impl Hub {
     /// Opens a stream of events, for whoever has shown a token. Its head is queued. Nothing is delivered to it before
     /// [`Hub::begin_delivering`].
     pub fn open_events(&mut self, index: u32, variant: Variant, bearer: Option<Bearer>, now: Now) {
-        if let Some(bearer) = bearer {
-            let user = bearer.user.clone();
-            self.readers
-                .bearers_of
-                .extend(user.map(|user| (user, index)));
-            self.readers.bearers.insert(index, bearer);
-        }
+        self.note_bearer(index, bearer);
         let connection = &mut self.connections[index];
         connection.set_reader(Transport::Events, variant);
         connection.set(Connection::AWAITS_PONG, false);
@@ -481,6 +490,7 @@ impl Hub {
             cursor: self.readers.own_cursors.get(&index).copied().or(shown),
             variant: variant.without_own_cursor(),
             expires_at,
+            bearer: self.readers.bearers.get(&index).cloned(),
         };
         let (name, epoch) = (Arc::clone(&channel.name), channel.epoch());
         self.end_answer(index, now);
@@ -515,7 +525,7 @@ impl Hub {
         }
     }
 
-    /// The first stream of events from this connection on that was opened with a token: of this user, or of anybody.
+    /// The first live read from this connection on for which a token was shown: of this user, or of anybody.
     #[must_use]
     pub fn bearer_from(&self, user: Option<&Arc<str>>, from: u32) -> Option<(u32, &Bearer)> {
         let Some(user) = user else {
@@ -559,14 +569,13 @@ impl Hub {
         }
         match connection.transport() {
             Transport::LongPoll => self.readers.parked -= 1,
-            _ => {
-                self.readers.events -= 1;
-                if let Some(bearer) = self.readers.bearers.remove(&index)
-                    && let Some(user) = bearer.user
-                {
-                    self.readers.bearers_of.remove(&(user, index));
-                }
-            }
+            _ => self.readers.events -= 1,
+        }
+        if !self.readers.bearers.is_empty()
+            && let Some(bearer) = self.readers.bearers.remove(&index)
+            && let Some(user) = bearer.user
+        {
+            self.readers.bearers_of.remove(&(user, index));
         }
         if connection.variant().has_own_cursor() {
             self.readers.own_cursors.remove(&index);

@@ -149,6 +149,7 @@ fn a_poll_that_is_held_while_the_end_of_an_earlier_stream_is_told_is_answered() 
             cursor: None,
             variant: Variant::new(Persistence::KeepAlive, true),
             expires_at: Tick(u32::MAX),
+            bearer: None,
         };
         hub.park(index, reader, Now(0));
     };

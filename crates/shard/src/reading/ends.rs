@@ -53,7 +53,7 @@ impl<R: Reactor> Shard<R> {
             cursor: reader.cursor,
             if_none_match: None,
             variant: reader.variant,
-            bearer: None,
+            bearer: reader.bearer,
             held_until: reader.expires_at,
         });
         self.hub.begin_reading(key.index, now);

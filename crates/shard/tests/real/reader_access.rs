@@ -4,8 +4,8 @@ use super::node::{Driver, Node, Options};
 use super::readers::{Client, parked, publish};
 use myriad_shard::{
     Access, ApiKeys, ApplicationClose, Ask, AskAnswer, ClientOptions, CloseReason, ConnectGrant,
-    Deed, KeyFault, Question, RevokedTokens, SubscribeGrant, TokenFault, TokenIdentity, Tokens,
-    Users, Verdict, Whose,
+    Deed, KeyFault, OrderDone, Question, RevokedTokens, SubscribeGrant, TokenFault, TokenIdentity,
+    Tokens, Users, Verdict, Whose,
 };
 use std::io::Write;
 use std::net::Shutdown;
@@ -23,6 +23,7 @@ on_both_drivers!(
     a_held_request_ends_with_its_token,
     a_stream_of_events_ends_with_its_token,
     readers_of_a_user_end_by_order,
+    held_requests_of_a_user_end_by_order,
     a_token_revoked_on_the_way_opens_nothing,
 );
 
@@ -307,13 +308,16 @@ fn events_of(node: &Node, token: &str) -> Client {
     client
 }
 
+fn count(done: Vec<OrderDone>) -> u64 {
+    done.iter().map(|done| done.done).sum()
+}
+
 fn readers_of_a_user_end_by_order(driver: Driver) {
     let (node, _) = node_with(driver, Options::default());
     let of = |user: &str| Whose {
         users: Users::One(user.into()),
         ..Whose::default()
     };
-    let count = |done: Vec<myriad_shard::OrderDone>| done.iter().map(|done| done.done).sum::<u64>();
     let (mut ann, mut bob) = (events_of(&node, "60000"), events_of(&node, "now"));
     let revoked = |id: &str| Deed::EndRevoked(RevokedTokens::Id(id.into()));
     assert_eq!(count(node.order(of("ann"), revoked("other"))), 0);
@@ -333,12 +337,51 @@ fn readers_of_a_user_end_by_order(driver: Driver) {
     assert_eq!(node.closes(CloseReason::Application), 21);
 }
 
+fn held_requests_of_a_user_end_by_order(driver: Driver) {
+    let (node, _) = node_with(driver, Options::default());
+    let held = |token: &str| {
+        let mut client = Client::open(&node);
+        client.ask_with(POLL, &bearer(token));
+        client
+    };
+    let of = |user: &str| Whose {
+        users: Users::One(user.into()),
+        ..Whose::default()
+    };
+    let (mut ann, mut bob) = (held("60000"), held("now"));
+    let mut nobody = Client::open(&node);
+    nobody.ask_with(POLL, "X-API-Key: all\r\n");
+    parked(&node, 3);
+    let revoked = Deed::EndRevoked(RevokedTokens::Id("ann".into()));
+    assert_eq!(count(node.order(of("ann"), revoked)), 1);
+    assert_eq!(ann.answer().status(), "204");
+    assert_eq!(ann.read_to_end(), "");
+    // A request that was answered is found no more, and the next one on its connection is.
+    publish(&node, "2");
+    assert_eq!(bob.answer().body, "[2]");
+    assert_eq!(nobody.answer().body, "[2]");
+    let close = || Deed::Disconnect(ApplicationClose::new(4500, "bye").expect("a code"));
+    assert_eq!(count(node.order(of("bob"), close())), 0);
+    bob.ask_with(POLL, &bearer("now"));
+    nobody.ask_with(POLL, "X-API-Key: all\r\n");
+    parked(&node, 2);
+    // Who has shown no token is nobody's reader, also where everybody is meant.
+    assert_eq!(count(node.order(Whose::default(), close())), 1);
+    assert_eq!(bob.answer().status(), "204");
+    assert_eq!(bob.read_to_end(), "");
+    assert_eq!(node.closes(CloseReason::Application), 1);
+    publish(&node, "3");
+    assert_eq!(nobody.answer().body, "[3]");
+}
+
 fn a_token_revoked_on_the_way_opens_nothing(driver: Driver) {
-    let (node, desk) = node_with(driver, Options::default());
-    let mut client = Client::open(&node);
-    client.ask_with(EVENTS, &bearer("costly"));
-    let ask = node.asked();
-    desk.revokes.store(true, Ordering::Relaxed);
-    node.grant(ask, AskAnswer::Connect(Box::new(grant("ann", None))));
-    assert_eq!(client.answer().status(), "401");
+    for live in [EVENTS, POLL] {
+        let (node, desk) = node_with(driver, Options::default());
+        let mut client = Client::open(&node);
+        client.ask_with(live, &bearer("costly"));
+        let ask = node.asked();
+        desk.revokes.store(true, Ordering::Relaxed);
+        node.grant(ask, AskAnswer::Connect(Box::new(grant("ann", None))));
+        assert_eq!(client.answer().status(), "401");
+    }
 }
