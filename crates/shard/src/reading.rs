@@ -39,6 +39,8 @@ pub(crate) struct Reading {
     pub(crate) channel: Box<str>,
     pub(crate) from: ReadFrom,
     pub(crate) live: Live,
+    /// A browser's `EventSource` asks again from where it was.
+    pub(crate) comes_back: bool,
     /// The cursor that the client has shown.
     pub(crate) cursor: Option<u64>,
     /// Entity tags that it has.

@@ -219,6 +219,29 @@ on_both_drivers! {
         assert_eq!(read.body, "[7,7]");
     }
 
+    fn an_event_source_stops_at_the_end_of_a_closed_stream(driver) {
+        let server = start(options(driver));
+        let address = server.address();
+        assert_eq!(status(address, "PUT", "s", TEXT, "x"), 201);
+        assert_eq!(status(address, "POST", "s", "Stream-Closed: true\r\n", ""), 204);
+        let mut http = Http::connect(address);
+        http.send(head("GET", "/v1/stream/s?offset=-1&live=sse", "").as_bytes());
+        let told = http.all();
+        assert!(told.contains("streamClosed"), "{told}");
+        let id = told.rsplit("\nid:").next().and_then(|rest| rest.lines().next());
+        let id = id.expect("an id").trim();
+        // It comes back by its first address, and says what came last.
+        let back = |id: &str| ask(address, "GET", "s?offset=-1&live=sse", &format!("Last-Event-ID: {id}\r\n"), "");
+        let answer = back(id);
+        assert_eq!((answer.status, answer.header("stream-closed")), (204, Some("true")), "{answer:?}");
+        assert_eq!(answer.header("stream-next-offset"), Some(id));
+        assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+        assert_eq!(back("-1").status, 200, "it has missed something");
+        let end = ask(address, "GET", &format!("s?offset={id}&live=sse"), "", "");
+        assert_eq!(end.status, 200, "a client of the protocol is told by an event");
+        until("nobody is left", || metric(address, "myriad_connections") == 0);
+    }
+
     fn pages_of_other_hosts_stay_out_of_a_development_server(driver) {
         let server = start(options(driver));
         let address = server.address();

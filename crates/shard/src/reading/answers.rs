@@ -69,6 +69,15 @@ impl<R: Reactor> Shard<R> {
         self.answer_reader(key, bytes, persistence, now);
     }
 
+    /// Answers that a closed stream has nothing more, without a body. The connection ends.
+    pub(super) fn answer_end(&mut self, key: Key, part: &StreamPart<'_>, now: Now) {
+        let (status, persistence) = (Status::NoContent, Persistence::Close);
+        let nothing = std::iter::empty::<&Content>();
+        let bytes = part.answer(nothing, status, None, Caching::Never, persistence);
+        self.metrics().stream_reads.add(1);
+        self.answer_reader(key, bytes, persistence, now);
+    }
+
     /// How a request's connection goes on: while the shard drains, it does not.
     fn persistence_of(&self, reading: &Reading) -> Persistence {
         if self.admission.drain.is_some() {

@@ -50,6 +50,7 @@ impl<R: Reactor> Shard<R> {
             channel: (*channel).into(),
             from: ReadFrom::After(position.stream_offset()),
             live: Live::LongPoll,
+            comes_back: false,
             cursor: reader.cursor,
             if_none_match: None,
             variant: reader.variant,

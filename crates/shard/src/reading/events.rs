@@ -25,6 +25,10 @@ impl<R: Reactor> Shard<R> {
             hit!(ReadRefused);
             return self.refuse(key, Refused::revoked(), now);
         }
+        if is_new && reading.comes_back && part.is_closed && kept.is_empty() {
+            // It would come back for ever. A 204 tells it to stop (HTML, "Server-sent events").
+            return self.answer_end(key, part, now);
+        }
         let mut bytes = Vec::new();
         if is_new {
             let retry_ms = self.hub.next_retry_ms();

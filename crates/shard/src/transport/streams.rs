@@ -154,6 +154,7 @@ impl<R: Reactor> Shard<R> {
             channel: request.channel.as_ref().into(),
             from,
             live: request.live,
+            comes_back: request.comes_back,
             cursor: request.cursor,
             if_none_match: request.if_none_match.map(Into::into),
             variant: Variant::new(persistence, head.minor_version() > 0),

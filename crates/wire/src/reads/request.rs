@@ -28,6 +28,8 @@ pub struct ReadRequest<'a> {
     /// From where on: the token of a position, `-1` for the beginning or `now` for the end; none: the beginning. Not checked beyond
     /// the characters that no token has.
     pub offset: Option<Cow<'a, str>>,
+    /// The offset is the id of the last event that a browser's `EventSource` has seen.
+    pub comes_back: bool,
     /// How it wishes to be told what comes later.
     pub live: Live,
     /// The cursor of the answer before this one, if it is a number. What is none was not made here, and says nothing.
@@ -145,6 +147,7 @@ impl<'a> ReadRequest<'a> {
             .map(Cow::Borrowed);
         if let Some(id) = said.or(last_event_id).filter(|id| !id.is_empty()) {
             request.offset = Some(id);
+            request.comes_back = true;
         }
         match &request.offset {
             Some(offset) if !may_be_token(offset) => return Err(ReadError::Offset),
@@ -224,6 +227,7 @@ mod tests {
             assert_eq!(
                 request,
                 Ok(ReadRequest {
+                    comes_back: false,
                     channel: "chat:a/b/c".into(),
                     offset: Some("abc_1".into()),
                     live: Live::LongPoll,
@@ -267,10 +271,18 @@ mod tests {
     fn a_browser_says_in_a_header_how_far_it_came() {
         let target = "/v1/stream/a?offset=-1&live=sse";
         read(target, "Last-Event-ID: e_2\r\n", |request| {
-            assert_eq!(request.expect("good").offset.as_deref(), Some("e_2"));
+            let request = request.expect("good");
+            assert_eq!(
+                (request.offset.as_deref(), request.comes_back),
+                (Some("e_2"), true)
+            );
         });
         read(target, "Last-Event-ID:\r\n", |request| {
-            assert_eq!(request.expect("good").offset.as_deref(), Some("-1"));
+            let request = request.expect("good");
+            assert_eq!(
+                (request.offset.as_deref(), request.comes_back),
+                (Some("-1"), false)
+            );
         });
         read(target, "Last-Event-ID: a b\r\n", |request| {
             assert_eq!(request, Err(ReadError::Offset));

@@ -26,7 +26,8 @@ class Source {
   async #fetch(url, init) {
     this.requests.put({ time: Date.now(), lastEventId: new Headers(init.headers).get('last-event-id') });
     const response = await fetch(url, init);
-    if (!response.ok) return response;
+    // A 204 has no body to watch.
+    if (response.status !== 200) return response;
     const [shown, watched] = response.body.tee();
     this.#watch(watched).catch(() => {});
     // It compares the address of its answer with the one that it has asked for.
@@ -100,8 +101,12 @@ onBothDrivers('an EventSource of what does not exist, and of what ends', [], asy
     assert.equal(await one.data.next(), 1);
     const closing = await fetch(addressOf(server, 'room'), { method: 'POST', headers: { 'Stream-Closed': 'true' } });
     assert.equal(closing.status, 204);
-    // The page closes it now: it would come back, and be told the same.
     assert.equal(await ended.next(), true);
+    // The page need not close it. It comes back once, and is told to stop.
+    assert.equal((await one.errors.next()).state, EventSource.CONNECTING);
+    assert.deepEqual(await one.errors.next(), { code: 204, state: EventSource.CLOSED });
+    assert.equal((await one.requests.take(2))[1].lastEventId !== null, true);
+    assert.equal(one.requests.length, 0);
   } finally {
     one.source.close();
   }
