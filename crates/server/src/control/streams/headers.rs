@@ -28,7 +28,7 @@ impl Create {
             return Err(Refusal::new(
                 StatusCode::NOT_IMPLEMENTED,
                 "unsupported",
-                "forks are not supported; create a stream and append what it is to begin with",
+                "forks are not supported; read the stream, create another one, and append what it is to begin with",
             ));
         }
         Ok(Self {
