@@ -164,7 +164,7 @@ pub enum ConfigError {
     ApiKey,
     /// No channel to publish to is known.
     #[error(
-        "no channel to publish to is known; put ?channel=NAME into the targets, give --publish-channel NAME, or use --publish-body plain"
+        "no channel to publish to is known; give --channel NAME or --publish-channel NAME, put ?channel=NAME into the targets, or use --publish-body plain"
     )]
     NoChannel,
     /// A channel to publish to that no target subscribes to.

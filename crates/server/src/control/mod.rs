@@ -275,6 +275,7 @@ pub(crate) fn router(control: Arc<Control>) -> Router {
 /// What clients need where the API has an address of its own.
 pub(crate) fn router_of_clients(control: Arc<Control>) -> Router {
     emulation::router(&control)
+        .merge(streams::router_of_clients())
         .fallback(unknown_path)
         .layer(middleware::from_fn_with_state(Arc::clone(&control), count))
         .with_state(control)

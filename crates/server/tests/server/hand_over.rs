@@ -65,6 +65,25 @@ on_both_drivers! {
         assert_eq!(statuses, [200, 200, 404]);
     }
 
+    fn an_address_for_clients_alone_lets_pages_read_streams_and_says_where_the_rest_goes(driver) {
+        let internal = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let server = start(Options { internal_listen: internal, ..options(driver) });
+        let asks = "Origin: https://page.example\r\nAccess-Control-Request-Method: GET\r\n\
+                    Access-Control-Request-Headers: authorization\r\n";
+        let mut http = Http::connect(server.address());
+        http.send(head("OPTIONS", "/v1/stream/news", asks).as_bytes());
+        let answer = http.answer();
+        assert_eq!((answer.status, answer.header("access-control-allow-methods")), (204, Some("GET, OPTIONS")));
+        assert!(answer.header("access-control-allow-headers").is_some_and(|sent| sent.contains("authorization")));
+        for method in ["PUT", "POST", "DELETE"] {
+            let mut http = Http::connect(server.address());
+            http.send(head(method, "/v1/stream/news", "Content-Length: 0\r\n").as_bytes());
+            let answer = http.answer();
+            assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, OPTIONS")), "{method}");
+            assert!(answer.body.contains("internal-listen"), "{}", answer.body);
+        }
+    }
+
     fn a_second_address_takes_the_api_off_the_first(driver) {
         let internal = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         let server = start(Options { internal_listen: internal, ..options(driver) });

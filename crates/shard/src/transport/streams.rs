@@ -178,7 +178,7 @@ impl<R: Reactor> Shard<R> {
         }
         let Some(token) = request.token.as_deref() else {
             if !self.settings.anonymous {
-                let sentence = "Reading needs a token: send Authorization: Bearer TOKEN, ?token=TOKEN or a cookie. Or start the server with --anonymous, or with --dev to try things.";
+                let sentence = "Reading needs a token: send Authorization: Bearer TOKEN, ?token=TOKEN or the cookie myriad_token. A key of the API will do, too: X-API-Key: KEY. Or start the server with --anonymous, or with --dev to try things.";
                 return Err(Refused::new(401, "anonymous", sentence));
             }
             return self.check_open(channel).map(|()| Who::Known(None));

@@ -73,7 +73,7 @@ impl ReadError {
             }
             Self::Query(error) => error.sentence(),
             Self::Offset => {
-                "The offset is malformed: send -1, now, or Stream-Next-Offset of an earlier answer, once."
+                "The offset is malformed: send -1, now, or Stream-Next-Offset of an earlier answer, once. Last-Event-ID counts before it."
             }
             Self::OffsetMissing => {
                 "A live read needs an offset: send -1, now, or Stream-Next-Offset of an earlier answer."

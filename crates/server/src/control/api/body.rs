@@ -24,6 +24,8 @@ pub(in super::super) enum Limit {
     One,
     /// Of many commands.
     Many,
+    /// Of publications for a stream.
+    Stream,
     /// Of a client's commands: so many bytes.
     Commands(usize),
 }
@@ -32,7 +34,7 @@ impl Limit {
     fn bytes(self) -> usize {
         match self {
             Self::One => 1 << 20,
-            Self::Many => 8 << 20,
+            Self::Many | Self::Stream => 8 << 20,
             Self::Commands(bytes) => bytes,
         }
     }
@@ -43,6 +45,7 @@ impl Limit {
             match self {
                 Self::One => "one method",
                 Self::Many => "many commands",
+                Self::Stream => "a stream",
                 Self::Commands(_) => "a client",
             },
             self.bytes()

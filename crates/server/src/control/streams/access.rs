@@ -133,6 +133,9 @@ fn check_client(
         Deed::Write | Deed::Delete if options.proxies.publish.is_some() => {
             "the application decides who publishes there: publish by WebSocket, or with a key of the API"
         }
+        Deed::Write | Deed::Delete if is_anonymous => {
+            "its namespace needs allow_publish_for_client and allow_publish_for_anonymous for that"
+        }
         Deed::Write | Deed::Delete => "allow_publish_for_client says who may",
         Deed::Read => "allow_publish_for_client and allow_subscribe_for_client say who may",
     };

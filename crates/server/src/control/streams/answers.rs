@@ -145,21 +145,23 @@ fn refused(refused: StreamRefused) -> Failure {
             "history",
             "the channel's namespace keeps no history, so it has no streams; set its history_size and history_ttl",
         ),
-        StreamRefused::Differs(state) => conflict(
-            "differs",
-            "the stream exists with another content type, time to live or end",
-        )
-        .with_state(&state),
+        StreamRefused::Differs(state) => {
+            let kept = state.content_type.as_str();
+            let message = format!(
+                "the stream exists, with content type {kept}, and differs in its content type, time to live or end"
+            );
+            conflict("differs", &message).with_state(&state)
+        }
         StreamRefused::Closed(state) => conflict(
             "closed",
             "the stream is closed: nothing can be appended any more",
         )
         .with_state(&state),
-        StreamRefused::ContentType(state) => conflict(
-            "content_type",
-            "the stream has another content type; append what it has",
-        )
-        .with_state(&state),
+        StreamRefused::ContentType(state) => {
+            let kept = state.content_type.as_str();
+            let message = format!("the stream's content type is {kept}: append that");
+            conflict("content_type", &message).with_state(&state)
+        }
         StreamRefused::StreamSeq { last } => {
             let message = format!("Stream-Seq does not come after {last:?}, the last one");
             conflict("stream_seq", &message)

@@ -15,7 +15,10 @@ const DURABILITY: (HeaderName, HeaderValue) = (
     HeaderValue::from_static("memory"),
 );
 
-const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
+/// What a stream's address answers.
+pub(super) const METHODS: &str = "GET, HEAD, PUT, POST, DELETE, OPTIONS";
+/// What it answers where the API has an address of its own.
+pub(super) const READS: &str = "GET, OPTIONS";
 /// Headers that pages may send.
 const SENT: &str = "authorization, content-type, if-none-match, last-event-id, producer-epoch, producer-id, producer-seq, \
      stream-closed, stream-expires-at, stream-seq, stream-ttl, x-api-key";
@@ -83,10 +86,10 @@ fn fixed(name: HeaderName, value: &'static str) -> (HeaderName, HeaderValue) {
 }
 
 /// The answer to a browser that asks what a page may send. Whether this page may is said by [`Origin::finish`].
-pub(super) fn preflight() -> Response {
+pub(super) fn preflight(methods: &'static str) -> Response {
     let headers = [
-        (header::ALLOW, METHODS),
-        (header::ACCESS_CONTROL_ALLOW_METHODS, METHODS),
+        (header::ALLOW, methods),
+        (header::ACCESS_CONTROL_ALLOW_METHODS, methods),
         (header::ACCESS_CONTROL_ALLOW_HEADERS, SENT),
         (header::ACCESS_CONTROL_MAX_AGE, REMEMBERED_S),
     ];

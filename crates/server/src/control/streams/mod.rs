@@ -28,7 +28,7 @@ use answers::Failure;
 use axum::Router;
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use headers::{Append, Create};
@@ -54,11 +54,36 @@ pub(super) fn router() -> Router<Arc<Control>> {
     Router::new().route(ROUTE, any(serve))
 }
 
+/// The routes of streams at the clients' address, where the API has one of its own. Shards answer what reads.
+pub(super) fn router_of_clients() -> Router<Arc<Control>> {
+    Router::new().route(ROUTE, any(serve_clients))
+}
+
+/// Tells a browser which reads a page may send, and everybody else where the other requests go.
+async fn serve_clients(State(control): State<Arc<Control>>, request: Request) -> Response {
+    let origin = cors::Origin::of(&control, request.headers());
+    let answer = match origin.check() {
+        Ok(()) if request.method() == Method::OPTIONS => cors::preflight(cors::READS),
+        Ok(()) => ([(header::ALLOW, cors::READS)], reads_only()).into_response(),
+        Err(refusal) => refusal.into_response(),
+    };
+    origin.finish(answer)
+}
+
+/// A request that is no read, at the address for clients.
+fn reads_only() -> Refusal {
+    Refusal::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method",
+        "this address answers reads of streams (GET) only: send HEAD, PUT, POST and DELETE to the address of the API (internal-listen)",
+    )
+}
+
 /// Answers a request about a stream.
 async fn serve(State(control): State<Arc<Control>>, request: Request) -> Response {
     let origin = cors::Origin::of(&control, request.headers());
     if request.method() == Method::OPTIONS {
-        return origin.finish(cors::preflight());
+        return origin.finish(cors::preflight(cors::METHODS));
     }
     let answer = match origin.check() {
         Ok(()) => answer(&control, request).await,
@@ -117,7 +142,7 @@ impl Asked<'_> {
     ) -> Result<Response, Failure> {
         let create = Create::of(headers)?;
         let content_type = create.content_type.unwrap_or_else(MediaType::octets);
-        let body = body::receive(self.control, body, body::Limit::Many).await?;
+        let body = body::receive(self.control, body, body::Limit::Stream).await?;
         let entries = if body.is_empty() {
             Vec::new()
         } else {
@@ -147,7 +172,7 @@ impl Asked<'_> {
         body: axum::body::Body,
     ) -> Result<Response, Failure> {
         let append = Append::of(headers)?;
-        let body = body::receive(self.control, body, body::Limit::Many).await?;
+        let body = body::receive(self.control, body, body::Limit::Stream).await?;
         let (content_type, entries) = if body.is_empty() {
             if !append.closes {
                 return Err(answers::empty("the body is empty").into());
