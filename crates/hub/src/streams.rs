@@ -91,7 +91,7 @@ pub struct ReaderSettings {
     pub keep_alive: Duration,
     /// Time after which a stream of events ends, so that its client comes back; zero: never.
     pub events_max: Duration,
-    /// Answers may be kept by caches that are shared: everybody may read.
+    /// Everybody may read. Shared caches may keep answers, but those of channels that are for some users only.
     pub is_public: bool,
     /// The Unix time at which the clock of [`Now`](crate::Now) was zero, s. Cursors count Unix time.
     pub unix_offset_s: u64,
@@ -311,7 +311,7 @@ fn push_json(body: &mut Vec<u8>, payload: &Payload) {
 struct Made {
     from: u64,
     to: u64,
-    /// Of an answer without data, its cursor. An answer with data goes to readers that were there before it was made first.
+    /// Cursor of an answer without data; none with data, which only readers that already wait get.
     cursor: u64,
     encoding: Encoding,
     bytes: Arc<[u8]>,
@@ -322,6 +322,8 @@ struct Made {
 pub(crate) struct StreamSide {
     pub(crate) media_type: Arc<MediaType>,
     pub(crate) is_closed: bool,
+    /// The channel's name lets everybody read it who may read anything.
+    pub(crate) is_open: bool,
     /// The stream has gone: its home has to be asked whether there is another one. Readers who wait for that one may be here already.
     pub(crate) has_gone: bool,
     /// The highest cursor that a reader has shown which may share its answers.
@@ -337,10 +339,11 @@ const MADE_MAX: usize = 8;
 const CURSORS_AHEAD_MAX: u64 = 24 * 3600 / CURSOR_INTERVAL_S;
 
 impl StreamSide {
-    pub(crate) fn new(media_type: Arc<MediaType>, is_closed: bool) -> Self {
+    pub(crate) fn new(media_type: Arc<MediaType>, is_closed: bool, is_open: bool) -> Self {
         Self {
             media_type,
             is_closed,
+            is_open,
             has_gone: false,
             shown_cursor: 0,
             given_cursor: 0,
@@ -517,7 +520,7 @@ mod tests {
 
     #[test]
     fn cursors_grow_for_those_who_show_them() {
-        let mut side = StreamSide::new(Arc::new(MediaType::json()), false);
+        let mut side = StreamSide::new(Arc::new(MediaType::json()), false, true);
         assert_eq!(side.cursor(100), 100);
         assert!(side.note_cursor(99, 100));
         assert_eq!(side.cursor(100), 100);

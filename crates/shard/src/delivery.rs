@@ -80,9 +80,10 @@ impl<R: Reactor> Shard<R> {
     /// Ends the requests that this turn's deliveries have answered, and the readers whose stream has ended.
     fn finish_readers(&mut self, now: Now) {
         let answered = self.hub.take_answered();
-        self.metrics().poll_answers.add(answered.len() as u64);
         for index in answered {
-            self.finish_answer(index, now);
+            if self.finish_answer(index, now) {
+                self.metrics().poll_answers.add(1);
+            }
         }
         let ended = self.hub.take_ended();
         self.end_readers(ended, now);

@@ -48,7 +48,7 @@ pub(crate) struct Reading {
     pub(crate) variant: Variant,
     /// Whose token the request has; none without one.
     pub(crate) bearer: Option<Bearer>,
-    /// It was held before, and is held no longer than it was to be; [`NEVER`] for one that was not.
+    /// The deadline of the held request that asks again; [`NEVER`] for a new one.
     pub(crate) held_until: Tick,
 }
 
@@ -265,8 +265,9 @@ impl<R: Reactor> Shard<R> {
         if reading.live != Live::No {
             let subscription = self.subscription_of(key, &reading);
             let state = &page.state;
+            let is_open = self.is_open(&reading.channel);
             self.hub
-                .note_stream(subscription, &state.content_type, state.is_closed);
+                .note_stream(subscription, &state.content_type, state.is_closed, is_open);
         }
         self.tell(key, &reading, &page.part(), &page.publications, now);
         let is_behind = reading.live == Live::Events && !page.is_at_tail();

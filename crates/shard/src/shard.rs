@@ -294,6 +294,7 @@ impl<R: Reactor> Shard<R> {
     /// One pass: completions, inbox, timers, deliveries, what they queued, closes.
     pub fn turn(&mut self, now: Now) -> Turn {
         self.turned_at = Some(now);
+        self.hub.begin_turn(now.tick());
         hit!(LoopbackAfterClose if !self.messages.loopback.is_empty());
         let empty = Completions {
             list: Vec::new(),

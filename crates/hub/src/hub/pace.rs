@@ -85,6 +85,11 @@ impl Hub {
         }
     }
 
+    /// A turn begins: times that are counted from now begin at this tick.
+    pub fn begin_turn(&mut self, tick: Tick) {
+        self.delivery_tick = tick;
+    }
+
     /// A turn's deliveries begin: channels whose pause is over deliver again, and what clients may publish in a turn counts
     /// from zero.
     pub fn begin_deliveries(&mut self, tick: Tick) {

@@ -144,23 +144,27 @@ impl Hub {
         })
     }
 
-    /// The home has said what a stream is.
+    /// The home has said what a stream is. `is_open` says that the channel is not for some users only: then shared caches may
+    /// keep answers, where everybody may read ([`ReaderSettings::is_public`]).
     pub fn note_stream(
         &mut self,
         subscription: SubscriptionId,
         media_type: &MediaType,
         is_closed: bool,
+        is_open: bool,
     ) {
         let channel = self.subscriptions[subscription.0].channel;
         match &mut self.channels[channel].stream {
             Some(side) if *side.media_type == *media_type => {
                 side.is_closed = is_closed;
+                side.is_open = is_open;
                 side.has_gone = false;
             }
             side => {
                 *side = Some(Box::new(StreamSide::new(
                     Arc::new(media_type.clone()),
                     is_closed,
+                    is_open,
                 )))
             }
         }
@@ -372,8 +376,8 @@ impl Hub {
             is_up_to_date,
             is_closed,
         };
-        let tell =
-            |cursor| StreamSide::tell(&part, [].into_iter(), cursor, encoding, settings.is_public);
+        let is_public = settings.is_public && side.is_open;
+        let tell = |cursor| StreamSide::tell(&part, [].into_iter(), cursor, encoding, is_public);
         if let Some(own) = own {
             return tell(own.saturating_add(1)).into();
         }
@@ -401,7 +405,7 @@ impl Hub {
                 contents_of(delivery),
                 cursor,
                 encoding,
-                settings.is_public,
+                settings.is_public && side.is_open,
             )
         })
     }
@@ -514,7 +518,7 @@ impl Hub {
         let side = record.stream.as_ref();
         let side = side.expect("a reader's stream is known");
         let part = part.of(&side.media_type);
-        let is_public = self.readers.settings.is_public;
+        let is_public = self.readers.settings.is_public && side.is_open;
         let bytes = StreamSide::tell(&part, contents_of(delivery), cursor, encoding, is_public);
         self.deliveries += delivery.publications().len() as u64;
         if let Err(overflow) = self.enqueue(member.connection, Chunk::Owned(bytes.into())) {

@@ -142,7 +142,7 @@ fn a_poll_that_is_held_while_the_end_of_an_earlier_stream_is_told_is_answered() 
         (index, subscription)
     };
     let hold = |hub: &mut Hub, (index, subscription)| {
-        hub.note_stream(subscription, &MediaType::json(), false);
+        hub.note_stream(subscription, &MediaType::json(), false, true);
         let reader = Reader {
             subscription,
             last: 0,

@@ -332,6 +332,29 @@ on_both_drivers! {
         assert_eq!(ask_all(3, &of("192.0.2.1")[1..2]), [429]);
     }
 
+    fn a_proxy_that_keeps_connections_of_readers_names_the_client_of_each_read(driver) {
+        let text = "trusted-proxies = [\"127.0.0.2\"]\n[client]\nconnection_limit_per_address = 1";
+        let server = start(with(driver, text));
+        let address = server.address();
+        let put = head("PUT", "/v1/stream/s", "Content-Type: application/json\r\nContent-Length: 0\r\n");
+        let stream = connect(address, 9);
+        (&stream).write_all(put.as_bytes()).expect("an open connection");
+        assert_eq!(Answer::read(&mut BufReader::new(stream)).status, 201);
+        let upgrades = |client: &str| ask(address, 2, &format!("X-Forwarded-For: {client}\r\n"));
+        let stream = connect(address, 2);
+        let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+        let mut reads = |client: &str| {
+            let read = head("GET", "/v1/stream/s", &format!("X-Forwarded-For: {client}\r\n"));
+            (&stream).write_all(read.as_bytes()).expect("an open connection");
+            Answer::read(&mut reader).status
+        };
+        assert_eq!(reads("192.0.2.1"), 200);
+        // Between two requests the connection is nobody's.
+        let held = [upgrades("192.0.2.1").welcome(), upgrades("192.0.2.2").welcome()];
+        assert_eq!([reads("192.0.2.3"), reads("192.0.2.2")], [200, 429]);
+        drop(held);
+    }
+
     fn a_proxy_that_reuses_connections_names_the_client_of_each_request(driver) {
         let text = "trusted-proxies = [\"127.0.0.2\"]\n[client]\nconnection_limit_per_address = 1";
         let server = start(with(driver, text));

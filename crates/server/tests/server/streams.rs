@@ -182,6 +182,24 @@ on_both_drivers! {
         }
     }
 
+    fn shared_caches_keep_no_answer_of_a_private_channel(driver) {
+        let text = "[channel.without_namespace]\nhistory_size = 9\nhistory_ttl = \"1m\"\n[[http_api.keys]]\nname = \"all\"\nkey = \"k\"";
+        let server = start(Options { anonymous: Some(true), ..from_text(text, driver) });
+        let address = server.address();
+        let key = "X-API-Key: k\r\n";
+        for (name, caching) in [("s", "public"), ("$s", "private")] {
+            let headers = format!("{JSON}{key}Stream-Closed: true\r\n");
+            assert_eq!(status(address, "PUT", name, &headers, "[7]"), 201);
+            let answer = ask(address, "GET", &format!("{name}?offset=-1"), key, "");
+            let kept = answer.header("cache-control").unwrap_or_default();
+            assert!(answer.status == 200 && kept.contains(caching), "{name}: {kept}");
+            let live = format!("{name}?offset=-1&live=long-poll");
+            let answer = ask(address, "GET", &live, key, "");
+            let kept = answer.header("cache-control").unwrap_or_default();
+            assert!(answer.status == 200 && kept.contains(caching), "{name}: {kept}");
+        }
+    }
+
     fn keys_of_the_api_and_public_keys_let_live_reads_in(driver) {
         let text = |key: &str| format!(
             "[client.token]\neddsa_public_key = \"\"\"{PUBLIC_KEY}\"\"\"\n\

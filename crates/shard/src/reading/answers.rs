@@ -26,7 +26,7 @@ impl<R: Reactor> Shard<R> {
             (
                 Status::Ok,
                 Caching::Kept {
-                    public: settings.is_public,
+                    public: settings.is_public && self.is_open(&reading.channel),
                 },
             )
         };
@@ -51,7 +51,7 @@ impl<R: Reactor> Shard<R> {
             ReadFrom::Now => Caching::Never,
             _ if part.is_up_to_date && !part.is_closed => Caching::Revalidated,
             _ => Caching::Kept {
-                public: settings.is_public,
+                public: settings.is_public && self.is_open(&reading.channel),
             },
         };
         let known = reading.if_none_match.as_deref();
@@ -101,25 +101,29 @@ impl<R: Reactor> Shard<R> {
             Persistence::Close => self.close_after_queue(key, CloseReason::Answered, now),
             Persistence::KeepAlive | Persistence::KeepAliveSaid => {
                 self.hub.end_answer(key.index, now);
+                self.await_forwarded(key);
             }
         }
     }
 
-    /// A delivery, or its time-out, has answered a held request.
-    pub(crate) fn finish_answer(&mut self, index: u32, now: Now) {
+    /// A delivery, or its time-out, has answered a held request. False if it could not: its connection has ended.
+    pub(crate) fn finish_answer(&mut self, index: u32, now: Now) -> bool {
         let Some(key) = self.hub.key_of(index) else {
-            return;
+            return false;
         };
         let connection = self.hub.connection(index);
         if connection.phase != Phase::Open || connection.transport() != Transport::LongPoll {
             hit!(AnswerFailed);
-            return;
+            return false;
         }
         if self.hub.variant_of(index).persistence() == Persistence::Close {
-            return self.close_after_queue(key, CloseReason::Answered, now);
+            self.close_after_queue(key, CloseReason::Answered, now);
+            return true;
         }
         self.hub.end_answer(index, now);
+        self.await_forwarded(key);
         self.note_answer_left(key);
+        true
     }
 
     /// Held requests have waited for as long as they may: those that are alike get the same bytes.

@@ -38,6 +38,8 @@ pub(crate) struct Peer {
     address: IpAddr,
     /// A header of the PROXY protocol named the address. A connection that changes hands keeps it.
     is_named: bool,
+    /// The trusted proxy whose connection it is, once a request has named a client.
+    proxy: Option<IpAddr>,
     standing: Standing,
 }
 
@@ -47,7 +49,7 @@ enum Standing {
     AwaitsHeader,
     /// A trusted proxy's, whose request may name the client.
     Proxy,
-    /// The same. It comes back from the control plane, and was counted for the client at this address.
+    /// The same. An earlier request was counted for the client at this address.
     ProxyCountedFor(IpAddr),
     /// Not counted.
     Free,
@@ -62,6 +64,7 @@ impl Peer {
         Self {
             address,
             is_named: false,
+            proxy: None,
             standing,
         }
     }
@@ -310,8 +313,28 @@ impl<R: Reactor> Shard<R> {
         if let Some(address) = forwarded_address(head, proxies.header, &proxies.networks) {
             // The same client's next request is no other connection.
             let known = self.judge_client(address, counted == Some(address), now);
-            self.keep_peer(key, known);
+            let proxy = self.peer(key).map(|peer| peer.address);
+            self.keep_peer(key, Peer { proxy, ..known });
         }
+    }
+
+    /// A request is answered and its connection kept: the next one of a trusted proxy's may be another client's.
+    pub(crate) fn await_forwarded(&mut self, key: Key) {
+        if self.peers.known.is_empty() {
+            return;
+        }
+        let Some(peer) = self.peer(key) else {
+            return;
+        };
+        let Some(proxy) = peer.proxy else {
+            return;
+        };
+        self.drop_peer(peer);
+        let standing = match peer.standing {
+            Standing::Counted => Standing::ProxyCountedFor(peer.address),
+            _ => Standing::Proxy,
+        };
+        self.keep_peer(key, Peer::new(proxy, standing));
     }
 
     /// Why a connection is to be refused for its address.

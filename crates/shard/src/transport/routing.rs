@@ -25,6 +25,10 @@ use std::sync::Arc;
 /// Where commands of clients come whose connection takes replies only.
 pub const EMULATION: &str = "/emulation";
 
+/// What a client of `/raw` is advised whose channel is for some users only.
+const OF_RAW: &str =
+    "and /raw does not know who its clients are: subscribe at /connection/websocket";
+
 /// Characters of a path that an answer repeats.
 const SHOWN_PATH_CHARS: usize = 100;
 
@@ -412,14 +416,22 @@ impl<R: Reactor> Shard<R> {
             )));
         }
         for name in &channels {
-            self.check_open(name)?;
+            self.check_open(name, OF_RAW)?;
         }
         Ok(channels)
     }
 
-    /// Whether everybody may listen to a channel, as far as its name is concerned. A client of `/raw` has no user and no token,
+    /// Whether everybody may listen to a channel, as far as its name is concerned.
+    pub(crate) fn is_open(&self, channel: &str) -> bool {
+        self.check_open(channel, "").is_ok()
+    }
+
+    /// Whether everybody may listen to a channel, as far as its name is concerned. A client of `/raw`, or a reader without a token, has no user and no token,
     /// so the names that ask for one are refused. The other rights of a namespace bind clients with a session only.
-    pub(super) fn check_open(&self, channel: &str) -> Result<(), Refused> {
+    ///
+    /// # Errors
+    /// It is for some users only, or its namespace does not exist. `advice` says how to get there all the same.
+    pub(super) fn check_open(&self, channel: &str, advice: &str) -> Result<(), Refused> {
         let Some(options) = self.settings.namespaces.options_of(channel) else {
             let namespace = Namespaces::name_of(channel).unwrap_or_default();
             let sentence = format!(
@@ -428,9 +440,7 @@ impl<R: Reactor> Shard<R> {
             return Err(Refused::new(400, "namespace", sentence));
         };
         let refused = |why: &str| {
-            let sentence = format!(
-                "Channel {channel:?} {why}, and /raw does not know who its clients are: subscribe at /connection/websocket."
-            );
+            let sentence = format!("Channel {channel:?} {why}, {advice}.");
             Err(Refused::new(403, "permission", sentence))
         };
         if channel.starts_with(Namespaces::PRIVATE_PREFIX) {

@@ -83,6 +83,10 @@ impl Refused {
     }
 }
 
+/// What a reader without a token is advised whose channel is for some users only.
+const OF_READERS: &str =
+    "and without a token nobody knows who reads it: send the token of a user who may subscribe";
+
 /// Whether a request reads a channel as a stream. Those that write are for the control plane, and so is HEAD.
 pub(super) fn reads_stream(head: &RequestHead<'_>) -> bool {
     head.method() == "GET" && head.path().starts_with(READ_PATH)
@@ -181,7 +185,9 @@ impl<R: Reactor> Shard<R> {
                 let sentence = "Reading needs a token: send Authorization: Bearer TOKEN, ?token=TOKEN or the cookie myriad_token. A key of the API will do, too: X-API-Key: KEY. Or start the server with --anonymous, or with --dev to try things.";
                 return Err(Refused::new(401, "anonymous", sentence));
             }
-            return self.check_open(channel).map(|()| Who::Known(None));
+            return self
+                .check_open(channel, OF_READERS)
+                .map(|()| Who::Known(None));
         };
         let Some(tokens) = &self.settings.access.tokens else {
             return Err(bad_token("no key for tokens is configured"));
