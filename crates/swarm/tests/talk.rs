@@ -174,7 +174,8 @@ fn answer(stream: TcpStream, world: &Mutex<World>, manners: Manners) {
 /// Twenty clients with four accounts in three rooms.
 fn run(im: &Im, driver: Driver, more: &str) -> Report {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let accounts = format!("accounts-{}.csv", std::process::id());
+    // The server's port is this run's alone: other tests would read a file that is written anew.
+    let accounts = format!("accounts-{}.csv", im.websocket.port());
     let rows = "name,key,room\nann,2,a\nbob,3,b\ncarl,4,a\neve,5,c d\n";
     std::fs::write(folder.join(&accounts), rows).unwrap();
     let text = format!(
