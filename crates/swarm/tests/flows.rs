@@ -4,7 +4,7 @@
 
 mod support;
 
-use myriad_swarm::{Config, Driver, FlowReport, Interrupt, LiveStyle, Scenario};
+use myriad_swarm::{Config, Driver, FlowReport, Incident, Interrupt, LiveStyle, Scenario};
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -210,4 +210,13 @@ fn each_fault_is_reported_in_its_exact_number() {
         assert_eq!(flow.unexpected, done("leak"), "{flow:?}");
         assert_eq!(flow.received + flow.missing, flow.expected);
     }
+}
+
+#[test]
+fn flows_go_beside_nothing_that_makes_clients_leave() {
+    let server = SocketAddr::from(([127, 0, 0, 1], 1));
+    let mut config = config(server, Driver::Epoll, CHAT);
+    config.incidents = vec![Incident::storm("50%@1s").unwrap()];
+    let error = myriad_swarm::run(&config, &Interrupt::new()).unwrap_err();
+    assert!(error.to_string().contains("storm"), "{error}");
 }

@@ -272,6 +272,9 @@ impl Config {
             if self.churn_per_s.is_some() && !flows.flows.is_empty() {
                 return with("churn", "flows", "churn");
             }
+            if !self.incidents.is_empty() && !flows.flows.is_empty() {
+                return with("storm", "flows", "a storm");
+            }
         }
         match flows.flows.is_empty() {
             true => Ok(()),
