@@ -59,8 +59,8 @@ pub struct Hub {
     pub(crate) paused: BTreeSet<(Tick, u32)>,
     /// Channels of which something was taken from clients of this shard in this turn.
     taken: Vec<u32>,
-    /// The time of the deliveries of this turn.
-    delivery_tick: Tick,
+    /// The time of this turn.
+    turn_tick: Tick,
     /// Connections with something to send that does not wait for their socket, each once.
     flush: Vec<u32>,
     deliveries: u64,
@@ -110,7 +110,7 @@ impl Hub {
             delivering: VecDeque::new(),
             paused: BTreeSet::new(),
             taken: Vec::new(),
-            delivery_tick: now.tick(),
+            turn_tick: now.tick(),
             flush: Vec::new(),
             deliveries: 0,
             compressor: Compressor::default(),

@@ -363,11 +363,16 @@ impl StreamSide {
         is_ours
     }
 
-    /// The stream has ended, and its readers are to be told. Whoever asks from now on is not among them, so the home has to be asked
-    /// for him: it may know another stream of that name by now.
+    /// The stream has ended, and its readers are to be told. For whoever asks from now on, ask the home: it may know another
+    /// stream of that name by now.
     pub(crate) fn note_end(&mut self, kind: StreamEndKind) {
         self.is_closed = kind == StreamEndKind::Closed;
         self.has_gone = kind == StreamEndKind::Deleted;
+    }
+
+    /// Whether shared caches may keep answers.
+    pub(crate) fn is_public(&self, settings: &ReaderSettings) -> bool {
+        settings.is_public && self.is_open
     }
 
     /// A cursor that is no lower than what any reader has shown.

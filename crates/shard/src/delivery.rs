@@ -27,7 +27,7 @@ struct Run {
 impl<R: Reactor> Shard<R> {
     /// The next slices of the deliveries under way, as one batch of sends.
     pub(crate) fn deliver(&mut self, now: Now) {
-        self.hub.begin_deliveries(now.tick());
+        self.hub.begin_deliveries();
         if !self.hub.is_delivering() {
             return;
         }

@@ -63,14 +63,14 @@ impl Hub {
             pace.bytes = 0;
             pace.pause_ticks = (2 * pace.pause_ticks).clamp(1, PAUSE_TICKS_MAX);
             let pause = u32::from(pace.pause_ticks);
-            pace.resumes_at = Tick(self.delivery_tick.0.saturating_add(pause));
+            pace.resumes_at = Tick(self.turn_tick.0.saturating_add(pause));
         }
     }
 
     /// Lists a channel that has something to deliver: now, or when its pause ends.
     pub(super) fn list_delivering(&mut self, channel: u32) {
         let resumes_at = self.channels[channel].pace.resumes_at;
-        if resumes_at <= self.delivery_tick {
+        if resumes_at <= self.turn_tick {
             self.delivering.push_back(channel);
         } else {
             self.paused.insert((resumes_at, channel));
@@ -85,22 +85,21 @@ impl Hub {
         }
     }
 
-    /// A turn begins: times that are counted from now begin at this tick.
+    /// A turn begins: what is counted from its time begins at this tick.
     pub fn begin_turn(&mut self, tick: Tick) {
-        self.delivery_tick = tick;
+        self.turn_tick = tick;
     }
 
     /// A turn's deliveries begin: channels whose pause is over deliver again, and what clients may publish in a turn counts
     /// from zero.
-    pub fn begin_deliveries(&mut self, tick: Tick) {
-        self.delivery_tick = tick;
+    pub fn begin_deliveries(&mut self) {
         for channel in self.taken.drain(..) {
             if self.channels.key_of(channel).is_some() {
                 self.channels[channel].taken = Backlog::default();
             }
         }
         while let Some(&(resumes_at, channel)) = self.paused.first()
-            && resumes_at <= tick
+            && resumes_at <= self.turn_tick
         {
             self.paused.pop_first();
             self.delivering.push_back(channel);

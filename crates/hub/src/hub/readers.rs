@@ -376,7 +376,7 @@ impl Hub {
             is_up_to_date,
             is_closed,
         };
-        let is_public = settings.is_public && side.is_open;
+        let is_public = side.is_public(&settings);
         let tell = |cursor| StreamSide::tell(&part, [].into_iter(), cursor, encoding, is_public);
         if let Some(own) = own {
             return tell(own.saturating_add(1)).into();
@@ -392,7 +392,7 @@ impl Hub {
     pub(super) fn reader_frame(&mut self, delivery: &Delivery, encoding: Encoding) -> Arc<[u8]> {
         let channel = self.names[&**delivery.channel()];
         let settings = self.readers.settings;
-        let interval = settings.cursor_interval(self.delivery_tick);
+        let interval = settings.cursor_interval(self.turn_tick);
         let record = &mut self.channels[channel];
         let part = part_of(record.epoch(), delivery, record.last_offset);
         let side = record.stream.as_mut();
@@ -405,7 +405,7 @@ impl Hub {
                 contents_of(delivery),
                 cursor,
                 encoding,
-                settings.is_public && side.is_open,
+                side.is_public(&settings),
             )
         })
     }
@@ -518,7 +518,7 @@ impl Hub {
         let side = record.stream.as_ref();
         let side = side.expect("a reader's stream is known");
         let part = part.of(&side.media_type);
-        let is_public = self.readers.settings.is_public && side.is_open;
+        let is_public = side.is_public(&self.readers.settings);
         let bytes = StreamSide::tell(&part, contents_of(delivery), cursor, encoding, is_public);
         self.deliveries += delivery.publications().len() as u64;
         if let Err(overflow) = self.enqueue(member.connection, Chunk::Owned(bytes.into())) {
@@ -594,7 +594,7 @@ impl Hub {
             emptied_channels.push(self.remove_channel(channel));
             return;
         }
-        let until = after(self.delivery_tick, LINGER_TICKS);
+        let until = after(self.turn_tick, LINGER_TICKS);
         record.lingers_until = Some(until);
         self.readers.lingering.push_back((until, channel));
         hit!(ChannelLingers);

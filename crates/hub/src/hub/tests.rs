@@ -428,9 +428,15 @@ fn clients_publish_later_while_much_waits() {
     hub.check();
 }
 
+/// A turn at this tick comes to its deliveries.
+fn begin_deliveries_at(hub: &mut Hub, tick: u32) {
+    hub.begin_turn(Tick(tick));
+    hub.begin_deliveries();
+}
+
 /// Time passes: no channel has to wait for its members any longer.
 fn end_pauses(hub: &mut Hub) {
-    hub.begin_deliveries(Tick(hub.delivery_tick.0 + 16));
+    begin_deliveries_at(hub, hub.turn_tick.0 + 16);
 }
 
 /// Delivers what is listed; everything beyond the first frame of a batch is queued. Answers how many publications that was.
@@ -465,7 +471,7 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
     let mut pauses = Vec::new();
     for tick in 1..=22 {
         let due = hub.next_deadline();
-        hub.begin_deliveries(Tick(tick));
+        begin_deliveries_at(&mut hub, tick);
         let (count, overflown) = deliver_listed(&mut hub);
         assert_eq!(overflown, []);
         if count > 0 {
@@ -488,7 +494,7 @@ fn a_channel_that_outruns_most_of_its_members_waits_for_them() {
     for &index in &members[1..] {
         hub.drop_untouched_outbound(index);
     }
-    hub.begin_deliveries(Tick(23));
+    begin_deliveries_at(&mut hub, 23);
     let (count, overflown) = deliver_listed(&mut hub);
     assert!(count > 20, "{count}");
     let slow = Overflown::Close {
@@ -551,7 +557,7 @@ fn a_join_does_not_end_the_pauses_of_publications() {
         if count > 0 {
             pauses.push(tick);
         }
-        hub.begin_deliveries(Tick(tick));
+        begin_deliveries_at(&mut hub, tick);
     }
     assert_eq!(pauses, [1, 2, 4, 8], "each pause is twice as long");
 }
@@ -1191,8 +1197,8 @@ impl World {
     fn deliver(&mut self, max: usize, taken: &[usize]) {
         let (mut targets, mut overflown) = (Vec::<Target>::new(), Vec::<Overflown>::new());
         let mut frames = Vec::new();
-        let now = self.hub.delivery_tick.0 + 1;
-        self.hub.begin_deliveries(Tick(now));
+        let now = self.hub.turn_tick.0 + 1;
+        begin_deliveries_at(&mut self.hub, now);
         for _ in 0..2 {
             let from = targets.len();
             let Some(slice) =
