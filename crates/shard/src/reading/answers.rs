@@ -23,12 +23,7 @@ impl<R: Reactor> Shard<R> {
         let (status, caching) = if kept.is_empty() {
             (Status::NoContent, Caching::Never)
         } else {
-            (
-                Status::Ok,
-                Caching::Kept {
-                    public: settings.is_public && self.is_open(&reading.channel),
-                },
-            )
+            (Status::Ok, self.kept_caching(reading))
         };
         let cursor = Some(settings.cursor(reading.cursor, now));
         let persistence = self.persistence_of(reading);
@@ -50,9 +45,7 @@ impl<R: Reactor> Shard<R> {
         let caching = match reading.from {
             ReadFrom::Now => Caching::Never,
             _ if part.is_up_to_date && !part.is_closed => Caching::Revalidated,
-            _ => Caching::Kept {
-                public: settings.is_public && self.is_open(&reading.channel),
-            },
+            _ => self.kept_caching(reading),
         };
         let known = reading.if_none_match.as_deref();
         let is_known = caching != Caching::Never
@@ -67,6 +60,12 @@ impl<R: Reactor> Shard<R> {
         let bytes = part.answer(contents(kept), status, cursor, caching, persistence);
         self.metrics().stream_reads.add(1);
         self.answer_reader(key, bytes, persistence, now);
+    }
+
+    /// How caches may keep an answer whose data stays the same.
+    fn kept_caching(&self, reading: &Reading) -> Caching {
+        let public = self.hub.reader_settings().is_public && self.is_open(&reading.channel);
+        Caching::Kept { public }
     }
 
     /// Answers that a closed stream has nothing more, without a body. The connection ends.
@@ -97,11 +96,17 @@ impl<R: Reactor> Shard<R> {
             hit!(AnswerTooMuch);
             return self.refuse(key, Refused::overloaded().of_stream(), now);
         }
+        self.end_answer(key, persistence, now);
+    }
+
+    /// An answer is queued, or sent. Its connection takes the next request, or ends.
+    fn end_answer(&mut self, key: Key, persistence: Persistence, now: Now) {
         match persistence {
             Persistence::Close => self.close_after_queue(key, CloseReason::Answered, now),
             Persistence::KeepAlive | Persistence::KeepAliveSaid => {
                 self.hub.end_answer(key.index, now);
                 self.await_forwarded(key);
+                self.note_answer_left(key);
             }
         }
     }
@@ -116,13 +121,8 @@ impl<R: Reactor> Shard<R> {
             hit!(AnswerFailed);
             return false;
         }
-        if self.hub.variant_of(index).persistence() == Persistence::Close {
-            self.close_after_queue(key, CloseReason::Answered, now);
-            return true;
-        }
-        self.hub.end_answer(index, now);
-        self.await_forwarded(key);
-        self.note_answer_left(key);
+        let persistence = self.hub.variant_of(index).persistence();
+        self.end_answer(key, persistence, now);
         true
     }
 

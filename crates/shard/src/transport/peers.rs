@@ -304,25 +304,25 @@ impl<R: Reactor> Shard<R> {
         if self.peers.known.is_empty() {
             return;
         }
-        let counted = match self.peer(key).map(|peer| peer.standing) {
-            Some(Standing::Proxy) => None,
-            Some(Standing::ProxyCountedFor(client)) => Some(client),
+        let Some(peer) = self.peer(key) else {
+            return;
+        };
+        let counted = match peer.standing {
+            Standing::Proxy => None,
+            Standing::ProxyCountedFor(client) => Some(client),
             _ => return,
         };
         let proxies = &self.settings.proxies;
         if let Some(address) = forwarded_address(head, proxies.header, &proxies.networks) {
             // The same client's next request is no other connection.
             let known = self.judge_client(address, counted == Some(address), now);
-            let proxy = self.peer(key).map(|peer| peer.address);
+            let proxy = Some(peer.address);
             self.keep_peer(key, Peer { proxy, ..known });
         }
     }
 
     /// A request is answered and its connection kept: the next one of a trusted proxy's may be another client's.
     pub(crate) fn await_forwarded(&mut self, key: Key) {
-        if self.peers.known.is_empty() {
-            return;
-        }
         let Some(peer) = self.peer(key) else {
             return;
         };

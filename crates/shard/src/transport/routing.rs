@@ -11,7 +11,7 @@ use crate::mesh::Mesh;
 use crate::reading::Reading;
 use crate::settings::Transports;
 use crate::shard::Shard;
-use myriad_hub::{Compression, Headers, Namespaces, Now, Phase, Transport};
+use myriad_hub::{ChannelOptions, Compression, Headers, Namespaces, Now, Phase, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::deflate::Window;
@@ -423,14 +423,15 @@ impl<R: Reactor> Shard<R> {
 
     /// Whether everybody may listen to a channel, as far as its name is concerned.
     pub(crate) fn is_open(&self, channel: &str) -> bool {
-        self.check_open(channel, "").is_ok()
+        let options = self.settings.namespaces.options_of(channel);
+        options.is_some_and(|options| self.closed_because(options, channel).is_none())
     }
 
-    /// Whether everybody may listen to a channel, as far as its name is concerned. A client of `/raw`, or a reader without a token, has no user and no token,
-    /// so the names that ask for one are refused. The other rights of a namespace bind clients with a session only.
+    /// Lets in whoever has no user and no token: a client of `/raw`, or a reader who shows none. Names that ask for one are refused.
+    /// The other rights of a namespace bind clients with a session only.
     ///
     /// # Errors
-    /// It is for some users only, or its namespace does not exist. `advice` says how to get there all the same.
+    /// The channel is for some users only, or its namespace does not exist. `advice` says how to get there all the same.
     pub(super) fn check_open(&self, channel: &str, advice: &str) -> Result<(), Refused> {
         let Some(options) = self.settings.namespaces.options_of(channel) else {
             let namespace = Namespaces::name_of(channel).unwrap_or_default();
@@ -439,19 +440,24 @@ impl<R: Reactor> Shard<R> {
             );
             return Err(Refused::new(400, "namespace", sentence));
         };
-        let refused = |why: &str| {
-            let sentence = format!("Channel {channel:?} {why}, {advice}.");
-            Err(Refused::new(403, "permission", sentence))
-        };
+        match self.closed_because(options, channel) {
+            Some(why) => {
+                let sentence = format!("Channel {channel:?} {why}, {advice}.");
+                Err(Refused::new(403, "permission", sentence))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Why a channel is for some users only, by its name; none if it is not.
+    fn closed_because(&self, options: &ChannelOptions, channel: &str) -> Option<&'static str> {
         if channel.starts_with(Namespaces::PRIVATE_PREFIX) {
-            return refused("is private");
+            return Some("is private");
         }
         let names_users =
             options.allow_user_limited_channels && channel.contains(Namespaces::USER_BOUNDARY);
         let personal = self.settings.client.personal_channel.as_ref();
-        if names_users || personal.is_some_and(|personal| personal.is_of_another(channel, "")) {
-            return refused("is for some users only");
-        }
-        Ok(())
+        let is_personal = personal.is_some_and(|personal| personal.is_of_another(channel, ""));
+        (names_users || is_personal).then_some("is for some users only")
     }
 }
