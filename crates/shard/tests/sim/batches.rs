@@ -1,5 +1,6 @@
 //! Publications that wait to leave together, through the shards.
 
+use crate::node::Node;
 use crate::peer::{Errand, Manners};
 use crate::plan::Plan;
 use crate::world::World;

@@ -1,6 +1,7 @@
 //! How a run ends: everybody leaves, or the node drains; and then nothing is left.
 
 use crate::control::ANSWER_BYTES_MAX;
+use crate::node::Node;
 use crate::peer::Peer;
 use crate::verdict::{TICK_NS, ns};
 use crate::world::World;
@@ -9,7 +10,7 @@ use myriad_shard::{CLOSE_REASONS, CloseReason, Holdings, Metrics, REFUSALS};
 use std::time::Duration;
 
 /// What a drain may take beyond its window and the linger of its last close: some ticks.
-pub(crate) const DRAIN_SLACK_NS: u64 = 10 * TICK_NS;
+const DRAIN_SLACK_NS: u64 = 10 * TICK_NS;
 /// No channel pauses longer.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Turns after which shards that have ended should rest.
@@ -83,24 +84,16 @@ impl World {
             let shard = self.prng.below(self.seats.len());
             self.turn(shard);
         }
-        self.mesh.drain(over);
-        self.scene.is_draining = true;
-        let linger = self.scene.plan.settings.linger_timeout;
-        let deadline = self.scene.now + ns(over) + ns(linger) + DRAIN_SLACK_NS;
+        let deadline = self.begin_drain(over);
         // Finer steps than the shards' own would only cost time.
         let pause = Duration::from_millis(20 + self.prng.below(30) as u64);
-        while self.seats.iter().any(|seat| !seat.is_finished) {
-            assert!(self.scene.now <= deadline, "the drain does not end");
+        while self.is_still_draining(deadline) {
             for _ in 0..self.prng.below(10) {
                 self.step();
             }
             // In turn until all sleep, as threads would.
             for _ in 0..1000 {
-                let mut is_awake = false;
-                for index in 0..self.seats.len() {
-                    is_awake |= self.turn(index);
-                }
-                if !is_awake {
+                if !self.turn_all() {
                     break;
                 }
             }
@@ -111,6 +104,22 @@ impl World {
             }
         }
         self.check_drained();
+    }
+
+    /// Begins a drain, and returns the time by which all shards must have ended.
+    pub(crate) fn begin_drain(&mut self, over: Duration) -> u64 {
+        self.mesh.drain(over);
+        self.scene.is_draining = true;
+        let linger = self.scene.plan.settings.linger_timeout;
+        self.scene.now + ns(over) + ns(linger) + DRAIN_SLACK_NS
+    }
+
+    /// Whether some shard has not ended. None may go on after `deadline`, which [`World::begin_drain`] returned.
+    pub(crate) fn is_still_draining(&self, deadline: u64) -> bool {
+        let is_draining = self.seats.iter().any(|seat| !seat.is_finished);
+        let is_late = self.scene.now > deadline;
+        assert!(!is_draining || !is_late, "the drain does not end");
+        is_draining
     }
 
     pub(crate) fn check_drained(&mut self) {
@@ -133,7 +142,7 @@ impl World {
         for peer in &mut self.peers {
             break_off(peer, |peer| self.net.close(peer.id));
         }
-        self.exchange(false);
+        self.exchange_with_peers(false);
         self.turn_after_the_end();
         assert_eq!(self.mesh.publication_bytes(), 0);
         self.check_end();

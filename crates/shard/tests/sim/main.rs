@@ -22,6 +22,7 @@ mod decoder;
 mod desk;
 mod ending;
 mod ledger;
+mod node;
 #[path = "../shared/notices.rs"]
 mod notices;
 mod peer;

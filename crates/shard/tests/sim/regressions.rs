@@ -1,6 +1,7 @@
 //! What the simulation has found, distilled.
 
 use crate::ending::break_off;
+use crate::node::Node;
 use crate::peer::{Errand, Manners};
 use crate::plan::Plan;
 use crate::world::World;

@@ -2,6 +2,7 @@
 
 use crate::compression::Offer;
 use crate::ledger::{NAMED_BYTES_MIN, TINY};
+use crate::node::Node;
 use crate::peer::{Errand, Manners, Peer};
 use crate::plan::Clock;
 use crate::request;
@@ -72,11 +73,6 @@ impl World {
             _ if is_calm => self.advance(small),
             _ => self.advance(10 * small),
         }
-    }
-
-    pub(crate) fn advance(&mut self, duration: Duration) {
-        self.scene.now += crate::verdict::ns(duration);
-        self.log(format_args!("later by {duration:?}"));
     }
 
     /// Who answers pings goes on getting them.

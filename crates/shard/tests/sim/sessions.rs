@@ -4,10 +4,9 @@
 //! told is checked as it comes (`visitor`), and against what all others were told (`rooms`).
 
 use crate::desk::Desk;
-use crate::ending::DRAIN_SLACK_NS;
+use crate::node::Node;
 use crate::plan::Plan;
 use crate::rooms::{ROOMS, Rooms, kind_of};
-use crate::verdict::ns;
 use crate::visitor::{SHUTDOWN, Visitor};
 use crate::world::World;
 use myriad_reactor::sim::{Faults, Prng};
@@ -26,8 +25,6 @@ const BATCH_DELAY: Duration = Duration::from_millis(200);
 const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 /// Of the kinds of steps, those that take no time: the first ones.
 const STEPS_WITHOUT_TIME: usize = 191;
-/// Rounds without anything new after which it is quiet.
-const QUIET_ROUNDS: usize = 6;
 
 /// A node and its visitors.
 struct Hall {
@@ -141,6 +138,32 @@ fn plan(is_roomy: bool, prng: &mut Prng) -> Plan {
     plan
 }
 
+impl Node for Hall {
+    fn world(&mut self) -> &mut World {
+        &mut self.world
+    }
+
+    fn exchange(&mut self, writes: bool) -> bool {
+        let world = &mut self.world;
+        let now = world.now();
+        let mut is_moving = self.desk.attend(&world.mesh, &mut world.prng);
+        for visitor in &mut self.visitors {
+            is_moving |= visitor.receive(&world.net, &mut self.rooms, now, &mut world.prng);
+            is_moving |= writes && visitor.write(&world.net, usize::MAX);
+            if visitor.is_gone() {
+                visitor.check_close(&world.scene);
+                if visitor.close == Some(SHUTDOWN) {
+                    world.reach.note("session: told that the server shuts down");
+                }
+                visitor.end_visits(&mut self.rooms);
+                world.former_peers.deliveries += visitor.deliveries;
+            }
+        }
+        self.visitors.retain(|visitor| !visitor.is_gone());
+        is_moving
+    }
+}
+
 impl Hall {
     fn new(prng: &mut Prng, is_printed: bool) -> Self {
         let is_roomy = prng.one_in(3);
@@ -167,7 +190,7 @@ impl Hall {
                 self.world.advance(Duration::from_millis(ms));
             }
             _ if self.world.prng.one_in(3) => self.check_quiet(),
-            _ => self.walk(3_000),
+            _ => self.walk_in_steps(3_000),
         }
         self.world.work.steps += 1;
     }
@@ -241,7 +264,7 @@ impl Hall {
             }
         }
         self.world.log(format_args!("rush of {count} to each room"));
-        self.walk(2_000);
+        self.walk_in_steps(2_000);
         for visitor in &mut self.visitors {
             self.world.net.resume(visitor.id);
             visitor.is_stalled = false;
@@ -307,51 +330,8 @@ impl Hall {
         world.log(format_args!("visitor {number}: {kind} {}", ROOMS[room]));
     }
 
-    /// Visitors read, and write if `writes`. True when anything came or went.
-    fn exchange(&mut self, writes: bool) -> bool {
-        let world = &mut self.world;
-        let now = world.now();
-        let mut is_moving = self.desk.attend(&world.mesh, &mut world.prng);
-        for visitor in &mut self.visitors {
-            is_moving |= visitor.receive(&world.net, &mut self.rooms, now, &mut world.prng);
-            is_moving |= writes && visitor.write(&world.net, usize::MAX);
-            if visitor.is_gone() {
-                visitor.check_close(&world.scene);
-                if visitor.close == Some(SHUTDOWN) {
-                    world.reach.note("session: told that the server shuts down");
-                }
-                visitor.end_visits(&mut self.rooms);
-                world.former_peers.deliveries += visitor.deliveries;
-            }
-        }
-        self.visitors.retain(|visitor| !visitor.is_gone());
-        is_moving
-    }
-
-    /// Lets everything arrive, without time passing.
-    fn settle(&mut self) {
-        let faults = self.world.scene.plan.faults;
-        self.world.net.set_faults(Faults {
-            kernel_bytes: faults.kernel_bytes,
-            ..Faults::NONE
-        });
-        let mut quiet = 0;
-        for round in 0.. {
-            assert!(round < 100_000, "it never gets quiet");
-            let mut is_moving = false;
-            for index in 0..self.world.seats.len() {
-                is_moving |= self.world.turn(index);
-            }
-            is_moving |= self.exchange(true);
-            quiet = if is_moving { 0 } else { quiet + 1 };
-            if quiet == QUIET_ROUNDS {
-                break;
-            }
-        }
-        self.world.net.set_faults(faults);
-    }
-
-    fn walk(&mut self, ms: u64) {
+    /// Moves time on in steps that are no shard's own.
+    fn walk_in_steps(&mut self, ms: u64) {
         for _ in 0..ms.div_ceil(100) {
             self.settle();
             self.world.advance(Duration::from_millis(100));
@@ -373,12 +353,12 @@ impl Hall {
         self.settle();
         self.desk.clear(&self.world.mesh, &mut self.world.prng);
         // Longer than the deadline of what it has dropped.
-        self.walk(400);
+        self.walk_in_steps(400);
         self.desk.holds = true;
         // Channels that waited for congested members go on.
         for _ in 0..40 {
             if self.world.mesh.publication_bytes() > 0 {
-                self.walk(400);
+                self.walk_in_steps(400);
             }
         }
         assert_eq!(self.world.mesh.publication_bytes(), 0, "all is delivered");
@@ -421,22 +401,10 @@ impl Hall {
 
     /// The node drains while visitors go on. It comes to an end in time, and all are told.
     fn drain(&mut self) {
-        let over = Duration::from_millis(*self.world.prng.pick(&[0, 300, 3_000]));
-        self.world.log(format_args!("drains over {over:?}"));
-        self.world.mesh.drain(over);
-        self.world.scene.is_draining = true;
-        let linger = self.world.scene.plan.settings.linger_timeout;
-        let deadline = self.world.scene.now + ns(over) + ns(linger) + DRAIN_SLACK_NS;
-        while self.world.seats.iter().any(|seat| !seat.is_finished) {
-            assert!(self.world.scene.now <= deadline, "the drain does not end");
-            for _ in 0..self.world.prng.below(10) {
-                let kind = self.world.prng.below(STEPS_WITHOUT_TIME);
-                self.happen(kind);
-            }
-            self.turn_until_all_sleep();
-            let pause = 20 + self.world.prng.below(30) as u64;
-            self.world.advance(Duration::from_millis(pause));
-        }
+        self.drain_while(|hall| {
+            let kind = hall.world.prng.below(STEPS_WITHOUT_TIME);
+            hall.happen(kind);
+        });
         for visitor in &mut self.visitors {
             self.world.net.resume(visitor.id);
         }
@@ -455,30 +423,17 @@ impl Hall {
         self.check_end();
     }
 
-    fn turn_until_all_sleep(&mut self) {
-        for _ in 0..1000 {
-            let mut is_awake = false;
-            for index in 0..self.world.seats.len() {
-                is_awake |= self.world.turn(index);
-            }
-            self.exchange(false);
-            if !is_awake {
-                break;
-            }
-        }
-    }
-
     /// All leave; when everything is forgotten, nothing is left.
     fn leave(&mut self) {
         for visitor in &mut self.visitors {
             visitor.leave(&self.world.net, &mut self.world.prng);
         }
-        self.walk(1_000);
+        self.walk_in_steps(1_000);
         let patience = Rc::clone(&self.world.scene.plan).settings.linger_timeout;
         self.world.advance(patience);
         self.settle();
         self.world.advance(2 * META_TTL);
-        self.walk(1_000);
+        self.walk_in_steps(1_000);
         // Whoever asked has gone, and was not waited for any more.
         self.desk.clear(&self.world.mesh, &mut self.world.prng);
         self.settle();

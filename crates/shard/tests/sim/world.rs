@@ -2,6 +2,7 @@
 
 use crate::control::{ControlPlane, Door};
 use crate::ledger::{Ledger, Replies};
+use crate::node::Node;
 use crate::notices::Application;
 use crate::peer::{Peer, Scene};
 use crate::plan::Plan;
@@ -9,7 +10,7 @@ use crate::reach::{Reach, close_read, status_read};
 use crate::trace::Trace;
 use crate::verdict::ns;
 use myriad_reactor::Waker;
-use myriad_reactor::sim::{Faults, PeerEnd, Prng, Sim, SimNet};
+use myriad_reactor::sim::{PeerEnd, Prng, Sim, SimNet};
 use myriad_shard::{CLOSE_REASONS, ClientIds, Count, Epoch, Mesh, Metrics, Now, Shard, Turn};
 use std::cell::RefCell;
 use std::fmt;
@@ -115,11 +116,6 @@ pub(crate) struct World {
     has_all_heard: bool,
 }
 
-/// Rounds in which nothing may happen before the world counts as quiet: longer than any pause of the simulated
-/// listener.
-const QUIET_ROUNDS: usize = 6;
-/// Rounds after which it should be quiet.
-const ROUNDS_MAX: usize = 200_000;
 /// Ticks that channels may wait for congested members, one after the other.
 const PAUSES_MAX: usize = 1000;
 
@@ -232,7 +228,22 @@ impl World {
         self.has_all_heard
     }
 
+    /// When the first of the shards' waits ends if nothing comes.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        let seats = self.seats.iter().filter(|seat| !seat.is_finished);
+        seats.filter_map(|seat| seat.wakes_at).min()
+    }
+
     // Turns.
+
+    /// Lets each shard turn, one after the other. True if any would be awake.
+    pub(crate) fn turn_all(&mut self) -> bool {
+        let mut is_awake = false;
+        for index in 0..self.seats.len() {
+            is_awake |= self.turn(index);
+        }
+        is_awake
+    }
 
     /// Lets a shard turn if it would be awake: something came, or is left to do, or is due. True when it was.
     ///
@@ -279,7 +290,6 @@ impl World {
                 "full with {counted} connections"
             );
         }
-        self.attend_control();
         self.exchange(false);
     }
 
@@ -318,7 +328,7 @@ impl World {
     }
 
     /// Peers read, and write if `writes`. True when anything came or went.
-    pub(crate) fn exchange(&mut self, writes: bool) -> bool {
+    pub(crate) fn exchange_with_peers(&mut self, writes: bool) -> bool {
         let mut is_moving = false;
         for peer in &mut self.peers {
             if peer.is_broken {
@@ -358,31 +368,7 @@ impl World {
 
     // Quiet.
 
-    /// Lets everything that is under way arrive, without time passing.
-    pub(crate) fn settle(&mut self) {
-        let faults = self.scene.plan.faults;
-        self.net.set_faults(Faults {
-            kernel_bytes: faults.kernel_bytes,
-            ..Faults::NONE
-        });
-        let mut quiet = 0;
-        for round in 0.. {
-            assert!(round < ROUNDS_MAX, "it never gets quiet");
-            let mut is_moving = false;
-            for index in 0..self.seats.len() {
-                is_moving |= self.turn(index);
-            }
-            is_moving |= self.attend_control();
-            is_moving |= self.exchange(true);
-            quiet = if is_moving { 0 } else { quiet + 1 };
-            if quiet == QUIET_ROUNDS {
-                break;
-            }
-        }
-        self.net.set_faults(faults);
-    }
-
-    /// As [`World::settle`], also for channels that wait for their members; then nothing may be missing.
+    /// As [`Node::settle`], also for channels that wait for their members; then nothing may be missing.
     pub(crate) fn check_quiet(&mut self) {
         self.settle();
         let is_finished = self.seats.iter().any(|seat| seat.is_finished);
@@ -406,25 +392,24 @@ impl World {
         self.work.quiets += 1;
         self.log(format_args!("quiet"));
     }
+}
 
-    /// Moves time on by `duration`, from one deadline to the next, and lets each of them have its effect.
-    pub(crate) fn walk(&mut self, duration: Duration) {
-        let end = self.scene.now + ns(duration);
-        loop {
-            self.settle();
-            let next = self
-                .seats
-                .iter()
-                .filter(|seat| !seat.is_finished)
-                .filter_map(|seat| seat.wakes_at)
-                .min();
-            match next {
-                Some(next) if next < end => self.scene.now = next,
-                _ => break,
-            }
-        }
-        self.scene.now = end;
-        self.settle();
+impl Node for World {
+    /// Peers take large payloads in small pieces.
+    const ROUNDS_MAX: usize = 200_000;
+
+    fn world(&mut self) -> &mut World {
+        self
+    }
+
+    fn exchange(&mut self, writes: bool) -> bool {
+        let is_moving = self.attend_control();
+        self.exchange_with_peers(writes) || is_moving
+    }
+
+    fn advance(&mut self, duration: Duration) {
+        self.scene.now += ns(duration);
+        self.log(format_args!("later by {duration:?}"));
     }
 }
 

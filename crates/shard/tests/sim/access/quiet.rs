@@ -5,6 +5,7 @@ use super::orders::Wanted;
 use super::rules::{ROOMS, USERS};
 use super::scenario::Scenario;
 use super::tokens::{Token, user_name};
+use crate::node::Node;
 use crate::verdict::TICK_NS;
 use myriad_shard::{Users, Whose};
 

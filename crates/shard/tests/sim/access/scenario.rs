@@ -6,10 +6,10 @@ use super::facts::Facts;
 use super::orders::draw;
 use super::rules::{Fixed, ROOMS, Rules};
 use super::tokens::Revoked;
+use crate::node::Node;
 use crate::request;
-use crate::verdict::ns;
 use crate::world::World;
-use myriad_reactor::sim::{Faults, Prng};
+use myriad_reactor::sim::Prng;
 use myriad_shard::Payload;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,8 +19,6 @@ use std::time::Duration;
 const CLIENTS_MAX: usize = 10;
 /// Last bytes of clients' addresses.
 const HOSTS: [u8; 3] = [1, 2, 3];
-/// Rounds without anything new after which it is quiet.
-const QUIET_ROUNDS: usize = 6;
 
 pub(super) struct Scenario {
     pub(super) world: World,
@@ -107,11 +105,6 @@ impl Scenario {
             180..190 => self.order(),
             _ => self.reload(),
         }
-    }
-
-    pub(super) fn advance(&mut self, duration: Duration) {
-        self.world.advance(duration);
-        self.facts.now = self.world.scene.now;
     }
 
     pub(super) fn publish(&mut self) {
@@ -225,9 +218,14 @@ impl Scenario {
         let number = client.number;
         world.log(format_args!("client {number}: {kind} {}", ROOMS[room]));
     }
+}
 
-    /// Clients read, and write if `writes`. True when anything came or went.
-    pub(super) fn exchange(&mut self, writes: bool) -> bool {
+impl Node for Scenario {
+    fn world(&mut self) -> &mut World {
+        &mut self.world
+    }
+
+    fn exchange(&mut self, writes: bool) -> bool {
         let Self {
             world,
             clients,
@@ -250,43 +248,12 @@ impl Scenario {
         is_moving
     }
 
-    /// Lets everything arrive, without time passing.
-    pub(super) fn settle(&mut self) {
-        let faults = self.world.scene.plan.faults;
-        self.world.net.set_faults(Faults {
-            kernel_bytes: faults.kernel_bytes,
-            ..Faults::NONE
-        });
-        let mut quiet = 0;
-        for round in 0.. {
-            assert!(round < 100_000, "it never gets quiet");
-            let mut is_moving = false;
-            for index in 0..self.world.seats.len() {
-                is_moving |= self.world.turn(index);
-            }
-            is_moving |= self.exchange(true);
-            quiet = if is_moving { 0 } else { quiet + 1 };
-            if quiet == QUIET_ROUNDS {
-                break;
-            }
-        }
-        self.world.net.set_faults(faults);
+    fn note_settled(&mut self) {
         self.facts.note_settled();
     }
 
-    /// Moves time on from one deadline to the next, and lets each of them have its effect.
-    pub(super) fn walk(&mut self, duration: Duration) {
-        let end = self.world.scene.now + ns(duration);
-        loop {
-            self.settle();
-            let seats = self.world.seats.iter().filter(|seat| !seat.is_finished);
-            let next = seats.filter_map(|seat| seat.wakes_at).min();
-            match next {
-                Some(next) if next < end => self.world.scene.now = next,
-                _ => break,
-            }
-        }
-        self.world.scene.now = end;
-        self.settle();
+    fn advance(&mut self, duration: Duration) {
+        self.world.advance(duration);
+        self.facts.now = self.world.scene.now;
     }
 }

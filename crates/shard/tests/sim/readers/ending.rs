@@ -1,8 +1,7 @@
 //! How a run of this simulation ends: everybody leaves, or the node drains; and then nothing is left.
 
 use super::scenario::{META_TTL, Scenario};
-use crate::ending::DRAIN_SLACK_NS;
-use crate::verdict::ns;
+use crate::node::Node;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,33 +11,12 @@ const LINGER: Duration = Duration::from_secs(3);
 impl Scenario {
     /// The node drains while readers and writers go on. It comes to an end in time.
     pub(super) fn drain(&mut self) {
-        let over = Duration::from_millis(*self.world.prng.pick(&[0, 300, 3_000]));
-        self.world.log(format_args!("drains over {over:?}"));
-        self.world.mesh.drain(over);
-        self.world.scene.is_draining = true;
         self.facts.is_draining = true;
         self.facts.note("readers: the node drains");
-        let linger = self.world.scene.plan.settings.linger_timeout;
-        let deadline = self.world.scene.now + ns(over) + ns(linger) + DRAIN_SLACK_NS;
-        while self.world.seats.iter().any(|seat| !seat.is_finished) {
-            assert!(self.world.scene.now <= deadline, "the drain does not end");
-            for _ in 0..self.world.prng.below(10) {
-                let kind = self.world.prng.below(188);
-                self.happen(kind);
-            }
-            for _ in 0..1_000 {
-                let mut is_awake = false;
-                for index in 0..self.world.seats.len() {
-                    is_awake |= self.world.turn(index);
-                }
-                self.exchange(false);
-                if !is_awake {
-                    break;
-                }
-            }
-            let pause = 20 + self.world.prng.below(30) as u64;
-            self.advance(Duration::from_millis(pause));
-        }
+        self.drain_while(|scenario| {
+            let kind = scenario.world.prng.below(188);
+            scenario.happen(kind);
+        });
         for reader in &mut self.readers {
             reader.resume(&self.world.net);
         }

@@ -5,6 +5,7 @@ use super::reader::Reader;
 use super::request::{From, Live};
 use super::scenario::Scenario;
 use super::tokens::Token;
+use crate::node::Node;
 use crate::verdict::{TICK_NS, ns};
 use myriad_shard::StreamState;
 use std::time::Duration;
@@ -17,8 +18,8 @@ const BATCHES_LEAVE: Duration = Duration::from_millis(300);
 const PAUSES_MAX: usize = 200;
 
 impl Scenario {
-    /// Everything that could be under way has arrived.
-    pub(super) fn note_settled(&mut self) {
+    /// Everything that could be under way has arrived: requests that wait now have nothing on the way.
+    pub(super) fn note_settled_requests(&mut self) {
         let now = self.world.scene.now;
         if self.world.net.backlog() > 0 || self.desk.is_awaited() {
             return;

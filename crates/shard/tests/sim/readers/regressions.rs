@@ -3,6 +3,7 @@
 use super::reader::Reader;
 use super::request::{From, Live, Request};
 use super::scenario::Scenario;
+use crate::node::Node;
 use myriad_reactor::sim::Prng;
 use myriad_shard::{Settings, StreamOffset};
 use std::time::Duration;

@@ -5,8 +5,8 @@ use super::guest::Guest;
 use super::reader::Reader;
 use super::tokens::{Desk, Verifier};
 use super::writers::Writers;
+use crate::node::Node;
 use crate::plan::Plan;
-use crate::verdict::ns;
 use crate::world::World;
 use myriad_reactor::sim::{Faults, Prng};
 use myriad_shard::{ChannelOptions, Namespaces, ReaderSettings, Right, Transports};
@@ -18,9 +18,6 @@ const READERS_MAX: usize = 8;
 const GUESTS_MAX: usize = 2;
 /// Turns within which a writer may hear that its stream is there again.
 const MEETING_TURNS_MAX: usize = 8;
-/// Rounds without anything new after which it is quiet.
-const QUIET_ROUNDS: usize = 6;
-const ROUNDS_MAX: usize = 100_000;
 /// A record that nobody uses is kept for longer than any run takes.
 pub(super) const META_TTL: Duration = Duration::from_secs(3_600);
 const ROOMY: u64 = 1 << 30;
@@ -187,11 +184,6 @@ impl Scenario {
         }
     }
 
-    pub(super) fn advance(&mut self, duration: Duration) {
-        self.world.advance(duration);
-        self.facts.now = self.world.scene.now;
-    }
-
     fn come(&mut self) {
         if self.readers.len() < READERS_MAX {
             let (id, number) = (self.world.net.connect(), self.world.connected);
@@ -275,9 +267,14 @@ impl Scenario {
         self.readers.retain(|reader| !reader.is_gone());
         self.guests.retain(|guest| !guest.is_gone());
     }
+}
 
-    /// Readers read, and write if `writes`. True when anything came or went.
-    pub(super) fn exchange(&mut self, writes: bool) -> bool {
+impl Node for Scenario {
+    fn world(&mut self) -> &mut World {
+        &mut self.world
+    }
+
+    fn exchange(&mut self, writes: bool) -> bool {
         self.facts.now = self.world.scene.now;
         let mut is_moving = self.writers.take_answers(&mut self.facts);
         is_moving |= self.desk.attend();
@@ -296,43 +293,12 @@ impl Scenario {
         is_moving
     }
 
-    /// Lets everything arrive, without time passing.
-    pub(super) fn settle(&mut self) {
-        let faults = self.world.scene.plan.faults;
-        self.world.net.set_faults(Faults {
-            kernel_bytes: faults.kernel_bytes,
-            ..Faults::NONE
-        });
-        let mut quiet = 0;
-        for round in 0.. {
-            assert!(round < ROUNDS_MAX, "it never gets quiet");
-            let mut is_moving = false;
-            for index in 0..self.world.seats.len() {
-                is_moving |= self.world.turn(index);
-            }
-            is_moving |= self.exchange(true);
-            quiet = if is_moving { 0 } else { quiet + 1 };
-            if quiet == QUIET_ROUNDS {
-                break;
-            }
-        }
-        self.world.net.set_faults(faults);
-        self.note_settled();
+    fn note_settled(&mut self) {
+        self.note_settled_requests();
     }
 
-    /// Moves time on from one deadline to the next, and lets each of them have its effect.
-    pub(super) fn walk(&mut self, duration: Duration) {
-        let end = self.world.scene.now + ns(duration);
-        loop {
-            self.settle();
-            let seats = self.world.seats.iter().filter(|seat| !seat.is_finished);
-            let next = seats.filter_map(|seat| seat.wakes_at).min();
-            match next {
-                Some(next) if next < end => self.world.scene.now = next,
-                _ => break,
-            }
-        }
-        self.world.scene.now = end;
-        self.settle();
+    fn advance(&mut self, duration: Duration) {
+        self.world.advance(duration);
+        self.facts.now = self.world.scene.now;
     }
 }
