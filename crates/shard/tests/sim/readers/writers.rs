@@ -5,7 +5,8 @@ use crate::ledger::Replies;
 use myriad_reactor::sim::Prng;
 use myriad_shard::{
     AppendToStream, Content, CreateStream, InquiryAnswer, MediaType, Mesh, Payload, PublishOptions,
-    RequestId, StreamCommand, StreamDone, StreamExpiry, StreamOffset, StreamRefused, StreamState,
+    RequestId, StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamOffset, StreamRefused,
+    StreamState,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -91,20 +92,24 @@ impl Writers {
         }
     }
 
-    fn contents(
+    /// New publications: their numbers, and what a command carries. None if the node drains.
+    fn entries(
         &self,
         room: usize,
         count: usize,
+        mesh: &Mesh,
         facts: &mut Facts,
         prng: &mut Prng,
-    ) -> (Vec<usize>, Vec<Content>) {
+    ) -> Option<(Vec<usize>, Vec<StreamEntry>)> {
         let numbers: Vec<usize> = (0..count).map(|_| facts.issue(room, false)).collect();
         let content = |number: &usize| {
             let filler = prng.below(self.data_bytes_max);
             Content::new(payload(ROOMS[room].kind, *number, filler))
         };
         let contents = numbers.iter().map(content).collect();
-        (numbers, contents)
+        let entries = mesh.stream_entries(contents, false).ok();
+        assert!(entries.is_some() || facts.is_draining, "there is room");
+        Some((numbers, entries?))
     }
 
     fn send(
@@ -136,9 +141,7 @@ impl Writers {
         facts: &mut Facts,
         prng: &mut Prng,
     ) {
-        let (numbers, contents) = self.contents(room, count, facts, prng);
-        let Ok(entries) = mesh.stream_entries(contents, false) else {
-            assert!(facts.is_draining, "there is room");
+        let Some((numbers, entries)) = self.entries(room, count, mesh, facts, prng) else {
             return;
         };
         let expires_in = Duration::from_secs(prng.between(1, 6) as u64);
@@ -170,9 +173,7 @@ impl Writers {
         facts: &mut Facts,
         prng: &mut Prng,
     ) {
-        let (numbers, contents) = self.contents(room, count, facts, prng);
-        let Ok(entries) = mesh.stream_entries(contents, false) else {
-            assert!(facts.is_draining, "there is room");
+        let Some((numbers, entries)) = self.entries(room, count, mesh, facts, prng) else {
             return;
         };
         facts.streams[room].may_be_closed |= closes;
