@@ -57,7 +57,7 @@ pub(crate) struct Plan {
 }
 
 /// Limits above this are never reached here.
-const ROOMY: u64 = 1 << 30;
+pub(crate) const ROOMY: u64 = 1 << 30;
 
 impl Plan {
     pub(crate) fn new(prng: &mut Prng) -> Self {

@@ -1,7 +1,8 @@
 //! What writers did to streams, and what all readers together were told of them.
 
+use crate::plan::{Plan, ROOMY};
 use crate::verdict::{TICK_NS, ns};
-use myriad_shard::StreamOffset;
+use myriad_shard::{Settings, StreamOffset};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -92,22 +93,15 @@ pub(super) struct Facts {
     pub(super) is_forgetful: bool,
     /// Connections have little room.
     pub(super) is_tight: bool,
-    pub(super) poll_min: Duration,
-    pub(super) poll_max: Duration,
-    pub(super) keep_alive: Duration,
-    pub(super) events_max: Duration,
-    pub(super) handshake_timeout: Duration,
-    pub(super) linger_timeout: Duration,
-    pub(super) ping_interval: Duration,
-    /// For an answer of the control plane.
-    pub(super) ask_timeout: Duration,
+    pub(super) settings: Settings,
     pub(super) reached: BTreeMap<&'static str, u64>,
     /// Publications that readers were told.
     pub(super) told: u64,
 }
 
 impl Facts {
-    pub(super) fn new(now: u64) -> Self {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let settings = &plan.settings;
         Self {
             streams: Default::default(),
             places: HashMap::new(),
@@ -115,18 +109,11 @@ impl Facts {
             tops: HashMap::new(),
             focus: 0,
             moment: 1,
-            now,
+            now: plan.start,
             is_draining: false,
-            is_forgetful: false,
-            is_tight: false,
-            poll_min: Duration::ZERO,
-            poll_max: Duration::ZERO,
-            keep_alive: Duration::ZERO,
-            events_max: Duration::ZERO,
-            handshake_timeout: Duration::ZERO,
-            linger_timeout: Duration::ZERO,
-            ping_interval: Duration::ZERO,
-            ask_timeout: Duration::ZERO,
+            is_forgetful: plan.limits.history_bytes_max < ROOMY,
+            is_tight: settings.outbound_bytes_max < 1 << 20 || plan.is_tight(),
+            settings: settings.clone(),
             reached: BTreeMap::new(),
             told: 0,
         }
@@ -139,7 +126,7 @@ impl Facts {
 
     /// Whether a connection may have been reset since, because its client had not read all of its last bytes in time.
     pub(super) fn may_have_lingered(&self, since: u64) -> bool {
-        self.may_have_passed(since, self.linger_timeout)
+        self.may_have_passed(since, self.settings.linger_timeout)
     }
 
     pub(super) fn note(&mut self, what: &'static str) {

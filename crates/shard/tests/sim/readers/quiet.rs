@@ -99,7 +99,7 @@ impl Scenario {
         let at = match (request.live, &reader.events) {
             (Live::Poll, _) => {
                 let held = now - since;
-                let most = ns(self.facts.poll_max) + SLACK_NS;
+                let most = ns(self.facts.settings.readers.poll_max) + SLACK_NS;
                 assert!(held <= most, "reader {number} is held for {held} ns");
                 waiting.0 += 1;
                 self.facts
@@ -110,7 +110,7 @@ impl Scenario {
                 }
             }
             (Live::Events, Some(events)) => {
-                let interval = self.facts.ping_interval;
+                let interval = self.facts.settings.ping_interval;
                 let silence = now - since.max(events.last_came_at);
                 let is_alive = interval.is_zero() || silence <= ns(interval) + SLACK_NS;
                 assert!(is_alive, "reader {number}: silence for {silence} ns");

@@ -251,7 +251,7 @@ impl Reader {
         while let Some(event) = events.next() {
             match event {
                 Event::Comment => {
-                    assert!(!facts.ping_interval.is_zero() || request.is_old);
+                    assert!(!facts.settings.ping_interval.is_zero() || request.is_old);
                     facts.note("readers: events keep themselves alive");
                 }
                 Event::Part(part) => {

@@ -6,7 +6,7 @@ use super::reader::Reader;
 use super::tokens::{Desk, Verifier};
 use super::writers::Writers;
 use crate::node::Node;
-use crate::plan::Plan;
+use crate::plan::{Plan, ROOMY};
 use crate::world::World;
 use myriad_reactor::sim::{Faults, Prng};
 use myriad_shard::{ChannelOptions, Namespaces, ReaderSettings, Right, Transports};
@@ -20,7 +20,6 @@ const GUESTS_MAX: usize = 2;
 const MEETING_TURNS_MAX: usize = 8;
 /// A record that nobody uses is kept for longer than any run takes.
 pub(super) const META_TTL: Duration = Duration::from_secs(3_600);
-const ROOMY: u64 = 1 << 30;
 
 pub(super) struct Scenario {
     pub(super) world: World,
@@ -120,19 +119,7 @@ impl Scenario {
     }
 
     pub(super) fn with(plan: Plan, prng: &mut Prng, is_printed: bool) -> Self {
-        let mut facts = Facts::new(plan.start);
-        let settings = &plan.settings;
-        let is_small = settings.outbound_bytes_max < 1 << 20;
-        facts.is_tight = is_small || plan.limits.buffered_bytes_max < ROOMY;
-        facts.is_forgetful = plan.limits.history_bytes_max < ROOMY;
-        facts.poll_min = settings.readers.poll_min;
-        facts.poll_max = settings.readers.poll_max;
-        facts.keep_alive = settings.readers.keep_alive;
-        facts.events_max = settings.readers.events_max;
-        facts.handshake_timeout = settings.handshake_timeout;
-        facts.linger_timeout = settings.linger_timeout;
-        facts.ping_interval = settings.ping_interval;
-        facts.ask_timeout = settings.ask_timeout;
+        let facts = Facts::new(&plan);
         let data_bytes_max = *prng.pick(&[10, 200, 1_500]);
         let world = World::new(plan, prng.fork(), is_printed);
         Self {

@@ -64,7 +64,7 @@ impl Reader {
         match answer.status {
             // The control plane has not said in time whose token it is.
             503 if request.token.is_some_and(|token| token.is_later)
-                && facts.may_have_passed(request.sent_at, facts.ask_timeout) =>
+                && facts.may_have_passed(request.sent_at, facts.settings.ask_timeout) =>
             {
                 facts.note("readers: a token is not verified in time");
             }
@@ -155,7 +155,8 @@ impl Reader {
             (Live::Poll, true) => {
                 assert_eq!(answer.status, 204);
                 let has_expired = request.may_have_expired(facts);
-                let is_over = facts.may_have_passed(request.sent_at, facts.poll_min) || has_expired;
+                let poll_min = facts.settings.readers.poll_min;
+                let is_over = facts.may_have_passed(request.sent_at, poll_min) || has_expired;
                 let may_end = facts.is_draining || facts.is_tight;
                 let is_told = answer.is_closed || answer.closes && may_end;
                 assert!(is_over || is_told, "reader {number}: too early {request:?}");
@@ -171,9 +172,10 @@ impl Reader {
     pub(super) fn check_unasked(&self, answer: &Answer, facts: &mut Facts) {
         let since = self.last_asked_at.unwrap_or(self.connected_at);
         // The next request has to be whole before its connection has been idle for too long.
+        let settings = &facts.settings;
         let timeout = match self.last_asked_at {
-            Some(_) => facts.handshake_timeout.min(facts.keep_alive),
-            None => facts.handshake_timeout,
+            Some(_) => settings.handshake_timeout.min(settings.readers.keep_alive),
+            None => settings.handshake_timeout,
         };
         let is_late = facts.may_have_passed(since, timeout);
         let is_plausible = match answer.status {
@@ -228,7 +230,7 @@ impl Reader {
     /// A stream of events ends for some reason.
     pub(super) fn check_events_end(&self, request: &Request, events: &Events, facts: &Facts) {
         let since = request.quiet.map_or(request.moment, |(moment, _)| moment);
-        let max = facts.events_max;
+        let max = facts.settings.readers.events_max;
         let is_over = !max.is_zero() && facts.may_have_passed(request.sent_at, max)
             || request.may_have_expired(facts);
         let is_missing = facts.may_be_missing(request.room, since, request.quiet.is_some());
@@ -262,11 +264,12 @@ impl Reader {
             assert!(events.is_whole() || has_lingered, "events are whole");
             return self.check_events_end(request, events, facts);
         }
+        let settings = &facts.settings;
         let is_idle = match self.last_asked_at {
-            Some(at) => facts.may_have_passed(at, facts.keep_alive),
+            Some(at) => facts.may_have_passed(at, settings.readers.keep_alive),
             // It was told so, but its request came when the connection had gone: that is lost then.
             None => {
-                let is_late = facts.may_have_passed(self.connected_at, facts.handshake_timeout);
+                let is_late = facts.may_have_passed(self.connected_at, settings.handshake_timeout);
                 is_late && how == PeerEnd::Reset
             }
         };
