@@ -156,6 +156,14 @@ impl Plan {
         }
     }
 
+    /// Draws what nodes differ in, whoever their clients are: shards, faults and the time when they begin.
+    pub(crate) fn draw_node(&mut self, prng: &mut Prng) {
+        self.shards = prng.between(1, 4);
+        self.faults = Faults::mixed(prng);
+        self.sockets_max = 600;
+        self.start = prng.bits() % 1_000_000_000_000_000;
+    }
+
     /// Channels in use: the first ones.
     pub(crate) fn channels(&self) -> usize {
         if self.is_churning { 3 } else { CHANNELS }

@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::rooms::{ROOMS, Rooms, kind_of};
 use crate::visitor::{SHUTDOWN, Visitor};
 use crate::world::World;
-use myriad_reactor::sim::{Faults, Prng};
+use myriad_reactor::sim::Prng;
 use myriad_shard::{
     ChannelOptions, Namespaces, Payload, PersonalChannel, PublishRefused, Right, SlowConsumer,
 };
@@ -111,10 +111,7 @@ fn namespaces(is_roomy: bool, prng: &mut Prng) -> Namespaces {
 
 fn plan(is_roomy: bool, prng: &mut Prng) -> Plan {
     let mut plan = Plan::plain();
-    plan.shards = prng.between(1, 4);
-    plan.faults = Faults::mixed(prng);
-    plan.sockets_max = 600;
-    plan.start = prng.bits() % 1_000_000_000_000_000;
+    plan.draw_node(prng);
     let settings = &mut plan.settings;
     settings.namespaces = Arc::new(namespaces(is_roomy, prng));
     settings.slice_max = *prng.pick(&[1, 2, 3, 7, 1024]);

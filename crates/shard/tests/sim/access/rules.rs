@@ -3,7 +3,7 @@
 use super::tokens::Revoked;
 use crate::plan::Plan;
 use crate::verdict::ns;
-use myriad_reactor::sim::{Faults, Prng};
+use myriad_reactor::sim::Prng;
 use myriad_shard::{
     Access, ChannelOptions, ChannelProxies, Limits, Namespaces, NoticeSettings, PersonalChannel,
     RateLimit, Right, Settings,
@@ -213,11 +213,8 @@ impl Fixed {
     /// The node before any rules.
     pub(crate) fn plan(&self, prng: &mut Prng) -> Plan {
         let mut plan = Plan::plain();
-        plan.shards = prng.between(1, 4);
-        plan.faults = Faults::mixed(prng);
-        plan.sockets_max = 600;
+        plan.draw_node(prng);
         plan.limits_strangers = true;
-        plan.start = prng.bits() % 1_000_000_000_000_000;
         plan.limits.asks_max = *prng.pick(&[4_096, 4_096, 2]);
         let settings = &mut plan.settings;
         settings.slice_max = *prng.pick(&[1, 2, 3, 7, 1024]);

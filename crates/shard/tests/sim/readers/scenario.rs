@@ -8,7 +8,7 @@ use super::writers::Writers;
 use crate::node::Node;
 use crate::plan::{Plan, ROOMY};
 use crate::world::World;
-use myriad_reactor::sim::{Faults, Prng};
+use myriad_reactor::sim::Prng;
 use myriad_shard::{ChannelOptions, Namespaces, ReaderSettings, Right, Transports};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,10 +88,7 @@ pub(super) fn plain(prng: &mut Prng) -> Plan {
 fn plan(prng: &mut Prng) -> Plan {
     let ms = Duration::from_millis;
     let mut plan = plain(prng);
-    plan.shards = prng.between(1, 4);
-    plan.faults = Faults::mixed(prng);
-    plan.sockets_max = 600;
-    plan.start = prng.bits() % 1_000_000_000_000_000;
+    plan.draw_node(prng);
     plan.limits.buffered_bytes_max = *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, 20_000, 3_000]);
     plan.limits.history_bytes_max = *prng.pick(&[ROOMY, ROOMY, ROOMY, ROOMY, ROOMY, 4_000]);
     let settings = &mut plan.settings;
