@@ -23,10 +23,7 @@ fn node(change: impl FnOnce(&mut Settings)) -> Scenario {
 impl Scenario {
     /// A reader who has connected.
     fn new_reader(&mut self) -> usize {
-        let id = self.world.net.connect();
-        let number = self.world.connected;
-        self.world.connected += 1;
-        self.readers.push(Reader::new(id, number, self.facts.now));
+        let number = self.add_reader();
         self.settle();
         number
     }

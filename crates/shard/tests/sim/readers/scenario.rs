@@ -169,18 +169,24 @@ impl Scenario {
     }
 
     fn come(&mut self) {
-        if self.readers.len() < READERS_MAX {
-            let (id, number) = (self.world.net.connect(), self.world.connected);
-            self.world.connected += 1;
-            let mut reader = Reader::new(id, number, self.facts.now);
+        let others = self.readers.len();
+        if others < READERS_MAX {
+            let number = self.add_reader();
             // It may know what others have read.
-            if !self.readers.is_empty() {
-                let other = self.world.prng.below(self.readers.len());
-                reader.found = self.readers[other].found.clone();
+            if others > 0 {
+                let other = self.world.prng.below(others);
+                self.readers[others].found = self.readers[other].found.clone();
             }
-            self.readers.push(reader);
             self.world.log(format_args!("reader {number} comes"));
         }
+    }
+
+    /// A reader connects. Returns its number.
+    pub(super) fn add_reader(&mut self) -> usize {
+        let (id, number) = (self.world.net.connect(), self.world.connected);
+        self.world.connected += 1;
+        self.readers.push(Reader::new(id, number, self.facts.now));
+        number
     }
 
     /// A guest comes, or does something.
