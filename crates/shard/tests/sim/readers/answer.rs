@@ -1,7 +1,7 @@
 //! What an answer says, and the publications in a body.
 
 use myriad_shard::StreamOffset;
-use myriad_wire::http::{HeadLimits, parse_response};
+use myriad_wire::http::{ChunkedBody, HeadLimits, parse_response};
 use serde_json::Value;
 
 /// The head of an answer; its body, if it has a length.
@@ -70,6 +70,13 @@ pub(super) fn numbers_in(body: &[u8]) -> Vec<usize> {
         number.parse().expect("a number")
     };
     entries.iter().map(number).collect()
+}
+
+/// Takes all of the bytes into a body in chunks, and puts its text behind `text`.
+pub(super) fn decode_chunks(body: &mut ChunkedBody, bytes: &[u8], text: &mut Vec<u8>) {
+    let taken = body.decode(bytes, text, usize::MAX);
+    let taken = taken.expect("chunks").expect("without a limit");
+    assert_eq!(taken, bytes.len(), "nothing comes behind the last chunk");
 }
 
 /// What a text in base64 stands for (RFC 4648, section 4).

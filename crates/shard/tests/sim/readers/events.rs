@@ -1,6 +1,6 @@
 //! A stream of events, as a client reads it.
 
-use super::answer::{Answer, decode_base64, numbers_in};
+use super::answer::{Answer, decode_base64, decode_chunks, numbers_in};
 use myriad_shard::StreamOffset;
 use myriad_wire::http::ChunkedBody;
 use serde_json::Value;
@@ -66,13 +66,10 @@ impl Events {
 
     /// Takes bytes of the body in.
     pub(super) fn take(&mut self, bytes: &[u8]) {
-        let Some(chunks) = &mut self.chunks else {
-            self.text.extend_from_slice(bytes);
-            return;
-        };
-        let taken = chunks.decode(bytes, &mut self.text, usize::MAX);
-        let taken = taken.expect("chunks").expect("without a limit");
-        assert_eq!(taken, bytes.len(), "nothing comes behind the last chunk");
+        match &mut self.chunks {
+            Some(chunks) => decode_chunks(chunks, bytes, &mut self.text),
+            None => self.text.extend_from_slice(bytes),
+        }
     }
 
     /// The next event.
