@@ -124,6 +124,12 @@ impl Request {
         lasts.is_some_and(|lasts| facts.may_have_passed(self.sent_at, lasts))
     }
 
+    /// Whether its stream may have been missing since it was sent. If it was held at a quiet moment: since then, while it used the stream.
+    pub(super) fn may_be_missing(&self, facts: &Facts) -> bool {
+        let since = self.quiet.map_or(self.moment, |(moment, _)| moment);
+        facts.may_be_missing(self.room, since, self.quiet.is_some())
+    }
+
     /// Its bytes.
     pub(super) fn text(&self) -> String {
         let offset = match self.from {

@@ -79,14 +79,12 @@ impl Reader {
                 facts.note("readers: nothing has changed for an entity tag");
             }
             404 => {
-                let since = request.quiet.map_or(request.moment, |(moment, _)| moment);
-                let is_held = request.quiet.is_some();
                 assert!(
-                    facts.may_be_missing(request.room, since, is_held),
+                    request.may_be_missing(facts),
                     "reader {number}: {} is there: {request:?}",
                     ROOMS[request.room].name
                 );
-                if is_held {
+                if request.quiet.is_some() {
                     facts.note("readers: a held request is told that its stream has gone");
                 }
             }
@@ -229,11 +227,10 @@ impl Reader {
 
     /// A stream of events ends for some reason.
     pub(super) fn check_events_end(&self, request: &Request, events: &Events, facts: &Facts) {
-        let since = request.quiet.map_or(request.moment, |(moment, _)| moment);
         let max = facts.settings.readers.events_max;
         let is_over = !max.is_zero() && facts.may_have_passed(request.sent_at, max)
             || request.may_have_expired(facts);
-        let is_missing = facts.may_be_missing(request.room, since, request.quiet.is_some());
+        let is_missing = request.may_be_missing(facts);
         // It is told so when it asks again.
         let is_trimmed = request.quiet.is_none() && facts.may_be_trimmed(request.room);
         let may_be_told_later = is_trimmed || facts.streams[request.room].may_be_closed;
