@@ -65,14 +65,14 @@ fn connect(client: &mut Client) -> ClientId {
     ClientId::parse(id).expect("one of ours")
 }
 
-fn whose(user: &str) -> Whose {
+pub(super) fn whose(user: &str) -> Whose {
     Whose {
         users: Users::One(user.into()),
         ..Whose::default()
     }
 }
 
-fn disconnect(code: u32, reason: &str) -> Deed {
+pub(super) fn disconnect(code: u32, reason: &str) -> Deed {
     Deed::Disconnect(ApplicationClose::new(code, reason).expect("a close"))
 }
 
@@ -84,7 +84,8 @@ fn subscribe(channel: &str) -> ServerSubscribe {
     }
 }
 
-fn done(done: &[OrderDone]) -> (u64, u64) {
+/// How often an order was carried out, and how often it failed, on all shards.
+pub(super) fn done(done: &[OrderDone]) -> (u64, u64) {
     let sum = |count: fn(&OrderDone) -> u64| done.iter().map(count).sum();
     (sum(|done| done.done), sum(|done| done.failed))
 }

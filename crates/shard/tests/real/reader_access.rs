@@ -1,11 +1,11 @@
 //! Who reads streams: by tokens that the control plane verifies, by keys of the API, and until when.
 
 use super::node::{Driver, Node, Options};
+use super::orders::{disconnect, done, whose};
 use super::readers::{Client, parked, publish};
 use myriad_shard::{
-    Access, ApiKeys, ApplicationClose, Ask, AskAnswer, ClientOptions, CloseReason, ConnectGrant,
-    Deed, KeyFault, OrderDone, Question, RevokedTokens, SubscribeGrant, TokenFault, TokenIdentity,
-    Tokens, Users, Verdict, Whose,
+    Access, ApiKeys, Ask, AskAnswer, ClientOptions, CloseReason, ConnectGrant, Deed, KeyFault,
+    Question, RevokedTokens, SubscribeGrant, TokenFault, TokenIdentity, Tokens, Verdict, Whose,
 };
 use std::io::Write;
 use std::net::Shutdown;
@@ -308,29 +308,23 @@ fn events_of(node: &Node, token: &str) -> Client {
     client
 }
 
-fn count(done: Vec<OrderDone>) -> u64 {
-    done.iter().map(|done| done.done).sum()
-}
-
 fn readers_of_a_user_end_by_order(driver: Driver) {
     let (node, _) = node_with(driver, Options::default());
-    let of = |user: &str| Whose {
-        users: Users::One(user.into()),
-        ..Whose::default()
-    };
     let (mut ann, mut bob) = (events_of(&node, "60000"), events_of(&node, "now"));
     let revoked = |id: &str| Deed::EndRevoked(RevokedTokens::Id(id.into()));
-    assert_eq!(count(node.order(of("ann"), revoked("other"))), 0);
-    assert_eq!(count(node.order(of("ann"), revoked("ann"))), 1);
+    assert_eq!(done(&node.order(whose("ann"), revoked("other"))), (0, 0));
+    assert_eq!(done(&node.order(whose("ann"), revoked("ann"))), (1, 0));
     assert!(ann.read_to_end().ends_with("0\r\n\r\n"));
     assert_eq!(node.closes(CloseReason::InvalidToken), 1);
     publish(&node, "2");
     bob.read_until("data:[2]\n");
     let all = || Deed::EndRevoked(RevokedTokens::IssuedBefore(7));
-    assert_eq!(count(node.order(Whose::default(), all())), 0);
-    let close = || ApplicationClose::new(4500, "bye").expect("a code");
+    assert_eq!(done(&node.order(Whose::default(), all())), (0, 0));
     let mut more: Vec<_> = (0..20).map(|_| events_of(&node, "now")).collect();
-    assert_eq!(count(node.order(of("bob"), Deed::Disconnect(close()))), 21);
+    assert_eq!(
+        done(&node.order(whose("bob"), disconnect(4500, "bye"))),
+        (21, 0)
+    );
     for client in more.iter_mut().chain([&mut bob]) {
         assert!(client.read_to_end().ends_with("0\r\n\r\n"));
     }
@@ -344,29 +338,30 @@ fn held_requests_of_a_user_end_by_order(driver: Driver) {
         client.ask_with(POLL, &bearer(token));
         client
     };
-    let of = |user: &str| Whose {
-        users: Users::One(user.into()),
-        ..Whose::default()
-    };
     let (mut ann, mut bob) = (held("60000"), held("now"));
     let mut nobody = Client::open(&node);
     nobody.ask_with(POLL, "X-API-Key: all\r\n");
     parked(&node, 3);
     let revoked = Deed::EndRevoked(RevokedTokens::Id("ann".into()));
-    assert_eq!(count(node.order(of("ann"), revoked)), 1);
+    assert_eq!(done(&node.order(whose("ann"), revoked)), (1, 0));
     assert_eq!(ann.answer().status(), "204");
     assert_eq!(ann.read_to_end(), "");
     // A request that was answered is found no more, and the next one on its connection is.
     publish(&node, "2");
     assert_eq!(bob.answer().body, "[2]");
     assert_eq!(nobody.answer().body, "[2]");
-    let close = || Deed::Disconnect(ApplicationClose::new(4500, "bye").expect("a code"));
-    assert_eq!(count(node.order(of("bob"), close())), 0);
+    assert_eq!(
+        done(&node.order(whose("bob"), disconnect(4500, "bye"))),
+        (0, 0)
+    );
     bob.ask_with(POLL, &bearer("now"));
     nobody.ask_with(POLL, "X-API-Key: all\r\n");
     parked(&node, 2);
     // Who has shown no token is nobody's reader, also where everybody is meant.
-    assert_eq!(count(node.order(Whose::default(), close())), 1);
+    assert_eq!(
+        done(&node.order(Whose::default(), disconnect(4500, "bye"))),
+        (1, 0)
+    );
     assert_eq!(bob.answer().status(), "204");
     assert_eq!(bob.read_to_end(), "");
     assert_eq!(node.closes(CloseReason::Application), 1);
