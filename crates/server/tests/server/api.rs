@@ -2,7 +2,7 @@
 
 use crate::support::{
     Running, api, api_error, metric, next_text, on_both_drivers, options, request, start, until,
-    websocket,
+    websocket, with_file,
 };
 use myriad_server::{ChannelTable, Count, DriverChoice, NamespaceTable, Options, Span};
 use serde_json::{Value, json};
@@ -34,12 +34,12 @@ fn started(driver: DriverChoice) -> Running {
 
 /// Options of a config file, beside those that every test has.
 fn from_text(text: &str, driver: DriverChoice) -> Options {
-    let file: Options = toml::from_str(text).expect("a config file");
-    file.over(Options {
+    let base = Options {
         dev: None,
         anonymous: Some(true),
         ..options(driver)
-    })
+    };
+    with_file(text, base)
 }
 
 /// A client of the Centrifuge protocol that has subscribed. Returns its id too.

@@ -2,7 +2,7 @@
 
 use crate::support::{
     Http, Running, head, metric, next, next_text, on_both_drivers, options, publish_ok, start,
-    until, websocket,
+    until, websocket, with_file,
 };
 use myriad_server::{Count, DriverChoice, Options, Span};
 use std::net::SocketAddr;
@@ -89,8 +89,7 @@ on_both_drivers! {
 
     fn a_read_with_a_key_of_the_api_needs_no_other_connection(driver) {
         let text = "http_api = { key = \"k\" }\n[channel.without_namespace]\nhistory_size = 9\nhistory_ttl = \"1m\"\n";
-        let file: Options = toml::from_str(text).expect("a config file");
-        let server = start(file.over(Options { dev: None, ..options(driver) }));
+        let server = start(with_file(text, Options { dev: None, ..options(driver) }));
         let mut http = Http::connect(server.address());
         let keyed = "X-API-Key: k\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n";
         http.send(head("PUT", "/v1/stream/s", keyed).as_bytes());

@@ -1,6 +1,6 @@
 //! Limits on strangers: whoever does too much is refused, and nobody else is.
 
-use crate::support::{Answer, head, metric, on_both_drivers, options, start, until};
+use crate::support::{Answer, head, metric, on_both_drivers, options, start, until, with_file};
 use myriad_server::{DriverChoice, Options};
 use socket2::{Domain, Socket, Type};
 use std::io::{BufReader, Read, Write};
@@ -15,11 +15,10 @@ const PATH: &str = "/raw?channel=c";
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn with(driver: DriverChoice, text: &str) -> Options {
-    let written: Options = toml::from_str(text).expect("a good file");
     Options {
         // The kernel spreads the connections of an address over them.
         shards: Some(3),
-        ..written.over(options(driver))
+        ..with_file(text, options(driver))
     }
 }
 

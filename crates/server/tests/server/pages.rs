@@ -2,7 +2,7 @@
 
 use crate::support::{
     Answer, Http, head, metric, next, on_both_drivers, options, publish_ok, request, start, until,
-    websocket,
+    websocket, with_file,
 };
 use myriad_server::{Count, DriverChoice, Options, Span};
 use std::net::SocketAddr;
@@ -13,11 +13,10 @@ const OTHER_PAGE: &str = "Origin: https://evil.test\r\n";
 const STREAM: &str = "/v1/stream/s";
 
 fn with(driver: DriverChoice, text: &str) -> Options {
-    let file: Options = toml::from_str(text).expect("a config file");
     let listed = "https://good.test".parse().expect("an origin");
     Options {
         allowed_origins: Some(vec![listed]),
-        ..file.over(options(driver))
+        ..with_file(text, options(driver))
     }
 }
 

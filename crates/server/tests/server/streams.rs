@@ -2,7 +2,7 @@
 
 use crate::support::{
     Answer, Http, api, api_error, head, metric, next_text, on_both_drivers, options, publish_ok,
-    request, start, until, websocket,
+    request, start, until, websocket, with_file,
 };
 use myriad_server::{DriverChoice, Options, TokenDraft};
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ const JSON: &str = "Content-Type: application/json\r\n";
 const TEXT: &str = "Content-Type: text/plain\r\n";
 
 fn from_text(text: &str, driver: DriverChoice) -> Options {
-    let file: Options = toml::from_str(text).expect("a config file");
-    file.over(Options {
+    let base = Options {
         dev: None,
         ..options(driver)
-    })
+    };
+    with_file(text, base)
 }
 
 fn ask(address: SocketAddr, method: &str, name: &str, headers: &str, body: &str) -> Answer {

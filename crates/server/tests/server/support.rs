@@ -81,6 +81,12 @@ pub(crate) fn options(driver: DriverChoice) -> Options {
     }
 }
 
+/// Options of a config file, over those of `base`.
+pub(crate) fn with_file(text: &str, base: Options) -> Options {
+    let file: Options = toml::from_str(text).expect("a config file");
+    file.over(base)
+}
+
 /// Starts it, and checks that it runs on the driver asked for.
 pub(crate) fn start(options: Options) -> Running {
     let wanted = options.driver;

@@ -2,7 +2,7 @@
 //! next one is judged as if it came alone.
 
 use super::{UPGRADE, masked};
-use crate::support::{Http, head, metric, on_both_drivers, options, publish_ok, start};
+use crate::support::{Http, head, metric, on_both_drivers, options, publish_ok, start, with_file};
 use myriad_server::{DriverChoice, Options};
 use std::net::SocketAddr;
 
@@ -178,8 +178,7 @@ fn cuts(bytes: &[u8]) -> Vec<usize> {
 
 fn served(driver: DriverChoice) -> Options {
     let text = "[uni_http_stream]\nenabled = true\n[http_stream]\nenabled = true\n";
-    let file: Options = toml::from_str(text).expect("a config file");
-    file.over(options(driver))
+    with_file(text, options(driver))
 }
 
 on_both_drivers! {

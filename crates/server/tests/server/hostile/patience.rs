@@ -2,7 +2,7 @@
 //! control plane.
 
 use super::{Scene, send};
-use crate::support::{Answer, Http, head, on_both_drivers, options, publish_ok, until};
+use crate::support::{Answer, Http, head, on_both_drivers, options, publish_ok, until, with_file};
 use myriad_server::{DriverChoice, Options, Span};
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -12,12 +12,11 @@ const FIRST_MESSAGE: &str = "/connection/uni_http_stream";
 
 fn scene(driver: DriverChoice) -> Scene {
     let text = "[uni_http_stream]\nenabled = true\n[http_stream]\nenabled = true\n";
-    let file: Options = toml::from_str(text).expect("a config file");
     let scene = Scene::start(Options {
         handshake_timeout: Some(Span(Duration::from_millis(500))),
         // The bystander answers no pings while others are waited for.
         ping_interval: Some(Span(Duration::ZERO)),
-        ..file.over(options(driver))
+        ..with_file(text, options(driver))
     });
     publish_ok(scene.server.address(), r#"{"channel": "s", "data": 1}"#);
     scene

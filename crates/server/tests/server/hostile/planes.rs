@@ -3,7 +3,9 @@
 
 use super::cases::{self, Case, Last};
 use super::corpus::{check_farewell, follow_all};
-use crate::support::{Answer, Http, head, on_both_drivers, options, publish_ok, request, start};
+use crate::support::{
+    Answer, Http, head, on_both_drivers, options, publish_ok, request, start, with_file,
+};
 use myriad_server::{DriverChoice, Options, Span};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,11 +15,10 @@ const UNIDIRECTIONAL: &str = "/connection/uni_http_stream";
 
 /// With a stream to read, and with responses that go on.
 fn served(driver: DriverChoice) -> Options {
-    let file: Options =
-        toml::from_str("[uni_http_stream]\nenabled = true\n").expect("a config file");
+    let text = "[uni_http_stream]\nenabled = true\n";
     Options {
         handshake_timeout: Some(Span(Duration::from_millis(500))),
-        ..file.over(options(driver))
+        ..with_file(text, options(driver))
     }
 }
 
