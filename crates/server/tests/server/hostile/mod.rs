@@ -12,7 +12,7 @@ mod planes;
 mod sockets;
 mod verdicts;
 
-use crate::support::{Running, metric, next_text, publish_ok, start, until, websocket};
+use crate::support::{Running, head, metric, next_text, publish_ok, start, until, websocket};
 use myriad_server::Options;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -145,6 +145,16 @@ fn end_our_side(stream: &TcpStream) {
     stream
         .shutdown(Shutdown::Write)
         .expect("an open connection");
+}
+
+/// What is answered 200 in front of a request, and so decides who reads its head: a shard alone, a shard behind a request of its own,
+/// or the control plane, which may hand the connection back.
+fn fronts() -> [String; 3] {
+    [
+        String::new(),
+        head("GET", "/v1/stream/s", ""),
+        head("GET", "/healthz", ""),
+    ]
 }
 
 /// What the server sends when it refuses a request.

@@ -1,7 +1,7 @@
 //! Requests that are slow, or never end, wherever they are read: by a shard on a new connection, by a shard behind a read, and by the
 //! control plane.
 
-use super::{Scene, send};
+use super::{Scene, fronts, send};
 use crate::support::{Answer, Http, head, on_both_drivers, options, publish_ok, until, with_file};
 use myriad_server::{DriverChoice, Options, Span};
 use std::io::{BufReader, ErrorKind, Read, Write};
@@ -20,15 +20,6 @@ fn scene(driver: DriverChoice) -> Scene {
     });
     publish_ok(scene.server.address(), r#"{"channel": "s", "data": 1}"#);
     scene
-}
-
-/// What is answered 200 in front of a request, and so decides who reads its head.
-fn fronts() -> [String; 3] {
-    [
-        String::new(),
-        head("GET", "/v1/stream/s", ""),
-        head("GET", "/healthz", ""),
-    ]
 }
 
 /// A connection on which a request in front has been answered.

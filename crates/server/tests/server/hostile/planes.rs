@@ -3,6 +3,7 @@
 
 use super::cases::{self, Case, Last};
 use super::corpus::{check_farewell, follow_all};
+use super::fronts;
 use crate::support::{
     Answer, Http, head, on_both_drivers, options, publish_ok, request, start, with_file,
 };
@@ -20,16 +21,6 @@ fn served(driver: DriverChoice) -> Options {
         handshake_timeout: Some(Span(Duration::from_millis(500))),
         ..with_file(text, options(driver))
     }
-}
-
-/// What stands in front of a case, and so who judges it: a shard alone, a shard behind a request of its own, or the control plane
-/// before it answers, or hands the connection back.
-fn fronts() -> [String; 3] {
-    [
-        String::new(),
-        head("GET", STREAM, ""),
-        head("GET", "/healthz", ""),
-    ]
 }
 
 /// The answers to a case behind `front`, which is answered 200.
