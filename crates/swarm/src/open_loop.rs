@@ -6,7 +6,7 @@
 
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Endpoint;
-use crate::engine::pacing::Pacing;
+use crate::engine::pacing::{Pacing, SEND_GRACE};
 use crate::failure::Failure;
 use crate::measure::round_trip::RoundTrips;
 use crate::publisher::open_connection;
@@ -25,9 +25,6 @@ use tokio::time::timeout;
 const PACE_MIN: Duration = Duration::from_micros(50);
 const PACE_MAX: Duration = Duration::from_millis(20);
 const PACE_AT_END: Duration = Duration::from_millis(1);
-
-/// How long after the end of the schedule the last that fell due may still be sent, as for echoes.
-const SEND_GRACE: Duration = Duration::from_millis(100);
 
 /// What a schedule tells the run.
 #[derive(Clone, Debug, Default)]

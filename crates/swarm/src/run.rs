@@ -10,6 +10,7 @@ use crate::caller;
 use crate::clock::{Clock as _, Nanos, RunClock};
 use crate::config::Config;
 use crate::config_error::ConfigError;
+use crate::engine::pacing::SEND_GRACE;
 use crate::engine::plan::Plan;
 use crate::engine::shared::{Order, Shared, Stage};
 use crate::engine::thread::{Tables, spawn};
@@ -49,6 +50,8 @@ const SCHEDULE_AHEAD: Duration = Duration::from_millis(200);
 /// How long nothing may come of flows before they are over, so that repetitions of the last messages are counted. Longer than
 /// threads may send after the end of the schedule.
 const FLOWS_QUIET: Duration = Duration::from_millis(300);
+
+const _: () = assert!(FLOWS_QUIET.as_millis() > SEND_GRACE.as_millis());
 
 /// Terminals that gave up before any connected, after which none is expected to.
 const HOPELESS: u64 = 1000;

@@ -15,9 +15,9 @@
 use crate::clock::{Nanos, Ticks};
 use crate::echo_stamp::{EchoStamp, Found};
 use crate::engine::crowd::World;
-use crate::engine::outbox::Outbox;
-use crate::engine::pacing::{Pacing, intervals};
+use crate::engine::pacing::{HELD_STEP, Pacing, SEND_GRACE, Share};
 use crate::engine::plan::{Answer, AnsweredPlan, Part, Plan};
+use crate::engine::round_robin::{LOOKS_PER_TURN_MAX, RoundRobin};
 use crate::engine::shared::{Shared, Window};
 use crate::engine::terminal::{Phase, Terminal};
 use crate::failure::Failure;
@@ -30,16 +30,6 @@ use std::time::Duration;
 /// Messages sent in one turn, and their bytes. More wait for the next, so that receiving is never held up for long.
 const PER_TURN_MAX: usize = 1024;
 const PER_TURN_BYTES_MAX: usize = 1 << 20;
-
-/// Terminals looked at in one turn for one that can take a message.
-const LOOKS_PER_TURN_MAX: usize = 16 * 1024;
-
-/// Time after which a message that was held back is tried again.
-const HELD_STEP: Duration = Duration::from_millis(1);
-
-/// Time after the end of the schedule in which due messages may still be sent: enough for a thread that woke a moment
-/// late, and too short to make the run longer.
-const SEND_GRACE: Duration = Duration::from_millis(100);
 
 /// How often the unanswered are looked through while the schedule goes on, and after its end.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -57,8 +47,7 @@ pub(super) struct AnsweredMessages {
     /// None before the schedule is known.
     pacing: Option<Pacing>,
     until: Nanos,
-    /// The next terminal in turn.
-    cursor: usize,
+    terminals: RoundRobin,
     /// By number: messages without an answer that were not given up.
     outstanding: HashMap<u64, Outstanding>,
     /// Connections that were lost since the last sweep, of terminals that come back.
@@ -69,20 +58,6 @@ pub(super) struct AnsweredMessages {
     counts: Counts,
     /// The schedule is over, and nothing is outstanding.
     ended: bool,
-}
-
-/// A thread's share of the schedule.
-#[derive(Clone, Copy, Debug)]
-struct Share {
-    rate_per_s: f64,
-    /// How much later than the first thread's its first message is due.
-    offset: Duration,
-}
-
-impl Share {
-    fn pacing(self, from: Nanos) -> Pacing {
-        Pacing::new(Some(self.rate_per_s), from.plus(self.offset))
-    }
 }
 
 /// A message without an answer yet.
@@ -117,11 +92,7 @@ enum Fate {
 impl AnsweredMessages {
     pub(super) fn new(plan: &Plan, part: Part) -> Option<Box<Self>> {
         let answered = plan.answered?;
-        let share = |thread: u32| Share {
-            rate_per_s: answered.rate_per_s * f64::from(plan.part(thread).count)
-                / f64::from(plan.connections),
-            offset: intervals(f64::from(thread), answered.rate_per_s),
-        };
+        let share = |thread: u32| Share::of(answered.rate_per_s, plan, plan.part(thread));
         Some(Box::new(Self {
             plan: AnsweredPlan {
                 outstanding_max: (answered.outstanding_max / plan.threads as usize).max(1),
@@ -133,7 +104,7 @@ impl AnsweredMessages {
             shares: (0..plan.threads).map(share).collect(),
             pacing: None,
             until: Nanos(0),
-            cursor: 0,
+            terminals: RoundRobin::default(),
             outstanding: HashMap::new(),
             lost: HashSet::new(),
             swept: Nanos(0),
@@ -241,20 +212,6 @@ impl AnsweredMessages {
         due
     }
 
-    /// The next terminal in turn that can take a message.
-    fn next(&mut self, terminals: &[Terminal], outbox: &Outbox, looks: &mut usize) -> Option<u32> {
-        while *looks > 0 {
-            *looks -= 1;
-            let index = self.cursor % terminals.len();
-            self.cursor = index + 1;
-            let number = u32::try_from(index).expect("terminals are at most 2^32");
-            if terminals[index].phase == Phase::Open && !outbox.has_unsent(number) {
-                return Some(number);
-            }
-        }
-        None
-    }
-
     /// Notes how late the next message is, and whether crowd or server is the cause.
     fn note_lateness(&mut self, now: Nanos) {
         let lateness = self
@@ -356,7 +313,9 @@ impl World {
         let mut looks = self.terminals.len().min(LOOKS_PER_TURN_MAX);
         let mut sent = 0;
         while sent < wanted
-            && let Some(index) = answered.next(&self.terminals, &self.outbox, &mut looks)
+            && let Some(index) = answered
+                .terminals
+                .next(&self.terminals, &self.outbox, &mut looks)
         {
             self.send_message(answered, index, now);
             sent += 1;

@@ -18,6 +18,7 @@ pub(crate) mod pacing;
 pub(crate) mod plan;
 pub(crate) mod ramp;
 pub(crate) mod receiving;
+pub(crate) mod round_robin;
 pub(crate) mod session;
 pub(crate) mod shared;
 #[cfg(test)]

@@ -2,15 +2,47 @@
 //! as a slower test.
 
 use crate::clock::Nanos;
+use crate::engine::plan::{Part, Plan};
 use myriad_units::truncate;
 use std::time::Duration;
 
 /// Rounding error of a product of floats, in intervals. It must not delay a connection.
 const HAIR: f64 = 1e-6;
 
+/// Time after the end of a schedule of messages in which due ones may still be sent: enough for a thread that woke a moment
+/// late, and too short to make the run longer.
+pub(crate) const SEND_GRACE: Duration = Duration::from_millis(100);
+
+/// Time after which a message that was held back is tried again.
+pub(crate) const HELD_STEP: Duration = Duration::from_millis(1);
+
 /// How long so many intervals of a rate take. What does not fit a `Duration` is never due.
-pub(crate) fn intervals(count: f64, rate_per_s: f64) -> Duration {
+fn intervals(count: f64, rate_per_s: f64) -> Duration {
     Duration::try_from_secs_f64(count / rate_per_s).unwrap_or(Duration::MAX)
+}
+
+/// A thread's share of a schedule over the whole crowd.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    rate_per_s: f64,
+    /// How much later than the first thread's its first one is due.
+    offset: Duration,
+}
+
+impl Share {
+    /// Of a schedule with this rate over the whole crowd. The threads' shares interleave: each begins one interval of the whole
+    /// after its predecessor.
+    pub(crate) fn of(rate_per_s: f64, plan: &Plan, part: Part) -> Self {
+        Self {
+            rate_per_s: rate_per_s * f64::from(part.count) / f64::from(plan.connections),
+            offset: intervals(f64::from(part.thread), rate_per_s),
+        }
+    }
+
+    /// Where the schedule of the whole crowd begins at `from`.
+    pub(crate) fn pacing(self, from: Nanos) -> Pacing {
+        Pacing::new(Some(self.rate_per_s), from.plus(self.offset))
+    }
 }
 
 /// The schedule of one thread's connections, or of its messages.

@@ -3,7 +3,7 @@
 //! The curve is that of the whole crowd. The threads' connections interleave on it: each begins every n-th of the whole.
 
 use crate::clock::Nanos;
-use crate::engine::pacing::Pacing;
+use crate::engine::pacing::{Pacing, Share};
 use crate::engine::plan::{Part, Plan};
 use myriad_units::truncate;
 use std::sync::Arc;
@@ -40,13 +40,10 @@ impl Schedule {
                 issued: 0,
             });
         }
-        let share = f64::from(part.count) / f64::from(plan.connections);
-        let rate = plan.connect_rate_per_s.map(|rate| rate * share);
-        // The threads' schedules interleave: each begins one connection of the whole after its predecessor.
-        let offset = plan.connect_rate_per_s.map_or(Duration::ZERO, |rate| {
-            crate::engine::pacing::intervals(f64::from(part.thread), rate)
-        });
-        Self::Even(Pacing::new(rate, now.plus(offset)))
+        Self::Even(match plan.connect_rate_per_s {
+            Some(rate) => Share::of(rate, plan, part).pacing(now),
+            None => Pacing::new(None, now),
+        })
     }
 
     /// Whether connections have a time at which they are due.

@@ -18,11 +18,10 @@ pub(crate) mod template;
 
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
-use crate::engine::outbox::Outbox;
-use crate::engine::pacing::{Pacing, intervals};
+use crate::engine::pacing::{HELD_STEP, Pacing, SEND_GRACE, Share};
 use crate::engine::plan::{Part, Plan};
+use crate::engine::round_robin::{LOOKS_PER_TURN_MAX, RoundRobin};
 use crate::engine::shared::Window;
-use crate::engine::terminal::{Phase, Terminal};
 use crate::random::Random;
 use hearing::Recent;
 use ledger::{MessageKey, Sending};
@@ -33,15 +32,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use template::Values;
 
-/// Messages of a flow sent in one turn, and terminals looked at for one that can take a message.
+/// Messages of a flow sent in one turn.
 const PER_TURN_MAX: u64 = 1024;
-const LOOKS_PER_TURN_MAX: usize = 16 * 1024;
-
-/// Time after which a message that had to wait is tried again.
-const HELD_STEP: Duration = Duration::from_millis(1);
-
-/// Time after the end of the schedule in which due messages may still be sent.
-const SEND_GRACE: Duration = Duration::from_millis(100);
 
 /// How often messages that are over are looked for.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
@@ -66,12 +58,10 @@ pub(super) struct Flows {
 #[derive(Debug)]
 struct Sender {
     flow: usize,
-    rate_per_s: f64,
-    offset: Duration,
+    share: Share,
     /// None before the schedule is known.
     pacing: Option<Pacing>,
-    /// The next terminal in turn.
-    cursor: usize,
+    terminals: RoundRobin,
     /// By terminal: its last message. At most one entry a terminal.
     last: HashMap<u32, u64>,
     /// Messages are due and nobody could take one.
@@ -81,15 +71,13 @@ struct Sender {
 impl Flows {
     pub(super) fn new(plan: &Plan, part: Part) -> Option<Box<Self>> {
         let flows = plan.flows.as_ref()?;
-        let share = f64::from(part.count) / f64::from(plan.connections);
         let of_sockets = flows.flows.iter().enumerate();
         let of_sockets = of_sockets.filter(|(_, flow)| matches!(flow.route, Route::Socket { .. }));
         let senders = of_sockets.map(|(index, flow)| Sender {
             flow: index,
-            rate_per_s: flow.rate_per_s * share,
-            offset: intervals(f64::from(part.thread), flow.rate_per_s),
+            share: Share::of(flow.rate_per_s, plan, part),
             pacing: None,
-            cursor: 0,
+            terminals: RoundRobin::default(),
             last: HashMap::new(),
             is_held: false,
         });
@@ -119,22 +107,6 @@ impl Flows {
             Some(pacing) => pacing.wait(now),
         });
         waits.min().unwrap_or(Duration::MAX)
-    }
-}
-
-impl Sender {
-    /// The next terminal in turn that can take a message.
-    fn next(&mut self, terminals: &[Terminal], outbox: &Outbox, looks: &mut usize) -> Option<u32> {
-        while *looks > 0 {
-            *looks -= 1;
-            let index = self.cursor % terminals.len();
-            self.cursor = index + 1;
-            let number = u32::try_from(index).expect("terminals are at most 2^32");
-            if terminals[index].phase == Phase::Open && !outbox.has_unsent(number) {
-                return Some(number);
-            }
-        }
-        None
     }
 }
 
@@ -171,10 +143,10 @@ impl World {
         let ledger = shared.flow_ledger();
         let due = {
             let sender = &mut flows.senders[sender];
-            let (rate, from) = (sender.rate_per_s, window.from.plus(sender.offset));
+            let share = sender.share;
             let pacing = sender
                 .pacing
-                .get_or_insert_with(|| Pacing::new(Some(rate), from));
+                .get_or_insert_with(|| share.pacing(window.from));
             let due = pacing.due_before(window.until, now);
             let mut figures = ledger.figures(self.part.thread);
             let figures = &mut figures[sender.flow];
@@ -193,7 +165,9 @@ impl World {
         while sent < due.min(PER_TURN_MAX)
             && ledger.has_room()
             && let Some(index) =
-                flows.senders[sender].next(&self.terminals, &self.outbox, &mut looks)
+                flows.senders[sender]
+                    .terminals
+                    .next(&self.terminals, &self.outbox, &mut looks)
         {
             self.send_of_flow(flows, sender, index, now);
             sent += 1;
