@@ -6,8 +6,9 @@ mod commands;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
+use myriad_layout::Paint;
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::process::ExitCode;
 
 /// Arguments, or a config file, that cannot be used.
@@ -66,6 +67,14 @@ fn main() -> ExitCode {
 /// Says something on stderr. That nobody reads it is no reason to end, nor for another exit code.
 fn say(words: impl Display) {
     let _ = writeln!(std::io::stderr(), "{words}");
+}
+
+/// Whether what goes to stdout is coloured, as its terminal and the environment wish.
+fn stdout_paint() -> Paint {
+    let no_color = std::env::var("NO_COLOR").ok();
+    let term = std::env::var("TERM").ok();
+    let is_terminal = std::io::stdout().is_terminal();
+    Paint::choose(is_terminal, no_color.as_deref(), term.as_deref())
 }
 
 /// Help and version are successes, also when whoever reads them has closed the pipe.

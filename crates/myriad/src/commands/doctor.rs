@@ -2,15 +2,15 @@
 
 mod changing;
 
-use crate::{BAD_ARGUMENTS, say};
+use crate::{BAD_ARGUMENTS, say, stdout_paint};
 use clap::{Args, ValueEnum};
 use myriad_doctor::{
     Change, ConnectionCost, Examination, IoUring, LISTENING_PORT, Load, Paths, Probe, ProbeError,
     Program, Role, Trials, examine, fix, report,
 };
-use myriad_layout::{Paint, WIDTH_MAX, terminal_columns};
+use myriad_layout::{WIDTH_MAX, terminal_columns};
 use myriad_units::parse::{bytes, count};
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -178,7 +178,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let text = match arguments.print {
         Some(format) => fix::print(&examination, format.into()),
         None if arguments.json => examination.json() + "\n",
-        None => report::text(&examination, paint(), width()),
+        None => report::text(&examination, stdout_paint(), width()),
     };
     // A file that was asked for is there, whatever the machine is like.
     let suffices = examination.enough || arguments.print.is_some();
@@ -212,16 +212,6 @@ fn refuse(why: &str) -> ExitCode {
 /// Columns of the report.
 fn width() -> usize {
     terminal_columns(io::stdout()).unwrap_or(WIDTH_MAX)
-}
-
-fn paint() -> Paint {
-    let no_color = std::env::var("NO_COLOR").ok();
-    let term = std::env::var("TERM").ok();
-    Paint::choose(
-        io::stdout().is_terminal(),
-        no_color.as_deref(),
-        term.as_deref(),
-    )
 }
 
 impl Arguments {

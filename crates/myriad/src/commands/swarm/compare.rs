@@ -1,12 +1,12 @@
 //! `myriad swarm compare`: two reports beside each other.
 
 use super::EXIT_THRESHOLD;
-use crate::{BAD_ARGUMENTS, say};
+use crate::{BAD_ARGUMENTS, say, stdout_paint};
 use clap::Args;
-use myriad_layout::{Paint, terminal_columns};
+use myriad_layout::terminal_columns;
 use myriad_swarm::{Comparison, read_report};
 use myriad_units::parse::share;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -36,13 +36,8 @@ pub(super) fn run(arguments: &CompareArguments) -> ExitCode {
     };
     let comparison = Comparison::of(("A", &before), ("B", &after), arguments.tolerance);
     let out = std::io::stdout();
-    let paint = Paint::choose(
-        out.is_terminal(),
-        std::env::var("NO_COLOR").ok().as_deref(),
-        std::env::var("TERM").ok().as_deref(),
-    );
     let columns = terminal_columns(&out).unwrap_or(usize::MAX);
-    let text = format!("\n{}\n", comparison.render(columns, paint));
+    let text = format!("\n{}\n", comparison.render(columns, stdout_paint()));
     // A reader that has seen enough, such as `head`, is no failure.
     let _ = out.lock().write_all(text.as_bytes());
     if comparison.got_worse() {
