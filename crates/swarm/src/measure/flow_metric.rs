@@ -1,7 +1,9 @@
 //! Figures of flows, for thresholds: `flow:NAME:p99` of one, `flows:missing` of all.
 
+use crate::measure::quantile::Quantile;
+use crate::measure::threshold::share;
 use crate::report::float;
-use myriad_report::{FlowReport, RoundTripTimes, Unit};
+use myriad_report::{FlowReport, Unit};
 
 /// A figure of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,23 +20,6 @@ pub enum FlowMetric {
     Reach,
     /// A number of messages or deliveries.
     Count(FlowCount),
-}
-
-/// Which of several times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Quantile {
-    /// The mean.
-    Mean,
-    /// Half took at most that.
-    P50,
-    /// 90% did.
-    P90,
-    /// 99% did.
-    P99,
-    /// 99.9% did.
-    P999,
-    /// The longest.
-    Max,
 }
 
 /// What is counted of a flow; [`FlowReport`] says what each is.
@@ -151,22 +136,8 @@ impl FlowMetric {
             Self::ToLast(quantile) => quantile.of(&flow.to_last_ms),
             Self::Answer(quantile) => quantile.of(&flow.answered_ms),
             Self::Rate => Some(flow.received_per_s),
-            Self::Reach if flow.expected == 0 => None,
-            Self::Reach => Some(float(flow.received) / float(flow.expected)),
+            Self::Reach => share(flow.received, flow.expected),
             Self::Count(count) => Some(float(count.of(flow))),
-        }
-    }
-}
-
-impl Quantile {
-    fn of(self, times: &RoundTripTimes) -> Option<f64> {
-        match self {
-            Self::Mean => times.mean,
-            Self::P50 => times.p50,
-            Self::P90 => times.p90,
-            Self::P99 => times.p99,
-            Self::P999 => times.p999,
-            Self::Max => times.max,
         }
     }
 }
@@ -193,6 +164,7 @@ impl FlowCount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use myriad_report::RoundTripTimes;
 
     fn flow(name: &str, missing: u64, p99: f64) -> FlowReport {
         FlowReport {

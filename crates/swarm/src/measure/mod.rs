@@ -7,6 +7,7 @@ pub(crate) mod flow_metric;
 pub(crate) mod http_metric;
 pub(crate) mod process;
 pub(crate) mod push;
+pub(crate) mod quantile;
 pub(crate) mod rates;
 pub(crate) mod round_trip;
 pub(crate) mod sequence;

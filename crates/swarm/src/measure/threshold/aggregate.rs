@@ -130,15 +130,19 @@ fn thousandths(percent: &str) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::measure::push::microseconds;
+    use crate::measure::quantile::Quantile;
     use crate::measure::threshold::Trip;
 
     #[test]
     fn what_has_a_name_is_that_figure() {
         for (word, metric) in [
-            ("echo:avg", Metric::Echo(Trip::Mean)),
-            ("echo:med", Metric::Echo(Trip::P50)),
-            ("request:p(99.90)", Metric::Request(Trip::P999)),
-            ("request: p(90)", Metric::Request(Trip::P90)),
+            ("echo:avg", Metric::Echo(Trip::Time(Quantile::Mean))),
+            ("echo:med", Metric::Echo(Trip::Time(Quantile::P50))),
+            (
+                "request:p(99.90)",
+                Metric::Request(Trip::Time(Quantile::P999)),
+            ),
+            ("request: p(90)", Metric::Request(Trip::Time(Quantile::P90))),
             ("delivery:count", Metric::Delivery(Trip::Received)),
             ("fanout:max", Metric::FanoutLast),
             ("fanout:min", Metric::FanoutFirst),
