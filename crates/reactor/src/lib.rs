@@ -4,7 +4,8 @@
 //! reactor names each socket with a [`Socket`]. Calls fall into three families:
 //!
 //! * **in**: [`Reactor::accept`], [`Reactor::connect`], [`Reactor::register`],
-//!   [`Reactor::notify_writable`] ask for completions; [`Reactor::adopt`] takes in what another owner had;
+//!   [`Reactor::notify_writable`] ask for completions; [`Reactor::pause`] and [`Reactor::resume`] hold those of one socket up;
+//!   [`Reactor::adopt`] takes in what another owner had;
 //! * **through**: [`Reactor::send_batch`] and [`Reactor::peer_addresses`] act before they return, so that nothing
 //!   borrowed outlives them;
 //! * **out**: [`Reactor::wait`] fills a [`Completions`] with what happened.
@@ -13,7 +14,7 @@
 //!
 //! 1. After [`Reactor::register`], everything the peer sends arrives as [`Completion::Received`], in
 //!    order, until [`Completion::Finished`] (the peer's FIN) or [`Completion::Failed`], which come at
-//!    most once and are last.
+//!    most once and are last. [`Reactor::pause`] holds that up, and loses nothing.
 //! 2. After [`Reactor::close`] or [`Reactor::transfer`] the caller may reuse its record at once, with
 //!    another generation. A late completion may still carry the old token: compare generations.
 //! 3. Nothing blocks but [`Reactor::wait`], and that only until its timeout or a [`Waker::wake`].
@@ -129,6 +130,22 @@ pub trait Reactor {
 
     /// Starts receiving from an accepted or connected socket.
     fn register(&mut self, socket: Socket, token: Token);
+
+    /// Stops receiving from a registered socket. The peer's bytes stay in the kernel, and once its buffer is full the peer
+    /// cannot send any more: this side is a reader that stalls.
+    ///
+    /// Input that was received already may still come with this wait's completions. When the peer ends or breaks the
+    /// connection, receiving goes on by itself: all bytes before the end, then the end.
+    fn pause(&mut self, socket: Socket, token: Token);
+
+    /// Goes on receiving from a paused socket. It does nothing for any other.
+    fn resume(&mut self, socket: Socket, token: Token);
+
+    /// Lets nothing of the peer through any more but the end of the connection (FIN or RST). TCP does not acknowledge the rest:
+    /// for the peer this side has vanished without a word.
+    ///
+    /// It cannot be taken back. What came before stays to be received, unless the socket is paused.
+    fn deafen(&mut self, socket: Socket);
 
     /// Makes all sends before it returns, hundreds in one system call, and writes each outcome into its operation.
     fn send_batch(&mut self, ops: &mut [SendOp<'_>]);

@@ -64,6 +64,8 @@ pub(super) struct Connection {
     pub(super) arrived_end: Option<PeerEnd>,
     /// The server's side is closed: the kernel only delivers the remaining bytes.
     is_orphan: bool,
+    /// Nothing of the peer gets through any more but its end.
+    pub(super) is_deaf: bool,
 }
 
 impl Connection {
@@ -79,6 +81,7 @@ impl Connection {
             arrived: Vec::new(),
             arrived_end: None,
             is_orphan: false,
+            is_deaf: false,
         }
     }
 
@@ -95,7 +98,10 @@ impl Connection {
             self.output_end = Some(PeerEnd::Reset);
             return false;
         }
-        self.inbound.extend(bytes);
+        // The peer's kernel takes them, and sends them in vain.
+        if !self.is_deaf {
+            self.inbound.extend(bytes);
+        }
         true
     }
 

@@ -97,6 +97,27 @@ impl Reactor for Sim {
         self.world.borrow_mut().mark_ready(peer);
     }
 
+    fn pause(&mut self, socket: Socket, token: Token) {
+        let entry = self.table.entry_of(socket, token);
+        assert!(
+            !matches!(entry.phase, Phase::Connecting(_) | Phase::Connected(_)),
+            "{socket:?}: paused before it is registered"
+        );
+        entry.is_paused = true;
+    }
+
+    fn resume(&mut self, socket: Socket, token: Token) {
+        let entry = self.table.entry_of(socket, token);
+        entry.is_paused = false;
+        let peer = entry.peer;
+        self.world.borrow_mut().mark_ready(peer);
+    }
+
+    fn deafen(&mut self, socket: Socket) {
+        let peer = self.table.entry(socket).peer;
+        self.world.borrow_mut().link(peer).connection.is_deaf = true;
+    }
+
     fn send_batch(&mut self, ops: &mut [SendOp<'_>]) {
         let mut world = self.world.borrow_mut();
         let world = &mut *world;

@@ -1,6 +1,6 @@
 //! The events of one wait: accepts, input, writability, and late completions.
 
-use super::connection::errno;
+use super::connection::{Connection, InputEnd, errno};
 use super::driver::{Accepting, Sim};
 use super::net::{Owner, World};
 use super::table::{Entry, Phase};
@@ -206,8 +206,10 @@ impl Sim {
                 false
             }
             Phase::Receiving(token)
-                if connection.has_input() && !(wants_writable && world.prng.one_in(2)) =>
+                if may_receive(entry, connection) && !(wants_writable && world.prng.one_in(2)) =>
             {
+                // Past the end of the peer's side nothing holds it up.
+                entry.is_paused = false;
                 receive(world, entry, token, output)
             }
             _ if wants_writable => {
@@ -288,6 +290,12 @@ impl Sim {
             bytes,
         });
     }
+}
+
+/// Whether there is input, or its end, that the caller wants.
+fn may_receive(entry: &Entry, connection: &Connection) -> bool {
+    let is_wanted = !entry.is_paused || connection.input_end != InputEnd::Open;
+    is_wanted && connection.has_input()
 }
 
 /// Delivers the next piece of input, or its end. False if the buffer is full.

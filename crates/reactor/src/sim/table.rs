@@ -31,6 +31,8 @@ pub(super) struct Entry {
     pub(super) is_shut_down: bool,
     /// The last batch with an operation for this socket.
     pub(super) batch: u64,
+    /// The caller does not want its bytes for now.
+    pub(super) is_paused: bool,
 }
 
 /// Panics because the caller broke the reactor's contract, and names the socket.
@@ -88,6 +90,7 @@ impl Table {
             writable_wanted: None,
             is_shut_down: false,
             batch: 0,
+            is_paused: false,
         });
         let socket = Socket::new(self.shard, slot);
         if let Phase::Connecting(token) = phase {

@@ -8,7 +8,7 @@ use super::outgoing::{self, ConnectStart};
 use super::readable::ReadableQueue;
 use super::slots::{SlotFlag, SlotTable};
 use super::tag::{EventKind, Tag};
-use super::{Setup, Waker, backlog, descriptor_limit, table};
+use super::{Setup, Waker, backlog, deaf, descriptor_limit, table};
 use crate::{
     Close, Completion, Completions, NotAdopted, Parts, Reactor, SendOp, Sent, Socket, Token,
 };
@@ -223,8 +223,11 @@ impl Epoll {
     fn handle_socket(&mut self, tag: Tag, flags: epoll::EventFlags, list: &mut Vec<Completion>) {
         let (slot, token) = (tag.slot(), tag.token());
         let ended = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-        if flags.intersects(ended) && self.slots.has(slot, SlotFlag::Receiving) {
-            self.slots.set(slot, SlotFlag::Ended);
+        if flags.intersects(ended) {
+            self.slots.resume(slot);
+            if self.slots.has(slot, SlotFlag::Receiving) {
+                self.slots.set(slot, SlotFlag::Ended);
+            }
         }
         if flags.intersects(ended | epoll::EventFlags::IN) {
             self.readable
@@ -359,6 +362,24 @@ impl Reactor for Epoll {
         self.slots.set(slot, SlotFlag::Receiving);
         if let Err(errno) = self.watch(slot, EventKind::Readable, token) {
             self.report_failure(slot, token, errno);
+        }
+    }
+
+    fn pause(&mut self, socket: Socket, _token: Token) {
+        self.slots.pause(socket.slot());
+    }
+
+    fn resume(&mut self, socket: Socket, token: Token) {
+        // The edges of what came meanwhile have passed.
+        if self.slots.resume(socket.slot()) {
+            self.readable.push(&mut self.slots, socket, token);
+        }
+    }
+
+    fn deafen(&mut self, socket: Socket) {
+        let slot = socket.slot();
+        if self.slots.has(slot, SlotFlag::Open) {
+            deaf::attach(borrow(slot));
         }
     }
 

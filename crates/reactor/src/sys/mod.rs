@@ -2,7 +2,7 @@
 //!
 //! Both drivers share these modules: [`tag`] packs an event's identity into 64 bits, [`slots`] keeps two bytes of state
 //! per socket, [`readable`] is the queue of sockets to receive from, [`accept_throttle`] decides when to accept,
-//! [`backlog`] counts waiting connections, and [`outgoing`] makes client sockets.
+//! [`backlog`] counts waiting connections, [`outgoing`] makes client sockets, and [`deaf`] lets one vanish for its peer.
 
 #![expect(
     unsafe_code,
@@ -11,6 +11,7 @@
 
 mod accept_throttle;
 mod backlog;
+mod deaf;
 mod outgoing;
 mod readable;
 mod slots;

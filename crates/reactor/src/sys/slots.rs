@@ -18,10 +18,12 @@ pub(super) enum SlotFlag {
     WantsWritable = 1 << 5,
     /// A connect is under way.
     Connecting = 1 << 6,
+    /// The caller does not want the socket's bytes for now. Never together with `Receiving`.
+    Paused = 1 << 7,
 }
 
 /// Number of bits for flags. The other bits count the closes of the slot.
-const FLAG_BITS: u32 = 7;
+const FLAG_BITS: u32 = 8;
 const FLAG_MASK: u16 = (1 << FLAG_BITS) - 1;
 /// Flags that each stand for a request in the kernel.
 const ARMED_FLAGS: u16 =
@@ -57,6 +59,22 @@ impl SlotTable {
             self.0[slot as usize].0 &= !(flag as u16);
         }
         held
+    }
+
+    /// Stops receiving from the slot's socket. Where the end was reported already, what is left is received instead.
+    pub(super) fn pause(&mut self, slot: u32) {
+        if !self.has(slot, SlotFlag::Ended) && self.take(slot, SlotFlag::Receiving) {
+            self.set(slot, SlotFlag::Paused);
+        }
+    }
+
+    /// Goes on receiving, and returns whether the socket was paused.
+    pub(super) fn resume(&mut self, slot: u32) -> bool {
+        let was_paused = self.take(slot, SlotFlag::Paused);
+        if was_paused {
+            self.set(slot, SlotFlag::Receiving);
+        }
+        was_paused
     }
 
     /// Marks the slot as holding a socket.
@@ -165,6 +183,27 @@ mod tests {
         assert!(!slots.has(9, SlotFlag::Open) && !slots.has(9, SlotFlag::Receiving));
         assert!(slots.take(9, SlotFlag::Watched) && !slots.is_vacant(9));
         assert!(slots.take(9, SlotFlag::WantsWritable) && slots.is_vacant(9));
+    }
+
+    #[test]
+    fn a_paused_slot_does_not_receive_until_it_is_resumed() {
+        let mut slots = SlotTable::default();
+        slots.open(4);
+        slots.pause(4);
+        assert!(!slots.resume(4), "nobody wanted its bytes");
+        slots.set(4, SlotFlag::Receiving);
+        slots.pause(4);
+        assert!(!slots.has(4, SlotFlag::Receiving));
+        assert!(slots.resume(4) && slots.has(4, SlotFlag::Receiving));
+        assert!(!slots.resume(4));
+        slots.set(4, SlotFlag::Ended);
+        slots.pause(4);
+        assert!(
+            slots.has(4, SlotFlag::Receiving),
+            "no event will come any more"
+        );
+        slots.close(4);
+        assert!(!slots.has(4, SlotFlag::Paused));
     }
 
     #[test]

@@ -196,6 +196,9 @@ mod tests {
             unreachable!("nothing connects here")
         }
         fn register(&mut self, _: Socket, _: Token) {}
+        fn pause(&mut self, _: Socket, _: Token) {}
+        fn resume(&mut self, _: Socket, _: Token) {}
+        fn deafen(&mut self, _: Socket) {}
         fn send_batch(&mut self, ops: &mut [SendOp<'_>]) {
             let mut batch = Vec::new();
             for op in ops {

@@ -247,9 +247,10 @@ impl Uring {
         }
         while let Some(lost) = self.state.unwatched.pop() {
             let ring = &mut self.rings[lost.socket.table()];
-            if ring.slots.has(lost.socket.slot(), SlotFlag::Receiving)
-                && !ring.slots.has(lost.socket.slot(), SlotFlag::Watched)
-            {
+            let slot = lost.socket.slot();
+            let is_wanted =
+                ring.slots.has(slot, SlotFlag::Receiving) || ring.slots.has(slot, SlotFlag::Paused);
+            if is_wanted && !ring.slots.has(lost.socket.slot(), SlotFlag::Watched) {
                 ring.watch(lost.socket.slot(), lost.token);
             }
         }
@@ -318,6 +319,29 @@ impl Reactor for Uring {
         {
             ring.slots.set(slot, SlotFlag::Receiving);
             ring.watch(slot, token);
+        }
+    }
+
+    fn pause(&mut self, socket: Socket, _token: Token) {
+        if let Some(ring) = self.ring_of(socket) {
+            ring.slots.pause(socket.slot());
+        }
+    }
+
+    fn resume(&mut self, socket: Socket, token: Token) {
+        let Some(ring) = self.rings.get_mut(socket.table()) else {
+            return;
+        };
+        // Polls for what came meanwhile have fired.
+        if ring.slots.resume(socket.slot()) {
+            let readable = &mut self.state.readable;
+            readable.push(&mut ring.slots, socket, token);
+        }
+    }
+
+    fn deafen(&mut self, socket: Socket) {
+        if let Some(ring) = self.ring_of(socket) {
+            ring.deafen(socket.slot());
         }
     }
 

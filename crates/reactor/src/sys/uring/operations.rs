@@ -1,5 +1,6 @@
 //! The driver's operations on a ring. Each makes one or a few submission entries.
 
+use super::super::deaf;
 use super::super::slots::SlotFlag;
 use super::super::tag::{EventKind, Tag};
 use super::ring::Ring;
@@ -110,6 +111,19 @@ impl Ring {
         let (level, name) = (
             libc::SOL_SOCKET.cast_unsigned(),
             libc::SO_LINGER.cast_unsigned(),
+        );
+        self.push(ignoring_result(
+            opcode::SetSockOpt::new(Fixed(slot), level, name, value, size).build(),
+        ));
+    }
+
+    /// Lets nothing through but the end of the connection.
+    pub(super) fn deafen(&mut self, slot: u32) {
+        let value = (&raw const deaf::PROGRAM).cast();
+        let size = u32::try_from(size_of::<libc::sock_fprog>()).expect("16 bytes");
+        let (level, name) = (
+            libc::SOL_SOCKET.cast_unsigned(),
+            libc::SO_ATTACH_FILTER.cast_unsigned(),
         );
         self.push(ignoring_result(
             opcode::SetSockOpt::new(Fixed(slot), level, name, value, size).build(),

@@ -133,6 +133,7 @@ impl State {
             return;
         }
         if result < 0 {
+            slots.resume(slot);
             if slots.take(slot, SlotFlag::Receiving) {
                 self.ready.push(Completion::Failed {
                     token,
@@ -145,6 +146,7 @@ impl State {
             self.unwatched.push(NamedSocket { socket, token });
         }
         if result & ENDED != 0 {
+            slots.resume(slot);
             slots.set(slot, SlotFlag::Ended);
         }
         self.readable.push(slots, socket, token);
