@@ -100,6 +100,14 @@ pub struct ContentParts<'a> {
     client: Option<String>,
 }
 
+impl ContentParts<'_> {
+    /// Bytes of the data in the client's format.
+    #[must_use]
+    pub fn data_bytes(&self) -> usize {
+        self.data.len()
+    }
+}
+
 /// What other clients are told of a client: in member lists, in joins and leaves, and with what it publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientInfo {

@@ -155,6 +155,7 @@ crate::marks! {
         SlowConsumerGap = "a subscription is ended because its queue is full",
         OverConnectionBudget = "a connection's outbound budget is spent",
         OverProcessBudget = "the process's buffer budget is spent",
+        AloneOverBudget = "what is larger than the budget of its connection begins a queue",
         TailAlone = "the unsent tail of a frame begins a queue",
         TailInFront = "the unsent tail of a frame goes in front of a queue",
         FlushGone = "a connection listed for a flush has gone",

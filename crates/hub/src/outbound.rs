@@ -237,6 +237,11 @@ impl Outbound {
         u32::try_from(cost).expect("bounded by the outbound budget")
     }
 
+    /// Whether nothing behind the first chunk costs anything.
+    pub(crate) fn costs_by_first_only(&self) -> bool {
+        self.chunks.iter().skip(1).all(|chunk| chunk.cost(0) == 0)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }

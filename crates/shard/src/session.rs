@@ -41,8 +41,8 @@ use asks::Asks;
 use connect::Connecting;
 use limited::Counts;
 use myriad_hub::{
-    ChannelOptions, ClientId, ClientIds, ClientInfo, CloseReason, Kept, Now, Phase, RequestId,
-    SessionState, SubscriptionId, Ticket,
+    ChannelOptions, Chunk, ClientId, ClientIds, ClientInfo, CloseReason, Kept, Now, Phase,
+    RequestId, SessionState, SubscriptionId, Ticket,
 };
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
@@ -339,9 +339,24 @@ impl<R: Reactor> Shard<R> {
     /// Appends a reply that may be large. False if it has no room in the client's queue: then nothing is appended. Without room
     /// the connection would end, and its client would come back and ask the same again.
     fn reply_if_it_fits(&mut self, key: Key, write: impl FnOnce(&mut FrameWriter<'_>)) -> bool {
+        self.reply_kept_if_it_fits(key, |writer| {
+            write(writer);
+            0
+        })
+    }
+
+    /// As [`Shard::reply_if_it_fits`], of a reply with publications. `write` says how many bytes the largest one has. Where nothing
+    /// else waits for the client, these do not count: a publication that is larger than the budget could never be told otherwise.
+    fn reply_kept_if_it_fits(
+        &mut self,
+        key: Key,
+        write: impl FnOnce(&mut FrameWriter<'_>) -> usize,
+    ) -> bool {
         let before = self.sessions.replies.len();
-        self.reply(key, write);
-        let fits = self.sessions.replies.len() + REST_BYTES <= self.hub.outbound_room(key.index);
+        let mut largest_bytes = 0;
+        self.reply(key, |writer| largest_bytes = write(writer));
+        let room = self.room_beside(key, largest_bytes, before == 0);
+        let fits = self.sessions.replies.len() + REST_BYTES <= room;
         if !fits {
             self.sessions.replies.truncate(before);
         }
@@ -350,8 +365,20 @@ impl<R: Reactor> Shard<R> {
 
     /// Whether a reply with these publications may have room in the client's queue: its exact size is known when it is written.
     fn may_fit(&self, key: Key, publications: &[Kept]) -> bool {
-        let bytes: usize = publications.iter().map(|kept| kept.content.bytes()).sum();
-        bytes + self.sessions.replies.len() <= self.hub.outbound_room(key.index)
+        let sizes = || publications.iter().map(|kept| kept.content.bytes());
+        let largest = sizes().max().unwrap_or_default();
+        let replies = self.sessions.replies.len();
+        sizes().sum::<usize>() + replies <= self.room_beside(key, largest, replies == 0)
+    }
+
+    /// Bytes of replies that have room in a client's queue; more by those of the largest publication, where it is the first to go.
+    fn room_beside(&self, key: Key, largest_bytes: usize, is_first: bool) -> usize {
+        let room = self.hub.outbound_room(key.index);
+        if is_first && self.hub.has_empty_queue(key.index) {
+            room.saturating_add(largest_bytes)
+        } else {
+            room
+        }
     }
 
     /// Queues the replies that were gathered, as one frame.
@@ -381,7 +408,12 @@ impl<R: Reactor> Shard<R> {
             encoding.compressed_frame(window, kind, message, self.hub.compressor_mut())
         });
         let frame = compressed.unwrap_or_else(|| encoding.frame(kind, message));
-        self.queue(key, frame, now);
+        let queued = self
+            .hub
+            .enqueue_alone(key.index, Chunk::Owned(frame.into()));
+        if let Err(overflow) = queued {
+            self.close_stream(key, overflow.into(), now);
+        }
     }
 
     /// Answers a command whose answer has come from elsewhere.

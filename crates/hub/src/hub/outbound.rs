@@ -20,6 +20,19 @@ impl Hub {
         Ok(())
     }
 
+    /// As [`Hub::enqueue`], for what a client has asked for: where nothing else waits, `chunk` may be larger than the connection's
+    /// own budget. It is a page then, or has one publication that is as large, which nobody could read otherwise. Bytes of the
+    /// process's budget it takes like others.
+    ///
+    /// # Errors
+    /// As [`Hub::enqueue`].
+    pub fn enqueue_alone(&mut self, index: u32, chunk: Chunk) -> Result<(), Overflow> {
+        let outbound = self.reserve_alone(index, chunk.cost(0))?;
+        self.outbounds[outbound].push(chunk);
+        self.list_for_flush(index);
+        Ok(())
+    }
+
     /// Queues the answer or close frame with which a connection ends, whatever the budgets say; see
     /// [`Chunk::FinalChunk`].
     pub fn enqueue_final_chunk(&mut self, index: u32, bytes: Vec<u8>) {
@@ -29,7 +42,8 @@ impl Hub {
     }
 
     /// Queues the unsent tail of a frame that was sent in a batch: its bytes from `offset` on. It goes to the front of the
-    /// queue, because whatever is queued was queued after the frame had joined the batch.
+    /// queue, because whatever is queued was queued after the frame had joined the batch. A reader of a stream gets it as
+    /// [`Hub::enqueue_alone`] would.
     ///
     /// # Errors
     /// As [`Hub::enqueue`].
@@ -40,7 +54,12 @@ impl Hub {
         offset: usize,
     ) -> Result<(), Overflow> {
         let is_backpressured = self.connections[index].has_outbound();
-        let outbound = self.reserve_outbound(index, chunk.cost(offset))?;
+        let cost = chunk.cost(offset);
+        let outbound = if self.connections[index].transport().reads_streams() {
+            self.reserve_alone(index, cost)?
+        } else {
+            self.reserve_outbound(index, cost)?
+        };
         hit!(TailAlone if !is_backpressured);
         hit!(TailInFront if is_backpressured);
         self.outbounds[outbound].push_front(chunk, offset);
@@ -59,6 +78,24 @@ impl Hub {
             self.try_reserve_outbound(index, cost)?;
         }
         Ok(self.outbound_made(index))
+    }
+
+    /// As [`Hub::reserve_outbound`], but an empty queue has room for any chunk.
+    fn reserve_alone(&mut self, index: u32, cost: usize) -> Result<u32, Overflow> {
+        if !self.has_empty_queue(index) || cost <= self.outbound_room(index) {
+            return self.reserve_outbound(index, cost);
+        }
+        if !self.reserve_buffered(cost) {
+            return Err(Overflow::Process);
+        }
+        hit!(AloneOverBudget);
+        Ok(self.outbound_made(index))
+    }
+
+    /// Whether nothing waits for a connection.
+    #[must_use]
+    pub fn has_empty_queue(&self, index: u32) -> bool {
+        !self.connections[index].has_outbound() && self.held_bytes_of(index) == 0
     }
 
     pub(super) fn try_reserve_outbound(&mut self, index: u32, cost: usize) -> Result<(), Overflow> {

@@ -521,7 +521,7 @@ impl Hub {
         let is_public = side.is_public(&self.readers.settings);
         let bytes = StreamSide::tell(&part, contents_of(delivery), cursor, encoding, is_public);
         self.deliveries += delivery.publications().len() as u64;
-        if let Err(overflow) = self.enqueue(member.connection, Chunk::Owned(bytes.into())) {
+        if let Err(overflow) = self.enqueue_alone(member.connection, Chunk::Owned(bytes.into())) {
             overflown.push(Overflown::Close {
                 connection: member.connection,
                 reason: CloseReason::from(overflow),

@@ -90,7 +90,7 @@ impl<R: Reactor> Shard<R> {
     fn answer_reader(&mut self, key: Key, bytes: Vec<u8>, persistence: Persistence, now: Now) {
         if self
             .hub
-            .enqueue(key.index, Chunk::Response(bytes.into()))
+            .enqueue_alone(key.index, Chunk::Response(bytes.into()))
             .is_err()
         {
             hit!(AnswerTooMuch);

@@ -36,7 +36,9 @@ impl<R: Reactor> Shard<R> {
         }
         let cursor = self.hub.reader_settings().cursor(reading.cursor, now);
         bytes.extend(part.events(contents(kept), cursor, reading.variant));
-        let queued = self.hub.enqueue(key.index, Chunk::Response(bytes.into()));
+        let queued = self
+            .hub
+            .enqueue_alone(key.index, Chunk::Response(bytes.into()));
         match queued {
             // It has no head yet, so it has no last chunk either.
             Err(_) if is_new => {

@@ -456,8 +456,8 @@ impl<R: Reactor> Shard<R> {
         };
         let format = format_of(self.hub.connection(key.index).transport());
         let command = connecting.command;
-        let fits = self.reply_if_it_fits(key, |writer| {
-            write_connect(writer, command, &result, format, connecting.done.iter());
+        let fits = self.reply_kept_if_it_fits(key, |writer| {
+            write_connect(writer, command, &result, format, connecting.done.iter())
         });
         if !fits {
             for (channel, outcome) in &mut connecting.done {

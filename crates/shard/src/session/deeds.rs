@@ -3,6 +3,7 @@
 
 use super::TICKETS_MAX;
 use super::granted::{Outcome, Wish, overridden};
+use super::recovery::largest_of;
 use super::subscribe::Later;
 use super::verify::check_readable;
 use crate::access::Refreshed;
@@ -169,11 +170,12 @@ impl<R: Reactor> Shard<R> {
         }
         let parts = outcome.missed().parts(format);
         let publications = outcome.missed().fields(&parts);
-        self.reply_if_it_fits(key, |writer| {
+        self.reply_kept_if_it_fits(key, |writer| {
             writer.push(channel, &push);
             for publication in publications {
                 writer.push(channel, &Push::Publication(publication));
             }
+            largest_of(&parts)
         })
     }
 

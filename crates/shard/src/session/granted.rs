@@ -1,6 +1,6 @@
 //! What a client is granted with a subscription, and how it is told. Changes nothing.
 
-use super::recovery::Missed;
+use super::recovery::{Missed, largest_of};
 use crate::access::{OptionOverrides, SubscribeGrant};
 use crate::shard::Shard;
 use myriad_hub::{
@@ -141,14 +141,14 @@ impl Outcome {
     }
 }
 
-/// Writes the answer to `connect`, with the server-side subscriptions that were made.
+/// Writes the answer to `connect`, with the server-side subscriptions that were made. Returns the bytes of its largest publication.
 pub(super) fn write_connect<'s>(
     writer: &mut FrameWriter<'_>,
     command: u32,
     result: &ConnectResult<'_>,
     format: Format,
     subs: impl ExactSizeIterator<Item = &'s (Arc<str>, Outcome)>,
-) {
+) -> usize {
     let made: Vec<_> = subs
         .map(|(channel, outcome)| (channel, outcome, outcome.missed().parts(format)))
         .collect();
@@ -157,6 +157,8 @@ pub(super) fn write_connect<'s>(
         (&***channel, (outcome.result(), publications))
     });
     writer.connect(command, result, subs);
+    let largest = made.iter().map(|(.., parts)| largest_of(parts)).max();
+    largest.unwrap_or_default()
 }
 
 impl<R: Reactor> Shard<R> {

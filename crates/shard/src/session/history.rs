@@ -2,6 +2,7 @@
 
 use super::granted::since;
 use super::questions::Question;
+use super::recovery::largest_of;
 use super::{Asked, Failure};
 use crate::shard::Shard;
 use crate::transport::centrifuge::format_of;
@@ -88,9 +89,10 @@ impl<R: Reactor> Shard<R> {
                     .iter()
                     .zip(&parts)
                     .map(|(kept, parts)| kept.content.fields(parts, kept.offset));
-                let fits = self.reply_if_it_fits(key, |writer| {
+                let fits = self.reply_kept_if_it_fits(key, |writer| {
                     let epoch = position.epoch.as_str();
                     writer.history(ticket.command, fields, epoch, position.offset);
+                    largest_of(&parts)
                 });
                 if !fits {
                     let code = ErrorCode::LimitExceeded;

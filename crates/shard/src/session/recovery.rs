@@ -45,6 +45,15 @@ impl<'a> Missed<'a> {
     }
 }
 
+/// Bytes of the largest publication of a reply.
+pub(super) fn largest_of(parts: &[ContentParts<'_>]) -> usize {
+    parts
+        .iter()
+        .map(ContentParts::data_bytes)
+        .max()
+        .unwrap_or_default()
+}
+
 impl<R: Reactor> Shard<R> {
     /// The home has answered what a client missed.
     pub(crate) fn handle_recovered(&mut self, recovered: Recovered, now: Now) {

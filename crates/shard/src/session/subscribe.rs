@@ -4,6 +4,7 @@ use super::asks::Asking;
 use super::granted::{Granted, Outcome, Terms, Wish, overridden};
 use super::publish::payload_of;
 use super::questions::Question;
+use super::recovery::largest_of;
 use super::verify::{Later as LaterVerdict, check_readable, subscription_failure};
 use super::{Asked, Failure, TICKETS_MAX, bad_request};
 use crate::access::SubscribeGrant;
@@ -478,8 +479,9 @@ impl<R: Reactor> Shard<R> {
         let format = format_of(self.hub.connection(key.index).transport());
         let parts = outcome.missed().parts(format);
         let publications = outcome.missed().fields(&parts);
-        self.reply_if_it_fits(key, |writer| {
+        self.reply_kept_if_it_fits(key, |writer| {
             writer.subscribe(command, &outcome.result(), publications);
+            largest_of(&parts)
         })
     }
 }

@@ -12,6 +12,7 @@ mod access;
 mod asks;
 mod client;
 mod deliveries;
+mod large;
 mod node;
 mod orders;
 mod reader_access;

@@ -4,6 +4,7 @@ use super::reader::Reader;
 use super::request::{From, Live, Request};
 use super::scenario::Scenario;
 use crate::node::Node;
+use crate::plan::Plan;
 use myriad_reactor::sim::Prng;
 use myriad_shard::{Settings, StreamOffset};
 use std::time::Duration;
@@ -15,8 +16,12 @@ const BATCHED: usize = 4;
 
 /// One shard without faults. Tokens and limits are as they are.
 fn node(change: impl FnOnce(&mut Settings)) -> Scenario {
+    node_of(|plan| change(&mut plan.settings))
+}
+
+fn node_of(change: impl FnOnce(&mut Plan)) -> Scenario {
     let mut plan = super::scenario::plain(&mut Prng::new(1));
-    change(&mut plan.settings);
+    change(&mut plan);
     Scenario::with(plan, &mut Prng::new(1), false)
 }
 
@@ -89,7 +94,7 @@ impl Scenario {
 /// A stream of events whose head did not fit the budget was told its last chunk, and nothing before it.
 #[test]
 fn a_stream_of_events_without_room_for_its_head_is_refused() {
-    let mut node = node(|settings| settings.outbound_bytes_max = 400);
+    let mut node = node_of(|plan| plan.limits.buffered_bytes_max = 400);
     node.write(|node| node.create(STREAM));
     let reader = node.new_reader();
     node.ask(reader, STREAM, From::Start, Live::Events);
