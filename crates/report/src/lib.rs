@@ -1,4 +1,4 @@
-//! What a crowd reports: the types of `myriad swarm --json` and of the lines of `--live json`.
+//! What a crowd reports: the types of `myriad swarm --json`, of `myriad swarm find-max --json` and of the lines of `--live json`.
 //!
 //! The crowd writes them; the demonstration and the arena read them. Field names are stable and carry their units: `_ms`,
 //! `_s`, `_per_s`, `_bytes`; a share is between 0 and 1. A reader skips fields, events and phases that it does not know, and
@@ -14,6 +14,7 @@ mod push;
 mod report;
 mod round_trip;
 mod schema;
+mod search;
 mod series;
 
 pub use comeback::{ComebackReport, StormReport};
@@ -26,7 +27,8 @@ pub use report::{
     Report, SessionReport, Settings, Setup, Unit, Verdict,
 };
 pub use round_trip::{ClientPublishReport, DeliveryReport, RoundTripReport, RoundTripTimes};
-pub use schema::schema;
+pub use schema::{schema, search_schema};
+pub use search::{Knee, Purpose, SearchOutcome, SearchReport, Trial};
 pub use series::{ArrivalCurve, HeatMap, Sample, SampleTimes, Series, ServerSample};
 
 /// Exit code of a crowd that a signal has interrupted, with the report so far. `demo` and `arena` end with it too.

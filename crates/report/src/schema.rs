@@ -1,14 +1,25 @@
-//! The JSON schema of the report.
+//! The JSON schemas of the reports.
 
-use crate::Report;
+use crate::{Report, SearchReport};
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 
 /// The JSON schema of what `--json` writes (draft 2020-12): every field is there, and more may come in later versions.
 #[must_use]
 pub fn schema() -> String {
+    schema_of::<Report>("A report of myriad swarm")
+}
+
+/// The same of what `find-max --json` writes.
+#[must_use]
+pub fn search_schema() -> String {
+    schema_of::<SearchReport>("A report of myriad swarm find-max")
+}
+
+fn schema_of<T: JsonSchema>(title: &str) -> String {
     let settings = SchemaSettings::draft2020_12().for_serialize();
-    let mut schema = settings.into_generator().into_root_schema_for::<Report>();
-    schema.insert("title".to_owned(), "A report of myriad swarm".into());
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    schema.insert("title".to_owned(), title.into());
     serde_json::to_string_pretty(&schema).expect("a schema is JSON")
 }
 
@@ -69,6 +80,28 @@ mod tests {
         let mut report = serde_json::to_value(Report::default()).unwrap();
         report.as_object_mut().unwrap().remove("setup");
         assert!(jsonschema::validate(&schema, &report).is_err());
+    }
+
+    #[test]
+    fn reports_of_searches_are_as_their_schema_says() {
+        let schema: Value = serde_json::from_str(&search_schema()).unwrap();
+        let search = SearchReport {
+            knee: Some(crate::Knee {
+                report: Box::new(full()),
+                ..crate::Knee::default()
+            }),
+            trials: vec![crate::Trial::default()],
+            ..SearchReport::default()
+        };
+        for report in [SearchReport::default(), search] {
+            let report = serde_json::to_value(&report).unwrap();
+            jsonschema::validate(&schema, &report).unwrap();
+        }
+        let published = include_str!("../../../docs/find-max.schema.json");
+        assert!(
+            published.trim_end() == search_schema(),
+            "docs/find-max.schema.json is another; write it anew: myriad swarm schema --find-max > docs/find-max.schema.json"
+        );
     }
 
     #[test]

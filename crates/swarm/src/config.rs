@@ -144,6 +144,8 @@ pub struct Config {
     pub settle: Duration,
     /// What is shown meanwhile.
     pub live: LiveStyle,
+    /// Whether the table for people is written at the end.
+    pub closing_table: bool,
     /// Where the full report goes.
     pub json: Option<Destination>,
     /// Where the percentile distribution of arrivals goes.
@@ -224,6 +226,7 @@ impl Config {
             requests: None,
             settle: Duration::from_secs(30),
             live: LiveStyle::default(),
+            closing_table: true,
             json: None,
             hgrm: None,
             reporting: Reporting::default(),

@@ -7,6 +7,7 @@
 //! * `publisher`: posts stamped publications on a schedule;
 //! * `measure`: one time per publication, one per received batch; what follows from them;
 //! * `scenario`: a run as a file;
+//! * `search`: runs with another value each, until the largest is known that holds;
 //! * `report`: live lines, the closing table, JSON, and the `.hgrm` percentile text.
 //!
 //! What is measured: the clock of a publication starts when its request is handed to the kernel and stops
@@ -48,6 +49,7 @@ mod report;
 mod requester;
 mod run;
 mod scenario;
+mod search;
 mod stamp;
 mod target;
 
@@ -76,10 +78,11 @@ pub use measure::threshold::{
 pub use myriad_reactor::Driver;
 pub use myriad_report::EXIT_INTERRUPTED;
 pub use myriad_report::schema as report_schema;
+pub use myriad_report::search_schema;
 pub use myriad_report::{
     ClientPublishReport, ComebackReport, DeliveryReport, Ended, FanoutTimes, FlowReport,
     HeldReport, HttpReport, Origin, Outcome, PublishAnswer, PushReport, Report, RoundTripReport,
-    RoundTripTimes, StormReport, Verdict,
+    RoundTripTimes, SearchOutcome, SearchReport, StormReport, Verdict,
 };
 pub use protocol::Protocol;
 pub use report::compare::{Comparison, ReportFileError, read_report};
@@ -89,6 +92,7 @@ pub use run::{RunError, run};
 pub use scenario::{
     Fault, Place, Problem, STARTER, Scenario, ScenarioError, position, schema, time_range,
 };
+pub use search::{Growth, Search, SearchError, find_max};
 pub use stamp::Filler;
 pub use stamp::{PAYLOAD_BYTES_DEFAULT, STAMP_BYTES};
 pub use target::{Target, UrlError, UrlProblem};

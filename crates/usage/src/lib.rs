@@ -7,7 +7,9 @@
 mod machine;
 mod own;
 mod process;
+mod sockets;
 
 pub use machine::{Ticks, available_bytes, processor_model, total_bytes};
 pub use own::{OwnProcess, open_descriptors};
 pub use process::{Footprint, Memory, cpu_s, memory};
+pub use sockets::tcp_sockets;

@@ -1,12 +1,14 @@
 //! `myriad swarm`: arguments in, exit code out.
 
 mod compare;
+mod find_max;
 mod reporting;
 mod scenario;
 
 use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use compare::CompareArguments;
+use find_max::FindMaxArguments;
 use myriad_swarm::{
     Arrival, ArrivalStage, ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo,
     Ending, Endpoint, Filler, Incident, Interrupt, LiveStyle, Outcome, PollPosition, Protocol,
@@ -256,10 +258,15 @@ enum FileCommand {
         /// That of the report that --json writes
         #[arg(long)]
         report: bool,
+        /// That of the report that `find-max --json` writes
+        #[arg(long, conflicts_with = "report")]
+        find_max: bool,
     },
     /// Compare two reports that --json has written: what got better, what got worse. The exit code is 99 if something got
     /// worse, 104 if a file is no report
     Compare(CompareArguments),
+    /// Search the largest number of clients, or the largest rate, at which the thresholds of a scenario hold
+    FindMax(Box<FindMaxArguments>),
 }
 
 /// What a run is about.
@@ -326,6 +333,17 @@ enum DriverName {
     IoUring,
     /// epoll
     Epoll,
+}
+
+impl DriverName {
+    /// None: whatever works.
+    fn chosen(self) -> Option<Driver> {
+        match self {
+            Self::Auto => None,
+            Self::IoUring => Some(Driver::IoUring),
+            Self::Epoll => Some(Driver::Epoll),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -410,8 +428,11 @@ fn tokens(path: &str) -> Result<Tokens, String> {
 pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
     match &arguments.command {
         Some(FileCommand::Init { file }) => return scenario::init(file),
-        Some(FileCommand::Schema { report }) => return scenario::print_schema(*report),
+        Some(FileCommand::Schema { report, find_max }) => {
+            return scenario::print_schema(*report, *find_max);
+        }
         Some(FileCommand::Compare(arguments)) => return compare::run(arguments),
+        Some(FileCommand::FindMax(arguments)) => return find_max::run(arguments),
         None => {}
     }
     let scenario = match scenario::of(&arguments, given) {
@@ -428,15 +449,21 @@ pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
     run_config(&config, scenario.as_ref())
 }
 
-fn run_config(config: &Config, scenario: Option<&Scenario>) -> ExitCode {
-    let interrupt = match Interrupt::on_signals() {
-        Ok(interrupt) => interrupt,
-        Err(error) => {
+/// What ends a run early with its report: SIGINT and SIGTERM. None if they cannot be watched, which was said then.
+fn interrupt() -> Option<Interrupt> {
+    let watched = Interrupt::on_signals();
+    watched
+        .map_err(|error| {
             say(format_args!(
                 "error: signals cannot be watched ({error}); raise the descriptor limit (ulimit -n)"
             ));
-            return ExitCode::FAILURE;
-        }
+        })
+        .ok()
+}
+
+fn run_config(config: &Config, scenario: Option<&Scenario>) -> ExitCode {
+    let Some(interrupt) = interrupt() else {
+        return ExitCode::FAILURE;
     };
     match myriad_swarm::run(config, &interrupt) {
         Ok(report) => ExitCode::from(exit_code(&report)),
@@ -477,11 +504,7 @@ impl Arguments {
         config.connections = self.connections.unwrap_or(config.connections);
         config.duration = self.duration.or(config.duration);
         config.threads = self.threads.or(config.threads);
-        config.driver = match self.driver {
-            DriverName::Auto => config.driver,
-            DriverName::IoUring => Some(Driver::IoUring),
-            DriverName::Epoll => Some(Driver::Epoll),
-        };
+        config.driver = self.driver.chosen().or(config.driver);
         if let Some(ranges) = self.source_ip {
             config.sources = SourceChoice::Ranges(ranges);
         }
@@ -588,11 +611,7 @@ impl Arguments {
         config.arrival = arrival;
         config.duration = self.duration;
         config.threads = self.threads;
-        config.driver = match self.driver {
-            DriverName::Auto => None,
-            DriverName::IoUring => Some(Driver::IoUring),
-            DriverName::Epoll => Some(Driver::Epoll),
-        };
+        config.driver = self.driver.chosen();
         if let Some(ranges) = self.source_ip {
             config.sources = SourceChoice::Ranges(ranges);
         }

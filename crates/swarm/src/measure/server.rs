@@ -91,6 +91,11 @@ fn read_process(pid: u32) -> Option<Reading> {
     })
 }
 
+/// How many connections a server says that it has, asked now.
+pub(crate) fn connections_at(endpoint: &Endpoint) -> Option<u64> {
+    parse(&answer(endpoint).ok()?).connections
+}
+
 /// Asks the server until nobody wants to know any more.
 fn ask(endpoint: &Endpoint, newest: &Weak<Mutex<Option<Reading>>>) {
     while let Some(newest) = newest.upgrade() {

@@ -93,7 +93,10 @@ impl Run<'_> {
         }
         self.live.finish();
         // All of them are tried, the table first: one that fails must not cost the others.
-        let table = self.write_table(report);
+        let table = match self.config.closing_table {
+            true => self.write_table(report),
+            false => Ok(()),
+        };
         let json = self.write_json(report);
         let hgrm = self.write_hgrm(report, times);
         let html = self.write_html(report);

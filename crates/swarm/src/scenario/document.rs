@@ -60,6 +60,11 @@ impl Document {
         self.fault_at(span, key.to_owned(), problem)
     }
 
+    /// The text or number that the scenario has at a key, with variables in their places.
+    pub(super) fn value_of(&self, key: &str) -> Option<String> {
+        text_at(&self.table().ok()?, key)
+    }
+
     fn table(&self) -> Result<DeTable<'_>, ScenarioError> {
         let parsed = DeTable::parse(&self.text).map_err(|error| self.syntax(&error))?;
         let mut table = parsed.into_inner();
@@ -146,6 +151,46 @@ fn put<'a>(
     }
     match table.get_mut(section)?.get_mut() {
         DeValue::Table(inner) => put(inner, rest, value, at),
+        DeValue::Array(items) => {
+            let (name, rest) = rest.split_once('.')?;
+            let item = items.iter_mut().find(|item| is_named(item, name))?;
+            let DeValue::Table(inner) = item.get_mut() else {
+                return None;
+            };
+            put(inner, rest, value, at)
+        }
+        _ => None,
+    }
+}
+
+/// Whether one of several tables has that name, as flows have: `flows.chat.rate` is a key of the flow `chat`.
+fn is_named(item: &Spanned<DeValue<'_>>, name: &str) -> bool {
+    let DeValue::Table(table) = item.get_ref() else {
+        return false;
+    };
+    let own = table.get("name").and_then(|it| it.get_ref().as_str());
+    own == Some(name)
+}
+
+/// The text or number at a key.
+fn text_at(table: &DeTable<'_>, key: &str) -> Option<String> {
+    let (name, rest) = match key.split_once('.') {
+        Some((name, rest)) => (name, Some(rest)),
+        None => (key, None),
+    };
+    match (table.get(name)?.get_ref(), rest) {
+        (DeValue::Table(inner), Some(rest)) => text_at(inner, rest),
+        (DeValue::Array(items), Some(rest)) => {
+            let (name, rest) = rest.split_once('.')?;
+            let item = items.iter().find(|item| is_named(item, name))?;
+            match item.get_ref() {
+                DeValue::Table(inner) => text_at(inner, rest),
+                _ => None,
+            }
+        }
+        (DeValue::String(text), None) => Some(text.clone().into_owned()),
+        (DeValue::Integer(number), None) => Some(number.as_str().to_owned()),
+        (DeValue::Float(number), None) => Some(number.as_str().to_owned()),
         _ => None,
     }
 }

@@ -77,6 +77,12 @@ impl Scenario {
         Ok(Self { document, config })
     }
 
+    /// The text or number that the scenario has at a key, such as `terminals.count` or `flows.NAME.rate`.
+    #[must_use]
+    pub fn value_of(&self, key: &str) -> Option<String> {
+        self.document.value_of(key)
+    }
+
     /// What is wrong with the scenario where its run cannot be begun.
     #[must_use]
     pub fn explain(&self, error: ConfigError) -> ScenarioError {

@@ -33,21 +33,27 @@ pub(super) struct ReportingArguments {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum LanguageName {
+pub(super) enum LanguageName {
     /// English
     En,
     /// Chinese
     Zh,
 }
 
+impl From<LanguageName> for Language {
+    fn from(name: LanguageName) -> Self {
+        match name {
+            LanguageName::En => Self::English,
+            LanguageName::Zh => Self::Chinese,
+        }
+    }
+}
+
 impl From<ReportingArguments> for Reporting {
     fn from(arguments: ReportingArguments) -> Self {
         Self {
             html: arguments.html,
-            language: match arguments.lang {
-                LanguageName::En => Language::English,
-                LanguageName::Zh => Language::Chinese,
-            },
+            language: arguments.lang.into(),
             samples: arguments.samples,
             hlog: arguments.hlog,
             metrics_listen: arguments.metrics_listen,

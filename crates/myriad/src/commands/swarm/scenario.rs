@@ -2,7 +2,7 @@
 
 use super::{Arguments, What};
 use crate::{BAD_ARGUMENTS, say};
-use myriad_swarm::{STARTER, Scenario, ScenarioError, report_schema, schema};
+use myriad_swarm::{STARTER, Scenario, ScenarioError, report_schema, schema, search_schema};
 use std::fmt;
 use std::io::Write as _;
 use std::path::Path;
@@ -130,11 +130,12 @@ pub(super) fn init(path: &Path) -> ExitCode {
     }
 }
 
-/// Prints the schema of reports, or that of scenarios.
-pub(super) fn print_schema(of_reports: bool) -> ExitCode {
-    let schema = match of_reports {
-        true => report_schema(),
-        false => schema(),
+/// Prints the schema of reports, or that of searches, or that of scenarios.
+pub(super) fn print_schema(of_reports: bool, of_searches: bool) -> ExitCode {
+    let schema = match (of_reports, of_searches) {
+        (true, _) => report_schema(),
+        (_, true) => search_schema(),
+        _ => schema(),
     };
     print(&format!("{schema}\n"))
 }
