@@ -127,6 +127,17 @@ fn im_full_link() {
 }
 
 #[test]
+fn im_sessions() {
+    let server = im_server();
+    for protocol in ["centrifuge-json", "centrifuge-protobuf"] {
+        let protocol = format!("terminals.protocol={protocol}");
+        let changes = [&SMALL_IM[..], &[&protocol]].concat();
+        let report = report(&server, &ready("im-sessions.toml"), &changes);
+        check_im(&report);
+    }
+}
+
+#[test]
 fn im_full_link_through_nginx() {
     let mut server = im_server();
     let Some(nginx) = Nginx::start(&server) else {

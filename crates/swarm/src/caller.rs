@@ -4,7 +4,7 @@
 //! receive because of it is in the same ledger as what clients send.
 
 use crate::clock::{Clock as _, Nanos, RunClock};
-use crate::engine::flows::figures::{FlowFigures, record};
+use crate::engine::flows::figures::FlowFigures;
 use crate::engine::flows::ledger::{MessageKey, Sending};
 use crate::engine::flows::mark::Mark;
 use crate::engine::flows::plan::{Audience, CallPlan, FlowPlan, FlowsPlan, Route};
@@ -36,7 +36,7 @@ pub(crate) fn start_all(
     let calls = flows.flows.iter().enumerate();
     let calls = calls.filter_map(|(index, flow)| match &flow.route {
         Route::Http(call) => Some((index, flow.rate_per_s, call)),
-        Route::Socket { .. } => None,
+        Route::Socket { .. } | Route::Command(_) => None,
     });
     let begun = calls.map(|(flow, rate_per_s, call)| {
         let lanes = |schedule: &Arc<Mutex<Schedule>>| {
@@ -126,7 +126,9 @@ impl Caller {
         let planned = &self.flows.flows[self.flow];
         match &planned.route {
             Route::Http(call) => (planned, call),
-            Route::Socket { .. } => unreachable!("terminals send the messages of other routes"),
+            Route::Socket { .. } | Route::Command(_) => {
+                unreachable!("terminals send the messages of other routes")
+            }
         }
     }
 
@@ -171,10 +173,7 @@ impl Caller {
     fn note_sent(&self, terminal: u64, asked: Asked) {
         let (planned, _) = self.planned();
         if planned.audience == Audience::Answer {
-            return self.count(|figures| {
-                figures.sent += 1;
-                figures.expected += 1;
-            });
+            return self.count(FlowFigures::note_asked);
         }
         let (group, _) = self.flows.groups.of(terminal);
         let ledger = self.shared.flow_ledger();
@@ -219,14 +218,7 @@ impl Caller {
         let is_all = self.is_answer_all();
         self.count(|figures| {
             let (since_due, since_sent) = (now.since(asked.due), now.since(asked.sent));
-            record(&mut figures.answered, since_due);
-            if is_all {
-                figures.received += 1;
-                figures.complete += 1;
-                record(&mut figures.since_due, since_due);
-                record(&mut figures.since_sent, since_sent);
-                record(&mut figures.to_last, since_due);
-            }
+            figures.note_answered(since_due, since_sent, is_all);
         });
     }
 
@@ -234,10 +226,8 @@ impl Caller {
         let ledger = self.shared.flow_ledger();
         let is_all = self.is_answer_all();
         self.count(|figures| {
-            figures.refused += 1;
-            if is_all {
-                figures.missing += 1;
-            } else {
+            figures.note_refused(is_all);
+            if !is_all {
                 ledger.cancel(asked.key, figures);
             }
         });
@@ -246,10 +236,7 @@ impl Caller {
 
     fn note_unanswered(&self, reason: String) {
         let is_all = self.is_answer_all();
-        self.count(|figures| {
-            figures.unanswered += 1;
-            figures.missing += u64::from(is_all);
-        });
+        self.count(|figures| figures.note_unanswered(is_all));
         self.note(Failure::Call(0), reason);
     }
 

@@ -2,11 +2,13 @@
 
 mod arrival;
 mod checks;
+mod commands;
 mod flows;
 mod incidents;
 mod load;
 
 pub use arrival::{Arrival, ArrivalStage, StageTarget};
+pub use commands::{Action, Command};
 pub(crate) use flows::CALL_CONNECTIONS_DEFAULT;
 pub use flows::{Call, Flow, FlowError, FlowRoute, Flows, Reply, Said, StampPlace};
 pub use incidents::{Comeback, Incident, What};
@@ -245,7 +247,8 @@ impl Config {
         let targets = self.dealt_targets()?;
         let channels = self.publish_channels(&targets)?;
         let connections = u32::try_from(self.connections).expect("checked");
-        let mut session = self.session(&targets);
+        let flows = self.plan_flows()?;
+        let mut session = self.session(&targets, flows.as_deref());
         let targets = planned(&targets, &channels, session.as_ref(), self.protocol);
         if let Some(session) = &mut session {
             session.count_subscribers(&targets, connections);
@@ -288,7 +291,7 @@ impl Config {
             comeback: self.comeback,
             incidents: self.planned_incidents(),
             answered: self.answered().map(|load| load.plan(self.settle)),
-            flows: self.plan_flows()?,
+            flows,
             limits: myriad_wire::ws::Limits {
                 frame_bytes_max: message_bytes_max,
                 message_bytes_max,

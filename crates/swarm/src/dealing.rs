@@ -2,6 +2,7 @@
 
 use crate::config::{Config, STREAMS_MAX, TARGETS_MAX};
 use crate::config_error::ConfigError;
+use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::plan::{PlannedTarget, SessionPlan, Subscription};
 use crate::protocol::Protocol;
 use crate::target::Target;
@@ -29,11 +30,19 @@ impl Config {
         Ok(dealt)
     }
 
-    /// What clients say after the upgrade, where they speak a protocol.
-    pub(crate) fn session(&self, targets: &[Target]) -> Option<SessionPlan> {
+    /// What clients say after the upgrade, where they speak a protocol. Flows may have channels for groups.
+    pub(crate) fn session(
+        &self,
+        targets: &[Target],
+        flows: Option<&FlowsPlan>,
+    ) -> Option<SessionPlan> {
         let encoding = self.protocol.encoding()?;
         let channels = distinct(targets.iter().flat_map(|target| &target.channels));
-        Some(SessionPlan::new(encoding, self.tokens.clone(), channels))
+        let mut session = SessionPlan::new(encoding, self.tokens.clone(), channels);
+        if let Some(flows) = flows {
+            session.add_channels_of_groups(flows);
+        }
+        Some(session)
     }
 
     /// The channels of stamps, in order; one without a name when the body is plain.
@@ -58,7 +67,11 @@ impl Config {
         }
         let named: HashSet<&String> = subscribed().collect();
         // One that names no channels in its URL subscribes by other means.
-        let is_open = targets.iter().any(|target| target.channels.is_empty());
+        let has_groups = self
+            .flows
+            .as_ref()
+            .is_some_and(|flows| flows.channel.is_some());
+        let is_open = !has_groups && targets.iter().any(|target| target.channels.is_empty());
         match channels
             .iter()
             .find(|channel| !is_open && !named.contains(channel))

@@ -73,6 +73,10 @@ pub enum Failure {
     EchoUnknown,
     /// The server answered what a client published with this error.
     ClientPublish(u16),
+    /// The server answered a command of a flow with this error, or not at all (0).
+    Command(u16),
+    /// The reply to a command of a flow is not what it should be.
+    CommandWrong,
     /// A request was answered with this status instead of 200, or not at all (0).
     Request(u16),
     /// A request was answered with another body than was sent.
@@ -220,6 +224,7 @@ impl Failure {
                 "the server answered an echo twice, to somebody else, or later than --settle"
             }
             Self::ClientPublish(code) => client_publish_step(code)?,
+            Self::Command(code) => command_step(code)?,
             _ => return self.request_step(),
         })
     }
@@ -270,6 +275,28 @@ fn client_publish_step(code: u16) -> Option<&'static str> {
             "the server does not take the publication: is it too large? See --client-publish-size"
         }
         111 => "clients publish faster than the server delivers: lower --client-publish",
+        _ => return None,
+    })
+}
+
+/// What to do about a command of a flow that a server refuses.
+fn command_step(code: u16) -> Option<&'static str> {
+    Some(match code {
+        0 => {
+            "the server did not answer in hold.settle, or the connection ended before: is it overloaded?"
+        }
+        102 => {
+            "the channel's namespace is not configured on the server: check the name of the channel"
+        }
+        103 => {
+            "clients may not do this in the channel: allow it on the server (allow_publish_for_subscriber, allow_history_for_subscriber, allow_presence_for_subscriber)"
+        }
+        108 => {
+            "this is not on for the channel's namespace: history needs history_size and history_ttl, lists of members need presence, and rpc needs a proxy"
+        }
+        111 => {
+            "clients do this faster than the server lets them: lower the flow's rate, or raise its limits"
+        }
         _ => return None,
     })
 }
@@ -374,6 +401,9 @@ impl fmt::Display for Failure {
             Self::EchoWrong => "echo_wrong",
             Self::EchoUnknown => "echo_unknown",
             Self::ClientPublish(code) => return write!(f, "client_publish_error_{code}"),
+            Self::Command(0) => "command_unanswered",
+            Self::Command(code) => return write!(f, "command_error_{code}"),
+            Self::CommandWrong => "command_wrong",
             Self::Request(0) => "request_unanswered",
             Self::Request(status) => return write!(f, "request_{status}"),
             Self::RequestWrong => "request_wrong",

@@ -54,10 +54,10 @@ mod stamp;
 mod target;
 
 pub use config::{
-    Arrival, ArrivalStage, CONNECTING_DEFAULT, Call, ClientPublish, Comeback, Config,
-    DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError, FlowRoute, Flows, Incident, LiveStyle,
-    Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Reply, Requests, Said, StageTarget,
-    StampPlace, What,
+    Action, Arrival, ArrivalStage, CONNECTING_DEFAULT, Call, ClientPublish, Comeback, Command,
+    Config, DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError, FlowRoute, Flows, Incident,
+    LiveStyle, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Reply, Requests, Said,
+    StageTarget, StampPlace, What,
 };
 pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};

@@ -1,6 +1,7 @@
 //! What clients and callers say by a scenario, and who must get it.
 
 use super::Config;
+use super::commands::{self, Command};
 use crate::config::Endpoint;
 use crate::config_error::ConfigError;
 use crate::engine::flows::accounts::Accounts;
@@ -12,6 +13,7 @@ use crate::protocol::Protocol;
 use crate::target::UrlError;
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderName};
+use myriad_wire::centrifuge::Encoding;
 use regex::bytes::Regex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +40,9 @@ pub struct Flows {
     pub are_lines: bool,
     /// How clients are dealt out to groups.
     pub groups: GroupRule,
+    /// The channel that all members of a group subscribe to, as a template: by command, or in the URL. None: they join by what they
+    /// say, or not at all.
+    pub channel: Option<String>,
     /// At most 16.
     pub flows: Vec<Flow>,
     /// Time between the end of connecting and the first message of a flow.
@@ -91,17 +96,21 @@ pub enum FlowRoute {
         /// Whether it is sent as a binary message.
         is_binary: bool,
     },
+    /// As commands of clients with sessions.
+    Command(Command),
     /// As requests beside the crowd.
     Http(Call),
 }
 
 impl FlowRoute {
-    /// Whether somebody can be told to know its messages again. A message over a connection must have a stamp, and then it has none
-    /// only by mistake.
+    /// Whether somebody can be told to know its messages again. A message over a connection that nothing answers must have a stamp,
+    /// and then it has none only by mistake.
     pub(crate) fn has_stamp(&self) -> bool {
         let has_stamp = |text: &String| text.contains("${stamp");
         match self {
             Self::Socket { .. } => true,
+            Self::Command(command) if command.action == commands::Action::Send => true,
+            Self::Command(command) => command.data.as_ref().is_some_and(has_stamp),
             Self::Http(call) => {
                 let values = call.headers.iter().map(|(_, value)| value);
                 let mut parts = values.chain(&call.body).chain(std::iter::once(&call.url));
@@ -190,16 +199,54 @@ pub enum FlowError {
     /// Requests at once.
     #[error("{0} is out of range; give 1 to {CALL_CONNECTIONS_MAX} connections")]
     Connections(u32),
-    /// An answer over HTTP where there is none.
-    #[error("only requests have an answer of their own; give a url, or write expect = \"sender\"")]
+    /// An answer of its own to something that has none.
+    #[error(
+        "only requests and commands have an answer of their own; give a url, or write expect = \"sender\""
+    )]
     Answer,
+    /// A command of clients that have no session.
+    #[error(
+        "`{0}` is a command of clients with a session; write protocol = \"centrifuge-json\" or \"centrifuge-protobuf\" in [terminals]"
+    )]
+    NoSession(&'static str),
+    /// A message of clients that only receive: what they speak.
+    #[error("clients of {0} only receive; give the flow a url, where callers send it to")]
+    Receiver(&'static str),
+    /// A key that an action needs, or that it does not have: the action, the key, and whether it is needed.
+    #[error("the action {0} {wants} `{1}`; {then}", wants = if *.2 { "needs" } else { "has no" }, then = if *.2 { "write it too" } else { "leave it out" })]
+    OfAction(&'static str, &'static str, bool),
+    /// A command that is about a channel, and none is known.
+    #[error("there is no channel to do this in; write `channel` in [groups], or in the flow")]
+    NoChannel,
+    /// A channel without a name.
+    #[error("a channel has a name; write one such as \"room-${{group}}\"")]
+    NoChannelName,
+    /// Groups with the same channel: its name, and two of them.
+    #[error("the groups {1} and {2} would both have the channel {0}; write ${{group}} into it")]
+    SharedChannel(String, u32, u32),
+    /// Members of a group with several channels: the group, and two of them.
+    #[error(
+        "members of the group {0} would subscribe to {1} and to {2}; let `column` deal them out by the same, or write ${{group}}"
+    )]
+    SplitGroup(u32, String, String),
+    /// A group's channel is among those that every client subscribes to.
+    #[error("clients subscribe to {0} already; leave it out of the targets and of `channels`")]
+    SubscribedTwice(String),
+    /// Data of a command in JSON that is no JSON, and why.
+    #[error("the data of a command in JSON is a JSON value, which this is not: {0}")]
+    NoJson(String),
+    /// Bytes in the data of a command in JSON.
+    #[error(
+        "the data of a command in JSON is a text; leave out variables that stand for bytes, or write protocol = \"centrifuge-protobuf\""
+    )]
+    BytesOfJson,
     /// Beside something that flows do not go with.
     #[error("{0} do not go with {1}; leave one of them out")]
     With(&'static str, &'static str),
 }
 
 /// What is wrong, and at which key below the one that is looked at.
-type Wrong = (&'static str, FlowError);
+pub(super) type Wrong = (&'static str, FlowError);
 
 impl Config {
     /// The flows as threads need them.
@@ -228,8 +275,18 @@ impl Config {
         });
         let planned = flows.flows.iter().enumerate().map(|(index, one)| {
             let error = |(key, error): Wrong| at(format!("flows[{index}].{key}"))(error);
-            flow(one, accounts).map_err(error)
+            self.flow(one, flows).map_err(error)
         });
+        let channels = flows.channel.as_ref().map(|text| {
+            let names = commands::channels_of_groups(text, &groups, accounts)?;
+            match names.iter().find(|name| self.subscribes_to(name)) {
+                Some(name) => Err(FlowError::SubscribedTwice(name.clone())),
+                None => Ok(names),
+            }
+        });
+        let channels = channels
+            .transpose()
+            .map_err(at("groups.channel".to_owned()))?;
         Ok(Some(Arc::new(FlowsPlan {
             accounts: accounts.clone(),
             opening: opening.collect::<Result<_, _>>()?,
@@ -237,6 +294,7 @@ impl Config {
             replies: replies.collect::<Result<_, _>>()?,
             are_lines: flows.are_lines,
             groups,
+            channels: channels.unwrap_or_default(),
             flows: planned.collect::<Result<_, _>>()?,
             settle: self.settle,
         })))
@@ -260,11 +318,18 @@ impl Config {
                 return Err(at(key)(FlowError::Name(name.clone())));
             }
         }
+        let with = |key: &str, what, other| Err(at(key.to_owned())(FlowError::With(what, other)));
+        if self.protocol != Protocol::Raw
+            && let Some((key, what)) = flows.of_raw_clients(self.protocol)
+        {
+            return with(key, what, self.protocol.name());
+        }
+        if flows.channel.is_some() && self.recover_from.is_some() {
+            return with("groups.channel", "channels of groups", "recover-from");
+        }
         if flows.reach_clients() {
-            let with =
-                |key: &str, what, other| Err(at(key.to_owned())(FlowError::With(what, other)));
-            if self.protocol != Protocol::Raw {
-                return with("terminals.protocol", "flows", "a protocol but raw");
+            if self.client_publish.is_some() {
+                return with("client-publish", "flows", "client-publish");
             }
             if self.echo.is_some() {
                 return with("echo", "flows", "echo");
@@ -283,7 +348,53 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Whether clients subscribe to a channel wherever they belong to.
+    fn subscribes_to(&self, name: &String) -> bool {
+        let of_targets = self.targets.iter().flat_map(|target| &target.channels);
+        of_targets.chain(&self.channels).any(|known| known == name)
+    }
+
+    fn flow(&self, given: &Flow, flows: &Flows) -> Result<FlowPlan, Wrong> {
+        let (is_receiver, name) = (self.protocol.http().is_some(), self.protocol.name());
+        match given.route {
+            FlowRoute::Socket { .. } | FlowRoute::Command(_) if is_receiver => {
+                return Err(("send", FlowError::Receiver(name)));
+            }
+            FlowRoute::Socket { .. } if self.protocol.has_session() => {
+                return Err(("send", FlowError::With("messages of any form", name)));
+            }
+            _ => {}
+        }
+        let groups_have_channels = flows.channel.is_some();
+        flow(
+            given,
+            self.protocol.encoding(),
+            groups_have_channels,
+            &flows.accounts,
+        )
+    }
+}
+
 impl Flows {
+    /// The first of what clients of this protocol cannot say or hear, because their protocol has its own: its key, and what it is.
+    fn of_raw_clients(&self, protocol: Protocol) -> Option<(&'static str, &'static str)> {
+        let has_opening = !self.opening.is_empty();
+        let has_lines = self.are_lines && protocol.has_session();
+        [
+            ("opening", "messages of [opening]", has_opening),
+            (
+                "heartbeat.send",
+                "heartbeats of any form",
+                self.heartbeat.is_some(),
+            ),
+            ("replies", "[[replies]]", !self.replies.is_empty()),
+            ("terminals.lines", "lines", has_lines),
+        ]
+        .into_iter()
+        .find_map(|(key, what, is_given)| is_given.then_some((key, what)))
+    }
+
     /// Whether clients say or hear anything because of them.
     fn reach_clients(&self) -> bool {
         let is_talk = !self.opening.is_empty() || !self.replies.is_empty();
@@ -310,7 +421,7 @@ fn message(
     }
 }
 
-fn template(
+pub(super) fn template(
     key: &'static str,
     text: &str,
     place: Place,
@@ -319,7 +430,7 @@ fn template(
     Template::parse(text, place, accounts).map_err(|error| (key, FlowError::Template(error)))
 }
 
-fn pattern(key: &'static str, text: &str) -> Result<Regex, Wrong> {
+pub(super) fn pattern(key: &'static str, text: &str) -> Result<Regex, Wrong> {
     Regex::new(text).map_err(|error| (key, FlowError::Pattern(error.to_string())))
 }
 
@@ -340,7 +451,12 @@ fn reply(given: &Reply, accounts: &Accounts) -> Result<ReplyPlan, Wrong> {
     })
 }
 
-fn flow(given: &Flow, accounts: &Accounts) -> Result<FlowPlan, Wrong> {
+fn flow(
+    given: &Flow,
+    encoding: Option<Encoding>,
+    groups_have_channels: bool,
+    accounts: &Accounts,
+) -> Result<FlowPlan, Wrong> {
     if !(given.rate_per_s > 0.0 && given.rate_per_s <= super::LOAD_RATE_MAX) {
         return Err(("rate", FlowError::Rate(given.rate_per_s)));
     }
@@ -357,6 +473,15 @@ fn flow(given: &Flow, accounts: &Accounts) -> Result<FlowPlan, Wrong> {
                 is_binary,
             };
             (route, has_stamp)
+        }
+        FlowRoute::Command(command) => {
+            let is_answered = command.action != commands::Action::Send;
+            if given.audience == Audience::Answer && !is_answered {
+                return Err(("expect", FlowError::Answer));
+            }
+            let planned = commands::planned(command, encoding, groups_have_channels, accounts);
+            let (command, has_stamp) = planned?;
+            (Route::Command(Box::new(command)), has_stamp)
         }
         FlowRoute::Http(given) => {
             let (call, has_stamp) = call(given, accounts)?;

@@ -151,6 +151,8 @@ pub(crate) struct SessionPlan {
     pub recover_from: Option<(String, u64)>,
     /// All channels that terminals subscribe to.
     pub channels: Vec<String>,
+    /// Where those of groups begin among them, one for each group; none where groups have none.
+    pub group_channels_from: Option<u32>,
     /// By channel: terminals of the whole crowd that subscribe to it.
     pub subscribers: Vec<u32>,
     indices: HashMap<String, u32>,
@@ -165,8 +167,25 @@ impl SessionPlan {
             recover_from: None,
             subscribers: vec![0; channels.len()],
             channels,
+            group_channels_from: None,
             indices,
         }
+    }
+
+    /// Adds a channel for each group.
+    pub(crate) fn add_channels_of_groups(&mut self, flows: &FlowsPlan) {
+        if flows.channels.is_empty() {
+            return;
+        }
+        let from = u32::try_from(self.channels.len()).expect("far fewer than 2^32");
+        self.group_channels_from = Some(from);
+        let named = flows.channels.iter().cloned().zip(from..);
+        self.indices
+            .extend(named.filter(|(name, _)| !name.is_empty()));
+        self.channels.extend_from_slice(&flows.channels);
+        let groups = (0..).take(flows.channels.len());
+        let sizes = groups.map(|group| flows.groups.size(group));
+        self.subscribers.extend(sizes);
     }
 
     /// What a client of the run shows with `connect`; empty for nothing.
@@ -269,6 +288,16 @@ impl Plan {
     /// The run-wide number of a thread's terminal.
     pub(crate) fn number(&self, part: Part, index: u32) -> u64 {
         u64::from(index) * u64::from(self.threads) + u64::from(part.thread)
+    }
+
+    /// The subscription of a terminal to the channel of its group, by command; none where there is none.
+    pub(crate) fn group_subscription(&self, number: u64) -> Option<Subscription> {
+        let from = self.session.as_ref()?.group_channels_from?;
+        let (group, _) = self.flows.as_ref()?.groups.of(number);
+        Some(Subscription {
+            channel: from + group,
+            stream_slot: None,
+        })
     }
 
     /// Which target a terminal belongs to, and how many terminals before it connect to the same address.

@@ -233,7 +233,7 @@ impl World {
 
     /// Counts a message of one terminal. Where flows are sent, one without a stamp is something that the server says, and no push of
     /// somebody else.
-    fn note_heard(&mut self, token: Token, key: PushKey, payload_bytes: usize) {
+    pub(super) fn note_heard(&mut self, token: Token, key: PushKey, payload_bytes: usize) {
         if self.flows.is_some() && matches!(key, PushKey::Foreign(_)) {
             self.totals.messages += 1;
             self.totals.message_bytes += payload_bytes as u64;

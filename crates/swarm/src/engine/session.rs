@@ -13,7 +13,7 @@ mod replies;
 
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
-use crate::engine::plan::{Plan, PlannedTarget, Subscription};
+use crate::engine::plan::{Plan, Subscription};
 use crate::engine::terminal::Phase;
 use crate::failure::Failure;
 use crate::measure::sequence::{Observed, Sequence};
@@ -68,7 +68,8 @@ impl Sessions {
     pub(super) fn new(plan: &Plan, count: u32) -> Option<Box<Self>> {
         let session = plan.session.as_ref()?;
         let subscriptions = plan.targets.iter().map(|target| target.subscriptions.len());
-        let stride = subscriptions.max().unwrap_or(0);
+        let of_groups = usize::from(session.group_channels_from.is_some());
+        let stride = subscriptions.max().unwrap_or(0) + of_groups;
         let mut epochs = Epochs::default();
         // The one channel of the run.
         let beginning = session
@@ -140,12 +141,12 @@ impl Sessions {
         index: u32,
         token: &str,
         plan: &Plan,
-        target: &PlannedTarget,
+        subscriptions: &[Subscription],
     ) -> Vec<Vec<u8>> {
         let session = plan.session.as_ref().expect("the run has sessions");
         let channel_of =
             |subscription: &Subscription| &session.channels[subscription.channel as usize];
-        let (mut messages, mut slot, mut rest) = (Vec::new(), 0, &target.subscriptions[..]);
+        let (mut messages, mut slot, mut rest) = (Vec::new(), 0, subscriptions);
         while !rest.is_empty() || messages.is_empty() {
             let mut bytes = 0;
             let fitting = rest.iter().take_while(|subscription| {
@@ -189,23 +190,23 @@ impl World {
         let plan = Arc::clone(&self.plan);
         let index = token.index as usize;
         self.terminals[index].phase = Phase::Joining;
-        let target = &plan.targets[self.target_index(token.index)];
+        let subscriptions = self.subscriptions_of(token.index);
         let session = plan.session.as_ref().expect("the run has sessions");
         let shown = session.token(plan.number(self.part, token.index));
         let is_forgetful = self.is_forgetful(token.index);
         let sessions = self.sessions.as_mut().expect("the run has sessions");
         let mut awaited = vec![CONNECT_ID];
-        awaited.extend((0..target.subscriptions.len()).map(subscribe_id));
+        awaited.extend((0..subscriptions.len()).map(subscribe_id));
         sessions.awaited.insert(token.index, awaited);
         sessions.set_answers_pings(token.index, false);
         if is_forgetful {
             let first = token.index as usize * sessions.stride;
             sessions.places[first..first + sessions.stride].fill(Place::NONE);
         }
-        for message in sessions.first_messages(token.index, shown, &plan, target) {
+        for message in sessions.first_messages(token.index, shown, &plan, &subscriptions) {
             self.send_commands(token, &message);
         }
-        for (slot, subscription) in target.subscriptions.iter().enumerate() {
+        for (slot, subscription) in subscriptions.iter().enumerate() {
             if !self
                 .sessions_mut()
                 .place(token.index, slot)
@@ -225,6 +226,56 @@ impl World {
             && !self.is_coming_back(index)
         {
             *self.sequence_mut(index as usize, usize::from(stream_slot)) = Sequence::NONE;
+        }
+    }
+
+    /// What a terminal subscribes to, by slot: the channels of its target, then that of its group.
+    fn subscriptions_of(&self, index: u32) -> Vec<Subscription> {
+        let of_target = self.target(index).subscriptions.iter().copied();
+        of_target.chain(self.group_subscription(index)).collect()
+    }
+
+    fn group_subscription(&self, index: u32) -> Option<Subscription> {
+        let number = self.plan.number(self.part, index);
+        self.plan.group_subscription(number)
+    }
+
+    fn subscription_at(&self, index: u32, slot: usize) -> Option<Subscription> {
+        let of_target = &self.target(index).subscriptions;
+        match of_target.get(slot) {
+            Some(subscription) => Some(*subscription),
+            None => self
+                .group_subscription(index)
+                .filter(|_| slot == of_target.len()),
+        }
+    }
+
+    /// Where a terminal keeps its place in a channel; none if it does not subscribe to it.
+    fn slot_of_channel(&self, index: u32, channel: u32) -> Option<usize> {
+        let target = self.target(index);
+        let of_target = target.slot_of_channel(channel);
+        of_target.or_else(|| {
+            let own = self.group_subscription(index)?;
+            (own.channel == channel).then_some(target.subscriptions.len())
+        })
+    }
+
+    /// Queues a command, in a message of its own.
+    pub(super) fn send_command(
+        &mut self,
+        token: Token,
+        write: impl FnOnce(&mut CommandWriter<'_>),
+    ) {
+        let message = self.sessions_mut().commands(write);
+        self.send_commands(token, &message);
+    }
+
+    /// Takes the line breaks out of data in JSON, where a line is a command.
+    pub(super) fn break_no_lines(&mut self, data: &mut [u8]) {
+        if self.sessions_mut().encoding == Encoding::Json {
+            for byte in data.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+                *byte = b' ';
+            }
         }
     }
 
@@ -309,11 +360,12 @@ impl World {
     }
 
     fn recognise(&mut self, channel: &str, publication: &Publication<'_>) -> Heard {
+        let data = publication.data.as_bytes();
+        let flow = self.recognise_flow(data);
         let session = self.plan.session.as_ref().expect("the run has sessions");
+        let epochs = &mut self.sessions.as_mut().expect("the run has sessions").epochs;
         let channel = session.index_of(channel);
         let named = channel.filter(|_| !publication.epoch.is_empty());
-        let epochs = &mut self.sessions.as_mut().expect("the run has sessions").epochs;
-        let data = publication.data.as_bytes();
         let epoch = named.map_or(Epoch::NONE, |channel| {
             epochs.find_or_add(channel, &publication.epoch)
         });
@@ -324,6 +376,7 @@ impl World {
             offset: publication.offset,
             key,
             published,
+            flow,
             payload_bytes: data.len(),
         }
     }
@@ -332,11 +385,14 @@ impl World {
     fn hear_publication(&mut self, token: Token, heard: Heard, now: Nanos) {
         let slot = heard
             .channel
-            .and_then(|channel| self.target(token.index).slot_of_channel(channel));
+            .and_then(|channel| self.slot_of_channel(token.index, channel));
         let Some(slot) = slot else {
             self.totals.messages += 1;
             self.totals.message_bytes += heard.payload_bytes as u64;
             self.totals.unexpected += 1;
+            if let Some(key) = heard.flow {
+                self.note_flow_unexpected(key);
+            }
             return;
         };
         if heard.offset > 0 {
@@ -349,9 +405,18 @@ impl World {
             }
         }
         let is_open = self.terminals[token.index as usize].phase == Phase::Open;
+        if let Some(key) = heard.flow {
+            self.totals.messages += 1;
+            self.totals.message_bytes += heard.payload_bytes as u64;
+            // Who still joins was not counted in.
+            if is_open {
+                self.note_flow_delivery(token, key, now);
+            }
+            return;
+        }
         match heard.published {
             Some(number) if is_open => self.note_delivery(number, heard.payload_bytes, now),
-            _ => self.note_message(token, heard.key, heard.payload_bytes),
+            _ => self.note_heard(token, heard.key, heard.payload_bytes),
         }
     }
 
@@ -446,7 +511,7 @@ mod tests {
     #[test]
     fn who_subscribes_to_nothing_connects() {
         let (plan, sessions) = sessions(&[]);
-        let messages = sessions.first_messages(0, "", &plan, &plan.targets[0]);
+        let messages = sessions.first_messages(0, "", &plan, &plan.targets[0].subscriptions);
         assert_eq!(
             texts(&messages),
             [r#"{"id":1,"connect":{"name":"myriad-swarm"}}"#]
@@ -459,7 +524,7 @@ mod tests {
         let epoch = sessions.epochs.find_or_add(1, "abcdefgh");
         *sessions.place_mut(7, 0) = Place::at(Epoch::UNNAMED, 5);
         *sessions.place_mut(7, 1) = Place::at(epoch, 6);
-        let messages = sessions.first_messages(7, "", &plan, &plan.targets[0]);
+        let messages = sessions.first_messages(7, "", &plan, &plan.targets[0].subscriptions);
         let [message] = texts(&messages)[..] else {
             panic!("{messages:?}");
         };
@@ -470,7 +535,7 @@ mod tests {
             lines,
             [r#"{"id":2,"subscribe":{"channel":"a"}}"#, recovering]
         );
-        let others = sessions.first_messages(6, "", &plan, &plan.targets[0]);
+        let others = sessions.first_messages(6, "", &plan, &plan.targets[0].subscriptions);
         assert!(!texts(&others)[0].contains("recover"));
     }
 
@@ -478,7 +543,7 @@ mod tests {
     fn commands_for_many_channels_are_dealt_to_messages() {
         let channels: Vec<String> = (0..700).map(|n| format!("{n:0>200}")).collect();
         let (plan, sessions) = sessions(&channels);
-        let messages = sessions.first_messages(0, "", &plan, &plan.targets[0]);
+        let messages = sessions.first_messages(0, "", &plan, &plan.targets[0].subscriptions);
         let mut ids = Vec::new();
         for message in texts(&messages) {
             assert!(message.len() < 64 * 1024, "{}", message.len());

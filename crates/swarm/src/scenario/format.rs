@@ -5,7 +5,7 @@
 
 mod talk;
 
-pub(super) use talk::{Accounts, Assign, Expect, Flow, Groups, Opening, Reply};
+pub(super) use talk::{Accounts, Action, Assign, Expect, Flow, Groups, Opening, Reply};
 
 use super::arrival::Arrival;
 use super::incidents::{Reconnect, Storm};

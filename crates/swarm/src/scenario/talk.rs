@@ -2,13 +2,18 @@
 
 use super::fault::Problem;
 use super::fill::{Wrong, read};
-use super::format::{Assign, Expect, Flow, Groups, Heartbeat, Scenario};
-use crate::config::{self, CALL_CONNECTIONS_DEFAULT, Call, FlowRoute, Flows, Said, StampPlace};
+use super::format::{Action, Assign, Expect, Flow, Groups, Heartbeat, Protocol, Scenario};
+use crate::config::{
+    self, CALL_CONNECTIONS_DEFAULT, Call, Command, FlowRoute, Flows, Said, StampPlace,
+};
 use crate::engine::flows::accounts::{ACCOUNTS_BYTES_MAX, Accounts};
 use crate::engine::flows::groups::GroupRule;
 use crate::engine::flows::plan::Audience;
 use std::path::Path;
 use std::time::Duration;
+
+/// Publications that `history` asks for when no other limit is given.
+const HISTORY_LIMIT_DEFAULT: u32 = 20;
 
 /// Time between the end of connecting and the first message, as for other loads.
 const WARMUP_DEFAULT: Duration = Duration::from_secs(2);
@@ -20,6 +25,12 @@ pub(super) fn flows(
     warmup: Option<Duration>,
 ) -> Result<Option<Flows>, Wrong> {
     let heartbeat = scenario.heartbeat.as_ref().map(said_of);
+    let protocol = scenario.terminals.protocol;
+    let has_session = matches!(
+        protocol,
+        Some(Protocol::CentrifugeJson | Protocol::CentrifugeProtobuf)
+    );
+    let mut groups = scenario.groups.take().unwrap_or_default();
     let flows = Flows {
         accounts: accounts(scenario, folder)?,
         opening: opening(scenario)?,
@@ -33,16 +44,18 @@ pub(super) fn flows(
             })
             .collect(),
         are_lines: scenario.terminals.lines,
-        groups: group_rule(scenario.groups.take().unwrap_or_default())?,
+        channel: groups.channel.take(),
+        groups: group_rule(groups)?,
         flows: std::mem::take(&mut scenario.flows)
             .into_iter()
-            .map(flow)
+            .map(|given| flow(given, has_session))
             .collect::<Result<_, _>>()?,
         warmup: warmup.unwrap_or(WARMUP_DEFAULT),
     };
     let is_silent = flows.opening.is_empty()
         && flows.heartbeat.is_none()
         && flows.replies.is_empty()
+        && flows.channel.is_none()
         && flows.flows.is_empty();
     Ok((!is_silent).then_some(flows))
 }
@@ -119,11 +132,10 @@ fn group_rule(groups: Groups) -> Result<GroupRule, Wrong> {
     }
 }
 
-fn flow(given: Flow) -> Result<config::Flow, Wrong> {
-    const KEY: &str = "flows";
+fn flow(given: Flow, has_session: bool) -> Result<config::Flow, Wrong> {
     let places = [
-        given.stamp_json.map(StampPlace::Json),
-        given.stamp_regex.map(StampPlace::Pattern),
+        given.stamp_json.clone().map(StampPlace::Json),
+        given.stamp_regex.clone().map(StampPlace::Pattern),
         given
             .stamp_offset
             .map(|offset| StampPlace::Offset(offset as usize)),
@@ -131,36 +143,15 @@ fn flow(given: Flow) -> Result<config::Flow, Wrong> {
     let mut places = places.into_iter().flatten();
     let stamp = places.next().unwrap_or(StampPlace::Anywhere);
     if places.next().is_some() {
-        return Err((KEY, Problem::StampPlaces));
+        return Err((FLOWS, Problem::StampPlaces));
     }
-    let of_requests = [
-        ("method", given.method.is_some()),
-        ("headers", !given.headers.is_empty()),
-        ("answer", given.answer.is_some()),
-        ("connections", given.connections.is_some()),
-    ];
-    let route = match given.url {
-        Some(_) if given.binary => return Err((KEY, Problem::Either("binary", "url"))),
-        Some(url) => FlowRoute::Http(Call {
-            url,
-            method: given.method,
-            headers: given.headers.into_iter().collect(),
-            body: given.send,
-            answer: given.answer,
-            connections: given.connections.unwrap_or(CALL_CONNECTIONS_DEFAULT),
-        }),
-        None => {
-            if let Some((key, _)) = of_requests.into_iter().find(|(_, is_given)| *is_given) {
-                return Err((KEY, Problem::Needs(key, "url")));
-            }
-            let missing = || (KEY, Problem::MissingKey("send".to_owned()));
-            FlowRoute::Socket {
-                send: given.send.ok_or_else(missing)?,
-                is_binary: given.binary,
-            }
-        }
+    let (expect, name, rate_per_s) = (given.expect, given.name.clone(), given.rate.0);
+    let route = match &given.url {
+        Some(_) => call(given)?,
+        None if has_session || given.action.is_some() => command(given)?,
+        None => message(given)?,
     };
-    let audience = match given.expect {
+    let audience = match expect {
         Some(Expect::Group) => Audience::Group,
         Some(Expect::Others) => Audience::Others,
         Some(Expect::Sender) => Audience::Sender,
@@ -170,10 +161,98 @@ fn flow(given: Flow) -> Result<config::Flow, Wrong> {
         None => Audience::Answer,
     };
     Ok(config::Flow {
-        name: given.name,
-        rate_per_s: given.rate.0,
+        name,
+        rate_per_s,
         audience,
         stamp,
         route,
+    })
+}
+
+/// The key under which what is wrong with the keys of a flow is shown.
+const FLOWS: &str = "flows";
+
+/// The first of these keys that is given.
+fn given_of(keys: &[(&'static str, bool)]) -> Option<&'static str> {
+    let given = keys.iter().find(|(_, is_given)| *is_given);
+    given.map(|(key, _)| *key)
+}
+
+/// A request of callers.
+fn call(given: Flow) -> Result<FlowRoute, Wrong> {
+    let of_clients = [
+        ("binary", given.binary),
+        ("action", given.action.is_some()),
+        ("channel", given.channel.is_some()),
+        ("limit", given.limit.is_some()),
+    ];
+    if let Some(key) = given_of(&of_clients) {
+        return Err((FLOWS, Problem::Either(key, "url")));
+    }
+    Ok(FlowRoute::Http(Call {
+        url: given.url.unwrap_or_default(),
+        method: given.method,
+        headers: given.headers.into_iter().collect(),
+        body: given.send,
+        answer: given.answer,
+        connections: given.connections.unwrap_or(CALL_CONNECTIONS_DEFAULT),
+    }))
+}
+
+/// A command of clients with a session.
+fn command(given: Flow) -> Result<FlowRoute, Wrong> {
+    let of_requests = [
+        ("headers", !given.headers.is_empty()),
+        ("connections", given.connections.is_some()),
+    ];
+    if let Some(key) = given_of(&of_requests) {
+        return Err((FLOWS, Problem::Needs(key, "url")));
+    }
+    if given.binary {
+        return Err((FLOWS, Problem::Either("binary", "action")));
+    }
+    let action = match given.action {
+        None | Some(Action::Publish) => config::Action::Publish,
+        Some(Action::Rpc) => config::Action::Rpc,
+        Some(Action::History) => config::Action::History,
+        Some(Action::Presence) => config::Action::Presence,
+        Some(Action::PresenceStats) => config::Action::PresenceStats,
+        Some(Action::Send) => config::Action::Send,
+    };
+    if given.limit.is_some() && action != config::Action::History {
+        return Err((FLOWS, Problem::Needs("limit", "action = \"history\"")));
+    }
+    Ok(FlowRoute::Command(Command {
+        action,
+        channel: given.channel,
+        data: given.send,
+        method: given.method,
+        limit: given.limit.unwrap_or(HISTORY_LIMIT_DEFAULT),
+        answer: given.answer,
+    }))
+}
+
+/// A message of clients that say what the scenario has.
+fn message(given: Flow) -> Result<FlowRoute, Wrong> {
+    let of_requests = [
+        ("method", given.method.is_some()),
+        ("headers", !given.headers.is_empty()),
+        ("answer", given.answer.is_some()),
+        ("connections", given.connections.is_some()),
+    ];
+    if let Some(key) = given_of(&of_requests) {
+        return Err((FLOWS, Problem::Needs(key, "url")));
+    }
+    let of_commands = [
+        ("channel", given.channel.is_some()),
+        ("limit", given.limit.is_some()),
+    ];
+    if let Some(key) = given_of(&of_commands) {
+        return Err((FLOWS, Problem::Needs(key, "action")));
+    }
+    let missing = || (FLOWS, Problem::MissingKey("send".to_owned()));
+    Ok(FlowRoute::Socket {
+        send: given.send.ok_or_else(missing)?,
+        is_binary: given.binary,
     })
 }

@@ -357,7 +357,7 @@ fn a_mistake_in_a_flow_is_marked_at_its_key() {
         ),
         (
             with_flow("'${stamp}'", "expect = 'answer'"),
-            "my.toml:8:10: flows[0].expect: only requests have an answer of their own",
+            "my.toml:8:10: flows[0].expect: only requests and commands have an answer of their own",
         ),
     ]);
 }
@@ -405,6 +405,73 @@ fn a_mistake_around_flows_is_marked_at_its_key() {
         (
             with_flow("'${stamp}'", "[echo]\nrate = 1"),
             "my.toml:8:2: echo: flows do not go with echo",
+        ),
+    ]);
+}
+
+/// A scenario of clients with sessions, with one flow of these lines, and with more lines behind it.
+fn with_command(flow: &str, more: &str) -> String {
+    let flow = format!("[[flows]]\nname = \"chat\"\nrate = 5\n{flow}\n{more}");
+    with("protocol = \"centrifuge-json\"", &flow)
+}
+
+#[test]
+fn a_mistake_in_a_command_is_marked_at_its_key() {
+    let groups = "[groups]\nchannel = 'room-${group}'";
+    check_each(&[
+        (
+            with_command("send = '\"${stamp}\"'", ""),
+            "my.toml:4:1: flows[0].action: there is no channel to do this in",
+        ),
+        (
+            with_command("send = '${stamp}'", groups),
+            "my.toml:7:8: flows[0].send: the data of a command in JSON is a JSON value",
+        ),
+        (
+            with_command("send = '\"${stamp:bytes}\"'", groups),
+            "my.toml:7:8: flows[0].send: the data of a command in JSON is a text",
+        ),
+        (
+            with_command("send = '1'\nexpect = 'group'", groups),
+            "my.toml:7:8: flows[0].send: a message of a flow needs ${stamp}",
+        ),
+        (
+            with_command("action = 'rpc'\nsend = '1'", groups),
+            "my.toml:7:10: flows[0].action: the action rpc needs `method`; write it too",
+        ),
+        (
+            with_command("action = 'presence'\nsend = '1'", groups),
+            "my.toml:8:8: flows[0].send: the action presence has no `send`; leave it out",
+        ),
+        (
+            with_command("action = 'send'\nsend = '1'\nexpect = 'answer'", groups),
+            "my.toml:9:10: flows[0].expect: only requests and commands have an answer",
+        ),
+        (
+            with_command("action = 'dance'", groups),
+            "my.toml:7:10: flows[0].action: unknown variant `dance`",
+        ),
+        (
+            with_command("send = '\"${stamp}\"'\nlimit = 5", groups),
+            "my.toml:4:1: flows: `limit` needs `action = \"history\"`; write it too",
+        ),
+        (
+            with_command(
+                "send = '\"${stamp}\"'",
+                &format!("{groups}\ncount = 3").replace("${group}", "x"),
+            ),
+            "my.toml:9:11: groups.channel: the groups 0 and 1 would both have the channel room-x",
+        ),
+        (
+            with_command(
+                "send = '\"${stamp}\"'",
+                &format!("{groups}\n[opening]\nsend = ['a']"),
+            ),
+            "my.toml:10:2: opening: messages of [opening] do not go with centrifuge-json",
+        ),
+        (
+            with_flow("'${stamp}'", "action = 'publish'"),
+            "my.toml:8:10: flows[0].action: `publish` is a command of clients with a session",
         ),
     ]);
 }

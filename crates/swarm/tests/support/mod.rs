@@ -141,7 +141,7 @@ fn accept(listener: &TcpListener, clients: &Clients, admit: impl Fn(usize) -> Ad
     clippy::result_large_err,
     reason = "the library's signature"
 )]
-fn agree(request: &Request, mut answer: Response) -> Result<Response, ErrorResponse> {
+pub(crate) fn agree(request: &Request, mut answer: Response) -> Result<Response, ErrorResponse> {
     const NAME: &str = "sec-websocket-protocol";
     if let Some(offered) = request.headers().get(NAME) {
         answer.headers_mut().insert(NAME, offered.clone());

@@ -131,6 +131,7 @@ message! {
         join: 5 "join" => Option<Membership<'a>>,
         leave: 6 "leave" => Option<Membership<'a>>,
         unsubscribe: 7 "unsubscribe" => Option<Unsubscribed<'a>>,
+        message: 8 "message" => Option<Content<'a>>,
         disconnect: 11 "disconnect" => Option<Disconnected<'a>>,
     }
 
@@ -143,6 +144,7 @@ message! {
         unsubscribe: 7 "unsubscribe" => Present,
         publish: 8 "publish" => Present,
         presence: 9 "presence" => Option<PresenceMap<'a>>,
+        presence_stats: 10 "presence_stats" => Present,
         history: 11 "history" => Option<History<'a>>,
         rpc: 13 "rpc" => Option<Content<'a>>,
     }
@@ -196,6 +198,8 @@ pub enum Outcome<'a> {
     /// The publication was taken in.
     Published,
     Presence(PresenceMap<'a>),
+    /// How many are subscribed. The numbers are not read.
+    PresenceStats,
     History(History<'a>),
     Rpc(Content<'a>),
     /// A result that this client does not read.
@@ -212,6 +216,8 @@ pub enum ServerEvent<'a> {
     /// A client's subscription ended.
     Leave(ClientInfo<'a>),
     Unsubscribed(Unsubscribed<'a>),
+    /// What the application sends to this connection, of no channel.
+    Message(Content<'a>),
     Disconnected(Disconnected<'a>),
     /// An event that this client does not read.
     Other,
@@ -230,6 +236,7 @@ impl<'a> From<AnyReply<'a>> for ServerMessage<'a> {
             .or(reply.unsubscribe.0.then_some(Outcome::Unsubscribed))
             .or(reply.publish.0.then_some(Outcome::Published))
             .or(reply.presence.map(Outcome::Presence))
+            .or(reply.presence_stats.0.then_some(Outcome::PresenceStats))
             .or(reply.history.map(Outcome::History))
             .or(reply.rpc.map(Outcome::Rpc))
             .unwrap_or(Outcome::Other);
@@ -247,6 +254,7 @@ impl<'a> From<AnyPush<'a>> for ServerMessage<'a> {
             .or(push.join.map(info).map(ServerEvent::Join))
             .or(push.leave.map(info).map(ServerEvent::Leave))
             .or(push.unsubscribe.map(ServerEvent::Unsubscribed))
+            .or(push.message.map(ServerEvent::Message))
             .or(push.disconnect.map(ServerEvent::Disconnected))
             .unwrap_or(ServerEvent::Other);
         Self::Push {
@@ -373,6 +381,13 @@ impl<'o> CommandWriter<'o> {
         });
     }
 
+    /// Asks how many are subscribed.
+    pub fn presence_stats(&mut self, id: u32, channel: &str) {
+        self.command(id, 9, "presence_stats", |fields| {
+            fields.text(1, "channel", channel);
+        });
+    }
+
     /// Asks for the first `limit` publications that are kept; 0 for the position alone.
     pub fn history(&mut self, id: u32, channel: &str, limit: u32) {
         self.command(id, 10, "history", |fields| {
@@ -387,6 +402,11 @@ impl<'o> CommandWriter<'o> {
             fields.raw(1, "data", data);
             fields.text(2, "method", method);
         });
+    }
+
+    /// Sends something to the application, which is never answered. In JSON the data is a JSON value without line breaks.
+    pub fn send(&mut self, data: &[u8]) {
+        self.command(0, 12, "send", |fields| fields.raw(1, "data", data));
     }
 
     /// Answers a ping.

@@ -44,11 +44,13 @@ proptest! {
                 commands.history(id, &channel, limit);
                 commands.unsubscribe(id, &channel);
                 commands.rpc(id, &token, b"[2]");
+                commands.presence_stats(id, &channel);
+                commands.send(b"[3]");
                 commands.pong();
             });
             let commands = decode(encoding, &frame);
-            prop_assert_eq!(commands.len(), 9);
-            prop_assert!(commands[..8].iter().all(|command| command.id == id));
+            prop_assert_eq!(commands.len(), 11);
+            prop_assert!(commands[..9].iter().all(|command| command.id == id));
             let Request::Connect(connect) = &commands[0].request else { panic!("connect") };
             prop_assert_eq!((&*connect.token, &*connect.name), (&*token, "name"));
             let Request::Subscribe(subscribe) = &commands[1].request else { panic!("subscribe") };
@@ -70,7 +72,11 @@ proptest! {
             prop_assert_eq!(&*unsubscribe.channel, &*channel);
             let Request::Rpc(rpc) = &commands[7].request else { panic!("rpc") };
             prop_assert_eq!((&*rpc.method, rpc.data.as_bytes()), (&*token, &b"[2]"[..]));
-            prop_assert_eq!(&commands[8].request, &Request::Pong);
+            let Request::PresenceStats(presence) = &commands[8].request else { panic!("presence_stats") };
+            prop_assert_eq!(&*presence.channel, &*channel);
+            let Request::Send(sent) = &commands[9].request else { panic!("send") };
+            prop_assert_eq!((commands[9].id, sent.data.as_bytes()), (0, &b"[3]"[..]));
+            prop_assert_eq!(&commands[10].request, &Request::Pong);
         }
     }
 
@@ -225,9 +231,10 @@ fn results_are_told_apart() {
         Ok(Outcome::Unsubscribed)
     );
     assert_eq!(
-        outcome(r#"{"id":1,"presence_stats":{}}"#),
-        Ok(Outcome::Other)
+        outcome(r#"{"id":1,"presence_stats":{"num_clients":2}}"#),
+        Ok(Outcome::PresenceStats)
     );
+    assert_eq!(outcome(r#"{"id":1,"refresh":{}}"#), Ok(Outcome::Other));
     let Ok(Outcome::Connected(connected)) = outcome(
         r#"{"id":1,"connect":{"client":"i","version":"v","ping":25,"pong":true,"subs":{"a":{"offset":2}}}}"#,
     ) else {

@@ -59,6 +59,41 @@ impl Default for FlowFigures {
 }
 
 impl FlowFigures {
+    /// Counts something of which only the answer is expected, before it leaves.
+    pub(crate) fn note_asked(&mut self) {
+        self.sent += 1;
+        self.expected += 1;
+    }
+
+    /// Counts an answer as it should be, this long after it was due and since it was asked for. `is_all`: nothing else is expected.
+    pub(crate) fn note_answered(
+        &mut self,
+        since_due: Duration,
+        since_sent: Duration,
+        is_all: bool,
+    ) {
+        record(&mut self.answered, since_due);
+        if is_all {
+            self.received += 1;
+            self.complete += 1;
+            record(&mut self.since_due, since_due);
+            record(&mut self.since_sent, since_sent);
+            record(&mut self.to_last, since_due);
+        }
+    }
+
+    /// Counts an answer that is none of success, or not what it should be.
+    pub(crate) fn note_refused(&mut self, is_all: bool) {
+        self.refused += 1;
+        self.missing += u64::from(is_all);
+    }
+
+    /// Counts an answer that does not come.
+    pub(crate) fn note_unanswered(&mut self, is_all: bool) {
+        self.unanswered += 1;
+        self.missing += u64::from(is_all);
+    }
+
     pub(super) fn merge(&mut self, other: &Self) {
         self.due += other.due;
         self.sent += other.sent;

@@ -81,8 +81,22 @@ impl World {
         let Some(key) = flows.recent.recognise(planned, flows.run, message) else {
             return false;
         };
+        self.note_flow_delivery(token, key, now);
+        true
+    }
+
+    /// Which message of a flow this is; none if it is none.
+    pub(in crate::engine) fn recognise_flow(&mut self, message: &[u8]) -> Option<MessageKey> {
+        let flows = self.flows.as_mut()?;
+        let planned = &flows.plan.flows;
+        flows.recent.recognise(planned, flows.run, message)
+    }
+
+    /// Counts a message of a flow at a terminal.
+    pub(in crate::engine) fn note_flow_delivery(&self, token: Token, key: MessageKey, now: Nanos) {
+        let plan = self.plan.flows.as_ref().expect("the run has flows");
         let terminal = self.plan.number(self.part, token.index);
-        let (group, place) = flows.plan.groups.of(terminal);
+        let (group, place) = plan.groups.of(terminal);
         let receiver = Receiver {
             terminal,
             group,
@@ -90,8 +104,13 @@ impl World {
         };
         let ledger = self.shared.flow_ledger();
         let mut figures = ledger.figures(self.part.thread);
-        let audience = planned[key.flow].audience;
+        let audience = plan.flows[key.flow].audience;
         ledger.receive(key, audience, receiver, now, &mut figures[key.flow]);
-        true
+    }
+
+    /// Counts a message of a flow at a terminal that it does not concern.
+    pub(in crate::engine) fn note_flow_unexpected(&self, key: MessageKey) {
+        let mut figures = self.shared.flow_ledger().figures(self.part.thread);
+        figures[key.flow].unexpected += 1;
     }
 }

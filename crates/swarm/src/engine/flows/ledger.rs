@@ -53,8 +53,10 @@ struct Flight {
     seen: Box<[u64]>,
     /// The sender's next message of the flow.
     next: Option<u64>,
-    /// When the last of its audience had it.
+    /// When the last of its audience had it, or when it was sent if nothing more is expected.
     complete: Option<Nanos>,
+    /// The server did not take it. It stays for a while, because it links the sender's messages before and after it.
+    is_refused: bool,
 }
 
 impl Flight {
@@ -149,9 +151,20 @@ impl FlowLedger {
             && self.audience_bytes.load(Ordering::Relaxed) < AUDIENCE_BYTES_MAX
     }
 
-    /// Messages that some of their audience have not got yet, and may still get.
+    /// Messages that some of their audience have not got yet, and may still get, and answers that are awaited.
     pub(crate) fn incomplete(&self) -> u64 {
         self.incomplete.load(Ordering::Acquire)
+    }
+
+    /// Notes that an answer is awaited: something that may still come, beside deliveries.
+    pub(crate) fn await_answer(&self) {
+        self.incomplete.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Notes that such an answer came at this time, or will not.
+    pub(crate) fn end_answer(&self, now: Nanos) {
+        self.heard.fetch_max(now.0, Ordering::Relaxed);
+        self.incomplete.fetch_sub(1, Ordering::AcqRel);
     }
 
     pub(crate) fn heard(&self) -> Nanos {
@@ -176,6 +189,7 @@ impl FlowLedger {
             seen: vec![0; words].into_boxed_slice(),
             next: None,
             complete: is_complete.then_some(sending.sent),
+            is_refused: false,
         };
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.audience_bytes
@@ -192,18 +206,20 @@ impl FlowLedger {
         }
     }
 
-    /// Forgets a message that the server did not take. What somebody got of it all the same stays counted, and nothing more is
+    /// Notes that the server did not take a message. What somebody got of it all the same stays counted, and nothing more is
     /// expected.
     pub(crate) fn cancel(&self, key: MessageKey, figures: &mut FlowFigures) {
-        let Some(flight) = self.shard(key).remove(&key) else {
+        let mut shard = self.shard(key);
+        let Some(flight) = shard.get_mut(&key) else {
             return;
         };
-        let expected = flight.sending.expected;
-        if flight.complete.is_none() {
-            figures.expected -= u64::from(expected.saturating_sub(flight.received));
+        flight.is_refused = true;
+        let sending = flight.sending;
+        if flight.complete.replace(sending.sent).is_none() {
+            let expected = sending.expected.saturating_sub(flight.received);
+            figures.expected -= u64::from(expected);
             self.incomplete.fetch_sub(1, Ordering::AcqRel);
         }
-        self.forget(&flight);
     }
 
     fn forget(&self, flight: &Flight) {
@@ -223,7 +239,7 @@ impl FlowLedger {
     ) {
         self.heard.fetch_max(now.0, Ordering::Relaxed);
         let mut shard = self.shard(key);
-        let Some(flight) = shard.get_mut(&key) else {
+        let Some(flight) = shard.get_mut(&key).filter(|flight| !flight.is_refused) else {
             figures.late += 1;
             return;
         };
@@ -408,6 +424,23 @@ mod tests {
         let mut figures = FlowFigures::default();
         ledger.receive(key(0), Audience::Group, receiver, at(9), &mut figures);
         assert_eq!((figures.unexpected, figures.received), (1, 0));
+    }
+
+    #[test]
+    fn the_order_is_judged_across_a_message_that_was_refused() {
+        let ledger = ledger();
+        send(&ledger, 0, None);
+        send(&ledger, 1, Some(0));
+        ledger.cancel(key(1), &mut ledger.figures(0)[0]);
+        send(&ledger, 2, Some(1));
+        for number in [2, 0] {
+            receive(&ledger, number, 1);
+        }
+        receive(&ledger, 1, 1);
+        let sum = &ledger.sum()[0];
+        assert_eq!((sum.out_of_order, sum.received, sum.late), (1, 2, 1));
+        ledger.sweep(0, at(5200), Duration::from_secs(5));
+        assert!(ledger.messages.into_inner() + ledger.audience_bytes.into_inner() == 0);
     }
 
     #[test]

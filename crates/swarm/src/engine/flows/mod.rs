@@ -2,11 +2,13 @@
 //!
 //! * `template`: what is sent, with `accounts`; `mark`: how it is known again;
 //! * `groups`: who belongs together; `ledger`: what became of each message, for all threads;
+//! * `commands`: what terminals with sessions do, and the replies;
 //! * `talk`: what terminals say when they open, as heartbeats, and as replies;
 //! * `hearing`: what they hear;
 //! * here: a thread's part of the schedules. `crate::caller` has those of HTTP.
 
 pub(crate) mod accounts;
+mod commands;
 pub(crate) mod figures;
 pub(crate) mod groups;
 mod hearing;
@@ -23,10 +25,11 @@ use crate::engine::plan::{Part, Plan};
 use crate::engine::round_robin::{LOOKS_PER_TURN_MAX, RoundRobin};
 use crate::engine::shared::Window;
 use crate::random::Random;
+use commands::Commands;
 use hearing::Recent;
 use ledger::{MessageKey, Sending};
 use mark::Mark;
-use plan::{FlowsPlan, Route};
+use plan::{Audience, FlowsPlan, Route};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +51,7 @@ pub(super) struct Flows {
     /// By terminal that is opening: which of its messages is to be answered next.
     joining: HashMap<u32, usize>,
     recent: Recent,
+    commands: Commands,
     swept: Nanos,
     random: Random,
     /// The message under construction.
@@ -71,9 +75,9 @@ struct Sender {
 impl Flows {
     pub(super) fn new(plan: &Plan, part: Part) -> Option<Box<Self>> {
         let flows = plan.flows.as_ref()?;
-        let of_sockets = flows.flows.iter().enumerate();
-        let of_sockets = of_sockets.filter(|(_, flow)| matches!(flow.route, Route::Socket { .. }));
-        let senders = of_sockets.map(|(index, flow)| Sender {
+        let of_terminals = flows.flows.iter().enumerate();
+        let of_terminals = of_terminals.filter(|(_, flow)| !matches!(flow.route, Route::Http(_)));
+        let senders = of_terminals.map(|(index, flow)| Sender {
             flow: index,
             share: Share::of(flow.rate_per_s, plan, part),
             pacing: None,
@@ -88,6 +92,7 @@ impl Flows {
             run: plan.run,
             joining: HashMap::new(),
             recent: Recent::default(),
+            commands: Commands::default(),
             swept: Nanos(0),
             random: Random::new(plan.seed ^ u64::from(part.thread)),
             message: Vec::new(),
@@ -128,6 +133,7 @@ impl World {
             for sender in 0..flows.senders.len() {
                 self.send_flow(&mut flows, sender, window, now);
             }
+            self.sweep_commands(&mut flows, now);
             if now.since(flows.swept) >= SWEEP_EVERY {
                 flows.swept = now;
                 let ledger = self.shared.flow_ledger();
@@ -164,6 +170,7 @@ impl World {
         let mut sent = 0;
         while sent < due.min(PER_TURN_MAX)
             && ledger.has_room()
+            && flows.commands.has_room()
             && let Some(index) =
                 flows.senders[sender]
                     .terminals
@@ -182,39 +189,57 @@ impl World {
         let sender = &mut flows.senders[sender];
         let flow = sender.flow;
         let planned = &plan.flows[flow];
-        let Route::Socket {
-            template,
-            is_binary,
-        } = &planned.route
-        else {
-            unreachable!("callers send the messages of other routes")
-        };
         let pacing = sender.pacing.as_mut().expect("the schedule has begun");
         let issued = pacing.issued();
         let due = pacing.at(issued);
         pacing.issue(1);
         let number = issued * flows.threads + u64::from(self.part.thread);
         let previous = sender.last.insert(index, number);
-        let (group, _) = plan.groups.of(terminal);
+        let key = MessageKey { flow, number };
+        self.note_sending(&plan, terminal, key, previous, (due, now));
+        let token = self.terminals[index as usize].token(index);
+        match &planned.route {
+            Route::Socket {
+                template,
+                is_binary,
+            } => {
+                let values = Values {
+                    mark: Some(Mark::new(flows.run, flow, number)),
+                    ..plan.values_of(terminal)
+                };
+                self.say(flows, token, (template, *is_binary), &values);
+            }
+            Route::Command(_) => self.send_command_of_flow(flows, token, key, (due, now)),
+            Route::Http(_) => unreachable!("callers send the messages of other routes"),
+        }
+    }
+
+    /// Counts a message that is about to leave, with what is expected because of it. `times` are when it was due, and now.
+    fn note_sending(
+        &self,
+        plan: &FlowsPlan,
+        sender: u64,
+        key: MessageKey,
+        previous: Option<u64>,
+        (due, sent): (Nanos, Nanos),
+    ) {
         let ledger = self.shared.flow_ledger();
-        let (expected, members) = plan.audience_of(ledger, planned.audience, group);
+        let audience = plan.flows[key.flow].audience;
+        let mut figures = ledger.figures(self.part.thread);
+        let figures = &mut figures[key.flow];
+        if audience == Audience::Answer {
+            return figures.note_asked();
+        }
+        let (group, _) = plan.groups.of(sender);
+        let (expected, members) = plan.audience_of(ledger, audience, group);
         let sending = Sending {
             due,
-            sent: now,
-            sender: terminal,
+            sent,
+            sender,
             group,
             expected,
             members,
         };
-        let mut figures = ledger.figures(self.part.thread);
-        let key = MessageKey { flow, number };
-        ledger.send(key, sending, previous, &mut figures[flow]);
-        drop(figures);
-        let values = Values {
-            mark: Some(Mark::new(flows.run, flow, number)),
-            ..plan.values_of(terminal)
-        };
-        let token = self.terminals[index as usize].token(index);
-        self.say(flows, token, (template, *is_binary), &values);
+        ledger.send(key, sending, previous, figures);
     }
 }

@@ -5,7 +5,7 @@ use super::groups::Groups;
 use super::ledger::{FlowLedger, Receiver};
 use super::mark::MarkPlace;
 use super::template::{Template, Values};
-use crate::config::Endpoint;
+use crate::config::{Action, Endpoint};
 use hyper::Method;
 use hyper::header::HeaderName;
 use regex::bytes::Regex;
@@ -54,6 +54,8 @@ pub(crate) struct FlowsPlan {
     /// Each line of what comes is a message.
     pub are_lines: bool,
     pub groups: Groups,
+    /// By group: the channel that its members subscribe to. Empty where they subscribe to none because of it.
+    pub channels: Vec<String>,
     pub flows: Vec<FlowPlan>,
     pub settle: Duration,
 }
@@ -92,8 +94,25 @@ pub(crate) struct FlowPlan {
 pub(crate) enum Route {
     /// Over the sender's connection.
     Socket { template: Template, is_binary: bool },
+    /// As a command of the sender's session.
+    Command(Box<CommandPlan>),
     /// As a request of a caller.
     Http(Box<CallPlan>),
+}
+
+/// The commands of a flow.
+#[derive(Debug)]
+pub(crate) struct CommandPlan {
+    pub action: Action,
+    /// What it is about; none: the channel of the sender's group.
+    pub channel: Option<Template>,
+    pub data: Option<Template>,
+    /// Of `rpc`.
+    pub method: String,
+    /// Of `history`.
+    pub limit: u32,
+    /// What the data of a reply to `rpc` matches.
+    pub answer: Option<Regex>,
 }
 
 /// The requests of a flow.

@@ -66,6 +66,8 @@ pub(crate) enum Place {
     Said,
     /// What they say because something came.
     Reply,
+    /// The name of a group's channel, which is the same for all its members.
+    Channel,
 }
 
 /// A template that cannot be used.
@@ -168,6 +170,13 @@ impl Template {
         self.0.iter().any(is_stamp)
     }
 
+    /// Whether it has something of the accounts.
+    pub(crate) fn has_account(&self) -> bool {
+        let of_accounts =
+            |piece: &Piece| matches!(piece, Piece::Account(_) | Piece::EncodedAccount(_));
+        self.0.iter().any(of_accounts)
+    }
+
     /// Whether it may be no text.
     pub(crate) fn is_binary(&self) -> bool {
         self.0.iter().any(|piece| match piece {
@@ -197,7 +206,19 @@ impl Template {
     }
 }
 
-impl Values<'_> {
+impl<'a> Values<'a> {
+    /// Something for every variable, to see what a template makes.
+    pub(crate) fn sample(accounts: &'a Accounts) -> Self {
+        Self {
+            terminal: 0,
+            group: 0,
+            mark: Some(Mark::new(0, 0, 0)),
+            unix_ms: 0,
+            accounts,
+            matched: b"",
+        }
+    }
+
     fn stamp(&self) -> Mark {
         self.mark.expect("only messages of flows have stamps")
     }
@@ -218,7 +239,8 @@ impl Piece {
         match self {
             Self::Stamp | Self::StampNumber(_) | Self::Number(Number::Sequence, _) => is_of_flow,
             Self::Match => place == Place::Reply,
-            _ => true,
+            Self::Bytes(_) | Self::Number(Number::Group, Form::Decimal) | Self::Account(_) => true,
+            _ => place != Place::Channel,
         }
     }
 }

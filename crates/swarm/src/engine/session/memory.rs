@@ -1,6 +1,7 @@
 //! What the last frame of a server said, for the terminals that get the same frame.
 
 use super::place::Epoch;
+use crate::engine::flows::ledger::MessageKey;
 use crate::measure::push::PushKey;
 
 /// Frames up to this size are remembered whole. Comparing one is cheaper than reading it.
@@ -18,6 +19,8 @@ pub(super) struct Heard {
     pub(super) key: PushKey,
     /// Its number, if a terminal of the run published it.
     pub(super) published: Option<u64>,
+    /// Which message of a flow it is, if it is one.
+    pub(super) flow: Option<MessageKey>,
     pub(super) payload_bytes: usize,
 }
 
@@ -71,6 +74,7 @@ mod tests {
             offset: 7,
             key: PushKey::Foreign(9),
             published: None,
+            flow: None,
             payload_bytes: 3,
         };
         let mut memory = Memory::default();

@@ -44,7 +44,11 @@ impl World {
                     self.fail_session(reactor, token, failure, &disconnected.reason, now);
                     false
                 }
-                // Joins, leaves and messages are nothing that a listener acts on.
+                ServerEvent::Message(content) => {
+                    self.hear_data(token, content.data.as_bytes(), now);
+                    true
+                }
+                // Joins and leaves are nothing that a listener acts on.
                 _ => true,
             },
             ServerMessage::Ping => true,
@@ -60,6 +64,9 @@ impl World {
         now: Nanos,
     ) -> bool {
         if self.take_publish_reply(token, id, outcome.as_ref().err(), now) {
+            return true;
+        }
+        if self.take_flow_reply(token, id, &outcome, now) {
             return true;
         }
         if !self.take_awaited(token.index, id) {
@@ -131,8 +138,7 @@ impl World {
 
     /// The channel that a command is about.
     fn channel_of(&self, token: Token, id: u32) -> Option<&str> {
-        let subscriptions = &self.target(token.index).subscriptions;
-        let subscription = subscriptions.get(slot_of(id)?)?;
+        let subscription = self.subscription_at(token.index, slot_of(id)?)?;
         let session = self.plan.session.as_ref()?;
         Some(&session.channels[subscription.channel as usize])
     }
@@ -151,8 +157,8 @@ impl World {
         now: Nanos,
     ) {
         let plan = Arc::clone(&self.plan);
-        let target = self.target_index(token.index);
-        let subscription = plan.targets[target].subscriptions[slot];
+        let subscription = self.subscription_at(token.index, slot);
+        let subscription = subscription.expect("it was subscribed to");
         let session = plan.session.as_ref().expect("the run has sessions");
         let channel = &session.channels[subscription.channel as usize];
         let was_asked = self
@@ -205,19 +211,18 @@ impl World {
         let said = format!("{} {}: {channel}", unsubscribed.code, unsubscribed.reason);
         self.keep_example(failure, &said);
         self.note_failure(failure);
-        let plan = Arc::clone(&self.plan);
-        let target = self.target_index(token.index);
-        let session = plan.session.as_ref().expect("the run has sessions");
+        let session = self.plan.session.as_ref().expect("the run has sessions");
         let found = session.index_of(channel);
-        let slot = found.and_then(|channel| plan.targets[target].slot_of_channel(channel));
+        let slot = found.and_then(|channel| self.slot_of_channel(token.index, channel));
         let (Some(channel_index), Some(slot)) = (found, slot) else {
             return;
         };
         if unsubscribed.code < RESUBSCRIBE_FROM {
             return;
         }
-        if unsubscribed.code == UnsubscribeCode::StateInvalidated.code() {
-            let subscription = plan.targets[target].subscriptions[slot];
+        if unsubscribed.code == UnsubscribeCode::StateInvalidated.code()
+            && let Some(subscription) = self.subscription_at(token.index, slot)
+        {
             self.forget_place(token.index, slot, subscription);
         }
         let id = subscribe_id(slot);

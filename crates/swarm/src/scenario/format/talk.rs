@@ -27,6 +27,9 @@ pub(crate) struct Groups {
     pub sizes: Vec<u32>,
     /// In place of both: those whose accounts have the same in this column are a group.
     pub column: Option<String>,
+    /// The channel that all of a group subscribe to, such as `room-${group}`: by command where they have a session, and else in
+    /// their URL, in place of `{channel}` or as `channel=`. It may have `${group}` and `${account:COLUMN}`.
+    pub channel: Option<String>,
 }
 
 /// Which sizes groups have.
@@ -76,8 +79,15 @@ pub(crate) struct Flow {
     pub name: String,
     /// Messages a second over the whole run. The clients take turns.
     pub rate: Rate,
-    /// The message, with the variables of `opening`, `${sequence}` and `${stamp}`. With `url` the body of the request.
+    /// The message, with the variables of `opening`, `${sequence}` and `${stamp}`. With `url` the body of the request, with
+    /// `action` the data of the command.
     pub send: Option<String>,
+    /// What clients with a session do. Without it they publish `send`.
+    pub action: Option<Action>,
+    /// The channel in which they do it. Without it that of their group.
+    pub channel: Option<String>,
+    /// Of `history`: the most publications that are asked for.
+    pub limit: Option<u32>,
     /// Send it as a binary message.
     #[serde(default)]
     pub binary: bool,
@@ -91,12 +101,13 @@ pub(crate) struct Flow {
     pub stamp_offset: Option<u32>,
     /// Sends an HTTP request there in place of a message. Path and query may have variables.
     pub url: Option<String>,
-    /// Its method. Without it POST with `send`, and GET without.
+    /// Its method. Without it POST with `send`, and GET without. With the action `rpc` the method of the application.
     pub method: Option<String>,
     /// Its headers, which may have variables.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// A regular expression that the body of its answer matches. Without it any answer of success will do.
+    /// A regular expression that the body of its answer matches, or the data of the reply to `rpc`. Without it any answer of
+    /// success will do.
     pub answer: Option<String>,
     /// Requests under way at once, each on a kept connection.
     pub connections: Option<u32>,
@@ -116,4 +127,22 @@ pub(crate) enum Expect {
     All,
     /// Nobody but the caller, who gets the answer to the request.
     Answer,
+}
+
+/// What clients with a session do.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Action {
+    /// Publish `send` to the channel.
+    Publish,
+    /// Call the application's `method` with `send`.
+    Rpc,
+    /// Ask for publications that the channel keeps.
+    History,
+    /// Ask who is subscribed to the channel.
+    Presence,
+    /// Ask how many are subscribed to the channel.
+    PresenceStats,
+    /// Send `send` to the application, which does not answer.
+    Send,
 }
