@@ -70,11 +70,13 @@ pub enum CloseReason {
     ConnectFailed,
     /// Its request was answered, and it takes no other one.
     Answered,
+    /// Bytes were queued for the client, and it took none of them for the stall timeout.
+    Stalled,
 }
 
 impl CloseReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Client,
         Self::Reset,
         Self::SlowConsumer,
@@ -105,6 +107,7 @@ impl CloseReason {
         Self::TooManyRequests,
         Self::ConnectFailed,
         Self::Answered,
+        Self::Stalled,
     ];
 
     /// The value of the metric's `reason` label.
@@ -141,6 +144,7 @@ impl CloseReason {
             Self::TooManyRequests => "too_many_requests",
             Self::ConnectFailed => "connect_failed",
             Self::Answered => "answered",
+            Self::Stalled => "stalled",
         }
     }
 
@@ -152,7 +156,7 @@ impl CloseReason {
             Self::Client | Self::Reset | Self::HandedOver | Self::Refused | Self::Answered => {
                 CloseCode::NORMAL.0
             }
-            Self::SlowConsumer => DisconnectCode::Slow.code(),
+            Self::SlowConsumer | Self::Stalled => DisconnectCode::Slow.code(),
             Self::Overloaded | Self::Full => CloseCode::TRY_AGAIN.0,
             Self::Protocol => CloseCode::PROTOCOL_ERROR.0,
             Self::InvalidPayload | Self::InvalidDeflate => CloseCode::INVALID_PAYLOAD.0,
@@ -184,6 +188,7 @@ impl CloseReason {
             Self::SlowConsumer => {
                 "slow consumer: read faster, or subscribe to less; then reconnect"
             }
+            Self::Stalled => "stalled: nothing was read within the stall timeout; reconnect",
             Self::Overloaded => "server out of buffer memory: reconnect after a pause",
             Self::Full => "server full: reconnect after a pause",
             Self::Protocol => "protocol error",

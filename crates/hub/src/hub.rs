@@ -7,6 +7,7 @@ mod held;
 mod observers;
 mod outbound;
 mod pace;
+mod progress;
 mod readers;
 mod reload;
 mod sessions;
@@ -77,6 +78,7 @@ pub struct Hub {
     pub(crate) namespaces: Arc<Namespaces>,
     /// The next channel that gets the policy of new namespaces; none once all have it.
     reloaded_to: Option<u32>,
+    is_draining: bool,
     /// The number of its shard.
     pub(crate) shard: u16,
     pub(crate) readers: readers::Readers,
@@ -124,6 +126,7 @@ impl Hub {
             slow_consumers: SlowConsumerStats::default(),
             namespaces: Arc::default(),
             reloaded_to: None,
+            is_draining: false,
             shard: 0,
             readers: readers::Readers::default(),
         }

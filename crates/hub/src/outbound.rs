@@ -1,6 +1,7 @@
 //! What a connection has been given and the kernel has not taken.
 
 use crate::marks::HubMark;
+use myriad_wheel::Tick;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -74,9 +75,27 @@ pub struct Outbound {
     taken: usize,
     /// What all chunks cost.
     cost: u32,
+    /// When the kernel took something of it last, or when it began.
+    progressed_at: Tick,
 }
 
+// A million backpressured connections have one each.
+const _: () = assert!(size_of::<Outbound>() == 48);
+
 impl Outbound {
+    /// An empty queue.
+    pub(crate) fn new(now: Tick) -> Self {
+        Self {
+            progressed_at: now,
+            ..Self::default()
+        }
+    }
+
+    /// When the kernel took something of it last, or when it began.
+    pub(crate) fn progressed_at(&self) -> Tick {
+        self.progressed_at
+    }
+
     /// What it counts against the budgets: the bytes queued and not yet taken, and something for each chunk.
     #[must_use]
     pub fn cost(&self) -> u32 {
@@ -121,8 +140,11 @@ impl Outbound {
     }
 
     /// Notes that the kernel took `bytes` from the front. Returns by how much the cost fell.
-    pub(crate) fn advance(&mut self, mut bytes: usize) -> u32 {
+    pub(crate) fn advance(&mut self, mut bytes: usize, now: Tick) -> u32 {
         let before = self.cost;
+        if bytes > 0 {
+            self.progressed_at = now;
+        }
         while let Some(first) = self.chunks.front() {
             let remaining = first.bytes().len() - self.taken;
             let cost = first.cost(self.taken);
@@ -250,6 +272,7 @@ impl Outbound {
 #[cfg(test)]
 mod tests {
     use super::{CHUNK_BYTES, Chunk, Outbound};
+    use myriad_wheel::Tick;
 
     fn owned(bytes: &[u8]) -> Chunk {
         Chunk::Owned(bytes.into())
@@ -272,7 +295,7 @@ mod tests {
                 let whole = b"abcdefgh"[offset..].to_vec();
                 let first = first.min(whole.len());
                 let before = outbound.cost();
-                let fell = outbound.advance(first);
+                let fell = outbound.advance(first, Tick(0));
                 assert_eq!(content(&outbound), whole[first..]);
                 assert_eq!(outbound.cost(), before - fell);
                 assert_eq!(outbound.cost(), outbound.recount());
@@ -293,7 +316,7 @@ mod tests {
         outbound.push(owned(b"defg"));
         assert_eq!(outbound.drop_untouched() as usize, 4 + CHUNK_BYTES);
         assert_eq!(content(&outbound), b"bc");
-        outbound.advance(2);
+        outbound.advance(2, Tick(0));
         outbound.push(owned(b"xyz"));
         assert_eq!(outbound.drop_untouched() as usize, 3 + CHUNK_BYTES);
         assert!(outbound.is_empty());
@@ -323,7 +346,7 @@ mod tests {
             outbound.push(publication(subscription, bytes));
         }
         outbound.push(owned(b"ee"));
-        outbound.advance(1);
+        outbound.advance(1, Tick(0));
         let cost = u32::try_from(2 + CHUNK_BYTES).expect("small");
         assert_eq!(outbound.drop_oldest(1, |of, _| of == 1), (3, cost));
         assert_eq!(content(&outbound), b"abbddee");
@@ -349,9 +372,9 @@ mod tests {
         let cost = outbound.cost();
         outbound.push(Chunk::FinalChunk(b"close"[..].into()));
         assert_eq!(outbound.cost(), cost);
-        assert_eq!(outbound.advance(4), cost);
+        assert_eq!(outbound.advance(4, Tick(0)), cost);
         assert_eq!(outbound.cost(), outbound.recount());
-        assert_eq!(outbound.advance(3), 0);
+        assert_eq!(outbound.advance(3, Tick(0)), 0);
         assert!(outbound.is_empty());
     }
 }

@@ -14,8 +14,9 @@ pub struct Timing {
     pub(crate) ping_interval: u32,
     pong: u32,
     idle: u32,
-    linger: u32,
+    pub(crate) linger: u32,
     stale: u32,
+    pub(crate) stall: u32,
 }
 
 impl Timing {
@@ -37,6 +38,16 @@ impl Timing {
             idle: ticks(idle),
             linger: ticks(linger).max(1),
             stale: ticks(stale).max(1),
+            stall: 0,
+        }
+    }
+
+    /// With the time in which the kernel must take something of what is queued for a client; zero means for ever.
+    #[must_use]
+    pub fn with_stall(self, stall: Duration) -> Self {
+        Self {
+            stall: ticks(stall),
+            ..self
         }
     }
 }
@@ -96,6 +107,8 @@ pub enum Due {
     PongTimeout,
     /// Nothing came for the idle timeout.
     Idle,
+    /// Bytes are queued for it, and the kernel took none of them for the stall timeout.
+    Stalled,
     /// The peer did not end its side of a closed connection in time.
     LingerTimeout,
     /// A held request has waited for as long as it may: it is answered without data.
@@ -137,6 +150,8 @@ impl Hub {
         for &index in &fired {
             if let Some(what) = self.handle_deadline(index, now.tick()) {
                 due.push((index, what));
+            } else {
+                self.watch_progress(index);
             }
         }
         self.fired = fired;
@@ -268,9 +283,17 @@ impl Hub {
             }
             None => self.wheel.disarm(&mut self.connections, index),
         }
+        self.watch_progress(index);
     }
 
     fn handle_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
+        if let Some(deadline) = self.stall_deadline(index)
+            && deadline <= now
+        {
+            // A turn hears of writable sockets before it looks at the time, so no doubt is left.
+            hit!(Stalled);
+            return Some(Due::Stalled);
+        }
         match self.connections[index].phase {
             Phase::Handshake if self.connections[index].is_kept_alive() => {
                 self.handle_kept_alive_deadline(index, now)
@@ -286,10 +309,7 @@ impl Hub {
                 hit!(JoinTimeout);
                 Some(Due::JoinTimeout)
             }
-            Phase::Closing => {
-                hit!(LingerTimeout);
-                Some(Due::LingerTimeout)
-            }
+            Phase::Closing => self.handle_closing_deadline(index, now),
             Phase::Open => self.handle_open_deadline(index, now),
         }
     }
@@ -307,6 +327,10 @@ impl Hub {
         }
         if self.is_stranger(index) {
             let deadline = self.connections[index].ping_at;
+            if deadline > now {
+                self.wheel.arm(&mut self.connections, index, deadline);
+                return None;
+            }
             return self.is_late(index, deadline, now).then_some(Due::Stale);
         }
         let session = self.connections[index].session();

@@ -1,7 +1,8 @@
 //! How connections end. Changes `hub`, `inputs`, `admission` and `turn_end`; closes sockets of `reactor`.
 //!
 //! There are three ways, each counted once under its reason. [`Shard::close_gracefully`] sends a final chunk and our FIN,
-//! then waits for the peer's FIN. [`Shard::reset`] resets. The peer's own FIN or RST ends a connection at once. Sockets are
+//! then waits for the peer's FIN. It gives the peer the linger timeout for that, from when it took something last.
+//! [`Shard::reset`] resets. The peer's own FIN or RST ends a connection at once. Sockets are
 //! closed and records freed at the end of the turn.
 
 use crate::events::ConnectionEvent;
@@ -162,6 +163,13 @@ impl<R: Reactor> Shard<R> {
                 false => refused,
             };
             self.refuse(key, refused, now);
+        }
+    }
+
+    /// A client takes nothing of what is queued for it. It would not take a close frame either, so its connection is reset.
+    pub(crate) fn reset_stalled(&mut self, index: u32, now: Now) {
+        if let Some(key) = self.hub.key_of(index) {
+            self.reset(key, CloseReason::Stalled, now);
         }
     }
 

@@ -275,6 +275,7 @@ impl<R: Reactor> Shard<R> {
                 }
                 Due::Ping => pings.push((self.hub.connection(index).transport(), index)),
                 Due::PongTimeout => self.close_index(index, CloseReason::PongTimeout, now),
+                Due::Stalled => self.reset_stalled(index, now),
                 Due::Idle => self.close_index(index, CloseReason::Idle, now),
                 Due::HandshakeTimeout => {
                     let refused = match self.awaits_body(index) {

@@ -57,6 +57,7 @@ impl<R: Reactor> Shard<R> {
                 if self.admission.drain.is_none() {
                     let is_empty = self.hub.connection_count() == 0;
                     hit!(DrainEmpty if is_empty);
+                    self.hub.begin_drain();
                     self.admission.drain = Some(Drain::new(over, now, &self.hub));
                 } else {
                     hit!(DrainAgain);

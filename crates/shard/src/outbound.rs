@@ -41,7 +41,7 @@ impl<R: Reactor> Shard<R> {
             }
         }
         for &index in batch {
-            self.send_fin_if_due(index);
+            self.send_fin_if_due(index, now);
         }
     }
 
@@ -109,7 +109,7 @@ impl<R: Reactor> Shard<R> {
                 self.trace_boundary(index);
             }
             if !self.hub.connection(index).has_outbound() {
-                self.note_queue_left(index);
+                self.note_queue_left(index, now);
             }
             if sent != Sent::All {
                 unfinished.push((index, sent));
@@ -122,14 +122,13 @@ impl<R: Reactor> Shard<R> {
     }
 
     pub(crate) fn await_writable(&mut self, key: Key) {
-        let connection = self.hub.connection_mut(key.index);
-        connection.set_awaits_writable(true);
-        let socket = Socket::from_bits(connection.socket);
+        self.hub.await_writable(key.index);
+        let socket = Socket::from_bits(self.hub.connection(key.index).socket);
         self.reactor.notify_writable(socket, token_of(key));
     }
 
     /// Sends our FIN once the queue is empty, and closes the socket once the peer's FIN has come too.
-    fn send_fin_if_due(&mut self, index: u32) {
+    fn send_fin_if_due(&mut self, index: u32, now: Now) {
         let connection = self.hub.connection_mut(index);
         if connection.phase != Phase::Closing || !connection.fin_is_due() {
             return;
@@ -138,6 +137,7 @@ impl<R: Reactor> Shard<R> {
         let socket = Socket::from_bits(connection.socket);
         let finished = connection.is_finished();
         self.reactor.shutdown(socket);
+        self.hub.begin_linger(index, now);
         if finished {
             hit!(FinAfterFin);
             self.close_orderly(index);

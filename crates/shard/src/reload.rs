@@ -19,6 +19,7 @@ impl Settings {
             self.linger_timeout,
             self.client.stale_close_delay,
         )
+        .with_stall(self.stall_timeout)
     }
 }
 

@@ -109,7 +109,11 @@ pub struct Settings {
     pub pong_timeout: Duration,
     /// Time without input after which a connection is closed. Zero: never.
     pub idle_timeout: Duration,
-    /// Time for a peer to end its side after we have ended ours.
+    /// Time in which the kernel must take something of what is queued for a client. After it, the connection is reset. Zero: for
+    /// ever.
+    pub stall_timeout: Duration,
+    /// Time for a peer to end its side after we have ended ours. Before that, time in which it must take something of what is
+    /// queued.
     pub linger_timeout: Duration,
     /// Bytes of a request head.
     pub head_bytes_max: usize,
@@ -184,6 +188,7 @@ impl Default for Settings {
             ping_interval: Duration::from_secs(25),
             pong_timeout: Duration::from_secs(10),
             idle_timeout: Duration::ZERO,
+            stall_timeout: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(5),
             head_bytes_max: 8192,
             headers_max: 64,

@@ -119,7 +119,8 @@ impl Hub {
     pub(super) fn outbound_made(&mut self, index: u32) -> u32 {
         let connection = &mut self.connections[index];
         if connection.outbound == NONE {
-            connection.outbound = self.outbounds.insert(Outbound::default()).index;
+            let outbound = Outbound::new(self.turn_tick);
+            connection.outbound = self.outbounds.insert(outbound).index;
         }
         connection.outbound
     }
@@ -168,7 +169,7 @@ impl Hub {
     /// Notes that the kernel took `bytes` of the queue. An empty queue is freed.
     pub fn advance_outbound(&mut self, index: u32, bytes: usize) {
         let outbound = self.connections[index].outbound;
-        let freed = self.outbounds[outbound].advance(bytes);
+        let freed = self.outbounds[outbound].advance(bytes, self.turn_tick);
         self.release_buffered(freed as usize);
         self.free_if_empty(index);
     }

@@ -272,6 +272,18 @@ impl Hub {
         connection.set_answered();
         connection.ping_at = deadline;
         self.wheel.arm(&mut self.connections, index, deadline);
+        self.watch_progress(index);
+    }
+
+    /// All of an answer is written. The time in which the next request has to come begins now.
+    pub fn begin_keep_alive(&mut self, index: u32, now: Now) {
+        let deadline = after(now.tick(), ticks(self.readers.settings.keep_alive));
+        let connection = &mut self.connections[index];
+        debug_assert!(connection.is_kept_alive() && !connection.has_outbound());
+        if connection.ping_at != deadline {
+            connection.ping_at = deadline;
+            self.wheel.arm(&mut self.connections, index, deadline);
+        }
     }
 
     /// A connection was opened that has read a stream before, elsewhere. Its next request has to be whole as soon as that of a new one.
@@ -669,11 +681,17 @@ impl Hub {
             }
             None => self.wheel.disarm(&mut self.connections, index),
         }
+        self.watch_progress(index);
     }
 
     pub(crate) fn handle_kept_alive_deadline(&mut self, index: u32, now: Tick) -> Option<Due> {
         let connection = &self.connections[index];
-        let deadline = connection.ping_at;
+        let mut deadline = connection.ping_at;
+        if connection.has_outbound() {
+            // Its client has not read the answer yet. The time for the next request begins when the answer has left.
+            hit!(AnswerOutlastsKeepAlive if deadline <= now);
+            deadline = deadline.max(after(now, ticks(self.readers.settings.keep_alive)));
+        }
         if deadline > now {
             self.wheel.arm(&mut self.connections, index, deadline);
             return None;

@@ -553,6 +553,11 @@ impl Options {
             )?,
             pong_timeout: positive("pong-timeout", self.pong_timeout, defaults.pong_timeout)?,
             idle_timeout: self.idle(defaults.idle_timeout)?,
+            stall_timeout: span(
+                "stall-timeout",
+                self.stall_timeout,
+                Span(defaults.stall_timeout),
+            )?,
             readers: self.readers(anonymous)?,
             message_bytes_max: message.0,
             fragments_max: self.fragments_max(defaults.fragments_max)?,

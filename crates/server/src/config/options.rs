@@ -95,6 +95,10 @@ pub struct Options {
     #[arg(long, value_name = "TIME")]
     pub idle_timeout: Option<Span>,
 
+    /// Reset a connection whose client takes nothing of what is queued for it for this long; 0 for never
+    #[arg(long, value_name = "TIME")]
+    pub stall_timeout: Option<Span>,
+
     /// Answer a held request for a stream after this time if nothing comes, or after a time in a range such as 30s..90s
     #[arg(long, value_name = "TIME")]
     pub poll_timeout: Option<SpanRange>,
@@ -302,6 +306,7 @@ impl Options {
             ping_interval: self.ping_interval.or(other.ping_interval),
             pong_timeout: self.pong_timeout.or(other.pong_timeout),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
+            stall_timeout: self.stall_timeout.or(other.stall_timeout),
             poll_timeout: self.poll_timeout.or(other.poll_timeout),
             keep_alive_timeout: self.keep_alive_timeout.or(other.keep_alive_timeout),
             events_timeout: self.events_timeout.or(other.events_timeout),

@@ -41,7 +41,10 @@ impl<R: Reactor> Shard<R> {
     }
 
     /// The queue of a connection is empty: the next request of a reader may begin, or the next page.
-    pub(crate) fn note_queue_left(&mut self, index: u32) {
+    pub(crate) fn note_queue_left(&mut self, index: u32, now: Now) {
+        if self.hub.connection(index).is_kept_alive() {
+            self.hub.begin_keep_alive(index, now);
+        }
         let connection = self.hub.connection(index);
         let waits = match connection.phase {
             Phase::Handshake => connection.is_kept_alive() && connection.has_input(),

@@ -42,6 +42,7 @@ pub(crate) struct Options {
     pub(crate) access: Access,
     pub(crate) anonymous: bool,
     pub(crate) readers: ReaderSettings,
+    pub(crate) stall_timeout: Duration,
     /// The test answers what sessions ask; otherwise it is not available.
     pub(crate) holds_asks: bool,
 }
@@ -68,6 +69,7 @@ impl Default for Options {
             access: Access::default(),
             anonymous: true,
             readers: ReaderSettings::default(),
+            stall_timeout: Settings::default().stall_timeout,
             holds_asks: false,
         }
     }
@@ -149,6 +151,7 @@ impl Node {
             transports: Transports::ALL,
             anonymous: options.anonymous,
             readers: options.readers,
+            stall_timeout: options.stall_timeout,
             access: options.access,
             hands_over: options.hands_over,
             handshake_timeout: options.handshake_timeout,

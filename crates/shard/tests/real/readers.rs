@@ -1,7 +1,7 @@
 //! Channels read as streams over HTTP: held requests, events, and what comes behind them on a connection.
 
 use super::node::{Driver, Node, Options};
-use myriad_shard::{Metrics, Payload, ReaderSettings};
+use myriad_shard::{CloseReason, Metrics, Payload, ReaderSettings};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ on_both_drivers!(
     a_held_request_ends_at_its_time,
     pipelined_requests_are_answered_in_their_order,
     a_stream_of_events_is_live_after_what_it_missed,
+    a_client_that_reads_nothing_gives_its_memory_back,
     what_comes_behind_a_request_for_events_is_not_kept,
     what_cannot_be_read_is_refused,
     another_transport_may_follow_a_stream,
@@ -305,6 +306,40 @@ fn a_stream_of_events_is_live_after_what_it_missed(driver: Driver) {
     let event = again.read_until("\n\n\r\n");
     assert!(event.contains("data:[2,3,4,5,6,7,8,9]\n"), "{event}");
     node.settle(|node| node.sum(|metrics| metrics.event_streams.value()) == 2);
+}
+
+fn a_client_that_reads_nothing_gives_its_memory_back(driver: Driver) {
+    let node = Node::start(
+        driver,
+        Options {
+            stall_timeout: Duration::from_millis(300),
+            ..Options::default()
+        },
+    );
+    let data = format!("\"{}\"", "z".repeat(10_000));
+    publish(&node, &data);
+    for (stalled, is_reader) in [true, false].into_iter().enumerate() {
+        let mut reader = Client::open(&node);
+        let _web_socket = if is_reader {
+            reader.ask("?offset=now&live=sse");
+            reader.read_until("\n\n");
+            None
+        } else {
+            Some(node.connect("/raw?channel=s"))
+        };
+        let mut count = 0;
+        while node.closes(CloseReason::Stalled) == stalled as u64 {
+            if node.sum(|metrics| metrics.buffered_bytes.value()) == 0 {
+                publish(&node, &data);
+                count += 1;
+                assert!(count < 5_000, "the kernel took 50 MB");
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        node.settle(|node| node.sum(|metrics| metrics.buffered_bytes.value()) == 0);
+    }
+    assert_eq!(node.closes(CloseReason::SlowConsumer), 0);
 }
 
 fn what_comes_behind_a_request_for_events_is_not_kept(driver: Driver) {

@@ -182,12 +182,18 @@ fn settings(prng: &mut Prng) -> Settings {
         0 => Duration::ZERO,
         _ => ms(*prng.pick(choices)),
     };
+    let linger_timeout;
     Settings {
         handshake_timeout: time(&[10_000, 10_000, 1_000, 200]),
         ping_interval: time(&[0, 0, 25_000, 5_000, 1_000]),
         pong_timeout: time(&[10_000, 2_000, 600]),
         idle_timeout: time(&[0, 0, 0, 60_000, 30_000, 3_000]),
-        linger_timeout: time(&[5_000, 5_000, 1_000, 200]),
+        linger_timeout: {
+            linger_timeout = time(&[5_000, 5_000, 1_000, 200]);
+            linger_timeout
+        },
+        // Not below the time for which peers may linger, so that what may have lingered may have stalled, too.
+        stall_timeout: 4 * linger_timeout,
         allowed_origins: Some([].into()),
         echo: !prng.one_in(5),
         anonymous: !prng.one_in(20),

@@ -138,6 +138,12 @@ pub(in super::super) const SERVER: &[Group] = &[
             )
             .fixed(),
             Described::new(
+                "stall-timeout",
+                Time,
+                "30s",
+                "Resets a connection whose client takes nothing of what is queued for it for this long; 0 for never.",
+            ),
+            Described::new(
                 "poll-timeout",
                 TimeRange,
                 "25s",
