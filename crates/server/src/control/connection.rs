@@ -4,7 +4,7 @@ use super::error::Refusal;
 use super::inbound::{Fault, Inbound};
 use super::metrics::RequestCounts;
 use super::places::{Phase, Place};
-use super::requests::Requests;
+use super::requests::{ClientAddress, Requests};
 use super::stream::{End, HEAD_TIMEOUT, RequestStream, Unsent, has_unread_input};
 use super::{Rules, Shards, Stage};
 use axum::http::StatusCode;
@@ -78,7 +78,10 @@ impl Service {
             .header_read_timeout(None)
             // A client that ends its side behind its request (`nc -N`) waits for the answer.
             .half_close(true)
-            .serve_connection(TokioIo::new(stream), Requests::new(router));
+            .serve_connection(
+                TokioIo::new(stream),
+                Requests::new(router, ClientAddress(place.address())),
+            );
         let served = self.drive(&mut connection, &place).await;
         let mut stream = connection.into_parts().io.into_inner();
         let refusal = match served {

@@ -3,13 +3,14 @@
 //!
 //! Also the questions that a browser asks before a page of another origin sends them, or begins such a connection.
 
+use super::api::bodies::Sender;
 use super::api::body::{self, Limit};
 use super::error::Refusal;
+use super::requests::ClientAddress;
 use super::{Control, stream, wrong_method};
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, options, post};
@@ -122,11 +123,12 @@ async fn misplaced() -> Refusal {
 /// Takes commands. That they are taken says nothing of the session: whoever made its name up learns nothing.
 async fn emulate(
     State(control): State<Arc<Control>>,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Result<StatusCode, Refusal> {
+    let (head, body) = request.into_parts();
     let message_bytes_max = control.client_rules.load().message_bytes_max;
-    let is_protobuf = headers
+    let is_protobuf = head
+        .headers
         .get(header::CONTENT_TYPE)
         .is_some_and(|value| value == "application/octet-stream");
     let (encoding, limit) = if is_protobuf {
@@ -136,7 +138,9 @@ async fn emulate(
         (Encoding::Json, message_bytes_max.saturating_mul(2))
     };
     let limit = Limit::Commands(limit.saturating_add(ENVELOPE_BYTES));
-    let body = body::receive(&control, body, limit).await?;
+    // The session that the commands are for is named in the body.
+    let sender = Sender::Stranger(ClientAddress::of(&head.extensions));
+    let body = body::receive(&control, body, limit, sender).await?;
     let request = EmulationRequest::decode(encoding, &body).map_err(|error| {
         let message =
             format!("the body is no request with commands ({error}); send node, session and data");

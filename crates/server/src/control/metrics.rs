@@ -42,6 +42,7 @@ pub(crate) struct Registered {
     requests: RequestCounts,
     calls: CallCounts,
     connections: ConnectionCounts,
+    bodies: BodyCounts,
     webhooks: WebhookCounts,
     proxies: ProxyMetrics,
     tables: Arc<OnceLock<Vec<Pid>>>,
@@ -122,6 +123,44 @@ impl ConnectionCounts {
     }
 }
 
+/// The memory for bodies of requests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BodyCounts {
+    bytes: Gauge,
+    evictions: Counter,
+}
+
+impl BodyCounts {
+    fn registered(registry: &mut Registry) -> Self {
+        let counts = Self::default();
+        registry.register_with_unit(
+            "api_bodies",
+            "Bodies of requests in memory",
+            Unit::Bytes,
+            counts.bytes.clone(),
+        );
+        registry.register(
+            "api_bodies_evicted",
+            "Requests whose bodies were ended under way, because their memory was needed for others",
+            counts.evictions.clone(),
+        );
+        counts
+    }
+
+    pub(super) fn set_bytes(&self, bytes: usize) {
+        self.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn count_eviction(&self) {
+        self.evictions.inc();
+    }
+
+    #[cfg(test)]
+    pub(super) fn evictions(&self) -> u64 {
+        self.evictions.get()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EvictionLabels {
     reason: &'static str,
@@ -160,6 +199,7 @@ impl Registered {
             calls.0.clone(),
         );
         let connections = ConnectionCounts::registered(ours);
+        let bodies = BodyCounts::registered(ours);
         let webhooks = WebhookCounts::registered(ours);
         let proxies = ProxyMetrics::registered(ours);
         ours.register_collector(Box::new(Shards { mesh }));
@@ -172,6 +212,7 @@ impl Registered {
             requests,
             calls,
             connections,
+            bodies,
             webhooks,
             proxies,
             tables,
@@ -192,6 +233,11 @@ impl Registered {
     /// Where the control plane's connections are counted.
     pub(crate) fn connections(&self) -> &ConnectionCounts {
         &self.connections
+    }
+
+    /// Where bodies of requests are counted.
+    pub(super) fn bodies(&self) -> &BodyCounts {
+        &self.bodies
     }
 
     /// Where webhooks are counted.

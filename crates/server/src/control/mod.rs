@@ -109,7 +109,11 @@ impl Control {
         Ok(Self {
             mesh,
             tokens,
-            api: Api::new(config.api.prefix.clone(), config.api.error_mode),
+            api: Api::new(
+                config.api.prefix.clone(),
+                config.api.error_mode,
+                metrics.bodies().clone(),
+            ),
             publish_log: Arc::new(PublishLog::default()),
             namespaces: ArcSwap::new(Arc::clone(&settings.namespaces)),
             settings: ArcSwap::from_pointee(settings.clone()),

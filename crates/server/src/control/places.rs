@@ -310,6 +310,11 @@ impl Place {
         }
     }
 
+    /// Where its connection comes from. An IPv6 network of 64 bits is one address.
+    pub(super) fn address(&self) -> IpAddr {
+        self.occupant.address
+    }
+
     /// It has shown the API's key.
     pub(super) fn set_keyed(&self) {
         self.occupant.locked().is_keyed = true;

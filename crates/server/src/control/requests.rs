@@ -2,11 +2,12 @@
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, Request, header};
+use axum::http::{Extensions, HeaderValue, Request, header};
 use axum::response::Response;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -20,11 +21,24 @@ const EMPTY_LOOKS_MAX: usize = 2;
 /// Passes requests to the router, and sees to it that a connection outlives an answer to an unread body.
 pub(super) struct Requests {
     router: Router,
+    client: ClientAddress,
+}
+
+/// The address that the connection of a request comes from, in the extensions of the request. An IPv6 network of 64 bits is one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientAddress(pub(super) IpAddr);
+
+impl ClientAddress {
+    /// Of a request with these extensions.
+    pub(super) fn of(extensions: &Extensions) -> IpAddr {
+        let known = extensions.get::<Self>();
+        known.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |known| known.0)
+    }
 }
 
 impl Requests {
-    pub(super) fn new(router: Router) -> Self {
-        Self { router }
+    pub(super) fn new(router: Router, client: ClientAddress) -> Self {
+        Self { router, client }
     }
 }
 
@@ -33,7 +47,8 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.client);
         let router = self.router.clone();
         Box::pin(async move {
             // Reading on would tell the client to send what nobody wants.

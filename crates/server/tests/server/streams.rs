@@ -5,7 +5,8 @@ use crate::support::{
     request, start, until, websocket, with_file,
 };
 use myriad_server::{DriverChoice, Options, TokenDraft};
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 
 const SECRET: &str = "a secret of at least thirty-two bytes";
 /// The key of RFC 8037, appendix A.1, and a token of user 42 that is signed by it.
@@ -52,7 +53,48 @@ fn look(address: SocketAddr, name: &str) -> u16 {
     answer[9..12].parse().expect("a status")
 }
 
+/// Connections of strangers that hold the last byte of a body back.
+fn held_bodies(address: SocketAddr, count: usize, length: usize) -> Vec<TcpStream> {
+    let head = head(
+        "POST",
+        "/v1/stream/a",
+        &format!("{JSON}Content-Length: {length}\r\n"),
+    );
+    let body = vec![b'1'; length - 1];
+    let hold = |_| {
+        let mut stream = TcpStream::connect(address).expect("a listening server");
+        // A server that ends it under way may do so.
+        let _ = stream
+            .write_all(head.as_bytes())
+            .and_then(|()| stream.write_all(&body));
+        stream
+    };
+    (0..count).map(hold).collect()
+}
+
 on_both_drivers! {
+    fn strangers_who_hold_bodies_back_keep_nobody_out(driver) {
+        let text = "anonymous = true\n[http_api]\nkey = \"k-all\"\n\
+            [channel.without_namespace]\nhistory_size = 100\nhistory_ttl = \"1m\"\n\
+            allow_publish_for_client = true\nallow_publish_for_anonymous = true";
+        let server = start(from_text(text, driver));
+        let address = server.address();
+        assert_eq!(status(address, "PUT", "a", JSON, ""), 201);
+        // More than all the memory that there is for bodies.
+        let held = held_bodies(address, 9, 8 << 20);
+        let data = format!("{{\"channel\":\"b\",\"data\":\"{}\"}}", "x".repeat(900_000));
+        for _ in 0..3 {
+            let published = request(address, "POST", "/api/publish", "X-API-Key: k-all\r\n", &data);
+            assert_eq!(published.status, 200, "{published:?}");
+        }
+        // Another stranger from the same address has to wait until these have stood still for a second.
+        let large = format!("[{}1]", "1,".repeat(9_000));
+        until("a stranger gets some of the memory", || status(address, "POST", "a", JSON, &large) == 204);
+        until("it was taken from the others", || metric(address, "myriad_api_bodies_evicted_total") > 0);
+        drop(held);
+        until("all of it is given back", || metric(address, "myriad_api_bodies_bytes") == 0);
+    }
+
     fn appends_and_publications_have_one_order(driver) {
         let server = start(options(driver));
         let address = server.address();

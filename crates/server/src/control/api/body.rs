@@ -3,19 +3,13 @@
 use super::super::error::Refusal;
 use super::super::stream::BODY_TIMEOUT;
 use super::super::{Control, Stage};
+use super::bodies::{NoMemory, Sender, Share};
 use axum::body::Body;
 use bytes::BytesMut;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use std::error::Error;
 use std::io;
-use tokio::sync::SemaphorePermit;
-
-/// Kibibytes of request bodies that may be in memory at a time, so that many slow senders cannot fill it.
-pub(super) const BODIES_KIB_MAX: usize = 64 << 10;
-
-/// Bytes of a share of that memory. A body has as many shares as it has come to need: who only says that it will send much has none.
-const SHARE_BYTES: usize = 64 << 10;
 
 /// Bytes that a request may have.
 #[derive(Clone, Copy, Debug)]
@@ -53,10 +47,10 @@ impl Limit {
     }
 }
 
-/// A body, and its shares of the memory for bodies until it is dropped.
+/// A body, and its share of the memory for bodies until it is dropped.
 pub(in super::super) struct Received<'c> {
     bytes: BytesMut,
-    _share: Option<SemaphorePermit<'c>>,
+    _share: Share<'c>,
 }
 
 impl std::ops::Deref for Received<'_> {
@@ -72,32 +66,33 @@ pub(in super::super) async fn receive(
     control: &Control,
     body: Body,
     limit: Limit,
+    sender: Sender,
 ) -> Result<Received<'_>, Refusal> {
     if control.stage() != Stage::Serving {
         return Err(Refusal::draining());
     }
-    let mut share: Option<SemaphorePermit<'_>> = None;
-    let bytes = read(body, limit, |length| {
-        let held = share.as_ref().map_or(0, SemaphorePermit::num_permits);
-        let missing = length.next_multiple_of(SHARE_BYTES) / 1024 - held;
-        if missing == 0 {
-            return Ok(());
-        }
-        let missing = u32::try_from(missing).expect("a few mebibytes");
-        let more = control.api.body_kib.try_acquire_many(missing);
-        let more = more.map_err(|_| {
-            Refusal::busy("too many requests are being received; send fewer at a time, or retry after a second")
-        })?;
-        match &mut share {
-            Some(share) => share.merge(more),
-            None => share = Some(more),
-        }
-        Ok(())
-    })
-    .await?;
+    let mut share = control.api.bodies.begin(sender);
+    let evicted = share.evicted();
+    let bytes = tokio::select! {
+        biased;
+        () = evicted.notified() => return Err(no_memory(NoMemory::Evicted)),
+        bytes = read(body, limit, |length| share.grow(length).map_err(no_memory)) => bytes?,
+    };
+    share.finish().map_err(no_memory)?;
     Ok(Received {
         bytes,
         _share: share,
+    })
+}
+
+fn no_memory(why: NoMemory) -> Refusal {
+    Refusal::busy(match why {
+        NoMemory::Full => {
+            "too many requests are being received; send fewer at a time, or retry after a second"
+        }
+        NoMemory::Evicted => {
+            "the memory for this request is needed for others; send it without pauses, and fewer at a time"
+        }
     })
 }
 

@@ -5,6 +5,7 @@
 
 pub(super) mod asking;
 mod batch;
+pub(super) mod bodies;
 pub(super) mod body;
 mod broadcast;
 mod channels;
@@ -48,6 +49,7 @@ pub(crate) use reply::ErrorMode;
 use super::Control;
 use super::error::Refusal;
 use super::key::Caller;
+use super::metrics::BodyCounts;
 use crate::answers::Answers;
 use asking::QUESTIONS_MAX;
 use axum::Router;
@@ -56,7 +58,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::post;
 use batch::Batch;
-use body::{BODIES_KIB_MAX, Limit};
+use bodies::{Bodies, Sender};
+use body::Limit;
 use info::Node;
 use myriad_shard::{InquiryAnswer, NotPublished, Position};
 use reading::read;
@@ -99,8 +102,8 @@ pub(crate) struct Api {
     prefix: Prefix,
     /// Errors are told by statuses, unless a request says otherwise.
     is_transport: AtomicBool,
-    /// Kibibytes of bodies that may be in memory.
-    body_kib: Semaphore,
+    /// The memory for bodies.
+    pub(super) bodies: Bodies,
     /// Kibibytes of results of batches that may be in memory.
     result_kib: Semaphore,
     /// Turns to ask what costs shards milliseconds.
@@ -113,13 +116,13 @@ pub(crate) struct Api {
 
 impl Api {
     /// What is shared by no request yet.
-    pub(crate) fn new(prefix: Prefix, mode: ErrorMode) -> Self {
+    pub(crate) fn new(prefix: Prefix, mode: ErrorMode, bodies: BodyCounts) -> Self {
         Self {
             positions: Answers::default(),
             inquiries: Answers::default(),
             prefix,
             is_transport: AtomicBool::new(mode == ErrorMode::Transport),
-            body_kib: Semaphore::new(BODIES_KIB_MAX),
+            bodies: Bodies::new(bodies),
             result_kib: Semaphore::new(batch::RESULTS_KIB_MAX),
             questions: Semaphore::new(QUESTIONS_MAX),
             traces: Arc::new(Semaphore::new(trace::TRACES_MAX)),
@@ -203,7 +206,13 @@ async fn serve(
     let mode = control.api.error_mode(request.headers());
     let caller = caller(&request);
     caller.check_method(method)?;
-    let body = body::receive(&control, request.into_body(), Limit::One).await?;
+    let body = body::receive(
+        &control,
+        request.into_body(),
+        Limit::One,
+        Sender::Application,
+    )
+    .await?;
     let command = read(&body, method.form(), |json| method.read(json))?;
     admit(&control, &caller, [&command])?;
     let reply = match command {
@@ -223,7 +232,13 @@ async fn serve_batch(
 ) -> Result<Response, Refusal> {
     let mode = control.api.error_mode(request.headers());
     let caller = caller(&request);
-    let body = body::receive(&control, request.into_body(), Limit::Many).await?;
+    let body = body::receive(
+        &control,
+        request.into_body(),
+        Limit::Many,
+        Sender::Application,
+    )
+    .await?;
     let batch: Batch<'_> = read(&body, batch::FORM, |json| Batch::deserialize(json))?;
     admit(&control, &caller, batch.commands())?;
     Ok(match batch.answer(&control).await {
@@ -238,7 +253,13 @@ async fn serve_legacy(
     request: Request,
 ) -> Result<Response, Refusal> {
     let caller = caller(&request);
-    let body = body::receive(&control, request.into_body(), Limit::Many).await?;
+    let body = body::receive(
+        &control,
+        request.into_body(),
+        Limit::Many,
+        Sender::Application,
+    )
+    .await?;
     let (ids, commands) = legacy::commands(&body)?;
     admit(&control, &caller, &commands)?;
     let answer = legacy::answer(&control, ids, commands).await;

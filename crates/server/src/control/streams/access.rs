@@ -6,12 +6,14 @@
 
 use super::super::Control;
 use super::super::api::Method;
+use super::super::api::bodies::Sender;
 use super::super::error::Refusal;
 use super::super::key::Caller;
 use crate::auth::BearerFault;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use myriad_shard::{ChannelOptions, Namespaces, Settings};
+use std::net::IpAddr;
 
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +42,26 @@ impl Deed {
 pub(super) enum Writer {
     /// The application.
     Application,
-    /// A client: limits on clients bind it.
+    /// A client whose token is valid: limits on clients bind it.
     Client,
+    /// An anonymous client: the same limits bind it.
+    Stranger,
+}
+
+impl Writer {
+    /// Whether limits on clients bind it.
+    pub(super) fn is_client(self) -> bool {
+        self != Self::Application
+    }
+
+    /// As whom it sends a body, from an address.
+    pub(super) fn sender(self, address: IpAddr) -> Sender {
+        match self {
+            Self::Application => Sender::Application,
+            Self::Client => Sender::Client(address),
+            Self::Stranger => Sender::Stranger(address),
+        }
+    }
 }
 
 /// Who asks, if he may.
@@ -69,7 +89,7 @@ pub(super) async fn writer(
     let settings = control.settings.load();
     if settings.anonymous || settings.client.allow_anonymous_connect_without_token {
         check_client(control, channel, deed, namespaces, true)?;
-        return Ok(Writer::Client);
+        return Ok(Writer::Stranger);
     }
     Err(Refusal::new(
         StatusCode::UNAUTHORIZED,

@@ -82,7 +82,7 @@ fn value(json: &RawValue) -> Result<Payload, Refusal> {
 pub(super) fn admitted(
     control: &Control,
     channel: &str,
-    writer: &Writer,
+    writer: Writer,
     payloads: Vec<Payload>,
 ) -> Result<Vec<StreamEntry>, Refusal> {
     let namespaces = control.namespaces.load();
@@ -100,7 +100,7 @@ pub(super) fn admitted(
             format!("channel {channel:?} does not take {what} (publication_data_format)"),
         ));
     }
-    let is_client = *writer == Writer::Client;
+    let is_client = writer.is_client();
     if is_client && !payloads.is_empty() && !control.takes_publication(channel) {
         return Err(Refusal::new(
             StatusCode::TOO_MANY_REQUESTS,

@@ -23,6 +23,7 @@ mod headers;
 use super::Control;
 use super::api::{asking, body, options_of};
 use super::error::Refusal;
+use super::requests::ClientAddress;
 use access::{Deed, Writer};
 use answers::Failure;
 use axum::Router;
@@ -38,6 +39,7 @@ use myriad_shard::{
 };
 use myriad_wire::reads::ReadError;
 use percent_encoding::percent_decode;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -109,6 +111,7 @@ async fn answer(control: &Control, request: Request) -> Result<Response, Failure
         control,
         channel: &channel,
         writer,
+        address: ClientAddress::of(&head.extensions),
         namespaces: &namespaces,
     };
     match head.method {
@@ -130,6 +133,8 @@ struct Asked<'c> {
     control: &'c Control,
     channel: &'c str,
     writer: Writer,
+    /// Where it comes from.
+    address: IpAddr,
     namespaces: &'c Namespaces,
 }
 
@@ -142,14 +147,14 @@ impl Asked<'_> {
     ) -> Result<Response, Failure> {
         let create = Create::of(headers)?;
         let content_type = create.content_type.unwrap_or_else(MediaType::octets);
-        let body = body::receive(self.control, body, body::Limit::Stream).await?;
+        let body = self.receive(body).await?;
         let entries = if body.is_empty() {
             Vec::new()
         } else {
             entries::of(&body, &content_type)?
         };
         drop(body);
-        let entries = entries::admitted(self.control, self.channel, &self.writer, entries)?;
+        let entries = entries::admitted(self.control, self.channel, self.writer, entries)?;
         let command = StreamCommand::Create(CreateStream {
             content_type,
             expires_in: time_until(create.expiry),
@@ -172,7 +177,7 @@ impl Asked<'_> {
         body: axum::body::Body,
     ) -> Result<Response, Failure> {
         let append = Append::of(headers)?;
-        let body = body::receive(self.control, body, body::Limit::Stream).await?;
+        let body = self.receive(body).await?;
         let (content_type, entries) = if body.is_empty() {
             if !append.closes {
                 return Err(answers::empty("the body is empty").into());
@@ -188,7 +193,7 @@ impl Asked<'_> {
             (content_type, entries)
         };
         drop(body);
-        let entries = entries::admitted(self.control, self.channel, &self.writer, entries)?;
+        let entries = entries::admitted(self.control, self.channel, self.writer, entries)?;
         let command = StreamCommand::Append(AppendToStream {
             content_type,
             entries,
@@ -197,6 +202,11 @@ impl Asked<'_> {
             closes: append.closes,
         });
         answers::of(self.ask(command).await?)
+    }
+
+    async fn receive(&self, body: axum::body::Body) -> Result<body::Received<'_>, Refusal> {
+        let sender = self.writer.sender(self.address);
+        body::receive(self.control, body, body::Limit::Stream, sender).await
     }
 
     /// Asks the channel's home.
