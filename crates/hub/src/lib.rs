@@ -77,7 +77,7 @@ pub use payload::Payload;
 pub use position::{Epoch, Position};
 pub use presence::{Announcement, PresenceChange, PresenceEvent};
 pub use publication::{Publication, kind_of};
-pub use rate::{Charge, RateLimit, TokenBucket};
+pub use rate::{Charge, RateLimit, TokenBucket, TooMany};
 pub use session::{Headers, NEVER, Session, SessionDetails, SessionState, TokenIdentity};
 pub use streams::{ReaderSettings, StreamPart, Variant};
 pub use tally::{AddressKey, Allowance, Arrival, Excess, Tally};

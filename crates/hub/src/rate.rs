@@ -33,6 +33,21 @@ impl RateLimit {
             span_ns: interval_ns.saturating_mul(count),
         })
     }
+
+    /// How many may be taken at once.
+    #[must_use]
+    pub fn count(self) -> u64 {
+        self.span_ns.get() / self.interval_ns.get()
+    }
+}
+
+/// Why so many cannot be taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooMany {
+    /// There will be as many after this time.
+    For(Duration),
+    /// There are never so many at once.
+    Ever,
 }
 
 /// What somebody has left of a [`RateLimit`]. It begins full.
@@ -61,18 +76,30 @@ impl TokenBucket {
     /// Takes one, if there is one. An attempt that fails costs nothing.
     #[must_use]
     pub fn take(&mut self, limit: RateLimit, now: Now) -> bool {
-        let after = self.after_one_more(limit, now);
-        let may = after - now.0 <= limit.span_ns.get();
-        if may {
-            self.full_at = after;
+        self.take_many(1, limit, now).is_ok()
+    }
+
+    /// Takes so many at once, or none of them. An attempt that fails costs nothing.
+    ///
+    /// # Errors
+    /// There are fewer: now, or ever.
+    pub fn take_many(&mut self, count: u64, limit: RateLimit, now: Now) -> Result<(), TooMany> {
+        if count > limit.count() {
+            return Err(TooMany::Ever);
         }
-        may
+        let after = self.after_more(count, limit, now);
+        let missing_ns = (after - now.0).saturating_sub(limit.span_ns.get());
+        if missing_ns > 0 {
+            return Err(TooMany::For(Duration::from_nanos(missing_ns)));
+        }
+        self.full_at = after;
+        Ok(())
     }
 
     /// Takes one, also if there is none left, until as many have been refused as may be taken at once. So whoever goes on at
     /// more than the rate is exhausted in the end.
     pub fn charge(&mut self, limit: RateLimit, now: Now) -> Charge {
-        let after = self.after_one_more(limit, now);
+        let after = self.after_more(1, limit, now);
         let missing = after - now.0;
         let span = limit.span_ns.get();
         if missing > 2 * span {
@@ -104,10 +131,11 @@ impl TokenBucket {
         Self { full_at: bits }
     }
 
-    fn after_one_more(self, limit: RateLimit, now: Now) -> u64 {
+    /// When it is full again after so many more, at most as many as may be taken at once.
+    fn after_more(self, count: u64, limit: RateLimit, now: Now) -> u64 {
         // After a reload to a shorter time, the old limit's debt would take too long.
         let full_at = self.full_at.min(now.0 + 2 * limit.span_ns.get());
-        full_at.max(now.0) + limit.interval_ns.get()
+        full_at.max(now.0) + limit.interval_ns.get() * count
     }
 }
 
@@ -136,6 +164,33 @@ mod tests {
         assert!(!bucket.take(limit, at(399)) && bucket.take(limit, at(400)));
         assert!(!bucket.is_full(at(1399)) && bucket.is_full(at(1400)));
         assert!((0..5).all(|_| bucket.take(limit, at(2000))) && !bucket.take(limit, at(2000)));
+    }
+
+    #[test]
+    fn many_are_taken_at_once_or_not_at_all() {
+        let limit = limit(5, Duration::from_secs(1));
+        assert_eq!(limit.count(), 5);
+        let mut bucket = TokenBucket::default();
+        let at = |ms: u64| Now(100 * SECOND + ms * 1_000_000);
+        assert_eq!(bucket.take_many(6, limit, at(0)), Err(TooMany::Ever));
+        assert_eq!(bucket.take_many(3, limit, at(0)), Ok(()));
+        let wait = TooMany::For(Duration::from_millis(200));
+        assert_eq!(bucket.take_many(3, limit, at(0)), Err(wait));
+        assert_eq!(
+            bucket.take_many(2, limit, at(0)),
+            Ok(()),
+            "the refusal took none"
+        );
+        assert_eq!(bucket.take_many(5, limit, at(1000)), Ok(()));
+        let longest = RateLimit::new(u64::MAX, Duration::MAX).expect("not zero");
+        assert_eq!(
+            bucket.take_many(u64::MAX, longest, at(0)),
+            Err(TooMany::Ever)
+        );
+        assert_eq!(
+            TokenBucket::default().take_many(longest.count(), longest, at(0)),
+            Ok(())
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How much somebody has of us and does: addresses, users, channels.
 
-use crate::{Now, RateLimit, TokenBucket};
+use crate::{Now, RateLimit, TokenBucket, TooMany};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -169,10 +169,26 @@ impl<K: Clone + Eq + Hash> Tally<K> {
     /// Takes one of a key's rate. Nothing is open by that.
     #[must_use]
     pub fn spend(&mut self, key: &K, rate: RateLimit, now: Now) -> bool {
+        self.spend_many(key, 1, rate, now).is_ok()
+    }
+
+    /// Takes so many of a key's rate at once, or none.
+    ///
+    /// # Errors
+    /// As [`TokenBucket::take_many`].
+    pub fn spend_many(
+        &mut self,
+        key: &K,
+        count: u64,
+        rate: RateLimit,
+        now: Now,
+    ) -> Result<(), TooMany> {
         let index = self.entry(key, now);
-        let may = self.entries[index as usize].rate.take(rate, now);
+        let spent = self.entries[index as usize]
+            .rate
+            .take_many(count, rate, now);
         self.use_again(index);
-        may
+        spent
     }
 
     /// Keys that have an entry.

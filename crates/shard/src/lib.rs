@@ -69,7 +69,6 @@ pub use thinned::Thinned;
 pub use traces::{Noted, Trace, TraceEnd, Traced};
 pub use transport::{EMULATION, ShardRequests};
 
-pub use myriad_hub::RateLimit;
 pub use myriad_hub::{
     AppendToStream, ApplicationClose, ApplicationCloseError, ChannelOptions, ChannelPattern,
     ChannelProxies, ClientId, ClientIds, ClientInfo, ClientOptions, CloseReason, Compression,
@@ -79,6 +78,7 @@ pub use myriad_hub::{
     StreamCommand, StreamDone, StreamEntry, StreamExpiry, StreamPage, StreamRead, StreamRefused,
     StreamState, TokenIdentity, Transport,
 };
+pub use myriad_hub::{RateLimit, TooMany};
 pub use myriad_wire::centrifuge::ErrorCode;
 pub use myriad_wire::http::{OriginPattern, OriginPatternError};
 pub use myriad_wire::peer::{AddressHeader, AddressHeaderError, Network, NetworkError, Networks};

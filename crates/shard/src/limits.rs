@@ -1,6 +1,6 @@
 //! Limits on strangers: what one address, one user or one client may have and do. Plain data, all off by default.
 
-use myriad_hub::{AddressKey, Allowance, Arrival, Now, RateLimit, Tally, TokenBucket};
+use myriad_hub::{AddressKey, Allowance, Arrival, Now, RateLimit, Tally, TokenBucket, TooMany};
 use myriad_wire::peer::{AddressHeader, Networks};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -178,6 +178,17 @@ impl<K: Clone + Eq + Hash> Striped<K> {
     /// As [`Tally::spend`].
     pub(crate) fn spend(&self, key: &K, rate: RateLimit, now: Now) -> bool {
         self.of(key).spend(key, rate, now)
+    }
+
+    /// As [`Tally::spend_many`].
+    pub(crate) fn spend_many(
+        &self,
+        key: &K,
+        count: u64,
+        rate: RateLimit,
+        now: Now,
+    ) -> Result<(), TooMany> {
+        self.of(key).spend_many(key, count, rate, now)
     }
 
     /// Keys that have an entry, and entries that were forgotten too early.

@@ -5,7 +5,7 @@ use crate::events::{
     ConnectionEvent, ConnectionName, Event, EventKind, EventLog, Events, Refusals,
 };
 use crate::inquiry::{HistoryWish, Inquiry, InquiryAnswer, StreamWish};
-use crate::limits::Tallies;
+use crate::limits::{Limit, Tallies};
 use crate::metrics::Metrics;
 use crate::notices::{Notice, Notices};
 use crate::orders::{Deed, Instruction, ORDERS_MAX, Order, OrderRefused, Whose};
@@ -16,7 +16,7 @@ use myriad_hub::{
     Asker, ClientId, ClientIds, Content, Delivery, Epoch, HistoryAnswer, HomeSettings, Now,
     Payload, Permit, Pool, Position, PresenceEvent, Publication, RateLimit, ReadHistory,
     ReadStream, Recover, Recovered, RequestId, ShardSet, StreamAnswer, StreamCommand, StreamEntry,
-    StreamRead, StreamRequest, Submission, Ticket,
+    StreamRead, StreamRequest, Submission, Ticket, TooMany,
 };
 use myriad_reactor::Waker;
 use myriad_wheel::Key;
@@ -445,12 +445,25 @@ impl Mesh {
         contents.into_iter().map(entry).collect()
     }
 
-    /// Whether clients may publish to a channel now, by [`crate::Limits::publishes_per_channel`]. For those only that have the right
-    /// to: nobody else may use the channel's rate up.
-    #[must_use]
-    pub fn takes_client_publication(&self, channel: &str, limit: RateLimit, now: Now) -> bool {
+    /// Takes so many of what clients may publish to a channel, by [`crate::Limits::publishes_per_channel`], all or none. For those
+    /// only that have the right to: nobody else may use the channel's rate up.
+    ///
+    /// # Errors
+    /// Clients may not publish so many now, or ever.
+    pub fn take_client_publications(
+        &self,
+        channel: &str,
+        count: u64,
+        limit: RateLimit,
+        now: Now,
+    ) -> Result<(), TooMany> {
         let channels = &self.0.tallies.channels;
-        channels.spend(&channel.into(), limit, now)
+        let taken = channels.spend_many(&channel.into(), count, limit, now);
+        if taken.is_err() {
+            let metrics = &self.0.metrics[self.home_of(channel)];
+            metrics.count_limited(Limit::PublishesPerChannel);
+        }
+        taken
     }
 
     /// Creates, changes or looks at a channel as a stream. [`ControlPlane::answered`] is called once with the answer.

@@ -5,6 +5,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use myriad_shard::REFUSALS;
 use serde::Serialize;
+use std::time::Duration;
 
 /// Codes of refusals with their statuses; `docs/serve.md` lists them. Requests that break HTTP have the codes of the shards instead
 /// ([`REFUSALS`]): both planes give the same verdict.
@@ -58,7 +59,7 @@ pub(crate) struct Refusal {
     status: StatusCode,
     code: &'static str,
     message: String,
-    header: Option<(HeaderName, &'static str)>,
+    header: Option<(HeaderName, Box<str>)>,
 }
 
 #[derive(Serialize)]
@@ -91,9 +92,9 @@ impl Refusal {
         }
     }
 
-    fn with(self, name: HeaderName, value: &'static str) -> Self {
+    fn with(self, name: HeaderName, value: impl Into<Box<str>>) -> Self {
         Self {
-            header: Some((name, value)),
+            header: Some((name, value.into())),
             ..self
         }
     }
@@ -111,6 +112,13 @@ impl Refusal {
     pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
             .with(header::CONNECTION, "close")
+    }
+
+    /// 429: more than a limit on clients allows, until that time is over.
+    pub(crate) fn limited(time: Duration, message: impl Into<String>) -> Self {
+        let whole_seconds = time.as_millis().div_ceil(1000).max(1);
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", message)
+            .with(header::RETRY_AFTER, whole_seconds.to_string())
     }
 
     /// 503 that passes by itself.
@@ -188,10 +196,10 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.body())).into_response();
-        if let Some((name, value)) = self.header {
-            response
-                .headers_mut()
-                .insert(name, HeaderValue::from_static(value));
+        if let Some((name, value)) = self.header
+            && let Ok(value) = HeaderValue::from_str(&value)
+        {
+            response.headers_mut().insert(name, value);
         }
         response
     }

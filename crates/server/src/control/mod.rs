@@ -41,7 +41,7 @@ use axum::response::Response;
 use axum::routing::{any, get};
 use emulation::ClientRules;
 use error::Refusal;
-use myriad_shard::{EMULATION, Mesh, Namespaces, Settings, Transports};
+use myriad_shard::{EMULATION, Mesh, Namespaces, Settings, TooMany, Transports};
 use myriad_wire::http::{HeadLimits, OriginPattern};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
@@ -201,13 +201,14 @@ impl Control {
         settings.allowed_origins.clone().filter(|_| !has_key)
     }
 
-    /// Whether clients may publish to a channel now.
-    fn takes_publication(&self, channel: &str) -> bool {
-        let limit = self.settings.load().limits.publishes_per_channel;
-        limit.is_none_or(|limit| {
-            let now = crate::shards::monotonic_now();
-            self.mesh.takes_client_publication(channel, limit, now)
-        })
+    /// Takes so many of what clients may publish to a channel now, all or none.
+    fn take_publications(&self, channel: &str, count: usize) -> Result<(), TooMany> {
+        let Some(limit) = self.settings.load().limits.publishes_per_channel else {
+            return Ok(());
+        };
+        let now = crate::shards::monotonic_now();
+        self.mesh
+            .take_client_publications(channel, count as u64, limit, now)
     }
 
     pub(crate) fn stage(&self) -> Stage {

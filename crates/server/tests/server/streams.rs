@@ -73,6 +73,30 @@ fn held_bodies(address: SocketAddr, count: usize, length: usize) -> Vec<TcpStrea
 }
 
 on_both_drivers! {
+    fn a_rate_of_clients_counts_the_elements_of_an_array(driver) {
+        let text = "anonymous = true\n[channel.without_namespace]\nhistory_size = 100\nhistory_ttl = \"1m\"\n\
+            allow_publish_for_client = true\nallow_publish_for_anonymous = true\n\
+            [client.rate_limits]\npublishes_per_channel = \"10/h\"";
+        let server = start(from_text(text, driver));
+        let address = server.address();
+        assert_eq!(status(address, "PUT", "a", JSON, ""), 201);
+        let append = |elements: usize| {
+            ask(address, "POST", "a", JSON, &format!("[{}]", vec!["0"; elements].join(",")))
+        };
+        assert_eq!(append(8).status, 204);
+        let refused = append(8);
+        assert_eq!(refused.status, 429);
+        let wait: u64 = refused.header("retry-after").expect("a time").parse().expect("seconds");
+        assert!((6 * 360 - 60..=6 * 360).contains(&wait), "six come back in {wait} s");
+        assert_eq!(append(2).status, 204, "what was refused took nothing");
+        assert_eq!(append(1).status, 429);
+        let never = append(11);
+        assert!(never.status == 413 && never.body.contains("publishes_per_channel"), "{never:?}");
+        let read = ask(address, "GET", "a", "", "");
+        assert_eq!(read.body.matches('0').count(), 10, "{}", read.body);
+        until("counted", || metric(address, "myriad_limited_total{limit=\"publishes_per_channel\"}") == 3);
+    }
+
     fn strangers_who_hold_bodies_back_keep_nobody_out(driver) {
         let text = "anonymous = true\n[http_api]\nkey = \"k-all\"\n\
             [channel.without_namespace]\nhistory_size = 100\nhistory_ttl = \"1m\"\n\

@@ -179,7 +179,7 @@ pub(in super::super) const RATE_LIMITS: &[Group] = &[Group {
             "publishes_per_channel",
             Rate,
             "0",
-            "Publish commands of all clients to one channel.",
+            "Publish commands of all clients to one channel, and each element that they append to it as a stream.",
         ),
         Described::new("subscribes", Rate, "0", "Subscribe commands of one client."),
     ],

@@ -4,8 +4,7 @@ use super::super::Control;
 use super::super::error::Refusal;
 use super::access::Writer;
 use super::answers;
-use axum::http::StatusCode;
-use myriad_shard::{Content, MediaType, Payload, PublishRefused, StreamEntry};
+use myriad_shard::{Content, MediaType, Payload, PublishRefused, StreamEntry, TooMany};
 use myriad_wire::centrifuge::is_nested_too_deep;
 use serde_json::value::RawValue;
 
@@ -101,12 +100,9 @@ pub(super) fn admitted(
         ));
     }
     let is_client = writer.is_client();
-    if is_client && !payloads.is_empty() && !control.takes_publication(channel) {
-        return Err(Refusal::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "busy",
-            "clients publish to the channel faster than publishes_per_channel allows; retry later",
-        ));
+    if is_client && !payloads.is_empty() {
+        let taken = control.take_publications(channel, payloads.len());
+        taken.map_err(|too_many| over_rate(too_many, payloads.len()))?;
     }
     let contents = payloads.into_iter().map(Content::new).collect();
     control
@@ -122,6 +118,19 @@ pub(super) fn admitted(
             ),
             PublishRefused::Draining => Refusal::draining(),
         })
+}
+
+/// Each element of an array is a publication. All of them are taken, or none.
+fn over_rate(too_many: TooMany, count: usize) -> Refusal {
+    match too_many {
+        TooMany::For(time) => Refusal::limited(
+            time,
+            "clients publish to the channel faster than publishes_per_channel allows; retry later",
+        ),
+        TooMany::Ever => Refusal::too_large(format!(
+            "publishes_per_channel does not allow {count} publications at once; append them in parts"
+        )),
+    }
 }
 
 #[cfg(test)]
