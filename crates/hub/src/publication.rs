@@ -164,8 +164,6 @@ impl Publication {
         const PROTOCOLS: usize = 3;
         /// JSON and pushes in both framings of HTTP, protobuf in one of them; and frames with deltas in both.
         const OVER_HTTP: usize = 5 + Framing::HTTP_COUNT;
-        /// Its record, the heads of its frames, its entries in inboxes.
-        const OVERHEAD_BYTES: u64 = 256;
         let windows = match compression {
             Compression::Shared => Window::MAX
                 .worthwhile(content.payload.bytes().len())
@@ -177,8 +175,13 @@ impl Publication {
             frames += (Protocol::COUNT - PROTOCOLS) * (1 + windows) + OVER_HTTP;
         }
         let bytes = content.bytes() - size_of::<Content>();
-        (1 + frames as u64) * bytes as u64 + OVERHEAD_BYTES
+        (1 + frames as u64) * bytes as u64 + Self::OVERHEAD_BYTES
     }
+
+    /// What a publication takes beside its data and frames: its record with the places of its frames, its content, and 256 bytes
+    /// for the heads of frames, its entries in inboxes and batches, and the allocator. For a publication of one byte that is nearly
+    /// all of it.
+    pub const OVERHEAD_BYTES: u64 = (size_of::<Self>() + size_of::<Content>()) as u64 + 256;
 
     /// Whether clients that read only JSON can read it.
     #[must_use]
@@ -368,7 +371,7 @@ mod tests {
                     let held = (1 + frames.len()) as u64 * bytes as u64;
                     let content = publication.content();
                     let permit = Publication::bytes_max(content, compression, http_streams);
-                    assert_eq!(permit, held + 256, "{bytes}");
+                    assert_eq!(permit, held + Publication::OVERHEAD_BYTES, "{bytes}");
                 }
             }
         }

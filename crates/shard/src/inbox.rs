@@ -12,18 +12,47 @@ use myriad_hub::{
 };
 use myriad_reactor::Reactor;
 
+/// A turn takes so many times [`Settings::slice_max`] publications before it puts further messages off: 8,192 by default, about 10 ms
+/// of work. One append is never divided, so a turn may take as many more as one request may have.
+///
+/// [`Settings::slice_max`]: crate::Settings::slice_max
+const SLICES_OF_PUBLICATIONS: usize = 8;
+
 impl<R: Reactor> Shard<R> {
-    /// Handles all messages that have arrived, and those that handling them sends to ourselves.
+    /// Handles all messages that have arrived, and those that handling them sends to ourselves. Once these have
+    /// published much, the rest is put off.
     pub(crate) fn handle_messages(&mut self, now: Now) {
-        let mut received = std::mem::take(&mut self.messages.received);
-        self.mesh.receive(self.index, &mut received);
-        for message in received.drain(..) {
+        let publications_max = SLICES_OF_PUBLICATIONS * self.settings.slice_max;
+        let mut publications = 0;
+        while publications < publications_max
+            && let Some(message) = self.messages.put_off.pop_front()
+        {
+            publications += message.publications();
             self.handle_message(message, now);
         }
-        self.messages.received = received;
+        if self.messages.put_off.is_empty() {
+            let mut received = std::mem::take(&mut self.messages.received);
+            self.mesh.receive(self.index, &mut received);
+            for message in received.drain(..) {
+                if publications >= publications_max {
+                    hit!(MessagePutOff);
+                    self.messages.put_off.push_back(message);
+                    continue;
+                }
+                publications += message.publications();
+                self.handle_message(message, now);
+            }
+            self.messages.received = received;
+        }
         while let Some(message) = self.messages.loopback.pop_front() {
             self.handle_message(message, now);
         }
+    }
+
+    /// Whether messages wait for the next turn. Public for the simulator.
+    #[must_use]
+    pub fn has_put_off(&self) -> bool {
+        !self.messages.put_off.is_empty()
     }
 
     /// Sends to another shard through its inbox, and to ourselves through the loopback. Both keep the order of messages.

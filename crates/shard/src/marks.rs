@@ -57,6 +57,7 @@ myriad_hub::marks! {
         PublishToNobody = "a publication has no subscriber on the node",
         PublishToOne = "a publication has subscribers on one shard",
         PublishToMany = "a publication has subscribers on several shards",
+        MessagePutOff = "a turn has taken many publications, and puts messages off",
         LoopbackAfterClose = "a shard turns for what it told itself at the end of a turn",
         CloseInFrame = "a connection over its budget keeps the unsent tail of a frame",
         ResetInFrame = "a connection over its budget is reset in the middle of a frame",

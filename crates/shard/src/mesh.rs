@@ -145,6 +145,17 @@ pub(crate) enum Message {
     Drain { over: Duration },
 }
 
+impl Message {
+    /// Publications that its home has to take at once.
+    pub(crate) fn publications(&self) -> usize {
+        match self {
+            Self::Publish(_) => 1,
+            Self::Stream(request) => request.command.entries().len(),
+            _ => 0,
+        }
+    }
+}
+
 /// Commands that came in a request of their own.
 #[derive(Debug)]
 pub(crate) struct Emulated {

@@ -123,6 +123,8 @@ pub struct Settings {
     pub message_bytes_max: u64,
     /// Fragments of one message from a client.
     pub fragments_max: u32,
+    /// Elements of a JSON array that one request appends to a stream.
+    pub append_elements_max: u32,
     /// Bytes queued for one connection that the kernel has not taken. Past it, the connection is a slow consumer.
     pub outbound_bytes_max: u32,
     /// Channels one connection may subscribe to; more than 255 has no effect.
@@ -194,6 +196,7 @@ impl Default for Settings {
             headers_max: 64,
             message_bytes_max: 64 * 1024,
             fragments_max: 1024,
+            append_elements_max: 10_000,
             outbound_bytes_max: 1 << 20,
             subscriptions_max: 128,
             slice_max: 1024,

@@ -142,6 +142,8 @@ pub(crate) struct Messages {
     pub(crate) loopback: VecDeque<Message>,
     /// From the inbox. Empty between two turns; kept for its memory.
     pub(crate) received: Vec<Message>,
+    /// From the inbox, and put off to the next turn because this one was long enough. Before them nothing new is received.
+    pub(crate) put_off: VecDeque<Message>,
 }
 
 /// A request for the control plane.
@@ -260,6 +262,7 @@ impl<R: Reactor> Shard<R> {
     #[must_use]
     pub fn timeout(&self, now: Now) -> Option<Duration> {
         let busy = !self.messages.loopback.is_empty()
+            || !self.messages.put_off.is_empty()
             || self.hub.is_delivering()
             || self.hub.has_flush()
             || self
@@ -512,6 +515,7 @@ impl<R: Reactor> Drop for Shard<R> {
             .messages
             .received
             .drain(..)
+            .chain(self.messages.put_off.drain(..))
             .chain(self.messages.loopback.drain(..))
         {
             self.mesh.drop_unhandled(message);

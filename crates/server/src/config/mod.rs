@@ -477,6 +477,14 @@ impl Options {
         }
     }
 
+    fn append_elements_max(&self, default: u32) -> Result<u32, ConfigError> {
+        let count = self.append_elements_max.unwrap_or(Count(default.into()));
+        match u32::try_from(count.0) {
+            Ok(elements) if (1..=100_000).contains(&elements) => Ok(elements),
+            _ => Err(refuse("append-elements-max", count, "choose 1 to 100k")),
+        }
+    }
+
     fn outbound_bytes_max(
         &self,
         limits: &ProcessLimits,
@@ -561,6 +569,7 @@ impl Options {
             readers: self.readers(anonymous)?,
             message_bytes_max: message.0,
             fragments_max: self.fragments_max(defaults.fragments_max)?,
+            append_elements_max: self.append_elements_max(defaults.append_elements_max)?,
             outbound_bytes_max,
             ..defaults
         })

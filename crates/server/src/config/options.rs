@@ -119,6 +119,10 @@ pub struct Options {
     #[arg(long, value_name = "TIME")]
     pub drain: Option<Span>,
 
+    /// Elements of an array that one request appends to a stream; past it: 413
+    #[arg(long, value_name = "COUNT")]
+    pub append_elements_max: Option<Count>,
+
     /// Bytes queued for one connection; past it the connection is closed as a slow consumer
     #[arg(long, value_name = "SIZE")]
     pub outbound_bytes_max: Option<Size>,
@@ -312,6 +316,7 @@ impl Options {
             events_timeout: self.events_timeout.or(other.events_timeout),
             handshake_timeout: self.handshake_timeout.or(other.handshake_timeout),
             drain: self.drain.or(other.drain),
+            append_elements_max: self.append_elements_max.or(other.append_elements_max),
             outbound_bytes_max: self.outbound_bytes_max.or(other.outbound_bytes_max),
             buffered_bytes_max: self.buffered_bytes_max.or(other.buffered_bytes_max),
             message_bytes_max: self.message_bytes_max.or(other.message_bytes_max),

@@ -277,7 +277,7 @@ fn cost(size: usize, compression: Compression) -> u64 {
             .filter(|bits| size + 262 > 1 << (bits - 1))
             .count()
     };
-    (1 + 4 * (1 + windows as u64)) * size as u64 + 256
+    (1 + 4 * (1 + windows as u64)) * size as u64 + myriad_hub::Publication::OVERHEAD_BYTES
 }
 
 /// Begins with the publication's number, and continues so that no part can stand for another.

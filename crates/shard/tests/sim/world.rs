@@ -219,7 +219,9 @@ impl World {
 
     /// Whether messages are under way between shards, or to them.
     pub(crate) fn has_messages(&self) -> bool {
-        (0..self.seats.len()).any(|shard| self.mesh.has_messages(shard))
+        let has_put_off = |seat: &Seat| seat.shard.has_put_off();
+        self.seats.iter().any(has_put_off)
+            || (0..self.seats.len()).any(|shard| self.mesh.has_messages(shard))
     }
 
     /// Whether every shard knows that it drains: the inbox of each was empty at some time since.

@@ -30,6 +30,18 @@ pub enum StreamCommand {
     Delete,
 }
 
+impl StreamCommand {
+    /// What it appends.
+    #[must_use]
+    pub fn entries(&self) -> &[StreamEntry] {
+        match self {
+            Self::Create(create) => &create.entries,
+            Self::Append(append) => &append.entries,
+            Self::Describe | Self::Delete => &[],
+        }
+    }
+}
+
 /// A stream to create.
 #[derive(Debug)]
 pub struct CreateStream {

@@ -179,6 +179,12 @@ pub(in super::super) const SERVER: &[Group] = &[
                 "Fragments (frames) of one message from a client; past it: close 1009.",
             ),
             Described::new(
+                "append-elements-max",
+                Count,
+                "10k",
+                "Elements of a JSON array that one request appends to a stream; past it: 413. 1 to 100k; each thousand takes a shard about a millisecond.",
+            ),
+            Described::new(
                 "outbound-bytes-max",
                 Size,
                 "1MiB",

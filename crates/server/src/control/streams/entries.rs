@@ -6,20 +6,23 @@ use super::access::Writer;
 use super::answers;
 use myriad_shard::{Content, MediaType, Payload, PublishRefused, StreamEntry, TooMany};
 use myriad_wire::centrifuge::is_nested_too_deep;
+use serde::Deserializer as _;
+use serde::de::{Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Bytes of one publication, as by the API.
 const PUBLICATION_BYTES_MAX: usize = 1 << 20;
-/// Publications of one request.
-const PUBLICATIONS_MAX: usize = 100_000;
-
 /// What a body that has bytes is in a stream of this type. An array of JSON is taken apart, one level of it: it may have no elements.
 ///
 /// # Errors
-/// It is no JSON where it should be, or has too much.
-pub(super) fn of(body: &[u8], content_type: &MediaType) -> Result<Vec<Payload>, Refusal> {
+/// It is no JSON where it should be, or has too much: an array more than `elements_max` elements, for one.
+pub(super) fn of(
+    body: &[u8],
+    content_type: &MediaType,
+    elements_max: usize,
+) -> Result<Vec<Payload>, Refusal> {
     let payloads = if content_type.is_json() {
-        json(body)?
+        json(body, elements_max)?
     } else {
         vec![match str::from_utf8(body) {
             Ok(text) if content_type.is_text() => Payload::Text(text.into()),
@@ -37,24 +40,58 @@ pub(super) fn of(body: &[u8], content_type: &MediaType) -> Result<Vec<Payload>, 
     Ok(payloads)
 }
 
-fn json(body: &[u8]) -> Result<Vec<Payload>, Refusal> {
+fn json(body: &[u8], elements_max: usize) -> Result<Vec<Payload>, Refusal> {
     let malformed = |error: &dyn std::fmt::Display| {
         Refusal::bad_request("malformed", format!("the body is no JSON: {error}"))
     };
     let text = str::from_utf8(body).map_err(|error| malformed(&error))?;
     let is_array = text.trim_ascii_start().starts_with('[');
-    let values: Vec<&RawValue> = if is_array {
-        serde_json::from_str(text).map_err(|error| malformed(&error))?
-    } else {
-        vec![serde_json::from_str(text).map_err(|error| malformed(&error))?]
+    if !is_array {
+        let one = serde_json::from_str(text).map_err(|error| malformed(&error))?;
+        return Ok(vec![value(one)?]);
+    }
+    let mut elements = Elements {
+        found: Vec::new(),
+        max: elements_max,
+        is_over: false,
     };
-    if values.len() > PUBLICATIONS_MAX {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = json
+        .deserialize_seq(&mut elements)
+        .and_then(|()| json.end());
+    if elements.is_over {
         return Err(Refusal::too_large(format!(
-            "the array has {} elements; send at most {PUBLICATIONS_MAX}",
-            values.len()
+            "the array has more than {elements_max} elements (append-elements-max); append them in parts"
         )));
     }
-    values.into_iter().map(value).collect()
+    read.map_err(|error| malformed(&error))?;
+    elements.found.into_iter().map(value).collect()
+}
+
+/// The elements of an array. Reads no further than to the first that is too much: an array of a body can have millions of them.
+struct Elements<'de> {
+    found: Vec<&'de RawValue>,
+    max: usize,
+    is_over: bool,
+}
+
+impl<'de> Visitor<'de> for &mut Elements<'de> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while let Some(element) = elements.next_element()? {
+            if self.found.len() == self.max {
+                self.is_over = true;
+                return Err(A::Error::custom("too many elements"));
+            }
+            self.found.push(element);
+        }
+        Ok(())
+    }
 }
 
 /// A value as it was written. `raw` clients get the content of a string, which must be text then.
@@ -137,8 +174,10 @@ fn over_rate(too_many: TooMany, count: usize) -> Refusal {
 mod tests {
     use super::*;
 
+    const MANY: usize = 1_000;
+
     fn json_of(body: &str) -> Result<Vec<String>, u16> {
-        let payloads = of(body.as_bytes(), &MediaType::json());
+        let payloads = of(body.as_bytes(), &MediaType::json(), MANY);
         let text = |payload: Payload| match payload {
             Payload::Json(json) => json.into_string(),
             other => panic!("{other:?}"),
@@ -182,8 +221,17 @@ mod tests {
         }
         let deep = "[".repeat(200) + &"]".repeat(200);
         assert_eq!(json_of(&deep), Err(400));
-        let many = format!("[{}0]", "0,".repeat(PUBLICATIONS_MAX));
-        assert_eq!(json_of(&many), Err(413));
+        let array = |elements: usize| format!("[{}0]", "0,".repeat(elements - 1));
+        assert_eq!(json_of(&array(MANY)).map(|values| values.len()), Ok(MANY));
+        for over in [MANY + 1, 100 * MANY] {
+            assert_eq!(json_of(&array(over)), Err(413));
+        }
+        let broken = array(MANY).replace(']', ",");
+        assert_eq!(
+            json_of(&broken),
+            Err(400),
+            "it breaks before it has too many"
+        );
         let long = format!("[\"{}\"]", "x".repeat(PUBLICATION_BYTES_MAX));
         assert_eq!(json_of(&long), Err(413));
     }
@@ -192,7 +240,7 @@ mod tests {
     fn text_is_text_and_everything_else_is_bytes() {
         let payload = |body: &[u8], content_type: &str| {
             let content_type = MediaType::parse(content_type).expect("a media type");
-            of(body, &content_type).expect("taken").pop()
+            of(body, &content_type, 1).expect("taken").pop()
         };
         let text = payload(b"[1]", "text/plain");
         assert_eq!(text, Some(Payload::Text("[1]".into())));

@@ -34,7 +34,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use headers::{Append, Create};
 use myriad_shard::{
-    AppendToStream, CreateStream, InquiryAnswer, MediaType, Namespaces, StreamAnswer,
+    AppendToStream, CreateStream, InquiryAnswer, MediaType, Namespaces, Payload, StreamAnswer,
     StreamCommand, StreamExpiry,
 };
 use myriad_wire::reads::ReadError;
@@ -151,7 +151,7 @@ impl Asked<'_> {
         let entries = if body.is_empty() {
             Vec::new()
         } else {
-            entries::of(&body, &content_type)?
+            self.entries_of(&body, &content_type)?
         };
         drop(body);
         let entries = entries::admitted(self.control, self.channel, self.writer, entries)?;
@@ -186,7 +186,7 @@ impl Asked<'_> {
             (MediaType::octets(), Vec::new())
         } else {
             let content_type = append.content_type?;
-            let entries = entries::of(&body, &content_type)?;
+            let entries = self.entries_of(&body, &content_type)?;
             if entries.is_empty() {
                 return Err(answers::empty("the array is empty").into());
             }
@@ -207,6 +207,12 @@ impl Asked<'_> {
     async fn receive(&self, body: axum::body::Body) -> Result<body::Received<'_>, Refusal> {
         let sender = self.writer.sender(self.address);
         body::receive(self.control, body, body::Limit::Stream, sender).await
+    }
+
+    /// The publications in a body that has bytes.
+    fn entries_of(&self, body: &[u8], content_type: &MediaType) -> Result<Vec<Payload>, Refusal> {
+        let elements_max = self.control.settings.load().append_elements_max;
+        entries::of(body, content_type, elements_max as usize)
     }
 
     /// Asks the channel's home.
