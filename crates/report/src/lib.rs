@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod comeback;
+mod fleet;
 mod flow;
 mod http;
 mod live;
@@ -18,6 +19,7 @@ mod search;
 mod series;
 
 pub use comeback::{ComebackReport, StormReport};
+pub use fleet::{AgentReport, FleetReport};
 pub use flow::FlowReport;
 pub use http::{HeldReport, HttpReport};
 pub use live::{Line, Phase, Progress, RoundTripProgress};

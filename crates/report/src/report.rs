@@ -1,6 +1,7 @@
 //! The full report of a run, as `--json` writes it.
 
 use crate::comeback::ComebackReport;
+use crate::fleet::FleetReport;
 use crate::flow::FlowReport;
 use crate::http::HttpReport;
 use crate::push::{FanoutTimes, Origin, PushReport};
@@ -82,8 +83,10 @@ pub struct Report {
     pub pushes: Vec<PushReport>,
     /// The run over time.
     pub series: Series,
-    /// What the crowd itself used, and how late it was.
+    /// What the crowd itself used, and how late it was. Of a fleet that of its busiest agent, and the memory of all.
     pub crowd: CrowdReport,
+    /// The machines that the crowd was on; absent if it was on this one.
+    pub fleet: Option<FleetReport>,
     /// Whether the crowd itself was the limit.
     pub generator: GeneratorReport,
     /// The verdict on each threshold.

@@ -47,6 +47,9 @@ mod tests {
             }),
             flows: vec![FlowReport::default()],
             fanout: Some(Fanout::default()),
+            fleet: Some(crate::FleetReport {
+                agents: vec![crate::AgentReport::default()],
+            }),
             pushes: vec![PushReport::default()],
             series: Series {
                 samples: vec![Sample {

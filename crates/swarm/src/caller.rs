@@ -33,9 +33,11 @@ pub(crate) fn start_all(
     let Some(flows) = &plan.flows else {
         return Ok(Vec::new());
     };
+    // This machine's callers speak for its own clients.
+    let share = f64::from(plan.deal.own().terminals) / f64::from(plan.connections);
     let calls = flows.flows.iter().enumerate();
     let calls = calls.filter_map(|(index, flow)| match &flow.route {
-        Route::Http(call) => Some((index, flow.rate_per_s, call)),
+        Route::Http(call) => Some((index, flow.rate_per_s * share, call)),
         Route::Socket { .. } | Route::Command(_) => None,
     });
     let begun = calls.map(|(flow, rate_per_s, call)| {
@@ -93,7 +95,8 @@ impl Lane for Caller {
     }
 
     async fn ask(&mut self, index: u64, due: Nanos) {
-        let terminal = index % u64::from(self.plan.connections);
+        let own = self.plan.deal.own();
+        let terminal = u64::from(own.first_terminal) + index % u64::from(own.terminals);
         let number = index;
         let flow = self.flow;
         let request = self.request(terminal, number);
@@ -143,7 +146,7 @@ impl Caller {
             unreachable!("terminals send the messages of other routes")
         };
         let values = Values {
-            mark: Some(Mark::new(self.plan.run, self.flow, number)),
+            mark: Some(Mark::new(self.plan.mark_run, self.flow, number)),
             ..flows.values_of(terminal)
         };
         let mut request = Request::builder()
@@ -166,7 +169,7 @@ impl Caller {
     }
 
     fn count(&self, count: impl FnOnce(&mut FlowFigures)) {
-        let mut figures = self.shared.flow_ledger().figures(self.plan.threads);
+        let mut figures = self.shared.flow_ledger().figures_of_callers();
         count(&mut figures[self.flow]);
     }
 
@@ -189,7 +192,7 @@ impl Caller {
         let previous = asked
             .key
             .number
-            .checked_sub(u64::from(self.plan.connections));
+            .checked_sub(u64::from(self.plan.deal.own().terminals));
         self.count(|figures| ledger.send(asked.key, sending, previous, figures));
     }
 

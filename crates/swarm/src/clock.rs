@@ -1,9 +1,10 @@
 //! The run's one clock: nanoseconds since the run began, the same for every thread.
 
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// A point in time, in nanoseconds since the run began. Plain data, so that a simulation can make its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Nanos(pub u64);
 
 impl Nanos {
@@ -60,19 +61,36 @@ pub(crate) trait Clock {
 
 /// The machine's monotonic clock, counted from one instant that all threads share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RunClock(Instant);
+pub(crate) struct RunClock {
+    zero: Instant,
+    /// What it reads at that instant.
+    ahead_nanos: i64,
+}
 
 impl RunClock {
     /// A clock that reads zero now.
     #[must_use]
     pub(crate) fn start() -> Self {
-        Self(Instant::now())
+        Self {
+            zero: Instant::now(),
+            ahead_nanos: 0,
+        }
+    }
+
+    /// The same clock, ahead by so many nanoseconds, or behind: another machine's. It never reads less than zero.
+    #[must_use]
+    pub(crate) fn shifted(self, nanos: i64) -> Self {
+        Self {
+            ahead_nanos: self.ahead_nanos.saturating_add(nanos),
+            ..self
+        }
     }
 }
 
 impl Clock for RunClock {
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        let elapsed = u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Nanos(elapsed.saturating_add_signed(self.ahead_nanos))
     }
 }
 
@@ -89,6 +107,15 @@ mod tests {
             after.ticks().since(before.ticks()),
             Duration::from_millis(7)
         );
+    }
+
+    #[test]
+    fn a_clock_reads_another_machines_time() {
+        let here = RunClock::start();
+        let there = here.shifted(5_000_000_000);
+        let difference = there.now().since(here.now());
+        assert!(difference > Duration::from_millis(4_900));
+        assert_eq!(here.shifted(i64::MIN).now(), Nanos(0));
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub use load::{
 use crate::config_error::ConfigError;
 use crate::dealing::planned;
 use crate::engine::churn::SOCKETS_SPARE;
+use crate::engine::deal::Deal;
 use crate::engine::plan::{HttpPlan, Plan, PollPosition};
 use crate::engine::shared::Ending;
 use crate::engine::sources::{SourceChoice, Sources};
@@ -161,6 +162,17 @@ pub struct Config {
     pub abort_on_fail: Option<Duration>,
     /// How clients leave, in between and at the end.
     pub ending: Ending,
+    /// Which part of the crowd this machine has; none: all of it.
+    pub(crate) dealt: Option<Dealt>,
+}
+
+/// A crowd on several machines.
+#[derive(Clone, Debug)]
+pub(crate) struct Dealt {
+    pub deal: Deal,
+    /// The same on all of them: the run in stamps, and the seed of what is random.
+    pub run: u16,
+    pub seed: u64,
 }
 
 /// What a run shows while it goes on.
@@ -235,6 +247,7 @@ impl Config {
             thresholds: Vec::new(),
             abort_on_fail: None,
             ending: Ending::default(),
+            dealt: None,
         }
     }
 
@@ -244,6 +257,12 @@ impl Config {
         let mut notices = Vec::new();
         let driver = self.choose_driver(&mut notices)?;
         let (threads, tables) = self.choose_threads(driver, &mut notices)?;
+        let deal = self.dealt.as_ref().map(|dealt| dealt.deal.clone());
+        let deal = deal.unwrap_or_else(|| {
+            let connections = u32::try_from(self.connections).expect("checked");
+            Deal::alone(threads, connections)
+        });
+        let threads = deal.threads();
         let targets = self.dealt_targets()?;
         let channels = self.publish_channels(&targets)?;
         let connections = u32::try_from(self.connections).expect("checked");
@@ -254,20 +273,13 @@ impl Config {
             session.count_subscribers(&targets, connections);
             session.recover_from.clone_from(&self.recover_from);
         }
-        let here = Here::probe(driver);
-        let ports = here.ports_per_source();
-        let sources = Sources::plan(&self.sources, &self.targets, self.connections, ports)?;
-        notices.extend(here.warnings(&self.targets, &sources, self.connections));
+        let (sources, sources_from) = self.plan_sources(driver, &deal, &mut notices)?;
         notices.extend(self.notice_of_protocol());
-        let seed = random::seed();
-        let [run_low, run_high, ..] = random::mix(seed).to_le_bytes();
-        let message_bytes_max = match self.protocol {
-            Protocol::Raw if self.flows.is_none() => MESSAGE_BYTES_MAX,
-            _ => KEPT_MESSAGE_BYTES_MAX,
-        };
+        let (run, seed) = self.run_and_seed();
         let plan = Plan {
             connections,
             threads,
+            sources_from,
             streams: u32::try_from(channels.len()).expect("checked"),
             destinations: self.targets.len() as u64,
             targets,
@@ -292,14 +304,14 @@ impl Config {
             incidents: self.planned_incidents(),
             answered: self.answered().map(|load| load.plan(self.settle)),
             flows,
-            limits: myriad_wire::ws::Limits {
-                frame_bytes_max: message_bytes_max,
-                message_bytes_max,
-                fragments_max: u32::MAX,
-            },
-            partial_bytes_max: (PARTIAL_BYTES_MAX / threads as usize).max(PARTIAL_BYTES_MIN),
-            run: u16::from_le_bytes([run_low, run_high]),
+            limits: self.message_limits(),
+            partial_bytes_max: (PARTIAL_BYTES_MAX / deal.own().threads.max(1) as usize)
+                .max(PARTIAL_BYTES_MIN),
+            run,
+            // As many runs as there are first threads: all that agents send differs.
+            mark_run: run.wrapping_add(deal.own().mark_offset()),
             seed,
+            deal,
         };
         Ok(Prepared {
             plan,
@@ -308,6 +320,54 @@ impl Config {
             tables,
             notices,
         })
+    }
+
+    /// The largest messages that clients take.
+    fn message_limits(&self) -> myriad_wire::ws::Limits {
+        let message_bytes_max = match self.protocol {
+            Protocol::Raw if self.flows.is_none() => MESSAGE_BYTES_MAX,
+            _ => KEPT_MESSAGE_BYTES_MAX,
+        };
+        myriad_wire::ws::Limits {
+            frame_bytes_max: message_bytes_max,
+            message_bytes_max,
+            fragments_max: u32::MAX,
+        }
+    }
+
+    /// The run in stamps, and the seed of what is random in it.
+    fn run_and_seed(&self) -> (u16, u64) {
+        if let Some(dealt) = &self.dealt {
+            return (dealt.run, dealt.seed);
+        }
+        let seed = random::seed();
+        let [low, high, ..] = random::mix(seed).to_le_bytes();
+        (u16::from_le_bytes([low, high]), seed)
+    }
+
+    /// The addresses that this machine's clients connect from, and the first of the crowd's terminals that has one of them.
+    fn plan_sources(
+        &self,
+        driver: Driver,
+        deal: &Deal,
+        notices: &mut Vec<String>,
+    ) -> Result<(Sources, u64), ConfigError> {
+        let own = deal.own();
+        if own.terminals == 0 {
+            return Ok((Sources::Kernel, 0));
+        }
+        let here = Here::probe(driver);
+        let ports = here.ports_per_source();
+        let terminals = u64::from(own.terminals);
+        let sources = Sources::plan(&self.sources, &self.targets, terminals, ports)?;
+        notices.extend(here.warnings(&self.targets, &sources, terminals));
+        if !matches!(sources, Sources::Loopback { .. }) {
+            return Ok((sources, u64::from(own.first_terminal)));
+        }
+        // Of these there are enough for all, so that agents on one machine do not share them.
+        let whole = u64::from(deal.terminals());
+        let sources = Sources::plan(&self.sources, &self.targets, whole, ports)?;
+        Ok((sources, 0))
     }
 
     /// How many connections may be under way.
@@ -395,10 +455,16 @@ impl Config {
         notices: &mut Vec<String>,
     ) -> Result<(u32, Tables), ConfigError> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let connections = usize::try_from(self.connections).expect("checked");
+        let own = self.dealt.as_ref().map(|dealt| dealt.deal.own());
+        if own.is_some_and(|own| own.threads == 0) {
+            return Ok((0, Tables::Shared));
+        }
+        let connections = own.map_or(self.connections, |own| u64::from(own.terminals));
+        let connections = usize::try_from(connections).expect("checked");
         let most = u32::try_from(connections).expect("checked");
         let default = u32::try_from(processors).unwrap_or(1).min(most);
-        let threads = self.threads.unwrap_or(default).clamp(1, most);
+        let wanted = own.map(|own| own.threads).or(self.threads);
+        let threads = wanted.unwrap_or(default).clamp(1, most);
         let limit =
             descriptor_limit().map_err(|error| ConfigError::DescriptorLimit(error.to_string()))?;
         let is_changing =
@@ -415,7 +481,7 @@ impl Config {
         if holds >= connections {
             return Ok((threads, Tables::Own));
         }
-        if self.threads.is_some() {
+        if wanted.is_some() {
             return Err(ConfigError::Threads {
                 threads,
                 holds: holds as u64,

@@ -1,9 +1,10 @@
 //! What can go wrong with a client, by kind: the names that reports count under.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Why a connection was not made, or did not last. Ordered, so that reports list kinds the same way every time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Failure {
     /// Nobody listens at the target.
     Refused,

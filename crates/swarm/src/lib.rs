@@ -8,6 +8,7 @@
 //! * `measure`: one time per publication, one per received batch; what follows from them;
 //! * `scenario`: a run as a file;
 //! * `search`: runs with another value each, until the largest is known that holds;
+//! * `fleet`: the same crowd on several machines;
 //! * `report`: live lines, the closing table, JSON, and the `.hgrm` percentile text.
 //!
 //! What is measured: the clock of a publication starts when its request is handed to the kernel and stops
@@ -38,6 +39,7 @@ mod dealing;
 mod echo_stamp;
 mod engine;
 mod failure;
+mod fleet;
 mod interrupt;
 mod machine;
 mod measure;
@@ -69,6 +71,7 @@ pub use engine::plan::PollPosition;
 pub use engine::shared::Ending;
 pub use engine::sources::{PER_SOURCE_MAX, SourceChoice, SourceError, SourceRanges};
 pub use failure::Failure;
+pub use fleet::{AgentOptions, FleetError, FleetOptions, Nats, run_fleet, serve_agent};
 pub use interrupt::Interrupt;
 pub use measure::comeback_metric::ComebackMetric;
 pub use measure::http_metric::HttpMetric;
@@ -80,9 +83,9 @@ pub use myriad_report::EXIT_INTERRUPTED;
 pub use myriad_report::schema as report_schema;
 pub use myriad_report::search_schema;
 pub use myriad_report::{
-    ClientPublishReport, ComebackReport, DeliveryReport, Ended, FanoutTimes, FlowReport,
-    HeldReport, HttpReport, Origin, Outcome, PublishAnswer, PushReport, Report, RoundTripReport,
-    RoundTripTimes, SearchOutcome, SearchReport, StormReport, Verdict,
+    AgentReport, ClientPublishReport, ComebackReport, DeliveryReport, Ended, FanoutTimes,
+    FleetReport, FlowReport, HeldReport, HttpReport, Origin, Outcome, PublishAnswer, PushReport,
+    Report, RoundTripReport, RoundTripTimes, SearchOutcome, SearchReport, StormReport, Verdict,
 };
 pub use protocol::Protocol;
 pub use report::compare::{Comparison, ReportFileError, read_report};

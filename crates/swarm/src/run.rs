@@ -8,12 +8,13 @@ pub(crate) use figures::{Figures, Times, closes, name_of_close};
 
 use crate::caller;
 use crate::clock::{Clock as _, Nanos, RunClock};
-use crate::config::Config;
+use crate::config::{Config, Prepared};
 use crate::config_error::ConfigError;
 use crate::engine::pacing::SEND_GRACE;
 use crate::engine::plan::Plan;
 use crate::engine::shared::{Order, Shared, Stage};
 use crate::engine::thread::{Tables, spawn};
+use crate::fleet::{FLEET_SCHEDULE_AHEAD, Link};
 use crate::interrupt::Interrupt;
 use crate::measure::collector::Collector;
 use crate::measure::process::{Watch, anonymous_bytes};
@@ -154,6 +155,8 @@ pub(crate) struct Run<'a> {
     abort_from: Option<Nanos>,
     /// The verdict that ended it.
     pub broken: Option<Verdict>,
+    /// The agents that are the crowd; none: its threads are here.
+    pub link: Option<Arc<Link>>,
 }
 
 /// Why a stage of the run ended.
@@ -172,20 +175,47 @@ enum Passed {
 /// The run cannot be begun or finished, or its report cannot be written.
 pub fn run(config: &Config, interrupt: &Interrupt) -> Result<Report, RunError> {
     let prepared = config.prepare().map_err(RunError::Config)?;
+    run_prepared(config, interrupt, prepared, None)
+}
+
+/// The same with the threads of agents. They start at a time that they know.
+pub(crate) fn run_with_agents(
+    config: &Config,
+    interrupt: &Interrupt,
+    prepared: Prepared,
+    link: Arc<Link>,
+) -> Result<Report, RunError> {
+    run_prepared(config, interrupt, prepared, Some(link))
+}
+
+fn run_prepared(
+    config: &Config,
+    interrupt: &Interrupt,
+    prepared: Prepared,
+    link: Option<Arc<Link>>,
+) -> Result<Report, RunError> {
     let started_unix_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let outputs = Outputs::open(config, started_unix_s)?;
     let (metrics, metrics_at) = listen(config)?;
     let plan = Arc::new(prepared.plan);
-    let clock = RunClock::start();
-    let thread_count = plan.threads as usize;
+    let shared = || Arc::new(Shared::of_plan(&plan));
+    let clock = link.as_ref().map_or_else(RunClock::start, |it| it.clock());
+    let shared = link
+        .as_ref()
+        .map_or_else(shared, |it| Arc::clone(it.shared()));
+    if let Some(link) = &link {
+        link.set_plan(&plan);
+    }
+    let thread_count = plan.deal.own().threads as usize;
     let mut run = Run {
         config,
         driver: prepared.driver,
         tables: prepared.tables,
         started_unix_s,
-        shared: Arc::new(Shared::of_plan(&plan)),
+        shared,
+        link,
         collector: Collector::new(prepared.channels.clone(), config.settle),
         channels: prepared.channels,
         clock,
@@ -253,7 +283,7 @@ fn listen(config: &Config) -> Result<(Option<Metrics>, Option<String>), RunError
 
 impl Run<'_> {
     fn start_threads(&mut self) -> Result<(), RunError> {
-        for thread in 0..self.plan.threads {
+        for thread in self.plan.deal.own().thread_numbers() {
             let (plan, shared) = (Arc::clone(&self.plan), Arc::clone(&self.shared));
             match spawn(plan, thread, self.driver, self.tables, shared, self.clock) {
                 Ok(handle) => self.threads.push(handle),
@@ -329,6 +359,9 @@ impl Run<'_> {
         }
         self.end_schedules();
         self.ticks_until(|run, figures| {
+            if !run.is_told() {
+                return None;
+            }
             let answered_ended = run.plan.answered.is_none() || figures.answered_ended;
             let requests_ended = run.open_loops().all(OpenLoop::is_done);
             let flows_ended = run.are_flows_over();
@@ -354,6 +387,16 @@ impl Run<'_> {
             .are_awaited(schedule, replied, settle, now)
     }
 
+    /// Whether all agents have told how things stood after the end of schedules, and what their callers did. Alone, at once.
+    fn is_told(&self) -> bool {
+        let Some(link) = &self.link else {
+            return true;
+        };
+        let window = self.shared.answered_window();
+        let until = window.map_or(Nanos(0), |window| window.until.plus(SEND_GRACE));
+        link.is_told(until) && (self.plan.flows.is_none() || link.have_callers_ended())
+    }
+
     /// Whether nothing more is awaited of the messages of flows. Repetitions get a moment to come too.
     fn are_flows_over(&self) -> bool {
         let Some(ledger) = &self.shared.flows else {
@@ -377,7 +420,11 @@ impl Run<'_> {
 
     /// When a schedule begins and ends that is begun now.
     fn window(&self, warmup: Duration, connected_at: Nanos) -> (Nanos, Option<Nanos>) {
-        let soonest = self.clock.now().plus(SCHEDULE_AHEAD);
+        let ahead = match &self.link {
+            Some(_) => FLEET_SCHEDULE_AHEAD,
+            None => SCHEDULE_AHEAD,
+        };
+        let soonest = self.clock.now().plus(ahead);
         let from = connected_at.plus(warmup).max(soonest);
         let until = self
             .config
@@ -395,8 +442,10 @@ impl Run<'_> {
             let (from, until) = self.window(flows.warmup, connected_at);
             self.shared.begin_answered(from, until);
             let (plan, shared) = (&self.plan, &self.shared);
-            let callers = caller::start_all(plan, shared, (from, until), self.clock);
-            self.callers = callers.map_err(RunError::Start)?;
+            if self.link.is_none() {
+                let callers = caller::start_all(plan, shared, (from, until), self.clock);
+                self.callers = callers.map_err(RunError::Start)?;
+            }
         }
         if let Some(requests) = &self.config.requests {
             let window = self.window(requests.warmup, connected_at);
@@ -428,6 +477,9 @@ impl Run<'_> {
                 return Err(RunError::Reactor(reason.clone()));
             }
             if self.interrupt.is_made() {
+                return Ok(Passed::Interrupted);
+            }
+            if self.link.as_ref().is_some_and(|link| link.is_alone()) {
                 return Ok(Passed::Interrupted);
             }
             if self.is_broken(&figures) {
@@ -475,6 +527,9 @@ impl Run<'_> {
         }
         let now = self.clock.now();
         self.end_schedules();
+        if let Some(link) = &self.link {
+            link.refresh();
+        }
         for push in self.collect(now, true) {
             self.live.show(&Line::Push(Box::new(push)));
         }

@@ -2,6 +2,7 @@
 
 mod compare;
 mod find_max;
+mod fleet;
 mod reporting;
 mod scenario;
 
@@ -9,6 +10,7 @@ use crate::{BAD_ARGUMENTS, say};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use compare::CompareArguments;
 use find_max::FindMaxArguments;
+use fleet::{AgentArguments, FleetArguments};
 use myriad_swarm::{
     Arrival, ArrivalStage, ClientPublish, Config, Destination, Driver, EXIT_INTERRUPTED, Echo,
     Ending, Endpoint, Filler, Incident, Interrupt, LiveStyle, Outcome, PollPosition, Protocol,
@@ -232,6 +234,8 @@ pub(crate) struct Arguments {
     hgrm: Option<PathBuf>,
     #[command(flatten)]
     reporting: ReportingArguments,
+    #[command(flatten)]
+    fleet: FleetArguments,
     /// A condition such as 'fanout:last<5s', 'reach>=99.9%' or 'lost==0'; may be repeated [default: none]
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     threshold: Vec<Threshold>,
@@ -267,6 +271,8 @@ enum FileCommand {
     Compare(CompareArguments),
     /// Search the largest number of clients, or the largest rate, at which the thresholds of a scenario hold
     FindMax(Box<FindMaxArguments>),
+    /// Wait for a controller (`myriad swarm SCENARIO.toml --nats URL`), and be a part of its crowd
+    Agent(AgentArguments),
 }
 
 /// What a run is about.
@@ -433,6 +439,7 @@ pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
         }
         Some(FileCommand::Compare(arguments)) => return compare::run(arguments),
         Some(FileCommand::FindMax(arguments)) => return find_max::run(arguments),
+        Some(FileCommand::Agent(arguments)) => return fleet::serve(arguments),
         None => {}
     }
     let scenario = match scenario::of(&arguments, given) {
@@ -442,7 +449,12 @@ pub(crate) fn run(arguments: Arguments, given: &[String]) -> ExitCode {
             return ExitCode::from(BAD_ARGUMENTS);
         }
     };
+    let (fleet, sets) = (arguments.fleet.clone(), arguments.set.clone());
     let config = match &scenario {
+        Some(scenario) if fleet.is_wanted() => {
+            let config = arguments.over(scenario.config.clone());
+            return fleet.run(scenario, sets, &config);
+        }
         Some(scenario) => arguments.over(scenario.config.clone()),
         None => arguments.into_config(),
     };

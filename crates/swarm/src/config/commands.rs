@@ -177,7 +177,7 @@ mod tests {
 
     fn channels(text: &str, rule: GroupRule) -> Result<Vec<String>, FlowError> {
         let accounts = Accounts::parse("room,user\nred,a\nblue,b\n").expect("a table");
-        let groups = Groups::deal(&rule, 6, &accounts).expect("it fits");
+        let groups = Groups::deal(&rule, 6, &accounts, &[6]).expect("it fits");
         channels_of_groups(text, &groups, &accounts)
     }
 

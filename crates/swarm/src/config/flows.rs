@@ -257,7 +257,12 @@ impl Config {
         self.check_flows(flows)?;
         let connections = u32::try_from(self.connections).unwrap_or(u32::MAX);
         let accounts = &flows.accounts;
-        let groups = Groups::deal(&flows.groups, connections, accounts)
+        let slices = self.dealt.as_ref().map(|dealt| dealt.deal.slices());
+        let parts: Vec<u32> = match slices {
+            Some(slices) if flows.keep_groups() => slices.iter().map(|it| it.terminals).collect(),
+            _ => vec![connections],
+        };
+        let groups = Groups::deal(&flows.groups, connections, accounts, &parts)
             .ok_or_else(|| at("groups".to_owned())(FlowError::Groups(self.connections)))?;
         let opening = flows.opening.iter().enumerate().map(|(index, one)| {
             let error = |(key, error): Wrong| match key {
@@ -376,6 +381,34 @@ impl Config {
     }
 }
 
+/// What a fleet does not have, and what to do.
+pub(crate) type NotInFleets = (&'static str, &'static str);
+
+impl Config {
+    /// The sizes of groups that have to stay whole when the crowd is dealt to so many machines; none if nothing is expected of
+    /// groups.
+    pub(crate) fn groups_to_keep(&self, machines: usize) -> Result<Option<Vec<u32>>, NotInFleets> {
+        let Some(flows) = self.flows.as_ref().filter(|flows| flows.keep_groups()) else {
+            return Ok(None);
+        };
+        let all = |flow: &Flow| flow.audience == Audience::All;
+        if machines > 1 && flows.flows.iter().any(all) {
+            return Err((
+                "flows that all clients expect (`expect = \"all\"`) on several agents",
+                "give one --agents, or expect them of groups",
+            ));
+        }
+        if machines > 1 && matches!(flows.groups, GroupRule::Column(_)) {
+            return Err((
+                "groups by a column of accounts on several agents",
+                "give `groups.count` or `groups.sizes`, because groups stay whole",
+            ));
+        }
+        let connections = u32::try_from(self.connections).unwrap_or(u32::MAX);
+        Ok(Groups::sizes(&flows.groups, connections))
+    }
+}
+
 impl Flows {
     /// The first of what clients of this protocol cannot say or hear, because their protocol has its own: its key, and what it is.
     fn of_raw_clients(&self, protocol: Protocol) -> Option<(&'static str, &'static str)> {
@@ -393,6 +426,12 @@ impl Flows {
         ]
         .into_iter()
         .find_map(|(key, what, is_given)| is_given.then_some((key, what)))
+    }
+
+    /// Whether something is expected of whole groups.
+    fn keep_groups(&self) -> bool {
+        let needs = |flow: &Flow| !matches!(flow.audience, Audience::Sender | Audience::Answer);
+        self.flows.iter().any(needs)
     }
 
     /// Whether clients say or hear anything because of them.

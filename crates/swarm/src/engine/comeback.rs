@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::measure::push::microseconds;
 use crate::random::Random;
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub(super) enum Cause {
 }
 
 /// Terminals that were away; sums over threads are sums of fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ComebackTotals {
     /// Dropped by a storm, or lost and to come back.
     pub gone: u64,

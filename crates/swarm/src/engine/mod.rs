@@ -7,6 +7,7 @@ pub(crate) mod churn;
 pub(crate) mod closing;
 pub(crate) mod comeback;
 pub(crate) mod crowd;
+pub(crate) mod deal;
 pub(crate) mod flows;
 pub(crate) mod heartbeat;
 pub(crate) mod http;

@@ -2,6 +2,7 @@
 
 use crate::config::{Comeback, Incident};
 use crate::engine::churn::SOCKETS_SPARE;
+use crate::engine::deal::Deal;
 use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::ramp::Knot;
 use crate::engine::sources::Sources;
@@ -20,6 +21,10 @@ use std::time::Duration;
 pub(crate) struct Plan {
     pub connections: u32,
     pub threads: u32,
+    /// Which of the threads and terminals are on which machine.
+    pub deal: Deal,
+    /// The terminal from which source addresses are given out: the first one that has them from here.
+    pub sources_from: u64,
     pub targets: Vec<PlannedTarget>,
     /// Channels that the run publishes to.
     pub streams: u32,
@@ -60,6 +65,8 @@ pub(crate) struct Plan {
     pub partial_bytes_max: usize,
     /// Identifies the run in stamps and seeds what is random in it.
     pub run: u16,
+    /// The same in marks of flows. What a flow expects is on one machine, so each has marks of its own.
+    pub mark_run: u16,
     pub seed: u64,
 }
 
@@ -256,17 +263,28 @@ pub(crate) struct Part {
     pub count: u32,
     /// Connections it may have under way at once.
     pub connecting_max: u32,
+    /// The number of its first terminal, and the distance to the next.
+    first: u64,
+    step: u64,
 }
 
 impl Plan {
-    /// The part of a thread. Terminals are dealt in turn, so that every thread has its share of every target.
+    /// The part of a thread. A machine's terminals are dealt to its threads in turn, so that every thread has its share of every
+    /// target.
     pub(crate) fn part(&self, thread: u32) -> Part {
         assert!(thread < self.threads);
-        let share = |total: u32| total / self.threads + u32::from(thread < total % self.threads);
+        let share = |total: u32, threads: u32, thread: u32| {
+            total / threads + u32::from(thread < total % threads)
+        };
+        let slice = self.deal.of_thread(thread);
+        let own = thread - slice.first_thread;
+        let connecting_max = share(self.connecting_max, self.threads, thread);
         Part {
             thread,
-            count: share(self.connections),
-            connecting_max: share(self.connecting_max).max(1),
+            count: share(slice.terminals, slice.threads, own),
+            connecting_max: connecting_max.max(1),
+            first: u64::from(slice.first_terminal + own),
+            step: u64::from(slice.threads),
         }
     }
 
@@ -287,7 +305,7 @@ impl Plan {
 
     /// The run-wide number of a thread's terminal.
     pub(crate) fn number(&self, part: Part, index: u32) -> u64 {
-        u64::from(index) * u64::from(self.threads) + u64::from(part.thread)
+        part.first + u64::from(index) * part.step
     }
 
     /// The subscription of a terminal to the channel of its group, by command; none where there is none.
@@ -300,11 +318,11 @@ impl Plan {
         })
     }
 
-    /// Which target a terminal belongs to, and how many terminals before it connect to the same address.
+    /// Which target a terminal belongs to, and how many terminals before it connect to the same address from here.
     pub(crate) fn target_of(&self, number: u64) -> (usize, u64) {
         let targets = self.targets.len() as u64;
         let target = usize::try_from(number % targets).expect("the index of a target");
-        (target, number / self.destinations)
+        (target, (number - self.sources_from) / self.destinations)
     }
 
     /// The position of a publication of this run in the order they are made, from 1: rounds of all streams.

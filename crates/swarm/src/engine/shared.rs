@@ -13,13 +13,14 @@ use crate::measure::deliveries::Deliveries;
 use crate::measure::push::{Ledger, PushKey, Roll, Tally, microseconds};
 use crate::measure::round_trip::RoundTrips;
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How far a thread is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Stage {
     /// Connections are being made.
     #[default]
@@ -42,7 +43,7 @@ pub(crate) enum Order {
 }
 
 /// How the crowd leaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     /// By reset: a million connections leave in seconds, and neither TIME_WAIT nor orphaned sockets stay behind.
     #[default]
@@ -52,7 +53,7 @@ pub enum Ending {
 }
 
 /// Running totals of a thread; sums over threads are sums of fields unless said otherwise.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Totals {
     /// Upgrades that succeeded.
     pub opened: u64,
@@ -176,7 +177,7 @@ impl Totals {
 }
 
 /// What terminals that speak HTTP asked and were told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HttpTotals {
     /// Requests that were written.
     pub requests: u64,
@@ -205,7 +206,7 @@ impl HttpTotals {
 }
 
 /// Close frames of one code.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Closes {
     pub count: u64,
     /// The first reason that came with one; empty if none did.
@@ -323,12 +324,75 @@ impl Shared {
     /// The same for a run that may have flows.
     pub(crate) fn of_plan(plan: &Plan) -> Self {
         let flows = plan.flows.as_ref();
+        let own = plan.deal.own();
         let ledger = |flows: &FlowsPlan| {
-            FlowLedger::new(plan.threads, flows.flows.len(), flows.groups.count())
+            let (flows, groups) = (flows.flows.len(), flows.groups.count());
+            FlowLedger::new(own.thread_numbers(), flows, groups)
         };
         Self {
             flows: flows.map(|flows| ledger(flows)),
             ..Self::new(plan.threads as usize, plan.targets.len())
+        }
+    }
+
+    /// The same for an agent of a fleet. Threads of other agents are none of its business, and what they send is sent.
+    pub(crate) fn of_agent(plan: &Plan) -> Self {
+        let mut shared = Self::of_plan(plan);
+        shared.ledger = Ledger::of_agent();
+        let own = plan.deal.own().thread_numbers();
+        for thread in (0..plan.threads).filter(|thread| !own.contains(thread)) {
+            shared.account(thread as usize).stage = Stage::Gone;
+            shared.note_messages_sent(thread as usize, u64::MAX);
+        }
+        shared
+    }
+
+    /// The same for a controller, for which each agent is a thread.
+    pub(crate) fn gathering(plan: &Plan, agents: usize) -> Self {
+        let flows = plan.flows.as_ref();
+        let count = u32::try_from(agents).expect("at most a thousand");
+        Self {
+            flows: flows.map(|flows| FlowLedger::new(0..count, flows.flows.len(), 0)),
+            ..Self::new(agents, plan.targets.len())
+        }
+    }
+
+    /// Ends an agent that is lost: its terminals are not there any more, and nothing is awaited of them. `plan` says who was to
+    /// get what is under way.
+    pub(crate) fn lose(&self, agent: usize, plan: Option<&Plan>) {
+        let entries = self.ledger.open();
+        if let Some(ledger) = &self.flows {
+            ledger.lose(agent);
+        }
+        let mut account = self.account(agent);
+        account.stage = Stage::Gone;
+        account.answered_ended = true;
+        account.totals.open = 0;
+        account.totals.connecting = 0;
+        for entry in entries {
+            let PushKey::Own { stream, .. } = entry.key else {
+                continue;
+            };
+            let wanted = |target: usize| {
+                let target = plan.and_then(|plan| plan.targets.get(target));
+                target.is_some_and(|target| target.slot(stream).is_some())
+            };
+            let received = account.tallies.get(&entry.key).map_or(0, |it| it.received);
+            let missing = account.open_terminals(wanted).saturating_sub(received);
+            account.departed.insert(entry.number, missing);
+        }
+        account.open_by_target.fill(0);
+    }
+
+    /// Forgets what an agent has of publications that are measured: those before this number.
+    pub(crate) fn forget_measured(&self, plan: &Plan, measured_from: u64) {
+        let is_over = |key: &PushKey| match *key {
+            PushKey::Own { stream, sequence } => plan.number_of(stream, sequence) < measured_from,
+            PushKey::Foreign(_) => true,
+        };
+        self.ledger.end(is_over);
+        for mut account in self.accounts() {
+            account.tallies.retain(|key, _| !is_over(key));
         }
     }
 

@@ -59,7 +59,7 @@ fn run(
         waker,
         listener: None,
         sockets_max,
-        reactors: plan.threads as usize,
+        reactors: plan.deal.own().threads as usize,
     };
     match driver {
         Driver::IoUring => turns(Uring::new(setup)?, plan, thread, shared, clock),

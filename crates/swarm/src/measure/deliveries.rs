@@ -11,10 +11,11 @@ use crate::measure::rates::per_second;
 use crate::measure::round_trip::{self, times_of};
 use hdrhistogram::Histogram;
 use myriad_report::DeliveryReport;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Counts of one thread, or of all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     /// Subscribers of the channels of all publications that the server accepted.
     pub expected: u64,
@@ -58,10 +59,11 @@ impl Counts {
 }
 
 /// Counts and times.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Deliveries {
     pub counts: Counts,
     /// From the time a publication was due to its delivery, in microseconds.
+    #[serde(with = "crate::measure::buckets")]
     pub times: Histogram<u64>,
 }
 

@@ -1,5 +1,6 @@
 //! Measuring: publications, sequences, rates, and the crowd's own use of the machine.
 
+pub(crate) mod buckets;
 pub(crate) mod collector;
 pub(crate) mod comeback_metric;
 pub(crate) mod deliveries;

@@ -1,6 +1,7 @@
 //! What the crowd itself uses: processor time and memory, as the kernel counts them; and whether that spoils its figures.
 
 use crate::clock::Nanos;
+use crate::fleet::MachineState;
 use crate::report::float;
 use myriad_usage::{Footprint, Ticks};
 use rustix::time::{ClockId, clock_gettime};
@@ -91,6 +92,16 @@ impl Watch {
             machine_share: 0.0,
             looks: VecDeque::new(),
         }
+    }
+
+    /// Takes what agents of a fleet have seen, in place of this process.
+    pub(crate) fn take(&mut self, seen: &MachineState) {
+        self.share = seen.share;
+        self.share_max = seen.share_max;
+        self.seconds = seen.watched_s;
+        self.saturated_seconds = seen.saturated_s;
+        self.machine_share = seen.machine_share;
+        self.machine_share_max = seen.machine_share_max;
     }
 
     /// Takes a sample; `thread_times` are the processor times of the crowd's threads.

@@ -62,6 +62,27 @@ impl Tally {
         }
     }
 
+    /// Arrivals that were timed elsewhere: the first and the last of them, and all.
+    pub(crate) fn of(
+        base: Nanos,
+        (first, last): (Duration, Duration),
+        times: Histogram<u64>,
+    ) -> Self {
+        Self {
+            base,
+            received: times.len(),
+            first,
+            last,
+            times,
+            processor_times: None,
+        }
+    }
+
+    /// From when its times count.
+    pub(crate) fn base(&self) -> Nanos {
+        self.base
+    }
+
     /// Records `count` arrivals at one time.
     pub(crate) fn record(&mut self, now: Nanos, count: u64) {
         let elapsed = now.since(self.base);
@@ -123,6 +144,9 @@ impl Tally {
 /// own would otherwise fill memory with one entry per message.
 const FOREIGN_OPEN_MAX: usize = 64;
 
+/// Publications that an agent of a fleet measures at once.
+const AGENT_OPEN_MAX: usize = 4096;
+
 /// Runs of refused publications that are remembered of a stream. Past so many changes of mind of the server, what it refused
 /// counts as a gap at those that get a later one.
 const REFUSED_RUNS_MAX: usize = 1024;
@@ -142,6 +166,10 @@ struct Entries {
     /// Foreign messages whose measurement ended with some terminals missing: what still comes of them
     /// until then belongs to nothing new.
     foreign_stragglers: HashMap<u64, Nanos>,
+    /// Publications are made by the controller of a fleet, which alone knows when. Those of others are not measured.
+    is_of_agent: bool,
+    /// In that case: sequences up to which a stream's publications are measured.
+    ended: HashMap<u16, u32>,
 }
 
 /// Who is there for a publication.
@@ -168,6 +196,34 @@ pub(crate) struct Entry {
     /// Nobody was up to get it, because the server or the network had ended every connection.
     pub deserted: bool,
     pub acceptance: Acceptance,
+}
+
+impl Entry {
+    /// A publication whose making was not seen.
+    fn seen(key: PushKey, now: Nanos) -> Self {
+        Self {
+            key,
+            number: 0,
+            base: now,
+            made: now,
+            expected: None,
+            deserted: false,
+            acceptance: Acceptance::Unknown,
+        }
+    }
+}
+
+impl Entries {
+    /// Where the clock of a publication begins that an agent sees for the first time: now, and the controller knows better.
+    fn first_seen(&mut self, stream: u16, sequence: u32, now: Nanos) -> Base {
+        let ended = self.ended.get(&stream).copied().unwrap_or(0);
+        if sequence <= ended || self.open.len() >= AGENT_OPEN_MAX {
+            return Base::Closed;
+        }
+        let key = PushKey::Own { stream, sequence };
+        self.open.insert(key, Entry::seen(key, now));
+        Base::Open(now)
+    }
 }
 
 /// What the publish request's answer was.
@@ -198,6 +254,27 @@ impl Ledger {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         // Entries are whole after every statement, so a panicking holder leaves nothing half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ledger of an agent of a fleet.
+    pub(crate) fn of_agent() -> Self {
+        Self(Mutex::new(Entries {
+            is_of_agent: true,
+            ..Entries::default()
+        }))
+    }
+
+    /// Ends the measurement of publications on an agent.
+    pub(crate) fn end(&self, is_over: impl Fn(&PushKey) -> bool) {
+        let mut entries = self.entries();
+        let over: Vec<PushKey> = entries.open.keys().copied().filter(is_over).collect();
+        for key in over {
+            entries.open.remove(&key);
+            if let PushKey::Own { stream, sequence } = key {
+                let ended = entries.ended.entry(stream).or_default();
+                *ended = sequence.max(*ended);
+            }
+        }
     }
 
     /// Enters a publication of this run, whose clock began at `base`, before its first byte is written.
@@ -260,8 +337,12 @@ impl Ledger {
         if let Some(entry) = entries.open.get(&key) {
             return Base::Open(entry.base);
         }
-        let PushKey::Foreign(hash) = key else {
-            return Base::Closed;
+        let hash = match key {
+            PushKey::Foreign(hash) if !entries.is_of_agent => hash,
+            PushKey::Own { stream, sequence } if entries.is_of_agent => {
+                return entries.first_seen(stream, sequence, now);
+            }
+            _ => return Base::Closed,
         };
         let straggling = entries
             .foreign_stragglers
@@ -272,18 +353,7 @@ impl Ledger {
         }
         entries.foreign_stragglers.remove(&hash);
         entries.foreign_open += 1;
-        entries.open.insert(
-            key,
-            Entry {
-                key,
-                number: 0,
-                base: now,
-                made: now,
-                expected: None,
-                deserted: false,
-                acceptance: Acceptance::Unknown,
-            },
-        );
+        entries.open.insert(key, Entry::seen(key, now));
         Base::Open(now)
     }
 

@@ -10,10 +10,11 @@ use crate::measure::push::{as_micros, microseconds};
 use crate::measure::rates::per_second;
 use hdrhistogram::Histogram;
 use myriad_report::{RoundTripReport, RoundTripTimes};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Counts of one thread, or of all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     /// Fell due so far.
     pub due: u64,
@@ -60,10 +61,11 @@ impl Counts {
 }
 
 /// Counts and times.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RoundTrips {
     pub counts: Counts,
     /// From the time a message was due to its answer, in microseconds.
+    #[serde(with = "crate::measure::buckets")]
     pub times: Histogram<u64>,
 }
 

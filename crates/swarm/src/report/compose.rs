@@ -74,6 +74,7 @@ impl Run<'_> {
             flows: self.flows(),
             fanout: self.fanout(),
             crowd: self.crowd(figures),
+            fleet: self.link.as_ref().map(|link| link.report()),
             ..Report::default()
         }
     }

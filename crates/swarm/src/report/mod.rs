@@ -4,6 +4,7 @@ mod comeback;
 pub(crate) mod compare;
 mod compose;
 pub(crate) mod dashboard;
+mod fleet;
 mod flows;
 mod generator;
 pub(crate) mod hgrm;
@@ -120,6 +121,7 @@ mod tests {
             pushes: vec![push(times)],
             series: myriad_report::Series::default(),
             generator: myriad_report::GeneratorReport::default(),
+            fleet: None,
             crowd: CrowdReport {
                 open_at_end: 1_000,
                 ..CrowdReport::default()

@@ -10,6 +10,7 @@ pub(crate) fn went_wrong(report: &Report) -> Option<String> {
         return Some(nobody(report));
     }
     let mut troubles: Vec<String> = [
+        super::fleet::lost(report),
         given_up(report),
         lost(report),
         away(report),

@@ -511,6 +511,7 @@ fn write_crowd(report: &Report, page: &mut Page) {
         line.push_str(&format!(", {} of user space a client", text::bytes(bytes)));
     }
     page.line("this crowd", &line);
+    super::fleet::write(report, page);
 }
 
 #[cfg(test)]

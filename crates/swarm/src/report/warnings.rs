@@ -26,6 +26,9 @@ impl Run<'_> {
                 text::share(watch.share_max)
             ));
         }
+        if let Some(link) = &self.link {
+            warnings.extend(super::fleet::warnings(&link.report()));
+        }
         let fanout = self.fanout_series();
         warnings.extend(warnings_of_saturation(
             fanout.worst.count,

@@ -39,8 +39,12 @@ impl Run<'_> {
         }
         self.poll_peak.sample(now, totals.http.answers);
         if now >= self.next_watch {
-            let thread_times = self.shared.accounts().map(|account| account.cpu_time);
-            self.watch.sample(now, thread_times.collect());
+            let accounts = self.shared.accounts();
+            let thread_times: Vec<Duration> = accounts.map(|account| account.cpu_time).collect();
+            match &self.link {
+                None => self.watch.sample(now, thread_times),
+                Some(link) => self.watch.take(&link.machine()),
+            }
             self.record(now, figures);
             self.next_watch = now.plus(Duration::from_secs(1));
         }
@@ -132,7 +136,7 @@ impl Run<'_> {
             lost: totals.lost,
             cpu_share: self.watch.share,
             machine_cpu_share: self.watch.machine_share,
-            rss_anon_bytes: anonymous_bytes(),
+            rss_anon_bytes: self.memory(),
             server: self.server.sample(now),
         };
         let times = Times::sum(&self.shared);
@@ -172,7 +176,7 @@ impl Run<'_> {
     }
 
     pub(super) fn show_progress(&mut self, figures: &Figures) {
-        let memory = anonymous_bytes();
+        let memory = self.memory();
         let request = self.requester.as_ref().map(|requester| {
             round_trip_progress(&requester.progress().trips.counts, &self.request_peak)
         });
@@ -207,11 +211,23 @@ impl Run<'_> {
     }
 
     fn bytes_per_terminal(&self, memory: u64, open: u64) -> Option<f64> {
-        (open > 0).then(|| float(memory.saturating_sub(self.memory_before)) / float(open))
+        let before = match &self.link {
+            Some(link) => link.machine().memory_before,
+            None => self.memory_before,
+        };
+        (open > 0).then(|| float(memory.saturating_sub(before)) / float(open))
+    }
+
+    /// Anonymous memory of the crowd: of this process, or of all agents.
+    fn memory(&self) -> u64 {
+        match &self.link {
+            Some(link) => link.machine().rss_anon_bytes,
+            None => anonymous_bytes(),
+        }
     }
 
     pub(super) fn measure_memory(&mut self) {
-        let memory = anonymous_bytes();
+        let memory = self.memory();
         let open = self.shared.open_terminals(|_| true);
         self.memory_connected = Some((memory, self.bytes_per_terminal(memory, open)));
     }

@@ -60,6 +60,14 @@ impl Document {
         self.fault_at(span, key.to_owned(), problem)
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The text or number that the scenario has at a key, with variables in their places.
     pub(super) fn value_of(&self, key: &str) -> Option<String> {
         text_at(&self.table().ok()?, key)

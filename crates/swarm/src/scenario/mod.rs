@@ -77,6 +77,17 @@ impl Scenario {
         Ok(Self { document, config })
     }
 
+    /// Its file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.document.path()
+    }
+
+    /// The text of the file.
+    pub(crate) fn text(&self) -> &str {
+        self.document.text()
+    }
+
     /// The text or number that the scenario has at a key, such as `terminals.count` or `flows.NAME.rate`.
     #[must_use]
     pub fn value_of(&self, key: &str) -> Option<String> {

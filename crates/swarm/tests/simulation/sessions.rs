@@ -128,6 +128,7 @@ fn messages_that_never_end_are_bounded() {
     let mut prng = Prng::new(1);
     let mut plan = plan(1, &mut prng);
     (plan.connections, plan.threads, plan.churn_per_s) = (10, 1, None);
+    plan.deal = crate::engine::deal::Deal::alone(1, 10);
     plan.incidents.clear();
     plan.partial_bytes_max = 3000;
     let mut world = World::of(plan, SimNet::new(1, Faults::NONE), prng);

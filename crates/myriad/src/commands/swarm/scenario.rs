@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Options that go beside a scenario: the run's size, this machine, and where reports go. All others are keys of the file.
-const BESIDE: [&str; 22] = [
+const BESIDE: [&str; 26] = [
     "--set",
     "--connections",
     "-c",
@@ -31,6 +31,10 @@ const BESIDE: [&str; 22] = [
     "--threshold",
     "--abort-on-fail",
     "--vus",
+    "--nats",
+    "--nats-creds",
+    "--agents",
+    "--agents-wait",
     "--help",
 ];
 
@@ -40,6 +44,8 @@ pub(super) enum Refused {
     NotAlone,
     /// Changes of a scenario, and no scenario.
     SetAlone,
+    /// Agents, and no scenario.
+    AgentsAlone,
     /// An option that a scenario has a key for.
     Option(String),
     Scenario(ScenarioError),
@@ -54,6 +60,9 @@ impl fmt::Display for Refused {
             Self::SetAlone => {
                 f.write_str("--set changes a scenario; give the file of one, or use options")
             }
+            Self::AgentsAlone => f.write_str(
+                "--nats runs a scenario with agents; write the run into a file (myriad swarm init)",
+            ),
             Self::Option(option) => write!(
                 f,
                 "{option} does not go beside a scenario; change its key with --set KEY=VALUE (docs/scenarios.md has the keys)"
@@ -71,6 +80,7 @@ pub(super) fn of(arguments: &Arguments, given: &[String]) -> Result<Option<Scena
     });
     let Some(path) = path else {
         return match arguments.set[..] {
+            _ if arguments.fleet.is_wanted() => Err(Refused::AgentsAlone),
             [] => Ok(None),
             _ => Err(Refused::SetAlone),
         };

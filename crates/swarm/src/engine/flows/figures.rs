@@ -2,10 +2,11 @@
 
 use crate::measure::push::{as_micros, microseconds};
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The figures of one flow in one thread.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FlowFigures {
     pub due: u64,
     pub sent: u64,
@@ -26,11 +27,15 @@ pub(crate) struct FlowFigures {
     /// Largest lateness of the schedule that is this side's fault.
     pub behind: Duration,
     /// From the time a message was due, and from when it was written, to each delivery, in microseconds.
+    #[serde(with = "crate::measure::buckets")]
     pub since_due: Histogram<u64>,
+    #[serde(with = "crate::measure::buckets")]
     pub since_sent: Histogram<u64>,
     /// From the time a message was due to its last delivery.
+    #[serde(with = "crate::measure::buckets")]
     pub to_last: Histogram<u64>,
     /// From the time a request was due to its answer.
+    #[serde(with = "crate::measure::buckets")]
     pub answered: Histogram<u64>,
 }
 

@@ -29,35 +29,52 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Deals so many terminals out, who have these accounts. None if the rule does not fit them.
-    pub(crate) fn deal(rule: &GroupRule, terminals: u32, accounts: &Accounts) -> Option<Self> {
-        let sizes = match rule {
-            GroupRule::Even(count) => weighted(*count, terminals, |_| 1.0)?,
+    /// Deals so many terminals out, who have these accounts. `parts` are the terminals of each machine, where groups are not to be
+    /// split between machines; one for all else. None if the rule does not fit them.
+    pub(crate) fn deal(
+        rule: &GroupRule,
+        terminals: u32,
+        accounts: &Accounts,
+        parts: &[u32],
+    ) -> Option<Self> {
+        if let GroupRule::Column(name) = rule {
+            let column = accounts.column(name)?;
+            return Self::by_text(terminals, |terminal| accounts.cell(terminal, column));
+        }
+        let sizes = Self::sizes(rule, terminals)?;
+        let mut members = Vec::with_capacity(terminals as usize);
+        let mut first = 0;
+        for part in parts {
+            let until = members.len() + *part as usize;
+            let count = whole_groups(&sizes[first..], *part)?;
+            // One of each group in turn, so that consecutive terminals are in different groups, and threads have a share of each.
+            let mut place = 0;
+            let mut open: Vec<usize> = (first..first + count).collect();
+            while members.len() < until {
+                open.retain(|group| sizes[*group] > place);
+                let next = open.iter().map(|group| (u32::try_from(*group), place));
+                members.extend(next.map(|(group, place)| (group.expect("few"), place)));
+                place += 1;
+            }
+            first += count;
+        }
+        (members.len() == terminals as usize).then_some(Self { members, sizes })
+    }
+
+    /// How many terminals each group has, where the rule says it. None if it does not fit so many terminals.
+    pub(crate) fn sizes(rule: &GroupRule, terminals: u32) -> Option<Vec<u32>> {
+        match rule {
+            GroupRule::Even(count) => weighted(*count, terminals, |_| 1.0),
             GroupRule::Zipf(count, exponent) => weighted(*count, terminals, |group| {
                 (float(u64::from(group)) + 1.0).powf(-exponent)
-            })?,
+            }),
             GroupRule::Sizes(sizes) => {
                 let sum: u64 = sizes.iter().map(|size| u64::from(*size)).sum();
-                if sum != u64::from(terminals) || sizes.len() > GROUPS_MAX as usize {
-                    return None;
-                }
-                sizes.clone()
+                let fits = sum == u64::from(terminals) && sizes.len() <= GROUPS_MAX as usize;
+                fits.then(|| sizes.clone())
             }
-            GroupRule::Column(name) => {
-                let column = accounts.column(name)?;
-                return Self::by_text(terminals, |terminal| accounts.cell(terminal, column));
-            }
-        };
-        let mut members = Vec::with_capacity(terminals as usize);
-        // One of each group in turn, so that consecutive terminals are in different groups, and threads have a share of each.
-        let mut place = 0;
-        let mut open: Vec<u32> = (0..).take(sizes.len()).collect();
-        while members.len() < terminals as usize {
-            open.retain(|group| sizes[*group as usize] > place);
-            members.extend(open.iter().map(|group| (*group, place)));
-            place += 1;
+            GroupRule::Column(_) => None,
         }
-        Some(Self { members, sizes })
     }
 
     /// Groups of terminals with the same text, numbered as they come first.
@@ -98,6 +115,20 @@ impl Groups {
     }
 }
 
+/// How many of the groups have exactly so many terminals together. Empty ones at the end count too.
+fn whole_groups(sizes: &[u32], terminals: u32) -> Option<usize> {
+    let mut sum = 0_u64;
+    let mut count = 0;
+    for size in sizes {
+        if sum + u64::from(*size) > u64::from(terminals) {
+            break;
+        }
+        sum += u64::from(*size);
+        count += 1;
+    }
+    (sum == u64::from(terminals)).then_some(count)
+}
+
 /// Sizes by weight that add up exactly.
 fn weighted(count: u32, terminals: u32, weight: impl Fn(u32) -> f64) -> Option<Vec<u32>> {
     if !(1..=GROUPS_MAX.min(terminals)).contains(&count) {
@@ -132,7 +163,7 @@ mod tests {
             GroupRule::Zipf(30, 1.0),
             GroupRule::Sizes(vec![500, 0, 400, 100]),
         ] {
-            let groups = Groups::deal(&rule, 1000, &accounts).expect("it fits");
+            let groups = Groups::deal(&rule, 1000, &accounts, &[1000]).expect("it fits");
             let mut seen: Vec<u32> = vec![0; groups.count()];
             for terminal in 0..1000 {
                 let (group, place) = groups.of(terminal);
@@ -144,9 +175,21 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_not_split_between_machines() {
+        let accounts = Accounts::default();
+        let rule = GroupRule::Sizes(vec![5, 1, 0, 3, 1]);
+        let groups = Groups::deal(&rule, 10, &accounts, &[6, 4]).expect("it fits");
+        let of: Vec<u32> = (0..10).map(|terminal| groups.of(terminal).0).collect();
+        assert_eq!(of, [0, 1, 0, 0, 0, 0, 3, 4, 3, 3]);
+        assert!(Groups::deal(&rule, 10, &accounts, &[7, 3]).is_none());
+        assert!(Groups::deal(&rule, 10, &accounts, &[6, 3]).is_none());
+    }
+
+    #[test]
     fn sizes_are_as_the_rule_says() {
         let accounts = Accounts::parse("room\na\nb\na\nc\n").expect("a table");
-        let sizes = |rule| Groups::deal(&rule, 100, &accounts).map(|groups| groups.sizes);
+        let deal = |rule| Groups::deal(&rule, 100, &accounts, &[100]);
+        let sizes = |rule| deal(rule).map(|groups| groups.sizes);
         let column = |name: &str| sizes(GroupRule::Column(name.to_owned()));
         assert_eq!(column("room"), Some(vec![50, 25, 25]));
         assert_eq!(column("user"), None);

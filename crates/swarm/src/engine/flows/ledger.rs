@@ -8,6 +8,7 @@ use super::figures::{FlowFigures, record};
 use super::plan::Audience;
 use crate::clock::Nanos;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -79,8 +80,12 @@ pub(crate) struct Receiver {
 #[derive(Debug)]
 pub(crate) struct FlowLedger {
     shards: Vec<Mutex<HashMap<MessageKey, Flight>>>,
-    /// Of each thread of the crowd, then of all callers.
+    /// The threads of the crowd that are here.
+    threads: Range<u32>,
+    /// Of each of them, then of all callers.
     figures: Vec<Mutex<Vec<FlowFigures>>>,
+    /// By agent of a fleet, where figures are gathered: messages that are incomplete there.
+    incomplete_by_agent: Mutex<Vec<u64>>,
     /// By group: members that are open.
     open: Vec<AtomicU32>,
     messages: AtomicU64,
@@ -91,12 +96,14 @@ pub(crate) struct FlowLedger {
 }
 
 impl FlowLedger {
-    pub(crate) fn new(threads: u32, flows: usize, groups: usize) -> Self {
+    pub(crate) fn new(threads: Range<u32>, flows: usize, groups: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            figures: (0..=threads)
+            figures: (0..=threads.len())
                 .map(|_| Mutex::new(vec![FlowFigures::default(); flows]))
                 .collect(),
+            incomplete_by_agent: Mutex::new(vec![0; threads.len()]),
+            threads,
             open: (0..groups).map(|_| AtomicU32::new(0)).collect(),
             messages: AtomicU64::new(0),
             audience_bytes: AtomicU64::new(0),
@@ -105,9 +112,39 @@ impl FlowLedger {
         }
     }
 
-    /// The figures of a thread of the crowd, or of the callers, who come after the last of them.
+    /// The figures of a thread of the crowd.
     pub(crate) fn figures(&self, thread: u32) -> MutexGuard<'_, Vec<FlowFigures>> {
-        lock(&self.figures[thread as usize])
+        lock(&self.figures[(thread - self.threads.start) as usize])
+    }
+
+    /// The figures of all callers.
+    pub(crate) fn figures_of_callers(&self) -> MutexGuard<'_, Vec<FlowFigures>> {
+        lock(&self.figures[self.threads.len()])
+    }
+
+    /// Takes what an agent of a fleet has so far, in place of what it had.
+    pub(crate) fn replace(
+        &self,
+        agent: usize,
+        figures: Vec<FlowFigures>,
+        incomplete: u64,
+        heard: Nanos,
+    ) {
+        *lock(&self.figures[agent]) = figures;
+        self.heard.fetch_max(heard.0, Ordering::Relaxed);
+        self.set_incomplete(agent, incomplete);
+    }
+
+    /// Awaits nothing more of an agent.
+    pub(crate) fn lose(&self, agent: usize) {
+        self.set_incomplete(agent, 0);
+    }
+
+    fn set_incomplete(&self, agent: usize, count: u64) {
+        let mut by_agent = lock(&self.incomplete_by_agent);
+        by_agent[agent] = count;
+        self.incomplete
+            .store(by_agent.iter().sum(), Ordering::Release);
     }
 
     /// The figures of all threads, by flow.
@@ -285,9 +322,9 @@ impl FlowLedger {
 
     /// Ends the messages of a thread's shards that are over. What did not come by now is missing.
     pub(crate) fn sweep(&self, thread: u32, now: Nanos, settle: Duration) {
-        let threads = self.figures.len() - 1;
+        let (threads, own) = (self.threads.len(), thread - self.threads.start);
         let mut figures = self.figures(thread);
-        for shard in self.shards.iter().skip(thread as usize).step_by(threads) {
+        for shard in self.shards.iter().skip(own as usize).step_by(threads) {
             lock(shard).retain(|key, flight| {
                 let sending = &flight.sending;
                 let is_over = match flight.complete {
@@ -333,7 +370,7 @@ mod tests {
 
     /// A group of three, of whom the first sends.
     fn ledger() -> FlowLedger {
-        let ledger = FlowLedger::new(1, 1, 1);
+        let ledger = FlowLedger::new(0..1, 1, 1);
         (0..3).for_each(|_| ledger.note_open(0, true));
         ledger
     }

@@ -89,7 +89,7 @@ impl Flows {
             senders: senders.collect(),
             plan: Arc::clone(flows),
             threads: u64::from(plan.threads),
-            run: plan.run,
+            run: plan.mark_run,
             joining: HashMap::new(),
             recent: Recent::default(),
             commands: Commands::default(),

@@ -285,5 +285,6 @@ pub(super) fn settings(report: &Report, language: Language) -> String {
         .into_iter()
         .map(|(name, value)| vec![name.to_owned(), escape(&value)]);
     let title = language.of("How the run was made", "测试设置");
-    format!("<h2>{title}</h2>\n{}", table(&["", ""], rows))
+    let own = format!("<h2>{title}</h2>\n{}", table(&["", ""], rows));
+    own + &crate::report::fleet::section(report, language)
 }

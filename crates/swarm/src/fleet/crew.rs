@@ -1,0 +1,203 @@
+//! An agent's threads: started at the controller's time, told what to do by its beacons, and summed for it.
+
+use super::messages::{Beacon, BeaconOrder};
+use super::offset::Offset;
+use super::state::{MachineState, State, Told};
+use crate::caller;
+use crate::clock::{Clock as _, Nanos, RunClock};
+use crate::config::Prepared;
+use crate::engine::deal::Slice;
+use crate::engine::plan::Plan;
+use crate::engine::shared::{Ending, Order, Shared, Stage};
+use crate::engine::thread::spawn;
+use crate::failure::Failure;
+use crate::measure::process::{Watch, anonymous_bytes};
+use crate::open_loop::OpenLoop;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the machine is watched.
+const WATCHED_EVERY: Duration = Duration::from_secs(1);
+
+/// An agent's part of the crowd, under way.
+pub(super) struct Crew {
+    plan: Arc<Plan>,
+    slice: Slice,
+    shared: Arc<Shared>,
+    clock: RunClock,
+    threads: Vec<JoinHandle<()>>,
+    /// The flows of callers, by the index of the flow.
+    callers: Option<Vec<(usize, OpenLoop)>>,
+    watch: Watch,
+    next_watch: Nanos,
+    machine: MachineState,
+    number: u64,
+    told: Told,
+    /// The newest beacon that was obeyed.
+    beacon: u64,
+}
+
+impl Crew {
+    /// Starts the threads.
+    pub(super) fn start(prepared: Prepared, clock: RunClock, offset: Offset) -> io::Result<Self> {
+        let plan = Arc::new(prepared.plan);
+        let slice = plan.deal.own();
+        let shared = Arc::new(Shared::of_agent(&plan));
+        let now = clock.now();
+        let mut crew = Self {
+            slice,
+            clock,
+            threads: Vec::new(),
+            callers: None,
+            watch: Watch::start(now, slice.threads as usize),
+            next_watch: now.plus(WATCHED_EVERY),
+            machine: MachineState {
+                memory_before: anonymous_bytes(),
+                clock: offset,
+                ..MachineState::default()
+            },
+            number: 0,
+            told: Told::default(),
+            beacon: 0,
+            plan,
+            shared,
+        };
+        for thread in slice.thread_numbers() {
+            let (plan, shared) = (Arc::clone(&crew.plan), Arc::clone(&crew.shared));
+            match spawn(
+                plan,
+                thread,
+                prepared.driver,
+                prepared.tables,
+                shared,
+                clock,
+            ) {
+                Ok(handle) => crew.threads.push(handle),
+                Err(error) => {
+                    crew.close(Ending::Reset);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(crew)
+    }
+
+    /// Terminals that it has.
+    pub(super) fn terminals(&self) -> u64 {
+        u64::from(self.slice.terminals)
+    }
+
+    /// The controller's clock, as far as it is known here.
+    pub(super) fn clock(&self) -> RunClock {
+        self.clock
+    }
+
+    /// How far the machine's own is off.
+    pub(super) fn offset(&self) -> Offset {
+        self.machine.clock
+    }
+
+    /// Does what the controller says.
+    pub(super) fn obey(&mut self, beacon: &Beacon) {
+        if beacon.number <= self.beacon {
+            return;
+        }
+        self.beacon = beacon.number;
+        self.shared.set_order(match beacon.order {
+            BeaconOrder::Run => Order::Run,
+            BeaconOrder::Churn(ending) => Order::Churn(ending),
+            BeaconOrder::Close(ending) => Order::Close(ending),
+        });
+        if let Some(at) = beacon.connected_at {
+            self.shared.note_connected(at);
+        }
+        self.shared
+            .forget_measured(&self.plan, beacon.measured_from);
+        let Some((from, until)) = beacon.schedule else {
+            return;
+        };
+        if self.shared.answered_window().is_none() {
+            self.shared.begin_answered(from, Some(until));
+            let (plan, shared) = (&self.plan, &self.shared);
+            let callers = caller::start_all(plan, shared, (from, Some(until)), self.clock);
+            self.callers = callers.ok();
+        } else {
+            self.shared.end_answered(until);
+            for (_, caller) in self.callers.iter().flatten() {
+                caller.stop(until);
+            }
+        }
+    }
+
+    /// Closes all connections, whoever asks.
+    pub(super) fn close(&mut self, ending: Ending) {
+        self.shared.set_order(Order::Close(ending));
+        let now = self.clock.now();
+        self.shared.end_answered(now);
+        for (_, caller) in self.callers.iter().flatten() {
+            caller.stop(now);
+        }
+    }
+
+    /// Whether every thread has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        let mut threads = self.slice.thread_numbers();
+        threads.all(|thread| self.shared.account(thread as usize).stage == Stage::Gone)
+    }
+
+    /// Waits for threads that have ended.
+    pub(super) fn join(self) {
+        for thread in self.threads {
+            // It only fails if it panicked, and then its message is on standard error already.
+            let _ = thread.join();
+        }
+    }
+
+    /// Takes note of where the clock stands now.
+    pub(super) fn note_clock(&mut self, offset: Offset) {
+        let first = self.machine.clock.nanos;
+        let drift = offset.nanos.abs_diff(first);
+        // What the exchanges themselves are off by is no drift.
+        let drift = drift.saturating_sub(offset.error_nanos + self.machine.clock.error_nanos);
+        self.machine.drift_nanos = self.machine.drift_nanos.max(drift);
+    }
+
+    /// Everything so far.
+    pub(super) fn state(&mut self) -> State {
+        let now = self.clock.now();
+        if now >= self.next_watch {
+            self.next_watch = now.plus(WATCHED_EVERY);
+            let threads = self.slice.thread_numbers();
+            let times = threads.map(|thread| self.shared.account(thread as usize).cpu_time);
+            self.watch.sample(now, times.collect());
+        }
+        self.number += 1;
+        let mut state = State::of(&self.shared, self.slice, self.number, &mut self.told);
+        state.at = now;
+        state.machine = MachineState {
+            share: self.watch.share,
+            share_max: self.watch.share_max,
+            saturated_s: self.watch.saturated_seconds,
+            watched_s: self.watch.seconds,
+            machine_share: self.watch.machine_share,
+            machine_share_max: self.watch.machine_share_max,
+            rss_anon_bytes: anonymous_bytes(),
+            ..self.machine
+        };
+        let mut failures: BTreeMap<Failure, u64> = BTreeMap::new();
+        for (flow, caller) in self.callers.iter().flatten() {
+            let progress = caller.progress();
+            for (failure, count) in progress.failures {
+                *failures.entry(failure).or_default() += count;
+            }
+            let counts = progress.trips.counts;
+            state.note_caller(*flow, counts.due, counts.held);
+            state.callers_ended &= caller.is_done();
+        }
+        state.callers = failures.into_iter().collect();
+        state
+    }
+}

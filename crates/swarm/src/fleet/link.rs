@@ -1,0 +1,310 @@
+//! What a controller hears of its agents during a run, and tells them.
+//!
+//! Each agent is a thread of the crowd for the rest of the run: its state is in that thread's account, and what the run orders goes
+//! to all agents with the next beacon.
+
+use super::messages::{
+    Beacon, BeaconOrder, Request, is_id, read, subject_of_agent, subject_of_run, written,
+};
+use super::offset::{Offset, Told, wall_now};
+use super::state::{MachineState, State};
+use crate::clock::{Clock as _, Nanos, RunClock};
+use crate::engine::deal::Slice;
+use crate::engine::plan::Plan;
+use crate::engine::shared::{Order, Shared, Stage};
+use async_nats::{Client, Subscriber};
+use futures_util::StreamExt as _;
+use myriad_report::{AgentReport, FleetReport};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::time::interval;
+
+/// How often agents are told what to do.
+const BEACON_EVERY: Duration = Duration::from_millis(100);
+
+/// An agent that was not heard for so long is lost.
+const AGENT_LOST: Duration = Duration::from_secs(3);
+
+/// How long figures are waited for that are newer than a moment.
+const REFRESHED_WITHIN: Duration = Duration::from_secs(3);
+
+/// How far ahead the schedules of a fleet begin: agents know of them with the next beacon.
+pub(crate) const FLEET_SCHEDULE_AHEAD: Duration = Duration::from_millis(700);
+
+/// An agent of the fleet.
+pub(super) struct Member {
+    pub id: String,
+    pub name: String,
+    pub slice: Slice,
+}
+
+/// What is known of an agent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    number: u64,
+    /// When its newest state was taken, and when it came.
+    at: Nanos,
+    came: Nanos,
+    stage: Stage,
+    callers_ended: bool,
+    machine: MachineState,
+    lost: Option<Nanos>,
+}
+
+/// The agents of a run.
+pub(crate) struct Link {
+    client: Client,
+    run: String,
+    members: Vec<Member>,
+    shared: Arc<Shared>,
+    clock: RunClock,
+    heard: Mutex<Vec<Heard>>,
+    /// Set when the crowd begins.
+    plan: OnceLock<Arc<Plan>>,
+    /// When it begins. Before that nobody can be lost.
+    begun: OnceLock<Nanos>,
+}
+
+impl Link {
+    /// Tells and hears from now on, on the runtime that it is called on.
+    pub(super) fn start(
+        (client, run): (Client, String),
+        members: Vec<Member>,
+        (shared, clock): (Arc<Shared>, RunClock),
+        (states, clocks): (Subscriber, Subscriber),
+    ) -> Arc<Self> {
+        let heard = vec![Heard::default(); members.len()];
+        let link = Arc::new(Self {
+            client,
+            run,
+            members,
+            shared,
+            clock,
+            heard: Mutex::new(heard),
+            plan: OnceLock::new(),
+            begun: OnceLock::new(),
+        });
+        tokio::spawn(Arc::clone(&link).tell_time(clocks));
+        tokio::spawn(Arc::clone(&link).hear(states));
+        tokio::spawn(Arc::clone(&link).tell());
+        link
+    }
+
+    /// The crowd begins then, on clocks that stand so.
+    pub(super) fn begin(&self, clocks: Vec<Offset>, at: Nanos) {
+        let mut heard = self.heard();
+        for (heard, clock) in heard.iter_mut().zip(clocks) {
+            heard.machine.clock = clock;
+            heard.came = at;
+        }
+        drop(heard);
+        let _ = self.begun.set(at);
+    }
+
+    /// Takes what states are judged by.
+    pub(crate) fn set_plan(&self, plan: &Arc<Plan>) {
+        let _ = self.plan.set(Arc::clone(plan));
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn clock(&self) -> RunClock {
+        self.clock
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Vec<Heard>> {
+        // Each entry is whole after every statement.
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers agents that compare clocks.
+    async fn tell_time(self: Arc<Self>, mut clocks: Subscriber) {
+        while let Some(message) = clocks.next().await {
+            let told = Told {
+                run: self.clock.now().0,
+                wall: wall_now(),
+            };
+            if let Some(reply) = message.reply {
+                let _ = self.client.publish(reply, written(&told).into()).await;
+            }
+        }
+    }
+
+    async fn hear(self: Arc<Self>, mut states: Subscriber) {
+        while let Some(message) = states.next().await {
+            let id = message.subject.rsplit('.').next().unwrap_or_default();
+            let known = self.members.iter().position(|member| member.id == id);
+            let Some(agent) = known.filter(|_| is_id(id)) else {
+                continue;
+            };
+            if let Some(state) = read::<State>(&message.payload) {
+                self.take(agent, state);
+            }
+        }
+    }
+
+    /// Takes what an agent tells, if it is new and can be true.
+    fn take(&self, agent: usize, state: State) {
+        let Some(plan) = self.plan.get() else { return };
+        let flows = plan.flows.as_ref().map_or(0, |it| it.flows.len());
+        let slice = self.members[agent].slice;
+        let now = self.clock.now();
+        {
+            let mut heard = self.heard();
+            let heard = &mut heard[agent];
+            let is_new = state.number > heard.number && heard.lost.is_none();
+            if !is_new || !state.is_plausible(slice, plan.targets.len(), flows) {
+                return;
+            }
+            heard.number = state.number;
+            heard.came = now;
+            heard.stage = state.stage;
+            heard.callers_ended = state.callers_ended;
+            heard.machine = state.machine;
+        }
+        let at = state.at;
+        state.into_account(&self.shared, agent, &self.shared.ledger.open());
+        // Only now: whoever waits for these figures finds them.
+        self.heard()[agent].at = at;
+    }
+
+    /// Tells all agents what the run wants, and notices those that are silent.
+    async fn tell(self: Arc<Self>) {
+        let mut ticks = interval(BEACON_EVERY);
+        for number in 1.. {
+            ticks.tick().await;
+            self.notice_lost();
+            let subject = subject_of_run(&self.run, "beacon");
+            let beacon = written(&self.beacon(number));
+            let _ = self.client.publish(subject, beacon.into()).await;
+        }
+    }
+
+    fn beacon(&self, number: u64) -> Beacon {
+        let window = self.shared.answered_window();
+        let heard = self.heard();
+        let lost = self.members.iter().zip(&*heard);
+        let lost = lost.filter(|(_, heard)| heard.lost.is_some());
+        Beacon {
+            number,
+            order: match self.shared.order() {
+                Order::Run => BeaconOrder::Run,
+                Order::Churn(ending) => BeaconOrder::Churn(ending),
+                Order::Close(ending) => BeaconOrder::Close(ending),
+            },
+            connected_at: self.shared.connected_at(),
+            schedule: window.map(|window| (window.from, window.until)),
+            measured_from: self.shared.ledger.measured_from(),
+            lost: lost.map(|(member, _)| member.id.clone()).collect(),
+        }
+    }
+
+    fn notice_lost(&self) {
+        if self.begun.get().is_none() {
+            return;
+        }
+        let now = self.clock.now();
+        for agent in 0..self.members.len() {
+            let mut heard = self.heard();
+            let heard = &mut heard[agent];
+            let is_silent = now.since(heard.came) >= AGENT_LOST;
+            if !is_silent || heard.lost.is_some() || heard.stage == Stage::Gone {
+                continue;
+            }
+            // Since then nobody knows what its terminals saw.
+            heard.lost = Some(heard.came);
+            self.shared.lose(agent, self.plan.get().map(|plan| &**plan));
+        }
+    }
+
+    /// Whether no agent is left.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.heard().iter().all(|heard| heard.lost.is_some())
+    }
+
+    /// Whether all agents that are left have told how things stood at a time.
+    pub(crate) fn is_told(&self, at: Nanos) -> bool {
+        let heard = self.heard();
+        let mut left = heard.iter().filter(|heard| heard.lost.is_none());
+        left.all(|heard| heard.at >= at)
+    }
+
+    /// Whether all requests of callers have ended.
+    pub(crate) fn have_callers_ended(&self) -> bool {
+        let heard = self.heard();
+        let mut left = heard.iter().filter(|heard| heard.lost.is_none());
+        left.all(|heard| heard.callers_ended)
+    }
+
+    /// Waits until figures are as of now.
+    pub(crate) fn refresh(&self) {
+        let now = self.clock.now();
+        while !self.is_told(now) && self.clock.now().since(now) < REFRESHED_WITHIN {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// What the machines of all agents use: the busiest of them, and their memory together.
+    pub(crate) fn machine(&self) -> MachineState {
+        let heard = self.heard();
+        let machines = heard.iter().map(|heard| heard.machine);
+        machines
+            .reduce(|one, other| MachineState {
+                share: one.share.max(other.share),
+                share_max: one.share_max.max(other.share_max),
+                saturated_s: one.saturated_s.max(other.saturated_s),
+                watched_s: one.watched_s.max(other.watched_s),
+                machine_share: one.machine_share.max(other.machine_share),
+                machine_share_max: one.machine_share_max.max(other.machine_share_max),
+                rss_anon_bytes: one.rss_anon_bytes.saturating_add(other.rss_anon_bytes),
+                memory_before: one.memory_before.saturating_add(other.memory_before),
+                ..one
+            })
+            .unwrap_or_default()
+    }
+
+    /// The fleet as reports have it.
+    pub(crate) fn report(&self) -> FleetReport {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "clocks are less than days apart"
+        )]
+        let millis = |nanos: i64| nanos as f64 / 1e6;
+        let of = |nanos: u64| millis(i64::try_from(nanos).unwrap_or(i64::MAX));
+        let heard = self.heard();
+        let agents = self.members.iter().zip(&*heard).map(|(member, heard)| {
+            let machine = &heard.machine;
+            AgentReport {
+                name: member.name.clone(),
+                first_terminal: u64::from(member.slice.first_terminal),
+                terminals: u64::from(member.slice.terminals),
+                threads: member.slice.threads,
+                clock_offset_ms: millis(machine.clock.wall_nanos),
+                clock_error_ms: of(machine.clock.error_nanos),
+                clock_drift_ms: of(machine.drift_nanos),
+                cpu_share_max: machine.share_max,
+                machine_cpu_share_max: machine.machine_share_max,
+                rss_anon_bytes: machine.rss_anon_bytes,
+                lost_s: heard.lost.map(|at| at.since(Nanos(0)).as_secs_f64()),
+            }
+        });
+        FleetReport {
+            agents: agents.collect(),
+        }
+    }
+
+    /// Lets all agents go.
+    pub(super) async fn release(&self) {
+        for member in &self.members {
+            let run = self.run.clone();
+            let request = written(&Request::Release { run });
+            let subject = subject_of_agent(&member.id);
+            let asked = self.client.request(subject, request.into());
+            // Who does not answer finds out by itself that nobody is there.
+            let _ = tokio::time::timeout(Duration::from_secs(1), asked).await;
+        }
+        let _ = self.client.flush().await;
+    }
+}
