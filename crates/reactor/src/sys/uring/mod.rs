@@ -61,6 +61,7 @@ pub struct Uring {
     headers: Headers,
     /// Tables with entries of the running batch.
     batch_tables: Vec<usize>,
+    piece_size: receive::PieceSize,
     /// Requested since the last wait; see [`Uring::flush_shutdowns`].
     shutdowns: Vec<close::PendingShutdown>,
     waker: Waker,
@@ -125,6 +126,7 @@ impl Uring {
             outgoing: Outgoing::default(),
             headers: Headers::default(),
             batch_tables: Vec::new(),
+            piece_size: receive::PieceSize::default(),
             shutdowns: Vec::new(),
             waker: setup.waker,
             sockets_max,

@@ -12,6 +12,35 @@ use io_uring::{opcode, types::Fixed};
 /// requests and most bursts of frames. A socket that fills it is queued again.
 const PIECE_BYTES_MIN: usize = 1024;
 
+/// Pieces are doubled after a batch in which one in so many was filled: a second receive costs more than a socket that waits for
+/// the next batch.
+const FILLED_DIVISOR: usize = 8;
+
+/// How large pieces are while many sockets are readable: as what comes asks for.
+#[derive(Debug)]
+pub(super) struct PieceSize {
+    bytes: usize,
+}
+
+impl Default for PieceSize {
+    fn default() -> Self {
+        Self {
+            bytes: PIECE_BYTES_MIN,
+        }
+    }
+}
+
+impl PieceSize {
+    /// Of a batch: how many sockets, how many of them filled their piece, and the bytes of the largest receive.
+    fn note_batch(&mut self, sockets: usize, filled: usize, largest: usize) {
+        if filled > 0 && filled * FILLED_DIVISOR >= sockets {
+            self.bytes = (2 * self.bytes).min(Completions::RECEIVE_BYTES_MAX);
+        } else if largest <= self.bytes / 2 {
+            self.bytes = (self.bytes / 2).max(PIECE_BYTES_MIN);
+        }
+    }
+}
+
 impl Uring {
     /// Receives from readable sockets, oldest first, as many as the buffer has pieces. True if some were not read.
     pub(super) fn receive_some(&mut self, completions: &mut Completions) -> bool {
@@ -21,18 +50,26 @@ impl Uring {
         }
         let count = waiting.min(completions.receives_max);
         let bytes = completions.buffer.len();
-        let piece = (bytes / count).clamp(PIECE_BYTES_MIN, Completions::RECEIVE_BYTES_MAX);
+        let piece = (bytes / count).clamp(self.piece_size.bytes, Completions::RECEIVE_BYTES_MAX);
         let batch = self.submit_receives(&mut completions.buffer, piece, count);
         let mut input_pending = !self.state.readable.is_empty();
+        let (mut filled, mut largest) = (0, 0);
+        let sockets = batch.len();
         for (index, readable) in batch.into_iter().enumerate() {
             match self.state.receives[index] {
-                Some(receive) => self.handle_receive(readable, receive, index * piece, piece),
+                Some(receive) => {
+                    let bytes = usize::try_from(receive.result).unwrap_or(0);
+                    filled += usize::from(bytes == piece);
+                    largest = largest.max(bytes);
+                    self.handle_receive(readable, receive, index * piece, piece);
+                }
                 None => {
                     input_pending = true;
                     self.requeue(readable);
                 }
             }
         }
+        self.piece_size.note_batch(sockets, filled, largest);
         input_pending
     }
 
@@ -115,5 +152,27 @@ impl Uring {
         self.state
             .readable
             .push(slots, readable.socket, readable.token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_grow_while_many_are_filled_and_shrink_when_none_is_half_full() {
+        let mut size = PieceSize::default();
+        size.note_batch(100, 12, 1024);
+        assert_eq!(size.bytes, 1024, "a few large senders change nothing");
+        for bytes in [2048, 4096, 4096] {
+            size.note_batch(100, 13, size.bytes);
+            assert_eq!(size.bytes, bytes);
+        }
+        size.note_batch(100, 0, 2049);
+        assert_eq!(size.bytes, 4096);
+        for bytes in [2048, 1024, 1024] {
+            size.note_batch(100, 0, 512);
+            assert_eq!(size.bytes, bytes);
+        }
     }
 }
