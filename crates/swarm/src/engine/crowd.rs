@@ -116,8 +116,8 @@ pub(super) struct MessageBody {
     pub(super) scan: MessageScan,
     /// The DEFLATE data of a compressed one.
     pub(super) compressed: Vec<u8>,
-    /// Any other message of a session. Without sessions its beginning, up to the length of an echo; empty in a run without
-    /// echoes.
+    /// Any other message of a session, or of a run with flows. Otherwise its beginning, up to the length of an echo; empty in
+    /// a run without echoes.
     pub(super) kept: Vec<u8>,
 }
 
@@ -127,7 +127,7 @@ impl MessageBody {
         self.compressed.len() + self.kept.len()
     }
 
-    /// Takes the next piece of a message outside of a session.
+    /// Takes the next piece of a message, where neither sessions nor flows are.
     pub(super) fn feed(&mut self, piece: &[u8], kept_bytes_max: usize) {
         self.scan.feed(piece);
         let room = kept_bytes_max.saturating_sub(self.kept.len());

@@ -129,18 +129,14 @@ impl World {
 
     /// Takes the next piece of a message.
     fn feed(&self, body: &mut MessageBody, piece: &[u8]) {
-        if self.sessions.is_some() {
+        if self.sessions.is_some() || self.flows.is_some() {
             body.kept.extend_from_slice(piece);
         } else {
             let answer_bytes_max = self
                 .answered
                 .as_ref()
                 .map_or(0, |answered| answered.answer_bytes_max());
-            let kept_bytes_max = match self.flows {
-                Some(_) => usize::MAX,
-                None => answer_bytes_max,
-            };
-            body.feed(piece, kept_bytes_max);
+            body.feed(piece, answer_bytes_max);
         }
     }
 
@@ -179,7 +175,7 @@ impl World {
                         };
                         self.feed(&mut body, &message);
                     }
-                    if !self.finish_message(reactor, token, kind, &body, now) {
+                    if !self.finish_message(reactor, token, kind, &mut body, now) {
                         return;
                     }
                 }
@@ -203,14 +199,17 @@ impl World {
         reactor: &mut R,
         token: Token,
         kind: Kind,
-        body: &MessageBody,
+        body: &mut MessageBody,
         now: Nanos,
     ) -> bool {
         if self.sessions.is_some() {
             return self.hear_message(reactor, token, None, &body.kept, now);
         }
-        if self.hear_talk(token, &body.kept, now) {
-            return true;
+        if self.flows.is_some() {
+            if self.hear_talk(token, &body.kept, now) {
+                return true;
+            }
+            body.scan.feed(&body.kept);
         }
         if self.hear_answer(token, kind, &body.kept, now) {
             let cut = body.scan.bytes() - body.kept.len();

@@ -2,41 +2,79 @@
 
 use super::Flows;
 use super::ledger::{MessageKey, Receiver};
-use super::plan::FlowPlan;
+use super::plan::FlowsPlan;
 use crate::clock::Nanos;
 use crate::engine::crowd::World;
 use crate::engine::terminal::Phase;
 use myriad_reactor::Token;
+use rustc_hash::FxHasher;
+use std::hash::Hasher as _;
 
 /// Longest message that is remembered.
 const RECENT_BYTES_MAX: usize = 16 * 1024;
 
-/// The message that was heard last. The members of a group hear the same one after the other, and comparing it costs less than
-/// looking for its stamp.
-#[derive(Debug, Default)]
+/// Messages that are remembered: those of a few groups, which batches bring together.
+const RECENT_MESSAGES: usize = 128;
+
+/// Messages that were heard lately, by their hash. The members of a group hear the same one after the other, and comparing it
+/// costs less than looking for its stamp.
+#[derive(Debug)]
 pub(super) struct Recent {
+    slots: Box<[Remembered]>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Remembered {
     message: Vec<u8>,
-    found: Option<MessageKey>,
+    known: Known,
+}
+
+/// What is known of a message by its bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Which message of a flow it is; none if it is none.
+    key: Option<MessageKey>,
+    /// Whether terminals reply to it.
+    draws_reply: bool,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self {
+            slots: vec![Remembered::default(); RECENT_MESSAGES].into(),
+        }
+    }
 }
 
 impl Recent {
-    /// Which message of a flow this is; none if it is none.
-    fn recognise(&mut self, flows: &[FlowPlan], run: u16, message: &[u8]) -> Option<MessageKey> {
-        if self.message == message {
-            return self.found;
+    fn recognise(&mut self, plan: &FlowsPlan, run: u16, message: &[u8]) -> Known {
+        let mut hasher = FxHasher::default();
+        hasher.write(message);
+        let slots = self.slots.len() as u64;
+        let slot = usize::try_from(hasher.finish() % slots).expect("fewer than slots");
+        let remembered = &mut self.slots[slot];
+        if remembered.message != message || message.is_empty() {
+            let known = Known::find(plan, run, message);
+            if message.len() > RECENT_BYTES_MAX {
+                return known;
+            }
+            remembered.message.clear();
+            remembered.message.extend_from_slice(message);
+            remembered.known = known;
         }
-        let found = flows.iter().zip(0..).find_map(|(planned, flow)| {
+        remembered.known
+    }
+}
+
+impl Known {
+    fn find(plan: &FlowsPlan, run: u16, message: &[u8]) -> Self {
+        let key = plan.flows.iter().zip(0..).find_map(|(planned, flow)| {
             let mark = planned.place.find(message, run)?;
             let number = mark.number;
             (usize::from(mark.flow) == flow).then_some(MessageKey { flow, number })
         });
-        self.message.clear();
-        self.found = None;
-        if message.len() <= RECENT_BYTES_MAX {
-            self.message.extend_from_slice(message);
-            self.found = found;
-        }
-        found
+        let draws_reply = plan.replies.iter().any(|reply| reply.to.is_match(message));
+        Self { key, draws_reply }
     }
 }
 
@@ -71,25 +109,21 @@ impl World {
         if self.terminals[token.index as usize].phase == Phase::Joining {
             return self.hear_opening(flows, token, message, now);
         }
-        let heard = self.hear_flow(flows, token, message, now)
-            || self.hear_heartbeat(flows, token, message, now);
-        self.reply(flows, token, message) || heard
-    }
-
-    fn hear_flow(&mut self, flows: &mut Flows, token: Token, message: &[u8], now: Nanos) -> bool {
-        let planned = &flows.plan.flows;
-        let Some(key) = flows.recent.recognise(planned, flows.run, message) else {
-            return false;
+        let known = flows.recent.recognise(&flows.plan, flows.run, message);
+        let heard = match known.key {
+            Some(key) => {
+                self.note_flow_delivery(token, key, now);
+                true
+            }
+            None => self.hear_heartbeat(flows, token, message, now),
         };
-        self.note_flow_delivery(token, key, now);
-        true
+        known.draws_reply && self.reply(flows, token, message) || heard
     }
 
     /// Which message of a flow this is; none if it is none.
     pub(in crate::engine) fn recognise_flow(&mut self, message: &[u8]) -> Option<MessageKey> {
         let flows = self.flows.as_mut()?;
-        let planned = &flows.plan.flows;
-        flows.recent.recognise(planned, flows.run, message)
+        flows.recent.recognise(&flows.plan, flows.run, message).key
     }
 
     /// Counts a message of a flow at a terminal.

@@ -7,7 +7,7 @@
 use super::figures::{FlowFigures, record};
 use super::plan::Audience;
 use crate::clock::Nanos;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -79,7 +79,7 @@ pub(crate) struct Receiver {
 /// The ledger of a run.
 #[derive(Debug)]
 pub(crate) struct FlowLedger {
-    shards: Vec<Mutex<HashMap<MessageKey, Flight>>>,
+    shards: Vec<Mutex<FxHashMap<MessageKey, Flight>>>,
     /// The threads of the crowd that are here.
     threads: Range<u32>,
     /// Of each of them, then of all callers.
@@ -274,7 +274,10 @@ impl FlowLedger {
         now: Nanos,
         figures: &mut FlowFigures,
     ) {
-        self.heard.fetch_max(now.0, Ordering::Relaxed);
+        // A turn has one time, and the threads share this word: most deliveries only read it.
+        if self.heard.load(Ordering::Relaxed) < now.0 {
+            self.heard.fetch_max(now.0, Ordering::Relaxed);
+        }
         let mut shard = self.shard(key);
         let Some(flight) = shard.get_mut(&key).filter(|flight| !flight.is_refused) else {
             figures.late += 1;
@@ -345,7 +348,7 @@ impl FlowLedger {
         }
     }
 
-    fn shard(&self, key: MessageKey) -> MutexGuard<'_, HashMap<MessageKey, Flight>> {
+    fn shard(&self, key: MessageKey) -> MutexGuard<'_, FxHashMap<MessageKey, Flight>> {
         let shard = usize::try_from(key.number % SHARDS).expect("a small number");
         lock(&self.shards[shard])
     }
