@@ -301,10 +301,35 @@ impl Kept {
         {
             kept = None;
         }
-        let mut connection = match kept {
-            Some(open) => open,
-            None => open_connection(&self.endpoint).await?,
+        let Some(connection) = kept else {
+            return self.ask_anew(request, bytes).await;
         };
+        match self.ask_over(connection, request.clone(), bytes).await {
+            // The time of an idle connection was over while the request was on its way, which the server has not read: RFC 9110,
+            // section 15.5.9.
+            Ok((StatusCode::REQUEST_TIMEOUT, _)) => {
+                self.open = None;
+                self.ask_anew(request, bytes).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn ask_anew(
+        &mut self,
+        request: Request<String>,
+        bytes: usize,
+    ) -> Result<(StatusCode, Vec<u8>), String> {
+        let connection = open_connection(&self.endpoint).await?;
+        self.ask_over(connection, request, bytes).await
+    }
+
+    async fn ask_over(
+        &mut self,
+        mut connection: SendRequest<String>,
+        request: Request<String>,
+        bytes: usize,
+    ) -> Result<(StatusCode, Vec<u8>), String> {
         let response = connection
             .send_request(request)
             .await
@@ -382,5 +407,50 @@ mod tests {
             (21, 21, 79)
         );
         assert_eq!(schedule.pause(at(1000)), None, "the schedule is over");
+    }
+
+    /// Reads the head of a request, and writes this answer.
+    fn answer(listener: &std::net::TcpListener, answer: &str) -> String {
+        use std::io::{BufRead as _, BufReader, Write as _};
+        let (mut connection, _) = listener.accept().expect("a connection");
+        let mut head = String::new();
+        let mut lines = BufReader::new(connection.try_clone().expect("a second handle"));
+        while !head.ends_with("\r\n\r\n") {
+            let read = lines.read_line(&mut head).expect("a head");
+            assert!(read > 0, "the head ended early: {head}");
+        }
+        connection
+            .write_all(answer.as_bytes())
+            .expect("a peer that reads");
+        head
+    }
+
+    #[test]
+    fn a_request_that_met_the_end_of_an_idle_connection_is_sent_again() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}/", listener.local_addr().expect("an address"));
+        let server = std::thread::spawn(move || {
+            let late =
+                "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+            answer(&listener, late);
+            answer(&listener, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let within = Duration::from_secs(30);
+        let answer = runtime.block_on(async {
+            let mut kept = Kept::new(Endpoint::parse(&url).expect("a URL"));
+            kept.open(within).await;
+            let request = Request::post("/")
+                .header(hyper::header::HOST, "here")
+                .body("twice".to_owned())
+                .expect("a request");
+            kept.exchange(request, 16, within).await
+        });
+        assert_eq!(answer, Ok((StatusCode::OK, b"ok".to_vec())));
+        let head = server.join().expect("no panic");
+        assert!(head.starts_with("POST / HTTP/1.1"), "{head}");
     }
 }
