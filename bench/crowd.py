@@ -58,11 +58,12 @@ class Bench:
         ]
 
     def crowd_command(self, connections, ports, report, path, *options):
-        """`path` is that of a WebSocket server, or an http:// URL with PORT for the port."""
+        """`path` is that of a WebSocket server, or an http:// URL with PORT for the port, or a scenario file."""
+        reports = ["--live", "json", "--json", report, *options]
+        if path.endswith(".toml"):
+            return [self.myriad, "swarm", ROOT / path, *reports]
         target = path.replace("PORT", str(ports[0])) if "://" in path else f"ws://127.0.0.1:{ports[0]}{path}"
-        return [
-            self.myriad, "swarm", target, "--connections", connections, "--live", "json", "--json", report, *options,
-        ]
+        return [self.myriad, "swarm", target, "--connections", connections, *reports]
 
     def publish_options(self, kind, ports, pushes, every):
         url, body = f"http://127.0.0.1:{ports[0]}/api/publish", "api"

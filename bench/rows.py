@@ -186,6 +186,30 @@ def deliveries_per_s(run):
     return run["report"]["client_publish"]["delivery"]["received_per_s"]
 
 
+def chat(run):
+    """The flow of a scenario that members send to their group."""
+    return next(flow for flow in run["report"]["flows"] if flow["name"] == "chat-ws")
+
+
+def chat_p99_ms(run):
+    """Due to delivered, 99% of all deliveries; never if one was missing, repeated or out of order, or a message was not sent."""
+    flow = chat(run)
+    faults = sum(flow[fault] for fault in ("missing", "duplicated", "out_of_order", "unexpected", "late", "unsent"))
+    if faults or run["report"]["errors"] or run["report"]["churn"]["lost"]:
+        return math.inf
+    return flow["since_due_ms"]["p99"]
+
+
+def chat_rate(run):
+    return chat(run)["received_per_s"]
+
+
+def echo_rate(run):
+    """Answers a second; none if a message was not sent, or lost."""
+    echo = run["report"]["echo"]
+    return 0 if echo["unsent"] or echo["lost"] or echo["errors"] else echo["received_per_s"]
+
+
 def acks_keep_up(run):
     """Whether 99% of the rate came back as answers, and nothing was held back until the end."""
     load = run["report"]["client_publish"]
@@ -371,6 +395,27 @@ ROWS = [
         shown=per_second),
     Row("rooms-10k-batched-p99", "rooms-10k-batched", "in these rooms, due to delivered, p99",
         "under 1 s", every("io_uring", delivery_p99_ms), 1000, shown=milliseconds),
+    *(
+        row
+        for scenario, clients, delay, per_second_, p99 in (
+            ("im-200k-1000", "200k clients in 880 groups, 1,000 messages/s", "500 ms", 225_000, 1000),
+            ("im-20k-2200", "20k clients in 88 groups, 2,200 messages/s", "100 ms", 500_000, 500),
+            ("im-200k-2200", "200k clients in 880 groups, 2,200 messages/s", "1 s", 500_000, 2000),
+        )
+        for row in (
+            Row(f"{scenario}-rate", scenario, f"{clients}, `batch_delay` {delay}: deliveries",
+                f"{per_second_:,}/s, less 1% at most", every("io_uring", chat_rate), DELIVERIES_SHARE * per_second_,
+                at_least=True, shown=per_second),
+            Row(f"{scenario}-p99", scenario, "of these, due to delivered, p99; never if one is missing",
+                f"under {p99:,} ms", every("io_uring", chat_p99_ms), p99, shown=milliseconds),
+        )
+    ),
+    *(
+        Row(f"requests-{driver}", "requests", f"messages over WebSocket that the server sends back, both ends here, {driver}",
+            "200,000/s, less 1% at most", every(driver, echo_rate), DELIVERIES_SHARE * 200_000, at_least=True,
+            shown=per_second)
+        for driver in ("io_uring", "epoll")
+    ),
     Row("publish-ack-10k", "publish-ack-10k",
         "10k JSON clients publish over their connections, highest of four rates that answers keep up with, both ends here",
         "100,000/s", ack_rates, 100_000, at_least=True, shown=per_second),

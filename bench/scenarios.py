@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 
 import application
+import flows
 import held
 import namespace
 import quantity
@@ -126,6 +127,10 @@ def everything(connections, rounds, connections_max=None):
         scenario("held-100k", 100_000, 5, held.PROTOCOLS, held.broadcast),
         scenario("polls-1m", 1_000_000, 1, io_uring, held.comet),
         scenario("polls-rate", 10_000, 3, held.RATES, held.rate),
+        scenario("im-200k-1000", 200_000, 3, io_uring, flows.im_full_link),
+        scenario("im-20k-2200", 20_000, 3, io_uring, flows.im_full_link),
+        scenario("im-200k-2200", 200_000, 3, io_uring, flows.im_full_link),
+        scenario("requests", 2_000, 3, ("io_uring", "epoll"), flows.requests),
         scenario("api-publish", 1_000, 3, sessions.API_KINDS, sessions.api_publishes),
         scenario("channels-1m", 1_000_000, 1, io_uring, sessions.many_channels),
         scenario("broadcast-1m", 1_000_000, 3, KINDS, broadcast),
