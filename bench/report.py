@@ -225,6 +225,11 @@ def session_notes(run):
         notes.append(f"{question}: {asked['requests']:,} answers of {size}, {rows.times(times['p50'], times['p99'])}")
     if load := run["report"].get("client_publish"):
         notes += _client_publish_notes(load)
+    for flow in run["report"].get("flows") or []:
+        notes.append(_flow_note(flow))
+    if echo := run["report"].get("echo"):
+        times = rows.times(echo["round_trip_ms"]["p50"], echo["round_trip_ms"]["p99"])
+        notes.append(f"{echo['received']:,} messages came back, {rows.per_second(echo['received_per_s'])}, {times}")
     if http := run["report"].get("http"):
         notes.append(_http_note(http))
     if "application" in run:
@@ -234,6 +239,12 @@ def session_notes(run):
     if "others" in run:
         notes.append(f"{run['others']['received']:,} of {run['others']['expected']:,} to the channel's other members")
     return notes
+
+
+def _flow_note(flow):
+    times = rows.times(flow["since_due_ms"]["p50"], flow["since_due_ms"]["p99"])
+    rate = rows.per_second(flow["received_per_s"])
+    return f"{flow['name']}: {flow['received']:,} of {flow['expected']:,} deliveries, {rate}, {times}"
 
 
 def _http_note(http):
