@@ -156,12 +156,21 @@ fn a_deaf_socket_acknowledges_nothing_and_sees_the_end<R: Real>() {
     world.until_received(token(1), 5);
     world.turn_until("it is acknowledged", || unacknowledged(&stream) == 0);
     world.reactor.deafen(socket);
-    world.turn(Duration::ZERO);
+    // A ring may attach the filter a little later. What is sent over loopback before then is heard before what another sends.
+    let mut heard = b"heard".to_vec();
+    loop {
+        stream.write_all(b"?").unwrap();
+        other.write_all(b"x").unwrap();
+        let rounds = world.received(token(2)).len() + 1;
+        world.until_received(token(2), rounds);
+        world.turn(Duration::ZERO);
+        if world.received(token(1)).len() == heard.len() {
+            break;
+        }
+        heard.push(b'?');
+    }
     stream.write_all(b"in vain").unwrap();
-    other.write_all(b"x").unwrap();
-    world.until_received(token(2), 1);
-    assert_eq!(unacknowledged(&stream), 7);
-    assert_eq!(world.received(token(1)), b"heard");
+    assert!(unacknowledged(&stream) >= 8);
     // The peer gives up.
     socket2::SockRef::from(&stream)
         .set_linger(Some(Duration::ZERO))
@@ -171,7 +180,7 @@ fn a_deaf_socket_acknowledges_nothing_and_sees_the_end<R: Real>() {
         let is_end = |event: &Event| matches!(event, Event::Failed(whose, _) if *whose == token(1));
         events.iter().any(is_end)
     });
-    assert_eq!(world.received(token(1)), b"heard");
+    assert_eq!(world.received(token(1)), heard);
     let mut rest = Vec::new();
     other.set_nonblocking(true).unwrap();
     assert_eq!(
