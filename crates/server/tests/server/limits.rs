@@ -3,7 +3,7 @@
 use crate::support::{Answer, head, metric, on_both_drivers, options, start, until, with_file};
 use myriad_server::{DriverChoice, Options};
 use socket2::{Domain, Socket, Type};
-use std::io::{BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use tungstenite::protocol::{CloseFrame, Role};
@@ -24,16 +24,21 @@ fn with(driver: DriverChoice, text: &str) -> Options {
 
 /// A connection from 127.0.0.`host`.
 fn connect(server: SocketAddr, host: u8) -> TcpStream {
+    try_connect(server, host).expect("a listening server")
+}
+
+/// The same, where a server may reset it before it is known to be open.
+fn try_connect(server: SocketAddr, host: u8) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let source = SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0));
     socket
         .bind(&source.into())
         .expect("an address of the loopback network");
-    socket.connect(&server.into()).expect("a listening server");
+    socket.connect(&server.into())?;
     socket
         .set_read_timeout(Some(PATIENCE))
         .expect("a socket option");
-    socket.into()
+    Ok(socket.into())
 }
 
 /// What a server says to a request for a WebSocket.
@@ -91,7 +96,11 @@ fn say(mut stream: TcpStream, bytes: &[u8]) -> Said {
 
 /// A request for a WebSocket from 127.0.0.`host`.
 fn ask(server: SocketAddr, host: u8, headers: &str) -> Said {
-    say(connect(server, host), upgrade(PATH, headers).as_bytes())
+    match try_connect(server, host) {
+        Ok(stream) => say(stream, upgrade(PATH, headers).as_bytes()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Said::Nothing,
+        Err(error) => panic!("a listening server: {error}"),
+    }
 }
 
 fn limited(server: SocketAddr, limit: &str) -> u64 {
