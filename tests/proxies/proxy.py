@@ -29,7 +29,7 @@ def replace(config, old, new, count=1):
 
 def short_timeout(line):
     """A line with one of the `timeouts` of a kind, made short enough for a test."""
-    return line.replace("90s", "3s")
+    return line.replace("90s", "5s")
 
 
 class Nginx:

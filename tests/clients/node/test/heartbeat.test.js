@@ -12,12 +12,13 @@ onBothDrivers('a ping is answered with its payload', [], async (server) => {
   }
 });
 
-onBothDrivers('the server pings, and keeps who answers', ['--ping-interval', '500ms', '--pong-timeout', '500ms'], async (server) => {
+// Time enough for an answer where the machine is slow. The second ping comes when the answer to the first is due.
+onBothDrivers('the server pings, and keeps who answers', ['--ping-interval', '2s', '--pong-timeout', '2s'], async (server) => {
   const client = await server.connect('/raw?channel=c');
-  while (client.pings < 3) await once(client.socket, 'ping');
+  while (client.pings < 2) await once(client.socket, 'ping');
   await server.publish('c', { data: 'kept' });
   assert.equal(await client.next(), 'kept');
-  assert.ok((await server.metric('myriad_pings_total')) >= 3);
+  assert.ok((await server.metric('myriad_pings_total')) >= 2);
 });
 
 onBothDrivers('who does not answer pings is closed', ['--ping-interval', '100ms', '--pong-timeout', '100ms'], async (server) => {
