@@ -3,8 +3,9 @@
 mod figures;
 
 use crate::report::Report;
-use figures::{ALL, Better, Figure, Form};
+use figures::{ALL, Better, Figure, Form, OF_FLOW};
 use myriad_layout::{Cell, Column, Paint, Table, Tone, wrapped};
+use myriad_report::FlowReport;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -94,10 +95,33 @@ enum Change {
 /// One figure of both reports.
 #[derive(Debug)]
 struct Row {
-    figure: Figure,
+    name: String,
+    form: Form,
     before: Option<f64>,
     after: Option<f64>,
     change: Change,
+}
+
+impl Row {
+    /// A figure of both; none where neither has it, or both have nothing of it.
+    fn of<T>(
+        figure: &Figure<T>,
+        name: String,
+        (one, other): (&T, &T),
+        tolerance: f64,
+    ) -> Option<Self> {
+        let (before, after) = ((figure.of)(one), (figure.of)(other));
+        let is_anywhere = before
+            .or(after)
+            .is_some_and(|_| before != Some(0.0) || after != Some(0.0));
+        is_anywhere.then(|| Self {
+            name,
+            form: figure.form,
+            before,
+            after,
+            change: judge(figure.better, figure.form, (before, after), tolerance),
+        })
+    }
 }
 
 /// Two reports beside each other.
@@ -113,22 +137,23 @@ impl Comparison {
     /// Compares two reports, by their names. A change by a share of at most `tolerance` is none.
     #[must_use]
     pub fn of(before: (&str, &Report), after: (&str, &Report), tolerance: f64) -> Self {
-        let rows = ALL.iter().filter_map(|&figure| {
-            let (one, other) = ((figure.of)(before.1), (figure.of)(after.1));
-            let is_anywhere = one
-                .or(other)
-                .is_some_and(|_| one != Some(0.0) || other != Some(0.0));
-            is_anywhere.then(|| Row {
-                figure,
-                before: one,
-                after: other,
-                change: judge(figure, one, other, tolerance),
-            })
+        let both = (before.1, after.1);
+        let rows = ALL
+            .iter()
+            .filter_map(|figure| Row::of(figure, figure.name.to_owned(), both, tolerance));
+        let of_flows = flows_of_both(both.0, both.1).flat_map(|flows| {
+            let rows = OF_FLOW.iter().filter_map(move |figure| {
+                let name = format!("{}: {}", flows.0.name, figure.name);
+                Row::of(figure, name, flows, tolerance)
+            });
+            rows.collect::<Vec<_>>()
         });
+        let mut differences = differences(both.0, both.1);
+        differences.extend(differences_of_flows(before, after));
         Self {
             names: [before.0.to_owned(), after.0.to_owned()],
-            rows: rows.collect(),
-            differences: differences(before.1, after.1),
+            rows: rows.chain(of_flows).collect(),
+            differences,
         }
     }
 
@@ -151,14 +176,14 @@ impl Comparison {
         let [before, after] = self.names.clone();
         table.row(["figure", &before, &after, "change", ""]);
         for row in &self.rows {
-            let shown = |value| row.figure.form.shown(value);
+            let shown = |value| row.form.shown(value);
             let verdict = match row.change {
                 Change::Worse => Cell::toned("worse", Tone::Bad),
                 Change::Better => Cell::toned("better", Tone::Good),
                 Change::Same | Change::Unjudged => Cell::from(""),
             };
             table.row([
-                Cell::from(row.figure.name),
+                Cell::from(row.name.as_str()),
                 Cell::from(shown(row.before)),
                 Cell::from(shown(row.after)),
                 Cell::from(change_of(row)),
@@ -195,16 +220,34 @@ impl Comparison {
     }
 }
 
-fn judge(figure: Figure, before: Option<f64>, after: Option<f64>, tolerance: f64) -> Change {
+/// The flows that both reports have by name, in the order of the first.
+fn flows_of_both<'a>(
+    before: &'a Report,
+    after: &'a Report,
+) -> impl Iterator<Item = (&'a FlowReport, &'a FlowReport)> {
+    let flows = before.flows.iter();
+    flows.filter_map(|one| Some((one, flow_of(after, &one.name)?)))
+}
+
+fn flow_of<'a>(report: &'a Report, name: &str) -> Option<&'a FlowReport> {
+    report.flows.iter().find(|flow| flow.name == name)
+}
+
+fn judge(
+    better: Better,
+    form: Form,
+    (before, after): (Option<f64>, Option<f64>),
+    tolerance: f64,
+) -> Change {
     let (Some(before), Some(after)) = (before, after) else {
         return Change::Unjudged;
     };
-    let worse = match figure.better {
+    let worse = match better {
         Better::Neither => return Change::Unjudged,
         Better::Lower => after - before,
         Better::Higher => before - after,
     };
-    let is_tiny = matches!(figure.form, Form::Time) && worse.abs() < TIME_LEAST_MS;
+    let is_tiny = matches!(form, Form::Time) && worse.abs() < TIME_LEAST_MS;
     // From nothing, any change is one.
     let is_same = worse.abs() <= before.abs() * tolerance;
     match worse {
@@ -223,7 +266,7 @@ fn change_of(row: &Row) -> String {
     if difference == 0.0 {
         return "0%".to_owned();
     }
-    if matches!(row.figure.form, Form::Share) {
+    if matches!(row.form, Form::Share) {
         return format!("{:+.2} pp", difference * 100.0);
     }
     if before == 0.0 {
@@ -258,6 +301,26 @@ fn differences(before: &Report, after: &Report) -> Vec<String> {
     differs.collect()
 }
 
+/// Flows that one of the runs did not have, and those that were asked for at another rate.
+fn differences_of_flows(before: (&str, &Report), after: (&str, &Report)) -> Vec<String> {
+    let only = |(name, report): (&str, &Report), other: &Report| {
+        let flows = report.flows.iter();
+        let lonely = flows.filter(|flow| flow_of(other, &flow.name).is_none());
+        let said = lonely.map(|flow| format!("the flow {} only in {name}", flow.name));
+        said.collect::<Vec<_>>()
+    };
+    let mut all = only(before, after.1);
+    all.extend(only(after, before.1));
+    let rates = flows_of_both(before.1, after.1).filter_map(|(one, other)| {
+        let (rate, other) = (Form::Rate.shown(Some(one.rate_per_s)), other.rate_per_s);
+        let differs = one.rate_per_s != other;
+        let other = Form::Rate.shown(Some(other));
+        differs.then(|| format!("the rate of the flow {} {rate} and {other}", one.name))
+    });
+    all.extend(rates);
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,10 +334,10 @@ mod tests {
         Comparison::of(("A", &before), ("B", &after), 0.05)
     }
 
-    fn changes(comparison: &Comparison) -> Vec<(&'static str, Change)> {
+    fn changes(comparison: &Comparison) -> Vec<(&str, Change)> {
         let rows = comparison.rows.iter();
         let judged = rows.filter(|row| matches!(row.change, Change::Worse | Change::Better));
-        judged.map(|row| (row.figure.name, row.change)).collect()
+        judged.map(|row| (row.name.as_str(), row.change)).collect()
     }
 
     #[test]
@@ -308,6 +371,59 @@ mod tests {
             text.contains("+33.9%") && text.contains("2 figures got worse"),
             "{text}"
         );
+    }
+
+    fn flow(name: &str) -> FlowReport {
+        let times = |p99| myriad_report::RoundTripTimes {
+            p50: Some(1.0),
+            p99: Some(p99),
+            ..myriad_report::RoundTripTimes::default()
+        };
+        FlowReport {
+            name: name.to_owned(),
+            rate_per_s: 100.0,
+            sent: 1000,
+            expected: 5000,
+            received: 5000,
+            received_per_s: 500.0,
+            since_due_ms: times(20.0),
+            since_sent_ms: times(19.0),
+            ..FlowReport::default()
+        }
+    }
+
+    #[test]
+    fn each_flow_is_compared_by_its_name() {
+        let mut before = report();
+        before.flows = vec![flow("chat"), flow("posts"), flow("old")];
+        let mut after = before.clone();
+        after.flows[0].received = 4900;
+        after.flows[0].missing = 100;
+        after.flows[0].since_sent_ms.p99 = Some(30.0);
+        after.flows[1].since_due_ms.p99 = Some(10.0);
+        after.flows[1].rate_per_s = 200.0;
+        after.flows[2] = flow("new");
+        after.flows.swap(0, 1);
+        let comparison = Comparison::of(("A", &before), ("B", &after), 0.01);
+        assert_eq!(
+            changes(&comparison),
+            [
+                ("chat: reach", Change::Worse),
+                ("chat: missing", Change::Worse),
+                ("chat: since sent: p99", Change::Worse),
+                ("posts: since due: p99", Change::Better),
+            ]
+        );
+        let text = comparison.render(200, Paint::Plain);
+        assert!(
+            text.contains("the flow old only in A; the flow new only in B"),
+            "{text}"
+        );
+        assert!(
+            text.contains("the rate of the flow posts 100/s and 200/s"),
+            "{text}"
+        );
+        assert!(!text.contains("old: sent"), "{text}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The figures of a report that are compared: which is better, and how each is shown.
 
 use crate::report::{Report, float, text};
-use myriad_report::{FanoutTimes, RoundTripReport, RoundTripTimes};
+use myriad_report::{FanoutTimes, FlowReport, RoundTripReport, RoundTripTimes};
 
 /// Which of two values is better.
 #[derive(Clone, Copy, Debug)]
@@ -38,17 +38,17 @@ impl Form {
     }
 }
 
-/// One figure of a report.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Figure {
+/// One figure of a report, or of a part of it.
+#[derive(Debug)]
+pub(super) struct Figure<T: 'static> {
     pub name: &'static str,
     pub form: Form,
     pub better: Better,
     /// None where it was not measured.
-    pub of: fn(&Report) -> Option<f64>,
+    pub of: fn(&T) -> Option<f64>,
 }
 
-const fn lower(name: &'static str, form: Form, of: fn(&Report) -> Option<f64>) -> Figure {
+const fn lower<T>(name: &'static str, form: Form, of: fn(&T) -> Option<f64>) -> Figure<T> {
     Figure {
         name,
         form,
@@ -57,7 +57,7 @@ const fn lower(name: &'static str, form: Form, of: fn(&Report) -> Option<f64>) -
     }
 }
 
-const fn higher(name: &'static str, form: Form, of: fn(&Report) -> Option<f64>) -> Figure {
+const fn higher<T>(name: &'static str, form: Form, of: fn(&T) -> Option<f64>) -> Figure<T> {
     Figure {
         better: Better::Higher,
         ..lower(name, form, of)
@@ -65,7 +65,7 @@ const fn higher(name: &'static str, form: Form, of: fn(&Report) -> Option<f64>) 
 }
 
 /// Shown, and not judged: the longest of many is chance.
-const fn shown(name: &'static str, form: Form, of: fn(&Report) -> Option<f64>) -> Figure {
+const fn shown<T>(name: &'static str, form: Form, of: fn(&T) -> Option<f64>) -> Figure<T> {
     Figure {
         better: Better::Neither,
         ..lower(name, form, of)
@@ -92,8 +92,43 @@ fn server(report: &Report, of: fn(&myriad_report::ServerSample) -> Option<f64>) 
     watched.reduce(f64::max)
 }
 
-/// All of them, in the order of the table.
-pub(super) const ALL: &[Figure] = &[
+/// Those of one flow, in the order of the table. Each is shown behind the name of its flow.
+pub(super) const OF_FLOW: &[Figure<FlowReport>] = &[
+    shown("sent", Form::Count, |it| Some(float(it.sent))),
+    lower("unsent", Form::Count, |it| Some(float(it.unsent))),
+    higher("deliveries a second", Form::Rate, |it| {
+        Some(it.received_per_s)
+    }),
+    higher("reach", Form::Share, |it| {
+        (it.expected > 0).then(|| float(it.received) / float(it.expected))
+    }),
+    lower("missing", Form::Count, |it| Some(float(it.missing))),
+    lower("duplicated", Form::Count, |it| Some(float(it.duplicated))),
+    lower("out of order", Form::Count, |it| {
+        Some(float(it.out_of_order))
+    }),
+    lower("unexpected", Form::Count, |it| Some(float(it.unexpected))),
+    lower("late", Form::Count, |it| Some(float(it.late))),
+    lower("refused", Form::Count, |it| Some(float(it.refused))),
+    lower("unanswered", Form::Count, |it| Some(float(it.unanswered))),
+    lower("since due: p50", Form::Time, |it| it.since_due_ms.p50),
+    lower("since due: p99", Form::Time, |it| it.since_due_ms.p99),
+    lower("since due: p99.9", Form::Time, |it| it.since_due_ms.p999),
+    shown("since due: max", Form::Time, |it| it.since_due_ms.max),
+    lower("since sent: p50", Form::Time, |it| it.since_sent_ms.p50),
+    lower("since sent: p99", Form::Time, |it| it.since_sent_ms.p99),
+    lower("since sent: p99.9", Form::Time, |it| it.since_sent_ms.p999),
+    shown("since sent: max", Form::Time, |it| it.since_sent_ms.max),
+    lower("to last: p50", Form::Time, |it| it.to_last_ms.p50),
+    lower("to last: p99", Form::Time, |it| it.to_last_ms.p99),
+    lower("to last: p99.9", Form::Time, |it| it.to_last_ms.p999),
+    lower("answered: p50", Form::Time, |it| it.answered_ms.p50),
+    lower("answered: p99", Form::Time, |it| it.answered_ms.p99),
+    lower("answered: p99.9", Form::Time, |it| it.answered_ms.p999),
+];
+
+/// Those of the whole report, in the order of the table.
+pub(super) const ALL: &[Figure<Report>] = &[
     higher("clients connected", Form::Count, |it| {
         Some(float(it.setup.connected))
     }),
