@@ -149,6 +149,53 @@ fn im_full_link_through_nginx() {
     check_im(&report);
 }
 
+/// Creates a stream of JSON.
+fn create_stream(server: &Server, name: &str) {
+    let stream = format!("http://{}/v1/stream/{name}", server.address);
+    let mut curl = Command::new("curl");
+    curl.args(["-sf", "-X", "PUT", "-H", "Content-Type: application/json"]);
+    assert!(curl.arg(stream).status().expect("curl").success());
+}
+
+#[test]
+fn chat_over_http() {
+    let server = Server::start(&[]);
+    (0..4).for_each(|room| create_stream(&server, &format!("room-{room}")));
+    let lines = format!(
+        "terminals.targets=[\"http://{}/connection/uni_http_stream\"]",
+        server.address
+    );
+    let lines_of_publications = [
+        "terminals.protocol=http-stream",
+        "terminals.request-body={\"subs\":{\"{channel}\":{}}}",
+        "flows.posts.stamp-json=/pub/data/id",
+        &lines,
+    ];
+    for changes in [
+        &["terminals.protocol=sse"][..],
+        &["terminals.protocol=long-poll", "variables.live=long-poll"],
+        &lines_of_publications,
+    ] {
+        let small = [
+            "variables.connections=40",
+            "variables.groups=4",
+            "variables.rate=100/s",
+            "hold.duration=4s",
+            "thresholds=[\"setup:connected==40\", \"lost==0\", \"errors==0\", \"flows:missing==0\", \"flows:duplicated==0\", \"flows:out-of-order==0\", \"flows:unexpected==0\", \"flows:refused==0\", \"flows:p99<5s\"]",
+        ];
+        let report = report(
+            &server,
+            &ready("chat-over-http.toml"),
+            &[&small, changes].concat(),
+        );
+        let posts = &report["flows"][0];
+        let sent = posts["sent"].as_u64().expect("a count");
+        assert!(sent >= 100, "{posts}");
+        assert_eq!(posts["complete"].as_u64(), Some(sent), "{posts}");
+        assert_eq!(posts["received"].as_u64(), Some(10 * sent), "{posts}");
+    }
+}
+
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

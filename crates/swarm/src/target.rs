@@ -248,14 +248,9 @@ impl Target {
             return path;
         }
         let known = channels_of(&path).unwrap_or_default();
-        for channel in self
-            .channels
-            .iter()
-            .filter(|channel| !known.contains(channel))
-        {
-            path.push(if path.contains('?') { '&' } else { '?' });
-            path.push_str("channel=");
-            path.push_str(&percent_encoded(channel));
+        let is_new = |channel: &&String| !known.contains(channel);
+        for channel in self.channels.iter().filter(is_new) {
+            path = with_one_more_channel(&path, channel);
         }
         path
     }
@@ -269,6 +264,21 @@ pub(crate) fn has_channel_place(path: &str) -> bool {
 /// A path in which a channel's name takes its place.
 pub(crate) fn with_channel(path: &str, channel: &str) -> String {
     path.replace(CHANNEL_PLACE, &percent_encoded(channel))
+}
+
+/// A path that says to listen to one more channel: in its place where it has one, and else as `channel=`.
+pub(crate) fn with_one_more_channel(path: &str, channel: &str) -> String {
+    if has_channel_place(path) {
+        return with_channel(path, channel);
+    }
+    let sign = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{sign}channel={}", percent_encoded(channel))
+}
+
+/// A text in JSON in which a channel's name takes its place.
+pub(crate) fn with_channel_in_json(text: &str, channel: &str) -> String {
+    let quoted = serde_json::to_string(channel).expect("a text has a form in JSON");
+    text.replace(CHANNEL_PLACE, &quoted[1..quoted.len() - 1])
 }
 
 /// A path without the parameters of these names in its query.
@@ -350,6 +360,16 @@ mod tests {
         let path = "/v1/stream/a%20b?offset=now&live=sse";
         assert_eq!(target.path_for(Protocol::Sse), path);
         assert_eq!(target.path_for(Protocol::LongPoll), path);
+    }
+
+    #[test]
+    fn a_path_or_a_body_takes_one_more_channel() {
+        let one_more = |path| with_one_more_channel(path, "a b");
+        assert_eq!(one_more("/s/{channel}?x=1"), "/s/a%20b?x=1");
+        assert_eq!(one_more("/raw"), "/raw?channel=a%20b");
+        assert_eq!(one_more("/raw?channel=c"), "/raw?channel=c&channel=a%20b");
+        let body = with_channel_in_json(r#"{"subs":{"{channel}":{}}}"#, "a\"b");
+        assert_eq!(body, r#"{"subs":{"a\"b":{}}}"#);
     }
 
     #[test]

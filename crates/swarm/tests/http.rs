@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "http/flows.rs"]
+mod flows;
 mod support;
 
 use myriad_swarm::{

@@ -161,9 +161,12 @@ impl Config {
         if !self.targets.iter().any(Target::has_channel_place) {
             return Ok(());
         }
+        let of_groups = self.flows.as_ref().and_then(|flows| flows.channel.as_ref());
+        let of_group = usize::from(of_groups.is_some() && !protocol.has_session());
         for target in self.dealt_targets()? {
-            if target.has_channel_place() && target.channels.len() != 1 {
-                return Err(ConfigError::ChannelPlace(target.url, target.channels.len()));
+            let count = target.channels.len() + of_group;
+            if target.has_channel_place() && count != 1 {
+                return Err(ConfigError::ChannelPlace(target.url, count));
             }
         }
         Ok(())

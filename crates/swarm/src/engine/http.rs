@@ -173,6 +173,7 @@ impl World {
     fn send_request(&mut self, index: usize, now: Nanos) {
         let number = u32::try_from(index).expect("terminals are at most 2^32");
         let (target_index, is_polling) = (self.target_index(number), self.is_polling());
+        let group = self.plan.group_in_url(self.plan.number(self.part, number));
         let plan = std::sync::Arc::clone(&self.plan);
         let http = self.http.as_mut().expect("the run speaks HTTP");
         let (id, terminal) = (http.places[index], &mut self.terminals[index]);
@@ -181,7 +182,9 @@ impl World {
             terminal.waiting_since = now.ticks();
         }
         let positions = &mut http.positions;
-        let request = http.requests.bytes((target_index, id), positions, &plan);
+        let request = http
+            .requests
+            .bytes((target_index, group, id), positions, &plan);
         self.outbox.push(number, terminal.attempt, |out| {
             out.extend_from_slice(request);
         });

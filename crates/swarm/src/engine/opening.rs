@@ -263,6 +263,7 @@ impl World {
         terminal.phase = Phase::Upgrading;
         self.totals.tcp_connected += 1;
         let plan = &self.plan;
+        let path = plan.path(target, plan.group_in_url(number));
         let target = &plan.targets[target];
         let offer = match plan.extension {
             Extension::None => None,
@@ -278,7 +279,7 @@ impl World {
             .chain(subprotocol)
             .collect();
         self.outbox.push(token.index, token.generation, |out| {
-            myriad_wire::handshake::write_request(out, &target.host, &target.path, &key, &headers);
+            myriad_wire::handshake::write_request(out, &target.host, &path, &key, &headers);
         });
         reactor.register(terminal.socket(), token);
         self.opening.await_answer(token, now);

@@ -8,9 +8,11 @@ use crate::engine::ramp::Knot;
 use crate::engine::sources::Sources;
 use crate::measure::push::PushKey;
 use crate::random::mix;
+use crate::target::with_one_more_channel;
 use myriad_wire::centrifuge::Encoding;
 use myriad_wire::handshake::Key;
 use myriad_wire::ws::Extension;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -315,6 +317,28 @@ impl Plan {
         Some(Subscription {
             channel: from + group,
             stream_slot: None,
+        })
+    }
+
+    /// The group whose channel is in the URL of a terminal; none where it is not.
+    pub(crate) fn group_in_url(&self, number: u64) -> Option<u32> {
+        let flows = self.flows.as_ref()?;
+        let has_one = self.session.is_none() && !flows.channels.is_empty();
+        has_one.then(|| flows.groups.of(number).0)
+    }
+
+    /// The channel of a group.
+    pub(crate) fn channel_of_group(&self, group: u32) -> &str {
+        let channels = self.flows.as_ref().map(|flows| &flows.channels[..]);
+        let channel = channels.unwrap_or_default().get(group as usize);
+        channel.map_or("", String::as_str)
+    }
+
+    /// Path and query of a target, for the members of a group whose channel is in the URL.
+    pub(crate) fn path(&self, target: usize, group: Option<u32>) -> Cow<'_, str> {
+        let path = &self.targets[target].path;
+        group.map_or(Cow::Borrowed(path), |group| {
+            Cow::Owned(with_one_more_channel(path, self.channel_of_group(group)))
         })
     }
 

@@ -91,7 +91,7 @@ pub(super) struct Terminals {
     pub channel_count: Option<Count>,
     /// Offer to take compressed messages.
     pub compression: bool,
-    /// Body of their requests over HTTP, which are POST then.
+    /// Body of their requests over HTTP, which are POST then. The channel of a group takes the place of `{channel}`.
     pub request_body: Option<String>,
     /// From where a poll goes on: `HEADER=PARAMETER` each, or `none`.
     pub poll_position: Vec<String>,
@@ -99,7 +99,7 @@ pub(super) struct Terminals {
     pub expect_held: Option<TimeRange>,
     /// The position from which every subscription begins, as after a reconnect.
     pub recover_from: Option<Position>,
-    /// Each line of what comes over a WebSocket is a message.
+    /// Each line of what comes over a WebSocket, or answers a poll, is a message.
     pub lines: bool,
     /// How they leave.
     pub close: Option<Close>,

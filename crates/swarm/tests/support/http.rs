@@ -110,6 +110,11 @@ impl HttpServer {
         Endpoint::parse(&format!("http://{}{path}", self.publishing)).unwrap()
     }
 
+    /// Where clients connect to, and where publish requests go.
+    pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        (self.address, self.publishing)
+    }
+
     pub(crate) fn publications(&self) -> Vec<Asked> {
         self.publications.lock().unwrap().clone()
     }
@@ -141,13 +146,13 @@ fn serve(connection: usize, mut stream: TcpStream, all: &AllHeld, reply: &Replie
             head,
             body,
         };
+        // Locked before a test decides and before the client hears of it: a push that is made after that must find it here.
+        let mut list = all.list.lock().unwrap();
         let reply = reply(&asked);
         let text = match &reply {
             Reply::Say(text) | Reply::SayAndEnd(text) | Reply::SayAndHold(text) => text.as_str(),
             Reply::Hold | Reply::End => "",
         };
-        // Locked before the client hears of it: a push that is made after that must find it here.
-        let mut list = all.list.lock().unwrap();
         if stream.write_all(text.as_bytes()).is_err() {
             return;
         }

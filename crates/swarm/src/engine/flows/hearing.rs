@@ -68,11 +68,7 @@ impl Recent {
 
 impl Known {
     fn find(plan: &FlowsPlan, run: u16, message: &[u8]) -> Self {
-        let key = plan.flows.iter().zip(0..).find_map(|(planned, flow)| {
-            let mark = planned.place.find(message, run)?;
-            let number = mark.number;
-            (usize::from(mark.flow) == flow).then_some(MessageKey { flow, number })
-        });
+        let key = plan.recognise(message, run);
         let draws_reply = plan.replies.iter().any(|reply| reply.to.is_match(message));
         Self { key, draws_reply }
     }

@@ -109,12 +109,35 @@ impl MarkPlace {
         };
         mark.filter(|mark| mark.run == run & ((1 << RUN_BITS) - 1))
     }
+
+    /// The marks in bytes that may hold several messages of the run one behind the other. A message may say its own mark more
+    /// than once, so one that follows itself counts once.
+    pub(crate) fn find_all(&self, bytes: &[u8], run: u16) -> Vec<Mark> {
+        let mut marks: Vec<Mark> = match self {
+            Self::Anywhere => all_anywhere(bytes, run).collect(),
+            Self::Pattern(pattern) => {
+                let found = pattern.captures_iter(bytes);
+                let texts = found.filter_map(|found| found.get(1).or_else(|| found.get(0)));
+                let marks = texts.filter_map(|text| Mark::of_any(text.as_bytes()));
+                marks
+                    .filter(|mark| mark.run == run & ((1 << RUN_BITS) - 1))
+                    .collect()
+            }
+            Self::Json(_) | Self::Offset(_) => self.find(bytes, run).into_iter().collect(),
+        };
+        marks.dedup();
+        marks
+    }
 }
 
 fn anywhere(message: &[u8], run: u16) -> Option<Mark> {
+    all_anywhere(message, run).next()
+}
+
+fn all_anywhere(message: &[u8], run: u16) -> impl Iterator<Item = Mark> {
     let run = run & ((1 << RUN_BITS) - 1);
-    let is_of_run = |mark: &Mark| mark.run == run;
-    memmem::find_iter(message, b"mf").find_map(|at| Mark::of_text(&message[at..]).filter(is_of_run))
+    let found = memmem::find_iter(message, b"mf").filter_map(|at| Mark::of_text(&message[at..]));
+    found.filter(move |mark| mark.run == run)
 }
 
 #[cfg(test)]
@@ -148,5 +171,19 @@ mod tests {
         }
         let behind = format!("mfmf0 {text}");
         assert_eq!(MarkPlace::Anywhere.find(behind.as_bytes(), RUN), Some(mark));
+    }
+
+    #[test]
+    fn several_messages_may_follow_each_other() {
+        let marks = [1, 2, 1].map(|number| Mark::new(RUN, 3, number));
+        let texts = marks.map(|mark| format!("<{0}|{0}>", mark.text()));
+        let foreign = Mark::new(RUN ^ 1, 3, 9).text();
+        let bytes = format!("{}{foreign}", texts.concat());
+        let pattern = MarkPlace::Pattern(Box::new(Regex::new("<([^|]+)").expect("a pattern")));
+        for place in [MarkPlace::Anywhere, pattern] {
+            assert_eq!(place.find_all(bytes.as_bytes(), RUN), marks, "{place:?}");
+        }
+        let first = MarkPlace::Offset(1).find_all(bytes.as_bytes(), RUN);
+        assert_eq!(first, marks[..1]);
     }
 }

@@ -4,10 +4,11 @@
 //! * `groups`: who belongs together; `ledger`: what became of each message, for all threads;
 //! * `commands`: what terminals with sessions do, and the replies;
 //! * `talk`: what terminals say when they open, as heartbeats, and as replies;
-//! * `hearing`: what they hear;
+//! * `hearing`: what they hear; `bodies`: the same of what comes over HTTP;
 //! * here: a thread's part of the schedules. `crate::caller` has those of HTTP.
 
 pub(crate) mod accounts;
+mod bodies;
 mod commands;
 pub(crate) mod figures;
 pub(crate) mod groups;

@@ -27,8 +27,8 @@ impl World {
         if was_at_rest
             && let Some((heard, progress)) = self.http_mut().memory.recall(bytes, is_chunked)
         {
-            self.hear_answer_of_http(token, &heard);
-            let is_nothing = heard.messages.is_empty();
+            self.hear_answer_of_http(token, &heard, now);
+            let is_nothing = heard.is_nothing();
             self.http_mut().memory.give_back(heard);
             if let Progress::Done { keeps } = progress {
                 self.end_answer(reactor, index, is_nothing, keeps, now);
@@ -48,8 +48,8 @@ impl World {
                         .set(index, Flags::CHUNKED, exchange.is_chunked());
                     self.note_stream_opened(index, now);
                 }
-                self.hear_answer_of_http(token, &heard);
-                let is_nothing = heard.messages.is_empty();
+                self.hear_answer_of_http(token, &heard, now);
+                let is_nothing = heard.is_nothing();
                 let is_unasked = self.is_polling() && !input.is_empty();
                 let at_rest = exchange.is_at_rest() || matches!(progress, Progress::Done { .. });
                 if was_at_rest && at_rest && input.is_empty() && Memory::fits(bytes) {
@@ -89,16 +89,22 @@ impl World {
         Reader {
             plan: plan.http.as_ref().expect("the run speaks HTTP"),
             run: plan.run,
+            flows: plan.flows.as_deref().map(|flows| (flows, plan.mark_run)),
             message_bytes_max: usize::try_from(limit).unwrap_or(usize::MAX),
             positions: &mut self.http.as_mut().expect("the run speaks HTTP").positions,
         }
     }
 
     /// Counts what an answer said at one terminal.
-    fn hear_answer_of_http(&mut self, token: Token, heard: &Heard) {
+    fn hear_answer_of_http(&mut self, token: Token, heard: &Heard, now: Nanos) {
         for &(key, bytes) in &heard.messages {
-            self.note_message(token, key, bytes);
+            self.note_heard(token, key, bytes);
         }
+        for &key in &heard.of_flows {
+            self.note_flow_delivery(token, key, now);
+        }
+        self.totals.messages += heard.of_flows.len() as u64;
+        self.totals.message_bytes += heard.bytes_of_flows as u64;
         self.totals.http.heartbeats += heard.heartbeats;
         let http = self.http_mut();
         if let Some(position) = heard.position {
@@ -180,12 +186,12 @@ impl World {
             let finished = self.reader(&plan).finish(&mut exchange, &mut heard);
             let number = u32::try_from(index).expect("terminals are at most 2^32");
             let token = self.terminals[index].token(number);
-            self.hear_answer_of_http(token, &heard);
+            self.hear_answer_of_http(token, &heard, now);
             self.drop_heard(&heard);
             return match finished {
                 Err(trouble) => self.fail_exchange(reactor, index, trouble, now),
                 Ok(_) => {
-                    self.end_answer(reactor, index, heard.messages.is_empty(), false, now);
+                    self.end_answer(reactor, index, heard.is_nothing(), false, now);
                 }
             };
         }

@@ -5,6 +5,8 @@
 use super::exchange::{Content, Exchange, SAID_BYTES_MAX, Trouble};
 use super::positions::{POSITION_BYTES_MAX, Position, PositionId, Positions};
 use super::scan::{Message, recognise};
+use crate::engine::flows::ledger::MessageKey;
+use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::plan::{HttpPlan, PollPosition};
 use crate::target::percent_encoded;
 use myriad_wire::event_stream::StreamItem;
@@ -18,11 +20,22 @@ const EMPTY_MESSAGE: &[u8] = b"{}";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Heard {
     pub messages: Vec<Message>,
+    /// Those of flows.
+    pub of_flows: Vec<MessageKey>,
+    /// Bytes of these.
+    pub bytes_of_flows: usize,
     /// Comments, blank lines and empty messages.
     pub heartbeats: u64,
     /// From where the next request goes on. Whoever has this holds it.
     pub position: Option<PositionId>,
     pub retry: Option<Duration>,
+}
+
+impl Heard {
+    /// Whether there is no message.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.messages.is_empty() && self.of_flows.is_empty()
+    }
 }
 
 /// How far an answer has come.
@@ -40,6 +53,8 @@ pub(super) struct Reader<'a> {
     pub positions: &'a mut Positions,
     /// The run whose stamps count.
     pub run: u16,
+    /// The flows of the run, and what it is in their marks; none where there are none.
+    pub flows: Option<(&'a FlowsPlan, u16)>,
     /// Largest message that is kept until it is complete.
     pub message_bytes_max: usize,
 }
@@ -79,12 +94,13 @@ impl Reader<'_> {
         let answer = exchange.answer.take().expect("it has a head");
         match answer.content {
             Content::Refusal(failure, said) => Err(Trouble { failure, said }),
-            Content::Poll(scan) => {
+            Content::Poll(mut scan) => {
                 // Not before the whole answer is here: a client that loses it asks for it again.
                 if let Some(position) = answer.position {
                     self.set_position(position, heard);
                 }
-                scan.finish(&mut heard.messages);
+                let is_of_flows = self.hear_flows(&scan.take_body(), heard);
+                scan.finish(is_of_flows, &mut heard.messages);
                 Ok(Progress::Done {
                     keeps: answer.keeps,
                 })
@@ -105,7 +121,13 @@ impl Reader<'_> {
         heard: &mut Heard,
     ) -> Result<(), Trouble> {
         match content {
-            Content::Poll(scan) => scan.feed(data, self.run),
+            Content::Poll(scan) => {
+                scan.feed(data, self.run);
+                if self.flows.is_some() {
+                    scan.keep(data);
+                    self.check_kept(scan.kept_bytes())?;
+                }
+            }
             Content::Lines(line) => {
                 self.take_lines(line, data, heard);
                 self.check_kept(line.len())?;
@@ -158,7 +180,7 @@ impl Reader<'_> {
         if line.is_empty() || line == EMPTY_MESSAGE {
             heard.heartbeats += 1;
         } else {
-            recognise(line, self.run, &mut heard.messages);
+            self.hear(line, heard);
         }
     }
 
@@ -183,8 +205,28 @@ impl Reader<'_> {
                 }
             }
             StreamItem::Event { data, .. } if data == EMPTY_MESSAGE => heard.heartbeats += 1,
-            StreamItem::Event { data, .. } => recognise(data, self.run, &mut heard.messages),
+            StreamItem::Event { data, .. } => self.hear(data, heard),
         }
+    }
+
+    /// Hears a whole event or line.
+    fn hear(&self, message: &[u8], heard: &mut Heard) {
+        let is_of_flows = self.hear_flows(message, heard);
+        recognise(message, self.run, is_of_flows, &mut heard.messages);
+    }
+
+    /// Hears the messages of flows in a whole event, line or body. Returns whether there are any.
+    fn hear_flows(&self, bytes: &[u8], heard: &mut Heard) -> bool {
+        let Some((flows, run)) = self.flows else {
+            return false;
+        };
+        let before = heard.of_flows.len();
+        flows.recognise_all(bytes, run, &mut heard.of_flows);
+        let are_there = heard.of_flows.len() > before;
+        if are_there {
+            heard.bytes_of_flows += bytes.len();
+        }
+        are_there
     }
 
     fn set_position(&mut self, position: Position, heard: &mut Heard) {
@@ -266,6 +308,7 @@ mod tests {
                     plan: &plan,
                     positions: &mut positions,
                     run: 7,
+                    flows: None,
                     message_bytes_max: 1000,
                 };
                 progress = Some(reader.read(&mut exchange, &mut input, &mut heard).unwrap());
@@ -364,6 +407,7 @@ mod tests {
             plan: &plan,
             positions: &mut Positions::default(),
             run: 7,
+            flows: None,
             message_bytes_max: 1000,
         };
         let mut read = |text: &str| {
@@ -383,6 +427,7 @@ mod tests {
             plan: &plan,
             positions: &mut Positions::default(),
             run: 7,
+            flows: None,
             message_bytes_max: 1000,
         };
         let mut said = |answer: &str| {

@@ -2,30 +2,29 @@
 
 use super::positions::{Position, PositionId, Positions};
 use crate::engine::plan::{HttpKind, HttpPlan, Plan};
-use crate::target::without_parameters;
+use crate::target::{with_channel_in_json, without_parameters};
+use std::borrow::Cow;
 
 /// Writes requests, and remembers the last: in a broadcast the next is the same.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// The target's index and the position of `bytes`. It holds the position, so that its id stays its own.
-    of: Option<(usize, PositionId)>,
+    /// What `bytes` are. It holds the position, so that its id stays its own.
+    of: Option<Which>,
     bytes: Vec<u8>,
 }
 
+/// What makes a request: the target's index, the group whose channel is asked for, and the position.
+type Which = (usize, Option<u32>, PositionId);
+
 impl Requests {
     /// The request to a target from a position.
-    pub(super) fn bytes(
-        &mut self,
-        of: (usize, PositionId),
-        positions: &mut Positions,
-        plan: &Plan,
-    ) -> &[u8] {
+    pub(super) fn bytes(&mut self, of: Which, positions: &mut Positions, plan: &Plan) -> &[u8] {
         if self.of != Some(of) {
-            let (target, id) = of;
+            let (target, group, id) = of;
             self.bytes.clear();
-            write(&mut self.bytes, target, positions.find(id), plan);
+            write(&mut self.bytes, (target, group), positions.find(id), plan);
             positions.hold(id);
-            if let Some((_, previous)) = self.of.replace(of) {
+            if let Some((_, _, previous)) = self.of.replace(of) {
                 positions.release(previous);
             }
         }
@@ -33,16 +32,22 @@ impl Requests {
     }
 }
 
-fn write(out: &mut Vec<u8>, target: usize, position: Option<&Position>, plan: &Plan) {
+fn write(
+    out: &mut Vec<u8>,
+    (target, group): (usize, Option<u32>),
+    position: Option<&Position>,
+    plan: &Plan,
+) {
     let http = plan.http.as_ref().expect("the run speaks HTTP");
+    let path = plan.path(target, group);
     let target = &plan.targets[target];
     let method = if http.body.is_some() { "POST" } else { "GET" };
     let mut text = format!("{method} ");
     match position {
         Some(Position::Query(parameters)) => {
-            push_path_from(&mut text, &target.path, parameters);
+            push_path_from(&mut text, &path, parameters);
         }
-        _ => text.push_str(&target.path),
+        _ => text.push_str(&path),
     }
     text.push_str(" HTTP/1.1\r\nhost: ");
     text.push_str(&target.host);
@@ -63,11 +68,15 @@ fn write(out: &mut Vec<u8>, target: usize, position: Option<&Position>, plan: &P
     if let Some(Position::Headers(lines)) = position {
         out.extend_from_slice(lines);
     }
-    if let Some(body) = &http.body {
+    let body = http.body.as_deref().map(|body| match group {
+        Some(group) => Cow::Owned(with_channel_in_json(body, plan.channel_of_group(group))),
+        None => Cow::Borrowed(body),
+    });
+    if let Some(body) = &body {
         out.extend_from_slice(format!("content-length: {}\r\n", body.len()).as_bytes());
     }
     out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(http.body.as_deref().unwrap_or_default().as_bytes());
+    out.extend_from_slice(body.unwrap_or_default().as_bytes());
 }
 
 /// Headers that are sent unless others of their name are given.
@@ -112,7 +121,7 @@ mod tests {
         let plan = config.prepare().unwrap().plan;
         let (mut requests, mut positions) = (Requests::default(), Positions::default());
         let id = position.map(|position| positions.hold_new(position.clone()));
-        let of = (0, id.unwrap_or_default());
+        let of = (0, None, id.unwrap_or_default());
         let bytes = requests.bytes(of, &mut positions, &plan);
         String::from_utf8(bytes.to_vec()).unwrap()
     }

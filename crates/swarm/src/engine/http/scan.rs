@@ -22,6 +22,8 @@ pub(super) struct BodyScan {
     bytes: usize,
     /// The whole of a body of two bytes: `[]` is an answer in JSON mode without a message.
     first: [u8; 2],
+    /// The body itself, where flows are looked for in it.
+    body: Vec<u8>,
 }
 
 impl BodyScan {
@@ -55,13 +57,24 @@ impl BodyScan {
         self.bytes += piece.len();
     }
 
-    /// Bytes that are kept.
-    pub(super) fn kept_bytes(&self) -> usize {
-        self.tail.len() + self.own.len() * size_of::<PushKey>()
+    /// Keeps a piece that was fed.
+    pub(super) fn keep(&mut self, piece: &[u8]) {
+        self.body.extend_from_slice(piece);
     }
 
-    /// Adds what the whole body is to `messages`: the publications of this run in it, or else one of somebody else.
-    pub(super) fn finish(self, messages: &mut Vec<Message>) {
+    /// What was kept.
+    pub(super) fn take_body(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.body)
+    }
+
+    /// Bytes that are kept.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.tail.len() + self.own.len() * size_of::<PushKey>() + self.body.len()
+    }
+
+    /// Adds what the whole body is to `messages`: the publications of this run in it, or else one of somebody else. One that has
+    /// messages of flows is nobody else's.
+    pub(super) fn finish(self, is_of_flows: bool, messages: &mut Vec<Message>) {
         let is_empty = self.bytes == 0 || (self.bytes == 2 && self.first == *b"[]");
         if is_empty {
             return;
@@ -70,6 +83,7 @@ impl BodyScan {
         let each = self.bytes / own.max(1);
         messages.extend(self.own.into_iter().map(|key| (key, each)));
         match own {
+            0 if is_of_flows => {}
             0 => messages.push((PushKey::Foreign(self.hasher.finish()), self.bytes)),
             _ => {
                 let rest = self.bytes - each * own;
@@ -80,10 +94,10 @@ impl BodyScan {
 }
 
 /// The same for a message that lies there whole.
-pub(super) fn recognise(message: &[u8], run: u16, messages: &mut Vec<Message>) {
+pub(super) fn recognise(message: &[u8], run: u16, is_of_flows: bool, messages: &mut Vec<Message>) {
     let mut scan = BodyScan::default();
     scan.feed(message, run);
-    scan.finish(messages);
+    scan.finish(is_of_flows, messages);
 }
 
 /// The stamps of this run's publications, with the place where each begins.
@@ -120,7 +134,7 @@ mod tests {
         let (mut scan, mut messages) = (BodyScan::default(), Vec::new());
         pieces.iter().for_each(|piece| scan.feed(piece, 7));
         assert!(scan.kept_bytes() < 200);
-        scan.finish(&mut messages);
+        scan.finish(false, &mut messages);
         messages
     }
 
