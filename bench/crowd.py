@@ -28,8 +28,8 @@ class RunFailed(Exception):
 class Bench:
     """The programs that all runs start, and the folder for raw results."""
 
-    def __init__(self, myriad, out, baseline=None, floor=None, baseline_processes=16, application=None):
-        self.myriad, self.out, self.application = myriad, out, application
+    def __init__(self, myriad, out, baseline=None, floor=None, baseline_processes=16, application=None, delays=None):
+        self.myriad, self.out, self.application, self.delays = myriad, out, application, delays
         self.baseline, self.floor, self.baseline_processes = baseline, floor, baseline_processes
 
     def connect_floor_per_s(self, connections):

@@ -227,6 +227,10 @@ def session_notes(run):
         notes += _client_publish_notes(load)
     for flow in run["report"].get("flows") or []:
         notes.append(_flow_note(flow))
+    if known := run.get("known"):
+        reported = run["report"]["flows"][0]["since_sent_ms"]
+        pairs = (f"{name} {reported[name]:.3f} ms of {ms:.3f} ms" for name, ms in known["held_ms"].items())
+        notes.append(f"reported of known: {', '.join(pairs)}")
     if echo := run["report"].get("echo"):
         times = rows.times(echo["round_trip_ms"]["p50"], echo["round_trip_ms"]["p99"])
         notes.append(f"{echo['received']:,} messages came back, {rows.per_second(echo['received_per_s'])}, {times}")

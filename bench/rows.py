@@ -4,6 +4,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
+import accuracy
 import quantity
 
 # Of the rate that clients publish at: what must come back as answers, and as deliveries.
@@ -210,6 +211,16 @@ def echo_rate(run):
     return 0 if echo["unsent"] or echo["lost"] or echo["errors"] else echo["received_per_s"]
 
 
+def accuracy_of(percentile):
+    """For each run, how far the reported percentile is from what the server knows, as a multiple of what is allowed."""
+
+    def of(run):
+        reported_ms = run["report"]["flows"][0]["since_sent_ms"][percentile]
+        return accuracy.within(reported_ms, run["known"]["held_ms"][percentile])
+
+    return lambda runs: [of(run) for run in runs]
+
+
 def acks_keep_up(run):
     """Whether 99% of the rate came back as answers, and nothing was held back until the end."""
     load = run["report"]["client_publish"]
@@ -409,6 +420,12 @@ ROWS = [
             Row(f"{scenario}-p99", scenario, "of these, due to delivered, p99; never if one is missing",
                 f"under {p99:,} ms", every("io_uring", chat_p99_ms), p99, shown=milliseconds),
         )
+    ),
+    *(
+        Row(f"accuracy-{percentile}", "accuracy",
+            f"what the crowd reports of a server whose delays are known, {shown}: error, of what is allowed",
+            "at most 2% or 0.1 ms", accuracy_of(percentile), 1)
+        for percentile, shown in (("p50", "p50"), ("p99", "p99"), ("p999", "p99.9"))
     ),
     *(
         Row(f"requests-{driver}", "requests", f"messages over WebSocket that the server sends back, both ends here, {driver}",

@@ -1,5 +1,6 @@
 """Runs of scenario files: a row must fail for every report that is not as good as its target says."""
 
+import copy
 import unittest
 
 import flows
@@ -52,6 +53,19 @@ class RequestsTest(unittest.TestCase):
         self.assertEqual(row("requests-epoll").outcome([good]).reached, "yes")
         for fault in ("unsent", "lost", "errors"):
             self.assertEqual(row("requests-epoll").outcome([spoiled(good, f"report.echo.{fault}", 1)]).reached, "no", fault)
+
+
+class AccuracyTest(unittest.TestCase):
+    def test_an_error_is_judged_by_what_is_allowed(self):
+        good = run_of("epoll", 0, [])
+        good["known"] = {"count": 1, "held_ms": {"p50": 1.0, "p99": 100.0, "p999": 300.0}}
+        good["report"]["flows"] = [{"name": "delayed", "since_sent_ms": {"p50": 1.09, "p99": 101.9, "p999": 294.1}}]
+        for percentile, wrong in {"p50": 1.11, "p99": 97.9, "p999": 306.1}.items():
+            name = f"accuracy-{percentile}"
+            self.assertEqual(row(name).outcome([good]).reached, "yes", percentile)
+            bad = copy.deepcopy(good)
+            bad["report"]["flows"][0]["since_sent_ms"][percentile] = wrong
+            self.assertEqual(row(name).outcome([bad]).reached, "no", percentile)
 
 
 if __name__ == "__main__":
