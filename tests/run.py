@@ -7,14 +7,18 @@ A suite's own count is read from its output; a check without a count (formatting
 one. A suite that ends with an error without having counted a failure counts as one failed, and so does one
 that ran nothing at all: a silent suite must not look like a good one. The last line is "N passed, N failed",
 and the exit code is 0 only if nothing failed.
+
+Suites that mostly wait run side by side. The output of such a one is shown whole when it has ended.
 """
 
 import argparse
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,8 +29,12 @@ import conformance.suite
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 CARGO = os.environ.get("CARGO", "cargo")
+MYRIAD = str(TARGET / "debug" / "myriad")
+NPM_INSTALL = ["npm", "ci", "--no-audit", "--no-fund"]
 # CI has 40 minutes for everything. Most of this is compiling.
 SUITE_SECONDS_MAX = 30 * 60
+# Of suites that may run side by side.
+SIDE_BY_SIDE = 3
 
 
 @dataclass
@@ -44,6 +52,10 @@ class Suite:
     prepare: object = None
     # Command lines that install what the commands need. They run while other suites compile and run.
     installs: list = field(default_factory=list)
+    # A command line that compiles what the commands need. Suites that name the same one share it.
+    build: list = None
+    # Whether it disturbs no other suite that says so, and is disturbed by none.
+    beside_others: bool = False
 
 
 @dataclass
@@ -161,13 +173,9 @@ def environment_in(directory):
 
 
 def suites():
-    myriad = {"MYRIAD": str(TARGET / "debug" / "myriad")}
     # The profile of the Rust tests, so that nothing is compiled twice.
     build = [CARGO, "build", "--profile", "test", "--locked", "--bin", "myriad"]
     yield Suite("format", [[CARGO, "fmt", "--all", "--check"]])
-    yield Suite(
-        "lints", [[CARGO, "clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]]
-    )
     # The fuzz targets are a workspace of their own, whose lock file no other command reads.
     fuzz = ROOT / "fuzz" / "Cargo.toml"
     yield Suite("fuzz lock file", [[CARGO, "tree", "--quiet", "--locked", "--depth", "0", "--manifest-path", fuzz]])
@@ -177,81 +185,113 @@ def suites():
         [[CARGO, "deny", "--locked", "check"]],
         skipped="" if shutil.which("cargo-deny") else "cargo-deny is not installed (cargo install --locked cargo-deny)",
     )
-    yield Suite("rust", [[CARGO, "test", "--workspace", "--locked", "--no-fail-fast"]], count=count_cargo)
-    yield Suite("baseline", [[sys.executable, "-m", "unittest"]], ROOT / "bench" / "baseline", count_unittest)
-    yield Suite("bench harness", [[sys.executable, "-m", "unittest"]], ROOT / "bench", count_unittest)
     yield Suite("test runner", [[sys.executable, "-m", "unittest"]], ROOT / "tests", count_unittest)
+    yield Suite("rust", [[sys.executable, ROOT / "tests" / "rust_tests.py"]], count=count_cargo)
 
-    autobahn = ROOT / "tests" / "conformance"
-    yield Suite("conformance harness", [[sys.executable, "-m", "unittest"]], autobahn, count_unittest)
-    yield Suite(
-        "conformance",
-        [build, [sys.executable, "run.py", "--quick", "--myriad", myriad["MYRIAD"]]],
-        autobahn,
-        count_conformance,
-        skipped=missing_for_conformance(),
-    )
-
-    streams = ROOT / "tests" / "streams"
-    yield Suite(
-        "streams",
-        [build, [sys.executable, "run.py", "--myriad", myriad["MYRIAD"]]],
-        streams,
-        count_conformance,
-        skipped="" if shutil.which("npm") else "npm is not installed",
-        installs=[["npm", "ci", "--no-audit", "--no-fund"]],
-    )
-
+    # Side by side: those that take longest go first.
+    yield python_suite("python clients", "clients/python", build, ["-n", "3"])
+    yield from conformance_suites(build)
+    # The profile of the tests, whose build scripts have run. What waits beside it has the processor first.
+    clippy = [CARGO, "clippy", "--profile", "test", "--workspace", "--all-targets", "--locked", "--quiet"]
+    yield Suite("lints", [["nice", *clippy, "--", "-D", "warnings"]], beside_others=True)
+    yield from node_suites(build)
+    yield python_suite("proxies", "proxies", build, prepare=install_proxies)
+    yield go_suite(build)
     arena = ROOT / "arena"
-    venv = arena / ".venv" / "bin" / "python"
     yield Suite(
         "arena checker",
-        [[venv, "-m", "unittest", "discover", "-s", "tests"]],
+        [[arena / ".venv" / "bin" / "python", "-m", "unittest", "discover", "-s", "tests"]],
         arena,
         count_unittest,
         installs=environment_in(arena),
+        beside_others=True,
+    )
+    yield Suite("baseline", [[sys.executable, "-m", "unittest"]], ROOT / "bench" / "baseline", count_unittest, beside_others=True)
+    yield Suite("bench harness", [[sys.executable, "-m", "unittest"]], ROOT / "bench", count_unittest, beside_others=True)
+
+    # Alone: programs run into limits of the machine.
+    yield python_suite("doctor's predictions", "doctor", build, beside_others=False)
+
+
+def conformance_suites(build):
+    """Published conformance suites: Autobahn's of WebSocket, and that of the Durable Streams protocol."""
+    autobahn = ROOT / "tests" / "conformance"
+    yield Suite("conformance harness", [[sys.executable, "-m", "unittest"]], autobahn, count_unittest, beside_others=True)
+    yield Suite(
+        "conformance",
+        [[sys.executable, "run.py", "--quick", "--myriad", MYRIAD]],
+        autobahn,
+        count_conformance,
+        skipped=missing_for_conformance(),
+        installs=[[sys.executable, "suite.py", TARGET / "conformance" / "autobahn"]],
+        build=build,
+        beside_others=True,
+    )
+    yield Suite(
+        "streams",
+        [[sys.executable, "run.py", "--myriad", MYRIAD]],
+        ROOT / "tests" / "streams",
+        count_conformance,
+        skipped="" if shutil.which("npm") else "npm is not installed",
+        installs=[NPM_INSTALL],
+        build=build,
+        beside_others=True,
     )
 
+
+def node_suites(build):
     node = ROOT / "tests" / "clients" / "node"
+    missing = "" if shutil.which("npm") else "npm is not installed"
     if (node / "package.json").exists():
-        install = ["npm", "ci", "--no-audit", "--no-fund"]
-        missing = "" if shutil.which("npm") else "npm is not installed"
         yield Suite(
-            "node clients", [build, ["npm", "test"]], node, count_node, myriad, missing, installs=[install]
+            "node clients",
+            [["npm", "test"]],
+            node,
+            count_node,
+            {"MYRIAD": MYRIAD},
+            missing,
+            installs=[NPM_INSTALL],
+            build=build,
+            beside_others=True,
         )
 
-    go = ROOT / "tests" / "clients" / "go"
-    missing = "" if shutil.which("go") else "go is not installed"
-    download = ["go", "mod", "download"]
-    test = ["go", "test", "-count=1", "-v", "./..."]
-    yield Suite("go clients", [build, test], go, count_go, myriad, missing, installs=[download])
 
-    for name, folder, prepare in [
-        ("python clients", "clients/python", None),
-        ("doctor's predictions", "doctor", None),
-        ("proxies", "proxies", install_proxies),
-    ]:
-        python = ROOT / "tests" / folder
-        if not (python / "requirements.txt").exists():
-            continue
-        venv = python / ".venv" / "bin" / "python"
-        yield Suite(
-            name,
-            [build, [venv, "-m", "pytest", "-q"]],
-            python,
-            count_pytest,
-            myriad,
-            prepare=prepare,
-            installs=environment_in(python),
-        )
+def go_suite(build):
+    return Suite(
+        "go clients",
+        [["go", "test", "-count=1", "-v", "./..."]],
+        ROOT / "tests" / "clients" / "go",
+        count_go,
+        {"MYRIAD": MYRIAD},
+        "" if shutil.which("go") else "go is not installed",
+        installs=[["go", "mod", "download"]],
+        build=build,
+        beside_others=True,
+    )
+
+
+def python_suite(name, folder, build, options=(), prepare=None, beside_others=True):
+    """A suite for pytest in a folder of tests/, with an environment of its own."""
+    directory = ROOT / "tests" / folder
+    return Suite(
+        name,
+        [[directory / ".venv" / "bin" / "python", "-m", "pytest", "-q", *options]],
+        directory,
+        count_pytest,
+        {"MYRIAD": MYRIAD},
+        prepare=prepare,
+        installs=environment_in(directory),
+        build=build,
+        beside_others=beside_others,
+    )
 
 
 def title(command, suite):
     return f"\n--- {suite.name}: {' '.join(str(word) for word in command)}\n"
 
 
-def run_command(command, suite, shown=True):
-    """Runs a command, and shows its output if `shown`. Returns its exit code and its output."""
+def run_command(command, suite, say=None):
+    """Runs a command, and gives each line that it writes to `say`. Returns its exit code and its output."""
     started = time.monotonic()
     process = subprocess.Popen(
         [str(word) for word in command],
@@ -265,8 +305,8 @@ def run_command(command, suite, shown=True):
     )
     said = []
     for line in process.stdout:
-        if shown:
-            print(line, end="", flush=True)
+        if say:
+            say(line)
         said.append(line)
         if time.monotonic() - started > SUITE_SECONDS_MAX:
             process.terminate()
@@ -280,28 +320,48 @@ def prepare_suite(suite):
     if prepared.skipped:
         return prepared
     for command in suite.installs:
-        prepared.code, output = run_command(command, suite, shown=False)
+        prepared.code, output = run_command(command, suite)
         prepared.output += title(command, suite) + output
         if prepared.code != 0:
             break
     return prepared
 
 
-def run_suite(suite, prepared):
+class Builds:
+    """Commands that compile. Each runs once, however many suites need it."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.done = {}
+
+    def run(self, suite):
+        """Its exit code and its output."""
+        with self.lock:
+            key = tuple(str(word) for word in suite.build)
+            if key not in self.done:
+                self.done[key] = run_command(suite.build, suite)
+            return self.done[key]
+
+
+def run_suite(suite, prepared, builds, say=lambda text: print(text, end="", flush=True)):
+    """Runs its commands, and counts. What they write goes to `say` as it comes."""
     code, output = prepared.code, prepared.output
+    if code == 0 and suite.build:
+        code, output = builds.run(suite)
+        output = title(suite.build, suite) + output
     if code != 0:
-        print(output, flush=True)
+        say(output)
     for command in suite.commands:
         if code != 0:
             break
-        print(title(command, suite), end="", flush=True)
-        code, output = run_command(command, suite)
+        say(title(command, suite))
+        code, output = run_command(command, suite, say)
     if suite.count is None:
         return Counts(passed=1) if code == 0 else Counts(failed=1)
     counts = suite.count(output)
     ran_nothing = counts.passed == 0
     if counts.failed == 0 and (code != 0 or ran_nothing):
-        print(f"{suite.name}: {'ran no test' if code == 0 else f'ended with exit code {code}'}")
+        say(f"{suite.name}: {'ran no test' if code == 0 else f'ended with exit code {code}'}\n")
         counts.failed = 1
     return counts
 
@@ -328,17 +388,31 @@ def main():
 
 
 def run_all(chosen, installer):
-    """Runs the suites in order. Returns each with its counts and its seconds, or without counts if it was skipped."""
+    """Runs the suites. Returns each with its counts and its seconds, or without counts if it was skipped."""
     preparing = {suite.name: installer.submit(prepare_suite, suite) for suite in chosen if not suite.skipped}
+    builds = Builds()
     results = []
-    for suite in chosen:
-        started = time.monotonic()
-        if not suite.skipped:
-            prepared = preparing[suite.name].result()
-            suite.skipped = prepared.skipped
-        counts = None if suite.skipped else run_suite(suite, prepared)
-        results.append((suite, counts, time.monotonic() - started))
+    for beside_others, group in itertools.groupby(chosen, lambda suite: suite.beside_others):
+        with ThreadPoolExecutor(max_workers=SIDE_BY_SIDE if beside_others else 1) as lanes:
+            results += lanes.map(lambda suite: run_one(suite, preparing.get(suite.name), builds), group)
     return results
+
+
+def run_one(suite, preparing, builds):
+    """Runs a suite as soon as it is prepared. Its result is as in `run_all`."""
+    prepared = preparing.result() if preparing else None
+    if prepared:
+        suite.skipped = prepared.skipped
+    if suite.skipped:
+        return suite, None, 0
+    started = time.monotonic()
+    if not suite.beside_others:
+        return suite, run_suite(suite, prepared, builds), time.monotonic() - started
+    said = []
+    counts = run_suite(suite, prepared, builds, said.append)
+    # One write, so that nothing of another suite comes between.
+    print("".join(said), end="", flush=True)
+    return suite, counts, time.monotonic() - started
 
 
 def summarise(results):

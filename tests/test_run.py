@@ -1,7 +1,9 @@
-"""Tests how run.py counts tests in the output of other programs."""
+"""Tests how run.py counts tests in the output of other programs, and how it and rust_tests.py run them."""
 
 import contextlib
 import io
+import os
+import re
 import sys
 import tempfile
 import unittest
@@ -9,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import run
+import rust_tests
 from run import Counts, Suite
 
 
@@ -52,7 +55,7 @@ class CountTest(unittest.TestCase):
 class SuiteTest(unittest.TestCase):
     def outcome(self, *programs, count=None):
         commands = [[sys.executable, "-c", program] for program in programs]
-        return run.run_suite(Suite("a suite", commands, count=count), run.Prepared())
+        return run.run_suite(Suite("a suite", commands, count=count), run.Prepared(), run.Builds())
 
     def outcome_of_all(self, *suites):
         with ThreadPoolExecutor(max_workers=1) as installer:
@@ -94,6 +97,102 @@ class SuiteTest(unittest.TestCase):
         self.assertEqual(
             self.outcome("raise SystemExit(2)", "print('# pass 3')", count=run.count_node), Counts(0, 1, 0)
         )
+
+    def test_suites_that_may_run_side_by_side(self):
+        with tempfile.TemporaryDirectory() as directory:
+            meets = "import os; os.mkdir({mine!r})\nwhile not os.path.exists({other!r}): pass\nprint('met', flush=True); print('# pass 1')"
+            first, second = (
+                Suite(
+                    mine,
+                    [[sys.executable, "-c", meets.format(mine=mine, other=other)]],
+                    Path(directory),
+                    run.count_node,
+                    beside_others=True,
+                )
+                for mine, other in [("first", "second"), ("second", "first")]
+            )
+            alone = Suite("alone", [[sys.executable, "-c", "import os; os.rmdir('first'); os.rmdir('second')"]], Path(directory))
+            with contextlib.redirect_stdout(io.StringIO()) as shown:
+                self.assertEqual(self.outcome_of_all(first, second, alone), [Counts(1, 0, 0)] * 3)
+        # Each whole.
+        sections = shown.getvalue().split("\n--- ")[1:]
+        self.assertEqual(sorted(section.split(":")[0] for section in sections), ["alone", "first", "second"])
+        self.assertEqual([section.count("met\n# pass 1\n") for section in sections], [1, 1, 0])
+
+    def test_suites_share_what_is_compiled_for_them(self):
+        with tempfile.TemporaryDirectory() as directory:
+            build = [sys.executable, "-c", "open('compiled', 'x')"]
+            use = [sys.executable, "-c", "open('compiled'); print('# pass 1')"]
+            suites = [
+                Suite(name, [use], Path(directory), run.count_node, build=build, beside_others=True) for name in "abc"
+            ]
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(self.outcome_of_all(*suites), [Counts(1, 0, 0)] * 3)
+
+    def test_what_cannot_be_compiled_fails_each_suite_that_needs_it(self):
+        build = [sys.executable, "-c", "print('no such type'); raise SystemExit(101)"]
+        suites = [Suite(name, [], count=run.count_node, build=build, beside_others=True) for name in "ab"]
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            self.assertEqual(self.outcome_of_all(*suites), [Counts(0, 1, 0)] * 2)
+        self.assertEqual(len(re.findall("^no such type$", shown.getvalue(), re.M)), 2)
+
+    def test_each_suite_has_what_it_starts(self):
+        for suite in run.suites():
+            self.assertTrue(suite.directory.is_dir(), suite.name)
+
+
+class RustTest(unittest.TestCase):
+    def message(self, name, test=True, **changed):
+        target = {"kind": ["test"], "name": name}
+        manifest = "/work/crates/wire/Cargo.toml"
+        return {
+            "reason": "compiler-artifact", "manifest_path": manifest, "target": target, "profile": {"test": test},
+            "executable": f"/work/target/debug/deps/{name}-1",
+        } | changed  # fmt: skip
+
+    def python(self, name, program):
+        return rust_tests.Binary(name, [sys.executable, "-c", program])
+
+    def outcome_of_all(self, *binaries):
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            ended = rust_tests.run_all(binaries, 2)
+        return {one.name: one.code for one in ended}, shown.getvalue()
+
+    def test_which_artifacts_are_test_binaries(self):
+        found = rust_tests.binary_of(self.message("corpus"))
+        self.assertEqual(found.name, "wire corpus")
+        self.assertEqual(found.command, ["/work/target/debug/deps/corpus-1"])
+        self.assertEqual(found.directory, Path("/work/crates/wire"))
+        # A program that tests start, a library, and the end.
+        self.assertIsNone(rust_tests.binary_of(self.message("myriad", test=False)))
+        self.assertIsNone(rust_tests.binary_of(self.message("myriad_wire", executable=None)))
+        self.assertIsNone(rust_tests.binary_of({"reason": "build-finished", "success": True}))
+
+    def test_the_longest_go_first(self):
+        names = ["wire corpus", "shard sim", "hub myriad_hub", "server server"]
+        ordered = rust_tests.longest_first([self.python(name, "") for name in names])
+        self.assertEqual([one.name for one in ordered], ["server server", "shard sim", "wire corpus", "hub myriad_hub"])
+
+    def test_a_binary_runs_in_the_folder_of_its_package(self):
+        with tempfile.TemporaryDirectory() as directory:
+            here = "import os; assert os.getcwd() == os.environ['CARGO_MANIFEST_DIR']; print(os.getcwd())"
+            binary = rust_tests.Binary("it", [sys.executable, "-c", here], Path(os.path.realpath(directory)))
+            codes, shown = self.outcome_of_all(binary)
+            self.assertEqual(codes, {"it": 0})
+            self.assertIn(os.path.realpath(directory), shown)
+
+    def test_every_result_is_shown_whole_and_counted(self):
+        result = "test result: {}. {} passed; {} failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s"
+        good = self.python("good", f"print({result.format('ok', 5, 0)!r})")
+        bad = self.python("bad", f"print('why'); print({result.format('FAILED', 2, 1)!r}); raise SystemExit(101)")
+        codes, shown = self.outcome_of_all(good, bad)
+        self.assertEqual(codes, {"good": 0, "bad": 101})
+        self.assertEqual(run.count_cargo(shown), Counts(7, 1, 0))
+        self.assertIn("why\ntest result: FAILED", shown)
+
+    def test_a_crash_is_no_success(self):
+        codes, _ = self.outcome_of_all(self.python("crash", "import os; os.abort()"))
+        self.assertEqual(codes, {"crash": -6})
 
 
 if __name__ == "__main__":

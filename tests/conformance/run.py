@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import report
@@ -24,7 +25,6 @@ import suite
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 DRIVERS = ["io_uring", "epoll"]
-EXIT_MISSING = 3
 # The suite's largest messages have 16 MiB, or 262,144 fragments, and the server echoes them.
 LIMITS = ["--message-bytes-max", "16MiB", "--message-fragments-max", "300k", "--outbound-bytes-max", "64MiB"]
 # Some cases (such as 6.4.4) pause in the middle of a frame. If a ping arrives then, the suite sends its pong there: the pong
@@ -108,12 +108,19 @@ def main():
         wstest = suite.install(TARGET / "conformance" / "autobahn")
     except suite.Missing as missing:
         print(missing)
-        return EXIT_MISSING
+        return suite.EXIT_MISSING
 
     passed = failed = 0
-    for driver in arguments.driver or DRIVERS:
+    drivers = arguments.driver or DRIVERS
+    # At once: the suite pauses in many cases.
+    with ThreadPoolExecutor(max_workers=len(drivers)) as lanes:
+        runs = [
+            (driver, lanes.submit(run_driver, driver, wstest, arguments.myriad, patterns, arguments.reports))
+            for driver in drivers
+        ]
+    for driver, ran in runs:
         try:
-            cases, survived = run_driver(driver, wstest, arguments.myriad, patterns, arguments.reports)
+            cases, survived = ran.result()
         except DriverUnavailable as reason:
             print(f"{driver}: not run: {reason}")
             continue

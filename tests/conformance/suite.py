@@ -1,4 +1,9 @@
-"""Finds a Python 2.7, and installs the Autobahn test suite for it."""
+"""Finds a Python 2.7, and installs the Autobahn test suite for it.
+
+    tests/conformance/suite.py DIRECTORY
+
+Where that is not possible the exit code is 3 and the output says why.
+"""
 
 import hashlib
 import os
@@ -7,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+EXIT_MISSING = 3
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
 # The last version that makes environments for Python 2.7 and contains an installer for it.
@@ -80,3 +86,11 @@ def install(directory):
     _run([*pip, "--requirement", REQUIREMENTS], "installing the suite")
     stamp.write_text(wanted)
     return wstest
+
+
+if __name__ == "__main__":
+    try:
+        install(Path(sys.argv[1]))
+    except Missing as missing:
+        print(missing)
+        sys.exit(EXIT_MISSING)
