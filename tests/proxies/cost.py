@@ -27,6 +27,8 @@ poll-timeout = "10m"
 [channel.without_namespace]
 history_size = 10
 history_ttl = "1h"
+allow_subscribe_for_client = true
+allow_subscribe_for_anonymous = true
 """
 
 

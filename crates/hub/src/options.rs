@@ -318,8 +318,8 @@ impl Namespaces {
 
     /// The options of a channel that a client names to publish, or to read history or members.
     ///
-    /// These rules bind clients with a session. `/raw` asks for [`Namespaces::options_of`] and whether the name is for everybody, the
-    /// server API for the options only.
+    /// These rules bind clients with a session and readers with a token. Whoever has neither is judged by whether the name is for
+    /// everybody, and the server API asks for [`Namespaces::options_of`] only.
     ///
     /// # Errors
     /// The first of these that holds: the name is empty, too long, of an unknown namespace, or invalid.

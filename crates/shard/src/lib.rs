@@ -25,6 +25,7 @@ mod inbox;
 mod input;
 mod inquiry;
 mod limits;
+mod listening;
 mod marks;
 mod mesh;
 mod metrics;
@@ -54,6 +55,7 @@ pub use inquiry::{
     ChannelsPage, ChannelsWish, Figures, HistoryWish, Inquiry, InquiryAnswer, StreamWish,
 };
 pub use limits::{Limit, Limits, TrustedProxies};
+pub use listening::ListenRefused;
 pub use marks::take_reached;
 pub use mesh::{ControlPlane, EmulatedRefused, Mesh, NotPublished, PublishOptions, PublishRefused};
 pub use metrics::{CLOSE_REASONS, Count, Distribution, Metrics, REFUSALS};

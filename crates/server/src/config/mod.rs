@@ -413,12 +413,13 @@ impl Options {
         }
     }
 
-    /// Without tables of one's own, nothing is allowed in channels but in development, where everything is.
-    fn namespaces(&self) -> Result<Namespaces, ConfigError> {
+    /// Without tables of one's own everything is allowed in channels in development. Where clients may be anonymous, all may
+    /// listen, and otherwise nothing is allowed.
+    fn namespaces(&self, anonymous: bool) -> Result<Namespaces, ConfigError> {
         match &self.channel {
             Some(channel) => channel.resolve(),
             None if self.dev.unwrap_or(false) => Ok(Namespaces::development()),
-            None => ChannelTable::default().resolve(),
+            None => ChannelTable::open_to_listeners(anonymous).resolve(),
         }
     }
 
@@ -534,12 +535,14 @@ impl Options {
             return Err(refuse("pong-timeout", pong, advice));
         }
         let anonymous = self.anonymous.or(self.dev).unwrap_or(false);
-        let namespaces = self.namespaces()?;
+        let namespaces = self.namespaces(anonymous)?;
         let client = self.client.clone().unwrap_or_default();
+        let client_options = client.resolve(&namespaces, anonymous)?;
+        let lets_strangers_in = anonymous || client_options.allow_anonymous_connect_without_token;
         Ok(Settings {
             echo: self.dev.unwrap_or(false),
             anonymous,
-            client: client.resolve(&namespaces, anonymous)?,
+            client: client_options,
             access: application.access(client.access()),
             subscriptions_max: client.channel_limit(defaults.subscriptions_max)?,
             namespaces: Arc::new(namespaces),
@@ -566,7 +569,7 @@ impl Options {
                 self.stall_timeout,
                 Span(defaults.stall_timeout),
             )?,
-            readers: self.readers(anonymous)?,
+            readers: self.readers(lets_strangers_in)?,
             message_bytes_max: message.0,
             fragments_max: self.fragments_max(defaults.fragments_max)?,
             append_elements_max: self.append_elements_max(defaults.append_elements_max)?,
@@ -582,7 +585,7 @@ impl Options {
     }
 
     /// How readers of streams are held and answered.
-    fn readers(&self, anonymous: bool) -> Result<ReaderSettings, ConfigError> {
+    fn readers(&self, is_public: bool) -> Result<ReaderSettings, ConfigError> {
         let defaults = ReaderSettings::default();
         let poll = self.poll_timeout;
         let (min, max) = (poll.map(|poll| poll.min), poll.map(|poll| poll.max));
@@ -599,7 +602,7 @@ impl Options {
                 self.events_timeout,
                 Span(defaults.events_max),
             )?,
-            is_public: anonymous,
+            is_public,
             unix_offset_s: unix_offset_s(),
         })
     }

@@ -17,6 +17,19 @@ const HISTORY_META_TTL_DEFAULT: Duration = Duration::from_hours(720);
 const BATCH_DELAY_MAX: Duration = Duration::from_secs(10);
 
 impl ChannelTable {
+    /// What holds where no table is written: clients may subscribe where they may be anonymous, and do nothing else.
+    pub(super) fn open_to_listeners(is_anonymous: bool) -> Self {
+        let without_namespace = NamespaceTable {
+            allow_subscribe_for_client: is_anonymous,
+            allow_subscribe_for_anonymous: is_anonymous,
+            ..NamespaceTable::default()
+        };
+        Self {
+            without_namespace,
+            ..Self::default()
+        }
+    }
+
     /// # Errors
     /// The first value that cannot be used.
     pub(super) fn resolve(&self) -> Result<Namespaces, ConfigError> {

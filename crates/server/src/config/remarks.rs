@@ -27,14 +27,15 @@ impl Options {
             );
         }
         // A subscription token lets its client subscribe to anything, and the application subscribes its clients to what it likes.
-        if lets_sessions_in && !has_tokens && !asks && !self.lets_subscribe(client) {
+        let lets_in = settings.anonymous || lets_sessions_in;
+        if lets_in && !has_tokens && !asks && !self.lets_subscribe(client) {
             let anonymous = if has_users {
                 ""
             } else {
                 " and allow_subscribe_for_anonymous = true"
             };
             remarks.push(format!(
-                "clients of /connection/websocket may subscribe to nothing (error 103): write allow_subscribe_for_client = true{anonymous} in the config file, for a namespace or under [channel.without_namespace]; /raw needs no such key"
+                "clients may subscribe to nothing (error 103; 403 at /raw and for readers of streams): write allow_subscribe_for_client = true{anonymous} in the config file, for a namespace or under [channel.without_namespace]"
             ));
         }
         let mut addresses = [Some(listen), self.internal_listen].into_iter().flatten();
@@ -53,10 +54,11 @@ impl Options {
         remarks
     }
 
-    /// Whether any client with a session may have any channel.
+    /// Whether any client may have any channel.
     fn lets_subscribe(&self, client: &ClientOptions) -> bool {
         let Some(channel) = &self.channel else {
-            return client.insecure || self.dev.unwrap_or(false);
+            let is_on = |option: Option<bool>| option.unwrap_or(false);
+            return client.insecure || is_on(self.dev) || is_on(self.anonymous);
         };
         let has_users = client.user_id_http_header.is_some();
         let lets = |table: &NamespaceTable| {
@@ -173,11 +175,12 @@ mod tests {
     #[test]
     fn who_gets_in_is_remarked_on_where_that_is_nobody_or_everybody() {
         const NOBODY: &str = "nobody can connect";
-        const NOTHING: &str = "clients of /connection/websocket may subscribe to nothing";
+        const NOTHING: &str = "clients may subscribe to nothing";
         let development = |address: &str| format!("--dev on {address}: whoever reaches");
         for (written, expected) in [
             ("", &[NOBODY][..]),
-            ("anonymous = true", &[NOTHING]),
+            ("anonymous = true", &[]),
+            ("anonymous = true\n[channel]", &[NOTHING]),
             ("dev = true", &[]),
             ("dev = true\nlisten = \"[::1]:8000\"", &[]),
             ("dev = true\nanonymous = false", &[NOBODY]),
@@ -185,7 +188,7 @@ mod tests {
                 "[client]\nallow_anonymous_connect_without_token = true",
                 &[NOTHING],
             ),
-            // Only `/raw` lets anybody in.
+            // Only `/raw` and streams let anybody in.
             (
                 "anonymous = true\n[client]\nallow_anonymous_connect_without_token = false",
                 &[],
@@ -199,7 +202,7 @@ mod tests {
                 "[client]\ninsecure = true",
                 &["client.insecure = true: every client"],
             ),
-            ("anonymous = true\nlisten = \"0.0.0.0:8000\"", &[NOTHING]),
+            ("anonymous = true\nlisten = \"0.0.0.0:8000\"", &[]),
             (
                 "dev = true\nlisten = \"0.0.0.0:8000\"",
                 &[&*development("0.0.0.0:8000")],

@@ -103,6 +103,10 @@ impl Keys {
 pub(super) struct KeysOfShards(pub(super) Arc<ArcSwap<Keys>>);
 
 impl ApiKeys for KeysOfShards {
+    fn is_open(&self) -> bool {
+        self.0.load().is_open()
+    }
+
     fn check_read(&self, presented: &[u8], channel: &str) -> Result<(), KeyFault> {
         let keys = self.0.load();
         if keys.is_open() {

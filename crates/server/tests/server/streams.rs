@@ -13,6 +13,7 @@ const SECRET: &str = "a secret of at least thirty-two bytes";
 const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----\\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\\n-----END PUBLIC KEY-----\\n";
 const SIGNED: &str = "eyJhbGciOiJFZERTQSIsImtpZCI6ImEifQ.eyJzdWIiOiI0MiJ9.FT6M12HPQAH0a-0KNQgLzQMdcokvxVQyKcnpX_9gTlMtSnBuJTL23P-rWM0kRU1IHopg7kE5NqmFymiKRPX-BQ";
 const JSON: &str = "Content-Type: application/json\r\n";
+const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 const TEXT: &str = "Content-Type: text/plain\r\n";
 
 fn from_text(text: &str, driver: DriverChoice) -> Options {
@@ -38,13 +39,13 @@ fn status(address: SocketAddr, method: &str, name: &str, headers: &str, body: &s
 }
 
 /// The status of a HEAD, whose answer has no body whatever its length says.
-fn look(address: SocketAddr, name: &str) -> u16 {
+fn look(address: SocketAddr, name: &str, headers: &str) -> u16 {
     let mut http = Http::connect(address);
     http.send(
         head(
             "HEAD",
             &format!("/v1/stream/{name}"),
-            "Connection: close\r\n",
+            &format!("Connection: close\r\n{headers}"),
         )
         .as_bytes(),
     );
@@ -75,6 +76,7 @@ fn held_bodies(address: SocketAddr, count: usize, length: usize) -> Vec<TcpStrea
 on_both_drivers! {
     fn a_rate_of_clients_counts_the_elements_of_an_array(driver) {
         let text = "anonymous = true\n[channel.without_namespace]\nhistory_size = 100\nhistory_ttl = \"1m\"\n\
+            allow_subscribe_for_client = true\nallow_subscribe_for_anonymous = true\n\
             allow_publish_for_client = true\nallow_publish_for_anonymous = true\n\
             [client.rate_limits]\npublishes_per_channel = \"10/h\"";
         let server = start(from_text(text, driver));
@@ -145,7 +147,7 @@ on_both_drivers! {
     fn what_was_published_is_a_stream(driver) {
         let server = start(options(driver));
         let address = server.address();
-        assert_eq!(look(address, "news"), 404);
+        assert_eq!(look(address, "news", ""), 404);
         publish_ok(address, r#"{"channel": "news", "data": "one"}"#);
         let read = ask(address, "GET", "news", "", "");
         assert_eq!((&*read.body, read.header("content-type")), (r#"["one"]"#, Some("application/json")));
@@ -207,7 +209,7 @@ on_both_drivers! {
         assert_eq!(ask(address, "GET", &format!("s?offset={way_on}"), "", "").body, "[2,3]");
         assert_eq!(status(address, "PUT", "plain:s", JSON, ""), 405);
         assert_eq!(status(address, "PUT", "unknown:s", JSON, ""), 404);
-        assert_eq!(look(address, "s"), 200);
+        assert_eq!(look(address, "s", ""), 200);
     }
 
     fn keys_and_tokens_say_who_may_write(driver) {
@@ -248,12 +250,61 @@ on_both_drivers! {
         }
     }
 
+    fn readers_may_read_where_they_may_subscribe(driver) {
+        let rights = |name: &str, rights: &str| {
+            format!("[[channel.namespaces]]\nname = \"{name}\"\nhistory_size = 9\nhistory_ttl = \"1m\"\n{rights}\n")
+        };
+        let users = "allow_subscribe_for_client = true";
+        let text = format!(
+            "anonymous = true\n[client.token]\nhmac_secret_key = \"{SECRET}\"\n\
+            [channel.without_namespace]\nhistory_size = 9\nhistory_ttl = \"1m\"\nallow_publish_for_client = true\nallow_publish_for_anonymous = true\n\
+            {}{}[[http_api.keys]]\nname = \"all\"\nkey = \"k-all\"\n",
+            rights("users", users),
+            rights("open", &format!("{users}\nallow_subscribe_for_anonymous = true")),
+        );
+        let server = start(from_text(&text, driver));
+        let address = server.address();
+        let draft = TokenDraft { user: "42".into(), ..TokenDraft::default() };
+        let user = format!("Authorization: Bearer {}\r\n", draft.sign(SECRET).expect("a token"));
+        let key = "X-API-Key: k-all\r\n";
+        for (name, of_nobody, of_user) in [("a", 403, 403), ("users:a", 403, 200), ("open:a", 200, 200)] {
+            assert_eq!(status(address, "PUT", name, &format!("{JSON}{key}"), "1"), 201);
+            for (who, expected) in [("", of_nobody), (&*user, of_user), (key, 200)] {
+                assert_eq!(look(address, name, who), expected, "HEAD {name}: {who}");
+                for query in ["", "?offset=-1&live=long-poll", "?offset=-1&live=sse"] {
+                    let mut http = Http::connect(address);
+                    http.send(head("GET", &format!("/v1/stream/{name}{query}"), who).as_bytes());
+                    if query.ends_with("sse") && expected == 200 {
+                        assert_eq!(http.bytes(12), b"HTTP/1.1 200");
+                        continue;
+                    }
+                    let answer = http.answer();
+                    assert_eq!(answer.status, expected, "GET {name}{query}: {who}");
+                    if expected == 403 {
+                        assert!(answer.body.contains("allow_subscribe_for_client"), "{}", answer.body);
+                        let names_anonymous = answer.body.contains("allow_subscribe_for_anonymous");
+                        assert_eq!(names_anonymous, who.is_empty(), "{}", answer.body);
+                    }
+                }
+            }
+        }
+        // One rule for all who have no session.
+        for (name, expected) in [("a", 403), ("users:a", 403), ("open:a", 101)] {
+            let mut http = Http::connect(address);
+            http.send(head("GET", &format!("/raw?channel={name}"), UPGRADE).as_bytes());
+            assert_eq!(http.answer().status, expected, "{name}");
+        }
+    }
+
     fn shared_caches_keep_no_answer_of_a_private_channel(driver) {
-        let text = "[channel.without_namespace]\nhistory_size = 9\nhistory_ttl = \"1m\"\n[[http_api.keys]]\nname = \"all\"\nkey = \"k\"";
+        let text = "[channel.without_namespace]\nhistory_size = 9\nhistory_ttl = \"1m\"\n\
+            allow_subscribe_for_client = true\nallow_subscribe_for_anonymous = true\n\
+            [[channel.namespaces]]\nname = \"users\"\nhistory_size = 9\nhistory_ttl = \"1m\"\nallow_subscribe_for_client = true\n\
+            [[http_api.keys]]\nname = \"all\"\nkey = \"k\"";
         let server = start(Options { anonymous: Some(true), ..from_text(text, driver) });
         let address = server.address();
         let key = "X-API-Key: k\r\n";
-        for (name, caching) in [("s", "public"), ("$s", "private")] {
+        for (name, caching) in [("s", "public"), ("$s", "private"), ("users:s", "private")] {
             let headers = format!("{JSON}{key}Stream-Closed: true\r\n");
             assert_eq!(status(address, "PUT", name, &headers, "[7]"), 201);
             let answer = ask(address, "GET", &format!("{name}?offset=-1"), key, "");

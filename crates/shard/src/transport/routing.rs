@@ -6,12 +6,13 @@ use super::refusals::Refused;
 use super::streams::reads_stream;
 use crate::input::{Input, PartialRequest};
 use crate::limits::Limit;
+use crate::listening::ListenRefused;
 use crate::marks::{Happening, hit};
 use crate::mesh::Mesh;
 use crate::reading::Reading;
 use crate::settings::Transports;
 use crate::shard::Shard;
-use myriad_hub::{ChannelOptions, Compression, Headers, Namespaces, Now, Phase, Transport};
+use myriad_hub::{Compression, Headers, NameError, Namespaces, Now, Phase, Transport};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::deflate::Window;
@@ -421,43 +422,35 @@ impl<R: Reactor> Shard<R> {
         Ok(channels)
     }
 
-    /// Whether everybody may listen to a channel, as far as its name is concerned.
+    /// Whether everybody may listen to a channel.
     pub(crate) fn is_open(&self, channel: &str) -> bool {
-        let options = self.settings.namespaces.options_of(channel);
-        options.is_some_and(|options| self.closed_because(options, channel).is_none())
+        self.settings.check_stranger(channel).is_ok()
     }
 
-    /// Lets in whoever has no user and no token: a client of `/raw`, or a reader who shows none. Names that ask for one are refused.
-    /// The other rights of a namespace bind clients with a session only.
+    /// Lets in whoever has no user and no token: a client of `/raw`, or a reader who shows none.
     ///
     /// # Errors
     /// The channel is for some users only, or its namespace does not exist. `advice` says how to get there all the same.
     pub(super) fn check_open(&self, channel: &str, advice: &str) -> Result<(), Refused> {
-        let Some(options) = self.settings.namespaces.options_of(channel) else {
-            let namespace = Namespaces::name_of(channel).unwrap_or_default();
-            let sentence = format!(
-                "Channel {channel:?} is of the namespace {namespace:?}, which is not configured: add it to [[channel.namespaces]] in the config file, or use a name without a colon."
-            );
-            return Err(Refused::new(400, "namespace", sentence));
+        let Err(refused) = self.settings.check_stranger(channel) else {
+            return Ok(());
         };
-        match self.closed_because(options, channel) {
-            Some(why) => {
-                let sentence = format!("Channel {channel:?} {why}, {advice}.");
-                Err(Refused::new(403, "permission", sentence))
+        let sentence = match refused {
+            ListenRefused::Name(NameError::UnknownNamespace) => {
+                let namespace = Namespaces::name_of(channel).unwrap_or_default();
+                let sentence = format!(
+                    "Channel {channel:?} is of the namespace {namespace:?}, which is not configured: add it to [[channel.namespaces]] in the config file, or use a name without a colon."
+                );
+                return Err(Refused::new(400, "namespace", sentence));
             }
-            None => Ok(()),
-        }
-    }
-
-    /// Why a channel is for some users only, by its name; none if it is not.
-    fn closed_because(&self, options: &ChannelOptions, channel: &str) -> Option<&'static str> {
-        if channel.starts_with(Namespaces::PRIVATE_PREFIX) {
-            return Some("is private");
-        }
-        let names_users =
-            options.allow_user_limited_channels && channel.contains(Namespaces::USER_BOUNDARY);
-        let personal = self.settings.client.personal_channel.as_ref();
-        let is_personal = personal.is_some_and(|personal| personal.is_of_another(channel, ""));
-        (names_users || is_personal).then_some("is for some users only")
+            ListenRefused::Name(NameError::Private) => {
+                format!("Channel {channel:?} is private, {advice}.")
+            }
+            ListenRefused::Name(_) => {
+                format!("Channel {channel:?} is for some users only, {advice}.")
+            }
+            ListenRefused::Application | ListenRefused::Right { .. } => refused.sentence(channel),
+        };
+        Err(Refused::new(403, "permission", sentence))
     }
 }

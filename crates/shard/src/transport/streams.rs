@@ -2,9 +2,10 @@
 
 use super::refusals::Refused;
 use crate::access::{ConnectGrant, KeyFault, TokenFault, Verdict};
+use crate::listening::ListenRefused;
 use crate::reading::Reading;
 use crate::shard::Shard;
-use myriad_hub::{Bearer, NEVER, NameError, Now, ReadFrom, Variant};
+use myriad_hub::{Bearer, NEVER, Now, ReadFrom, Variant};
 use myriad_reactor::Reactor;
 use myriad_wheel::Key;
 use myriad_wire::http::{HeadError, OriginRefused, RequestHead, check_origin};
@@ -181,7 +182,9 @@ impl<R: Reactor> Shard<R> {
             return Ok(Who::Known(None));
         }
         let Some(token) = request.token.as_deref() else {
-            if !self.settings.anonymous {
+            // As at the control plane, and as for clients with a session: the rights of namespaces bind them.
+            let client = &self.settings.client;
+            if !self.settings.anonymous && !client.allow_anonymous_connect_without_token {
                 let sentence = "Reading needs a token: send Authorization: Bearer TOKEN, ?token=TOKEN or the cookie myriad_token. A key of the API will do, too: X-API-Key: KEY. Or start the server with --anonymous, or with --dev to try things.";
                 return Err(Refused::new(401, "anonymous", sentence));
             }
@@ -208,7 +211,7 @@ impl<R: Reactor> Shard<R> {
             return Err(Refused::new(401, "token", sentence));
         };
         let named = self.settings.namespaces.check_name(channel);
-        named.map_err(|error| forbidden(channel, reason_of(error)))?;
+        named.map_err(|error| forbidden(channel, ListenRefused::Name(error)))?;
         match keys.check_read(presented, channel) {
             Ok(()) => Ok(()),
             Err(KeyFault::Unknown) => {
@@ -250,33 +253,13 @@ impl<R: Reactor> Shard<R> {
         }
     }
 
-    /// Whether a user may read a channel: by its token, by the channel's name, or because all subscribers may.
+    /// Whether a user may read a channel.
     fn check_user(&self, channel: &str, grant: &ConnectGrant) -> Result<(), Refused> {
-        let user = grant.user.as_deref().unwrap_or_default();
-        if user.is_empty() && self.settings.access.disallow_anonymous_connection_tokens {
+        if grant.user.is_none() && self.settings.access.disallow_anonymous_connection_tokens {
             return Err(bad_token("it names no user"));
         }
-        let mut granted = grant.subscriptions.iter();
-        let is_granted = granted.any(|(granted, _)| **granted == *channel);
-        let namespaces = &self.settings.namespaces;
-        let named = namespaces.check_subscribable(channel, user, is_granted);
-        let named = named.map_err(|error| forbidden(channel, reason_of(error)))?;
-        let personal = self.settings.client.personal_channel.as_ref();
-        if !is_granted && personal.is_some_and(|one| one.is_of_another(channel, user)) {
-            return Err(forbidden(channel, reason_of(NameError::OtherUsers)));
-        }
-        let may = is_granted
-            || named.names_user
-            || self.settings.client.insecure
-            || named.options.subscribe.allows(user.is_empty(), false);
-        if may {
-            Ok(())
-        } else {
-            Err(forbidden(
-                channel,
-                "is not one that this user may subscribe to",
-            ))
-        }
+        let checked = self.settings.check_listener(channel, grant);
+        checked.map_err(|refused| forbidden(channel, refused))
     }
 }
 
@@ -299,18 +282,6 @@ fn bad_token(cause: &str) -> Refused {
     Refused::new(401, "token", format!("The token is not valid: {cause}."))
 }
 
-fn forbidden(channel: &str, why: &str) -> Refused {
-    let shown: String = channel.chars().take(100).collect();
-    Refused::new(403, "permission", format!("Channel {shown:?} {why}."))
-}
-
-fn reason_of(error: NameError) -> &'static str {
-    match error {
-        NameError::Empty => "has no name",
-        NameError::TooLong => "has a name that is too long",
-        NameError::UnknownNamespace => "is of a namespace that is not configured",
-        NameError::Invalid => "has a name that its namespace does not allow",
-        NameError::Private => "is private: only a token that names it lets you read",
-        NameError::OtherUsers => "is for other users only",
-    }
+fn forbidden(channel: &str, refused: ListenRefused) -> Refused {
+    Refused::new(403, "permission", refused.sentence(channel))
 }

@@ -4,7 +4,7 @@ use crate::node::Node;
 use crate::peer::{Errand, Manners};
 use crate::plan::Plan;
 use crate::world::World;
-use myriad_hub::{ChannelOptions, Namespaces};
+use myriad_hub::{ChannelOptions, Namespaces, Right};
 use myriad_reactor::sim::Prng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,7 @@ fn world(shards: usize) -> World {
     plan.shards = shards;
     let options = ChannelOptions {
         batch_delay: DELAY,
+        subscribe: Right::ALL,
         ..ChannelOptions::default()
     };
     plan.settings.namespaces = Arc::new(Namespaces::new(options, []));

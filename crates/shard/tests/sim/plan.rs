@@ -2,7 +2,11 @@
 
 use crate::ledger::CHANNELS;
 use myriad_reactor::sim::{Faults, Prng};
-use myriad_shard::{Compression, NoticeSettings, ProcessLimits, Settings, Transports};
+use myriad_shard::{
+    ChannelOptions, Compression, Namespaces, NoticeSettings, ProcessLimits, Right, Settings,
+    Transports,
+};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How time passes.
@@ -132,6 +136,7 @@ impl Plan {
             settings: Settings {
                 echo: true,
                 anonymous: true,
+                namespaces: Arc::new(open_channels()),
                 ping_interval: Duration::ZERO,
                 ..Settings::default()
             },
@@ -175,6 +180,15 @@ impl Plan {
     }
 }
 
+/// Channels without a namespace, to which everybody may listen.
+fn open_channels() -> Namespaces {
+    let options = ChannelOptions {
+        subscribe: Right::ALL,
+        ..ChannelOptions::default()
+    };
+    Namespaces::new(options, [])
+}
+
 fn settings(prng: &mut Prng) -> Settings {
     let ms = Duration::from_millis;
     // Zero where it means "never", and now and then where it means "at once".
@@ -197,6 +211,7 @@ fn settings(prng: &mut Prng) -> Settings {
         allowed_origins: Some([].into()),
         echo: !prng.one_in(5),
         anonymous: !prng.one_in(20),
+        namespaces: Arc::new(open_channels()),
         hands_over: prng.one_in(2),
         compression: *prng.pick(&[Compression::Shared, Compression::Shared, Compression::Off]),
         head_bytes_max: *prng.pick(&[8192, 8192, 512]),

@@ -69,13 +69,13 @@ pub(in super::super) const NAMESPACE: &[Group] = &[
                 "allow_subscribe_for_client",
                 Flag,
                 "false",
-                "Clients may subscribe.",
+                "Clients may subscribe, and read streams.",
             ),
             Described::new(
                 "allow_subscribe_for_anonymous",
                 Flag,
                 "false",
-                "Anonymous clients may subscribe; needs allow_subscribe_for_client.",
+                "Anonymous clients may subscribe, and read streams; needs allow_subscribe_for_client. It binds /raw, too.",
             ),
             Described::new(
                 "allow_publish_for_client",

@@ -12,7 +12,7 @@ use super::super::key::Caller;
 use crate::auth::BearerFault;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use myriad_shard::{ChannelOptions, Namespaces, Settings};
+use myriad_shard::{ChannelOptions, ConnectGrant, Namespaces, Settings};
 use std::net::IpAddr;
 
 /// What somebody wants to do.
@@ -76,8 +76,8 @@ pub(super) async fn writer(
     let bearer = bearer(&head.headers);
     // A token is looked at even where nobody needs one: whoever sends it wants to know whether it is good.
     if let Some(token) = bearer {
-        let user = user_of(control, token).await?;
-        check_client(control, channel, deed, namespaces, user.is_none())?;
+        let grant = grant_of(control, token).await?;
+        check_client(control, channel, deed, namespaces, Some(&grant))?;
         return Ok(Writer::Client);
     }
     let caller = Caller::of(&keys, &head.headers, head.uri.query())?;
@@ -88,7 +88,7 @@ pub(super) async fn writer(
     }
     let settings = control.settings.load();
     if settings.anonymous || settings.client.allow_anonymous_connect_without_token {
-        check_client(control, channel, deed, namespaces, true)?;
+        check_client(control, channel, deed, namespaces, None)?;
         return Ok(Writer::Stranger);
     }
     Err(Refusal::new(
@@ -107,8 +107,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
         .then_some(token.trim())
 }
 
-/// The user that a token names; none if it is anonymous.
-async fn user_of(control: &Control, token: &str) -> Result<Option<std::sync::Arc<str>>, Refusal> {
+/// What a token grants.
+async fn grant_of(control: &Control, token: &str) -> Result<ConnectGrant, Refusal> {
     let invalid = |cause: &str| {
         let sentence = format!("the token is not valid: {cause}; ask the application for another");
         Refusal::new(StatusCode::UNAUTHORIZED, "token", sentence)
@@ -126,22 +126,31 @@ async fn user_of(control: &Control, token: &str) -> Result<Option<std::sync::Arc
     if grant.user.is_none() && settings.access.disallow_anonymous_connection_tokens {
         return Err(invalid("it names no user"));
     }
-    Ok(grant.user)
+    Ok(grant)
 }
 
-/// Whether a client may, as over WebSocket.
+/// Whether a client may, as over WebSocket. `grant` is what its token grants; none without a token.
 fn check_client(
     control: &Control,
     channel: &str,
     deed: Deed,
     namespaces: &Namespaces,
-    is_anonymous: bool,
+    grant: Option<&ConnectGrant>,
 ) -> Result<(), Refusal> {
     let settings = control.settings.load();
+    let forbidden = |message| Refusal::new(StatusCode::FORBIDDEN, "permission", message);
+    if deed == Deed::Read {
+        let checked = match grant {
+            Some(grant) => settings.check_listener(channel, grant),
+            None => settings.check_stranger(channel),
+        };
+        return checked.map_err(|refused| forbidden(refused.sentence(channel)));
+    }
     let Some(options) = namespaces.options_of(channel) else {
         return Ok(());
     };
-    if may(&settings, options, deed, is_anonymous) {
+    let is_anonymous = grant.is_none_or(|grant| grant.user.is_none());
+    if may_write(&settings, options, is_anonymous) {
         return Ok(());
     }
     let who = if is_anonymous {
@@ -149,32 +158,22 @@ fn check_client(
     } else {
         "the token's user"
     };
-    let advice = match deed {
-        Deed::Write | Deed::Delete if options.proxies.publish.is_some() => {
-            "the application decides who publishes there: publish by WebSocket, or with a key of the API"
-        }
-        Deed::Write | Deed::Delete if is_anonymous => {
-            "its namespace needs allow_publish_for_client and allow_publish_for_anonymous for that"
-        }
-        Deed::Write | Deed::Delete => "allow_publish_for_client says who may",
-        Deed::Read => "allow_publish_for_client and allow_subscribe_for_client say who may",
+    let advice = if options.proxies.publish.is_some() {
+        "the application decides who publishes there: publish by WebSocket, or with a key of the API"
+    } else if is_anonymous {
+        "its namespace needs allow_publish_for_client and allow_publish_for_anonymous for that"
+    } else {
+        "allow_publish_for_client says who may"
     };
-    Err(Refusal::new(
-        StatusCode::FORBIDDEN,
-        "permission",
-        format!("{who} may not do this to channel {channel:?}; {advice}"),
-    ))
+    Err(forbidden(format!(
+        "{who} may not do this to channel {channel:?}; {advice}"
+    )))
 }
 
-fn may(settings: &Settings, options: &ChannelOptions, deed: Deed, is_anonymous: bool) -> bool {
+fn may_write(settings: &Settings, options: &ChannelOptions, is_anonymous: bool) -> bool {
     // The application is asked about each publication: nobody asks it here.
-    let is_asked = options.proxies.publish.is_some();
-    let writes =
-        !is_asked && (settings.client.insecure || options.publish.allows(is_anonymous, false));
-    match deed {
-        Deed::Write | Deed::Delete => writes,
-        Deed::Read => writes || options.subscribe.allows(is_anonymous, false),
-    }
+    options.proxies.publish.is_none()
+        && (settings.client.insecure || options.publish.allows(is_anonymous, false))
 }
 
 #[cfg(test)]
@@ -185,31 +184,21 @@ mod tests {
     #[test]
     fn clients_write_where_they_may_publish() {
         let settings = Settings::default();
-        let right = |anonymous| Right {
-            client: true,
-            subscriber: false,
-            anonymous,
-        };
-        let options = |publish, subscribe| ChannelOptions {
-            publish,
-            subscribe,
+        let options = |client, anonymous| ChannelOptions {
+            publish: Right {
+                client,
+                subscriber: false,
+                anonymous,
+            },
             ..ChannelOptions::default()
         };
-        let none = Right::default();
-        for (options, is_anonymous, writes, reads) in [
-            (options(none, none), false, false, false),
-            (options(right(false), none), false, true, true),
-            (options(right(false), none), true, false, false),
-            (options(right(true), none), true, true, true),
-            (options(none, right(true)), true, false, true),
+        for (options, is_anonymous, expected) in [
+            (options(false, true), false, false),
+            (options(true, false), false, true),
+            (options(true, false), true, false),
+            (options(true, true), true, true),
         ] {
-            for (deed, expected) in [
-                (Deed::Write, writes),
-                (Deed::Delete, writes),
-                (Deed::Read, reads),
-            ] {
-                assert_eq!(may(&settings, &options, deed, is_anonymous), expected);
-            }
+            assert_eq!(may_write(&settings, &options, is_anonymous), expected);
         }
     }
 
