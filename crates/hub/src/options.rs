@@ -143,6 +143,8 @@ pub struct ChannelOptions {
     pub presence_read: Right,
     /// Who may read history.
     pub history_read: Right,
+    /// Who may close and delete the channel as a stream, and give it a time to live.
+    pub stream_end: Right,
     /// Names after the last `#` are the ids of the only users who may subscribe.
     pub allow_user_limited_channels: bool,
     /// What the name after the namespace must match; none: any ASCII.
@@ -311,6 +313,7 @@ impl Namespaces {
             publish: Right::ALL,
             presence_read: Right::ALL,
             history_read: Right::ALL,
+            stream_end: Right::ALL,
             ..ChannelOptions::default()
         };
         Self::new(options, [])
@@ -537,6 +540,7 @@ mod tests {
             options.publish,
             options.presence_read,
             options.history_read,
+            options.stream_end,
         ] {
             assert!(right.allows(true, false));
         }

@@ -146,6 +146,11 @@ impl ChannelTable {
                 table.allow_history_for_subscriber,
                 table.allow_history_for_anonymous,
             ),
+            stream_end: right(
+                table.allow_stream_end_for_client,
+                false,
+                table.allow_stream_end_for_anonymous,
+            ),
             allow_user_limited_channels: table.allow_user_limited_channels,
             channel_pattern: pattern(path, &table.channel_regex)?,
             data_format: data_format.unwrap_or(DataFormat::NonEmpty),

@@ -133,6 +133,12 @@ fn idle_keys(table: &NamespaceTable) -> impl Iterator<Item = (&'static str, &'st
             "allow_history_for_client or allow_history_for_subscriber",
         ),
         (
+            "allow_stream_end_for_anonymous",
+            table.allow_stream_end_for_anonymous,
+            table.allow_stream_end_for_client,
+            "allow_stream_end_for_client",
+        ),
+        (
             "force_recovery_mode = \"cache\"",
             is_cache,
             recovers,
@@ -275,6 +281,10 @@ mod tests {
             (
                 "allow_history_for_anonymous = true",
                 "allow_history_for_client",
+            ),
+            (
+                "allow_stream_end_for_anonymous = true",
+                "allow_stream_end_for_client",
             ),
             (cache, "force_recovery (or allow_recovery)"),
             (&format!("{cache}\n{history}"), "force_recovery"),

@@ -70,6 +70,8 @@ pub struct NamespaceTable {
     pub allow_history_for_client: bool,
     pub allow_history_for_subscriber: bool,
     pub allow_history_for_anonymous: bool,
+    pub allow_stream_end_for_client: bool,
+    pub allow_stream_end_for_anonymous: bool,
     pub allow_user_limited_channels: bool,
     pub channel_regex: String,
     #[serde(deserialize_with = "data_format")]
@@ -117,6 +119,8 @@ impl Default for NamespaceTable {
             allow_history_for_client: false,
             allow_history_for_subscriber: false,
             allow_history_for_anonymous: false,
+            allow_stream_end_for_client: false,
+            allow_stream_end_for_anonymous: false,
             allow_user_limited_channels: false,
             channel_regex: String::new(),
             publication_data_format: None,

@@ -250,6 +250,63 @@ on_both_drivers! {
         }
     }
 
+    fn ends_need_a_right_of_their_own(driver) {
+        let namespace = |name: &str, ends: &str| format!(
+            "[[channel.namespaces]]\nname = \"{name}\"\nhistory_size = 9\nhistory_ttl = \"1m\"\n\
+            allow_publish_for_client = true\nallow_publish_for_anonymous = true\n{ends}\n"
+        );
+        let users = "allow_stream_end_for_client = true";
+        let text = format!(
+            "anonymous = true\n[client.token]\nhmac_secret_key = \"{SECRET}\"\n{}{}{}\
+            [[http_api.keys]]\nname = \"all\"\nkey = \"k-all\"\n\
+            [[http_api.keys]]\nname = \"some\"\nkey = \"k-some\"\nmethods = [\"publish\"]\n",
+            namespace("none", ""),
+            namespace("users", users),
+            namespace("open", &format!("{users}\nallow_stream_end_for_anonymous = true")),
+        );
+        let server = start(from_text(&text, driver));
+        let address = server.address();
+        let draft = TokenDraft { user: "42".into(), ..TokenDraft::default() };
+        let user = format!("Authorization: Bearer {}\r\n", draft.sign(SECRET).expect("a token"));
+        let (all, some) = ("X-API-Key: k-all\r\n", "X-API-Key: k-some\r\n");
+        for (who, name, may) in [
+            ("", "none:s", false),
+            ("", "users:s", false),
+            ("", "open:s", true),
+            (&*user, "none:s", false),
+            (&*user, "users:s", true),
+            (&*user, "open:s", true),
+            (some, "none:s", false),
+            (all, "none:s", true),
+        ] {
+            let told = |answer: Answer| {
+                if answer.status == 403 {
+                    let option = if who == some { "history_remove" } else { "allow_stream_end_for_client" };
+                    assert!(answer.body.contains(option), "{}", answer.body);
+                    let names_anonymous = answer.body.contains("allow_stream_end_for_anonymous");
+                    assert_eq!(names_anonymous, who.is_empty(), "{}", answer.body);
+                }
+                answer.status
+            };
+            let ask = |method: &str, headers: &str, body: &str| {
+                told(ask(address, method, name, &format!("{JSON}{headers}{who}"), body))
+            };
+            let expected = |status: u16| if may { status } else { 403 };
+            let seen = [
+                ask("PUT", "Stream-TTL: 60\r\n", ""),
+                ask("PUT", "Stream-Expires-At: 2100-01-01T00:00:00Z\r\n", ""),
+                ask("PUT", "Stream-Closed: true\r\n", ""),
+                ask("PUT", if may { "Stream-TTL: 60\r\n" } else { "" }, ""),
+                ask("POST", "", "1"),
+                ask("POST", "Stream-Closed: true\r\n", "2"),
+                ask("DELETE", "", ""),
+            ];
+            let put = if may { 200 } else { 201 };
+            assert_eq!(seen, [expected(201), expected(409), expected(409), put, 204, expected(204), expected(204)], "{who} {name}");
+            assert_eq!(status(address, "DELETE", name, all, ""), if may { 404 } else { 204 });
+        }
+    }
+
     fn readers_may_read_where_they_may_subscribe(driver) {
         let rights = |name: &str, rights: &str| {
             format!("[[channel.namespaces]]\nname = \"{name}\"\nhistory_size = 9\nhistory_ttl = \"1m\"\n{rights}\n")

@@ -119,6 +119,7 @@ const REAL = [
     'history_ttl = "1h"',
     'allow_subscribe_for_client = true',
     'allow_publish_for_client = true',
+    'allow_stream_end_for_client = true',
   ),
 ];
 

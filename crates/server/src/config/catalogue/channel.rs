@@ -132,6 +132,18 @@ pub(in super::super) const NAMESPACE: &[Group] = &[
                 "Anonymous clients may read history; needs one of the two above.",
             ),
             Described::new(
+                "allow_stream_end_for_client",
+                Flag,
+                "false",
+                "Clients may close and delete streams, and give them a time to live.",
+            ),
+            Described::new(
+                "allow_stream_end_for_anonymous",
+                Flag,
+                "false",
+                "Anonymous clients may close and delete streams, and give them a time to live; needs allow_stream_end_for_client.",
+            ),
+            Described::new(
                 "allow_user_limited_channels",
                 Flag,
                 "false",

@@ -9,31 +9,59 @@ use super::super::api::Method;
 use super::super::api::bodies::Sender;
 use super::super::error::Refusal;
 use super::super::key::Caller;
+use super::headers;
 use crate::auth::BearerFault;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{self, HeaderMap, StatusCode, header};
 use myriad_shard::{ChannelOptions, ConnectGrant, Namespaces, Settings};
 use std::net::IpAddr;
 
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// Create, append, close.
+    /// Create, append.
     Write,
-    /// End it, with what it keeps.
+    /// The same, and close it or give it a time to live: without data to come, or at some time, it ends.
+    WriteAndEnd,
+    /// Delete it, with what it keeps.
     Delete,
     /// Look at it.
     Read,
 }
 
 impl Deed {
-    /// The API's method that does the same.
-    fn method(self) -> Method {
-        match self {
-            Self::Write => Method::Publish,
-            Self::Delete => Method::HistoryRemove,
-            Self::Read => Method::History,
+    /// Of a request; none if no request for a stream has this method.
+    pub(super) fn of(head: &Parts) -> Option<Self> {
+        // What cannot be read is refused later.
+        let closes = || headers::closes(&head.headers).unwrap_or(true);
+        let has = |name| head.headers.contains_key(name);
+        let expires = has("stream-ttl") || has("stream-expires-at");
+        match head.method {
+            http::Method::PUT if expires || closes() => Some(Self::WriteAndEnd),
+            http::Method::POST if closes() => Some(Self::WriteAndEnd),
+            http::Method::PUT | http::Method::POST => Some(Self::Write),
+            http::Method::DELETE => Some(Self::Delete),
+            http::Method::HEAD | http::Method::GET => Some(Self::Read),
+            _ => None,
         }
+    }
+
+    /// The API's methods that do the same.
+    fn methods(self) -> &'static [Method] {
+        match self {
+            Self::Write => &[Method::Publish],
+            Self::WriteAndEnd => &[Method::Publish, Method::HistoryRemove],
+            Self::Delete => &[Method::HistoryRemove],
+            Self::Read => &[Method::History],
+        }
+    }
+
+    fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::WriteAndEnd)
+    }
+
+    fn ends(self) -> bool {
+        matches!(self, Self::WriteAndEnd | Self::Delete)
     }
 }
 
@@ -82,7 +110,9 @@ pub(super) async fn writer(
     }
     let caller = Caller::of(&keys, &head.headers, head.uri.query())?;
     if let Some(caller) = caller {
-        caller.check_method(deed.method())?;
+        for method in deed.methods() {
+            caller.check_method(*method)?;
+        }
         caller.check_channels(std::iter::once(channel))?;
         return Ok(Writer::Application);
     }
@@ -150,23 +180,20 @@ fn check_client(
         return Ok(());
     };
     let is_anonymous = grant.is_none_or(|grant| grant.user.is_none());
-    if may_write(&settings, options, is_anonymous) {
+    let lacking = if deed.writes() && !may_write(&settings, options, is_anonymous) {
+        lacking_to_write(options, is_anonymous)
+    } else if deed.ends() && !may_end(&settings, options, is_anonymous) {
+        lacking_to_end(is_anonymous)
+    } else {
         return Ok(());
-    }
+    };
     let who = if is_anonymous {
         "an anonymous client"
     } else {
         "the token's user"
     };
-    let advice = if options.proxies.publish.is_some() {
-        "the application decides who publishes there: publish by WebSocket, or with a key of the API"
-    } else if is_anonymous {
-        "its namespace needs allow_publish_for_client and allow_publish_for_anonymous for that"
-    } else {
-        "allow_publish_for_client says who may"
-    };
     Err(forbidden(format!(
-        "{who} may not do this to channel {channel:?}; {advice}"
+        "{who} may not do this to channel {channel:?}; {lacking}"
     )))
 }
 
@@ -174,6 +201,28 @@ fn may_write(settings: &Settings, options: &ChannelOptions, is_anonymous: bool) 
     // The application is asked about each publication: nobody asks it here.
     options.proxies.publish.is_none()
         && (settings.client.insecure || options.publish.allows(is_anonymous, false))
+}
+
+fn may_end(settings: &Settings, options: &ChannelOptions, is_anonymous: bool) -> bool {
+    settings.client.insecure || options.stream_end.allows(is_anonymous, false)
+}
+
+fn lacking_to_write(options: &ChannelOptions, is_anonymous: bool) -> &'static str {
+    if options.proxies.publish.is_some() {
+        "the application decides who publishes there: publish by WebSocket, or with a key of the API"
+    } else if is_anonymous {
+        "its namespace needs allow_publish_for_client and allow_publish_for_anonymous for that"
+    } else {
+        "its namespace needs allow_publish_for_client for that"
+    }
+}
+
+fn lacking_to_end(is_anonymous: bool) -> &'static str {
+    if is_anonymous {
+        "to close or delete a stream, or to give it a time to live, its namespace needs allow_stream_end_for_client and allow_stream_end_for_anonymous"
+    } else {
+        "to close or delete a stream, or to give it a time to live, its namespace needs allow_stream_end_for_client"
+    }
 }
 
 #[cfg(test)]

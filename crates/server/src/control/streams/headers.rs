@@ -97,7 +97,7 @@ fn content_type(headers: &HeaderMap) -> Result<Option<MediaType>, Refusal> {
 }
 
 /// Only the value `true` closes (section "Stream Closure"); others are as good as none.
-fn closes(headers: &HeaderMap) -> Result<bool, Refusal> {
+pub(super) fn closes(headers: &HeaderMap) -> Result<bool, Refusal> {
     let value = single(headers, "stream-closed")?;
     Ok(value.is_some_and(|value| value.eq_ignore_ascii_case("true")))
 }

@@ -100,12 +100,7 @@ async fn answer(control: &Control, request: Request) -> Result<Response, Failure
     // A name that cannot be one, and a namespace that does not exist.
     let namespaces = control.namespaces.load();
     options_of(&namespaces, &channel).map_err(|fault| unknown(&channel, fault.detail()))?;
-    let deed = match head.method {
-        Method::PUT | Method::POST => Deed::Write,
-        Method::DELETE => Deed::Delete,
-        Method::HEAD | Method::GET => Deed::Read,
-        _ => return Err(wrong_method().into()),
-    };
+    let deed = Deed::of(&head).ok_or_else(wrong_method)?;
     let writer = access::writer(control, &head, &channel, deed, &namespaces).await?;
     let request = Asked {
         control,
