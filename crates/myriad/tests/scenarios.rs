@@ -305,6 +305,63 @@ fn reconnect_storm() {
 }
 
 #[test]
+fn slow_readers() {
+    for driver in ["generator.driver=epoll", "generator.driver=auto"] {
+        // Queues that are full soon.
+        let server = Server::start(&["--outbound-bytes-max", "64KiB", "--stall-timeout", "1s"]);
+        let changes = [
+            driver,
+            "variables.connections=40",
+            "stall.share=4",
+            "stall.after=500ms",
+            "hold.duration=8s",
+            "publish.every=20ms",
+            "thresholds=[\"reach>=100%\", \"gaps==0\", \"lost==0\", \"errors==0\", \"stall:stalled==4\", \"stall:ended==4\"]",
+        ];
+        let report = report(&server, &ready("slow-readers.toml"), &changes);
+        let stall = &report["stall"];
+        assert_eq!(stall["resumed"], 0);
+        assert!(stall["missing"].as_u64() > Some(0), "{stall}");
+        let ends = stall["ends"].as_object().expect("an object");
+        let named = |name: &String| name.starts_with("close_") || name == "reset";
+        assert!(ends.keys().all(named), "{stall}");
+        assert_eq!(report["crowd"]["open_at_end"], 36);
+    }
+}
+
+#[test]
+fn vanish() {
+    for driver in ["generator.driver=epoll", "generator.driver=auto"] {
+        let server = Server::start(&["--ping-interval", "1s", "--pong-timeout", "500ms"]);
+        let metrics = format!("http://{}/metrics", server.address);
+        let address = format!("variables.server={}", server.address);
+        let mut command = myriad(&["swarm", &ready("vanish.toml"), "--live", "off"]);
+        command.args(["--json", "-", "--server-metrics", &metrics]);
+        for change in [
+            &address,
+            driver,
+            "variables.connections=40",
+            "vanish.share=4",
+            "vanish.after=1500ms",
+            "hold.duration=9s",
+        ] {
+            command.args(["--set", change]);
+        }
+        let output = command.output().expect("a program");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+        assert_eq!(report["vanish"]["vanished"], 4);
+        assert_eq!(
+            report["vanish"]["held_by_server"], 0,
+            "{}",
+            report["vanish"]
+        );
+        assert_eq!(report["crowd"]["open_at_end"], 36);
+    }
+}
+
+#[test]
 fn comet() {
     let server = Server::start(&["--poll-timeout", "1s..2s"]);
     let mut curl = std::process::Command::new("curl");

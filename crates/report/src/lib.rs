@@ -17,6 +17,7 @@ mod round_trip;
 mod schema;
 mod search;
 mod series;
+mod unwell;
 
 pub use comeback::{ComebackReport, StormReport};
 pub use fleet::{AgentReport, FleetReport};
@@ -32,6 +33,7 @@ pub use round_trip::{ClientPublishReport, DeliveryReport, RoundTripReport, Round
 pub use schema::{schema, search_schema};
 pub use search::{Knee, Purpose, SearchOutcome, SearchReport, Trial};
 pub use series::{ArrivalCurve, HeatMap, Sample, SampleTimes, Series, ServerSample};
+pub use unwell::{StallReport, VanishReport};
 
 /// Exit code of a crowd that a signal has interrupted, with the report so far. `demo` and `arena` end with it too.
 pub const EXIT_INTERRUPTED: u8 = 105;

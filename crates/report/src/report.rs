@@ -7,6 +7,7 @@ use crate::http::HttpReport;
 use crate::push::{FanoutTimes, Origin, PushReport};
 use crate::round_trip::{ClientPublishReport, RoundTripReport};
 use crate::series::Series;
+use crate::unwell::{StallReport, VanishReport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -52,6 +53,10 @@ pub struct Report {
     pub churn: ChurnReport,
     /// Clients that came back; absent without `--storm` and `--reconnect`.
     pub comeback: Option<ComebackReport>,
+    /// Clients that stopped reading; absent without `--stall`.
+    pub stall: Option<StallReport>,
+    /// Clients that were gone without a word; absent without `--vanish`.
+    pub vanish: Option<VanishReport>,
     /// Failures by kind.
     pub errors: BTreeMap<String, u64>,
     /// What the server said, the first of each kind of error: of an HTTP answer to an upgrade request its body, of an error or

@@ -45,6 +45,8 @@ mod tests {
                 }),
                 ..HttpReport::default()
             }),
+            stall: Some(crate::StallReport::default()),
+            vanish: Some(crate::VanishReport::default()),
             flows: vec![FlowReport::default()],
             fanout: Some(Fanout::default()),
             fleet: Some(crate::FleetReport {

@@ -7,7 +7,7 @@ mod flows;
 mod incidents;
 mod load;
 
-pub use arrival::{Arrival, ArrivalStage, StageTarget};
+pub use arrival::{Arrival, ArrivalStage, CrowdSize};
 pub use commands::{Action, Command};
 pub(crate) use flows::CALL_CONNECTIONS_DEFAULT;
 pub use flows::{Call, Flow, FlowError, FlowRoute, Flows, Reply, Said, StampPlace};
@@ -385,8 +385,14 @@ impl Config {
                 what: What::Storm(Some(ending.unwrap_or(self.ending))),
                 ..*incident
             },
+            What::Stall(_) | What::Vanish => *incident,
         });
         planned.collect()
+    }
+
+    /// Whether something of this kind happens to clients.
+    pub(crate) fn has_incident(&self, is_kind: impl Fn(What) -> bool) -> bool {
+        self.incidents.iter().any(|incident| is_kind(incident.what))
     }
 
     /// What clients ask that speak HTTP.

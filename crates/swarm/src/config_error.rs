@@ -90,15 +90,19 @@ pub enum ConfigError {
     Churn(f64),
     /// An incident hits nobody, or more than everybody.
     #[error(
-        "{option}: {}% is out of range; give more than 0 and at most 100%, such as 50%@10s",
-        share * 100.0
+        "{option}: {size} is out of range; give more than 0 and at most 100% of the clients, such as 50%@10s"
     )]
-    IncidentShare {
+    IncidentSize {
         /// What happens.
         option: &'static str,
-        /// As given, between 0 and 1.
-        share: f64,
+        /// As given: a share or a count.
+        size: String,
     },
+    /// Clients of long polls are to stall.
+    #[error(
+        "--stall needs a connection that the server writes to at any time, and a poll is answered once; give another --protocol than long-poll"
+    )]
+    StallOfPolls,
     /// Nobody knows whether the run lasts until an incident: the option.
     #[error("{0} needs a --duration, because it happens at a time after the end of connecting")]
     IncidentUntimed(&'static str),

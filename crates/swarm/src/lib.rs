@@ -57,9 +57,9 @@ mod target;
 
 pub use config::{
     Action, Arrival, ArrivalStage, CONNECTING_DEFAULT, Call, ClientPublish, Comeback, Command,
-    Config, DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError, FlowRoute, Flows, Incident,
-    LiveStyle, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Reply, Requests, Said,
-    StageTarget, StampPlace, What,
+    Config, CrowdSize, DURATION_DEFAULT, Echo, Endpoint, Flow, FlowError, FlowRoute, Flows,
+    Incident, LiveStyle, Publish, PublishBody, REQUEST_CONNECTIONS_DEFAULT, Reply, Requests, Said,
+    StampPlace, What,
 };
 pub use config_error::ConfigError;
 pub use echo_stamp::{ECHO_BYTES_DEFAULT, ECHO_STAMP_BYTES};

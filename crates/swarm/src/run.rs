@@ -26,6 +26,7 @@ use crate::open_loop::OpenLoop;
 use crate::publisher::Publisher;
 use crate::report::live::Live;
 use crate::report::metrics::Metrics;
+use crate::report::unwell::ServerCount;
 use crate::report::{Outcome, Report};
 use crate::requester;
 use myriad_reactor::Driver;
@@ -148,6 +149,8 @@ pub(crate) struct Run<'a> {
     pub drain_timed_out: bool,
     pub recorder: Recorder,
     server: ServerWatch,
+    /// What it says of clients that vanished.
+    pub server_count: ServerCount,
     /// It was said that the server accepts connections and upgrades none.
     silence_noted: bool,
     outputs: Outputs,
@@ -243,6 +246,7 @@ fn run_prepared(
         drain_timed_out: false,
         recorder: Recorder::start(clock.now(), config.reporting.hlog.is_some()),
         server: ServerWatch::start(&config.reporting).map_err(RunError::Start)?,
+        server_count: ServerCount::default(),
         silence_noted: false,
         plan,
     };

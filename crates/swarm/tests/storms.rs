@@ -1,4 +1,4 @@
-//! Connections that drop, all at once or one by one, and clients that come back.
+//! Connections that drop, all at once or one by one, and clients that come back; clients that stall or vanish.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -9,6 +9,8 @@ use std::net::Shutdown;
 use std::time::Duration;
 use support::{Admission, Client, Server, drivers, run};
 use tungstenite::Message;
+use tungstenite::protocol::CloseFrame;
+use tungstenite::protocol::frame::coding::CloseCode;
 
 const CROWD: u64 = 60;
 const HALF: u64 = CROWD / 2;
@@ -150,5 +152,107 @@ fn a_client_that_the_server_ended_comes_back_where_that_is_asked() {
             assert_eq!(report.crowd.open_at_end, CROWD - u64::from(!is_asked));
             assert_eq!(report.messages.gaps, 0);
         }
+    }
+}
+
+/// Twenty clients, some of whom stall. The script is called before each push.
+fn stalled(driver: Driver, stall: &str, script: fn(u32, &mut Vec<Client>)) -> Report {
+    let server = Server::start(
+        0,
+        |_| Admission::Upgrade,
+        move |number, body, clients| {
+            script(number, clients);
+            serve(clients, body)
+        },
+    );
+    let mut config = server.config(driver, 20, 1);
+    let publish = config.publish.as_mut().unwrap();
+    publish.pushes = None;
+    publish.every = Duration::from_millis(20);
+    config.duration = Some(Duration::from_millis(1500));
+    config.incidents = vec![Incident::stall(stall).unwrap()];
+    config.thresholds = ["reach==1", "missed==0", "gaps==0", "lost==0", "errors==0"]
+        .map(|text| Threshold::parse(text).unwrap())
+        .to_vec();
+    run(&config)
+}
+
+#[test]
+fn who_stalls_is_no_part_of_the_reach_and_reads_all_of_it_later() {
+    for driver in drivers() {
+        let report = stalled(driver, "25%@300ms..600ms", |_, _| ());
+        assert_eq!(report.outcome, Outcome::Finished, "{report:#?}");
+        let stall = report.stall.as_ref().unwrap();
+        assert_eq!((stall.stalled, stall.resumed, stall.ended), (5, 5, 0));
+        assert!(stall.expected > 0, "{stall:?}");
+        assert_eq!((stall.received, stall.missing), (stall.expected, 0));
+        assert!(report.pushes.iter().any(|push| push.expected == 15));
+        assert_eq!(report.pushes.last().unwrap().expected, 20);
+        assert_eq!(report.crowd.open_at_end, 20);
+        assert_eq!(report.went_wrong, None);
+    }
+}
+
+#[test]
+fn how_a_server_ends_those_that_stall_is_counted_apart() {
+    for driver in drivers() {
+        let report = stalled(driver, "20", |number, clients| {
+            // All of them stall at once, and the server ends each: half with a close frame, half without.
+            if number == 10 {
+                let half = clients.split_off(10);
+                for mut client in clients.drain(..) {
+                    let frame = CloseFrame {
+                        code: CloseCode::from(3008),
+                        reason: "slow".into(),
+                    };
+                    client.close(Some(frame)).unwrap();
+                    let _ = client.flush();
+                    client.get_ref().shutdown(Shutdown::Write).unwrap();
+                }
+                for client in half {
+                    client.get_ref().shutdown(Shutdown::Write).unwrap();
+                }
+            }
+        });
+        let stall = report.stall.as_ref().unwrap();
+        assert_eq!((stall.stalled, stall.resumed), (20, 0), "{report:#?}");
+        assert_eq!(stall.ended, 20, "{stall:?}");
+        assert_eq!(stall.ends.get("close_3008"), Some(&10), "{stall:?}");
+        assert_eq!(stall.stalling, 0);
+        assert_eq!(report.churn.lost, 0);
+        assert!(report.closes.is_empty() && report.errors.is_empty());
+    }
+}
+
+#[test]
+fn who_vanishes_is_missed_by_nobody_but_its_server() {
+    for driver in drivers() {
+        let server = Server::start(
+            0,
+            |_| Admission::Upgrade,
+            |number, body, clients| {
+                // A server that gives up on those that do not answer resets them: to the others it makes no difference here.
+                if number == 10 {
+                    for client in clients.drain(..) {
+                        let socket = socket2::SockRef::from(client.get_ref());
+                        socket.set_linger(Some(Duration::ZERO)).unwrap();
+                    }
+                }
+                serve(clients, body)
+            },
+        );
+        let mut config = server.config(driver, 10, 1);
+        let publish = config.publish.as_mut().unwrap();
+        publish.pushes = None;
+        publish.every = Duration::from_millis(20);
+        config.duration = Some(Duration::from_millis(1500));
+        config.incidents = vec![Incident::vanish("100%").unwrap()];
+        let report = run(&config);
+        let vanish = report.vanish.as_ref().unwrap();
+        assert_eq!((vanish.vanished, vanish.ends_seen), (10, 10), "{report:#?}");
+        assert!(vanish.ends_slowest_ms > Some(0.0));
+        assert_eq!(vanish.held_by_server, None);
+        assert_eq!((report.churn.lost, report.messages.missed), (0, 0));
+        assert!(report.errors.is_empty());
     }
 }

@@ -36,7 +36,7 @@ const EXIT_THRESHOLD: u8 = 99;
     subcommand_negates_reqs = true,
     group = ArgGroup::new("load").multiple(true),
     after_help = "Example: myriad swarm 'ws://127.0.0.1:8000/raw?channel=x' -c 100k --publish http://127.0.0.1:8000/api/publish --pushes 3 --threshold 'reach>=100%'\n\
-                  Thresholds: METRIC, one of < <= > >= == !=, and a value (a bare number is milliseconds). Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; storm:back, :dropped; comeback:p50, :p99, :slowest, :back, :missing, :given-up, :attempts, :errors, :missed; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; polls:rate, :timeouts; held:shortest, :mean, :p50, :p99, :longest, :early, :late; reopened; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed; :failed (a share) of echo, request, client-publish and delivery. In k6's words: avg, min, med, max, p(95) and the like of setup, echo, request, client-publish, delivery, held and ping; count and rate.\n\
+                  Thresholds: METRIC, one of < <= > >= == !=, and a value (a bare number is milliseconds). Metrics: fanout:first, :p50, :p90, :p99, :p99.9, :last; accepted; reach; setup:rate, :peak, :connected, :p99; errors; closes; churned; lost; storm:back, :dropped; comeback:p50, :p99, :slowest, :back, :missing, :given-up, :attempts, :errors, :missed; stall:stalled, :resumed, :ended, :closed, :reset, :p50, :slowest, :missing; vanish:vanished, :noticed, :unnoticed, :p50, :slowest, :all; missed; gaps; duplicates; session:gaps, :duplicates, :recovered, :unrecovered; polls:rate, :timeouts; held:shortest, :mean, :p50, :p99, :longest, :early, :late; reopened; messages; messages:rate; echo:mean, :p50, :p90, :p99, :p99.9, :max, :rate, :received, :lost, :errors, :unsent; request: and client-publish: and the same; delivery:mean to :max, :rate, :received, :missed; :failed (a share) of echo, request, client-publish and delivery. In k6's words: avg, min, med, max, p(95) and the like of setup, echo, request, client-publish, delivery, held and ping; count and rate.\n\
                   Exit codes: 0 finished, 1 nobody connected or something failed, 99 a threshold failed, 104 bad arguments, 105 interrupted."
 )]
 pub(crate) struct Arguments {
@@ -116,6 +116,14 @@ pub(crate) struct Arguments {
     /// repeated. Their clients come back [default: no storm]
     #[arg(long, value_name = "SHARE@TIME", value_parser = Incident::storm)]
     storm: Vec<Incident>,
+    /// That share or number of clients stops reading and sending, so long after the end of connecting and until then, such as
+    /// 1%@10s..40s; may be repeated. Without times, from the end of connecting to the end of the run [default: nobody stalls]
+    #[arg(long, value_name = "SHARE@TIME..TIME", value_parser = Incident::stall)]
+    stall: Vec<Incident>,
+    /// That share or number of clients is gone without a word, as if their machines had lost power, so long after the end of
+    /// connecting, such as 1%@10s; may be repeated [default: nobody vanishes]
+    #[arg(long, value_name = "SHARE@TIME", value_parser = Incident::vanish)]
+    vanish: Vec<Incident>,
     /// Clients whose connection the server or the network ended come back too [default: they do not]
     #[arg(long)]
     reconnect: bool,
@@ -633,7 +641,7 @@ impl Arguments {
         config.comeback.backoff = self.backoff.unwrap_or(config.comeback.backoff);
         config.comeback.attempts = self.reconnect_attempts;
         config.comeback.recovers = !self.reconnect_fresh;
-        config.incidents = self.storm;
+        config.incidents = [self.storm, self.stall, self.vanish].concat();
         config.headers = self.header;
         config.compression = self.compression;
         config.request_body = self.request_body;

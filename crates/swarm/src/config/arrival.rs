@@ -28,12 +28,12 @@ pub struct ArrivalStage {
     /// Zero for a jump.
     pub duration: Duration,
     /// The size of the crowd at its end.
-    pub target: StageTarget,
+    pub target: CrowdSize,
 }
 
 /// A size of the crowd.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum StageTarget {
+pub enum CrowdSize {
     /// Clients.
     Count(u64),
     /// A share of all clients, between 0 and 1.
@@ -51,12 +51,12 @@ impl ArrivalStage {
             .ok_or_else(|| "a stage has the form TIME:TARGET, such as 30s:10k".to_owned())?;
         Ok(Self {
             duration: parse::duration(duration).map_err(|error| error.to_string())?,
-            target: StageTarget::parse(target)?,
+            target: CrowdSize::parse(target)?,
         })
     }
 }
 
-impl StageTarget {
+impl CrowdSize {
     /// Reads a count or a share.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl StageTarget {
     }
 
     /// So many of a crowd.
-    fn of(self, connections: u64) -> f64 {
+    pub(crate) fn of(self, connections: u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "clients are at most 2^31")]
         match self {
             Self::Count(count) => count as f64,
@@ -80,7 +80,7 @@ impl StageTarget {
     }
 }
 
-impl fmt::Display for StageTarget {
+impl fmt::Display for CrowdSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Count(count) => write!(f, "{count}"),
@@ -95,8 +95,8 @@ impl Arrival {
     pub fn count(&self) -> Option<u64> {
         match self {
             Self::Stages(stages) => match stages.last()?.target {
-                StageTarget::Count(count) => Some(count),
-                StageTarget::Share(_) => None,
+                CrowdSize::Count(count) => Some(count),
+                CrowdSize::Share(_) => None,
             },
             _ => None,
         }
@@ -124,7 +124,7 @@ impl Arrival {
             at: Duration::ZERO,
             count: 0.0,
         };
-        let whole = StageTarget::Share(1.0).of(connections);
+        let whole = CrowdSize::Share(1.0).of(connections);
         let mut knots = vec![begin];
         match self {
             Self::Unpaced | Self::Rate(_) | Self::AtOnce => return None,
@@ -171,7 +171,7 @@ fn check_stages(stages: &[ArrivalStage], connections: u64) -> Result<(), ConfigE
         size = next;
     }
     // Less than one client is a share that was written with too few digits.
-    let whole = StageTarget::Share(1.0).of(connections);
+    let whole = CrowdSize::Share(1.0).of(connections);
     if (size - whole).abs() < 1.0 {
         return Ok(());
     }
@@ -195,9 +195,9 @@ mod tests {
     fn a_stage_has_a_time_and_a_size() {
         let stage = ArrivalStage::parse("30s:10k").unwrap();
         assert_eq!(stage.duration, Duration::from_secs(30));
-        assert_eq!(stage.target, StageTarget::Count(10_000));
+        assert_eq!(stage.target, CrowdSize::Count(10_000));
         let half = ArrivalStage::parse("0s:50%").unwrap();
-        assert_eq!(half.target, StageTarget::Share(0.5));
+        assert_eq!(half.target, CrowdSize::Share(0.5));
         for text in ["30s", "30:10", "1s:", "1s:-5", "1s:120%"] {
             ArrivalStage::parse(text).unwrap_err();
         }

@@ -3,7 +3,7 @@
 use super::load::REQUEST_CONNECTIONS_MAX;
 use super::{
     Config, ECHO_BYTES_MAX, LOAD_RATE_MAX, LiveStyle, PAYLOAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX,
-    RETRIES_MAX, TARGETS_MAX,
+    RETRIES_MAX, TARGETS_MAX, What,
 };
 use crate::config_error::ConfigError;
 use crate::echo_stamp::ECHO_STAMP_BYTES;
@@ -39,7 +39,7 @@ impl Config {
             return Err(ConfigError::Churn(share));
         }
         self.comeback.check()?;
-        super::incidents::check(&self.incidents, self.held_for())?;
+        super::incidents::check(&self.incidents, self.connections, self.held_for())?;
         let mut durations = vec![
             ("--connect-timeout", self.connect_timeout),
             ("--handshake-timeout", self.handshake_timeout),
@@ -138,6 +138,9 @@ impl Config {
             return Err(ConfigError::NeedsWebSocket(option));
         }
         let is_polling = protocol == Protocol::LongPoll;
+        if is_polling && self.has_incident(|what| matches!(what, What::Stall(_))) {
+            return Err(ConfigError::StallOfPolls);
+        }
         let of_polls = used("--expect-held", self.expect_held.is_some());
         if let Some(option) = of_polls.filter(|_| !is_polling) {
             return Err(ConfigError::NeedsPolls(option));
@@ -239,8 +242,14 @@ impl Config {
             LoadOption::Poll => self.protocol == Protocol::LongPoll,
             LoadOption::ExpectHeld => self.expect_held.is_some(),
             LoadOption::Heartbeat => self.heartbeat.is_some(),
-            LoadOption::Storm => !self.incidents.is_empty(),
-            LoadOption::Comeback => self.comeback.when_lost || !self.incidents.is_empty(),
+            LoadOption::Storm => self.has_incident(What::is_storm),
+            LoadOption::Comeback => self.comeback.when_lost || self.has_incident(What::is_storm),
+            LoadOption::Stall => self.has_incident(|what| matches!(what, What::Stall(_))),
+            LoadOption::Vanish => self.has_incident(|what| what == What::Vanish),
+            LoadOption::VanishByServer => {
+                let is_asked = self.reporting.server_metrics.is_some();
+                is_asked && self.has_incident(|what| what == What::Vanish)
+            }
             LoadOption::Flow => self.flows.is_some(),
         };
         for threshold in &self.thresholds {

@@ -1,7 +1,7 @@
 //! What clients and callers say by a scenario, and who must get it.
 
-use super::Config;
 use super::commands::{self, Command};
+use super::{Config, What};
 use crate::config::Endpoint;
 use crate::config_error::ConfigError;
 use crate::engine::flows::accounts::Accounts;
@@ -342,8 +342,15 @@ impl Config {
             if self.churn_per_s.is_some() && !flows.flows.is_empty() {
                 return with("churn", "flows", "churn");
             }
-            if !self.incidents.is_empty() && !flows.flows.is_empty() {
-                return with("storm", "flows", "a storm");
+            if let Some(incident) = self.incidents.first()
+                && !flows.flows.is_empty()
+            {
+                let (key, what) = match incident.what {
+                    What::Storm(_) => ("storm", "a storm"),
+                    What::Stall(_) => ("stall", "clients that stall"),
+                    What::Vanish => ("vanish", "clients that vanish"),
+                };
+                return with(key, "flows", what);
             }
         }
         match flows.flows.is_empty() {

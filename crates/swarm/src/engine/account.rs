@@ -38,6 +38,8 @@ pub(super) struct Notes {
     pub(super) deliveries_expected: u64,
     pub(super) deliveries_possible: u64,
     pub(super) open_by_target: Vec<u32>,
+    /// Terminals that stall.
+    pub(super) stalling_by_target: Vec<u32>,
     pub(super) open_changed: bool,
 }
 
@@ -93,10 +95,14 @@ impl World {
         record_all(&mut self.notes.held_times, &mut account.held_times);
         self.settle_answered(&mut account, arrived);
         self.settle_comebacks(&mut account);
+        self.settle_unwell(&mut account);
         if std::mem::take(&mut self.notes.open_changed) {
             account
                 .open_by_target
                 .copy_from_slice(&self.notes.open_by_target);
+            account
+                .stalling_by_target
+                .copy_from_slice(&self.notes.stalling_by_target);
         }
         account.totals = self.totals;
         // A system call, unlike the other clocks: once in a while is enough to see a thread saturated.
@@ -135,6 +141,18 @@ impl World {
         account.comebacks.storms.clone_from(&self.storms);
     }
 
+    /// What this turn brought of terminals that stall or vanish.
+    fn settle_unwell(&mut self, account: &mut Account) {
+        let Some(unwell) = &mut self.unwell else {
+            return;
+        };
+        for (end, after) in unwell.ends.drain(..) {
+            *account.unwell.ends.entry(end).or_default() += 1;
+            record(after, &mut account.unwell.ended_after);
+        }
+        record_all(&mut unwell.noticed_after, &mut account.unwell.noticed_after);
+    }
+
     /// Looks up the start times of publications that are new to this thread.
     fn look_up_bases(&mut self, arrived: Nanos) {
         if self.bases.len() > BASES_MAX {
@@ -153,8 +171,12 @@ impl World {
 
 fn record_all(times: &mut Vec<Duration>, histogram: &mut Histogram<u64>) {
     for time in times.drain(..) {
-        histogram
-            .record(as_micros(time))
-            .expect("a histogram that grows takes any value");
+        record(time, histogram);
     }
+}
+
+fn record(time: Duration, histogram: &mut Histogram<u64>) {
+    histogram
+        .record(as_micros(time))
+        .expect("a histogram that grows takes any value");
 }

@@ -179,6 +179,11 @@ impl AnsweredMessages {
         self.lost.insert((token.index, token.generation));
     }
 
+    /// Has the unanswered looked through as soon as possible: an answer that comes later is none.
+    pub(super) fn sweep_soon(&mut self) {
+        self.swept = Nanos(0);
+    }
+
     /// Counts a message that the server refused: it is lost.
     pub(super) fn note_refused(&mut self) {
         self.counts.errors += 1;
@@ -268,9 +273,13 @@ impl AnsweredMessages {
 }
 
 fn fate(asked: &Outstanding, terminal: &Terminal, now: Nanos, settle: Duration) -> Fate {
-    // Only those that left on purpose connect again, and those that were lost: the caller knows them.
+    // Only those that left on purpose connect again, and those that were lost: the caller knows them. Who stalls does so on
+    // purpose, too.
     let left = terminal.attempt != asked.token.generation
-        || matches!(terminal.phase, Phase::Leaving | Phase::Waiting);
+        || matches!(
+            terminal.phase,
+            Phase::Leaving | Phase::Waiting | Phase::Stalled | Phase::Vanished
+        );
     if left {
         Fate::Departed
     } else if terminal.phase != Phase::Open || now.ticks().since(asked.sent) >= settle {
@@ -382,6 +391,7 @@ impl World {
         message: &[u8],
         now: Nanos,
     ) -> bool {
+        let is_excused = self.is_excused(token.index);
         let Some(answered) = &mut self.answered else {
             return false;
         };
@@ -395,6 +405,8 @@ impl World {
                 answered.counts.errors += 1;
                 self.note_failure(Failure::EchoWrong);
             }
+            // It came while the terminal did not read, or was given up with it.
+            Heard::Unknown if is_excused => self.totals.unwell.late_answers += 1,
             Heard::Unknown => {
                 answered.counts.errors += 1;
                 self.note_failure(Failure::EchoUnknown);

@@ -41,11 +41,15 @@ impl World {
     /// Leaves the open phase by a close frame of ours, which is already queued.
     pub(super) fn begin_closing(&mut self, index: usize, phase: Phase, now: Nanos) {
         assert!(matches!(phase, Phase::Closing | Phase::Leaving));
-        let terminal = &mut self.terminals[index];
-        assert_eq!(terminal.phase, Phase::Open);
-        terminal.phase = phase;
+        let terminal = &self.terminals[index];
+        assert!(matches!(terminal.phase, Phase::Open | Phase::Stalled));
         let token = terminal.token(u32::try_from(index).expect("fits, it is a token"));
-        self.note_open(token.index, false);
+        if terminal.phase == Phase::Open {
+            self.note_open(token.index, false);
+        } else {
+            self.leave_stall(token.index);
+        }
+        self.terminals[index].phase = phase;
         self.closing.push_back((now.plus(CLOSE_TIMEOUT), token));
     }
 

@@ -142,7 +142,7 @@ pub(super) struct Comebacks {
 impl Comebacks {
     /// None where nobody comes back.
     pub(super) fn new(plan: &Plan) -> Option<Box<Self>> {
-        let has_storms = !plan.incidents.is_empty();
+        let has_storms = plan.incidents.iter().any(|one| one.what.is_storm());
         (has_storms || plan.comeback.when_lost).then(|| {
             Box::new(Self {
                 rule: plan.comeback,

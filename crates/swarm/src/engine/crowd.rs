@@ -22,6 +22,7 @@ use crate::engine::plan::{Part, Plan, PlannedTarget};
 use crate::engine::session::Sessions;
 use crate::engine::shared::{Shared, Stage, Totals};
 use crate::engine::terminal::{Phase, Terminal};
+use crate::engine::unwell::{StallEnd, Unwell};
 use crate::engine::upgrade::Refusals;
 use crate::failure::Failure;
 use crate::measure::push::{Base, PushKey};
@@ -73,6 +74,8 @@ pub(super) struct World {
     pub(super) membership: Option<Membership>,
     pub(super) comebacks: Option<Box<Comebacks>>,
     pub(super) incidents: Option<Box<Incidents>>,
+    /// Who stalled or vanished.
+    pub(super) unwell: Option<Box<Unwell>>,
     /// By number of the incident.
     pub(super) storms: Vec<StormTally>,
     pub(super) answered: Option<Box<AnsweredMessages>>,
@@ -170,6 +173,7 @@ impl<R: Reactor> Crowd<R> {
             membership: Membership::new(&plan),
             comebacks: Comebacks::new(&plan),
             incidents: Incidents::new(&plan, part),
+            unwell: Unwell::new(&plan),
             storms: vec![StormTally::default(); plan.incidents.len()],
             answered: AnsweredMessages::new(&plan, part),
             flows: Flows::new(&plan, part),
@@ -179,6 +183,7 @@ impl<R: Reactor> Crowd<R> {
             totals: Totals::default(),
             notes: Notes {
                 open_by_target: vec![0; plan.targets.len()],
+                stalling_by_target: vec![0; plan.targets.len()],
                 ..Notes::default()
             },
             random: Random::new(mix(plan.seed ^ u64::from(part.thread))),
@@ -320,7 +325,10 @@ impl World {
             Phase::Open if self.http.is_some() => {
                 self.handle_http_end(reactor, index, Failure::LostEnd, now);
             }
-            Phase::Open => self.lose(reactor, index, Failure::LostEnd, Close::Orderly, now),
+            Phase::Open | Phase::Stalled => {
+                self.lose(reactor, index, Failure::LostEnd, Close::Orderly, now);
+            }
+            Phase::Vanished => self.end_vanished(reactor, index, now),
             Phase::Closing | Phase::Leaving => {
                 self.end_closing(reactor, index, Close::Orderly, now);
             }
@@ -337,9 +345,10 @@ impl World {
             Phase::Open if self.http.is_some() => {
                 self.handle_http_end(reactor, index, Failure::of_open(errno), now);
             }
-            Phase::Open => {
+            Phase::Open | Phase::Stalled => {
                 self.lose(reactor, index, Failure::of_open(errno), Close::Reset, now);
             }
+            Phase::Vanished => self.end_vanished(reactor, index, now),
             Phase::Closing | Phase::Leaving => {
                 self.end_closing(reactor, index, Close::Reset, now);
             }
@@ -397,8 +406,10 @@ impl World {
         how: Close,
         now: Nanos,
     ) {
-        self.totals.lost += 1;
-        self.note_failure(failure);
+        if !self.note_stall_end(index, StallEnd::Broken(failure), now) {
+            self.totals.lost += 1;
+            self.note_failure(failure);
+        }
         self.end(reactor, index, how);
         self.come_back_if_lost(index, now);
     }
@@ -427,9 +438,11 @@ impl World {
         match terminal.phase {
             Phase::Open => self.note_open(token.index, false),
             Phase::Connecting | Phase::Upgrading | Phase::Joining => self.opening.note_ended(),
-            Phase::Closing | Phase::Leaving | Phase::Waiting | Phase::Ended => {}
+            Phase::Stalled => self.leave_stall(token.index),
+            Phase::Vanished | Phase::Closing | Phase::Leaving | Phase::Waiting | Phase::Ended => {}
         }
         self.take_partial(token.index);
+        self.forget_stall(token.index);
         self.outbox.forget(token.index);
         if let Some(sessions) = &mut self.sessions {
             sessions.forget(token.index);

@@ -1,10 +1,10 @@
-//! What happens to a share of the terminals at one time: a storm drops their connections.
+//! What happens to a share of the terminals at one time: a storm drops their connections, they stall, or they vanish.
 //!
 //! Each thread has its exact share of each incident. A walk chooses its terminals, and goes on from one incident to the next:
 //! the second hits others, as long as there are any.
 
 use crate::clock::Nanos;
-use crate::config::{Incident, What};
+use crate::config::{CrowdSize, What};
 use crate::engine::comeback::Cause;
 use crate::engine::crowd::World;
 use crate::engine::plan::{Part, Plan};
@@ -31,11 +31,19 @@ pub(super) struct Incidents {
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    incident: Incident,
-    /// Its number among those of its kind.
+    /// From the end of connecting.
+    at: Duration,
+    /// The number of its incident.
     number: usize,
-    /// Terminals it still has to hit.
-    left: u64,
+    deed: Deed,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    /// Hit so many terminals that are not hit yet.
+    Begin(u64),
+    /// Let those that stall read again.
+    Resume,
 }
 
 impl Incidents {
@@ -44,15 +52,17 @@ impl Incidents {
         if plan.incidents.is_empty() {
             return None;
         }
-        let mut pending: Vec<Pending> = (0..)
-            .zip(&plan.incidents)
-            .map(|(number, incident)| Pending {
-                incident: *incident,
-                number,
-                left: share_of(incident.share, plan, part),
-            })
-            .collect();
-        pending.sort_by_key(|pending| pending.incident.at);
+        let mut pending = Vec::new();
+        for (number, incident) in plan.incidents.iter().enumerate() {
+            let at = incident.at;
+            let deed = Deed::Begin(part_of(incident.size, plan, part));
+            pending.push(Pending { at, number, deed });
+            if let What::Stall(Some(lasts)) = incident.what {
+                let (at, deed) = (at.saturating_add(lasts), Deed::Resume);
+                pending.push(Pending { at, number, deed });
+            }
+        }
+        pending.sort_by_key(|pending| pending.at);
         let seed = plan.seed ^ !u64::from(part.thread).rotate_left(17);
         Some(Box::new(Self {
             pending: pending.into(),
@@ -64,15 +74,15 @@ impl Incidents {
     /// Time until the next one, if the crowd is held since then.
     pub(super) fn wait(&self, connected_at: Option<Nanos>, now: Nanos) -> Duration {
         match (self.pending.front(), connected_at) {
-            (Some(next), Some(at)) => at.plus(next.incident.at).since(now),
+            (Some(next), Some(at)) => at.plus(next.at).since(now),
             _ => Duration::MAX,
         }
     }
 }
 
-/// A thread's part of the terminals that are hit. The parts add up to the share of the crowd, rounded.
-fn share_of(share: f64, plan: &Plan, part: Part) -> u64 {
-    let whole = truncate((share * f64::from(plan.connections)).round());
+/// A thread's part of the terminals that are hit. The parts add up to what is hit of the crowd, rounded.
+fn part_of(size: CrowdSize, plan: &Plan, part: Part) -> u64 {
+    let whole = truncate(size.of(u64::from(plan.connections)).round());
     let threads = u64::from(plan.threads);
     whole / threads + u64::from(u64::from(part.thread) < whole % threads)
 }
@@ -86,28 +96,53 @@ impl World {
         let mut budget = PER_TURN_MAX;
         while let Some(connected_at) = self.shared.connected_at()
             && let Some(pending) = incidents.pending.front_mut()
-            && connected_at.plus(pending.incident.at) <= now
+            && connected_at.plus(pending.at) <= now
             && budget > 0
         {
-            if pending.left == 0 || incidents.looks == 0 {
+            let is_over = match &mut pending.deed {
+                Deed::Begin(0) => true,
+                Deed::Begin(_) if incidents.looks == 0 => true,
+                Deed::Begin(left) => {
+                    let index = incidents.walk.next();
+                    incidents.looks -= 1;
+                    // One that is away or lost cannot be hit.
+                    if self.terminals[index].phase == Phase::Open {
+                        *left -= 1;
+                        budget -= 1;
+                        self.hit(reactor, index, pending.number, now);
+                    }
+                    false
+                }
+                Deed::Resume => {
+                    let resumed = self.resume_some(reactor, pending.number, budget);
+                    let is_over = resumed < budget;
+                    budget -= resumed;
+                    is_over
+                }
+            };
+            if is_over {
                 incidents.looks = u64::from(self.part.count);
                 incidents.pending.pop_front();
-                continue;
-            }
-            let index = incidents.walk.next();
-            incidents.looks -= 1;
-            // One that is away or lost cannot be hit.
-            if self.terminals[index].phase == Phase::Open {
-                pending.left -= 1;
-                budget -= 1;
-                self.hit(reactor, index, pending.number, now);
             }
         }
         self.incidents = Some(incidents);
     }
 
     fn hit<R: Reactor>(&mut self, reactor: &mut R, index: usize, number: usize, now: Nanos) {
-        let What::Storm(ending) = self.plan.incidents[number].what;
+        match self.plan.incidents[number].what {
+            What::Storm(ending) => self.drop_in_storm(reactor, index, (number, ending), now),
+            What::Stall(_) => self.stall(reactor, index, number, now),
+            What::Vanish => self.vanish(reactor, index, now),
+        }
+    }
+
+    fn drop_in_storm<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        index: usize,
+        (number, ending): (usize, Option<Ending>),
+        now: Nanos,
+    ) {
         if let Some(membership) = &mut self.membership {
             membership.note_departed(index);
         }
@@ -139,7 +174,8 @@ mod tests {
             config.driver = Some(Driver::Epoll);
             config.threads = Some(3);
             let plan = config.prepare().unwrap().plan;
-            let parts = (0..3).map(|thread| share_of(share, &plan, plan.part(thread)));
+            let size = CrowdSize::Share(share);
+            let parts = (0..3).map(|thread| part_of(size, &plan, plan.part(thread)));
             #[expect(clippy::cast_precision_loss, reason = "a few")]
             let whole = truncate((connections as f64 * share).round());
             assert_eq!(parts.sum::<u64>(), whole, "{share} of {connections}");

@@ -11,6 +11,7 @@ use crate::engine::shared::Account;
 use crate::measure::push::PushKey;
 use myriad_reactor::Token;
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 /// A roll call later than any: for terminals that joined in this turn and are not enrolled yet.
 const NOT_ENROLLED: u64 = u64::MAX;
@@ -27,6 +28,12 @@ pub(super) struct Membership {
     measured_from: u64,
     /// Terminals that left in this turn.
     departed: Vec<u32>,
+    /// Terminals that stall or did, with the publications that they were not counted for because of it. The last is none that
+    /// will be made while they stall.
+    absences: HashMap<u32, RangeInclusive<u64>>,
+    /// Terminals that stalled in this turn, and those that resumed.
+    stalled: Vec<u32>,
+    resumed: Vec<u32>,
 }
 
 impl Membership {
@@ -45,6 +52,45 @@ impl Membership {
     pub(super) fn note_departed(&mut self, index: usize) {
         let index = u32::try_from(index).expect("terminals are at most 2^32");
         self.departed.push(index);
+    }
+
+    /// Notes that a terminal stalled: publications that have not come by the end of this turn are not expected there.
+    pub(super) fn note_stalled(&mut self, index: usize) {
+        let index = u32::try_from(index).expect("terminals are at most 2^32");
+        match self.resumed.iter().position(|&resumed| resumed == index) {
+            Some(at) => drop(self.resumed.swap_remove(at)),
+            None => self.stalled.push(index),
+        }
+    }
+
+    /// Notes that a terminal reads again; it is counted from the next [`World::enrol`] on.
+    pub(super) fn note_resumed(&mut self, index: u32) {
+        match self.stalled.iter().position(|&stalled| stalled == index) {
+            Some(at) => drop(self.stalled.swap_remove(at)),
+            None => self.resumed.push(index),
+        }
+    }
+
+    /// Forgets that a terminal stalled, whose connection has ended.
+    pub(super) fn forget_absence(&mut self, index: u32) {
+        self.absences.remove(&index);
+        self.stalled.retain(|&stalled| stalled != index);
+        self.resumed.retain(|&resumed| resumed != index);
+    }
+
+    /// Gives those that resumed in this turn the last publication that they were not counted for.
+    fn count_in_resumed(&mut self, called: u64) {
+        for index in self.resumed.drain(..) {
+            if let Some(absence) = self.absences.get_mut(&index) {
+                *absence = *absence.start()..=called;
+            }
+        }
+    }
+
+    /// Whether a publication was made, or was on its way, while a terminal stalled.
+    fn was_stalled_for(&self, index: u32, number: u64) -> bool {
+        let absence = self.absences.get(&index);
+        absence.is_some_and(|numbers| numbers.contains(&number))
     }
 
     /// Gives those that joined in this turn their roll call, and forgets those whose publications have been measured.
@@ -74,7 +120,11 @@ impl Membership {
 
     /// Whether terminals joined or left since publications that are still being measured.
     pub(super) fn is_unsettled(&self) -> bool {
-        !self.departed.is_empty() || !self.joined.is_empty()
+        let is_quiet = self.departed.is_empty()
+            && self.joined.is_empty()
+            && self.stalled.is_empty()
+            && self.resumed.is_empty();
+        !is_quiet
     }
 }
 
@@ -93,17 +143,29 @@ impl World {
                 self.strike(account, index, measured_from.max(since + 1)..=called);
             }
         }
+        for index in std::mem::take(&mut membership.stalled) {
+            let joined = membership.joined.remove(&index).unwrap_or(0);
+            // What it has not read of an earlier stall is counted already.
+            let earlier = membership.absences.remove(&index);
+            let since = earlier.as_ref().map_or(joined, |it| joined.max(*it.end()));
+            // One that joined in this turn has not been counted for anything.
+            let since = since.min(called);
+            let first = measured_from.max(since + 1);
+            if since < called {
+                account.stall_expected += self.strike(account, index, first..=called);
+            }
+            let first = earlier.map_or(first, |it| first.min(*it.start()));
+            membership.absences.insert(index, first..=NOT_ENROLLED);
+        }
+        membership.count_in_resumed(called);
         membership.count_in(called, measured_from);
         self.membership = Some(membership);
     }
 
-    /// Notes that a terminal left. Those of these publications that it had not received are no longer expected there.
-    fn strike(
-        &mut self,
-        account: &mut Account,
-        index: u32,
-        numbers: std::ops::RangeInclusive<u64>,
-    ) {
+    /// Notes that a terminal left. Those of these publications that it had not received are no longer expected there. Returns how many
+    /// they are.
+    fn strike(&mut self, account: &mut Account, index: u32, numbers: RangeInclusive<u64>) -> u64 {
+        let mut struck = 0;
         let target = self.target_index(index);
         let index = index as usize;
         for number in numbers {
@@ -116,8 +178,19 @@ impl World {
             // One that was skipped although a later one came stays expected: that is a loss, not a leave.
             if sequence > self.sequence_mut(index, slot).newest() {
                 *account.departed.entry(number).or_default() += 1;
+                struck += 1;
             }
         }
+        struck
+    }
+
+    /// Whether a publication of this run was made, or was on its way, while a terminal stalled.
+    pub(super) fn was_stalled_for(&self, token: Token, stream: u16, sequence: u32) -> bool {
+        let membership = self.membership.as_ref();
+        membership.is_some_and(|membership| {
+            !membership.absences.is_empty()
+                && membership.was_stalled_for(token.index, self.plan.number_of(stream, sequence))
+        })
     }
 
     /// Whether a publication of this run counts as received at a terminal: the terminal was there at the roll call. A
@@ -153,5 +226,21 @@ mod tests {
         membership.note_joined(5);
         membership.count_in(9, 10);
         assert!(!membership.is_unsettled(), "nothing is being measured");
+    }
+
+    #[test]
+    fn who_stalls_is_counted_for_nothing_until_it_resumes() {
+        let mut membership = Membership::default();
+        membership.note_stalled(4);
+        assert!(membership.is_unsettled());
+        membership.stalled.clear();
+        membership.absences.insert(4, 3..=NOT_ENROLLED);
+        assert!(membership.was_stalled_for(4, 3) && membership.was_stalled_for(4, 99));
+        assert!(!membership.was_stalled_for(4, 2) && !membership.was_stalled_for(5, 3));
+        membership.note_resumed(4);
+        membership.count_in_resumed(7);
+        assert!(membership.was_stalled_for(4, 7) && !membership.was_stalled_for(4, 8));
+        membership.forget_absence(4);
+        assert!(!membership.was_stalled_for(4, 7) && !membership.is_unsettled());
     }
 }

@@ -7,6 +7,7 @@
 use crate::clock::{Nanos, Ticks};
 use crate::engine::crowd::{MessageBody, Partial, PartialMessage, World};
 use crate::engine::terminal::Phase;
+use crate::engine::unwell::StallEnd;
 use crate::failure::Failure;
 use crate::measure::push::PushKey;
 use crate::measure::sequence::Observed;
@@ -28,13 +29,15 @@ impl World {
             return;
         };
         let phase = self.terminals[index].phase;
-        if self.http.is_some() && matches!(phase, Phase::Open | Phase::Upgrading) {
+        if self.http.is_some() && matches!(phase, Phase::Open | Phase::Stalled | Phase::Upgrading) {
             return self.handle_http(reactor, token, bytes, now);
         }
         match phase {
-            Phase::Open | Phase::Joining => self.handle_frames(reactor, token, bytes, now),
+            Phase::Open | Phase::Stalled | Phase::Joining => {
+                self.handle_frames(reactor, token, bytes, now);
+            }
             Phase::Upgrading => self.handle_answer(reactor, token, bytes, now),
-            // After a close frame of ours, nothing but the peer's end is of interest.
+            // After a close frame of ours, and where nothing is to be known of the peer, its end alone is of interest.
             _ => {}
         }
     }
@@ -263,7 +266,9 @@ impl World {
                 let ledger = &self.shared.ledger;
                 let refused = ledger.refused_before(stream, sequence, count);
                 let missing = u64::from(count.saturating_sub(refused));
-                if self.take_absence(token.index) {
+                // What did not come to one that stalls is known from what was to come.
+                if self.is_excused(token.index) {
+                } else if self.take_absence(token.index) {
                     self.totals.comeback.missed += missing;
                 } else {
                     self.totals.gaps += missing;
@@ -274,6 +279,10 @@ impl World {
                 self.totals.duplicates += 1;
                 return;
             }
+        }
+        if self.was_stalled_for(token, stream, sequence) {
+            self.totals.unwell.received += 1;
+            return;
         }
         let is_measured = !is_joining && self.was_called(token, stream, sequence);
         self.count_arrival(key, is_measured);
@@ -288,6 +297,10 @@ impl World {
     }
 
     fn answer_ping(&mut self, token: Token, payload: &[u8]) {
+        // What lay there when the server ended the connection.
+        if self.terminals[token.index as usize].phase == Phase::Stalled {
+            return;
+        }
         let mask = self.random.mask();
         self.totals.pings_answered += 1;
         self.outbox.push(token.index, token.generation, |out| {
@@ -326,7 +339,11 @@ impl World {
             return self.fail_attempt(reactor, index, failure, now);
         }
         self.heed_code(token.index, code.map(|code| code.0));
-        self.notes.closes.push((code.map(|code| code.0), text));
+        let end = StallEnd::Closed(code.map(|code| code.0));
+        if !self.note_stall_end(index, end, now) {
+            self.totals.lost += 1;
+            self.notes.closes.push((code.map(|code| code.0), text));
+        }
         self.answer_close(token, code, now);
     }
 
@@ -338,7 +355,6 @@ impl World {
                 Some(code) => encode_close(out, code, "", mask),
                 None => encode_frame(out, Opcode::Close, true, mask, b""),
             });
-        self.totals.lost += 1;
         self.begin_closing(token.index as usize, Phase::Closing, now);
     }
 

@@ -399,6 +399,8 @@ impl World {
             let place = self.sessions_mut().place_mut(token.index, slot);
             match place.observe(heard.epoch, heard.offset) {
                 Observed::InOrder => {}
+                // What did not come to one that stalls is counted apart.
+                Observed::AfterGap(_) if self.is_excused(token.index) => {}
                 Observed::AfterGap(count) => self.totals.offset_gaps += u64::from(count),
                 Observed::Overtaken => self.totals.offset_overtaken += 1,
                 Observed::Repeated => self.totals.offset_duplicates += 1,

@@ -8,6 +8,7 @@ use crate::engine::comeback::{ComebackFigures, ComebackTotals};
 use crate::engine::flows::ledger::FlowLedger;
 use crate::engine::flows::plan::FlowsPlan;
 use crate::engine::plan::Plan;
+use crate::engine::unwell::{UnwellFigures, UnwellTotals};
 use crate::failure::Failure;
 use crate::measure::deliveries::Deliveries;
 use crate::measure::push::{Ledger, PushKey, Roll, Tally, microseconds};
@@ -112,6 +113,8 @@ pub(crate) struct Totals {
     pub http: HttpTotals,
     /// Of terminals that come back after a storm, or because they were lost.
     pub comeback: ComebackTotals,
+    /// Of terminals that stall or vanish.
+    pub unwell: UnwellTotals,
     /// Largest lateness of the connect schedule that is this side's fault, and the server's (a full window). Merged by
     /// maximum.
     pub schedule_late: Duration,
@@ -124,10 +127,11 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// Terminals that left on purpose and have not been replaced yet, and those that are on their way back.
+    /// Terminals that left on purpose and have not been replaced yet, those that are on their way back, and those that cannot be
+    /// reached on purpose.
     fn away(&self) -> u64 {
         let replaced = self.reconnected + self.replacements_given_up;
-        self.churned.saturating_sub(replaced) + self.comeback.away()
+        self.churned.saturating_sub(replaced) + self.comeback.away() + self.unwell.away()
     }
 
     /// Adds the totals of another thread.
@@ -165,6 +169,7 @@ impl Totals {
         self.recovered += other.recovered;
         self.http.merge(&other.http);
         self.comeback.merge(&other.comeback);
+        self.unwell.merge(&other.unwell);
         self.schedule_late = self.schedule_late.max(other.schedule_late);
         self.window_late = self.window_late.max(other.window_late);
         self.turn_max = self.turn_max.max(other.turn_max);
@@ -232,6 +237,12 @@ pub(crate) struct Account {
     /// How long polls were held that ended without a delivery, in microseconds.
     pub held_times: Histogram<u64>,
     pub comebacks: ComebackFigures,
+    pub unwell: UnwellFigures,
+    /// Terminals that stall now, by target.
+    pub stalling_by_target: Vec<u32>,
+    /// Deliveries that would have come to terminals that stall: one for each publication made meanwhile, and for each that was on
+    /// its way when they stalled.
+    pub stall_expected: u64,
     pub tallies: HashMap<PushKey, Tally>,
     pub answered: RoundTrips,
     /// The schedule of answered messages is over, and no answer is awaited.
@@ -261,6 +272,9 @@ impl Account {
             pong_times: microseconds(),
             held_times: microseconds(),
             comebacks: ComebackFigures::default(),
+            unwell: UnwellFigures::default(),
+            stalling_by_target: vec![0; target_count],
+            stall_expected: 0,
             tallies: HashMap::new(),
             answered: RoundTrips::default(),
             answered_ended: false,
@@ -273,13 +287,15 @@ impl Account {
     }
 
     fn open_terminals(&self, wanted: impl Fn(usize) -> bool) -> u64 {
-        self.open_by_target
-            .iter()
-            .enumerate()
-            .filter(|&(target, _)| wanted(target))
-            .map(|(_, &count)| u64::from(count))
-            .sum()
+        sum_of(&self.open_by_target, wanted)
     }
+}
+
+/// The sum over the targets that `wanted` names by index.
+fn sum_of(by_target: &[u32], wanted: impl Fn(usize) -> bool) -> u64 {
+    let counts = by_target.iter().enumerate();
+    let wanted = counts.filter(|&(target, _)| wanted(target));
+    wanted.map(|(_, &count)| u64::from(count)).sum()
 }
 
 /// The state that all threads of a run share.
@@ -382,6 +398,7 @@ impl Shared {
             account.departed.insert(entry.number, missing);
         }
         account.open_by_target.fill(0);
+        account.stalling_by_target.fill(0);
     }
 
     /// Forgets what an agent has of publications that are measured: those before this number.
@@ -432,6 +449,7 @@ impl Shared {
             assert!(account.called < number);
             account.called = number;
             expected += account.open_terminals(&wanted);
+            account.stall_expected += sum_of(&account.stalling_by_target, &wanted);
             opened += account.totals.opened;
             away += account.totals.away();
         }

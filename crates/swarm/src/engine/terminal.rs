@@ -18,6 +18,10 @@ pub(crate) enum Phase {
     Joining,
     /// A WebSocket, with its session if there is to be one.
     Open,
+    /// Open, and it neither reads nor sends.
+    Stalled,
+    /// Open, and nothing of the peer comes through any more but the end of the connection.
+    Vanished,
     /// A close frame went out; the peer's end is awaited.
     Closing,
     /// The same, but on purpose and to be replaced.
@@ -97,6 +101,8 @@ impl Terminal {
                 | Phase::Upgrading
                 | Phase::Joining
                 | Phase::Open
+                | Phase::Stalled
+                | Phase::Vanished
                 | Phase::Closing
                 | Phase::Leaving
         )

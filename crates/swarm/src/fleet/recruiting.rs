@@ -105,7 +105,10 @@ fn check(fleet: &FleetOptions, config: &Config) -> Result<(), FleetError> {
     }
     let no = |what, remedy| Err(FleetError::Unsupported(what, remedy));
     if !config.incidents.is_empty() {
-        return no("storms", "leave out `storm`, or run it from one machine");
+        return no(
+            "storms, stalls and clients that vanish",
+            "leave out `storm`, `stall` and `vanish`, or run it from one machine",
+        );
     }
     if config.comeback.when_lost {
         return no(

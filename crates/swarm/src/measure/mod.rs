@@ -15,3 +15,4 @@ pub(crate) mod sequence;
 pub(crate) mod series;
 pub(crate) mod server;
 pub(crate) mod threshold;
+pub(crate) mod unwell_metric;

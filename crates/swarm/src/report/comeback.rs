@@ -3,7 +3,7 @@
 use super::compose::quantile;
 use super::table::{Page, kinds};
 use super::text;
-use crate::config::What;
+use crate::config::{CrowdSize, What};
 use crate::engine::comeback::{ComebackFigures, StormTally};
 use crate::measure::collector::as_millis;
 use crate::run::{Figures, Run};
@@ -17,19 +17,19 @@ impl Run<'_> {
         measured: &ComebackFigures,
     ) -> Option<ComebackReport> {
         let incidents = &self.config.incidents;
-        if incidents.is_empty() && !self.config.comeback.when_lost {
+        if !self.config.has_incident(What::is_storm) && !self.config.comeback.when_lost {
             return None;
         }
         let totals = &figures.totals.comeback;
         let storms = incidents.iter().zip(&measured.storms);
-        let storms = storms.map(|(incident, tally)| match incident.what {
-            What::Storm(_) => StormReport {
-                at_s: incident.at.as_secs_f64(),
-                share: incident.share,
-                dropped: tally.dropped,
-                back: tally.back,
-                all_back_ms: all_back_ms(tally),
-            },
+        let storms = storms.filter(|(incident, _)| incident.what.is_storm());
+        let whole = CrowdSize::Share(1.0).of(self.config.connections);
+        let storms = storms.map(|(incident, tally)| StormReport {
+            at_s: incident.at.as_secs_f64(),
+            share: incident.size.of(self.config.connections) / whole,
+            dropped: tally.dropped,
+            back: tally.back,
+            all_back_ms: all_back_ms(tally),
         });
         let failures = measured.failures.iter();
         Some(ComebackReport {

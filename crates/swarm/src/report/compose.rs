@@ -61,6 +61,8 @@ impl Run<'_> {
                 lost: figures.totals.lost,
             },
             comeback: self.comeback(figures, &times.comebacks),
+            stall: self.stall(figures, &times.unwell),
+            vanish: self.vanish(figures, &times.unwell),
             setup: self.setup(figures, times),
             errors: self.errors(figures),
             closes: closes(figures),
@@ -236,7 +238,8 @@ impl Run<'_> {
         let window = self.shared.answered_window().unwrap_or_default();
         let until = window.until.min(self.now());
         let totals = &figures.totals;
-        let has_anybody_left = totals.churned + totals.comeback.gone > 0;
+        let unwell = totals.unwell.stalled + totals.unwell.vanished;
+        let has_anybody_left = totals.churned + totals.comeback.gone + unwell > 0;
         let are_all_there = totals.open == self.config.connections && !has_anybody_left;
         Some(ClientPublishReport {
             replies: times.answered.report(rate_per_s, window.from, until),

@@ -25,6 +25,7 @@ pub(crate) fn page(report: &Report, language: Language) -> String {
         tables::thresholds(report, language),
         tables::figures(report, language),
         pictures::pictures(report, language),
+        super::unwell::section(report, language),
         tables::errors(report, language),
         "<div class=\"columns\">\n<section>\n".to_owned(),
         tables::generator(report, language),

@@ -42,6 +42,10 @@ pub(crate) struct Totals {
     pub answered: u64,
     pub lost: u64,
     pub missed: u64,
+    pub stalled: u64,
+    pub stall_ended: u64,
+    pub vanished: u64,
+    pub vanished_ended: u64,
 }
 
 /// The figures that are told.
@@ -56,6 +60,10 @@ pub(crate) struct Metrics {
     answered: Counter,
     lost: Counter,
     missed: Counter,
+    stalled: Counter,
+    stall_ended: Counter,
+    vanished: Counter,
+    vanished_ended: Counter,
     errors: Family<Labels, Counter>,
     latency: Family<Labels, Figure>,
     cpu_share: Figure,
@@ -120,6 +128,16 @@ impl Metrics {
                 "Open connections that the server or the network ended",
             ),
             missed: counter("missed", "Deliveries of finished pushes that did not come"),
+            stalled: counter("stalled", "Clients that stopped reading"),
+            stall_ended: counter(
+                "stall_ended",
+                "Connections that ended while their client stalled, or later",
+            ),
+            vanished: counter("vanished", "Clients that were gone without a word"),
+            vanished_ended: counter(
+                "vanished_ended",
+                "Connections of vanished clients whose end came from the server",
+            ),
             errors: Family::default(),
             latency: Family::default(),
             cpu_share,
@@ -157,6 +175,10 @@ impl Metrics {
             (&self.answered, totals.answered),
             (&self.lost, totals.lost),
             (&self.missed, totals.missed),
+            (&self.stalled, totals.stalled),
+            (&self.stall_ended, totals.stall_ended),
+            (&self.vanished, totals.vanished),
+            (&self.vanished_ended, totals.vanished_ended),
         ] {
             raise(counter, total);
         }

@@ -18,6 +18,7 @@ pub(crate) mod reporting;
 mod summary;
 pub(crate) mod table;
 pub(crate) mod text;
+pub(crate) mod unwell;
 mod warnings;
 
 pub(crate) use myriad_report::{
@@ -95,6 +96,8 @@ mod tests {
                 ..Setup::default()
             },
             comeback: None,
+            stall: None,
+            vanish: None,
             churn: ChurnReport::default(),
             errors: BTreeMap::new(),
             closes: BTreeMap::new(),

@@ -26,6 +26,7 @@ pub(crate) fn render(report: &Report, columns: usize) -> String {
     write_head(report, &mut page);
     write_setup(report, &mut page);
     super::comeback::write(report, &mut page);
+    super::unwell::write(report, &mut page);
     write_messages(report, &mut page);
     write_session(report, &mut page);
     super::http::write(report, &mut page);

@@ -2,6 +2,7 @@
 
 use crate::engine::comeback::ComebackFigures;
 use crate::engine::shared::{Closes, Shared, Stage, Totals};
+use crate::engine::unwell::UnwellFigures;
 use crate::failure::Failure;
 use crate::measure::deliveries::{self, Deliveries};
 use crate::measure::push::microseconds;
@@ -21,6 +22,8 @@ pub(crate) struct Figures {
     /// Each thread has ended its part of that schedule. Then it is final how many deliveries are to come.
     pub answered_ended: bool,
     pub deliveries: deliveries::Counts,
+    /// Deliveries that would have come to terminals that stall.
+    pub stall_expected: u64,
     /// The least advanced thread's.
     pub stage: Stage,
     pub fatal: Option<String>,
@@ -36,6 +39,7 @@ impl Figures {
             answered: Counts::default(),
             answered_ended: true,
             deliveries: deliveries::Counts::default(),
+            stall_expected: 0,
             stage: Stage::Gone,
             fatal: None,
         };
@@ -44,6 +48,7 @@ impl Figures {
             figures.answered.merge(&account.answered.counts);
             figures.answered_ended &= account.answered_ended;
             figures.deliveries.merge(&account.deliveries.counts);
+            figures.stall_expected += account.stall_expected;
             for (failure, count) in &account.failures {
                 *figures.failures.entry(*failure).or_default() += count;
             }
@@ -72,6 +77,7 @@ pub(crate) struct Times {
     pub pong: Histogram<u64>,
     pub held: Histogram<u64>,
     pub comebacks: ComebackFigures,
+    pub unwell: UnwellFigures,
     /// With their counts.
     pub answered: RoundTrips,
     pub deliveries: Deliveries,
@@ -84,6 +90,7 @@ impl Times {
             pong: microseconds(),
             held: microseconds(),
             comebacks: ComebackFigures::default(),
+            unwell: UnwellFigures::default(),
             answered: RoundTrips::default(),
             deliveries: Deliveries::default(),
         };
@@ -93,6 +100,7 @@ impl Times {
             times.pong.add(&account.pong_times).expect(grows);
             times.held.add(&account.held_times).expect(grows);
             times.comebacks.merge(&account.comebacks);
+            times.unwell.merge(&account.unwell);
             times.answered.merge(&account.answered);
             times.deliveries.merge(&account.deliveries);
         }

@@ -125,6 +125,12 @@ impl Run<'_> {
         let requests = requests.unwrap_or_default();
         let totals = &figures.totals;
         let errors = self.errors(figures);
+        let server = self.server.sample(now);
+        if let Some(connections) = server.as_ref().and_then(|server| server.connections) {
+            let unwell = &totals.unwell;
+            self.server_count
+                .take(connections, unwell, totals.open, now);
+        }
         let look = Look {
             connected: totals.open,
             connecting: totals.connecting,
@@ -137,7 +143,7 @@ impl Run<'_> {
             cpu_share: self.watch.share,
             machine_cpu_share: self.watch.machine_share,
             rss_anon_bytes: self.memory(),
-            server: self.server.sample(now),
+            server,
         };
         let times = Times::sum(&self.shared);
         let replies = match self.config.echo {
@@ -162,6 +168,7 @@ impl Run<'_> {
         self.outputs.note(&sample);
         self.live.sample(&sample);
         if let Some(metrics) = &self.metrics {
+            let unwell = figures.totals.unwell;
             let totals = metrics::Totals {
                 opened: look.opened,
                 messages: look.messages,
@@ -169,6 +176,10 @@ impl Run<'_> {
                 answered: look.answered,
                 lost: look.lost,
                 missed: self.collector.own.missed,
+                stalled: unwell.stalled,
+                stall_ended: unwell.ended,
+                vanished: unwell.vanished,
+                vanished_ended: unwell.noticed,
             };
             metrics.set(&sample, totals, self.config.connections, &errors);
         }

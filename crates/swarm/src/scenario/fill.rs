@@ -5,6 +5,7 @@ use super::format::{
     Body, Close, DriverName, Generator, Messages, Payload, Protocol as Name, Publish, Requests,
     Scenario, Terminals,
 };
+use super::incidents::Incidents;
 use super::talk;
 use crate::config::{self, ClientPublish, Config, Echo, PublishBody};
 use crate::engine::plan::PollPosition;
@@ -59,7 +60,12 @@ pub(super) fn config(mut scenario: Scenario, folder: &Path) -> Result<Config, Wr
     config.duration = hold.duration.map(|time| time.0);
     config.settle = hold.settle.map_or(config.settle, |time| time.0);
     config.heartbeat = scenario.heartbeat.map(|heartbeat| heartbeat.every.0);
-    super::incidents::fill(&mut config, scenario.reconnect, scenario.storm);
+    let incidents = Incidents {
+        storms: scenario.storm,
+        stall: scenario.stall,
+        vanish: scenario.vanish,
+    };
+    super::incidents::fill(&mut config, scenario.reconnect, incidents);
     config.churn_per_s = scenario.churn.map(|churn| churn.rate.0);
     config.thresholds = scenario.thresholds.into_iter().map(|one| one.0).collect();
     config.abort_on_fail = scenario.abort_on_fail.map(|time| time.0);

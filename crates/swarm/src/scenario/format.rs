@@ -8,7 +8,7 @@ mod talk;
 pub(super) use talk::{Accounts, Action, Assign, Expect, Flow, Groups, Opening, Reply};
 
 use super::arrival::Arrival;
-use super::incidents::{Reconnect, Storm};
+use super::incidents::{Reconnect, Stall, Storm, Vanish};
 use super::quantity::{
     Condition, Count, EndpointUrl, Position, Rate, ShareRate, Size, Sources, TargetUrl, Time,
     TimeRange,
@@ -43,6 +43,10 @@ pub(super) struct Scenario {
     pub reconnect: Option<Reconnect>,
     /// Shares of the crowd that drop their connections at once.
     pub storm: Vec<Storm>,
+    /// Clients that stop reading.
+    pub stall: Option<Stall>,
+    /// Clients that are gone without a word.
+    pub vanish: Option<Vanish>,
     /// Pushes through an HTTP API.
     pub publish: Option<Publish>,
     /// Messages that the server sends back to the client that sent them.

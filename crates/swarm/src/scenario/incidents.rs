@@ -1,11 +1,12 @@
-//! The sections about clients that drop, and how they come back: `storm` and `reconnect`.
+//! The sections about clients that drop, stall or vanish, and how they come back: `storm`, `stall`, `vanish` and `reconnect`.
 
 use super::format::Close;
-use super::quantity::{Share, Time, TimeRange};
-use crate::config::{Config, Incident, What};
+use super::quantity::{Share, StageSize, Time, TimeRange};
+use crate::config::{Config, CrowdSize, Incident, What};
 use crate::engine::shared::Ending;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::time::Duration;
 
 /// How clients come back whose connection a storm dropped, or the server ended. Before each attempt a client waits for a random
 /// time between zero and a limit, which doubles with each failure.
@@ -40,7 +41,43 @@ pub(super) struct Storm {
     pub close: Option<Close>,
 }
 
-pub(super) fn fill(config: &mut Config, reconnect: Option<Reconnect>, storms: Vec<Storm>) {
+/// Clients stop reading and sending, so that their server has to do something about slow ones.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Stall {
+    /// How many: a share of all clients, or a count.
+    pub share: StageSize,
+    /// When, from the end of connecting. Without it, at once.
+    pub after: Option<Time>,
+    /// How long. Without it, until the end of the run.
+    #[serde(rename = "for")]
+    pub lasts: Option<Time>,
+}
+
+/// Clients are gone without a word, as if their machines had lost power.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Vanish {
+    /// How many: a share of all clients, or a count.
+    pub share: StageSize,
+    /// When, from the end of connecting. Without it, at once.
+    pub after: Option<Time>,
+}
+
+/// What happens to clients while the crowd is held.
+#[derive(Debug)]
+pub(super) struct Incidents {
+    pub storms: Vec<Storm>,
+    pub stall: Option<Stall>,
+    pub vanish: Option<Vanish>,
+}
+
+pub(super) fn fill(config: &mut Config, reconnect: Option<Reconnect>, incidents: Incidents) {
+    let Incidents {
+        storms,
+        stall,
+        vanish,
+    } = incidents;
     if let Some(reconnect) = reconnect {
         let comeback = &mut config.comeback;
         comeback.backoff = reconnect.backoff.map_or(comeback.backoff, |range| range.0);
@@ -52,10 +89,21 @@ pub(super) fn fill(config: &mut Config, reconnect: Option<Reconnect>, storms: Ve
         .incidents
         .extend(storms.into_iter().map(|storm| Incident {
             at: storm.at.0,
-            share: storm.share.0,
+            size: CrowdSize::Share(storm.share.0),
             what: What::Storm(storm.close.map(|close| match close {
                 Close::Reset => Ending::Reset,
                 Close::Orderly => Ending::Orderly,
             })),
         }));
+    let at = |after: Option<Time>| after.map_or(Duration::ZERO, |time| time.0);
+    config.incidents.extend(stall.map(|stall| Incident {
+        at: at(stall.after),
+        size: stall.share.0,
+        what: What::Stall(stall.lasts.map(|time| time.0)),
+    }));
+    config.incidents.extend(vanish.map(|vanish| Incident {
+        at: at(vanish.after),
+        size: vanish.share.0,
+        what: What::Vanish,
+    }));
 }

@@ -1,7 +1,7 @@
 //! The keys of a scenario by the options of the command line, which the checks of a run speak of.
 
 /// Each option that has a key.
-const KEYS: [(&str, &str); 52] = [
+const KEYS: [(&str, &str); 54] = [
     ("--connections", "terminals.count"),
     ("--protocol", "terminals.protocol"),
     ("--token", "terminals.token"),
@@ -32,6 +32,8 @@ const KEYS: [(&str, &str); 52] = [
     ("--heartbeat", "heartbeat.every"),
     ("--churn", "churn.rate"),
     ("--storm", "storm"),
+    ("--stall", "stall.share"),
+    ("--vanish", "vanish.share"),
     ("--reconnect", "reconnect.lost"),
     ("--backoff", "reconnect.backoff"),
     ("--reconnect-attempts", "reconnect.attempts"),

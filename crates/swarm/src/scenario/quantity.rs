@@ -1,6 +1,6 @@
 //! Values of a scenario that are written as the command line's are: `10k`, `25s`, `5k/s`, a URL, a condition.
 
-use crate::config::{Endpoint, StageTarget};
+use crate::config::{CrowdSize, Endpoint};
 use crate::engine::sources::SourceRanges;
 use crate::measure::threshold::Threshold;
 use crate::target::Target;
@@ -125,11 +125,11 @@ written!(
     myriad_units::parse::share
 );
 written!(
-    StageSize(StageTarget),
+    StageSize(CrowdSize),
     ["string", "integer"],
     "a count such as 10k, or a share such as 50%",
     "50%",
-    StageTarget::parse
+    CrowdSize::parse
 );
 written!(
     TimeRange((Duration, Duration)),

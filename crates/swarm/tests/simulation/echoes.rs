@@ -119,7 +119,7 @@ impl World {
         if self.temper == Temper::Kind && self.manners == Manners::Any {
             assert_eq!((counts.lost, counts.errors), (0, 0));
         }
-        counts.received + counts.errors
+        counts.received + counts.errors + self.totals().unwell.late_answers
     }
 }
 

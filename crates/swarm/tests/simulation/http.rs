@@ -450,7 +450,7 @@ fn plan(seed: u64, protocol: Protocol, is_durable: bool, prng: &mut Prng) -> Pla
     config.threads = Some(u32::try_from(prng.between(1, 3)).unwrap());
     config.connecting_max = u32::try_from(prng.between(1, 40)).unwrap();
     config.arrival = super::arrival(prng);
-    config.incidents = super::incidents(prng);
+    config.incidents = super::storms(prng);
     config.comeback.backoff = (Duration::from_millis(50), Duration::from_secs(2));
     config.duration = Some(Duration::from_mins(1));
     config.retries = 100;

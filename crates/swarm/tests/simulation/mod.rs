@@ -12,7 +12,7 @@ mod window;
 
 use crate::clock::{Clock, Nanos};
 use crate::config::{
-    Arrival, ArrivalStage, Config, Endpoint, Incident, Publish, PublishBody, StageTarget, What,
+    Arrival, ArrivalStage, Config, CrowdSize, Endpoint, Incident, Publish, PublishBody, What,
 };
 use crate::engine::crowd::{Crowd, Turned};
 use crate::engine::plan::{Answer, AnsweredPlan, Plan};
@@ -514,8 +514,13 @@ impl World {
             .iter()
             .filter(|peer| peer.state == State::Open)
             .count() as u64;
-        assert_eq!(totals.open, open);
-        assert_eq!(self.shared.open_terminals(|_| true), open);
+        let unwell = &totals.unwell;
+        // To the server those that stall or vanished are open, unless it has ended them by itself.
+        let is_silent = unwell.stalling + unwell.vanished - unwell.noticed;
+        assert!((totals.open..=totals.open + is_silent).contains(&open));
+        assert!(self.temper == Temper::Unkind || totals.open + is_silent == open);
+        assert_eq!(self.shared.open_terminals(|_| true), totals.open);
+        self.check_unwell(&totals);
         assert_eq!(
             (totals.gaps, totals.duplicates, totals.overtaken),
             (0, 0, 0)
@@ -524,6 +529,8 @@ impl World {
         let publications = totals.messages - self.check_echoes();
         // All that survivors were given arrived; of what the others were given, some.
         let alive = self.peers.iter().filter(|peer| peer.state == State::Open);
+        let is_unwell = self.has_incident(What::is_unwell);
+        let alive = alive.filter(|_| !is_unwell);
         let least: u64 = alive.clone().map(|peer| u64::from(peer.published)).sum();
         let most: u64 = self.sent.values().sum();
         assert!(
@@ -540,7 +547,7 @@ impl World {
             }
         }
         assert_eq!(
-            received.values().sum::<u64>() + totals.replayed,
+            received.values().sum::<u64>() + totals.replayed + totals.unwell.received,
             publications
         );
         self.check_churn(&totals);
@@ -565,7 +572,8 @@ impl World {
                 assert!(self.temper == Temper::Unkind || received + left == expected);
             }
             // A connection that was given up while its answer was under way was never a terminal's.
-            assert!(self.temper == Temper::Unkind || received == sent || self.any_ended());
+            let is_whole = self.temper == Temper::Kind && !is_unwell;
+            assert!(!is_whole || received == sent || self.any_ended());
         }
         let closes: u64 = self
             .shared
@@ -589,6 +597,36 @@ impl World {
         assert!(self.plan.is_changing() || comeback.gone == 0);
         if self.temper == Temper::Kind {
             assert_eq!(totals.lost, 0);
+        }
+    }
+
+    fn has_incident(&self, is_kind: fn(What) -> bool) -> bool {
+        let mut incidents = self.plan.incidents.iter();
+        incidents.any(|incident| is_kind(incident.what))
+    }
+
+    fn check_unwell(&self, totals: &Totals) {
+        let unwell = &totals.unwell;
+        let expected = self.shared.accounts().map(|account| account.stall_expected);
+        let expected: u64 = expected.sum();
+        assert!(unwell.received <= expected);
+        assert!(unwell.stalling + unwell.resumed <= unwell.stalled);
+        assert!(unwell.noticed <= unwell.vanished);
+        let ends = self.shared.accounts().map(|account| {
+            let ends: u64 = account.unwell.ends.values().sum();
+            assert_eq!(account.unwell.ended_after.len(), ends);
+            ends
+        });
+        assert_eq!(ends.sum::<u64>(), unwell.ended);
+        let leaves = self.plan.churn_per_s.is_some()
+            || self.has_incident(|what| what.is_storm() || what == What::Vanish);
+        if self.temper == Temper::Kind {
+            assert_eq!(unwell.ended, 0);
+            // Nobody resumes whose stall has no end; all others get all that was kept for them, unless they leave before.
+            if !leaves && unwell.stalling == 0 {
+                assert_eq!(unwell.resumed, unwell.stalled);
+                assert_eq!(unwell.received, expected);
+            }
         }
     }
 
@@ -625,7 +663,7 @@ impl World {
 fn arrival(prng: &mut Prng) -> Arrival {
     let stage = |millis, share| ArrivalStage {
         duration: Duration::from_millis(millis),
-        target: StageTarget::Share(share),
+        target: CrowdSize::Share(share),
     };
     match prng.below(8) {
         0 => Arrival::Ramp(Duration::from_secs(1)),
@@ -637,14 +675,32 @@ fn arrival(prng: &mut Prng) -> Arrival {
 }
 
 /// Storms, in half of all runs.
-fn incidents(prng: &mut Prng) -> Vec<Incident> {
+fn storms(prng: &mut Prng) -> Vec<Incident> {
     let count = prng.below(5).saturating_sub(2);
     let mut storm = || Incident {
         at: Duration::from_millis(prng.below(3000) as u64),
-        share: prng.between(1, 100) as f64 / 100.0,
+        size: CrowdSize::Share(prng.between(1, 100) as f64 / 100.0),
         what: What::Storm(prng.one_in(2).then_some(Ending::Orderly)),
     };
     (0..count).map(|_| storm()).collect()
+}
+
+/// Terminals that stall or vanish, in half of all runs.
+fn stalls(prng: &mut Prng) -> Vec<Incident> {
+    let count = prng.below(5).saturating_sub(2);
+    let mut stall = || {
+        let lasts = Duration::from_millis(prng.below(20_000) as u64);
+        Incident {
+            at: Duration::from_millis(prng.below(3000) as u64),
+            size: CrowdSize::Share(prng.between(1, 100) as f64 / 100.0),
+            what: match prng.below(4) {
+                0 => What::Vanish,
+                1 => What::Stall(None),
+                _ => What::Stall(Some(lasts)),
+            },
+        }
+    };
+    (0..count).map(|_| stall()).collect()
 }
 
 fn plan(seed: u64, temper: Temper, prng: &mut Prng) -> Plan {
@@ -657,7 +713,7 @@ fn plan(seed: u64, temper: Temper, prng: &mut Prng) -> Plan {
     config.retries = u8::try_from(prng.below(3)).unwrap();
     config.compression = prng.one_in(2);
     config.churn_per_s = prng.one_in(2).then_some(0.2);
-    config.incidents = incidents(prng);
+    config.incidents = [storms(prng), stalls(prng)].concat();
     config.comeback.when_lost = prng.one_in(4);
     config.comeback.backoff = (Duration::from_millis(50), Duration::from_secs(2));
     config.duration = Some(Duration::from_mins(1));

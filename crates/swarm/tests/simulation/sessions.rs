@@ -168,7 +168,7 @@ fn plan(seed: u64, prng: &mut Prng) -> Plan {
     };
     config.channels = vec!["x".to_owned()];
     config.churn_per_s = Some(0.3);
-    config.incidents = super::incidents(prng);
+    config.incidents = super::storms(prng);
     config.comeback.backoff = (Duration::from_millis(50), Duration::from_secs(2));
     config.duration = Some(Duration::from_mins(1));
     config.retries = 100;

@@ -21,7 +21,7 @@ impl World {
         now: Nanos,
     ) {
         let index = token.index as usize;
-        let is_open = self.terminals[index].phase == Phase::Open;
+        let is_open = matches!(self.terminals[index].phase, Phase::Open | Phase::Stalled);
         let was_at_rest = is_open && !self.partials.contains_key(&token.index);
         let is_chunked = self.http_mut().has(index, Flags::CHUNKED);
         if was_at_rest
@@ -162,6 +162,9 @@ impl World {
         if self.closing_all.is_some() {
             return;
         }
+        if self.terminals[index].phase == Phase::Stalled {
+            return self.lose(reactor, index, Failure::LostEnd, Close::Orderly, now);
+        }
         if keeps {
             self.http_mut().set(index, Flags::ANSWERED, true);
             self.ask_soon(index);
@@ -235,7 +238,8 @@ impl World {
             self.http_mut().set(index, Flags::UNCONFIRMED, false);
             self.totals.opened -= 1;
         }
-        if is_unconfirmed || self.terminals[index].phase != Phase::Open {
+        let is_open = matches!(self.terminals[index].phase, Phase::Open | Phase::Stalled);
+        if is_unconfirmed || !is_open {
             self.fail_attempt(reactor, index, failure.of_first_answer(), now);
         } else {
             self.lose(reactor, index, failure, Close::Reset, now);

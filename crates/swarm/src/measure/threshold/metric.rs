@@ -5,6 +5,7 @@ use crate::measure::comeback_metric::ComebackMetric;
 use crate::measure::flow_metric::FlowMetric;
 use crate::measure::http_metric::HttpMetric;
 use crate::measure::quantile::Quantile;
+use crate::measure::unwell_metric::UnwellMetric;
 use crate::report::float;
 use myriad_report::{DeliveryReport, Report, RoundTripReport, SessionReport, Unit};
 
@@ -75,6 +76,8 @@ pub enum Metric {
     Time(TimeOf, Aggregate),
     /// A figure of clients that come back.
     Comeback(ComebackMetric),
+    /// A figure of clients that stall or vanish.
+    Unwell(UnwellMetric),
     /// A figure of flows.
     Flow(FlowMetric),
 }
@@ -247,7 +250,10 @@ pub(super) fn metrics() -> impl Iterator<Item = (&'static str, Metric)> {
     let http = http.map(|(name, metric)| (name, Metric::Http(metric)));
     let comebacks = ComebackMetric::ALL.into_iter();
     let comebacks = comebacks.map(|(name, metric)| (name, Metric::Comeback(metric)));
-    METRICS.iter().copied().chain(http).chain(comebacks)
+    let unwell = UnwellMetric::ALL.into_iter();
+    let unwell = unwell.map(|(name, metric)| (name, Metric::Unwell(metric)));
+    let named = METRICS.iter().copied();
+    named.chain(http).chain(comebacks).chain(unwell)
 }
 
 impl Metric {
@@ -270,6 +276,7 @@ impl Metric {
             | Self::Request(trip) => trip.unit(),
             Self::Http(metric) => metric.unit(),
             Self::Comeback(metric) => metric.unit(),
+            Self::Unwell(metric) => metric.unit(),
             Self::Flow(metric) => metric.unit(),
             Self::SetupConnected
             | Self::Errors
@@ -296,6 +303,7 @@ impl Metric {
             Self::Http(metric) => Some(metric.load()),
             Self::Time(of, _) => of.load(),
             Self::Comeback(metric) => Some(metric.load()),
+            Self::Unwell(metric) => Some(metric.load()),
             Self::Flow(_) => Some(LoadOption::Flow),
             // What others publish has a reach and times, but no publish request of this run.
             Self::Accepted => Some(LoadOption::Publish),
@@ -309,6 +317,9 @@ impl Metric {
 
     /// Whether a figure of a run under way may get better again: what is on its way counts as missing.
     pub(super) fn is_provisional(self) -> bool {
+        if let Self::Unwell(metric) = self {
+            return metric.is_provisional();
+        }
         matches!(
             self,
             Self::Gaps
@@ -357,6 +368,7 @@ impl Metric {
             Self::Http(metric) => metric.of(report),
             Self::Time(..) | Self::Flow(_) => None,
             Self::Comeback(metric) => metric.of(report),
+            Self::Unwell(metric) => metric.of(report),
             Self::Request(trip) => report.request.as_ref().and_then(|trips| trip.of(trips)),
             Self::Echo(trip) => report.echo.as_ref().and_then(|trips| trip.of(trips)),
             Self::ClientPublish(trip) => {
@@ -390,6 +402,10 @@ pub(crate) enum LoadOption {
     Storm,
     /// Of clients that come back.
     Comeback,
+    Stall,
+    Vanish,
+    /// Of clients that vanish, by the server's own count.
+    VanishByServer,
     /// Of a scenario.
     Flow,
 }
@@ -409,6 +425,9 @@ impl LoadOption {
             Self::Heartbeat => "--heartbeat",
             Self::Storm => "--storm",
             Self::Comeback => "--storm or --reconnect",
+            Self::Stall => "--stall",
+            Self::Vanish => "--vanish",
+            Self::VanishByServer => "--vanish and --server-metrics",
             Self::Flow => "[[flows]] of a scenario",
         }
     }
